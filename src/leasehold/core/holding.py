@@ -1,0 +1,264 @@
+"""A holding: one lease as its holder may believe in it. Everything that affects that belief is in this file.
+
+    HELD ── transport error ──> UNSURE ── a renewal succeeds ──> HELD
+      └──────────┬────────────────┘
+                 ├─ "not yours", or the time to stop has come ──> LOST       (sticky: no late OK brings it back)
+                 └─ release is about to be sent ──> RELEASING ── answered ──> RELEASED
+
+Times are seconds on the local suspend-safe clock, always counted from before the request that they answer
+(trap 23). Transitions happen under ``lock``, which the runtime supplies; nobody does I/O under it.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from leasehold.core import ops
+from leasehold.core.names import Name
+from leasehold.core.policy import BUDGET_MS, drift, margin, renew_after, retry_renewal_after, tombstone_ms
+from leasehold.core.types import public_owner
+from leasehold.errors import LeaseLost, NotHeld
+
+HELD, UNSURE, LOST, RELEASING, RELEASED = "held", "unsure", "lost", "releasing", "released"
+ALIVE = (HELD, UNSURE)
+NEVER = float("inf")
+
+
+class Holding:
+    """What this process knows of one grant, and until when it may act on it."""
+
+    __slots__ = (
+        "_again",
+        "_epoch",
+        "_forget",
+        "_idle_from",
+        "_max_idle",
+        "_wanted_ms",
+        "deadline",
+        "fence",
+        "hold_until",
+        "lock",
+        "name",
+        "owner",
+        "phase",
+        "reason",
+        "renew_at",
+        "renews",
+        "since",
+        "ttl_ms",
+    )
+
+    def __init__(
+        self,
+        name: Name,
+        taken: Taken,
+        lock: AbstractContextManager[Any],
+        *,
+        renews: bool = True,
+        max_hold: float | None = None,
+        max_idle: float | None = None,
+    ) -> None:
+        self.name = name
+        self.lock = lock
+        self.owner = taken.owner
+        self.fence = taken.fence
+        self.ttl_ms = self._wanted_ms = taken.ttl_ms
+        self.deadline = taken.deadline
+        self.since = taken.at
+        self.renews = renews
+        self.renew_at = taken.renew_at if renews else NEVER
+        self.hold_until = NEVER if max_hold is None else taken.at + max_hold
+        self.phase = HELD
+        self.reason = ""
+        self._max_idle = max_idle
+        self._idle_from = taken.at
+        self._forget = taken.unanswered
+        self._again = False
+        self._epoch = 0
+
+    # ------------------------------------------------------------ believing
+
+    def stop_at(self) -> float:
+        """When work must stop unless something better is heard: the margin exists because a renewing lease
+        that could not renew needs time to wind down; one that does not renew knows its end."""
+        confirmed = self.deadline - (margin(self.ttl_ms / 1000) if self.renews else 0)
+        return min(confirmed, self.hold_until, self._idle_end())
+
+    def settle(self, now: float) -> str:
+        """Apply the clock and say the phase. A frozen process learns here that its time is over."""
+        with self.lock:
+            if self.phase in ALIVE and now >= self.stop_at():
+                if now >= self.hold_until:
+                    self._lose("max_hold")
+                elif now >= self._idle_end():
+                    self._lose("max_idle")
+                else:
+                    self._lose("renewal_failed" if self.phase == UNSURE else "expired")
+            return self.phase
+
+    def look_at(self) -> float:
+        """When the watchdog must look at this lease again."""
+        return min(self.stop_at(), self.renew_at) if self.phase in ALIVE else NEVER
+
+    def loss(self) -> LeaseLost:
+        """The error that tells of it."""
+        return LeaseLost(
+            f"the lease on {self.name.kind} is lost ({self.reason}): stop the work that it protected",
+            reason=self.reason,
+            resource=self.name.text,
+            owner=public_owner(self.owner),
+            fence=self.fence,
+        )
+
+    def lose(self, reason: str) -> None:
+        """Loss decided elsewhere: closed, forked."""
+        with self.lock:
+            if self.phase in ALIVE:
+                self._lose(reason)
+
+    def beat(self, now: float) -> None:
+        """The work shows that it is alive (max_idle)."""
+        self._idle_from = now
+
+    def _idle_end(self) -> float:
+        return NEVER if self._max_idle is None else self._idle_from + self._max_idle
+
+    def _lose(self, reason: str) -> None:
+        self.phase = LOST
+        self.reason = reason
+
+    # ------------------------------------------------------------ renewing
+
+    def renewal(self, now: float, budget_ms: int = BUDGET_MS) -> tuple[ops.Renew, int] | None:
+        """The Renew to send now, with the epoch that its answer belongs to; None when there must be none.
+        Never after the time to stop, and never with more patience than the lease has left (trap 2)."""
+        if self.settle(now) not in ALIVE:
+            return None
+        with self.lock:
+            left_ms = int((self.stop_at() - now) * 1000)
+            budget_ms = max(min(budget_ms, left_ms), 1)
+            renew = ops.Renew(
+                self.name.text, self.owner, self.fence, self._wanted_ms, budget_ms=budget_ms
+            )
+            return renew, self._epoch
+
+    def renewed(self, epoch: int, sent: float, ttl_ms: int, remaining_ms: int) -> None:
+        """A confirmation. Ignored when the lease has ended meanwhile (sticky loss; trap 43), or when it was
+        sent before the last extend and could undo that (trap 44)."""
+        with self.lock:
+            if self.phase not in ALIVE or epoch != self._epoch:
+                return
+            self.phase = HELD
+            self.ttl_ms = ttl_ms
+            self.deadline = max(self.deadline, deadline_after(sent, remaining_ms))
+            if self.renews:
+                self.renew_at = renewal_after(sent, ttl_ms, remaining_ms)
+
+    def refused(self, reason: str) -> None:
+        """"Not yours" is loss now (trap 1), except for a lease that is being given back (trap 43)."""
+        with self.lock:
+            if self.phase in ALIVE:
+                self._lose(reason if reason in ("expired", "taken", "deleted", "evicted") else "taken")
+
+    def unanswered(self, now: float) -> None:
+        """A transport error says nothing: unsure, and try again before the margin."""
+        with self.lock:
+            if self.phase in ALIVE:
+                self.phase = UNSURE
+                if self.renews:
+                    self.renew_at = now + retry_renewal_after(self.ttl_ms / 1000)
+
+    def want(self, ttl_ms: int) -> None:
+        """Re-entry with a longer ttl: later renewals ask for it. A shorter one changes nothing (trap 6)."""
+        with self.lock:
+            self._wanted_ms = max(self._wanted_ms, ttl_ms)
+
+    def extension(self, ttl_ms: int, now: float) -> tuple[ops.Renew, int]:
+        """The Renew of ``extend``: sets, never adds. A shorter end is believed before it is sent."""
+        self.require(now)
+        with self.lock:
+            self._epoch += 1
+            self._wanted_ms = ttl_ms
+            sooner = deadline_after(now, ttl_ms)
+            if sooner < self.deadline:
+                self.deadline = sooner
+                self.ttl_ms = min(self.ttl_ms, ttl_ms)
+            left_ms = max(int((self.deadline - now) * 1000), 1)
+            renew = ops.Renew(
+                self.name.text, self.owner, self.fence, ttl_ms, exact=True, budget_ms=min(BUDGET_MS, left_ms)
+            )
+            return renew, self._epoch
+
+    def require(self, now: float) -> None:
+        """Raise unless the lease can be acted upon now."""
+        phase = self.settle(now)
+        if phase == LOST:
+            raise self.loss()
+        if phase not in ALIVE:
+            raise NotHeld(
+                f"the lease on {self.name.kind} was released",
+                resource=self.name.text,
+                owner=public_owner(self.owner),
+                fence=self.fence,
+            )
+
+    # ------------------------------------------------------------ giving back
+
+    def begin_release(self, now: float) -> ops.Release | None:
+        """The Release to send, or None when there is nothing to give back. From here on renewals are ignored.
+        What was lost for a local reason may still be ours in the store, so it is given back as well."""
+        self.settle(now)
+        with self.lock:
+            gone = self.reason in ("taken", "deleted", "evicted") and not self._forget
+            if gone or self.phase == RELEASED or self.reason == "forked":
+                return None
+            if self.phase in ALIVE:
+                self.phase = RELEASING
+            forget_ms = tombstone_ms(self.ttl_ms) if self._forget else 0
+            return ops.Release(self.name.text, self.owner, self.fence, forget_ms, self._again)
+
+    def release_unanswered(self) -> None:
+        """It may have arrived: the next one says so, and gets the same answer (trap 11)."""
+        self._again = True
+
+    def end_release(self, reply: ops.Released | ops.NotYours) -> bool:
+        """True when it was ours until now."""
+        with self.lock:
+            ours = self.phase == RELEASING and isinstance(reply, ops.Released)
+            if self.phase == RELEASING:
+                self.phase = RELEASED
+            return ours
+
+
+def deadline_after(sent: float, remaining_ms: int) -> float:
+    """The local deadline of a grant or renewal that was asked for at ``sent``."""
+    remaining = remaining_ms / 1000
+    return sent + remaining - drift(remaining)
+
+
+def renewal_after(sent: float, ttl_ms: int, remaining_ms: int) -> float:
+    """When to renew: a third of the ttl after the store's own count began."""
+    ttl = ttl_ms / 1000
+    return sent + remaining_ms / 1000 - ttl + renew_after(ttl)
+
+
+class Taken:
+    """A grant as the acquire flow hands it over."""
+
+    __slots__ = ("at", "deadline", "fence", "owner", "renew_at", "ttl_ms", "unanswered")
+
+    def __init__(
+        self, owner: str, fence: int, ttl_ms: int, sent: float, remaining_ms: int, at: float, unanswered: bool
+    ) -> None:
+        self.owner = owner
+        self.fence = fence
+        self.ttl_ms = ttl_ms
+        self.deadline = deadline_after(sent, remaining_ms)
+        self.renew_at = renewal_after(sent, ttl_ms, remaining_ms)
+        self.at = at
+        self.unanswered = unanswered  # a claim of this owner may still be under way: release with a tombstone
+
+    def usable(self, renews: bool) -> bool:
+        """Is there time left to work in? A push that was read late may name a grant that is all but over."""
+        return self.deadline - (margin(self.ttl_ms / 1000) if renews else 0) > self.at

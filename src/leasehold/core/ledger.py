@@ -1,0 +1,224 @@
+"""The ledger: how one resource decides. ``apply(state, now, op) -> (state', reply, pushes)``.
+
+Everything that affects who holds is in this file, in ``turn`` (its machinery) and ``rules`` (who fits). ``memory`` and ``sqlite`` run it as it stands; any other
+store does the same in its own language, and a differential test compares every reply.
+
+Each op is one turn, in three steps:
+
+1. advance: grants whose time is over end, silent waiters leave, the next live waiter is granted;
+2. the op itself;
+3. hand on: what the op has freed goes to the next live waiter, in the same atomic step.
+
+Time is an argument, reachability of a waiter is an argument, owners come from outside: the same input gives the
+same output, always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from leasehold.core import ops
+from leasehold.core.policy import tombstone_ms
+from leasehold.core.rules import RULES
+from leasehold.core.turn import Turn
+from leasehold.core.types import Instant, State, Waiter
+
+EMPTY = State()
+
+
+class Outcome(NamedTuple):
+    """What one turn gives: the state to keep, the reply to send, the pushes to send once it is kept."""
+
+    state: State
+    reply: ops.Reply
+    pushes: tuple[ops.Push, ...]
+
+
+def everyone(address: str) -> bool:
+    """The default answer to "can a push reach this address?"."""
+    return True
+
+
+def apply(
+    state: State, now: Instant, op: ops.StoreOp, reachable: Callable[[str], bool] = everyone
+) -> Outcome:
+    """One turn. ``reachable`` is asked before a waiter is granted behind its back: False means that its
+    socket is closed or its process is gone, and drops it from the queue."""
+    turn = Turn(state, now, op.resource, reachable)
+    turn.expire()
+    turn.hand_on()
+    reply = TURNS[type(op)](turn, op)
+    turn.hand_on()
+    return Outcome(turn.state(), reply, tuple(turn.pushes))
+
+
+def tidy(state: State, now: Instant) -> State:
+    """What is left of a state when its time is applied; equal to ``EMPTY`` when it need not be kept."""
+    turn = Turn(state, now, "", everyone)
+    turn.expire()
+    return turn.state()
+
+
+def rebooted(state: State) -> State:
+    """After a restart of the machine every process is gone, and so are its claims. Fences stay (trap 14)."""
+    return State(fences=state.fences, fences_until_us=state.fences_until_us)
+
+
+# ---------------------------------------------------------------- one function for each op
+
+
+def claim(turn: Turn, op: ops.Claim) -> ops.ClaimReply:
+    if op.rule not in RULES:
+        return ops.Refused(f"no rule {op.rule!r}")
+    if why := turn.wrong_floor(op.floor):
+        return ops.Refused(why)
+    if op.owner in turn.ended:  # delivered after its sender gave up (trap 9): an owner has one grant in its life
+        return ops.Gone(turn.ended[op.owner].outcome)
+    if turn.grant_of(op.owner) is not None:
+        return turn.standing(op.owner)
+    place = turn.place_of(op.owner)
+    if place is not None:
+        heard = turn.hear(place, op.beat, op.floor)
+        turn.hand_on(asking=op.owner if heard else "")
+        return turn.standing(op.owner)
+    turn.queue.append(
+        Waiter(
+            owner=op.owner,
+            ttl_ms=op.ttl_ms,
+            beat=op.beat,
+            beat_ms=turn.now.ms,
+            address=op.address,
+            floor=op.floor,
+            rule=op.rule,
+            permits=op.permits,
+            limit=op.limit,
+            since_us=turn.now.wall_us,
+            meta=op.meta,
+            news=op.news,
+            delay_ms=op.delay_ms,
+        )
+    )
+    turn.hand_on(asking=op.owner)
+    standing = turn.standing(op.owner)
+    if op.enqueue or isinstance(standing, ops.Granted):
+        return standing
+    turn.queue.pop()  # wait=0 never stays in the queue
+    return ops.Busy(standing.holder, standing.free_in_ms)
+
+
+def beat(turn: Turn, op: ops.Beat) -> ops.BeatReply:
+    if turn.grant_of(op.owner) is not None:
+        return turn.standing(op.owner)
+    if op.owner in turn.ended:
+        return ops.Gone(turn.ended[op.owner].outcome)
+    place = turn.place_of(op.owner)
+    if place is None:
+        return ops.Gone("unknown")
+    if not turn.wrong_floor(op.floor) and turn.hear(place, op.beat, op.floor):
+        turn.hand_on(asking=op.owner)
+    return turn.standing(op.owner)
+
+
+def renew(turn: Turn, op: ops.Renew) -> ops.Renewed | ops.NotYours:
+    grant = turn.grant_of(op.owner, op.fence)
+    if grant is None:  # never brought back to life (trap 7)
+        return turn.why_not(op.owner, op.fence)
+    expires_ms = turn.now.ms + op.ttl_ms
+    if not op.exact:
+        expires_ms = max(expires_ms, grant.expires_ms)  # a late Renew shortens nothing (trap 44)
+    turn.holders[turn.holders.index(grant)] = grant._replace(
+        ttl_ms=op.ttl_ms, expires_ms=expires_ms, ticket=op.ticket or grant.ticket
+    )
+    if op.closed_ms:
+        turn.close_until(turn.now.ms + op.closed_ms)
+    return ops.Renewed(expires_ms - turn.now.ms)
+
+
+def release(turn: Turn, op: ops.Release) -> ops.Released | ops.NotYours:
+    grant = turn.grant_of(op.owner, op.fence)
+    known = turn.ended.get(op.owner)
+    if op.forget_ms:
+        turn.bury(op.owner, op.fence, "released", op.forget_ms)
+    if grant is not None:
+        turn.holders.remove(grant)
+        return ops.Released()
+    if known is None:
+        return ops.Released() if op.again else turn.why_not(op.owner, op.fence)
+    return ops.Released() if known.outcome == "released" else ops.NotYours(known.outcome)
+
+
+def withdraw(turn: Turn, op: ops.Withdraw) -> ops.Withdrawn:
+    found = "nothing"
+    grant = turn.grant_of(op.owner)
+    place = turn.place_of(op.owner)
+    if grant is not None:
+        turn.holders.remove(grant)
+        found = "held"
+    elif place is not None:
+        del turn.queue[place]
+        found = "queued"
+    if op.forget_ms:
+        turn.bury(op.owner, grant.fence if grant else 0, "withdrawn", op.forget_ms)
+    return ops.Withdrawn(found)
+
+
+def inspect(turn: Turn, op: ops.Inspect) -> ops.View:
+    last = max(turn.fences.values(), default=0)
+    closed_ms = max(turn.closed_until_ms - turn.now.ms, 0)
+    return ops.View(tuple(turn.holders), tuple(turn.queue), last, closed_ms, turn.now.ms)
+
+
+def evict(turn: Turn, op: ops.Evict) -> ops.Evicted | ops.NotYours | ops.Refused:
+    grant = turn.grant_of(op.owner, op.fence)
+    if grant is None:
+        known = turn.ended.get(op.owner)
+        if known is None or known.detail != op.request or known.outcome != "evicted":
+            return turn.why_not(op.owner, op.fence)
+        return ops.Evicted(max(turn.fences.values(), default=0), turn.free_in_ms())
+    remaining_ms = grant.expires_ms - turn.now.ms
+    delay_ms = remaining_ms if op.delay_ms is None else op.delay_ms
+    if delay_ms < remaining_ms and not op.force:
+        return ops.Refused(f"the holder may work for {remaining_ms} ms more: a shorter delay needs force=True")
+    turn.holders.remove(grant)
+    turn.bury(grant.owner, grant.fence, "evicted", tombstone_ms(grant.ttl_ms), op.request)
+    turn.close_until(turn.now.ms + delay_ms)
+    if grant.news:
+        turn.push(grant.news, "evicted", grant)
+    return ops.Evicted(turn.mint(grant.slots, 0), delay_ms)
+
+
+def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Refused:
+    if why := turn.wrong_floor(op.floor):
+        return ops.Refused(why)
+    mine = turn.grant_of(op.adopter)
+    if mine is not None and mine.adopted == op.owner:  # asked again by the same adopter
+        return ops.Granted(mine.fence, mine.expires_ms - turn.now.ms)
+    grant = turn.grant_of(op.owner, op.fence)
+    if grant is None or not op.ticket or grant.ticket != op.ticket or op.adopter in turn.ended:
+        return turn.why_not(op.owner, op.fence) if grant is None else ops.NotYours("taken")
+    taken = grant._replace(
+        owner=op.adopter,
+        fence=turn.mint(grant.slots, op.floor),
+        ttl_ms=op.ttl_ms,
+        expires_ms=turn.now.ms + op.ttl_ms,
+        since_us=turn.now.wall_us,
+        news=op.news,
+        ticket="",
+        adopted=op.owner,
+    )
+    turn.holders[turn.holders.index(grant)] = taken
+    turn.bury(op.owner, op.fence, "adopted", tombstone_ms(grant.ttl_ms), op.adopter)
+    return ops.Granted(taken.fence, op.ttl_ms)
+
+
+TURNS: dict[type, Callable[[Turn, Any], ops.Reply]] = {
+    ops.Claim: claim,
+    ops.Beat: beat,
+    ops.Renew: renew,
+    ops.Release: release,
+    ops.Withdraw: withdraw,
+    ops.Inspect: inspect,
+    ops.Evict: evict,
+    ops.Adopt: adopt,
+}

@@ -1,0 +1,79 @@
+"""Names of resources: the text form ``namespace/kind:id:id``, the same in keys, guards, CLI and ``inspect``.
+
+The format is frozen: a table of inputs and names in the tests never changes. Text is UTF-8 and is not folded;
+``% { } : /`` and control bytes inside a part are percent-encoded, so that no two resources share a name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from typing import NamedTuple
+
+from leasehold.errors import InvalidRequest
+
+MAX_NAME_BYTES = 512
+_SPECIAL = "%{}:/" + "".join(map(chr, range(0x20))) + "\x7f"
+_ESCAPES = str.maketrans({char: f"%{ord(char):02X}" for char in _SPECIAL})
+
+
+class Name(NamedTuple):
+    """A resource: its text, its low-cardinality kind, and the hash that logs show in place of its ids."""
+
+    text: str
+    kind: str
+    id_hash: str
+
+
+def make_name(namespace: str, kind: object, ids: tuple[object, ...], key: bytes = b"") -> Name:
+    """Check the parts and join them. With a key the ids are replaced by 128 bits of keyed BLAKE2b."""
+    label = part(kind, "kind")
+    encoded = [part(one, "id") for one in ids]
+    prefix = f"{namespace}/{label}" if namespace else label
+    text = ":".join([prefix, *encoded])
+    size = len(text.encode())
+    if size > MAX_NAME_BYTES:
+        raise InvalidRequest(
+            f"the name of a resource takes at most {MAX_NAME_BYTES} bytes, this one {size}: hash long ids first"
+        )
+    hashed = ""
+    if encoded:
+        hashed = hashlib.blake2b(text.encode(), digest_size=16, key=key).hexdigest()
+        if key:
+            text = f"{prefix}:{hashed}"
+    return Name(text, label, hashed[:12])
+
+
+def part(value: object, what: str) -> str:
+    """One part of a name, encoded. Refuses what would make two resources look alike, or one look like two."""
+    if isinstance(value, str):
+        text = str.__str__(value)
+    elif isinstance(value, int) and not isinstance(value, bool) and what == "id":
+        text = int.__repr__(value)
+    elif what == "id" and "uuid" in sys.modules and isinstance(value, sys.modules["uuid"].UUID):
+        text = str(value)
+    else:
+        allowed = "str, int or UUID" if what == "id" else "str"
+        raise InvalidRequest(f"{what} must be {allowed}, not {type(value).__name__}")
+    if not text:
+        raise InvalidRequest(f"{what} must not be empty")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{what} holds a lone surrogate and cannot be written as UTF-8") from None
+    return text.translate(_ESCAPES)
+
+
+def check_namespace(value: object) -> str:
+    """A namespace, encoded; the empty one is none."""
+    return "" if value in (None, "") else part(value, "namespace")
+
+
+def check_id_key(value: object) -> bytes:
+    """The key that hides ids: 1 to 64 bytes, or none."""
+    if value is None:
+        return b""
+    key = value.encode() if isinstance(value, str) else value
+    if not isinstance(key, bytes) or not 1 <= len(key) <= 64:
+        raise InvalidRequest("hide_ids must be text or bytes, 1 to 64 bytes long")
+    return key

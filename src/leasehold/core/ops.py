@@ -1,0 +1,286 @@
+"""Ops: everything a flow can ask for, as plain data. ``await op`` hands the op to whoever drives the flow.
+
+A driver answers each op with an :class:`Answer`: the reply and the local time at which it was known.
+Because ops are data, batching, tracing, fault injection and simulation need no code in the flows.
+
+    op         asked of   replies
+    Claim      store      Granted | Queued | Busy | Gone | Refused
+    Beat       store      Granted | Queued | Gone
+    Renew      store      Renewed | NotYours
+    Release    store      Released | NotYours
+    Withdraw   store      Withdrawn
+    Inspect    store      View
+    Evict      store      Evicted | NotYours | Refused
+    Adopt      store      Granted | NotYours | Refused
+    Park       driver     Push | None        wait for a push, until a local time
+    Later      driver     None               do this in the background, until a local time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
+
+from leasehold.core.policy import BUDGET_MS
+from leasehold.core.types import Grant, Waiter
+
+R = TypeVar("R", covariant=True)
+
+
+class Answer(NamedTuple, Generic[R]):
+    """What a driver gives back for an op: the reply, and the local time after it came."""
+
+    reply: R
+    at: float
+
+
+# ---------------------------------------------------------------- replies
+
+
+class Granted(NamedTuple):
+    """It is yours for ``remaining_ms`` from when you asked. The same grant however often you ask (trap 42)."""
+
+    fence: int
+    remaining_ms: int
+
+
+class Queued(NamedTuple):
+    """You wait: ``ahead`` live claims stand before you, and the holder's time ends in ``free_in_ms``."""
+
+    ahead: int
+    free_in_ms: int
+    holder: str
+
+
+class Busy(NamedTuple):
+    """No, and you were not put into the queue."""
+
+    holder: str
+    retry_in_ms: int
+
+
+class Gone(NamedTuple):
+    """This owner has no claim here (any more): ask again with a new owner."""
+
+    outcome: str
+
+
+class Renewed(NamedTuple):
+    remaining_ms: int
+
+
+class Released(NamedTuple):
+    pass
+
+
+class NotYours(NamedTuple):
+    """No grant with that owner and fence: ``expired``, ``taken``, ``deleted``, ``evicted``, ``released`` ..."""
+
+    reason: str
+
+
+class Withdrawn(NamedTuple):
+    """Nothing of that owner is left. ``found`` says what there was: ``held``, ``queued`` or ``nothing``."""
+
+    found: str
+
+
+class View(NamedTuple):
+    """One resource as the store sees it now."""
+
+    holders: tuple[Grant, ...]
+    queue: tuple[Waiter, ...]
+    fence: int
+    closed_ms: int
+    now_ms: int
+
+
+class Evicted(NamedTuple):
+    """The victim is out, the door stays closed for ``closed_ms``, and ``fence`` is above the victim's."""
+
+    fence: int
+    closed_ms: int
+
+
+class Refused(NamedTuple):
+    """The request itself is wrong."""
+
+    why: str
+
+
+class Push(NamedTuple):
+    """A hint to somebody who is not asking: a waiter was ``granted``, a holder was ``evicted``.
+
+    ``beat`` names the sign of life that the grant answers: the deadline counts from the moment that beat
+    was sent, neither from the last one sent nor from the arrival of the push (trap 41)."""
+
+    address: str
+    event: str
+    resource: str
+    owner: str
+    fence: int
+    beat: int
+    remaining_ms: int
+
+
+ClaimReply: TypeAlias = Granted | Queued | Busy | Gone | Refused
+BeatReply: TypeAlias = Granted | Queued | Gone
+Reply: TypeAlias = (
+    Granted | Queued | Busy | Gone | Renewed | Released | NotYours | Withdrawn | View | Evicted | Refused
+)
+
+# ---------------------------------------------------------------- ops of a store
+
+
+class Claim(NamedTuple):
+    """Ask for a place. Creates; a repeated one returns what the first one got."""
+
+    resource: str
+    owner: str
+    ttl_ms: int
+    beat: int = 1
+    floor: int = 0
+    enqueue: bool = True
+    rule: str = "mutex"
+    permits: int = 1
+    limit: int = 1
+    address: str = ""
+    news: str = ""
+    meta: str = ""
+    delay_ms: int = 0
+    budget_ms: int = BUDGET_MS
+
+    def __await__(self) -> Generator[Claim, Answer[ClaimReply], Answer[ClaimReply]]:
+        return (yield self)
+
+
+class Beat(NamedTuple):
+    """A waiter's sign of life. Never creates (trap 26)."""
+
+    resource: str
+    owner: str
+    beat: int
+    floor: int = 0
+    budget_ms: int = BUDGET_MS
+
+    def __await__(self) -> Generator[Beat, Answer[BeatReply], Answer[BeatReply]]:
+        return (yield self)
+
+
+class Renew(NamedTuple):
+    """Hold on for ``ttl_ms`` from now; never shortens unless ``exact`` (extend). ``closed_ms`` keeps the door
+    closed at least that long, whoever releases; ``ticket`` allows its bearer to adopt."""
+
+    resource: str
+    owner: str
+    fence: int
+    ttl_ms: int
+    exact: bool = False
+    closed_ms: int = 0
+    ticket: str = ""
+    budget_ms: int = BUDGET_MS
+
+    def __await__(self) -> Generator[Renew, Answer[Renewed | NotYours], Answer[Renewed | NotYours]]:
+        return (yield self)
+
+
+class Release(NamedTuple):
+    """Give back. ``forget_ms``: leave a tombstone; ``again``: an earlier Release of this grant went
+    unanswered, so finding it cleanly gone means that one arrived (trap 11)."""
+
+    resource: str
+    owner: str
+    fence: int
+    forget_ms: int = 0
+    again: bool = False
+    budget_ms: int = BUDGET_MS
+
+    def __await__(self) -> Generator[Release, Answer[Released | NotYours], Answer[Released | NotYours]]:
+        return (yield self)
+
+
+class Withdraw(NamedTuple):
+    """Whatever this owner has here, waiting or granted, ends. ``forget_ms`` as in Release."""
+
+    resource: str
+    owner: str
+    forget_ms: int = 0
+    budget_ms: int = BUDGET_MS
+
+    def __await__(self) -> Generator[Withdraw, Answer[Withdrawn], Answer[Withdrawn]]:
+        return (yield self)
+
+
+class Inspect(NamedTuple):
+    """Look, without a claim."""
+
+    resource: str
+    budget_ms: int = BUDGET_MS
+
+    def __await__(self) -> Generator[Inspect, Answer[View], Answer[View]]:
+        return (yield self)
+
+
+class Evict(NamedTuple):
+    """Take a grant away. ``delay_ms`` None: the door stays closed for what remained of the victim's time;
+    less than that needs ``force``. Idempotent by ``request``."""
+
+    resource: str
+    owner: str
+    fence: int
+    request: str
+    delay_ms: int | None = None
+    force: bool = False
+    budget_ms: int = BUDGET_MS
+
+    def __await__(
+        self,
+    ) -> Generator[Evict, Answer[Evicted | NotYours | Refused], Answer[Evicted | NotYours | Refused]]:
+        return (yield self)
+
+
+class Adopt(NamedTuple):
+    """Take over a grant whose ticket one knows: a new owner, a new fence, in one step."""
+
+    resource: str
+    owner: str
+    fence: int
+    ticket: str
+    adopter: str
+    ttl_ms: int
+    floor: int = 0
+    news: str = ""
+    budget_ms: int = BUDGET_MS
+
+    def __await__(
+        self,
+    ) -> Generator[Adopt, Answer[Granted | NotYours | Refused], Answer[Granted | NotYours | Refused]]:
+        return (yield self)
+
+
+StoreOp: TypeAlias = Claim | Beat | Renew | Release | Withdraw | Inspect | Evict | Adopt
+
+# ---------------------------------------------------------------- ops of a driver
+
+
+class Park(NamedTuple):
+    """Wait until the local time ``until``, or until a push for this owner arrives."""
+
+    owner: str
+    until: float
+
+    def __await__(self) -> Generator[Park, Answer[Push | None], Answer[Push | None]]:
+        return (yield self)
+
+
+class Later(NamedTuple):
+    """Do ``op`` in the background, again and again until it is answered or ``until`` has passed."""
+
+    op: Withdraw | Release
+    until: float
+
+    def __await__(self) -> Generator[Later, Answer[None], Answer[None]]:
+        return (yield self)
+
+
+Op: TypeAlias = StoreOp | Park | Later

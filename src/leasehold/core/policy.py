@@ -1,0 +1,68 @@
+"""The numbers of the protocol, each with its reason. Milliseconds where a store counts, seconds locally."""
+
+from __future__ import annotations
+
+MIN_TTL_MS = 50
+MAX_TTL_MS = 24 * 3600 * 1000
+LONG_TTL_MS = 3600 * 1000  # above this a lease is the wrong tool: durable ownership (jobs)
+
+DEFAULT_TTL_MS = 30_000
+
+DAY_US = 24 * 3600 * 1_000_000
+MAX_FENCE = 2**53 - DAY_US  # beyond 2**53 a float (Lua, JavaScript) no longer counts by one
+MAX_FLOOR_AHEAD_US = 3653 * DAY_US  # ten years: a floor further ahead is a mistake, not a clock
+
+BUDGET_MS = 5_000  # how long one call may take where nothing shorter bounds it
+HEAD_POLL_MS = 30  # the head of the queue beats this often when no push can reach it
+SHORT_BEAT_MS = 5  # and never more often than this
+
+
+def patience_ms(ttl_ms: int) -> int:
+    """L: how old a waiter's beat may be before the queue passes over it."""
+    return min(ttl_ms, 3_000)
+
+
+def beat_every_ms(ttl_ms: int) -> int:
+    """Two beats may be lost before the waiter is skipped."""
+    return max(patience_ms(ttl_ms) // 3, SHORT_BEAT_MS)
+
+
+def forgotten_after_ms(ttl_ms: int) -> int:
+    """A silent waiter leaves the queue after this long. Ten times L: a stalled server must not empty it."""
+    return 10 * patience_ms(ttl_ms)
+
+
+def tombstone_ms(ttl_ms: int) -> int:
+    """How long an ended owner is remembered, so that a claim that is delivered late takes nothing."""
+    return max(ttl_ms, 60_000)
+
+
+def drift(seconds: float) -> float:
+    """What a local clock may be off by over this stretch: 1 % and 2 ms."""
+    return seconds * 0.01 + 0.002
+
+
+def margin(ttl: float) -> float:
+    """How long before the deadline work under a renewing lease must stop when renewal does not succeed."""
+    return ttl / 6
+
+
+def renew_after(ttl: float) -> float:
+    """The watchdog renews this long after the last confirmation."""
+    return ttl / 3
+
+
+def retry_renewal_after(ttl: float) -> float:
+    """After a transport error: often enough to try several times before the margin."""
+    return min(max(ttl / 12, 0.005), 1.0)
+
+
+def next_beat_ms(ttl_ms: int, ahead: int, free_in_ms: int, pushable: bool) -> int:
+    """How long a waiter may park. Only the head times its beat at the end of the holder's lease, else every
+    waiter would wake for one grant; a head that no push can reach looks often instead (trap 24)."""
+    usual = beat_every_ms(ttl_ms)
+    if ahead:
+        return usual
+    if not pushable:
+        return min(usual, HEAD_POLL_MS)
+    return min(usual, max(free_in_ms, 1))

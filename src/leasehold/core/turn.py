@@ -1,0 +1,210 @@
+"""One resource laid open for one turn of the ledger: time, the queue, fences and tombstones.
+
+This is the machine that every op of ``ledger`` works with; nothing else does. It is mutable and lives for one
+call of ``ledger.apply``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from leasehold.core import ops
+from leasehold.core.policy import (
+    DAY_US,
+    MAX_FENCE,
+    MAX_FLOOR_AHEAD_US,
+    forgotten_after_ms,
+    patience_ms,
+    tombstone_ms,
+)
+from leasehold.core.rules import RULES
+from leasehold.core.types import Ended, Grant, Instant, State, Waiter, public_owner
+
+
+class Turn:
+    """The state laid open for one op."""
+
+    __slots__ = (
+        "closed_until_ms",
+        "ended",
+        "fences",
+        "fences_until_us",
+        "holders",
+        "now",
+        "pushes",
+        "queue",
+        "reachable",
+        "resource",
+    )
+
+    def __init__(
+        self, state: State, now: Instant, resource: str, reachable: Callable[[str], bool]
+    ) -> None:
+        self.holders = list(state.holders)
+        self.queue = list(state.queue)
+        self.fences = dict(state.fences)
+        self.fences_until_us = state.fences_until_us
+        self.closed_until_ms = state.closed_until_ms
+        self.ended = {one.owner: one for one in state.ended}
+        self.now = now
+        self.resource = resource
+        self.reachable = reachable
+        self.pushes: list[ops.Push] = []
+
+    def state(self) -> State:
+        return State(
+            tuple(self.holders),
+            tuple(self.queue),
+            tuple(self.fences.items()),
+            self.fences_until_us,
+            self.closed_until_ms,
+            tuple(self.ended.values()),
+        )
+
+    # ------------------------------------------------------------ time
+
+    def expire(self) -> None:
+        """End what is over: grants at their expiry, waiters silent for ten patiences, old records."""
+        ms = self.now.ms
+        if self.ended:
+            self.ended = {owner: one for owner, one in self.ended.items() if one.until_ms > ms}
+        for grant in [one for one in self.holders if one.expires_ms <= ms]:
+            self.holders.remove(grant)
+            self.bury(grant.owner, grant.fence, "expired", tombstone_ms(grant.ttl_ms))
+            if grant.delay_ms:
+                self.close_until(grant.expires_ms + grant.delay_ms)
+        if self.queue:
+            self.queue = [one for one in self.queue if ms - one.beat_ms <= forgotten_after_ms(one.ttl_ms)]
+        if self.closed_until_ms and self.closed_until_ms <= ms:
+            self.closed_until_ms = 0
+        if self.fences and not self.holders and self.fences_until_us <= self.now.wall_us:
+            self.fences.clear()
+            self.fences_until_us = 0
+
+    def live(self, waiter: Waiter) -> bool:
+        """Heard of lately. A waiter that is not live keeps its place and is passed over (trap 25)."""
+        return self.now.ms - waiter.beat_ms <= patience_ms(waiter.ttl_ms)
+
+    def close_until(self, ms: int) -> None:
+        self.closed_until_ms = max(self.closed_until_ms, ms)
+
+    # ------------------------------------------------------------ the queue
+
+    def hand_on(self, asking: str = "") -> None:
+        """Grant in order of arrival until somebody does not fit. ``asking`` is told by the reply; others by
+        a push that names their last beat. Nobody is granted while the door is closed."""
+        if not self.queue or self.closed_until_ms > self.now.ms:
+            return
+        for waiter in tuple(self.queue):
+            if not self.live(waiter):
+                continue
+            slots = RULES[waiter.rule](self.holders, waiter)
+            if slots is None:
+                return
+            if waiter.owner == asking:
+                self.grant(waiter, slots)
+                continue
+            if not waiter.address:
+                return  # it keeps its place, and takes the free resource with its own next beat
+            if self.reachable(waiter.address):
+                grant = self.grant(waiter, slots)
+                self.push(waiter.address, "granted", grant, waiter.beat)
+            else:
+                self.queue.remove(waiter)  # its process is gone: it delays nobody
+
+    def grant(self, waiter: Waiter, slots: tuple[int, ...]) -> Grant:
+        """Move a claim from the queue to the holders. The only place where a grant comes into being."""
+        self.queue.remove(waiter)
+        grant = Grant(
+            owner=waiter.owner,
+            fence=self.mint(slots, waiter.floor),
+            ttl_ms=waiter.ttl_ms,
+            expires_ms=self.now.ms + waiter.ttl_ms,
+            rule=waiter.rule,
+            slots=slots,
+            since_us=self.now.wall_us,
+            meta=waiter.meta,
+            news=waiter.news,
+            delay_ms=waiter.delay_ms,
+        )
+        self.holders.append(grant)
+        return grant
+
+    def mint(self, slots: tuple[int, ...], floor: int) -> int:
+        """A fence above every earlier one of these slots, also when the store lost its memory: the clock and
+        the highest fence that the client has seen are floors (trap 14)."""
+        last = max([self.fences.get(slot, 0) for slot in slots])
+        fence = max(last + 1, self.now.wall_us, floor + 1)
+        for slot in slots:
+            self.fences[slot] = fence
+        self.fences_until_us = max(self.fences_until_us, fence + DAY_US)
+        return fence
+
+    def push(self, address: str, event: str, grant: Grant, beat: int = 0) -> None:
+        remaining_ms = grant.expires_ms - self.now.ms
+        self.pushes.append(
+            ops.Push(address, event, self.resource, grant.owner, grant.fence, beat, remaining_ms)
+        )
+
+    # ------------------------------------------------------------ looking things up
+
+    def grant_of(self, owner: str, fence: int | None = None) -> Grant | None:
+        for grant in self.holders:
+            if grant.owner == owner and (fence is None or grant.fence == fence):
+                return grant
+        return None
+
+    def place_of(self, owner: str) -> int | None:
+        for place, waiter in enumerate(self.queue):
+            if waiter.owner == owner:
+                return place
+        return None
+
+    def hear(self, place: int, beat: int, floor: int) -> bool:
+        """Note a sign of life. One that was overtaken by a later beat says nothing about now."""
+        waiter = self.queue[place]
+        if beat <= waiter.beat:
+            return False
+        self.queue[place] = waiter._replace(beat=beat, beat_ms=self.now.ms, floor=max(floor, waiter.floor))
+        return True
+
+    def standing(self, owner: str) -> ops.Granted | ops.Queued:
+        """Where this claim stands, granted or waiting."""
+        grant = self.grant_of(owner)
+        if grant is not None:
+            return ops.Granted(grant.fence, grant.expires_ms - self.now.ms)
+        ahead = 0
+        for waiter in self.queue:
+            if waiter.owner == owner:
+                break
+            ahead += self.live(waiter)
+        return ops.Queued(ahead, self.free_in_ms(), self.holder())
+
+    def free_in_ms(self) -> int:
+        ends = [grant.expires_ms for grant in self.holders]
+        return max(min(ends, default=0), self.closed_until_ms, self.now.ms) - self.now.ms
+
+    def holder(self) -> str:
+        return public_owner(self.holders[0].owner) if self.holders else ""
+
+    def why_not(self, owner: str, fence: int) -> ops.NotYours:
+        """Why a grant is not there. What ended otherwise than by release left a record; what left none and
+        was followed by another was taken; what left none and was not was deleted."""
+        if owner in self.ended:
+            return ops.NotYours(self.ended[owner].outcome)
+        newer = any(last > fence for last in self.fences.values())
+        return ops.NotYours("taken" if newer else "deleted")
+
+    def bury(self, owner: str, fence: int, outcome: str, keep_ms: int, detail: str = "") -> None:
+        """Leave a tombstone. The first outcome stays; only its time can grow."""
+        until_ms = self.now.ms + keep_ms
+        known = self.ended.get(owner)
+        if known is None:
+            self.ended[owner] = Ended(owner, fence, outcome, until_ms, detail)
+        elif known.until_ms < until_ms:
+            self.ended[owner] = known._replace(until_ms=until_ms)
+
+    def wrong_floor(self, floor: int) -> str:
+        if 0 <= floor <= MAX_FENCE and floor <= self.now.wall_us + MAX_FLOOR_AHEAD_US:
+            return ""
+        return f"the fence floor {floor} is negative, near 2**53 or more than ten years ahead of the clock"

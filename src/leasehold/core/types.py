@@ -1,0 +1,87 @@
+"""The words of the ledger: what one resource's state is made of, and the port every store implements.
+
+Everything here is an immutable tuple: cheap to make, safe to share, and a JSON array when written down.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Instant(NamedTuple):
+    """One reading of the store's clocks. Expiry runs on ``ms``, which never steps; fences on the wall."""
+
+    ms: int
+    wall_us: int
+
+
+class Grant(NamedTuple):
+    """A claim that holds: an owner, a fence, an end. ``slots`` are the numbered places that it fills."""
+
+    owner: str
+    fence: int
+    ttl_ms: int
+    expires_ms: int
+    rule: str = "mutex"
+    slots: tuple[int, ...] = (0,)
+    since_us: int = 0
+    meta: str = ""
+    news: str = ""  # where the holder hears of eviction
+    delay_ms: int = 0  # lock-delay: how long the door stays closed after an unclean end
+    ticket: str = ""  # set by transfer: who knows it may adopt
+    adopted: str = ""  # the owner that this grant was adopted from
+
+
+class Waiter(NamedTuple):
+    """A claim that waits. ``beat`` numbers its last sign of life, ``beat_ms`` says when that was heard."""
+
+    owner: str
+    ttl_ms: int
+    beat: int
+    beat_ms: int
+    address: str = ""  # where a grant can be pushed; empty: it must ask
+    floor: int = 0
+    rule: str = "mutex"
+    permits: int = 1
+    limit: int = 1
+    since_us: int = 0
+    meta: str = ""
+    news: str = ""
+    delay_ms: int = 0
+
+
+class Ended(NamedTuple):
+    """A tombstone: this owner's only grant is over, and how. A late claim of its finds this and takes nothing."""
+
+    owner: str
+    fence: int
+    outcome: str  # released withdrawn expired evicted adopted
+    until_ms: int
+    detail: str = ""  # evicted: the request's id; adopted: by whom
+
+
+class State(NamedTuple):
+    """All that a store keeps for one resource."""
+
+    holders: tuple[Grant, ...] = ()
+    queue: tuple[Waiter, ...] = ()
+    fences: tuple[tuple[int, int], ...] = ()  # (slot, last fence)
+    fences_until_us: int = 0  # wall time after which the fences may be forgotten
+    closed_until_ms: int = 0
+    ended: tuple[Ended, ...] = ()
+
+
+class Capabilities(NamedTuple):
+    """What a store promises. A store says its differences here, tests read them, nothing is skipped."""
+
+    fair: bool = True  # FIFO between claims
+    push: bool = True  # a waiter is woken directly
+    per_claim_ttl: bool = True
+    durable_fences: bool = True  # fences grow across a restart by record, not only by the clock
+    processes: bool = True  # several processes can share it
+    hosts: bool = False
+
+
+def public_owner(owner: str) -> str:
+    """The part of an owner token that people may see: ``<instance>:<pid>``."""
+    return owner.rsplit(":", 1)[0] if owner.count(":") >= 2 else "?"

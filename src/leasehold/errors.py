@@ -1,0 +1,132 @@
+"""Every error that Leasehold raises, and what to do about each.
+
+    LeaseholdError
+    ├── NotAcquired (TimeoutError)           busy, or the wait ran out: try again after .retry_in
+    ├── LeaseLost                            ours once, no longer: stop the work
+    ├── StaleOwner                           a guard refused an older fence: stop the work
+    ├── NotHeld (RuntimeError)               release or extend by somebody who does not hold
+    ├── StoreUnavailable (ConnectionError)   the store could not be reached, and nothing was taken
+    ├── OutcomeUnknown (ConnectionError)     the call may have happened; it is cleaned up in the background
+    ├── Unsupported                          this store cannot promise what was asked
+    └── InvalidRequest (ValueError)          bad ttl, name, limit or URL
+
+All carry ``.resource``, ``.owner`` (its public part) and ``.fence`` where they are known, and all can be
+pickled: an error often crosses a process boundary before somebody reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "InvalidRequest",
+    "LeaseLost",
+    "LeaseholdError",
+    "NotAcquired",
+    "NotHeld",
+    "OutcomeUnknown",
+    "StaleOwner",
+    "StoreUnavailable",
+    "Unsupported",
+]
+
+
+class LeaseholdError(Exception):
+    """The root of the tree: ``except LeaseholdError`` catches everything that is ours."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        resource: str | None = None,
+        owner: str | None = None,
+        fence: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.resource = resource
+        self.owner = owner
+        self.fence = fence
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+def _rebuild(cls: type[LeaseholdError], args: tuple[Any, ...], fields: dict[str, Any]) -> LeaseholdError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
+
+class NotAcquired(LeaseholdError, TimeoutError):
+    """Somebody else holds it. ``.holder`` says who, ``.retry_in`` when it is worth asking again (seconds)."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        holder: str | None = None,
+        retry_in: float | None = None,
+        resource: str | None = None,
+        owner: str | None = None,
+        fence: int | None = None,
+    ) -> None:
+        super().__init__(message, resource=resource, owner=owner, fence=fence)
+        self.holder = holder
+        self.retry_in = retry_in
+
+
+class LeaseLost(LeaseholdError):
+    """The lease was ours and is no longer: whatever it protected must stop now.
+
+    ``.reason`` is one of ``expired``, ``taken``, ``deleted``, ``evicted``, ``renewal_failed``,
+    ``max_hold``, ``max_idle``, ``closed``, ``forked``.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        reason: str = "expired",
+        resource: str | None = None,
+        owner: str | None = None,
+        fence: int | None = None,
+    ) -> None:
+        super().__init__(message, resource=resource, owner=owner, fence=fence)
+        self.reason = reason
+
+
+class StaleOwner(LeaseholdError):
+    """A guard has seen a newer fence (``.seen``) than the one presented (``.fence``): roll back."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        seen: int | None = None,
+        resource: str | None = None,
+        owner: str | None = None,
+        fence: int | None = None,
+    ) -> None:
+        super().__init__(message, resource=resource, owner=owner, fence=fence)
+        self.seen = seen
+
+
+class NotHeld(LeaseholdError, RuntimeError):
+    """Release or extend by a thread, task or process that does not hold the lease."""
+
+
+class StoreUnavailable(LeaseholdError, ConnectionError):
+    """The store could not be reached or refused to work; nothing was taken."""
+
+
+class OutcomeUnknown(LeaseholdError, ConnectionError):
+    """The call may or may not have happened. It may be repeated; Leasehold cleans up in the background."""
+
+
+class Unsupported(LeaseholdError):
+    """This store cannot promise what was asked for. Said at construction, never later."""
+
+
+class InvalidRequest(LeaseholdError, ValueError):
+    """The request itself is wrong; nothing was sent."""
