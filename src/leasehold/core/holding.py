@@ -22,6 +22,7 @@ from leasehold.errors import LeaseLost, NotHeld
 
 HELD, UNSURE, LOST, RELEASING, RELEASED = "held", "unsure", "lost", "releasing", "released"
 ALIVE = (HELD, UNSURE)
+LOSSES = ("expired", "taken", "deleted", "evicted")  # what a store says of a grant that is not there
 NEVER = float("inf")
 
 
@@ -159,7 +160,7 @@ class Holding:
         """"Not yours" is loss now (trap 1), except for a lease that is being given back (trap 43)."""
         with self.lock:
             if self.phase in ALIVE:
-                self._lose(reason if reason in ("expired", "taken", "deleted", "evicted") else "taken")
+                self._lose(reason if reason in LOSSES else "taken")
 
     def unanswered(self, now: float) -> None:
         """A transport error says nothing: unsure, and try again before the margin."""
@@ -223,12 +224,15 @@ class Holding:
         self._again = True
 
     def end_release(self, reply: ops.Released | ops.NotYours) -> bool:
-        """True when it was ours until now."""
+        """True when it was ours until now. "Not yours" means that it was lost while the work believed in it."""
         with self.lock:
-            ours = self.phase == RELEASING and isinstance(reply, ops.Released)
-            if self.phase == RELEASING:
-                self.phase = RELEASED
-            return ours
+            if self.phase != RELEASING:
+                return False
+            if isinstance(reply, ops.NotYours):
+                self._lose(reply.reason if reply.reason in LOSSES else "taken")
+                return False
+            self.phase = RELEASED
+            return True
 
 
 def deadline_after(sent: float, remaining_ms: int) -> float:

@@ -18,30 +18,36 @@ _ESCAPES = str.maketrans({char: f"%{ord(char):02X}" for char in _SPECIAL})
 
 
 class Name(NamedTuple):
-    """A resource: its text, its low-cardinality kind, and the hash that logs show in place of its ids."""
+    """A resource: its text and its low-cardinality kind; ``hidden`` says that its ids are hashed already."""
 
     text: str
     kind: str
-    id_hash: str
+    hidden: bool = False
+
+    @property
+    def id_hash(self) -> str:
+        """What logs show in place of the ids: 12 hex digits, keyed where there is a key."""
+        if self.text.endswith(self.kind):
+            return ""
+        return self.text.rpartition(":")[2][:12] if self.hidden else _digest(self.text, b"")[:12]
 
 
 def make_name(namespace: str, kind: object, ids: tuple[object, ...], key: bytes = b"") -> Name:
     """Check the parts and join them. With a key the ids are replaced by 128 bits of keyed BLAKE2b."""
     label = part(kind, "kind")
-    encoded = [part(one, "id") for one in ids]
     prefix = f"{namespace}/{label}" if namespace else label
-    text = ":".join([prefix, *encoded])
-    size = len(text.encode())
-    if size > MAX_NAME_BYTES:
+    text = ":".join([prefix, *[part(one, "id") for one in ids]])
+    if len(text) * 4 > MAX_NAME_BYTES and (size := len(text.encode())) > MAX_NAME_BYTES:
         raise InvalidRequest(
             f"the name of a resource takes at most {MAX_NAME_BYTES} bytes, this one {size}: hash long ids first"
         )
-    hashed = ""
-    if encoded:
-        hashed = hashlib.blake2b(text.encode(), digest_size=16, key=key).hexdigest()
-        if key:
-            text = f"{prefix}:{hashed}"
-    return Name(text, label, hashed[:12])
+    if key and ids:
+        return Name(f"{prefix}:{_digest(text, key)}", label, hidden=True)
+    return Name(text, label)
+
+
+def _digest(text: str, key: bytes) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16, key=key).hexdigest()
 
 
 def part(value: object, what: str) -> str:

@@ -1,0 +1,67 @@
+# Each target makes .venv when it is missing and installs what it needs, no more. `make` alone lists them.
+#
+#   PYTHON=python3.12   another Python (default: python3.11, else python3)
+#   ARGS="-k expiry"    more arguments for pytest or the benchmark
+#   WORKERS=4           how many processes run the tests (default: one for each CPU, at least 2, at most 4)
+
+PYTHON ?=
+ARGS ?=
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PYTEST := $(BIN)/python -m pytest
+TYPED := $(wildcard src tests benchmarks)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test quick check bench soak clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+
+demo: .venv/.has-cli ## see in a few seconds what a stale owner is, and how a guard stops it
+	@$(BIN)/leasehold demo
+
+quick: .venv/.has-test ## the fast tests: no servers, seconds
+	$(PYTEST) -n 2 --dist loadgroup -m "not slow and not soak" $(ARGS)
+
+test: .venv/.has-test ## every test but the soak
+	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not soak" $(ARGS)
+
+check: .venv/.has-dev ## lint, format, types, and who may import whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/lint-imports --no-logo
+
+bench: .venv/.has-bench ## measure the embedded store
+	$(BIN)/python -m benchmarks.embedded $(ARGS)
+
+soak: .venv/.has-test ## the long rounds: minutes
+	$(PYTEST) -m soak --timeout 1800 $(ARGS)
+
+clean: ## remove .venv, caches and build results
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---------------------------------------------------------------- what is installed
+# Stamps: a target runs at once when its stamp is newer than pyproject.toml.
+
+.venv/.made:
+	@tools/venv.sh $(PYTHON)
+	@touch $@
+
+.venv/.has-cli: .venv/.made pyproject.toml
+	$(PIP) install --editable '.[cli]'
+	@touch $@
+
+# Dependency groups need pip 25.1; a new virtual environment of Debian 12 has 23.0.
+.venv/.has-groups: .venv/.made
+	$(PIP) install --upgrade 'pip>=25.1'
+	@touch $@
+
+.venv/.has-%: .venv/.has-groups pyproject.toml
+	$(PIP) install --editable '.[all]' --group $*
+	@touch $@

@@ -1,0 +1,24 @@
+"""The asyncio flavour: ``leasehold.aio.connect`` gives an AsyncLeasehold, the same surface, awaited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leasehold.coordinator import AsyncLeasehold, open_store
+from leasehold.core.ports import Store
+
+if TYPE_CHECKING:
+    from leasehold.primitives.lease import Duration
+
+__all__ = ["connect"]
+
+
+def connect(
+    target: str | Store | None = None,
+    *,
+    namespace: str | None = None,
+    wait: Duration | None = None,
+    hide_ids: str | bytes | None = None,
+) -> AsyncLeasehold:
+    """A coordinator for asyncio, over the store that ``target`` names; see :func:`leasehold.connect`."""
+    return AsyncLeasehold(open_store(target), namespace=namespace, wait=wait, hide_ids=hide_ids)

@@ -1,0 +1,265 @@
+"""Leasehold and AsyncLeasehold: the coordinators that hand out locks. The only place where rooms are wired."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from leasehold.core.durations import is_long, optional_ms, optional_seconds, ttl_ms, wait_seconds
+from leasehold.core.names import Name, check_id_key, check_namespace, make_name
+from leasehold.core.ports import Store
+from leasehold.errors import InvalidRequest, Unsupported
+from leasehold.primitives.lock import UNSET, AsyncLock, Lock, Options, Unset
+from leasehold.runtime.engine import Engine
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from leasehold.primitives.lease import Duration
+
+    Id = str | int | UUID
+
+L = TypeVar("L", Lock, AsyncLock)
+MOST_META_BYTES = 4096
+
+
+class Coordinator(Generic[L]):
+    """What both flavours share. Making one sends nothing; the first call connects."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        namespace: str | None = None,
+        wait: Duration | None = None,
+        hide_ids: str | bytes | None = None,
+    ) -> None:
+        self._namespace = check_namespace(_or_env(namespace, "LEASEHOLD_NAMESPACE"))
+        self._id_key = check_id_key(_or_env(hide_ids, "LEASEHOLD_ID_KEY"))
+        self._default_wait = wait_seconds(wait)
+        self._engine = Engine(store)
+
+    def lock(
+        self,
+        kind: str,
+        *ids: Id,
+        ttl: Duration = 30,
+        wait: Duration | Unset | None = UNSET,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        max_idle: Duration | None = None,
+        at_least: Duration | None = None,
+        fenced: bool = True,
+        reentrant: bool = False,
+        meta: Mapping[str, Any] | None = None,
+    ) -> L:
+        """A lock on one resource: exclusive, first come first served, fenced.
+
+        ``kind`` says what sort of thing it is and ``ids`` which one. ``ttl`` is how long the lease lasts without
+        renewal; with ``renew`` it is renewed while somebody uses it, at most for ``max_hold``, and only while the
+        work calls ``lease.beat()`` every ``max_idle``. ``wait`` is how long to block: None for ever, 0 one try.
+        ``at_least`` keeps others out for that long even when it is released earlier. ``meta`` is shown to whoever
+        inspects the holder.
+        """
+        options = Options(
+            ttl_ms=_checked_ttl(ttl),
+            wait=self._default_wait if isinstance(wait, Unset) else wait_seconds(wait),
+            renews=_flag(renew, "renew"),
+            max_hold=optional_seconds(max_hold, "max_hold"),
+            max_idle=optional_seconds(max_idle, "max_idle"),
+            at_least_ms=optional_ms(at_least, "at_least"),
+            fenced=_flag(fenced, "fenced"),
+            reentrant=_flag(reentrant, "reentrant"),
+            meta_text=_meta_text(meta),
+            meta=dict(meta) if meta else None,
+        )
+        return self._make_lock(make_name(self._namespace, kind, ids, self._id_key), options)
+
+    def rlock(
+        self,
+        kind: str,
+        *ids: Id,
+        ttl: Duration = 30,
+        wait: Duration | Unset | None = UNSET,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        max_idle: Duration | None = None,
+        at_least: Duration | None = None,
+        fenced: bool = True,
+        meta: Mapping[str, Any] | None = None,
+    ) -> L:
+        """A lock that the thread or task which holds it may enter again: ``lock(..., reentrant=True)``."""
+        return self.lock(
+            kind,
+            *ids,
+            ttl=ttl,
+            wait=wait,
+            renew=renew,
+            max_hold=max_hold,
+            max_idle=max_idle,
+            at_least=at_least,
+            fenced=fenced,
+            reentrant=True,
+            meta=meta,
+        )
+
+    def _make_lock(self, name: Name, options: Options) -> L:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self._engine.store.name}>"
+
+
+class Leasehold(Coordinator[Lock]):
+    """A coordinator for threads; made by :func:`leasehold.connect`. ``close()`` gives back what it holds."""
+
+    def close(self) -> None:
+        """Give back what is held and let go of the store. What was held is lost (``closed``)."""
+        self._engine.close()
+
+    def _make_lock(self, name: Name, options: Options) -> Lock:
+        return Lock(self._engine, name, options)
+
+    def __enter__(self) -> Leasehold:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncLeasehold(Coordinator[AsyncLock]):
+    """A coordinator for asyncio; made by :func:`leasehold.aio.connect`."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        namespace: str | None = None,
+        wait: Duration | None = None,
+        hide_ids: str | bytes | None = None,
+    ) -> None:
+        from leasehold.runtime.aio import AsyncDriver  # asyncio is loaded only by those who use it
+
+        super().__init__(store, namespace=namespace, wait=wait, hide_ids=hide_ids)
+        self._driver = AsyncDriver(self._engine)
+
+    async def close(self) -> None:
+        """Give back what is held and let go of the store. What was held is lost (``closed``)."""
+        self._driver.close()
+        await self._driver.in_thread(self._engine.close)
+
+    def _make_lock(self, name: Name, options: Options) -> AsyncLock:
+        return AsyncLock(self._engine, name, options, self._driver)
+
+    async def __aenter__(self) -> AsyncLeasehold:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def connect(
+    target: str | Store | None = None,
+    *,
+    namespace: str | None = None,
+    wait: Duration | None = None,
+    hide_ids: str | bytes | None = None,
+) -> Leasehold:
+    """A coordinator for threads, over the store that ``target`` names.
+
+    ``target`` is a URL: ``sqlite:///path`` (every process of this host) or ``memory://`` (this process). Without
+    one it is ``LEASEHOLD_URL``, else the embedded store in the user's state folder. ``wait`` is the default of
+    every lock; ``hide_ids`` is a key under which ids are hashed before they are stored.
+
+    >>> import leasehold
+    >>> with leasehold.connect("memory://") as hold, hold.lock("report-export", 42, ttl=30) as lease:
+    ...     lease.resource
+    'report-export:42'
+    """
+    return Leasehold(open_store(target), namespace=namespace, wait=wait, hide_ids=hide_ids)
+
+
+def open_store(target: str | Store | None) -> Store:
+    """The store that a URL names. Touches nothing yet."""
+    if target is None:
+        target = os.environ.get("LEASEHOLD_URL") or None
+    if target is None:
+        from leasehold.stores.sqlite import SQLiteStore, default_path
+
+        return SQLiteStore(default_path())
+    if not isinstance(target, str):
+        if not hasattr(target, "execute_many"):
+            raise InvalidRequest(f"connect() takes a URL or a store, not {type(target).__name__}")
+        return target
+    scheme, separator, rest = target.partition("://")
+    if not separator:
+        raise InvalidRequest("that is no URL: write sqlite:///path/to/file.db or memory://")
+    if scheme == "memory":
+        from leasehold.stores.memory import MemoryStore
+
+        return MemoryStore.shared(rest)
+    if scheme == "sqlite":
+        from leasehold.stores.sqlite import SQLiteStore
+
+        return SQLiteStore(_sqlite_path(rest))
+    shown = scheme if scheme.replace("+", "").isalnum() and len(scheme) < 20 else "?"
+    raise Unsupported(f"no store for {shown}:// in this version: use sqlite:///path or memory://")
+
+
+def _sqlite_path(rest: str) -> str:
+    """``sqlite:///relative`` and ``sqlite:////absolute``, as SQLAlchemy writes them."""
+    path, _, query = rest.partition("?")
+    if query:
+        raise InvalidRequest("a sqlite URL takes no options")
+    if not path.startswith("/"):
+        raise InvalidRequest("a sqlite URL has three slashes and a path: sqlite:///path/to/file.db")
+    path = path[1:]
+    if "%" in path:
+        from urllib.parse import unquote
+
+        path = unquote(path)
+    if not path or path == ":memory:" or "\0" in path:
+        raise InvalidRequest("a sqlite URL names a file; for a store in memory use memory://")
+    return os.path.abspath(path)
+
+
+def _or_env(value: Any, variable: str) -> Any:
+    return os.environ.get(variable) if value is None else value
+
+
+def _checked_ttl(ttl: Duration) -> int:
+    ms = ttl_ms(ttl)
+    if is_long(ms):
+        warnings.warn(
+            "a ttl over 1 h blocks recovery after a crash for that long: renewing leases need seconds, and work of "
+            "hours needs durable ownership",
+            UserWarning,
+            stacklevel=3,
+        )
+    return ms
+
+
+def _flag(value: bool, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{what} must be True or False, not {type(value).__name__}")
+    return value
+
+
+def _meta_text(meta: Mapping[str, Any] | None) -> str:
+    if meta is None:
+        return ""
+    try:
+        text = json.dumps(dict(meta), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"meta cannot be written as JSON: {error}") from None
+    if len(text.encode()) > MOST_META_BYTES:
+        raise InvalidRequest(f"meta takes at most {MOST_META_BYTES} bytes as JSON")
+    return text

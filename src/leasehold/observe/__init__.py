@@ -1,0 +1,1 @@
+"""What is told to the outside: for now the log records of the ``leasehold`` logger."""

@@ -1,0 +1,1 @@
+"""The nouns that users hold. Sync and asyncio shells of one primitive stand in one file, over one base."""

@@ -1,0 +1,289 @@
+"""A lease: a granted claim with an owner, a fence and a deadline. What ``acquire`` and ``with`` hand out.
+
+``state``, ``check()`` and ``remaining()`` are computed from the clock on each call: a process that was frozen past
+its deadline learns so at its next look, before any message arrives.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from leasehold.core import flows
+from leasehold.core.durations import ttl_ms
+from leasehold.core.holding import LOST, RELEASING
+from leasehold.core.types import public_owner
+from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown
+from leasehold.observe import log
+from leasehold.runtime import sync
+from leasehold.runtime.engine import Engine, chain
+from leasehold.runtime.held import Held
+
+if TYPE_CHECKING:
+    import asyncio
+    from datetime import datetime, timedelta
+
+    from leasehold.runtime.aio import AsyncDriver, Interrupt
+
+    Duration = float | str | timedelta
+
+
+class BaseLease:
+    """What a lease says about itself, the same in both flavours. None of this asks the store."""
+
+    __slots__ = ("__weakref__", "_engine", "_held")
+
+    def __init__(self, engine: Engine, held: Held) -> None:
+        self._engine = engine
+        self._held = held
+        held.watch(self, engine.watchdog.abandoned)
+
+    @property
+    def resource(self) -> str:
+        """The text form of the resource's name, as in keys, guards and ``inspect``."""
+        return self._held.name.text
+
+    @property
+    def owner(self) -> str:
+        """The owner token, unique for this acquisition. It is a secret: whoever has it can release."""
+        return self._held.owner
+
+    @property
+    def fence(self) -> int | None:
+        """The fencing token: grows with every grant of this resource. None with ``fenced=False``."""
+        return self._held.fence if self._held.fenced else None
+
+    @property
+    def ttl(self) -> float:
+        """The length of the lease in seconds, as last confirmed by the store."""
+        return self._held.ttl_ms / 1000
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the holder said about itself."""
+        return dict(self._held.meta or {})
+
+    @property
+    def acquired_at(self) -> datetime:
+        """When it was granted, by the wall clock, for display."""
+        from datetime import UTC, datetime
+
+        return datetime.fromtimestamp(self._held.acquired_at, UTC)
+
+    @property
+    def deadline(self) -> float:
+        """When the lease ends, on the local suspend-safe clock; never later than what the store confirmed."""
+        return self._held.deadline
+
+    @property
+    def state(self) -> str:
+        """``held``, ``unsure`` (the last renewal went unanswered), ``lost`` or ``released``."""
+        phase = self._settle()
+        return "released" if phase == RELEASING else phase
+
+    def remaining(self) -> float:
+        """Seconds until work must stop, unless a renewal succeeds before."""
+        alive = self._settle() in ("held", "unsure")
+        return max(self._held.stop_at() - self._engine.clock.now(), 0.0) if alive else 0.0
+
+    def check(self) -> None:
+        """Raise LeaseLost (or NotHeld after release) unless the lease is still ours. Costs no round trip.
+
+        A check is not a fence: the process may be paused right after it. Guard the write itself."""
+        self._settle()
+        self._held.require(self._engine.clock.now())
+
+    def beat(self) -> None:
+        """Tell that the work is alive: with ``max_idle`` a lease whose work is silent for longer is ended."""
+        self.check()
+        self._held.beat(self._engine.clock.now())
+        self._engine.watchdog.look_again(self._held)
+
+    def headers(self) -> dict[str, str]:
+        """The fence as an HTTP header, for a service whose guard refuses a stale one."""
+        if self.fence is None:
+            raise InvalidRequest("this lease was acquired with fenced=False: it has no fence to send")
+        return {"X-Fencing-Token": str(self.fence)}
+
+    def log_context(self) -> dict[str, Any]:
+        """Fields for a log record: no full id, no owner secret."""
+        return log.context(self._held)
+
+    def _settle(self) -> str:
+        phase = self._held.settle(self._engine.clock.now())
+        if phase == LOST:
+            self._engine.watchdog.tell(self._held)
+        return phase
+
+    def _step_out(self) -> bool:
+        """Leave one level of a re-entered lease; True when it was not the last."""
+        held = self._held
+        with held.lock:
+            if held.depth > 1:
+                held.depth -= 1
+                return True
+        return False
+
+    def _ended(self, ours: bool) -> None:
+        held = self._held
+        self._engine.watchdog.tell(held)
+        self._engine.forget(held)
+        log.say(log.DEBUG, "lease_released" if ours else "stale_release", held)
+
+    def _after_body(self, error: BaseException | None, ours: bool = False) -> None:
+        """Leaving a body whose lease was lost raises LeaseLost (trap 28), unless the body raised on its own."""
+        if self._held.phase != LOST:
+            return
+        loss = self._held.loss()
+        if error is None or ours:
+            raise loss from error
+        chain(error, loss)
+
+    def __repr__(self) -> str:
+        held = self._held
+        shown = f"fence={self.fence} state={self.state} remaining={self.remaining():.3f}s"
+        return f"<{type(self).__name__} {held.name.text!r} owner={public_owner(held.owner)} {shown}>"
+
+
+class Lease(BaseLease):
+    """A lease for threads.
+
+    >>> import leasehold
+    >>> with leasehold.connect("memory://") as hold:
+    ...     lease = hold.lock("report-export", 42).acquire(wait=0)
+    ...     lease.state, lease.release(), lease.state
+    ('held', True, 'released')
+    """
+
+    __slots__ = ("_lost",)
+
+    def __init__(self, engine: Engine, held: Held) -> None:
+        super().__init__(engine, held)
+        self._lost: threading.Event | None = None
+
+    @property
+    def lost(self) -> threading.Event:
+        """Set when the lease is lost: for work that waits."""
+        if self._lost is None:
+            self._lost = threading.Event()
+            self._held.listen(self._lost.set)
+        self._settle()
+        return self._lost
+
+    def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
+        """Call ``callback(error)`` in a thread of its own when the lease is lost."""
+        self._held.listen(_in_thread(callback, self._held))
+        self._settle()
+
+    def extend(self, ttl: Duration) -> None:
+        """Set the end of the lease to ``ttl`` from now: sets, never adds. Later renewals use it too."""
+        length = ttl_ms(ttl)
+        self._settle()
+        try:
+            sync.drive(self._engine, flows.extend(self._held, length, self._engine.clock.now()))
+        finally:
+            self._engine.watchdog.tell(self._held)
+            self._engine.watchdog.look_again(self._held)
+
+    def release(self) -> bool:
+        """Give the lease back. False: it was no longer ours. OutcomeUnknown: not confirmed; may be repeated."""
+        if self._step_out():
+            return True
+        ours = sync.drive(self._engine, flows.release(self._held, self._engine.clock.now()))
+        self._ended(ours)
+        return ours
+
+    def __enter__(self) -> Lease:
+        self.check()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.release()
+        except OutcomeUnknown:
+            log.say(log.WARNING, "release_unknown", self._held)
+            self._engine.forget(self._held)
+        self._after_body(error)
+
+
+class AsyncLease(BaseLease):
+    """A lease for asyncio. The task inside ``async with`` is cancelled when the lease is lost."""
+
+    __slots__ = ("_driver", "_interrupt", "_loop", "_lost")
+
+    def __init__(self, engine: Engine, held: Held, driver: AsyncDriver) -> None:
+        super().__init__(engine, held)
+        self._driver = driver
+        self._loop = driver.loop()
+        self._lost: asyncio.Event | None = None
+        self._interrupt: Interrupt | None = None
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set, on the loop that acquired it, when the lease is lost."""
+        if self._lost is None:
+            self._lost = self._driver.event()
+            self._held.listen(self._driver.on_loop(self._loop, self._lost.set))
+        self._settle()
+        return self._lost
+
+    def on_lost(self, callback: Callable[[LeaseLost], object | Awaitable[object]]) -> None:
+        """Call ``callback(error)``, a function or a coroutine function, on the loop when the lease is lost."""
+        self._held.listen(self._driver.callback(self._loop, callback, self._held))
+        self._settle()
+
+    async def extend(self, ttl: Duration) -> None:
+        """Set the end of the lease to ``ttl`` from now: sets, never adds. Later renewals use it too."""
+        length = ttl_ms(ttl)
+        self._settle()
+        try:
+            await self._driver.drive(flows.extend(self._held, length, self._engine.clock.now()))
+        finally:
+            self._engine.watchdog.tell(self._held)
+            self._engine.watchdog.look_again(self._held)
+
+    async def release(self) -> bool:
+        """Give the lease back. False: it was no longer ours. OutcomeUnknown: not confirmed; may be repeated."""
+        if self._step_out():
+            return True
+        ours = await self._driver.drive(flows.release(self._held, self._engine.clock.now()))
+        self._ended(ours)
+        return ours
+
+    async def __aenter__(self) -> AsyncLease:
+        self.check()
+        if self._interrupt is None:
+            self._interrupt = self._driver.interrupt()
+            self._held.listen(self._interrupt)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        ours = False
+        if self._interrupt is not None and self._held.depth == 1:
+            self._held.unlisten(self._interrupt)
+            ours = await self._interrupt.leave(error)
+            self._interrupt = None
+        try:
+            await self.release()
+        except OutcomeUnknown:
+            log.say(log.WARNING, "release_unknown", self._held)
+            self._engine.forget(self._held)
+        self._after_body(error, ours)
+
+
+def _in_thread(callback: Callable[[LeaseLost], object], held: Held) -> Callable[[], None]:
+    """A listener that runs somebody's callback apart: it may block or raise, and harms nobody."""
+
+    def run() -> None:
+        try:
+            callback(held.loss())
+        except Exception as error:
+            log.warn("a callback of on_lost raised %r", error, error=error)
+
+    return lambda: threading.Thread(target=run, name="leasehold-on-lost", daemon=True).start()

@@ -1,0 +1,270 @@
+"""The lock: exclusive, first come first served, fenced; re-entrant on request.
+
+Ownership is by thread, or by task in asyncio. A child task never owns what its parent holds, a shared lock object
+never releases somebody else's lease, and re-entering costs no round trip and keeps the fence.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from leasehold.core import flows
+from leasehold.core.durations import wait_seconds
+from leasehold.core.holding import ALIVE, Taken
+from leasehold.core.names import Name
+from leasehold.core.ops import Answer, Inspect, Later, View, Withdraw
+from leasehold.core.policy import tombstone_ms
+from leasehold.errors import NotAcquired, NotHeld
+from leasehold.observe import log
+from leasehold.primitives.lease import AsyncLease, Lease
+from leasehold.runtime import sync
+from leasehold.runtime.engine import Engine
+from leasehold.runtime.held import Held
+from leasehold.runtime.identity import new_owner
+
+if TYPE_CHECKING:
+    from leasehold.primitives.lease import Duration
+    from leasehold.runtime.aio import AsyncDriver
+
+
+class Unset:
+    """The default of a parameter whose None means something."""
+
+    def __repr__(self) -> str:
+        return "<the coordinator's>"
+
+
+UNSET = Unset()
+
+
+class Options(NamedTuple):
+    """How a lock behaves, checked and in internal units."""
+
+    ttl_ms: int
+    wait: float | None
+    renews: bool = True
+    max_hold: float | None = None
+    max_idle: float | None = None
+    at_least_ms: int = 0
+    fenced: bool = True
+    reentrant: bool = False
+    meta: dict[str, Any] | None = None
+    meta_text: str = ""
+
+
+class BaseLock:
+    """What both flavours share: what to ask for, and what the calling thread or task holds."""
+
+    __slots__ = ("__weakref__", "_engine", "_name", "_options")
+
+    def __init__(self, engine: Engine, name: Name, options: Options) -> None:
+        self._engine = engine
+        self._name = name
+        self._options = options
+
+    @property
+    def resource(self) -> str:
+        """The text form of the resource's name."""
+        return self._name.text
+
+    def _ask(self, wait: float | None, address: str) -> flows.Ask:
+        options = self._options
+        return flows.Ask(
+            name=self._name,
+            ttl_ms=options.ttl_ms,
+            wait=wait,
+            renews=options.renews,
+            at_least_ms=options.at_least_ms,
+            address=address,
+            meta=options.meta_text,
+        )
+
+    def _wait(self, wait: Duration | Unset | None) -> float | None:
+        return self._options.wait if isinstance(wait, Unset) else wait_seconds(wait)
+
+    def _keep(self, taken: Taken, anchor: object) -> Held:
+        """The grant is ours: have it looked after."""
+        options = self._options
+        try:
+            held = Held(
+                self._name,
+                taken,
+                self._engine.watchdog.transitions,
+                renews=options.renews,
+                max_hold=options.max_hold,
+                max_idle=options.max_idle,
+                fenced=options.fenced,
+                meta=options.meta,
+            )
+            held.tie(self, anchor)
+            self._engine.remember(held, anchor)
+        except BaseException:  # an interrupt between the grant and here must not leave it held
+            withdraw = Withdraw(self._name.text, taken.owner, tombstone_ms(taken.ttl_ms))
+            self._engine.watchdog.later(Later(withdraw, taken.deadline))
+            raise
+        log.say(log.DEBUG, "lease_acquired", held)
+        return held
+
+    def _reenter(self, anchor: object) -> Held | None:
+        """What this thread or task holds already: same fence, no round trip, never shortened (traps 6, 13)."""
+        held = self._engine.mine(self._name.text, anchor) if self._options.reentrant else None
+        if held is None:
+            return None
+        held.require(self._engine.clock.now())
+        with held.lock:
+            held.depth += 1
+        held.want(self._options.ttl_ms)
+        return held
+
+    def _held_by(self, anchor: object) -> Held:
+        held = self._engine.mine(self._name.text, anchor)
+        if held is None:
+            raise NotHeld(
+                f"{self._name.kind} is not held by this thread or task; a lease that moves between threads or "
+                "tasks is released with lease.release()",
+                resource=self._name.text,
+            )
+        return held
+
+    def _owned_by(self, anchor: object) -> bool:
+        held = self._engine.mine(self._name.text, anchor)
+        return held is not None and held.settle(self._engine.clock.now()) in ALIVE
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name.text!r} ttl={self._options.ttl_ms / 1000:g}s>"
+
+
+class Lock(BaseLock):
+    """A lock for threads.
+
+    >>> import leasehold
+    >>> with leasehold.connect("memory://") as hold:
+    ...     with hold.lock("rebuild", "nl", ttl="10s") as lease:
+    ...         hold.lock("rebuild", "nl").try_acquire() is None
+    True
+    """
+
+    __slots__ = ()
+
+    def acquire(self, wait: Duration | Unset | None = UNSET) -> Lease | None:
+        """A lease, or None when the wait was over first. ``wait=None`` waits for ever, 0 tries once."""
+        try:
+            return self._acquire(self._wait(wait))
+        except NotAcquired:
+            return None
+
+    def try_acquire(self) -> Lease | None:
+        """One try: a lease, or None."""
+        return self.acquire(wait=0)
+
+    def release(self) -> bool:
+        """Give back the calling thread's lease. False: it was no longer ours."""
+        return self._lease(self._held_by(threading.current_thread())).release()
+
+    def locked(self) -> bool:
+        """Does anybody hold it now? Asks the store; true only in the past by the time you read it."""
+        self._engine.ensure_open()
+        return bool(sync.drive(self._engine, _look(self._name.text)).holders)
+
+    def owned(self) -> bool:
+        """Does the calling thread hold it? Asks nobody."""
+        return self._owned_by(threading.current_thread())
+
+    def __enter__(self) -> Lease:
+        lease = self._acquire(self._options.wait)
+        lease._held.kept = lease
+        return lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lease(self._held_by(threading.current_thread())).__exit__(kind, error, trace)
+
+    def _acquire(self, wait: float | None) -> Lease:
+        engine = self._engine
+        engine.ensure_open()
+        thread = threading.current_thread()
+        held = self._reenter(thread)
+        if held is not None:
+            return self._lease(held)
+        box = engine.mailboxes.borrow() if wait != 0 else None
+        try:
+            ask = self._ask(wait, box.address if box is not None else "")
+            flow = flows.acquire(ask, new_owner, engine.floor, engine.clock.now())
+            taken = sync.drive(engine, flow, box)
+        finally:
+            if box is not None:
+                engine.mailboxes.give_back(box)
+        return Lease(engine, self._keep(taken, thread))
+
+    def _lease(self, held: Held) -> Lease:
+        known = held.shell() if held.shell is not None else None
+        return known if isinstance(known, Lease) else Lease(self._engine, held)
+
+
+class AsyncLock(BaseLock):
+    """A lock for asyncio: the same, awaited. The task inside ``async with`` is cancelled on loss."""
+
+    __slots__ = ("_driver",)
+
+    def __init__(self, engine: Engine, name: Name, options: Options, driver: AsyncDriver) -> None:
+        super().__init__(engine, name, options)
+        self._driver = driver
+
+    async def acquire(self, wait: Duration | Unset | None = UNSET) -> AsyncLease | None:
+        """A lease, or None when the wait was over first. ``wait=None`` waits for ever, 0 tries once."""
+        try:
+            return await self._acquire(self._wait(wait))
+        except NotAcquired:
+            return None
+
+    async def try_acquire(self) -> AsyncLease | None:
+        """One try: a lease, or None."""
+        return await self.acquire(wait=0)
+
+    async def release(self) -> bool:
+        """Give back the calling task's lease. False: it was no longer ours."""
+        return await self._lease(self._held_by(self._driver.task())).release()
+
+    async def locked(self) -> bool:
+        """Does anybody hold it now? Asks the store; true only in the past by the time you read it."""
+        self._engine.ensure_open()
+        return bool((await self._driver.drive(_look(self._name.text))).holders)
+
+    def owned(self) -> bool:
+        """Does the calling task hold it? Asks nobody."""
+        return self._owned_by(self._driver.task())
+
+    async def __aenter__(self) -> AsyncLease:
+        lease = await self._acquire(self._options.wait)
+        lease._held.kept = lease
+        return await lease.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._lease(self._held_by(self._driver.task())).__aexit__(kind, error, trace)
+
+    async def _acquire(self, wait: float | None) -> AsyncLease:
+        engine = self._engine
+        engine.ensure_open()
+        task = self._driver.task()
+        held = self._reenter(task)
+        if held is not None:
+            return self._lease(held)
+        box = self._driver.mailbox() if wait != 0 else None
+        ask = self._ask(wait, box.address if box is not None else "")
+        flow = flows.acquire(ask, new_owner, engine.floor, engine.clock.now())
+        taken = await self._driver.drive(flow, box)
+        return AsyncLease(engine, self._keep(taken, task), self._driver)
+
+    def _lease(self, held: Held) -> AsyncLease:
+        known = held.shell() if held.shell is not None else None
+        return known if isinstance(known, AsyncLease) else AsyncLease(self._engine, held, self._driver)
+
+
+async def _look(resource: str) -> View:
+    answer: Answer[View] = await Inspect(resource)
+    return answer.reply

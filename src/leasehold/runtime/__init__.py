@@ -1,0 +1,1 @@
+"""Makes flows happen: drivers for threads and for asyncio, the watchdog, wake-ups, identity."""

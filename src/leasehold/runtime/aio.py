@@ -1,0 +1,203 @@
+"""Drives flows on the running event loop; one mailbox for each loop, shared out by owner.
+
+Cancelling the task throws CancelledError into the flow at the op it awaits; the flow's clean-up is a ``Later``,
+which needs no await, so nothing can cancel the clean-up (trap 9).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from leasehold.core.ops import Answer, Later, Op, Park, Push
+from leasehold.core.ports import Clock, Mailbox
+from leasehold.errors import LeaseLost
+from leasehold.observe import log
+from leasehold.runtime.engine import Engine
+from leasehold.runtime.held import Held, Listener
+
+R = TypeVar("R")
+MOST_EARLY = 1024
+
+
+class LoopMailbox:
+    """Shares the pushes that arrive on one event loop out to the tasks that wait there."""
+
+    def __init__(self, box: Mailbox, clock: Clock) -> None:
+        self.box = box
+        self.address = box.address
+        self._clock = clock
+        self._waiting: dict[str, asyncio.Future[Push]] = {}
+        self._early: dict[str, Push] = {}  # a push may overtake the reply of its claim
+        box.attach(self._arrived)
+
+    def _arrived(self, push: Push) -> None:
+        future = self._waiting.get(push.owner)
+        if future is not None and not future.done():
+            future.set_result(push)
+        elif len(self._early) < MOST_EARLY:  # a hint: dropping one costs a beat
+            self._early[push.owner] = push
+
+    async def take(self, owner: str, until: float) -> Push | None:
+        """Wait for a push to this owner, until a time on the local clock."""
+        if owner in self._early:
+            return self._early.pop(owner)
+        future = self._waiting[owner] = asyncio.get_running_loop().create_future()
+        try:
+            while not future.done():
+                await asyncio.wait([future], timeout=self._clock.nap(until))
+                if self._clock.now() >= until:
+                    break
+            return future.result() if future.done() else None
+        finally:
+            del self._waiting[owner]
+            future.cancel()
+
+    def forget(self, owner: str) -> None:
+        """This owner waits no more."""
+        self._early.pop(owner, None)
+
+
+class AsyncDriver:
+    """The asyncio side of one coordinator."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._boxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopMailbox]
+        self._boxes = weakref.WeakKeyDictionary()
+
+    def mailbox(self) -> LoopMailbox:
+        """The mailbox of the running loop."""
+        loop = asyncio.get_running_loop()
+        box = self._boxes.get(loop)
+        if box is None:
+            box = self._boxes[loop] = LoopMailbox(self.engine.store.mailbox(), self.engine.clock)
+        return box
+
+    async def drive(self, flow: Coroutine[Op, Any, R], box: LoopMailbox | None = None) -> R:
+        """Run a flow to its end on this task."""
+        try:
+            op = flow.send(None)
+            while True:
+                try:
+                    answer = await self.perform(op, box)
+                except BaseException as error:
+                    op = flow.throw(error)
+                else:
+                    op = flow.send(answer)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+
+    async def perform(self, op: Op, box: LoopMailbox | None) -> Answer[Any]:
+        """One op, on this loop."""
+        reply: object = None
+        if isinstance(op, Park):
+            if box is None:
+                raise RuntimeError("a flow that parks needs a mailbox")
+            reply = await box.take(op.owner, op.until)
+        elif isinstance(op, Later):
+            self.engine.watchdog.later(op)
+            if box is not None:
+                box.forget(op.op.owner)
+        else:
+            reply = await self.engine.store.execute_async(op)
+        return Answer(reply, self.engine.clock.now())
+
+    # ------------------------------------------------------------ what a lease needs of its loop
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    def task(self) -> asyncio.Task[Any]:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("Leasehold's asyncio calls must be made from a task")
+        return task
+
+    async def in_thread(self, call: Callable[[], R]) -> R:
+        return await asyncio.to_thread(call)
+
+    def event(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    def interrupt(self) -> Interrupt:
+        return Interrupt(self.task(), self.loop())
+
+    def on_loop(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> Listener:
+        """A listener that calls this on that loop, from whichever thread tells of the loss."""
+
+        def listener() -> None:
+            try:
+                loop.call_soon_threadsafe(call)
+            except RuntimeError:  # the loop is closed: nobody is left to hear it
+                return
+
+        return listener
+
+    def callback(
+        self, loop: asyncio.AbstractEventLoop, callback: Callable[[LeaseLost], Any], held: Held
+    ) -> Listener:
+        """A listener for somebody's function or coroutine function; what it raises harms nobody."""
+
+        async def run() -> None:
+            try:
+                result = callback(held.loss())
+                if asyncio.iscoroutine(result):
+                    await result
+            except Exception as error:
+                log.warn("a callback of on_lost raised %r", error, error=error)
+
+        tasks: set[asyncio.Task[None]] = set()  # a task that nobody refers to may be collected
+
+        def start() -> None:
+            task = loop.create_task(run())
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        return self.on_loop(loop, start)
+
+    def close(self) -> None:
+        """Close the mailboxes of every loop that is still there."""
+        for box in list(self._boxes.values()):
+            box.box.close()
+        self._boxes.clear()
+
+
+class Interrupt:
+    """Cancels the task inside an ``async with`` when its lease is lost, as ``asyncio.timeout`` does."""
+
+    def __init__(self, task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> None:
+        self._task = task
+        self._loop = loop
+        self._before = task.cancelling()
+        self._fired = self._left = False
+
+    def __call__(self) -> None:
+        """The listener: from any thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._fire)
+        except RuntimeError:  # the loop is closed, and the task with it
+            return
+
+    def _fire(self) -> None:
+        if not self._left:
+            self._fired = True
+            self._task.cancel()
+
+    async def leave(self, error: BaseException | None) -> bool:
+        """The body is over. True when the CancelledError that ended it was ours, and nobody else's too."""
+        self._left = True
+        if not self._fired:
+            return False
+        only_ours = self._task.uncancel() <= self._before
+        if isinstance(error, asyncio.CancelledError):
+            return only_ours
+        try:  # asked for, but the body ended before it arrived: take delivery here
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if not only_ours:
+                raise
+        return False

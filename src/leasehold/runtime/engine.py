@@ -1,0 +1,123 @@
+"""The engine of one coordinator: its store, its watchdog, its mailboxes, and who holds what in this process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from typing import Any
+
+from leasehold.core.holding import ALIVE
+from leasehold.core.ports import Store
+from leasehold.errors import StoreUnavailable
+from leasehold.runtime.held import Held
+from leasehold.runtime.wakeups import Mailboxes
+from leasehold.runtime.watchdog import Watchdog
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+class Engine:
+    """What sync and asyncio coordinators share."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.clock = store.clock
+        self.watchdog = Watchdog(store)
+        self.mailboxes = Mailboxes(store)
+        self._floor = 0
+        self._mine: dict[tuple[str, int], Held] = {}
+        self._prune_at = 64
+        self._closed = False
+        _engines.add(self)
+
+    # ------------------------------------------------------------ fences
+
+    def floor(self) -> int:
+        """The highest fence that this coordinator has seen anywhere; every claim carries it (trap 14)."""
+        return self._floor
+
+    def learn(self, fence: int) -> None:
+        with self.watchdog.transitions:
+            self._floor = max(self._floor, fence)
+
+    # ------------------------------------------------------------ who holds what
+
+    def remember(self, held: Held, anchor: object) -> None:
+        """This thread or task holds this."""
+        self.learn(held.fence)
+        self._mine[held.name.text, id(anchor)] = held
+        self.watchdog.add(held)
+        if len(self._mine) > self._prune_at:
+            self._prune()
+
+    def mine(self, resource: str, anchor: object) -> Held | None:
+        """What the calling thread or task holds of this resource: never what its parent task holds (trap 12)."""
+        held = self._mine.get((resource, id(anchor)))
+        if held is None or held.anchor is None or held.anchor() is not anchor:
+            return None
+        return held
+
+    def forget(self, held: Held) -> None:
+        """It is over and everybody knows."""
+        self.watchdog.remove(held)
+        anchor = held.anchor() if held.anchor is not None else None
+        if anchor is not None and self._mine.get((held.name.text, id(anchor))) is held:
+            del self._mine[held.name.text, id(anchor)]
+        held.let_go()
+
+    def _prune(self) -> None:
+        """Entries of leases that are over and whose thread or task has ended, so that nothing piles up."""
+        for key, held in list(self._mine.items()):
+            if held.phase not in ALIVE and held.finished():
+                self._mine.pop(key, None)
+        self._prune_at = 2 * len(self._mine) + 64
+
+    # ------------------------------------------------------------ beginning and end
+
+    def ensure_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("this coordinator is closed: make a new one with connect()")
+
+    def close(self) -> None:
+        """Give back what is held, stop the watchdog, close the store. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self.watchdog.give_back(self.watchdog.all(), "closed")
+        self.watchdog.stop()
+        self._mine.clear()
+        self.mailboxes.close()
+        self.store.close()
+
+    def forked(self) -> None:
+        """In a forked child: start anew with nothing (trap 32)."""
+        self._mine = {}
+        self.watchdog.forked()
+        self.mailboxes.forked()
+        self.store.forked()
+
+
+def _after_fork() -> None:
+    for engine in list(_engines):
+        engine.forked()
+
+
+def _at_exit() -> None:
+    """The interpreter ends: what is held is given back now, not at the end of its ttl."""
+    for engine in list(_engines):
+        engine.close()
+
+
+def chain(error: BaseException, loss: BaseException) -> None:
+    """Attach a loss to the error that the body raised, which stays the one that is seen (trap 29)."""
+    last: Any = error
+    while last.__context__ is not None and last.__context__ is not loss:
+        last = last.__context__
+    if last is not loss:
+        last.__context__ = loss
+    error.add_note(f"besides, {loss}")
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

@@ -1,0 +1,123 @@
+"""A holding and the people around it: who can still use the lease, and who must hear of its loss."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from queue import SimpleQueue
+from typing import Any
+
+from leasehold.core.holding import LOST, Holding, Taken
+from leasehold.core.names import Name
+
+Listener = Callable[[], None]
+
+
+class Held(Holding):
+    """One lease of this process.
+
+    Somebody can use it while its ``Lease`` object is referenced, or while the lock object that it was acquired
+    through is, in the thread or task that acquired it. When neither is so, nobody can: it is not renewed."""
+
+    __slots__ = (
+        "_listeners",
+        "_told",
+        "acquired_at",
+        "anchor",
+        "depth",
+        "fenced",
+        "keeper",
+        "kept",
+        "meta",
+        "shell",
+    )
+
+    def __init__(
+        self,
+        name: Name,
+        taken: Taken,
+        lock: AbstractContextManager[Any],
+        *,
+        renews: bool = True,
+        max_hold: float | None = None,
+        max_idle: float | None = None,
+        fenced: bool = True,
+        meta: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(name, taken, lock, renews=renews, max_hold=max_hold, max_idle=max_idle)
+        self.acquired_at = time.time()
+        self.fenced = fenced
+        self.meta = meta
+        self.depth = 1
+        self.kept: object = None  # the Lease, while a with statement needs it
+        self.shell: weakref.ref[Any] | None = None
+        self.keeper: weakref.ref[Any] | None = None
+        self.anchor: weakref.ref[Any] | None = None
+        self._listeners: list[Listener] = []
+        self._told = False
+
+    # ------------------------------------------------------------ who can use it
+
+    def watch(self, lease: object, abandoned: SimpleQueue[Held]) -> None:
+        """Notice when the Lease object goes away. The callback may run at any bytecode of any thread, inside
+        any lock: it only puts into a SimpleQueue."""
+        self.shell = weakref.ref(lease, lambda _, held=self: abandoned.put(held))  # type: ignore[misc]
+
+    def tie(self, keeper: object, anchor: object) -> None:
+        """Acquired through this lock object by this thread or task."""
+        self.keeper = weakref.ref(keeper)
+        self.anchor = weakref.ref(anchor)
+
+    def usable(self) -> bool:
+        """Can anybody still use this lease?"""
+        if self.shell is not None and self.shell() is not None:
+            return True
+        return self.keeper is not None and self.keeper() is not None and not self.finished()
+
+    def finished(self) -> bool:
+        """Has the thread or task that acquired it ended (trap 3)?"""
+        anchor = self.anchor() if self.anchor is not None else None
+        if anchor is None:
+            return True
+        done = getattr(anchor, "done", None)
+        return bool(done()) if done is not None else not anchor.is_alive()
+
+    def let_go(self) -> None:
+        """It is over: forget the people."""
+        self.shell = self.keeper = None
+        self.kept = None
+
+    # ------------------------------------------------------------ who must hear of its loss
+
+    def listen(self, listener: Listener) -> None:
+        """Call this, quickly and from any thread, when the lease is lost; at once when it is already."""
+        with self.lock:
+            if not self._told:
+                self._listeners.append(listener)
+                return
+        listener()
+
+    def unlisten(self, listener: Listener) -> None:
+        with self.lock:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+    def tell(self) -> bool:
+        """Tell everybody, once. True for the caller who did. Listeners run outside the lock."""
+        with self.lock:
+            if self.phase != LOST or self._told:
+                return False
+            self._told = True
+            listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener()
+        return True
+
+    def forked(self, lock: AbstractContextManager[Any]) -> None:
+        """In a forked child: lost, and nobody is called: those who listen live in the parent."""
+        self.lock = lock
+        self._listeners = []
+        self._told = True
+        self.lose("forked")

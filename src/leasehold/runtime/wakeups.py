@@ -1,0 +1,49 @@
+"""Mailboxes for waiting threads. A mailbox is lent for one acquire and used again by the next.
+
+A push that is meant for an earlier owner of the mailbox is read and dropped: pushes are hints, and each names its
+owner. The uncontended path only takes one from the list and puts it back.
+"""
+
+from __future__ import annotations
+
+from leasehold.core.ops import Push
+from leasehold.core.ports import Clock, Mailbox, Store
+
+MOST_IDLE = 64
+
+
+class Mailboxes:
+    """The mailboxes of the threads of one coordinator."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._idle: list[Mailbox] = []
+
+    def borrow(self) -> Mailbox:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._store.mailbox()
+
+    def give_back(self, box: Mailbox) -> None:
+        if len(self._idle) < MOST_IDLE:
+            self._idle.append(box)
+        else:
+            box.close()
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def forked(self) -> None:
+        self._idle = []
+
+
+def take(box: Mailbox, clock: Clock, owner: str, until: float) -> Push | None:
+    """Wait on the calling thread for a push to this owner, until a time on the local clock."""
+    while True:
+        push = box.take(clock.nap(until))
+        if push is not None and push.owner == owner:
+            return push
+        if clock.now() >= until:
+            return None

@@ -1,0 +1,1 @@
+"""Where claims live and are decided atomically: one folder or file for each store, strangers to one another."""

@@ -1,0 +1,124 @@
+"""The memory store: the ledger in a dictionary. It serves one process, and is the executable specification.
+
+``memory://`` is one space for the whole process, ``memory://name`` another; ``MemoryStore(clock)`` is private and
+runs on the clock that it is given, for tests that turn it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from leasehold.core import ledger
+from leasehold.core.ops import Push, Reply, StoreOp
+from leasehold.core.ports import Clock
+from leasehold.core.types import Capabilities, State
+from leasehold.errors import LeaseholdError
+from leasehold.stores.clock import SystemClock
+
+_spaces: dict[str, MemoryStore] = {}
+_spaces_lock = threading.Lock()
+
+
+class MemoryStore:
+    """All resources of one space."""
+
+    name = "memory"
+    capabilities = Capabilities(processes=False, durable_fences=False)
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self._boxes: dict[str, MemoryMailbox] = {}
+        self._states: dict[str, State] = {}
+        self._sweep: Iterator[str] = iter(())
+        self._lock = threading.Lock()
+
+    @classmethod
+    def shared(cls, space: str) -> MemoryStore:
+        """The one store of that name in this process."""
+        with _spaces_lock:
+            return _spaces.setdefault(space, cls())
+
+    def execute(self, op: StoreOp) -> Reply:
+        with self._lock:
+            state = self._states.get(op.resource, ledger.EMPTY)
+            outcome = ledger.apply(state, self.clock.instant(), op, self._boxes.__contains__)
+            self._keep(op.resource, outcome.state)
+            self._sweep_one()
+        for push in outcome.pushes:
+            box = self._boxes.get(push.address)
+            if box is not None:
+                box.deliver(push)
+        return outcome.reply
+
+    async def execute_async(self, op: StoreOp) -> Reply:
+        return self.execute(op)
+
+    def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+        return [self.execute(op) for op in ops]
+
+    def mailbox(self) -> MemoryMailbox:
+        box = MemoryMailbox(self._boxes)
+        self._boxes[box.address] = box
+        return box
+
+    def forked(self) -> None:
+        """A child has memory of its own, and nobody of the parent's is in it."""
+        self.__init__(self.clock)  # type: ignore[misc]
+
+    def close(self) -> None:
+        """The space outlives its coordinators: others may use it."""
+
+    def _keep(self, resource: str, state: State) -> None:
+        if state == ledger.EMPTY:
+            self._states.pop(resource, None)
+        else:
+            self._states[resource] = state
+
+    def _sweep_one(self) -> None:
+        """Look at one old name with each op, so that memory does not grow with every new one (trap 37)."""
+        name = next(self._sweep, None)
+        if name is None:
+            self._sweep = iter(tuple(self._states))
+        elif name in self._states:
+            tidied = ledger.tidy(self._states[name], self.clock.instant())
+            if tidied == ledger.EMPTY:
+                del self._states[name]
+
+
+class MemoryMailbox:
+    """Pushes for one waiting thread, or for one event loop."""
+
+    def __init__(self, boxes: dict[str, MemoryMailbox]) -> None:
+        self.address = os.urandom(8).hex()
+        self._boxes = boxes
+        self._pushes: SimpleQueue[Push] = SimpleQueue()
+        self._loop: Any = None
+        self._notify: Callable[[Push], None] | None = None
+
+    def deliver(self, push: Push) -> None:
+        if self._notify is None:
+            self._pushes.put(push)
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._notify, push)
+        except RuntimeError:  # the loop is closed: nobody waits there any more
+            self.close()
+
+    def take(self, seconds: float) -> Push | None:
+        try:
+            return self._pushes.get(timeout=max(seconds, 0))
+        except Empty:
+            return None
+
+    def attach(self, notify: Callable[[Push], None]) -> None:
+        import asyncio
+
+        self._loop = asyncio.get_running_loop()
+        self._notify = notify
+
+    def close(self) -> None:
+        self._boxes.pop(self.address, None)

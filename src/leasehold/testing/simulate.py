@@ -1,0 +1,163 @@
+"""The seeded simulator: the production flows and the production ledger in a world where everything goes wrong.
+
+``run(seed)`` plays one history and raises :class:`Violation` when a promise is broken. A failing seed replays:
+
+    python -m leasehold.testing.simulate --seed 4711
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+
+from leasehold.core import ops
+from leasehold.testing.checks import Checks, Violation
+from leasehold.testing.faults import CALM, Action, Habits, Plan, draw_plan
+from leasehold.testing.process import Process
+from leasehold.testing.worker import Guard, Worker
+from leasehold.testing.world import World
+
+HEALING = 90.0  # seconds of calm after which everybody must be done: late packets, long leases, one turn each
+MOST_EVENTS = 50_000
+
+
+class Simulation:
+    """One seed, from the first event to the last check."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.checks = Checks()
+        self.world = self.checks.world = World(plan, self.checks)
+        self.guards = {name: Guard() for one in plan.clients for name in one.resources}
+        self.workers: list[Worker] = []
+        for habits in plan.clients:
+            self.hire(habits)
+        for action in plan.actions:
+            self.world.at(action.at, partial(self.act, action))
+        self.world.at(plan.calm_at, self.calm_down)
+
+    def hire(self, habits: Habits) -> None:
+        self.workers.append(Worker(Process(self.world, habits), self.guards, self.checks))
+
+    def play(self) -> None:
+        """Until nothing is left to happen; everybody who lives must be done by then."""
+        try:
+            for _ in range(MOST_EVENTS):
+                if not self.world.step():
+                    break
+                self.checks.believed()
+            late = self.world.now > self.plan.calm_at + HEALING
+            undone = [one.process.name for one in self.living() if late or not one.done]
+            self.checks.require(not undone, "I12 not done in calm weather:", *undone)
+            self.checks.nothing_left()
+        finally:
+            for worker in self.living():
+                worker.process.kill(vanish=False)
+
+    def living(self) -> list[Worker]:
+        return [one for one in self.workers if one.process.alive]
+
+    # ------------------------------------------------------------ what goes wrong
+
+    def act(self, action: Action) -> None:
+        if action.kind == "stall":
+            self.world.note("store", f"stalls for {action.seconds:.3f} s")
+            self.world.stalled_until = self.world.now + action.seconds
+        elif action.kind == "wipe":
+            self.world.wipe()
+        elif victim := self.victim(action):
+            self.harm(victim, action)
+
+    def victim(self, action: Action) -> Worker | None:
+        """Rather a holder than anybody: that is where faults hurt."""
+        holders = [one for one in self.living() if one.holding is not None]
+        choice = holders if holders and action.pick < 0.6 else self.living()
+        return choice[int(action.pick * 1000) % len(choice)] if choice else None
+
+    def harm(self, victim: Worker, action: Action) -> None:
+        process = victim.process
+        if action.kind == "pause":
+            process.freeze(action.seconds)
+        elif action.kind == "cancel":
+            self.world.note(process.name, "will be cancelled")
+            process.soon(self.world.now, victim.task.cancel)
+        elif action.kind == "evict" and victim.holding is not None:
+            holding = victim.holding
+            self.world.turn(ops.Evict(holding.name.text, holding.owner, holding.fence, request="on call"))
+        elif action.kind in ("crash", "vanish"):
+            process.kill(vanish=action.kind == "vanish")
+            if action.pick * 100 % 2 < 1:
+                self.hire(replace(process.habits, name=f"{process.name}'"))
+
+    def calm_down(self) -> None:
+        self.world.note("world", "is calm from here on")
+        self.world.weather = CALM
+        self.world.stalled_until = self.world.now
+        for worker in self.workers:
+            worker.process.frozen_until = self.world.now
+
+
+# ---------------------------------------------------------------- telling
+
+
+def run(seed: int) -> Simulation:
+    """Play one seed; a Violation carries the seed and how to see its history."""
+    simulation = Simulation(draw_plan(seed))
+    try:
+        simulation.play()
+    except Violation as violation:
+        replay = f"python -m leasehold.testing.simulate --seed {seed}"
+        raise Violation(f"seed {seed}: {violation}\nreplay: {replay}") from violation
+    return simulation
+
+
+def history(simulation: Simulation) -> str:
+    """Every note, one on a line."""
+    plan = simulation.plan
+    lines = [f"seed {plan.seed}, {plan.kind}, calm at {plan.calm_at:.4f}", f"{plan.weather}"]
+    lines += map(str, plan.clients)
+    lines += [
+        f"{now:9.4f} {who:6} {what} {' '.join(map(brief, details))}".rstrip()
+        for now, who, what, details in simulation.world.notes
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def brief(thing: object) -> str:
+    """An op or a reply without what it leaves at the default."""
+    if not isinstance(thing, tuple) or not hasattr(thing, "_fields"):
+        return str(thing)
+    defaults = getattr(thing, "_field_defaults", {})
+    fields = zip(thing._fields, thing, strict=True)
+    said = [f"{name}={value}" for name, value in fields if value != defaults.get(name, ...)]
+    return f"{type(thing).__name__}({', '.join(said)})"
+
+
+def find_violation(seeds: Iterable[int]) -> tuple[int, Violation] | None:
+    """The first seed that breaks a promise."""
+    for seed in seeds:
+        try:
+            run(seed)
+        except Violation as violation:
+            return seed, violation
+    return None
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="leasehold.testing.simulate", description="Play one seed, and tell it.")
+    parser.add_argument("--seed", type=int, required=True)
+    simulation = Simulation(draw_plan(parser.parse_args(arguments).seed))
+    verdict, status = "every promise was kept", 0
+    try:
+        simulation.play()
+    except Violation as violation:
+        verdict, status = f"VIOLATION {violation}", 1
+    sys.stdout.write(f"{history(simulation)}{verdict}\n")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

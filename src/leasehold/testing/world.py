@@ -1,0 +1,156 @@
+"""The simulated world: true time, a heap of events, one server with the pure ledger, and the network to it.
+
+Time is a number that jumps from event to event. Nothing here waits, reads a real clock or draws from anything but
+the seed, so the same seed gives the same history, byte for byte (I17).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+from typing import Protocol, TypeAlias
+
+from leasehold.core import ledger, ops
+from leasehold.core.types import Instant, State
+from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
+from leasehold.testing.faults import CALM, Plan, Weather
+
+EPOCH_US = 1_700_000_000_000_000
+Outcome: TypeAlias = ops.Reply | LeaseholdError
+
+
+class Watcher(Protocol):
+    """Whoever judges the ledger's turns."""
+
+    def turn(
+        self, op: ops.StoreOp, now: Instant, before: State, outcome: ledger.Outcome
+    ) -> None: ...
+
+    def wiped(self) -> None: ...
+
+
+class Reachable(Protocol):
+    """A process as the network sees it."""
+
+    alive: bool
+    vanished: bool  # its host is gone, so nobody noticed that its sockets are closed
+
+    def receive(self, push: ops.Push) -> None: ...
+
+
+class Event:
+    """Something that will happen, unless it is called off."""
+
+    __slots__ = ("do",)
+
+    def __init__(self, do: Callable[[], None]) -> None:
+        self.do: Callable[[], None] | None = do
+
+    def call_off(self) -> None:
+        self.do = None
+
+
+class World:
+    """True time, the network and the server."""
+
+    def __init__(self, plan: Plan, watcher: Watcher) -> None:
+        self.plan = plan
+        self.random = Random(f"world {plan.seed}")
+        self.watcher = watcher
+        self.weather: Weather = plan.weather
+        self.now = 0.0
+        self.processes: dict[str, Reachable] = {}
+        self.states: dict[str, State] = {}
+        self.stalled_until = 0.0
+        self.notes: list[tuple[float, str, str, tuple[object, ...]]] = []
+        self._heap: list[tuple[float, int, Event]] = []
+        self._order = count()
+
+    # ------------------------------------------------------------ time
+
+    def at(self, when: float, do: Callable[[], None]) -> Event:
+        event = Event(do)
+        heappush(self._heap, (max(when, self.now), next(self._order), event))
+        return event
+
+    def step(self) -> bool:
+        """The next event; False when nothing will ever happen again."""
+        while self._heap:
+            when, _, event = heappop(self._heap)
+            if event.do is not None:
+                self.now = when
+                event.do()
+                return True
+        return False
+
+    def calm(self) -> bool:
+        return self.weather is CALM and self.now >= self.plan.calm_at
+
+    def note(self, who: str, what: str, *details: object) -> None:
+        self.notes.append((self.now, who, what, details))
+
+    # ------------------------------------------------------------ the server
+
+    def instant(self, at: float | None = None) -> Instant:
+        seconds = (self.now if at is None else at) * self.plan.server_rate
+        return Instant(int(seconds * 1000), EPOCH_US + int(seconds * 1_000_000))
+
+    def true_time(self, server_ms: int) -> float:
+        """When the server's clock shows this."""
+        return server_ms / 1000 / self.plan.server_rate
+
+    def reachable(self, address: str) -> bool:
+        process = self.processes[address]
+        return process.alive or process.vanished
+
+    def turn(self, op: ops.StoreOp) -> ops.Reply:
+        before, now = self.states.get(op.resource, ledger.EMPTY), self.instant()
+        outcome = ledger.apply(before, now, op, self.reachable)
+        self.states[op.resource] = outcome.state
+        self.note("store", "turn", op, outcome.reply)
+        self.watcher.turn(op, now, before, outcome)
+        for push in outcome.pushes:
+            self._send_push(push)
+        return outcome.reply
+
+    def wipe(self) -> None:
+        self.note("store", "loses its memory")
+        self.states.clear()
+        self.watcher.wiped()
+
+    # ------------------------------------------------------------ the network
+
+    def call(self, op: ops.StoreOp, answer: Callable[[Outcome], None]) -> Event:
+        """Send a request. ``answer`` may be called more than once, or late: only the first counts. The event
+        is the moment at which the caller gives up."""
+        fate = self.weather.fate(self.random)
+        if fate.refused:
+            return self.at(self.now + (fate.reset_after or 0), partial(answer, StoreUnavailable("refused")))
+        for after in fate.deliveries:
+            self.at(self.now + after, partial(self._arrive, op, fate.reply_after, answer))
+        patience = op.budget_ms / 1000
+        if fate.reset_after is not None:
+            patience = min(patience, fate.reset_after)
+        return self.at(self.now + patience, partial(answer, OutcomeUnknown("no answer")))
+
+    def _arrive(
+        self, op: ops.StoreOp, reply_after: float | None, answer: Callable[[Outcome], None]
+    ) -> None:
+        if self.now < self.stalled_until:  # requests queue up, in their order
+            self.at(self.stalled_until, partial(self._arrive, op, reply_after, answer))
+            return
+        reply = self.turn(op)
+        if reply_after is not None:
+            self.at(self.now + reply_after, partial(answer, reply))
+
+    def _send_push(self, push: ops.Push) -> None:
+        """Its own way and its own delay: it may overtake the reply of the command that caused it."""
+        if self.random.random() < self.weather.push_lost:
+            self.note("store", "push lost", push)
+            return
+        process = self.processes[push.address]
+        after = self.weather.trip(self.random, self.weather.push_slow)
+        self.at(self.now + after, partial(process.receive, push))
