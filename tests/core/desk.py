@@ -88,9 +88,7 @@ class Desk:
         """A sign of life."""
         return self.ask(ops.Beat(ROOM, owner, beat, floor))
 
-    def renew(
-        self, owner: str, fence: int, ttl_ms: int = TTL, *, exact: bool = False, closed_ms: int = 0
-    ) -> ops.Reply:
+    def renew(self, owner: str, fence: int, ttl_ms: int = TTL, *, exact: bool = False, closed_ms: int = 0) -> ops.Reply:
         """Hold on; ``exact`` is extend."""
         return self.ask(ops.Renew(ROOM, owner, fence, ttl_ms, exact=exact, closed_ms=closed_ms))
 

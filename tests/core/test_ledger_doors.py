@@ -92,7 +92,7 @@ def test_the_holder_itself_is_not_kept_out() -> None:
 
 
 def test_lock_delay_after_expiry() -> None:
-    """An unclean end: the next grant waits for the delay, counted from the expiry, whoever noticed it when."""
+    """An unclean end: the next grant waits for the delay, counted from the expiry, not from its discovery."""
     desk = Desk()
     desk.granted("a", delay_ms=3_000)
     desk.later(TTL + 500)

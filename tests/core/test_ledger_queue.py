@@ -20,7 +20,7 @@ def crowd(*waiters: str, pushable: bool = True) -> tuple[Desk, int]:
 
 def test_waiters_are_served_in_order_of_arrival() -> None:
     """First come, first served, each by one release."""
-    desk, fence = crowd("b", "c", "d")
+    desk, _ = crowd("b", "c", "d")
     served = []
     while desk.holder():
         served.append(desk.holder())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import string
 import sys
 
 from leasehold.core.policy import LONG_TTL_MS, MAX_TTL_MS, MIN_TTL_MS
 from leasehold.errors import InvalidRequest
 
+_DIGITS = frozenset("0123456789.+-e ")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -22,9 +24,7 @@ def seconds(value: object, what: str) -> float:
     elif "datetime" in sys.modules and isinstance(value, sys.modules["datetime"].timedelta):
         number = value.total_seconds()
     else:
-        raise InvalidRequest(
-            f"{what} must be seconds, a timedelta or text such as '30s', not {type(value).__name__}"
-        )
+        raise InvalidRequest(f"{what} must be seconds, a timedelta or text such as '30s', not {type(value).__name__}")
     if number < 0:
         raise InvalidRequest(f"{what} must not be negative")
     return number
@@ -32,9 +32,9 @@ def seconds(value: object, what: str) -> float:
 
 def ttl_ms(value: object, what: str = "ttl") -> int:
     """The length of a lease: 50 ms to 24 h, rounded up to whole milliseconds."""
-    ms = _up_to_ms(seconds(value, what))
+    ms = _up_to_ms(seconds(value, what), MAX_TTL_MS)
     if not MIN_TTL_MS <= ms <= MAX_TTL_MS:
-        raise InvalidRequest(f"{what} must be between 50 ms and 24 h, not {ms} ms")
+        raise InvalidRequest(f"{what} must be between 50 ms and 24 h")
     return ms
 
 
@@ -63,10 +63,10 @@ def optional_ms(value: object, what: str) -> int:
     number = optional_seconds(value, what)
     if number is None:
         return 0
-    ms = _up_to_ms(number)
+    ms = _up_to_ms(number, MAX_TTL_MS)
     if ms > MAX_TTL_MS:
         raise InvalidRequest(f"{what} must be at most 24 h")
-    return ms
+    return max(ms, 1)
 
 
 def _finite(value: int | float, what: str) -> float:
@@ -80,15 +80,18 @@ def _finite(value: int | float, what: str) -> float:
 
 
 def _parse(text: str, what: str) -> float:
-    digits = text.strip().rstrip("abcdefghijklmnopqrstuvwxyz")
+    digits = text.strip().rstrip(string.ascii_lowercase)
     unit = text.strip()[len(digits) :]
-    try:
-        return _finite(float(digits), what) * _UNITS[unit]
-    except (KeyError, ValueError):
+    if unit not in _UNITS or not set(digits) <= _DIGITS:
         raise InvalidRequest(
             f"{what} {text[:40]!r} is not a duration: write a number and ms, s, m, h or d, such as '30s'"
-        ) from None
+        )
+    try:
+        return _finite(float(digits) * _UNITS[unit], what)
+    except ValueError:
+        raise InvalidRequest(f"{what} {text[:40]!r} has no number before its unit, such as the 30 of '30s'") from None
 
 
-def _up_to_ms(number: float) -> int:
-    return math.ceil(round(number * 1000, 6))
+def _up_to_ms(number: float, most_ms: int) -> int:
+    """Whole milliseconds, rounded up; anything above the most is just above the most."""
+    return math.ceil(round(min(number * 1000, most_ms + 1.0), 6))

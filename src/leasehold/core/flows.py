@@ -3,7 +3,8 @@
 Nothing here knows whether a thread, an event loop or a simulator drives it. A driver answers each op with its
 reply and the local time. A store that cannot be reached raises StoreUnavailable (nothing happened) or
 OutcomeUnknown (it may have) at the await; a cancelled task and an interrupt arrive there as well. However a flow
-ends, it leaves nothing behind: its last op sees to that.
+ends, it leaves nothing behind: its last op sees to that. A driver therefore throws into a flow and never closes it,
+and never repeats an op on its own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from leasehold.core.policy import (
 )
 from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable
 
+MOST_OWNERS = 1_000  # attempts before a store that cannot keep a claim is called unavailable
 LEAST_BUDGET_MS = 1_000  # one call may take this long even at the end of a wait: a busy store is no refusal
 
 
@@ -48,14 +50,17 @@ async def acquire(ask: Ask, new_owner: Callable[[], str], floor: Callable[[], in
     """Stand in line until granted or until the wait is over. An owner whose claim came to nothing is never
     used again: the next attempt has a new one."""
     give_up = None if ask.wait is None else now + ask.wait
-    while True:
+    for _ in range(MOST_OWNERS):
         line = Line(ask, new_owner(), floor, now, give_up)
         try:
             taken = await line.stand()
         except GeneratorExit:
             raise
-        except BaseException:  # cancellation and interrupts too (trap 9): withdraw, then let them through
+        except BaseException as error:  # cancellation and interrupts too (trap 9): withdraw, then let them through
+            in_doubt = line.known or line.unanswered
             await line.withdraw_later()
+            if in_doubt and isinstance(error, StoreUnavailable):  # "nothing was taken" would not be true
+                raise OutcomeUnknown(str(error), resource=ask.name.text) from error
             raise
         if taken is not None:
             return taken
@@ -63,14 +68,17 @@ async def acquire(ask: Ask, new_owner: Callable[[], str], floor: Callable[[], in
         now = line.now
         if line.out_of_time():
             raise line.not_acquired("", 0)
+    raise StoreUnavailable(
+        f"{MOST_OWNERS} claims on {ask.name.kind} were over before they could be used: the store answers more slowly "
+        f"than a ttl of {ask.ttl_ms} ms allows, or forgets its waiters",
+        resource=ask.name.text,
+    )
 
 
 class Line:
     """One owner's time in line: what was sent when, and what may still be under way."""
 
-    def __init__(
-        self, ask: Ask, owner: str, floor: Callable[[], int], now: float, give_up: float | None
-    ) -> None:
+    def __init__(self, ask: Ask, owner: str, floor: Callable[[], int], now: float, give_up: float | None) -> None:
         self.ask = ask
         self.owner = owner
         self.floor = floor
@@ -150,9 +158,9 @@ class Line:
         return answer
 
     async def heartbeat(self) -> ops.Answer[ops.BeatReply]:
-        oldest = min(self.sent)
-        if self.sent[oldest] + self.ask.ttl_ms / 1000 < self.now:  # a grant from that beat would be over
-            del self.sent[oldest]
+        oldest = next(iter(self.sent))
+        if self.sent[oldest] + forgotten_after_ms(self.ask.ttl_ms) / 1000 < self.now:
+            del self.sent[oldest]  # no grant names a beat as old as that
         return await ops.Beat(self.ask.name.text, self.owner, self.beat, self.floor(), self.budget_ms())
 
     async def bear(self, error: Exception) -> None:
@@ -179,22 +187,24 @@ class Line:
         """``at_least``: the door is closed by the holder itself, so that a grant which reaches nobody closes
         nothing."""
         ask, sent = self.ask, self.now
+        left_ms = max(int((taken.deadline - sent) * 1000), 1)
         answer = await ops.Renew(
-            ask.name.text, taken.owner, taken.fence, ask.ttl_ms, closed_ms=ask.at_least_ms
+            ask.name.text,
+            self.owner,
+            taken.fence,
+            ask.ttl_ms,
+            closed_ms=ask.at_least_ms,
+            budget_ms=min(BUDGET_MS, left_ms),
         )
         self.now = answer.at
         if isinstance(answer.reply, ops.NotYours):
             self.known = False
             return None
-        return Taken(
-            self.owner,
-            taken.fence,
-            ask.ttl_ms,
-            sent,
-            answer.reply.remaining_ms,
-            answer.at,
-            taken.unanswered,
-        )
+        self.sent[self.beat] = sent
+        closed = self.taken(taken.fence, self.beat, answer.reply.remaining_ms)
+        if closed is None:  # the answer took so long that the lease is over
+            await self.leave()
+        return closed
 
     # ------------------------------------------------------------ leaving
 
@@ -212,12 +222,12 @@ class Line:
     async def withdraw_later(self) -> None:
         """In the background, until the lease would be over anyway."""
         if self.known or self.unanswered:
-            await ops.Later(self.withdrawal(), self.now + self.ask.ttl_ms / 1000)
+            await ops.Later(self.withdrawal(), self.ask.ttl_ms / 1000)
 
     def withdrawal(self) -> ops.Withdraw:
         """With a tombstone when a claim may still arrive after it: it must take nothing then."""
         forget_ms = tombstone_ms(self.ask.ttl_ms) if self.unanswered else 0
-        return ops.Withdraw(self.ask.name.text, self.owner, forget_ms)
+        return ops.Withdraw(self.ask.name.text, self.owner, forget_ms, LEAST_BUDGET_MS)
 
     # ------------------------------------------------------------ judging
 
@@ -262,35 +272,37 @@ class Line:
 
 async def renew(holding: Holding, now: float) -> None:
     """One renewal; what comes of it is written into the holding."""
-    planned = holding.renewal(now)
-    if planned is None:
+    op = holding.renewal(now)
+    if op is None:
         return
-    op, epoch = planned
     try:
         answer = await op
     except (StoreUnavailable, OutcomeUnknown):
         holding.unanswered(now)
         return
-    if isinstance(answer.reply, ops.Renewed):
-        holding.renewed(epoch, now, op.ttl_ms, answer.reply.remaining_ms)
-    else:
-        holding.refused(answer.reply.reason)
-    holding.settle(answer.at)
+    _confirm(holding, op, now, answer)
 
 
 async def extend(holding: Holding, ttl_ms: int, now: float) -> None:
     """Set the end of the lease to ``ttl_ms`` from now, and renew by that from then on."""
-    op, epoch = holding.extension(ttl_ms, now)
+    op = holding.extension(ttl_ms, now)
     try:
         answer = await op
     except (StoreUnavailable, OutcomeUnknown):
         holding.unanswered(now)
         raise
+    finally:
+        holding.end_extension()
+    _confirm(holding, op, now, answer)
+    holding.require(answer.at)
+
+
+def _confirm(holding: Holding, op: ops.Renew, sent: float, answer: ops.Answer[ops.Renewed | ops.NotYours]) -> None:
     if isinstance(answer.reply, ops.Renewed):
-        holding.renewed(epoch, now, ttl_ms, answer.reply.remaining_ms)
+        holding.renewed(op, sent, answer.reply.remaining_ms)
     else:
         holding.refused(answer.reply.reason)
-    holding.require(answer.at)
+    holding.settle(answer.at)
 
 
 async def release(holding: Holding, now: float) -> bool:
@@ -304,9 +316,7 @@ async def release(holding: Holding, now: float) -> bool:
     except GeneratorExit:
         raise
     except BaseException as error:
-        if not isinstance(error, StoreUnavailable):
-            holding.release_unanswered()
-        await ops.Later(op._replace(again=True), max(holding.deadline, now + op.budget_ms / 1000))
+        await ops.Later(op._replace(again=True), holding.ttl_ms / 1000)
         if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
             raise OutcomeUnknown(
                 f"the release of {holding.name.kind} was not confirmed; it goes on in the background "

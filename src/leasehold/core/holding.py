@@ -16,7 +16,15 @@ from typing import Any
 
 from leasehold.core import ops
 from leasehold.core.names import Name
-from leasehold.core.policy import BUDGET_MS, drift, margin, renew_after, retry_renewal_after, tombstone_ms
+from leasehold.core.policy import (
+    BUDGET_MS,
+    drift,
+    margin,
+    renew_after,
+    renewal_budget_ms,
+    retry_renewal_after,
+    tombstone_ms,
+)
 from leasehold.core.types import public_owner
 from leasehold.errors import LeaseLost, NotHeld
 
@@ -31,10 +39,12 @@ class Holding:
 
     __slots__ = (
         "_again",
-        "_epoch",
+        "_extended",
+        "_extending",
         "_forget",
         "_idle_from",
         "_max_idle",
+        "_number",
         "_wanted_ms",
         "deadline",
         "fence",
@@ -76,27 +86,37 @@ class Holding:
         self._idle_from = taken.at
         self._forget = taken.unanswered
         self._again = False
-        self._epoch = 0
+        self._number = 0
+        self._extended = 0  # the number of the last extend
+        self._extending = 0
 
     # ------------------------------------------------------------ believing
 
-    def stop_at(self) -> float:
-        """When work must stop unless something better is heard: the margin exists because a renewing lease
+    def ends(self) -> tuple[float, str]:
+        """When work must stop unless something better is heard, and why. The margin exists because a renewing lease
         that could not renew needs time to wind down; one that does not renew knows its end."""
         confirmed = self.deadline - (margin(self.ttl_ms / 1000) if self.renews else 0)
-        return min(confirmed, self.hold_until, self._idle_end())
+        end = (confirmed, "renewal_failed" if self.phase == UNSURE else "expired")
+        if self.hold_until < end[0]:
+            end = (self.hold_until, "max_hold")
+        if self._max_idle is not None and self._idle_from + self._max_idle < end[0]:
+            end = (self._idle_from + self._max_idle, "max_idle")
+        return end
+
+    def stop_at(self) -> float:
+        return self.ends()[0]
 
     def settle(self, now: float) -> str:
         """Apply the clock and say the phase. A frozen process learns here that its time is over."""
         with self.lock:
-            if self.phase in ALIVE and now >= self.stop_at():
-                if now >= self.hold_until:
-                    self._lose("max_hold")
-                elif now >= self._idle_end():
-                    self._lose("max_idle")
-                else:
-                    self._lose("renewal_failed" if self.phase == UNSURE else "expired")
-            return self.phase
+            return self._settle(now)
+
+    def _settle(self, now: float) -> str:
+        if self.phase in ALIVE:
+            end, reason = self.ends()
+            if now >= end:
+                self._lose(reason)
+        return self.phase
 
     def look_at(self) -> float:
         """When the watchdog must look at this lease again."""
@@ -119,11 +139,27 @@ class Holding:
                 self._lose(reason)
 
     def beat(self, now: float) -> None:
-        """The work shows that it is alive (max_idle)."""
-        self._idle_from = now
+        """The work shows that it is alive (max_idle). Too late is too late."""
+        with self.lock:
+            if self._settle(now) in ALIVE:
+                self._idle_from = now
 
-    def _idle_end(self) -> float:
-        return NEVER if self._max_idle is None else self._idle_from + self._max_idle
+    def require(self, now: float) -> None:
+        """Raise unless the lease can be acted upon now."""
+        with self.lock:
+            self._require(now)
+
+    def _require(self, now: float) -> None:
+        phase = self._settle(now)
+        if phase == LOST:
+            raise self.loss()
+        if phase not in ALIVE:
+            raise NotHeld(
+                f"the lease on {self.name.kind} was released",
+                resource=self.name.text,
+                owner=public_owner(self.owner),
+                fence=self.fence,
+            )
 
     def _lose(self, reason: str) -> None:
         self.phase = LOST
@@ -131,33 +167,56 @@ class Holding:
 
     # ------------------------------------------------------------ renewing
 
-    def renewal(self, now: float, budget_ms: int = BUDGET_MS) -> tuple[ops.Renew, int] | None:
-        """The Renew to send now, with the epoch that its answer belongs to; None when there must be none.
-        Never after the time to stop, and never with more patience than the lease has left (trap 2)."""
-        if self.settle(now) not in ALIVE:
-            return None
+    def renewal(self, now: float) -> ops.Renew | None:
+        """The Renew to send now; None when there must be none: never after the time to stop, never beside an extend.
+        Its budget leaves time for another try, and never exceeds what the lease has left (trap 2)."""
         with self.lock:
-            left_ms = int((self.stop_at() - now) * 1000)
-            budget_ms = max(min(budget_ms, left_ms), 1)
-            renew = ops.Renew(
-                self.name.text, self.owner, self.fence, self._wanted_ms, budget_ms=budget_ms
-            )
-            return renew, self._epoch
+            if self._settle(now) not in ALIVE or self._extending:
+                return None
+            left_ms = max(int((self.stop_at() - now) * 1000), 1)
+            return self._renew(self._wanted_ms, min(renewal_budget_ms(self.ttl_ms), left_ms))
 
-    def renewed(self, epoch: int, sent: float, ttl_ms: int, remaining_ms: int) -> None:
-        """A confirmation. Ignored when the lease has ended meanwhile (sticky loss; trap 43), or when it was
-        sent before the last extend and could undo that (trap 44)."""
+    def extension(self, ttl_ms: int, now: float) -> ops.Renew:
+        """The Renew of ``extend``: sets, never adds. A shorter end is believed before it is sent."""
         with self.lock:
-            if self.phase not in ALIVE or epoch != self._epoch:
+            self._require(now)
+            self._extending += 1
+            self._extended = self._number + 1
+            self._wanted_ms = ttl_ms
+            sooner = deadline_after(now, ttl_ms)
+            if sooner < self.deadline:
+                self.deadline = sooner
+                self.ttl_ms = min(self.ttl_ms, ttl_ms)
+                if self.renews:
+                    self.renew_at = min(self.renew_at, renewal_after(now, ttl_ms, ttl_ms))
+            left_ms = max(int((self.deadline - now) * 1000), 1)
+            return self._renew(ttl_ms, min(BUDGET_MS, left_ms), exact=True)
+
+    def _renew(self, ttl_ms: int, budget_ms: int, exact: bool = False) -> ops.Renew:
+        self._number += 1
+        return ops.Renew(
+            self.name.text, self.owner, self.fence, ttl_ms, exact=exact, number=self._number, budget_ms=budget_ms
+        )
+
+    def end_extension(self) -> None:
+        """Whatever came of it, renewals may go on."""
+        with self.lock:
+            self._extending -= 1
+
+    def renewed(self, renew: ops.Renew, sent: float, remaining_ms: int) -> None:
+        """A confirmation. Ignored when the lease has ended meanwhile (sticky loss; trap 43), or when it was sent
+        before the last extend and speaks of an end that is no longer so (trap 44)."""
+        with self.lock:
+            if self.phase not in ALIVE or renew.number < self._extended:
                 return
             self.phase = HELD
-            self.ttl_ms = ttl_ms
+            self.ttl_ms = renew.ttl_ms
             self.deadline = max(self.deadline, deadline_after(sent, remaining_ms))
             if self.renews:
-                self.renew_at = renewal_after(sent, ttl_ms, remaining_ms)
+                self.renew_at = renewal_after(sent, renew.ttl_ms, remaining_ms)
 
     def refused(self, reason: str) -> None:
-        """"Not yours" is loss now (trap 1), except for a lease that is being given back (trap 43)."""
+        """ "Not yours" is loss now (trap 1), except for a lease that is being given back (trap 43)."""
         with self.lock:
             if self.phase in ALIVE:
                 self._lose(reason if reason in LOSSES else "taken")
@@ -175,53 +234,22 @@ class Holding:
         with self.lock:
             self._wanted_ms = max(self._wanted_ms, ttl_ms)
 
-    def extension(self, ttl_ms: int, now: float) -> tuple[ops.Renew, int]:
-        """The Renew of ``extend``: sets, never adds. A shorter end is believed before it is sent."""
-        self.require(now)
-        with self.lock:
-            self._epoch += 1
-            self._wanted_ms = ttl_ms
-            sooner = deadline_after(now, ttl_ms)
-            if sooner < self.deadline:
-                self.deadline = sooner
-                self.ttl_ms = min(self.ttl_ms, ttl_ms)
-            left_ms = max(int((self.deadline - now) * 1000), 1)
-            renew = ops.Renew(
-                self.name.text, self.owner, self.fence, ttl_ms, exact=True, budget_ms=min(BUDGET_MS, left_ms)
-            )
-            return renew, self._epoch
-
-    def require(self, now: float) -> None:
-        """Raise unless the lease can be acted upon now."""
-        phase = self.settle(now)
-        if phase == LOST:
-            raise self.loss()
-        if phase not in ALIVE:
-            raise NotHeld(
-                f"the lease on {self.name.kind} was released",
-                resource=self.name.text,
-                owner=public_owner(self.owner),
-                fence=self.fence,
-            )
-
     # ------------------------------------------------------------ giving back
 
     def begin_release(self, now: float) -> ops.Release | None:
         """The Release to send, or None when there is nothing to give back. From here on renewals are ignored.
         What was lost for a local reason may still be ours in the store, so it is given back as well."""
-        self.settle(now)
         with self.lock:
+            self._settle(now)
             gone = self.reason in ("taken", "deleted", "evicted") and not self._forget
             if gone or self.phase == RELEASED or self.reason == "forked":
                 return None
             if self.phase in ALIVE:
                 self.phase = RELEASING
             forget_ms = tombstone_ms(self.ttl_ms) if self._forget else 0
-            return ops.Release(self.name.text, self.owner, self.fence, forget_ms, self._again)
-
-    def release_unanswered(self) -> None:
-        """It may have arrived: the next one says so, and gets the same answer (trap 11)."""
-        self._again = True
+            release = ops.Release(self.name.text, self.owner, self.fence, forget_ms, self._again)
+            self._again = True  # until this one is answered, another must not be told "not yours" (trap 11)
+            return release
 
     def end_release(self, reply: ops.Released | ops.NotYours) -> bool:
         """True when it was ours until now. "Not yours" means that it was lost while the work believed in it."""

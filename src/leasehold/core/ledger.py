@@ -1,7 +1,8 @@
 """The ledger: how one resource decides. ``apply(state, now, op) -> (state', reply, pushes)``.
 
-Everything that affects who holds is in this file, in ``turn`` (its machinery) and ``rules`` (who fits). ``memory`` and ``sqlite`` run it as it stands; any other
-store does the same in its own language, and a differential test compares every reply.
+Everything that affects who holds is in this file, in ``turn`` (its machinery) and in ``rules`` (who fits). ``memory``
+and ``sqlite`` run it as it stands; any other store does the same in its own language, and a differential test compares
+every reply.
 
 Each op is one turn, in three steps:
 
@@ -40,12 +41,10 @@ def everyone(address: str) -> bool:
     return True
 
 
-def apply(
-    state: State, now: Instant, op: ops.StoreOp, reachable: Callable[[str], bool] = everyone
-) -> Outcome:
+def apply(state: State, now: Instant, op: ops.StoreOp, reachable: Callable[[str], bool] = everyone) -> Outcome:
     """One turn. ``reachable`` is asked before a waiter is granted behind its back: False means that its
     socket is closed or its process is gone, and drops it from the queue."""
-    turn = Turn(state, now, op.resource, reachable)
+    turn = Turn(state, now, op.resource, getattr(op, "owner", ""), reachable)
     turn.expire()
     turn.hand_on()
     reply = TURNS[type(op)](turn, op)
@@ -55,7 +54,7 @@ def apply(
 
 def tidy(state: State, now: Instant) -> State:
     """What is left of a state when its time is applied; equal to ``EMPTY`` when it need not be kept."""
-    turn = Turn(state, now, "", everyone)
+    turn = Turn(state, now, "", "", everyone)
     turn.expire()
     return turn.state()
 
@@ -73,10 +72,10 @@ def claim(turn: Turn, op: ops.Claim) -> ops.ClaimReply:
         return ops.Refused(f"no rule {op.rule!r}")
     if why := turn.wrong_floor(op.floor):
         return ops.Refused(why)
-    if op.owner in turn.ended:  # delivered after its sender gave up (trap 9): an owner has one grant in its life
-        return ops.Gone(turn.ended[op.owner].outcome)
     if turn.grant_of(op.owner) is not None:
         return turn.standing(op.owner)
+    if op.owner in turn.ended:  # it had its one grant, or its sender gave up before this arrived (traps 9, 10)
+        return ops.Gone(turn.ended[op.owner].outcome)
     place = turn.place_of(op.owner)
     if place is not None:
         heard = turn.hear(place, op.beat, op.floor)
@@ -115,7 +114,7 @@ def beat(turn: Turn, op: ops.Beat) -> ops.BeatReply:
     place = turn.place_of(op.owner)
     if place is None:
         return ops.Gone("unknown")
-    if not turn.wrong_floor(op.floor) and turn.hear(place, op.beat, op.floor):
+    if turn.hear(place, op.beat, 0 if turn.wrong_floor(op.floor) else op.floor):
         turn.hand_on(asking=op.owner)
     return turn.standing(op.owner)
 
@@ -125,27 +124,30 @@ def renew(turn: Turn, op: ops.Renew) -> ops.Renewed | ops.NotYours:
     if grant is None:  # never brought back to life (trap 7)
         return turn.why_not(op.owner, op.fence)
     expires_ms = turn.now.ms + op.ttl_ms
-    if not op.exact:
-        expires_ms = max(expires_ms, grant.expires_ms)  # a late Renew shortens nothing (trap 44)
+    if not op.exact or op.number < grant.renewals:
+        expires_ms = max(expires_ms, grant.expires_ms)  # what is late shortens nothing (trap 44)
+    closed_until_ms = turn.now.ms + op.closed_ms if op.closed_ms else 0
     turn.holders[turn.holders.index(grant)] = grant._replace(
-        ttl_ms=op.ttl_ms, expires_ms=expires_ms, ticket=op.ticket or grant.ticket
+        ttl_ms=op.ttl_ms,
+        expires_ms=expires_ms,
+        ticket=op.ticket or grant.ticket,
+        closed_until_ms=max(grant.closed_until_ms, closed_until_ms),
+        renewals=max(grant.renewals, op.number),
     )
-    if op.closed_ms:
-        turn.close_until(turn.now.ms + op.closed_ms)
     return ops.Renewed(expires_ms - turn.now.ms)
 
 
 def release(turn: Turn, op: ops.Release) -> ops.Released | ops.NotYours:
     grant = turn.grant_of(op.owner, op.fence)
-    known = turn.ended.get(op.owner)
-    if op.forget_ms:
-        turn.bury(op.owner, op.fence, "released", op.forget_ms)
     if grant is not None:
         turn.holders.remove(grant)
-        return ops.Released()
-    if known is None:
-        return ops.Released() if op.again else turn.why_not(op.owner, op.fence)
-    return ops.Released() if known.outcome == "released" else ops.NotYours(known.outcome)
+        turn.close_until(grant.closed_until_ms)
+    known = turn.ended.get(op.owner)
+    ours = grant is not None or (op.again if known is None else known.outcome == "released")
+    outcome = "released" if ours else turn.why_not(op.owner, op.fence).reason
+    if op.forget_ms and turn.grant_of(op.owner) is None:
+        turn.bury(op.owner, op.fence, outcome, op.forget_ms)
+    return ops.Released() if ours else ops.NotYours(outcome)
 
 
 def withdraw(turn: Turn, op: ops.Withdraw) -> ops.Withdrawn:
@@ -173,30 +175,35 @@ def evict(turn: Turn, op: ops.Evict) -> ops.Evicted | ops.NotYours | ops.Refused
     grant = turn.grant_of(op.owner, op.fence)
     if grant is None:
         known = turn.ended.get(op.owner)
-        if known is None or known.detail != op.request or known.outcome != "evicted":
+        if known is None or known.outcome != "evicted" or known.detail != op.request:
             return turn.why_not(op.owner, op.fence)
-        return ops.Evicted(max(turn.fences.values(), default=0), turn.free_in_ms())
+        return ops.Evicted(known.fence, max(turn.closed_until_ms - turn.now.ms, 0))
     remaining_ms = grant.expires_ms - turn.now.ms
-    delay_ms = remaining_ms if op.delay_ms is None else op.delay_ms
+    delay_ms = remaining_ms + grant.delay_ms if op.delay_ms is None else op.delay_ms
     if delay_ms < remaining_ms and not op.force:
         return ops.Refused(f"the holder may work for {remaining_ms} ms more: a shorter delay needs force=True")
     turn.holders.remove(grant)
-    turn.bury(grant.owner, grant.fence, "evicted", tombstone_ms(grant.ttl_ms), op.request)
-    turn.close_until(turn.now.ms + delay_ms)
+    fence = turn.mint(grant.slots, 0)  # above the victim's: a guard that is told of it refuses the victim at once
+    turn.bury(grant.owner, fence, "evicted", tombstone_ms(grant.ttl_ms), op.request)
+    turn.close_until(max(turn.now.ms + delay_ms, grant.closed_until_ms))
     if grant.news:
         turn.push(grant.news, "evicted", grant)
-    return ops.Evicted(turn.mint(grant.slots, 0), delay_ms)
+    return ops.Evicted(fence, max(turn.closed_until_ms - turn.now.ms, 0))
 
 
 def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Refused:
     if why := turn.wrong_floor(op.floor):
         return ops.Refused(why)
+    known = turn.ended.get(op.owner)
     mine = turn.grant_of(op.adopter)
-    if mine is not None and mine.adopted == op.owner:  # asked again by the same adopter
-        return ops.Granted(mine.fence, mine.expires_ms - turn.now.ms)
+    if mine is not None and known is not None and (known.fence, known.detail) == (op.fence, op.adopter):
+        return ops.Granted(mine.fence, mine.expires_ms - turn.now.ms)  # asked again by the same adopter
     grant = turn.grant_of(op.owner, op.fence)
-    if grant is None or not op.ticket or grant.ticket != op.ticket or op.adopter in turn.ended:
-        return turn.why_not(op.owner, op.fence) if grant is None else ops.NotYours("taken")
+    if grant is None:
+        return turn.why_not(op.owner, op.fence)
+    busy = mine is not None or op.adopter in turn.ended or turn.place_of(op.adopter) is not None
+    if busy or not op.ticket or grant.ticket != op.ticket:
+        return ops.NotYours("taken")
     taken = grant._replace(
         owner=op.adopter,
         fence=turn.mint(grant.slots, op.floor),
@@ -205,7 +212,7 @@ def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Refused
         since_us=turn.now.wall_us,
         news=op.news,
         ticket="",
-        adopted=op.owner,
+        renewals=0,
     )
     turn.holders[turn.holders.index(grant)] = taken
     turn.bury(op.owner, op.fence, "adopted", tombstone_ms(grant.ttl_ms), op.adopter)

@@ -27,7 +27,7 @@ class Name(NamedTuple):
     @property
     def id_hash(self) -> str:
         """What logs show in place of the ids: 12 hex digits, keyed where there is a key."""
-        if self.text.endswith(self.kind):
+        if self.text == self.kind or self.text.endswith("/" + self.kind):
             return ""
         return self.text.rpartition(":")[2][:12] if self.hidden else _digest(self.text, b"")[:12]
 
@@ -55,6 +55,8 @@ def part(value: object, what: str) -> str:
     if isinstance(value, str):
         text = str.__str__(value)
     elif isinstance(value, int) and not isinstance(value, bool) and what == "id":
+        if value.bit_length() > 1024:
+            raise InvalidRequest("an id that is a number takes at most 1024 bits")
         text = int.__repr__(value)
     elif what == "id" and "uuid" in sys.modules and isinstance(value, sys.modules["uuid"].UUID):
         text = str(value)
@@ -79,7 +81,7 @@ def check_id_key(value: object) -> bytes:
     """The key that hides ids: 1 to 64 bytes, or none."""
     if value is None:
         return b""
-    key = value.encode() if isinstance(value, str) else value
+    key = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
     if not isinstance(key, bytes) or not 1 <= len(key) <= 64:
         raise InvalidRequest("hide_ids must be text or bytes, 1 to 64 bytes long")
     return key

@@ -13,7 +13,7 @@ Because ops are data, batching, tracing, fault injection and simulation need no 
     Evict      store      Evicted | NotYours | Refused
     Adopt      store      Granted | NotYours | Refused
     Park       driver     Push | None        wait for a push, until a local time
-    Later      driver     None               do this in the background, until a local time
+    Later      driver     None               do this in the background, for a while
 """
 
 from __future__ import annotations
@@ -125,9 +125,7 @@ class Push(NamedTuple):
 
 ClaimReply: TypeAlias = Granted | Queued | Busy | Gone | Refused
 BeatReply: TypeAlias = Granted | Queued | Gone
-Reply: TypeAlias = (
-    Granted | Queued | Busy | Gone | Renewed | Released | NotYours | Withdrawn | View | Evicted | Refused
-)
+Reply: TypeAlias = Granted | Queued | Busy | Gone | Renewed | Released | NotYours | Withdrawn | View | Evicted | Refused
 
 # ---------------------------------------------------------------- ops of a store
 
@@ -168,14 +166,16 @@ class Beat(NamedTuple):
 
 
 class Renew(NamedTuple):
-    """Hold on for ``ttl_ms`` from now; never shortens unless ``exact`` (extend). ``closed_ms`` keeps the door
-    closed at least that long, whoever releases; ``ticket`` allows its bearer to adopt."""
+    """Hold on for ``ttl_ms`` from now; never shortens unless ``exact`` (extend). ``number`` counts the Renews of one
+    grant: an exact one that a later one overtook shortens nothing (trap 44). ``closed_ms`` keeps others out for that
+    long even after a release; ``ticket`` allows its bearer to adopt."""
 
     resource: str
     owner: str
     fence: int
     ttl_ms: int
     exact: bool = False
+    number: int = 0
     closed_ms: int = 0
     ticket: str = ""
     budget_ms: int = BUDGET_MS
@@ -274,10 +274,10 @@ class Park(NamedTuple):
 
 
 class Later(NamedTuple):
-    """Do ``op`` in the background, again and again until it is answered or ``until`` has passed."""
+    """Do ``op`` in the background: at once, and again for ``seconds`` from now until it is answered."""
 
     op: Withdraw | Release
-    until: float
+    seconds: float
 
     def __await__(self) -> Generator[Later, Answer[None], Answer[None]]:
         return (yield self)

@@ -14,7 +14,7 @@ MAX_FLOOR_AHEAD_US = 3653 * DAY_US  # ten years: a floor further ahead is a mist
 
 BUDGET_MS = 5_000  # how long one call may take where nothing shorter bounds it
 HEAD_POLL_MS = 30  # the head of the queue beats this often when no push can reach it
-SHORT_BEAT_MS = 5  # and never more often than this
+SHORT_BEAT_MS = 5  # nobody beats more often than this
 
 
 def patience_ms(ttl_ms: int) -> int:
@@ -24,7 +24,7 @@ def patience_ms(ttl_ms: int) -> int:
 
 def beat_every_ms(ttl_ms: int) -> int:
     """Two beats may be lost before the waiter is skipped."""
-    return max(patience_ms(ttl_ms) // 3, SHORT_BEAT_MS)
+    return patience_ms(ttl_ms) // 3
 
 
 def forgotten_after_ms(ttl_ms: int) -> int:
@@ -52,6 +52,11 @@ def renew_after(ttl: float) -> float:
     return ttl / 3
 
 
+def renewal_budget_ms(ttl_ms: int) -> int:
+    """How long one renewal may take: short enough that one lost reply leaves time for another try (trap 2)."""
+    return max(ttl_ms // 6, 20)
+
+
 def retry_renewal_after(ttl: float) -> float:
     """After a transport error: often enough to try several times before the margin."""
     return min(max(ttl / 12, 0.005), 1.0)
@@ -65,4 +70,4 @@ def next_beat_ms(ttl_ms: int, ahead: int, free_in_ms: int, pushable: bool) -> in
         return usual
     if not pushable:
         return min(usual, HEAD_POLL_MS)
-    return min(usual, max(free_in_ms, 1))
+    return min(usual, max(free_in_ms, SHORT_BEAT_MS))

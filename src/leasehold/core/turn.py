@@ -35,10 +35,11 @@ class Turn:
         "queue",
         "reachable",
         "resource",
+        "speaker",
     )
 
     def __init__(
-        self, state: State, now: Instant, resource: str, reachable: Callable[[str], bool]
+        self, state: State, now: Instant, resource: str, speaker: str, reachable: Callable[[str], bool]
     ) -> None:
         self.holders = list(state.holders)
         self.queue = list(state.queue)
@@ -48,6 +49,7 @@ class Turn:
         self.ended = {one.owner: one for one in state.ended}
         self.now = now
         self.resource = resource
+        self.speaker = speaker
         self.reachable = reachable
         self.pushes: list[ops.Push] = []
 
@@ -71,8 +73,7 @@ class Turn:
         for grant in [one for one in self.holders if one.expires_ms <= ms]:
             self.holders.remove(grant)
             self.bury(grant.owner, grant.fence, "expired", tombstone_ms(grant.ttl_ms))
-            if grant.delay_ms:
-                self.close_until(grant.expires_ms + grant.delay_ms)
+            self.close_until(max(grant.closed_until_ms, grant.expires_ms + grant.delay_ms))
         if self.queue:
             self.queue = [one for one in self.queue if ms - one.beat_ms <= forgotten_after_ms(one.ttl_ms)]
         if self.closed_until_ms and self.closed_until_ms <= ms:
@@ -86,7 +87,8 @@ class Turn:
         return self.now.ms - waiter.beat_ms <= patience_ms(waiter.ttl_ms)
 
     def close_until(self, ms: int) -> None:
-        self.closed_until_ms = max(self.closed_until_ms, ms)
+        if ms > self.now.ms:
+            self.closed_until_ms = max(self.closed_until_ms, ms)
 
     # ------------------------------------------------------------ the queue
 
@@ -106,7 +108,7 @@ class Turn:
                 continue
             if not waiter.address:
                 return  # it keeps its place, and takes the free resource with its own next beat
-            if self.reachable(waiter.address):
+            if waiter.owner == self.speaker or self.reachable(waiter.address):
                 grant = self.grant(waiter, slots)
                 self.push(waiter.address, "granted", grant, waiter.beat)
             else:
@@ -142,9 +144,7 @@ class Turn:
 
     def push(self, address: str, event: str, grant: Grant, beat: int = 0) -> None:
         remaining_ms = grant.expires_ms - self.now.ms
-        self.pushes.append(
-            ops.Push(address, event, self.resource, grant.owner, grant.fence, beat, remaining_ms)
-        )
+        self.pushes.append(ops.Push(address, event, self.resource, grant.owner, grant.fence, beat, remaining_ms))
 
     # ------------------------------------------------------------ looking things up
 
@@ -188,8 +188,8 @@ class Turn:
         return public_owner(self.holders[0].owner) if self.holders else ""
 
     def why_not(self, owner: str, fence: int) -> ops.NotYours:
-        """Why a grant is not there. What ended otherwise than by release left a record; what left none and
-        was followed by another was taken; what left none and was not was deleted."""
+        """Why a grant is not there. Expiry, eviction and adoption leave a record. What left none and was followed by
+        another was taken; what left none and was not was deleted."""
         if owner in self.ended:
             return ops.NotYours(self.ended[owner].outcome)
         newer = any(last > fence for last in self.fences.values())

@@ -1,4 +1,4 @@
-"""The words of the ledger: what one resource's state is made of, and the port every store implements.
+"""The words of the ledger: what one resource's state is made of.
 
 Everything here is an immutable tuple: cheap to make, safe to share, and a JSON array when written down.
 """
@@ -29,7 +29,8 @@ class Grant(NamedTuple):
     news: str = ""  # where the holder hears of eviction
     delay_ms: int = 0  # lock-delay: how long the door stays closed after an unclean end
     ticket: str = ""  # set by transfer: who knows it may adopt
-    adopted: str = ""  # the owner that this grant was adopted from
+    closed_until_ms: int = 0  # at_least: no other grant before this, also after a release
+    renewals: int = 0  # the highest number of a Renew that arrived
 
 
 class Waiter(NamedTuple):

@@ -102,7 +102,7 @@ class BaseLock:
             self._engine.remember(held, anchor)
         except BaseException:  # an interrupt between the grant and here must not leave it held
             withdraw = Withdraw(self._name.text, taken.owner, tombstone_ms(taken.ttl_ms))
-            self._engine.watchdog.later(Later(withdraw, taken.deadline))
+            self._engine.watchdog.later(Later(withdraw, taken.ttl_ms / 1000))
             raise
         log.say(log.DEBUG, "lease_acquired", held)
         return held

@@ -137,9 +137,7 @@ class AsyncDriver:
 
         return listener
 
-    def callback(
-        self, loop: asyncio.AbstractEventLoop, callback: Callable[[LeaseLost], Any], held: Held
-    ) -> Listener:
+    def callback(self, loop: asyncio.AbstractEventLoop, callback: Callable[[LeaseLost], Any], held: Held) -> Listener:
         """A listener for somebody's function or coroutine function; what it raises harms nobody."""
 
         async def run() -> None:

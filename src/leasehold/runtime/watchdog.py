@@ -28,10 +28,11 @@ FIRST_RETRY, LAST_RETRY = 0.02, 1.0
 class Errand:
     """Something left for later, and when to try it next."""
 
-    __slots__ = ("later", "next_at", "pause")
+    __slots__ = ("next_at", "op", "pause", "until")
 
-    def __init__(self, later: Later) -> None:
-        self.later = later
+    def __init__(self, later: Later, now: float) -> None:
+        self.op = later.op
+        self.until = now + later.seconds
         self.next_at = AWAKE
         self.pause = FIRST_RETRY
 
@@ -75,7 +76,7 @@ class Watchdog:
     def later(self, later: Later) -> None:
         """Do this in the background, soon."""
         with self._changed:
-            self._errands.append(Errand(later))
+            self._errands.append(Errand(later, self._clock.now()))
             self._rouse(AWAKE)
 
     def all(self) -> list[Held]:
@@ -176,7 +177,7 @@ class Watchdog:
         if held.finished():
             release = held.begin_release(self._clock.now())
             if release is not None:
-                self.later(Later(release, held.deadline))
+                self.later(Later(release, held.ttl_ms / 1000))
         else:
             _warn_abandoned(held)
         return False
@@ -189,12 +190,12 @@ class Watchdog:
             due = [errand for errand in self._errands if errand.next_at <= now]
         if not due:
             return
-        ops: list[StoreOp] = [errand.later.op for errand in due]
+        ops: list[StoreOp] = [errand.op for errand in due]
         replies = self._store.execute_many(ops)
         now = self._clock.now()
         done = set()
         for errand, reply in zip(due, replies, strict=True):
-            if not isinstance(reply, LeaseholdError) or now >= errand.later.until:
+            if not isinstance(reply, LeaseholdError) or now >= errand.until:
                 done.add(errand)
             errand.next_at = now + errand.pause
             errand.pause = min(errand.pause * 2, LAST_RETRY)
@@ -211,7 +212,7 @@ class Watchdog:
             self.tell(held)
             release = held.begin_release(now)
             if release is not None:
-                self.later(Later(release, now))
+                self.later(Later(release, 0))
         with self._changed:
             for errand in self._errands:
                 errand.next_at = AWAKE

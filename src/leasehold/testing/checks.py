@@ -51,7 +51,7 @@ class Checks:
     _takers: set[str] = field(default_factory=set)  # who ever believed in a grant
     _ended: dict[tuple[str, int], str] = field(default_factory=dict)  # how a grant ended in the store
     _evicted: set[tuple[str, int]] = field(default_factory=set)
-    _freed_ms: dict[str, int] = field(default_factory=dict)
+    _freed_ms: dict[str, int] = field(default_factory=dict)  # resource -> since when it is free, door and all
 
     def require(self, holds: bool, promise: str, *details: object) -> None:
         if not holds:
@@ -62,6 +62,8 @@ class Checks:
     def took(self, process: Process, holding: Holding) -> None:
         self.require(holding.owner not in self._takers, "I2 an owner has one grant in its life:", holding.owner)
         self._takers.add(holding.owner)
+        left = holding.deadline - process.local()
+        self.require(left > 0, "trap 26: acquired what is over:", holding.owner, f"since {-left:.3f} s")
         self.beliefs.setdefault(holding.name.text, []).append(Belief(process, holding))
 
     def releasing(self, holding: Holding) -> None:
@@ -93,8 +95,9 @@ class Checks:
         self.require(over <= 0, "I1 believed beyond its expiry:", *key, f"by {over * 1000:.1f} ms")
 
     def told(self, process: Process, holding: Holding) -> None:
-        on_time = not holding.renews or process.local() <= holding.deadline
-        self.require(on_time, "I11 loss was told after the deadline:", holding.owner)
+        """I11, for leases with a margin. An extend that shortens cuts into the margin, and may be told late."""
+        on_time = not holding.renews or process.habits.extends or process.local() <= holding.deadline
+        self.require(bool(on_time), "I11 loss was told after the deadline:", holding.owner)
 
     def accepted(self, resource: str, fence: int, owner: str) -> None:
         """I3, from the guard's own books: never lower, never equal from somebody else."""
@@ -130,8 +133,8 @@ class Checks:
                 old.append((owner, fence))
                 self._granted(op.resource, owner, fence)
                 self._in_order(owner, now, before, after)
-        if old and not after.holders:
-            self._freed_ms[op.resource] = now.ms
+        if old and not after.holders or after.closed_until_ms:
+            self._freed_ms[op.resource] = max(now.ms, after.closed_until_ms)
 
     def wiped(self) -> None:
         self.wiped_once = True
@@ -167,11 +170,11 @@ class Checks:
 
     def _in_order(self, owner: str, now: Instant, before: State, after: State) -> None:
         """I15: whoever stood before it and still waits had fallen silent; without faults nobody does."""
-        left = {one.owner for one in after.queue}
+        left = {(one.owner, one.since_us) for one in after.queue}  # who came back meanwhile has a new place
         for waiter in before.queue:
             if waiter.owner == owner:
                 return
-            overtaken = waiter.owner in left and (live(waiter, now) or self.world.plan.kind == "quiet")
+            overtaken = (waiter.owner, waiter.since_us) in left and (live(waiter, now) or self.world.plan.kind == "quiet")
             self.require(not overtaken, "I15", owner, "overtook", waiter.owner)
 
     def _no_stall(self, resource: str, now: Instant, before: State) -> None:
@@ -183,7 +186,7 @@ class Checks:
         longest = max(patience_ms(one.ttl_ms) for one in before.queue)
         since_ms = max(
             [one.expires_ms + one.delay_ms for one in before.holders]
-            + [before.closed_until_ms, self._freed_ms.get(resource, 0)]
+            + [self._freed_ms.get(resource, 0)]
             + [min((one.since_us - EPOCH_US) // 1000 for one in waiting)]
             + [self.world.instant(self.world.plan.calm_at).ms]
         )

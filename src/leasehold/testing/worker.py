@@ -82,7 +82,7 @@ class Worker:
         self.note_fence(holding.fence)
         self.say("holds", holding.owner, holding.fence, f"for {taken.deadline - taken.at:.4f} s")
         self.checks.took(self.process, holding)
-        self.process.start(self.watch(holding))
+        self.process.start(self.watch(holding, self.process.naps))
         try:
             await self.work(holding)
         except Cancelled:  # named, since a killed process has no last words
@@ -158,8 +158,8 @@ class Worker:
 
     # ------------------------------------------------------------ the watchdog
 
-    async def watch(self, holding: Holding) -> None:
-        naps = self.process.naps
+    async def watch(self, holding: Holding, naps: int) -> None:
+        """Settle, renew, and tell of the loss. Who was frozen meanwhile (``naps``) can only be told late."""
         while holding.settle(self.now()) in ALIVE:
             if holding.look_at() > self.now():
                 await Park(f"watch {holding.owner}", holding.look_at())

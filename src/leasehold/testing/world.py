@@ -127,14 +127,13 @@ class World:
         """Send a request. ``answer`` may be called more than once, or late: only the first counts. The event
         is the moment at which the caller gives up."""
         fate = self.weather.fate(self.random)
-        if fate.refused:
-            return self.at(self.now + (fate.reset_after or 0), partial(answer, StoreUnavailable("refused")))
         for after in fate.deliveries:
             self.at(self.now + after, partial(self._arrive, op, fate.reply_after, answer))
         patience = op.budget_ms / 1000
         if fate.reset_after is not None:
             patience = min(patience, fate.reset_after)
-        return self.at(self.now + patience, partial(answer, OutcomeUnknown("no answer")))
+        error = StoreUnavailable("refused") if fate.refused else OutcomeUnknown("no answer")
+        return self.at(self.now + patience, partial(answer, error))
 
     def _arrive(
         self, op: ops.StoreOp, reply_after: float | None, answer: Callable[[Outcome], None]

@@ -1,0 +1,34 @@
+"""A resource's state as text and back: JSON, every tuple a positional array, nothing named twice.
+
+A field that is added later goes to the end of its tuple with a default: old rows then still read.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from leasehold.core.types import Ended, Grant, State, Waiter
+
+# Plain ASCII: a lone surrogate in somebody's metadata must not make the row unwritable.
+encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+_parse = json.JSONDecoder().raw_decode
+SLOTS = Grant._fields.index("slots")
+
+
+def decode(text: str) -> State:
+    """Raises ValueError, TypeError, IndexError or KeyError for a text that is no state."""
+    holders, queue, fences, fences_until_us, closed_until_ms, ended = _parse(text)[0]
+    return State(
+        tuple([_grant(one) for one in holders]) if holders else (),
+        tuple([Waiter(*one) for one in queue]) if queue else (),
+        tuple([(slot, fence) for slot, fence in fences]) if fences else (),
+        fences_until_us,
+        closed_until_ms,
+        tuple([Ended(*one) for one in ended]) if ended else (),
+    )
+
+
+def _grant(fields: list[Any]) -> Grant:
+    fields[SLOTS] = tuple(fields[SLOTS])
+    return Grant(*fields)

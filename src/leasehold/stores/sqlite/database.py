@@ -1,0 +1,140 @@
+"""The open file: one transaction at a time, rows in and out, old rows swept. Its owner holds a lock around it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+
+from leasehold.core import ledger
+from leasehold.core.types import Instant, State
+from leasehold.stores.sqlite import codec, failures
+from leasehold.stores.sqlite.failures import Again, unavailable
+
+READ = "SELECT boot, state FROM resources WHERE name = ?"
+CHANGE = "UPDATE resources SET boot = ?, state = ? WHERE name = ?"
+ADD = "INSERT INTO resources (boot, state, name) VALUES (?, ?, ?)"
+REMOVE = "DELETE FROM resources WHERE name = ?"
+CHUNK = "SELECT name, boot, state FROM resources WHERE name > ? ORDER BY name LIMIT 200"
+SWEEP_EVERY = 256
+UNREADABLE = (ValueError, TypeError, IndexError, KeyError)
+
+
+class Database:
+    """A connection, the file that it is connected to, and the kernel that its times belong to."""
+
+    __slots__ = ("_boot", "_connection", "_execute", "_fetch", "_file", "_turns", "_written", "path")
+
+    def __init__(self, path: str, connection: sqlite3.Connection, boot: str, opened: os.stat_result) -> None:
+        self.path = path
+        self._connection = connection
+        self._boot = boot
+        self._file = (opened.st_ino, opened.st_dev)
+        cursor = connection.cursor()
+        self._execute = cursor.execute
+        self._fetch = cursor.fetchone
+        self._written = ("", ledger.EMPTY)  # the last text written, and what it says
+        self._turns = os.urandom(1)[0]  # so that many short-lived processes sweep as often as one long-lived
+
+    # ------------------------------------------------------------ transactions
+
+    def begin(self) -> None:
+        """Take the write lock, then make sure that the file is still the one at its path: two processes on two
+        files would not exclude each other. Asked under the lock: whoever made a new file waits for it."""
+        self._execute("BEGIN IMMEDIATE")
+        if self.moved():
+            raise Again(failures.REPLACED)
+
+    def moved(self) -> bool:
+        try:
+            found = os.stat(self.path)  # noqa: PTH116  # in each turn, where a Path costs too much
+        except OSError:
+            return True
+        return (found.st_ino, found.st_dev) != self._file
+
+    def commit(self) -> None:
+        self._execute("COMMIT")
+
+    def rollback(self) -> bool:
+        """False when the connection is of no further use."""
+        try:
+            if self._connection.in_transaction:
+                self._execute("ROLLBACK")
+        except sqlite3.Error:
+            return False
+        return True
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.in_transaction
+
+    def close(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.close()
+
+    # ------------------------------------------------------------ rows
+
+    def read(self, name: str) -> State | None:
+        """The state of a resource; None when it has no row."""
+        self._execute(READ, (name,))
+        row = self._fetch()
+        if row is None:
+            return None
+        boot, text = row
+        if boot != self._boot:
+            self._confirm_boot()
+            return ledger.rebooted(self._decode(name, text))
+        return self._decode(name, text)
+
+    def _decode(self, name: str, text: str) -> State:
+        if text == self._written[0]:
+            return self._written[1]
+        try:
+            return codec.decode(text)
+        except UNREADABLE as error:
+            raise unavailable(self.path, f"{failures.DAMAGED} (the row of {name!r})") from error
+
+    def _confirm_boot(self) -> None:
+        """A row of another boot is from before ours, unless another machine opened the file after us."""
+        self._execute("SELECT value FROM meta WHERE key = 'boot'")
+        row = self._fetch()
+        if row is None or row[0] != self._boot:
+            raise failures.other_machine(self.path)
+
+    def write(self, name: str, before: State | None, after: State) -> None:
+        if after == ledger.EMPTY:
+            self._execute(REMOVE, (name,))
+            return
+        text = codec.encode(after)
+        self._execute(ADD if before is None else CHANGE, (self._boot, text, name))
+        self._written = (text, after)
+
+    # ------------------------------------------------------------ old rows
+
+    def count_turn(self, now: Instant) -> None:
+        """Sweep a chunk now and then, so that names which nobody uses any more do not pile up (trap 37)."""
+        self._turns += 1
+        if self._turns >= SWEEP_EVERY:
+            self._turns = 0
+            self.sweep(now)
+
+    def sweep(self, now: Instant) -> None:
+        """Look at the next rows in order of their names, and delete those that have nothing left to say."""
+        self._execute("SELECT value FROM meta WHERE key = 'swept'")
+        row = self._fetch()
+        chunk = self._execute(CHUNK, (row[0] if row else "",)).fetchall()
+        old = [(name,) for name, boot, text in chunk if self._is_old(boot, text, now)]
+        if old:
+            self._connection.executemany(REMOVE, old)
+        if chunk or row:
+            last = chunk[-1][0] if chunk else ""
+            self._execute("INSERT OR REPLACE INTO meta VALUES ('swept', ?)", (last,))
+
+    def _is_old(self, boot: str, text: str, now: Instant) -> bool:
+        try:
+            state = codec.decode(text)
+        except UNREADABLE:
+            return False  # whoever asks for it is told
+        if boot != self._boot:
+            state = ledger.rebooted(state)
+        return ledger.tidy(state, now) == ledger.EMPTY

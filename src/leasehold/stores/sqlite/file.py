@@ -1,0 +1,132 @@
+"""Opening the database: where it may lie, what it must be, which machine it belongs to.
+
+Nothing is changed in a file before it is known to be ours, and our process never opens the file except through
+SQLite: closing any other descriptor of it would drop every lock that this process has on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+from pathlib import Path
+
+from leasehold.stores.sqlite import failures, machine
+from leasehold.stores.sqlite.database import Database
+from leasehold.stores.sqlite.failures import Again, unavailable
+
+APPLICATION = 1279607123  # "LEAS", as in schema.sql
+FORMAT = 1
+KEPT_MACHINES = 64
+
+
+def default_path() -> str:
+    """The file that is used when nobody names one."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    root = Path(state) if state.startswith("/") else Path("~/.local/state").expanduser()
+    return str(root / "leasehold" / "leasehold.db")
+
+
+def open_database(path: str, boot: str) -> Database:
+    """Raises StoreUnavailable that says what is wrong, or Again when somebody else is in the way just now."""
+    try:
+        _prepare(path)
+        before = Path(path).stat()
+        connection = _connect(path)
+    except (OSError, sqlite3.Error, RuntimeError) as error:
+        raise _why(path, error) from error
+    try:
+        _check(path, connection)
+        _claim_for_this_machine(path, connection, boot)
+        database = Database(path, connection, boot, before)
+        if database.moved():
+            raise Again(failures.REPLACED)
+    except BaseException as error:
+        connection.close()
+        if isinstance(error, (sqlite3.Error, OSError, ValueError)):
+            raise _why(path, error) from error
+        raise
+    return database
+
+
+def _why(path: str, error: Exception) -> Exception:
+    vanished = failures.name_of(error).startswith("SQLITE_CANTOPEN") and not failures.examine(path)
+    if failures.passing(error):
+        return Again(failures.LOCKED)
+    if vanished and not Path(path).exists():
+        return Again(failures.REPLACED)
+    return failures.refusal(path, error)
+
+
+def _prepare(path: str) -> None:
+    """An empty file with mode 0600 stands at ``path``, or an existing one is left as it is."""
+    real = Path(path).resolve()
+    if path == default_path():
+        _make_folders(real.parent)
+    if not real.parent.is_dir() or real.is_dir():
+        raise unavailable(path, failures.examine(str(real)))
+    if kind := machine.network_file_system(str(real)):
+        raise unavailable(
+            path,
+            f"lies on a network file system ({kind}), where locks and clocks of several machines meet. "
+            "Choose a local path; to coordinate several machines, use a store with a server",
+        )
+    with contextlib.suppress(FileExistsError):
+        os.mknod(real, 0o600)  # without a descriptor, which would have to be closed again
+
+
+def _make_folders(folder: Path) -> None:
+    if not folder.is_dir():
+        _make_folders(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    uri = Path(path).as_uri() + "?mode=rw"  # never creates: that would ignore the mode
+    connection = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
+    # The function refers to its own connection, which Python's collector cannot see through: only close() ends
+    # it. A forked child must never finalize what it has inherited, not even when its interpreter exits.
+    connection.create_function("itself", 0, lambda: str(connection))
+    return connection
+
+
+def _check(path: str, connection: sqlite3.Connection) -> None:
+    """Ours, of a format we know, in WAL mode. An empty database becomes ours."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    fresh = not application and not version and not tables
+    if not fresh and application != APPLICATION:
+        raise unavailable(path, "belongs to another program. Choose another path: nothing was written to it")
+    if version > FORMAT:
+        raise unavailable(
+            path,
+            f"has format {version}, which a newer Leasehold wrote; this one knows {FORMAT}. "
+            "Upgrade this process, or choose another path",
+        )
+    if fresh:
+        connection.execute("PRAGMA page_size = 2048")  # one row changes in a turn: small pages, small writes
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise unavailable(path, "lies on a file system without shared memory. Choose a local path")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    if fresh:
+        connection.executescript(Path(__file__).with_name("schema.sql").read_text(encoding="utf-8"))
+
+
+def _claim_for_this_machine(path: str, connection: sqlite3.Connection, boot: str) -> None:
+    """The boot id of the last opening decides. The same one is the same kernel, whatever the machine is called
+    (containers), and vouches for this name; another one on a known machine is a reboot."""
+    connection.execute("BEGIN IMMEDIATE")
+    meta = dict(connection.execute("SELECT key, value FROM meta WHERE key IN ('boot', 'machines')"))
+    known = json.loads(meta.get("machines", "[]"))
+    ours = machine.machine_id()
+    if ours not in known:
+        if meta.get("boot", boot) != boot:
+            raise failures.other_machine(path)
+        known = [*known[-KEPT_MACHINES + 1 :], ours]
+    found = {"boot": boot, "machines": json.dumps(known)}
+    if meta != found:
+        connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", found.items())
+    connection.execute("COMMIT")

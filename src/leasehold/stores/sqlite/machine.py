@@ -1,0 +1,75 @@
+"""Which kernel this is, and whether a path lies on a file system that other machines may share.
+
+The store's times count from the kernel's boot, and its exclusion rests on locks of one kernel. Both end where
+another machine begins, so the file must not be reachable from there.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+MOUNTS = "/proc/self/mountinfo"
+
+# Also behind FUSE. A guest's share of its host's folder is a network for this purpose: the host has another kernel.
+_NETWORKS = """
+    9p acfs afp afs beegfs ceph cephfs cifs coda curlftpfs davfs davfs2 gcsfuse gfs gfs2 glusterfs goofys gpfs
+    grpcfuse juicefs lustre mfs moosefs mount-s3 ncpfs nfs nfs4 ocfs2 orangefs osxfs prl_fs pvfs2 rclone s3fs
+    seaweedfs smb2 smb3 smbfs smbnetfs sshfs vboxsf virtiofs vmhgfs vmhgfs-fuse weed
+"""
+NETWORKED = frozenset(_NETWORKS.split())
+
+
+def boot_id() -> str:
+    """Empty where the kernel has none to tell."""
+    return _line_of(BOOT_ID)
+
+
+def machine_id() -> str:
+    """Empty where nobody gave the machine one, as in many containers."""
+    return next(filter(None, map(_line_of, MACHINE_IDS)), "")
+
+
+def network_file_system(path: str) -> str:
+    """The type of the file system under ``path`` when other machines may share it, else nothing."""
+    try:
+        mounts = Path(MOUNTS).read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+    kind = file_system(path, mounts)
+    return kind if kind.removeprefix("fuse.") in NETWORKED else ""
+
+
+def file_system(path: str, mounts: str) -> str:
+    """The type of the file system that holds an absolute, resolved path, from the text of mountinfo.
+
+    The longest mount point wins; of two mounts at one point the later one covers the earlier.
+    """
+    best, found = -1, ""
+    for line in mounts.splitlines():
+        left, separator, right = line.partition(" - ")
+        fields = left.split(" ")
+        if not separator or len(fields) < 5:
+            continue
+        point = _unescape(fields[4])
+        if len(point) >= best and _holds(point, path):
+            best, found = len(point), right.split(" ")[0]
+    return found
+
+
+def _holds(point: str, path: str) -> bool:
+    return path == point or path.startswith(point.rstrip("/") + "/")
+
+
+def _unescape(field: str) -> str:
+    """The kernel writes space, tab, newline and backslash as three octal digits."""
+    return re.sub(r"\\([0-7]{3})", lambda digits: chr(int(digits[1], 8)), field)
+
+
+def _line_of(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""

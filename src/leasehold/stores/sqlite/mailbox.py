@@ -1,0 +1,155 @@
+"""Where pushes for the waiters of one thread or one event loop arrive. Bound by the store when one must wait.
+
+The thread or loop that owns a mailbox takes from it; the store may bind it from any thread, and close it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from leasehold.core.ops import Push
+from leasehold.stores.sqlite.wake import Folder, decode
+
+if TYPE_CHECKING:
+    import asyncio
+
+MAX_DATAGRAM = 16_384
+MAX_DRAINED = 64  # pushes in one turn of the event loop
+
+
+class Mailbox:
+    """Implements ``core.ports.Mailbox`` over a datagram socket."""
+
+    __slots__ = ("_box", "_closed", "_folder", "_forget", "_lock", "_loop", "_name", "_notify", "_watched", "address")
+
+    def __init__(self, folder: Folder, forget: Callable[[str], object]) -> None:
+        self._name = os.urandom(8).hex()
+        self.address = self._name  # empty when nobody can reach it: its owner then asks more often
+        self._folder = folder
+        self._forget = forget
+        self._lock = threading.Lock()
+        self._box: socket.socket | None = None
+        self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._notify: Callable[[Push], None] | None = None
+        self._watched: socket.socket | None = None
+
+    # ------------------------------------------------------------ the store's side
+
+    @property
+    def bound(self) -> bool:
+        return self._box is not None
+
+    def bind(self) -> bool:
+        """Be reachable from now on; False when that is impossible, and the waiter must ask by itself."""
+        with self._lock:
+            if self._closed:
+                return False
+            old = self._box
+            if old is not None and self._folder.listed(self._name):
+                return True
+            try:
+                self._box = self._folder.bind(self._name)
+            except OSError:
+                self.address = ""
+                return False
+        self._settle(old)
+        return True
+
+    def forked(self) -> None:
+        """In the child: close the descriptor. The name and the event loop belong to the parent."""
+        self._lock = threading.Lock()
+        self._closed = True
+        if self._box is not None:
+            self._box.close()
+            self._box = None
+
+    # ------------------------------------------------------------ the owner's side
+
+    def take(self, seconds: float) -> Push | None:
+        end = time.monotonic() + seconds
+        while True:
+            left = max(end - time.monotonic(), 0.0)
+            box = self._box
+            if box is None:
+                time.sleep(left)
+                return None
+            push = _receive(box, left)
+            if push is not None or time.monotonic() >= end:
+                return push
+
+    def attach(self, notify: Callable[[Push], None]) -> None:
+        import asyncio
+
+        self._notify = notify
+        self._loop = asyncio.get_running_loop()
+        self._watch(None)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            old, self._box = self._box, None
+        self._forget(self._name)
+        if old is not None:
+            self._folder.remove(self._name)
+            old.shutdown(socket.SHUT_RDWR)  # whoever polls it in another thread looks up
+            self._settle(old)
+
+    # ------------------------------------------------------------ on the event loop
+
+    def _settle(self, old: socket.socket | None) -> None:
+        """The socket is another one now: let the loop watch it, wherever we are, and close the old one."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            if old is not None:
+                old.close()
+        elif not loop.is_running():
+            self._watch(old)
+        else:
+            try:
+                loop.call_soon_threadsafe(self._watch, old)
+            except RuntimeError:  # it was closed meanwhile
+                if old is not None:
+                    old.close()
+
+    def _watch(self, old: socket.socket | None) -> None:
+        loop, box = self._loop, self._box
+        if loop is not None and box is not self._watched:
+            if self._watched is not None and self._watched.fileno() >= 0:
+                loop.remove_reader(self._watched)
+            if box is not None:
+                loop.add_reader(box, self._drain)
+            self._watched = box
+        if old is not None:
+            old.close()
+
+    def _drain(self) -> None:
+        box, notify = self._box, self._notify
+        if box is None or notify is None:
+            return
+        for _ in range(MAX_DRAINED):
+            try:
+                push = decode(box.recv(MAX_DATAGRAM))
+            except OSError:
+                return
+            if push is not None:
+                notify(push)
+
+
+def _receive(box: socket.socket, seconds: float) -> Push | None:
+    """One datagram, or nothing after that many seconds."""
+    try:
+        poll = select.poll()
+        poll.register(box, select.POLLIN)
+        if not poll.poll(math.ceil(seconds * 1000)):
+            return None
+        return decode(box.recv(MAX_DATAGRAM))
+    except (OSError, ValueError):  # empty after all, or closed meanwhile
+        return None

@@ -1,0 +1,222 @@
+"""The embedded store: the ledger inside short transactions of one SQLite file, for every process of one host.
+
+A call is one turn: BEGIN IMMEDIATE, read, ``ledger.apply``, write, COMMIT, and after that the pushes. The time
+is read when the write lock is held. Threads queue at a lock of ours, processes at SQLite's; whoever finds that
+one taken lets go of ours, sleeps a little and tries again until its budget is over.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Sequence
+
+from leasehold.core import ledger
+from leasehold.core.ops import Claim, Push, Queued, Reply, StoreOp
+from leasehold.core.ports import Clock
+from leasehold.core.types import Capabilities, Instant
+from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
+from leasehold.stores.clock import SystemClock
+from leasehold.stores.sqlite import failures, machine
+from leasehold.stores.sqlite.database import Database
+from leasehold.stores.sqlite.failures import LOCKED, REPLACED, Again, unavailable
+from leasehold.stores.sqlite.file import open_database
+from leasehold.stores.sqlite.mailbox import Mailbox
+from leasehold.stores.sqlite.wake import Folder
+
+FIRST_PAUSE = 30e-6  # seconds; a turn takes about as long
+LAST_PAUSE = 3e-3
+BATCH = 500  # ops in one transaction: others wait meanwhile
+
+_inherited: list[Database | None] = []  # connections of parent processes: never used and never closed
+
+
+class SQLiteStore:
+    """Implements ``core.ports.Store``. Making one touches no file; the first op opens it."""
+
+    __slots__ = ("_boot", "_boxes", "_closed", "_database", "_folder", "_lock", "_path", "clock")
+
+    name = "sqlite"
+    capabilities = Capabilities()
+
+    def __init__(self, path: str, clock: Clock | None = None) -> None:
+        if not path or "\0" in path:
+            raise InvalidRequest("the path of the database must not be empty or hold a NUL")
+        self._boot = machine.boot_id()
+        if not self._boot:
+            raise Unsupported(
+                "the embedded store needs Linux: it tells a restart of the machine by /proc/sys/kernel/random/boot_id"
+            )
+        self._path = os.path.abspath(path)  # a later chdir must not move it
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self._closed = False
+        self._start()
+
+    def _start(self) -> None:
+        self._database: Database | None = None
+        self._lock = threading.RLock()  # it knows its owner: an interrupt right after acquire leaks nothing
+        self._folder = Folder(os.path.realpath(self._path) + ".wake")
+        self._boxes: dict[str, Mailbox] = {}
+
+    # ------------------------------------------------------------ the port
+
+    def execute(self, op: StoreOp) -> Reply:
+        return self._insist((op,))[0]
+
+    async def execute_async(self, op: StoreOp) -> Reply:
+        """On the loop's own thread where that needs no waiting; else on a worker's."""
+        if self._database is not None:
+            try:
+                return self._turn((op,), 0)[0]
+            except Again:
+                pass
+        import asyncio
+
+        return await asyncio.get_running_loop().run_in_executor(None, self.execute, op)
+
+    def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+        answers: list[Reply | LeaseholdError] = []
+        for start in range(0, len(ops), BATCH):
+            chunk = ops[start : start + BATCH]
+            try:
+                answers.extend(self._insist(chunk))
+            except LeaseholdError as error:
+                answers.extend([error] * len(chunk))
+        return answers
+
+    def mailbox(self) -> Mailbox:
+        made = Mailbox(self._folder, lambda address: self._boxes.pop(address, None))
+        self._boxes[made.address] = made
+        return made
+
+    def forked(self) -> None:
+        _inherited.append(self._database)
+        for box in list(self._boxes.values()):
+            box.forked()
+        self._folder.close()
+        self._start()
+
+    def close(self) -> None:
+        self._closed = True
+        for box in list(self._boxes.values()):
+            box.close()
+        with self._lock:
+            self._drop()
+            self._folder.close()
+
+    # ------------------------------------------------------------ one turn
+
+    def _insist(self, ops: Sequence[StoreOp]) -> list[Reply]:
+        """Try until the smallest budget is over: a batch must not keep waiting whoever has little time left."""
+        budget = max(min([op.budget_ms for op in ops]), 0) / 1000
+        give_up = time.monotonic() + budget
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return self._turn(ops, budget)
+            except Again as error:
+                budget = give_up - time.monotonic()
+                if budget <= 0:
+                    raise unavailable(self._path, f"could not be used in time: {error}") from error.__cause__
+            # The clock's last bits are jitter enough to keep two processes out of step.
+            time.sleep(min(pause * (1 + time.monotonic_ns() % 1024 / 1024), budget))
+            pause = min(pause * 1.5, LAST_PAUSE)
+
+    def _turn(self, ops: Sequence[StoreOp], seconds: float) -> list[Reply]:
+        """One transaction, or Again when somebody else is at work for that long."""
+        try:
+            if not self._lock.acquire(timeout=seconds):
+                raise Again("other threads keep it busy")
+            replies, pushes = self._transact(ops)
+        finally:
+            if self._lock._is_owned():  # type: ignore[attr-defined]  # as threading.Condition does
+                self._lock.release()
+        for push in pushes:
+            self._folder.send(push)
+        return replies
+
+    def _transact(self, ops: Sequence[StoreOp]) -> tuple[list[Reply], list[Push]]:
+        database = self._database or self._open()
+        if database.in_transaction:  # a signal handler interrupted a turn of this thread
+            raise unavailable(self._path, "is in use by the call that this one interrupts")
+        replies: list[Reply] = []
+        pushes: list[Push] = []
+        try:
+            database.begin()
+            now = self.clock.instant()
+            for op in ops:
+                outcome = self._apply(database, now, op)
+                replies.append(outcome.reply)
+                pushes.extend(outcome.pushes)
+            database.count_turn(now)
+        except BaseException as error:
+            self._undo(database, error)
+            raise
+        self._commit(database)
+        return replies, pushes
+
+    def _apply(self, database: Database, now: Instant, op: StoreOp) -> ledger.Outcome:
+        before = database.read(op.resource)
+        state = ledger.EMPTY if before is None else before
+        outcome = ledger.apply(state, now, op, self._reachable)
+        if type(outcome.reply) is Queued and type(op) is Claim and not self._listens(op.address):
+            outcome = ledger.apply(state, now, op._replace(address=""), self._reachable)
+        if outcome.state != state:
+            database.write(op.resource, before, outcome.state)
+        return outcome
+
+    def _listens(self, address: str) -> bool:
+        """Open our mailbox of that address. Before COMMIT: from then on others ask whether it is alive."""
+        own = self._boxes.get(address)
+        return own is None or own.bind()
+
+    def _reachable(self, address: str) -> bool:
+        own = self._boxes.get(address)
+        return self._folder.alive(address) if own is None else own.bound
+
+    # ------------------------------------------------------------ opening, and what can go wrong
+
+    def _open(self) -> Database:
+        if self._closed:
+            raise StoreUnavailable(f"the store of {self._path} is closed")
+        self._database = open_database(self._path, self._boot)
+        self._folder.sweep()
+        return self._database
+
+    def _drop(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    def _undo(self, database: Database, error: BaseException) -> None:
+        """Nothing of this turn stays. A connection about which anything is odd ends with it."""
+        sound = database.rollback() and not database.moved()
+        passing = failures.passing(error)
+        if not sound or (isinstance(error, sqlite3.Error) and not passing):
+            self._drop()
+        if isinstance(error, (Again, LeaseholdError)) or not isinstance(error, Exception):
+            return
+        if passing:
+            raise Again(LOCKED) from error
+        if not sound:
+            raise Again(REPLACED) from error
+        raise failures.refusal(self._path, error) from error
+
+    def _commit(self, database: Database) -> None:
+        """The only moment after which nobody knows: a failed write may have reached the disk."""
+        try:
+            database.commit()
+        except BaseException as error:
+            sound = database.rollback()
+            if not isinstance(error, sqlite3.Error):
+                raise
+            if failures.passing(error) and sound:
+                raise Again(LOCKED) from error
+            self._drop()
+            if failures.name_of(error) == "SQLITE_FULL":  # the commit record is the last to be written
+                raise failures.refusal(self._path, error) from error
+            raise OutcomeUnknown(
+                f"the database {self._path} failed while a change was being written: {error}"
+            ) from error

@@ -1,0 +1,128 @@
+"""Waking a waiter of another process: a datagram to its Unix socket, in a folder beside the database.
+
+A socket without a process behind it refuses a connection, so the same folder tells who is gone. The path of a
+socket may have 108 bytes only; every name here is reached through the folder's descriptor, however deep it lies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from itertools import islice
+from pathlib import Path
+
+from leasehold.core.ops import Push
+
+STALE_AFTER = 60.0  # seconds: a younger socket may belong to a process that is about to listen
+MAX_SWEPT = 1_000
+
+
+class Folder:
+    """Where the sockets of one database are bound. Opened when first needed, again when it was replaced."""
+
+    __slots__ = ("_fd", "_file", "_lock", "_sender", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._fd = -1
+        self._file = (0, 0)
+        self._sender: socket.socket | None = None
+
+    def bind(self, name: str) -> socket.socket:
+        """A socket that receives under this name. Raises OSError."""
+        with self._lock:
+            Path(self.path).mkdir(mode=0o700, exist_ok=True)
+            box = _datagram()
+            try:
+                box.bind(self._reach(name))
+            except BaseException:
+                box.close()
+                raise
+            return box
+
+    def listed(self, name: str) -> bool:
+        """Can others still find this name? Not when somebody removed the folder or emptied it."""
+        return Path(self.path, name).exists()
+
+    def alive(self, name: str) -> bool:
+        """False only when it is certain that nobody listens: dropping a live waiter would cost its place."""
+        try:
+            with self._lock, _datagram() as probe:
+                probe.connect(self._reach(name))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True
+        return True
+
+    def send(self, push: Push) -> None:
+        """A lost hint costs its receiver one beat, so nothing is retried and nobody is told."""
+        try:
+            with self._lock:
+                if self._sender is None:
+                    self._sender = _datagram()
+                self._sender.sendto(encode(push), self._reach(push.address))
+        except OSError:
+            pass
+
+    def sweep(self) -> None:
+        """Remove what killed processes left behind."""
+        try:
+            entries = list(islice(Path(self.path).iterdir(), MAX_SWEPT))
+        except OSError:
+            return
+        old = time.time() - STALE_AFTER
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if entry.stat().st_mtime < old and not self.alive(entry.name):
+                    entry.unlink()
+
+    def remove(self, name: str) -> None:
+        Path(self.path, name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Give back the descriptors; also right in a forked child, for nothing is unlinked."""
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _reach(self, name: str) -> str:
+        """A short path to a name in the folder that stands there now."""
+        found = Path(self.path).stat()
+        if self._fd < 0 or (found.st_ino, found.st_dev) != self._file:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+            self._fd = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            opened = os.fstat(self._fd)
+            self._file = (opened.st_ino, opened.st_dev)
+        return f"/proc/self/fd/{self._fd}/{name}"
+
+
+def _datagram() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+
+
+def encode(push: Push) -> bytes:
+    return json.dumps(push, separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> Push | None:
+    """None for a datagram that is no push: anybody who may write into the folder can send one."""
+    try:
+        address, event, resource, owner, fence, beat, remaining_ms = json.loads(data)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    texts = all(isinstance(one, str) for one in (address, event, resource, owner))
+    numbers = all(type(one) is int for one in (fence, beat, remaining_ms))
+    if not texts or not numbers:
+        return None
+    return Push(address, event, resource, owner, fence, beat, remaining_ms)

@@ -1,0 +1,72 @@
+"""A resource's state as text and back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leasehold.core import ledger
+from leasehold.core.types import Ended, Grant, State, Waiter
+from leasehold.stores.sqlite import codec
+
+numbers = st.integers(min_value=0, max_value=2**53)
+texts = st.text(st.characters(), max_size=8)  # lone surrogates, NUL and quotes too
+grants = st.builds(
+    Grant, texts, numbers, numbers, numbers, texts, st.lists(numbers, max_size=3).map(tuple),
+    numbers, texts, texts, numbers, texts, texts,
+)  # fmt: skip
+waiters = st.builds(
+    Waiter, texts, numbers, numbers, numbers, texts, numbers, texts, numbers, numbers, numbers, texts, texts, numbers
+)
+tombstones = st.builds(Ended, texts, numbers, texts, numbers, texts)
+states = st.builds(
+    State,
+    st.lists(grants, max_size=3).map(tuple),
+    st.lists(waiters, max_size=3).map(tuple),
+    st.lists(st.tuples(numbers, numbers), max_size=3).map(tuple),
+    numbers,
+    numbers,
+    st.lists(tombstones, max_size=3).map(tuple),
+)
+
+
+@given(states)
+def test_what_is_written_is_read(state: State) -> None:
+    """Every state survives the text, with every type it had, and the text is plain ASCII JSON."""
+    text = codec.encode(state)
+    read = codec.decode(text)
+    assert read == state
+    assert repr(read) == repr(state)  # names the types, which == on tuples does not look at
+    assert text.isascii()
+    json.loads(text)
+
+
+def test_the_format_is_frozen() -> None:
+    """Format 1, as files of earlier versions hold it."""
+    state = State((Grant("o", 7, 10, 20),), (Waiter("w", 10, 1, 5),), ((0, 7),), 9, 0, (Ended("e", 6, "released", 8),))
+    assert codec.encode(state) == (
+        '[[["o",7,10,20,"mutex",[0],0,"","",0,"",""]],'
+        '[["w",10,1,5,"",0,"mutex",1,1,0,"","",0]],[[0,7]],9,0,[["e",6,"released",8,""]]]'
+    )
+
+
+def test_a_field_that_an_old_row_lacks_has_its_default() -> None:
+    """Fields are added at the end, with a default."""
+    assert codec.decode('[[["o",7,10,20,"mutex",[0]]],[["w",10,1,5]],[],0,0,[["e",6,"released",8]]]') == State(
+        (Grant("o", 7, 10, 20),), (Waiter("w", 10, 1, 5),), (), 0, 0, (Ended("e", 6, "released", 8),)
+    )
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", "[1,2,3,4,5,6]", "[[[]],[],[],0,0,[]]", "null"])
+def test_other_text_is_recognised(text: str) -> None:
+    """A damaged row raises one of the errors that the store knows."""
+    with pytest.raises((ValueError, TypeError, IndexError, KeyError)):
+        codec.decode(text)
+
+
+def test_nothing_is_short() -> None:
+    """The empty state is a few bytes."""
+    assert codec.encode(ledger.EMPTY) == "[[],[],[],0,0,[]]"
