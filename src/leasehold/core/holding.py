@@ -216,7 +216,7 @@ class Holding:
                 self.renew_at = renewal_after(sent, renew.ttl_ms, remaining_ms)
 
     def refused(self, reason: str) -> None:
-        """ "Not yours" is loss now (trap 1), except for a lease that is being given back (trap 43)."""
+        """An answer of "not yours" is loss now (trap 1), except for a lease that is being given back (trap 43)."""
         with self.lock:
             if self.phase in ALIVE:
                 self._lose(reason if reason in LOSSES else "taken")

@@ -13,6 +13,7 @@ MAX_FENCE = 2**53 - DAY_US  # beyond 2**53 a float (Lua, JavaScript) no longer c
 MAX_FLOOR_AHEAD_US = 3653 * DAY_US  # ten years: a floor further ahead is a mistake, not a clock
 
 BUDGET_MS = 5_000  # how long one call may take where nothing shorter bounds it
+LEAST_BUDGET_MS = 1_000  # and may take even at the end of a wait: a busy store is no refusal
 HEAD_POLL_MS = 30  # the head of the queue beats this often when no push can reach it
 SHORT_BEAT_MS = 5  # nobody beats more often than this
 

@@ -25,6 +25,7 @@ from leasehold.guards.fence import Fenced, Presented, presented, refusal
 
 if TYPE_CHECKING:
     from leasehold.guards.connections import Speaker, Transaction
+    from leasehold.guards.speakers import Values
 
 _PART = r"[A-Za-z_][A-Za-z0-9_]{0,62}"  # 63 is PostgreSQL's limit; it would cut the rest off silently
 _TABLE = re.compile(rf"{_PART}(\.{_PART})?")
@@ -37,7 +38,7 @@ class FenceGuard:
     >>> guard, conn = FenceGuard(), sqlite3.connect(":memory:")
     >>> guard.create(conn)
     >>> guard.check(conn, 1794768018952706, resource="report-export:42")
-    >>> guard.check(conn, 1794768018952705, resource="report-export:42")
+    >>> guard.check(conn, 1794768018952705, resource="report-export:42")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     leasehold.errors.StaleOwner: stale owner of report-export: ...
     """
@@ -45,12 +46,7 @@ class FenceGuard:
     __slots__ = ("_accept", "_create", "_seen", "table")
 
     def __init__(self, table: str = "leasehold_fences") -> None:
-        if not isinstance(table, str) or not _TABLE.fullmatch(table):
-            raise InvalidRequest(
-                "table must be a plain name such as 'leasehold_fences' or 'schema.leasehold_fences': letters, "
-                "digits and _, at most 63 of them"
-            )
-        self.table = table
+        self.table = _plain_name(table)
         self._create = statements.CREATE.format(table=table)
         self._accept = statements.ACCEPT.format(table=table)
         self._seen = statements.SEEN.format(table=table)
@@ -87,7 +83,7 @@ class FenceGuard:
             self._insist(through, attempt)
 
     def _insist(self, through: Speaker, attempt: Presented) -> None:
-        values = {"resource": attempt.resource, "fence": attempt.fence, "owner": attempt.owner}
+        values: Values = {"resource": attempt.resource, "fence": attempt.fence, "owner": attempt.owner}
         if through.execute(self._accept, values).rowcount == 1:
             return
         row = through.execute(self._seen, {"resource": attempt.resource}).fetchone()
@@ -95,3 +91,13 @@ class FenceGuard:
 
     def __repr__(self) -> str:
         return f"<FenceGuard on {self.table}>"
+
+
+def _plain_name(table: object) -> str:
+    """A name that can stand in a statement as it is."""
+    if not isinstance(table, str) or not _TABLE.fullmatch(table):
+        raise InvalidRequest(
+            "table must be a plain name such as 'leasehold_fences' or 'schema.leasehold_fences': letters, digits "
+            "and _, at most 63 of them"
+        )
+    return str(table)

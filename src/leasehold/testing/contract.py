@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from leasehold.errors import LeaseLost, NotAcquired, NotHeld, StoreUnavailable
-from leasehold.testing.parties import PATIENCE
+from leasehold.testing.parties import PATIENCE, Party
 from leasehold.testing.scene import Scene, fails
 
 Case = Callable[[Scene], None]
@@ -22,6 +22,11 @@ def case(function: Case) -> Case:
     """Register a case of the contract under its name."""
     CASES[function.__name__] = function
     return function
+
+
+def give_back(party: Party, lease: Any) -> None:
+    """Release it, and see that it was still this party's."""
+    assert party.do(lambda _: lease.release()) is True
 
 
 # ---------------------------------------------------------------- acquiring
@@ -64,7 +69,7 @@ def the_fence_grows_with_each_acquisition(scene: Scene) -> None:
     for party in (a, b, a, a, b):
         lease = party.do(lambda hold: hold.lock("job").acquire())
         fences.append(lease.fence)
-        assert party.do(lambda _, lease=lease: lease.release()) is True
+        give_back(party, lease)
     assert fences == sorted(set(fences))
 
 
@@ -171,7 +176,7 @@ def waiters_are_served_in_order(scene: Scene) -> None:
         got = future.result(PATIENCE)
         fences.append(got.fence)
         assert scene.look("job").holders[0].owner == got.owner
-        party.do(lambda _, got=got: got.release())
+        give_back(party, got)
     assert fences == sorted(set(fences))
     scene.free("job")
 

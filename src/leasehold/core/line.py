@@ -1,0 +1,236 @@
+"""Standing in line: one owner's way from its claim to its grant, or out again.
+
+A claim until the store knows us, beats from then on, parked in between until a push or the next beat. Every send is
+noted with a local time not later than its sending, because that is what a deadline may count from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from leasehold.core import ops
+from leasehold.core.holding import Taken
+from leasehold.core.names import Name
+from leasehold.core.policy import (
+    BUDGET_MS,
+    LEAST_BUDGET_MS,
+    beat_every_ms,
+    forgotten_after_ms,
+    next_beat_ms,
+    patience_ms,
+    tombstone_ms,
+)
+from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable
+
+
+class Ask(NamedTuple):
+    """What somebody wants to acquire."""
+
+    name: Name
+    ttl_ms: int
+    wait: float | None = None
+    renews: bool = True
+    at_least_ms: int = 0
+    rule: str = "mutex"
+    permits: int = 1
+    limit: int = 1
+    address: str = ""
+    news: str = ""
+    meta: str = ""
+    delay_ms: int = 0
+
+
+class Line:
+    """One owner's time in line: what was sent when, and what may still be under way."""
+
+    def __init__(self, ask: Ask, owner: str, floor: Callable[[], int], now: float, give_up: float | None) -> None:
+        self.ask = ask
+        self.owner = owner
+        self.floor = floor
+        self.now = now
+        self.give_up = give_up
+        self.known = False  # the store has us, waiting or granted
+        self.unanswered = 0  # claims that may still be delivered
+        self.beat = 0
+        self.sent: dict[int, float] = {}  # beat -> a local time not later than its sending
+        self.push: ops.Push | None = None
+        self.trouble: float | None = None  # since when the store has not answered
+
+    async def stand(self) -> Taken | None:
+        """The grant; None when this owner's claim is gone and another owner must claim."""
+        while True:
+            reply = await self.show_up()
+            taken = None
+            if isinstance(reply, ops.Granted):
+                taken = self.taken(reply.fence, self.beat, reply.remaining_ms)
+                if taken is None:  # so little is left that it is not entered
+                    await self.leave()
+                    return None
+            elif isinstance(reply, ops.Queued):
+                if self.out_of_time():
+                    await self.leave()
+                    raise self.not_acquired(reply.holder, reply.free_in_ms)
+                await self.park(self.next_beat(reply))
+            elif reply is not None:
+                self.turned_away(reply)
+                return None
+            if taken is None and self.push is not None:
+                taken = self.taken(self.push.fence, self.push.beat, self.push.remaining_ms)
+                self.push = None  # one that was read too late is a hint to beat, nothing more (trap 41)
+            if taken is not None:
+                return await self.close_door(taken) if self.ask.at_least_ms else taken
+
+    # ------------------------------------------------------------ asking the store
+
+    async def show_up(self) -> ops.ClaimReply | None:
+        """A claim until the store knows us, a beat from then on. None: no answer this time."""
+        self.beat += 1
+        self.sent[self.beat] = self.now
+        try:
+            answer = await self.heartbeat() if self.known else await self.claim()
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            await self.bear(error)
+            return None
+        self.now = answer.at
+        self.trouble = None
+        return answer.reply
+
+    async def claim(self) -> ops.Answer[ops.ClaimReply]:
+        ask = self.ask
+        self.unanswered += 1
+        try:
+            answer = await ops.Claim(
+                resource=ask.name.text,
+                owner=self.owner,
+                ttl_ms=ask.ttl_ms,
+                beat=self.beat,
+                floor=self.floor(),
+                enqueue=ask.wait != 0,
+                rule=ask.rule,
+                permits=ask.permits,
+                limit=ask.limit,
+                address=ask.address,
+                news=ask.news,
+                meta=ask.meta,
+                delay_ms=ask.delay_ms,
+                budget_ms=self.budget_ms(),
+            )
+        except StoreUnavailable:  # a definite no; after OutcomeUnknown the claim stays in doubt
+            self.unanswered -= 1
+            raise
+        self.unanswered -= 1
+        self.known = isinstance(answer.reply, (ops.Granted, ops.Queued))
+        return answer
+
+    async def heartbeat(self) -> ops.Answer[ops.BeatReply]:
+        oldest = next(iter(self.sent))
+        if self.sent[oldest] + forgotten_after_ms(self.ask.ttl_ms) / 1000 < self.now:
+            del self.sent[oldest]  # no grant names a beat as old as that
+        return await ops.Beat(self.ask.name.text, self.owner, self.beat, self.floor(), self.budget_ms())
+
+    async def bear(self, error: Exception) -> None:
+        """The store does not answer. A place in the queue outlives that for a while (10 L); a first claim
+        is only repeated when it may have won (trap 10)."""
+        if not self.known and not self.unanswered:
+            raise error
+        self.trouble = self.now if self.trouble is None else self.trouble
+        ttl_ms = self.ask.ttl_ms
+        await self.park(self.now + beat_every_ms(ttl_ms) / 1000)
+        bearable_ms = forgotten_after_ms(ttl_ms) if self.known else patience_ms(ttl_ms)
+        if self.push is None and (self.out_of_time() or self.now > self.trouble + bearable_ms / 1000):
+            raise error
+
+    async def park(self, until: float) -> None:
+        """Wait for a push, never without an end (trap 24)."""
+        if self.give_up is not None:
+            until = min(until, self.give_up)
+        answer = await ops.Park(self.owner, until)
+        self.now = answer.at
+        self.push = answer.reply
+
+    async def close_door(self, taken: Taken) -> Taken | None:
+        """``at_least``: the door is closed by the holder itself, so that a grant which reaches nobody closes
+        nothing."""
+        ask, sent = self.ask, self.now
+        left_ms = max(int((taken.deadline - sent) * 1000), 1)
+        answer = await ops.Renew(
+            ask.name.text,
+            self.owner,
+            taken.fence,
+            ask.ttl_ms,
+            closed_ms=ask.at_least_ms,
+            budget_ms=min(BUDGET_MS, left_ms),
+        )
+        self.now = answer.at
+        if isinstance(answer.reply, ops.NotYours):
+            self.known = False
+            return None
+        self.sent[self.beat] = sent
+        closed = self.taken(taken.fence, self.beat, answer.reply.remaining_ms)
+        if closed is None:  # the answer took so long that the lease is over
+            await self.leave()
+        return closed
+
+    # ------------------------------------------------------------ leaving
+
+    async def leave(self) -> None:
+        """Give up the place, whatever it has become meanwhile (trap 25)."""
+        try:
+            answer = await self.withdrawal()
+        except (StoreUnavailable, OutcomeUnknown):
+            await self.withdraw_later()
+        else:
+            self.now = answer.at
+        self.known = False
+        self.unanswered = 0
+
+    async def withdraw_later(self) -> None:
+        """In the background, until the lease would be over anyway."""
+        if self.known or self.unanswered:
+            await ops.Later(self.withdrawal(), self.ask.ttl_ms / 1000)
+
+    def withdrawal(self) -> ops.Withdraw:
+        """With a tombstone when a claim may still arrive after it: it must take nothing then."""
+        forget_ms = tombstone_ms(self.ask.ttl_ms) if self.unanswered else 0
+        return ops.Withdraw(self.ask.name.text, self.owner, forget_ms, LEAST_BUDGET_MS)
+
+    # ------------------------------------------------------------ judging
+
+    def taken(self, fence: int, beat: int, remaining_ms: int) -> Taken | None:
+        """The grant that answers ``beat``, if there is time left to work in. Its deadline counts from when that
+        beat was sent: neither the last one sent nor the last one acknowledged would be safe (trap 41)."""
+        sent = self.sent.get(beat)
+        if sent is None:
+            return None
+        unanswered = self.unanswered > 0
+        taken = Taken(self.owner, fence, self.ask.ttl_ms, sent, remaining_ms, self.now, unanswered)
+        return taken if taken.usable(self.ask.renews) else None
+
+    def turned_away(self, reply: ops.Busy | ops.Gone | ops.Refused) -> None:
+        self.known = False
+        if isinstance(reply, ops.Busy):
+            raise self.not_acquired(reply.holder, reply.retry_in_ms)
+        if isinstance(reply, ops.Refused):
+            raise InvalidRequest(reply.why, resource=self.ask.name.text)
+
+    def next_beat(self, reply: ops.Queued) -> float:
+        pushable = self.ask.address != ""
+        return self.now + next_beat_ms(self.ask.ttl_ms, reply.ahead, reply.free_in_ms, pushable) / 1000
+
+    def out_of_time(self) -> bool:
+        return self.give_up is not None and self.now >= self.give_up
+
+    def budget_ms(self) -> int:
+        if self.give_up is None:
+            return BUDGET_MS
+        return min(BUDGET_MS, max(LEAST_BUDGET_MS, int((self.give_up - self.now) * 1000)))
+
+    def not_acquired(self, holder: str, retry_in_ms: int) -> NotAcquired:
+        by = f"held by {holder}" if holder else "not free"
+        return NotAcquired(
+            f"{self.ask.name.kind} is {by}; its lease runs for {retry_in_ms / 1000:.3f} s unless it is renewed",
+            holder=holder or None,
+            retry_in=retry_in_ms / 1000,
+            resource=self.ask.name.text,
+        )
