@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 L = TypeVar("L", Lock, AsyncLock)
 MOST_META_BYTES = 4096
+LATER = ("redis", "rediss", "unix", "valkey", "valkeys", "redis+sentinel", "redis+cluster", "redlock")
+LATER += ("etcd", "zk", "postgresql")
 
 
 class Coordinator(Generic[L]):
@@ -210,8 +212,9 @@ def open_store(target: str | Store | None) -> Store:
         from leasehold.stores.sqlite import SQLiteStore
 
         return SQLiteStore(_sqlite_path(rest))
-    shown = scheme if scheme.replace("+", "").isalnum() and len(scheme) < 20 else "?"
-    raise Unsupported(f"no store for {shown}:// in this version: use sqlite:///path or memory://")
+    if scheme in LATER:
+        raise Unsupported(f"there is no store for {scheme}:// in this version: use sqlite:///path or memory://")
+    raise InvalidRequest("the URL has an unknown scheme: write sqlite:///path/to/file.db or memory://")
 
 
 def _sqlite_path(rest: str) -> str:

@@ -88,9 +88,18 @@ class Desk:
         """A sign of life."""
         return self.ask(ops.Beat(ROOM, owner, beat, floor))
 
-    def renew(self, owner: str, fence: int, ttl_ms: int = TTL, *, exact: bool = False, closed_ms: int = 0) -> ops.Reply:
+    def renew(
+        self,
+        owner: str,
+        fence: int,
+        ttl_ms: int = TTL,
+        *,
+        exact: bool = False,
+        number: int = 0,
+        closed_ms: int = 0,
+    ) -> ops.Reply:
         """Hold on; ``exact`` is extend."""
-        return self.ask(ops.Renew(ROOM, owner, fence, ttl_ms, exact=exact, closed_ms=closed_ms))
+        return self.ask(ops.Renew(ROOM, owner, fence, ttl_ms, exact, number, closed_ms))
 
     def release(self, owner: str, fence: int, *, forget_ms: int = 0, again: bool = False) -> ops.Reply:
         """Give back."""

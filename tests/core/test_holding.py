@@ -12,7 +12,7 @@ from leasehold.core.names import Name
 from leasehold.core.policy import BUDGET_MS
 from leasehold.errors import LeaseLost, NotHeld
 
-NAME = Name("report:42", "report", "0123456789ab")
+NAME = Name("report:42", "report")
 OWNER = "host:7:secret.1"
 FENCE = 1_794_768_018_000_000
 TTL = 30_000
@@ -50,11 +50,18 @@ def hold(
     return Holding(NAME, taken, Latch(), renews=renews, max_hold=max_hold, max_idle=max_idle)
 
 
-def renewal(holding: Holding, now: float) -> tuple[ops.Renew, int]:
+def renewal(holding: Holding, now: float) -> ops.Renew:
     """The renewal of that moment; there must be one."""
-    planned = holding.renewal(now)
-    assert planned is not None
-    return planned
+    renew = holding.renewal(now)
+    assert renew is not None
+    return renew
+
+
+def extend(holding: Holding, ttl_ms: int, now: float) -> ops.Renew:
+    """An extend that was sent and has ended, however."""
+    renew = holding.extension(ttl_ms, now)
+    holding.end_extension()
+    return renew
 
 
 # ---------------------------------------------------------------- deadlines
@@ -137,8 +144,8 @@ def test_unsure_to_held_by_a_renewal() -> None:
     """The store answered after all: a new deadline, and the next renewal a third later."""
     holding = hold()
     holding.unanswered(110.0)
-    op, epoch = renewal(holding, 112.0)
-    holding.renewed(epoch, 112.0, op.ttl_ms, TTL)
+    op = renewal(holding, 112.0)
+    holding.renewed(op, 112.0, TTL)
     assert holding.settle(112.1) == "held"
     assert holding.deadline == pytest.approx(112 + 30 - 0.302)
     assert holding.renew_at == pytest.approx(122.0)
@@ -197,9 +204,9 @@ def test_loss_that_is_decided_elsewhere(reason: str) -> None:
 def test_loss_is_sticky_against_a_late_ok() -> None:
     """The work was told to stop: no answer brings the lease back (trap 7)."""
     holding = hold()
-    op, epoch = renewal(holding, 110.0)
+    op = renewal(holding, 110.0)
     holding.settle(STOP + 1)
-    holding.renewed(epoch, 110.0, op.ttl_ms, TTL)
+    holding.renewed(op, 110.0, TTL)
     assert holding.settle(STOP + 1) == "lost"
     assert holding.deadline == pytest.approx(DEADLINE)
 
@@ -251,28 +258,44 @@ def test_no_renewal_of_a_lease_that_is_over(end: str) -> None:
     assert holding.renewal(102.0) is None
 
 
-@pytest.mark.parametrize("ttl_ms", [50, 1_000, 3_000, 30_000, 3_600_000])
+@pytest.mark.parametrize("ttl_ms", [50, 1_000, 3_000, 30_000, 3_600_000, 86_400_000])
 def test_trap_2_a_renewals_budget_never_exceeds_what_remains(ttl_ms: int) -> None:
-    """The call ends before the work must stop, and never takes more than the usual patience."""
-    holding = hold(ttl_ms)
-    stop = holding.stop_at()
+    """The call ends before the work must stop."""
     for part in (0.0, 0.3, 0.7, 0.95):
+        holding = hold(ttl_ms)
+        stop = holding.stop_at()
         now = SENT + (stop - SENT) * part
-        op, _ = renewal(holding, now)
-        assert 1 <= op.budget_ms <= BUDGET_MS
+        op = renewal(holding, now)
+        assert op.budget_ms >= 1
         assert now + op.budget_ms / 1000 <= stop
 
 
-def test_a_shorter_budget_is_kept() -> None:
-    """The watchdog may be less patient than the lease."""
-    planned = hold().renewal(110.0, 250)
-    assert planned is not None
-    assert planned[0].budget_ms == 250
+@pytest.mark.parametrize("ttl_ms", [1_000, 3_000, 30_000])
+def test_trap_2_a_lost_reply_leaves_time_for_another_try(ttl_ms: int) -> None:
+    """The first renewal is sent after a third of the ttl: a second whole one fits before the work must stop."""
+    holding = hold(ttl_ms)
+    first = renewal(holding, holding.renew_at)
+    holding.unanswered(holding.renew_at + first.budget_ms / 1000)
+    second = renewal(holding, holding.renew_at)
+    assert second.budget_ms == first.budget_ms
+
+
+@pytest.mark.parametrize("ttl_ms", [3_600_000, 86_400_000])
+def test_no_renewal_takes_longer_than_any_call_may(ttl_ms: int) -> None:
+    """A lease of a day does not let one hung call hold up the watchdog, which has others to renew."""
+    assert renewal(hold(ttl_ms), 110.0).budget_ms <= BUDGET_MS
+
+
+def test_every_renew_of_a_lease_has_a_higher_number() -> None:
+    """Renewals and extends are counted together, so that the store can tell which one was overtaken (trap 44)."""
+    holding = hold()
+    ops_sent = [renewal(holding, 101.0), extend(holding, 20_000, 102.0), renewal(holding, 103.0)]
+    assert [op.number for op in ops_sent] == [1, 2, 3]
 
 
 def test_a_renewal_names_owner_fence_and_ttl_and_is_not_exact() -> None:
     """A watchdog's Renew never shortens."""
-    op, _ = renewal(hold(), 110.0)
+    op = renewal(hold(), 110.0)
     assert (op.resource, op.owner, op.fence, op.ttl_ms, op.exact) == (
         "report:42",
         OWNER,
@@ -285,30 +308,30 @@ def test_a_renewal_names_owner_fence_and_ttl_and_is_not_exact() -> None:
 def test_trap_44_a_confirmation_never_lowers_the_deadline() -> None:
     """Two renewals answered in the wrong order: the later deadline stays."""
     holding = hold()
-    first, epoch = renewal(holding, 105.0)
-    holding.renewed(epoch, 110.0, first.ttl_ms, TTL)
-    holding.renewed(epoch, 105.0, first.ttl_ms, TTL)
+    op = renewal(holding, 105.0)
+    holding.renewed(op, 110.0, TTL)
+    holding.renewed(op, 105.0, TTL)
     assert holding.deadline == pytest.approx(110 + 30 - 0.302)
 
 
 def test_trap_44_a_renewal_sent_before_an_extend_is_ignored() -> None:
-    """Its answer speaks of a time that extend has replaced: another epoch."""
+    """Its answer speaks of an end that extend has replaced."""
     holding = hold()
-    old, epoch = renewal(holding, 110.0)
-    holding.extension(5_000, 111.0)
+    op = renewal(holding, 110.0)
+    extend(holding, 5_000, 111.0)
     lowered = holding.deadline
-    holding.renewed(epoch, 110.0, old.ttl_ms, TTL)
+    holding.renewed(op, 110.0, TTL)
     assert holding.deadline == lowered
     assert holding.ttl_ms == 5_000
 
 
 def test_the_answer_of_a_renewal_sent_after_the_extend_counts() -> None:
-    """Same epoch again."""
+    """It knows of the new end."""
     holding = hold()
-    holding.extension(60_000, 101.0)
-    op, epoch = renewal(holding, 102.0)
+    extend(holding, 60_000, 101.0)
+    op = renewal(holding, 102.0)
     assert op.ttl_ms == 60_000
-    holding.renewed(epoch, 102.0, op.ttl_ms, 60_000)
+    holding.renewed(op, 102.0, 60_000)
     assert holding.deadline == pytest.approx(102 + 60 - 0.602)
 
 
@@ -323,8 +346,8 @@ def test_after_a_transport_error_renewal_is_tried_soon_again() -> None:
 def test_a_lease_that_does_not_renew_is_never_scheduled() -> None:
     """Neither an answer nor an error gives it a renewal time."""
     holding = hold(renews=False)
-    _, epoch = holding.extension(TTL, 101.0)
-    holding.renewed(epoch, 101.0, TTL, TTL)
+    op = extend(holding, TTL, 101.0)
+    holding.renewed(op, 101.0, TTL)
     holding.unanswered(102.0)
     assert holding.renew_at == float("inf")
 
@@ -334,9 +357,9 @@ def test_trap_6_want_longer_is_asked_for_by_the_next_renewal() -> None:
     holding = hold()
     holding.want(60_000)
     assert holding.deadline == pytest.approx(DEADLINE)
-    op, epoch = renewal(holding, 110.0)
+    op = renewal(holding, 110.0)
     assert op.ttl_ms == 60_000
-    holding.renewed(epoch, 110.0, op.ttl_ms, 60_000)
+    holding.renewed(op, 110.0, 60_000)
     assert holding.ttl_ms == 60_000
 
 
@@ -344,7 +367,7 @@ def test_trap_6_want_shorter_changes_nothing() -> None:
     """A nested shorter lease does not cut the outer one."""
     holding = hold()
     holding.want(1_000)
-    assert renewal(holding, 110.0)[0].ttl_ms == TTL
+    assert renewal(holding, 110.0).ttl_ms == TTL
     assert holding.deadline == pytest.approx(DEADLINE)
 
 
@@ -354,7 +377,7 @@ def test_trap_6_want_shorter_changes_nothing() -> None:
 def test_extend_shorter_lowers_the_deadline_before_it_is_sent() -> None:
     """Whether it arrives or not, nobody works past the shorter end."""
     holding = hold()
-    op, _ = holding.extension(6_000, 101.0)
+    op = extend(holding, 6_000, 101.0)
     assert (op.ttl_ms, op.exact) == (6_000, True)
     assert holding.deadline == pytest.approx(101 + 6 - 0.062)
     assert holding.stop_at() == pytest.approx(101 + 6 - 0.062 - 1)
@@ -363,9 +386,9 @@ def test_extend_shorter_lowers_the_deadline_before_it_is_sent() -> None:
 def test_extend_longer_is_believed_when_it_is_confirmed() -> None:
     """Sets, never adds (trap 6)."""
     holding = hold()
-    _, epoch = holding.extension(60_000, 101.0)
+    op = extend(holding, 60_000, 101.0)
     assert holding.deadline == pytest.approx(DEADLINE)
-    holding.renewed(epoch, 101.0, 60_000, 60_000)
+    holding.renewed(op, 101.0, 60_000)
     assert holding.deadline == pytest.approx(101 + 60 - 0.602)
 
 
@@ -373,18 +396,45 @@ def test_later_renewals_use_the_ttl_of_the_extend() -> None:
     """Shorter as well as longer."""
     for ttl_ms in (5_000, 60_000):
         holding = hold()
-        _, epoch = holding.extension(ttl_ms, 101.0)
-        holding.renewed(epoch, 101.0, ttl_ms, ttl_ms)
-        assert renewal(holding, 102.0)[0].ttl_ms == ttl_ms
+        op = extend(holding, ttl_ms, 101.0)
+        holding.renewed(op, 101.0, ttl_ms)
+        assert renewal(holding, 102.0).ttl_ms == ttl_ms
 
 
-@pytest.mark.parametrize("ttl_ms", [50, 1_000, 86_400_000])
-def test_trap_2_an_extends_budget_never_exceeds_what_remains(ttl_ms: int) -> None:
+@pytest.mark.parametrize("ttl_ms", [50, 1_000, 30_000, 86_400_000])
+@pytest.mark.parametrize("now", [101.0, 120.0, 123.0])
+def test_trap_2_an_extends_budget_never_exceeds_what_remains(ttl_ms: int, now: float) -> None:
     """A call that outlives the lease would confirm what is over."""
     holding = hold()
-    op, _ = holding.extension(ttl_ms, 120.0)
-    assert op.budget_ms <= BUDGET_MS
-    assert 120.0 + op.budget_ms / 1000 <= holding.deadline
+    op = extend(holding, ttl_ms, now)
+    assert 1 <= op.budget_ms <= BUDGET_MS
+    assert now + op.budget_ms / 1000 <= holding.stop_at()
+
+
+def test_no_renewal_goes_out_beside_an_extend() -> None:
+    """While an extend is under way the watchdog keeps still; afterwards it goes on."""
+    holding = hold()
+    holding.extension(20_000, 101.0)
+    assert holding.renewal(102.0) is None
+    assert holding.phase == "held"
+    holding.end_extension()
+    assert holding.renewal(102.0) is not None
+
+
+def test_the_watchdog_does_not_spin_beside_an_extend() -> None:
+    """A renewal that must not be sent is not due either: else the watchdog looks again at once, for seconds."""
+    holding = hold()
+    holding.extension(60_000, 109.0)
+    assert holding.renewal(111.0) is None
+    assert holding.look_at() > 111.0
+
+
+def test_a_shorter_extend_brings_the_renewal_nearer() -> None:
+    """Whatever comes of the extend, somebody renews before the new end: it may have been cancelled."""
+    holding = hold()
+    extend(holding, 6_000, 101.0)
+    assert holding.renew_at == pytest.approx(103.0)
+    assert holding.renew_at < holding.stop_at()
 
 
 def test_extend_of_a_lost_lease_is_lost() -> None:
@@ -422,8 +472,8 @@ def test_require_says_nothing_while_it_is_ours() -> None:
 def test_trap_5_max_hold_ends_a_lease_that_renews_well() -> None:
     """Hung work is not renewed for ever."""
     holding = hold(max_hold=20)
-    op, epoch = renewal(holding, 110.0)
-    holding.renewed(epoch, 110.0, op.ttl_ms, TTL)
+    op = renewal(holding, 110.0)
+    holding.renewed(op, 110.0, TTL)
     assert holding.settle(AT + 19.999) == "held"
     assert holding.settle(AT + 20) == "lost"
     assert holding.reason == "max_hold"
@@ -432,7 +482,7 @@ def test_trap_5_max_hold_ends_a_lease_that_renews_well() -> None:
 def test_max_hold_counts_from_when_the_grant_was_known() -> None:
     """And extend does not move it."""
     holding = hold(max_hold=20)
-    holding.extension(60_000, 101.0)
+    extend(holding, 60_000, 101.0)
     assert holding.stop_at() == pytest.approx(AT + 20)
 
 
@@ -452,18 +502,29 @@ def test_a_beat_of_the_work_puts_max_idle_off() -> None:
     assert holding.settle(107.0) == "lost"
 
 
-def test_a_beat_after_the_loss_changes_nothing() -> None:
-    """Sticky."""
+def test_a_beat_that_comes_too_late_changes_nothing() -> None:
+    """Also when nobody had looked: the beat itself finds the lease lost."""
     holding = hold(max_idle=4)
-    holding.settle(AT + 4)
     holding.beat(AT + 4.1)
-    assert holding.settle(AT + 4.2) == "lost"
+    assert (holding.phase, holding.reason) == ("lost", "max_idle")
+
+
+def test_the_reason_is_the_end_that_came_first() -> None:
+    """A process that was frozen past all of them hears of the first."""
+    for limits, reason in (
+        ({"max_hold": 20.0, "max_idle": 4.0}, "max_idle"),
+        ({"max_hold": 3.0, "max_idle": 4.0}, "max_hold"),
+        ({"max_hold": 200.0, "max_idle": 400.0}, "expired"),
+    ):
+        holding = hold(max_hold=limits["max_hold"], max_idle=limits["max_idle"])
+        holding.settle(10_000)
+        assert holding.reason == reason
 
 
 def test_no_renewal_outlives_max_hold() -> None:
     """Its budget ends with the permission to hold."""
     holding = hold(max_hold=12)
-    op, _ = renewal(holding, 110.0)
+    op = renewal(holding, 110.0)
     assert op.budget_ms == 2_500
 
 
@@ -488,21 +549,22 @@ def test_unsure_to_releasing() -> None:
     assert holding.phase == "releasing"
 
 
-def test_a_release_that_finds_it_gone_is_false() -> None:
-    """The store says that it was not ours any more."""
+@pytest.mark.parametrize(("said", "reason"), [("expired", "expired"), ("deleted", "deleted"), ("adopted", "taken")])
+def test_a_release_that_finds_it_gone_is_a_loss(said: str, reason: str) -> None:
+    """It was lost while the work believed in it: False, and lost with the store's reason."""
     holding = hold()
     holding.begin_release(101.0)
-    assert holding.end_release(ops.NotYours("expired")) is False
-    assert holding.phase == "released"
+    assert holding.end_release(ops.NotYours(said)) is False
+    assert (holding.phase, holding.reason) == ("lost", reason)
 
 
 def test_trap_43_renewal_answers_are_ignored_while_releasing() -> None:
     """Release overtook a batched Renew: "not yours" is then no loss, and an OK brings nothing back."""
     holding = hold()
-    op, epoch = renewal(holding, 110.0)
+    op = renewal(holding, 110.0)
     holding.begin_release(110.1)
     holding.refused("deleted")
-    holding.renewed(epoch, 110.0, op.ttl_ms, TTL)
+    holding.renewed(op, 110.0, TTL)
     holding.unanswered(110.2)
     holding.lose("closed")
     assert (holding.phase, holding.reason) == ("releasing", "")
@@ -512,11 +574,9 @@ def test_trap_43_renewal_answers_are_ignored_while_releasing() -> None:
 def test_trap_11_an_unanswered_release_is_repeated_as_such() -> None:
     """The second one says that there was a first, and its answer counts."""
     holding = hold()
-    holding.begin_release(101.0)
-    holding.release_unanswered()
-    op = holding.begin_release(102.0)
-    assert op is not None
-    assert op.again
+    first, second = holding.begin_release(101.0), holding.begin_release(102.0)
+    assert first is not None and not first.again
+    assert second is not None and second.again
     assert holding.end_release(ops.Released()) is True
 
 

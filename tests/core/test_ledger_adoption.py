@@ -23,7 +23,7 @@ def test_adopt_sets_a_new_owner_and_mints_a_new_fence() -> None:
     reply = desk.adopt("a", fence, "b", ttl_ms=20_000)
     expect(reply, ops.Granted(desk.last_fence(), 20_000))
     grant = desk.grant()
-    assert (grant.owner, grant.adopted, grant.news) == ("b", "a", "news@b")
+    assert (grant.owner, grant.ttl_ms, grant.news) == ("b", 20_000, "news@b")
     assert grant.fence > fence
 
 
@@ -125,3 +125,32 @@ def test_a_renewal_keeps_the_ticket() -> None:
     desk, fence = offered()
     desk.renew("a", fence)
     assert isinstance(desk.adopt("a", fence, "b"), ops.Granted)
+
+
+def test_an_adopter_that_holds_or_waits_here_cannot_adopt() -> None:
+    """One owner, one place: a waiter would be granted a second time later, a holder buried while it holds."""
+    desk, fence = offered()
+    desk.claim("b")
+    before = desk.state
+    expect(desk.adopt("a", fence, "b"), ops.NotYours("taken"))
+    expect(desk.adopt("a", fence, "a"), ops.NotYours("taken"))
+    assert desk.state == before
+
+
+def test_a_numbered_renewal_of_the_adopter_starts_anew() -> None:
+    """The giver may have counted far: its numbers say nothing about the adopter's."""
+    desk, fence = offered()
+    desk.renew("a", fence, number=9)
+    desk.adopt("a", fence, "b")
+    expect(desk.renew("b", desk.last_fence(), 1_000, exact=True, number=1), ops.Renewed(1_000))
+
+
+def test_adoption_keeps_the_minimum_hold_and_the_lock_delay() -> None:
+    """What was promised of the resource does not end with its first holder."""
+    desk = Desk()
+    fence = desk.granted("a", delay_ms=500)
+    desk.renew("a", fence, closed_ms=8_000)
+    desk.offer("a", fence)
+    desk.adopt("a", fence, "b")
+    desk.release("b", desk.last_fence())
+    expect(desk.claim("c", wait=False), ops.Busy("", 8_000))

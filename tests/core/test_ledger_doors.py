@@ -71,6 +71,8 @@ def test_a_shorter_minimum_does_not_open_the_door_sooner() -> None:
     fence = desk.granted("a")
     desk.renew("a", fence, closed_ms=4_000)
     desk.renew("a", fence, closed_ms=1_000)
+    desk.renew("a", fence)
+    desk.release("a", fence)
     assert desk.look().closed_ms == 4_000
 
 
@@ -79,6 +81,7 @@ def test_a_renewal_that_is_refused_closes_nothing() -> None:
     desk = Desk()
     fence = desk.granted("a")
     desk.renew("b", fence, closed_ms=4_000)
+    desk.release("a", fence)
     assert desk.look().closed_ms == 0
 
 
@@ -116,6 +119,16 @@ def test_lock_delay_that_is_over_before_anybody_looked_delays_nobody() -> None:
     desk.granted("a", delay_ms=3_000)
     desk.later(TTL + 3_000)
     assert isinstance(desk.claim("b", wait=False), ops.Granted)
+
+
+def test_a_withdrawn_holder_leaves_the_door_open() -> None:
+    """An acquire that was given up after its at_least arrived held nothing: the next one need not wait."""
+    desk = Desk()
+    fence = desk.granted("a")
+    desk.renew("a", fence, closed_ms=4_000)
+    desk.claim("b")
+    desk.withdraw("a")
+    assert desk.holder() == "b"
 
 
 # ---------------------------------------------------------------- eviction
@@ -234,3 +247,28 @@ def test_waiters_are_served_when_the_door_opens_after_an_eviction() -> None:
     desk.look()
     assert desk.pushed() == [("b", "granted", 2)]
     assert desk.grant().fence > fence + 1
+
+
+def test_evict_adds_the_lock_delay_of_the_victim() -> None:
+    """An eviction is an unclean end: what the lock asked for comes on top of what remained."""
+    desk = Desk()
+    fence = desk.granted("a", delay_ms=3_000)
+    expect(desk.evict("a", fence), ops.Evicted(fence + 1, TTL + 3_000))
+
+
+def test_evict_keeps_a_minimum_hold() -> None:
+    """Force shortens the delay, not what at_least promised."""
+    desk = Desk()
+    fence = desk.granted("a")
+    desk.renew("a", fence, closed_ms=4_000)
+    expect(desk.evict("a", fence, delay_ms=0, force=True), ops.Evicted(fence + 1, 4_000))
+
+
+def test_a_repeated_eviction_speaks_of_its_own_door() -> None:
+    """Somebody else holds meanwhile: his time is not the door's, and his fence is not the eviction's."""
+    desk = Desk()
+    fence = desk.granted("a")
+    first = desk.evict("a", fence, request="r1", delay_ms=0, force=True)
+    desk.granted("b")
+    expect(desk.evict("a", fence, request="r1"), first)
+    assert desk.holder() == "b"

@@ -289,3 +289,37 @@ def test_trap_43_a_renewal_after_the_release_finds_nothing() -> None:
     desk.release("a", fence, forget_ms=60_000)
     expect(desk.renew("a", fence), ops.NotYours("released"))
     assert desk.holder() == ""
+
+
+def test_trap_44_an_exact_renewal_that_was_overtaken_shortens_nothing() -> None:
+    """An extend to 5 s went unanswered, the next one to 60 s was confirmed; then the first is delivered."""
+    desk = Desk()
+    fence = desk.granted("a")
+    expect(desk.renew("a", fence, 60_000, exact=True, number=2), ops.Renewed(60_000))
+    desk.later(1_000)
+    expect(desk.renew("a", fence, 5_000, exact=True, number=1), ops.Renewed(59_000))
+    expect(desk.renew("a", fence, 5_000, exact=True, number=2), ops.Renewed(5_000))
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_trap_11_a_refused_release_with_a_tombstone_gets_the_same_answer_again(lost: bool) -> None:
+    """The tombstone that a release leaves does not turn its own retry into a success."""
+    desk = Desk()
+    fence = desk.granted("a")
+    if lost:
+        desk.lose_memory()
+    else:
+        desk.withdraw("a")
+        desk.granted("b")
+    reason = "deleted" if lost else "taken"
+    for again in (False, False, True):
+        expect(desk.release("a", fence, forget_ms=60_000, again=again), ops.NotYours(reason))
+
+
+def test_a_release_of_another_fence_does_not_bury_the_holder() -> None:
+    """A tombstone for an owner that holds would answer its own claim with Gone."""
+    desk = Desk()
+    fence = desk.granted("a")
+    assert isinstance(desk.release("a", fence + 1, forget_ms=60_000), ops.NotYours)
+    expect(desk.claim("a", beat=2), ops.Granted(fence, TTL))
+    assert desk.state.ended == ()

@@ -104,7 +104,9 @@ def test_inspect_shows_the_resource_as_it_is_now() -> None:
     view = desk.look()
     assert [grant.owner for grant in view.holders] == ["a"]
     assert [waiter.owner for waiter in view.queue] == ["b", "c"]
-    assert (view.fence, view.closed_ms, view.now_ms) == (desk.last_fence(), 1_500, desk.ms)
+    assert (view.fence, view.now_ms) == (desk.last_fence(), desk.ms)
+    desk.release("a", desk.last_fence())
+    assert (desk.look().holders, desk.look().closed_ms) == ((), 1_500)
 
 
 def test_the_public_part_of_an_owner() -> None:

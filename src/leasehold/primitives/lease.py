@@ -265,16 +265,21 @@ class AsyncLease(BaseLease):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         ours = False
-        if self._interrupt is not None and self._held.depth == 1:
-            self._held.unlisten(self._interrupt)
-            ours = await self._interrupt.leave(error)
-            self._interrupt = None
+        try:
+            if self._interrupt is not None and self._held.depth == 1:
+                interrupt, self._interrupt = self._interrupt, None
+                self._held.unlisten(interrupt)
+                ours = await interrupt.leave(error)
+        finally:
+            await self._release_on_exit()
+        self._after_body(error, ours)
+
+    async def _release_on_exit(self) -> None:
         try:
             await self.release()
         except OutcomeUnknown:
             log.say(log.WARNING, "release_unknown", self._held)
             self._engine.forget(self._held)
-        self._after_body(error, ours)
 
 
 def _in_thread(callback: Callable[[LeaseLost], object], held: Held) -> Callable[[], None]:

@@ -20,7 +20,7 @@ from leasehold.errors import NotAcquired, NotHeld
 from leasehold.observe import log
 from leasehold.primitives.lease import AsyncLease, Lease
 from leasehold.runtime import sync
-from leasehold.runtime.engine import Engine
+from leasehold.runtime.engine import Closed, Engine
 from leasehold.runtime.held import Held
 from leasehold.runtime.identity import new_owner
 
@@ -194,6 +194,9 @@ class Lock(BaseLock):
             ask = self._ask(wait, box.address if box is not None else "")
             flow = flows.acquire(ask, new_owner, engine.floor, engine.clock.now())
             taken = sync.drive(engine, flow, box)
+        except Closed:
+            engine.ensure_open()
+            raise
         finally:
             if box is not None:
                 engine.mailboxes.give_back(box)
@@ -257,7 +260,11 @@ class AsyncLock(BaseLock):
         box = self._driver.mailbox() if wait != 0 else None
         ask = self._ask(wait, box.address if box is not None else "")
         flow = flows.acquire(ask, new_owner, engine.floor, engine.clock.now())
-        taken = await self._driver.drive(flow, box)
+        try:
+            taken = await self._driver.drive(flow, box)
+        except Closed:
+            engine.ensure_open()
+            raise
         return AsyncLease(engine, self._keep(taken, task), self._driver)
 
     def _lease(self, held: Held) -> AsyncLease:

@@ -103,6 +103,7 @@ class AsyncDriver:
             if box is not None:
                 box.forget(op.op.owner)
         else:
+            self.engine.go_on()
             reply = await self.engine.store.execute_async(op)
         return Answer(reply, self.engine.clock.now())
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from leasehold.core.holding import ALIVE
 from leasehold.core.ports import Store
 from leasehold.errors import StoreUnavailable
+from leasehold.observe import log
 from leasehold.runtime.held import Held
 from leasehold.runtime.wakeups import Mailboxes
 from leasehold.runtime.watchdog import Watchdog
+
+
+class Closed(Exception):
+    """Thrown into a flow whose coordinator was closed meanwhile: it must end at once, not bear with the store."""
+
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -29,7 +36,9 @@ class Engine:
         self._mine: dict[tuple[str, int], Held] = {}
         self._prune_at = 64
         self._closed = False
+        self.watchdog.on_gone = _weakly(self)
         _engines.add(self)
+        weakref.finalize(self, self.watchdog.dismiss).atexit = False
 
     # ------------------------------------------------------------ fences
 
@@ -46,6 +55,7 @@ class Engine:
     def remember(self, held: Held, anchor: object) -> None:
         """This thread or task holds this."""
         self.learn(held.fence)
+        held.outer = self.mine(held.name.text, anchor)
         self._mine[held.name.text, id(anchor)] = held
         self.watchdog.add(held)
         if len(self._mine) > self._prune_at:
@@ -61,10 +71,25 @@ class Engine:
     def forget(self, held: Held) -> None:
         """It is over and everybody knows."""
         self.watchdog.remove(held)
-        anchor = held.anchor() if held.anchor is not None else None
-        if anchor is not None and self._mine.get((held.name.text, id(anchor))) is held:
-            del self._mine[held.name.text, id(anchor)]
+        self._unlink(held)
         held.let_go()
+
+    def _unlink(self, held: Held) -> None:
+        """Whoever held the same resource before, in the same thread or task, is found again: a lease that was lost
+        and acquired anew inside its own body must not hide the first."""
+        anchor = held.anchor() if held.anchor is not None else None
+        key = (held.name.text, id(anchor))
+        top = self._mine.get(key)
+        if top is held:
+            if held.outer is not None:
+                self._mine[key] = held.outer
+            else:
+                del self._mine[key]
+            return
+        while top is not None:
+            if top.outer is held:
+                top.outer = held.outer
+            top = top.outer
 
     def _prune(self) -> None:
         """Entries of leases that are over and whose thread or task has ended, so that nothing piles up."""
@@ -78,6 +103,11 @@ class Engine:
     def ensure_open(self) -> None:
         if self._closed:
             raise StoreUnavailable("this coordinator is closed: make a new one with connect()")
+
+    def go_on(self) -> None:
+        """Asked before each op of a flow that is under way."""
+        if self._closed:
+            raise Closed
 
     def close(self) -> None:
         """Give back what is held, stop the watchdog, close the store. Safe to call twice."""
@@ -98,6 +128,18 @@ class Engine:
         self.store.forked()
 
 
+def _weakly(engine: Engine) -> Callable[[Held], None]:
+    """The watchdog's thread must not keep alive a coordinator that the program has dropped."""
+    known = weakref.ref(engine)
+
+    def gone(held: Held) -> None:
+        alive = known()
+        if alive is not None:
+            alive._unlink(held)
+
+    return gone
+
+
 def _after_fork() -> None:
     for engine in list(_engines):
         engine.forked()
@@ -106,7 +148,10 @@ def _after_fork() -> None:
 def _at_exit() -> None:
     """The interpreter ends: what is held is given back now, not at the end of its ttl."""
     for engine in list(_engines):
-        engine.close()
+        try:
+            engine.close()
+        except Exception as error:  # the others want to be closed too
+            log.warn("a coordinator could not be closed at exit: %r", error, error=error)
 
 
 def chain(error: BaseException, loss: BaseException) -> None:

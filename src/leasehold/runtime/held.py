@@ -31,6 +31,7 @@ class Held(Holding):
         "keeper",
         "kept",
         "meta",
+        "outer",
         "shell",
     )
 
@@ -51,6 +52,7 @@ class Held(Holding):
         self.fenced = fenced
         self.meta = meta
         self.depth = 1
+        self.outer: Held | None = None  # held by the same thread or task before, and lost
         self.kept: object = None  # the Lease, while a with statement needs it
         self.shell: weakref.ref[Any] | None = None
         self.keeper: weakref.ref[Any] | None = None
@@ -87,7 +89,7 @@ class Held(Holding):
     def let_go(self) -> None:
         """It is over: forget the people."""
         self.shell = self.keeper = None
-        self.kept = None
+        self.kept = self.outer = None
 
     # ------------------------------------------------------------ who must hear of its loss
 

@@ -40,5 +40,6 @@ def perform(engine: Engine, op: Op, box: Mailbox | None) -> Answer[Any]:
     elif isinstance(op, Later):
         engine.watchdog.later(op)
     else:
+        engine.go_on()
         reply = engine.store.execute(op)
     return Answer(reply, engine.clock.now())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 
 from leasehold.core import flows
@@ -23,6 +23,7 @@ from leasehold.runtime.held import Held
 
 AWAKE = float("-inf")
 FIRST_RETRY, LAST_RETRY = 0.02, 1.0
+LONGEST_NAP = 60.0  # so that the thread of a coordinator that was dropped without close() ends some time
 
 
 class Errand:
@@ -44,6 +45,7 @@ class Watchdog:
         self._store = store
         self._clock = store.clock
         self.abandoned: SimpleQueue[Held] = SimpleQueue()
+        self.on_gone: Callable[[Held], None] = lambda held: None  # nobody can use it any more
         self._held: set[Held] = set()
         self._errands: list[Errand] = []
         self._begin()
@@ -52,7 +54,8 @@ class Watchdog:
         self.transitions = threading.Lock()  # every change of a holding's phase
         self._changed = threading.Condition(threading.Lock())
         self._thread: threading.Thread | None = None
-        self._wake_at = AWAKE
+        self._wake_at = AWAKE  # until when the thread sleeps; AWAKE while it does not
+        self._asked = NEVER  # and when it was last asked to look, also for a lease that is gone by now
         self._stopped = False
 
     # ------------------------------------------------------------ called from anywhere
@@ -88,6 +91,7 @@ class Watchdog:
             self._thread = threading.Thread(target=self._run, name="leasehold-watchdog", daemon=True)
             self._thread.start()
         elif at < self._wake_at:
+            self._asked = at
             self._changed.notify()
 
     # ------------------------------------------------------------ the thread
@@ -95,11 +99,13 @@ class Watchdog:
     def _run(self) -> None:
         while not self._stopped:
             with self._changed:
-                self._wake_at = self._next_look()
+                self._wake_at = min(self._next_look(), self._asked)
                 pause = self._clock.nap(self._wake_at)
                 if pause > 0:
-                    self._changed.wait(None if pause == NEVER else min(pause, threading.TIMEOUT_MAX))
+                    self._changed.wait(min(pause, LONGEST_NAP))
                 self._wake_at = AWAKE
+                if self._clock.now() >= self._asked:
+                    self._asked = NEVER
             try:
                 self.round()
             except Exception as error:  # a bug here must not end every lease of the process
@@ -116,6 +122,7 @@ class Watchdog:
         due = []
         for held in self.all():
             if held.settle(now) not in ALIVE:
+                self.remove(held)
                 self.tell(held)
             elif held.renew_at <= now + margin(held.ttl_ms / 1000) / 2:
                 due.append(held)  # a little early, so that leases that fall due together travel together
@@ -128,7 +135,8 @@ class Watchdog:
             return
         self.remove(held)
         if held.tell():
-            log.say(log.WARNING, "lease_lost", held, reason=held.reason)
+            level = log.DEBUG if held.reason == "closed" else log.WARNING
+            log.say(level, "lease_lost", held, reason=held.reason)
 
     # ------------------------------------------------------------ renewing
 
@@ -167,6 +175,8 @@ class Watchdog:
                 return
             if held.phase in ALIVE:
                 self._still_wanted(held)
+            elif not held.usable():
+                self.on_gone(held)
 
     def _still_wanted(self, held: Held) -> bool:
         """Can anybody use it (trap 3)? What its thread or task left behind is given back; what nobody refers to
@@ -174,6 +184,7 @@ class Watchdog:
         if held.usable():
             return True
         self.remove(held)
+        self.on_gone(held)
         if held.finished():
             release = held.begin_release(self._clock.now())
             if release is not None:
@@ -226,6 +237,10 @@ class Watchdog:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=5)
+
+    def dismiss(self) -> None:
+        """The coordinator was dropped. Called by the garbage collector, inside any lock: it only leaves a note."""
+        self._stopped = True
 
     def forked(self) -> None:
         """In a forked child: the thread is gone, its locks may be held by nobody, the leases are the parent's."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from leasehold.core import ledger, ops
-from leasehold.core.holding import RELEASED, Holding
+from leasehold.core.holding import ALIVE, Holding
 from leasehold.core.policy import forgotten_after_ms, patience_ms
 from leasehold.core.types import Grant, Instant, State, Waiter
 from leasehold.testing.process import Process
@@ -99,6 +99,10 @@ class Checks:
         on_time = not holding.renews or process.habits.extends or process.local() <= holding.deadline
         self.require(bool(on_time), "I11 loss was told after the deadline:", holding.owner)
 
+    def waited(self, holding: Holding, time_passed: bool) -> None:
+        """A watchdog that looks when it is told to, and then has nothing to do, would spin."""
+        self.require(time_passed or holding.phase not in ALIVE, "the watchdog spins over", holding.owner)
+
     def accepted(self, resource: str, fence: int, owner: str) -> None:
         """I3, from the guard's own books: never lower, never equal from somebody else."""
         self.writes += 1
@@ -106,13 +110,13 @@ class Checks:
         self.require(fence > last or (fence, owner) == (last, by), "I3 stale write accepted:", fence, "<", last)
         self._written[resource] = fence, owner
 
-    def released(self, holding: Holding, ours: bool) -> None:
+    def released(self, holding: Holding, believed: bool, ours: bool) -> None:
         """I7: however often it was asked, the answer is what happened in the store."""
         if self.wiped_once:
             return
         ended = self._ended.get((holding.owner, holding.fence), "")
         self.require(not ours or ended == "Release", "I7 released, says the answer; but it", ended or "holds")
-        denied = holding.phase == RELEASED and not ours
+        denied = believed and not ours
         self.require(not denied or ended != "Release", "I7 the release of", holding.owner, "was denied")
 
     def starved(self, process: Process, why: str) -> None:
@@ -133,7 +137,7 @@ class Checks:
                 old.append((owner, fence))
                 self._granted(op.resource, owner, fence)
                 self._in_order(owner, now, before, after)
-        if old and not after.holders or after.closed_until_ms:
+        if (old and not after.holders) or after.closed_until_ms:
             self._freed_ms[op.resource] = max(now.ms, after.closed_until_ms)
 
     def wiped(self) -> None:
@@ -174,7 +178,9 @@ class Checks:
         for waiter in before.queue:
             if waiter.owner == owner:
                 return
-            overtaken = (waiter.owner, waiter.since_us) in left and (live(waiter, now) or self.world.plan.kind == "quiet")
+            overtaken = (waiter.owner, waiter.since_us) in left and (
+                live(waiter, now) or self.world.plan.kind == "quiet"
+            )
             self.require(not overtaken, "I15", owner, "overtook", waiter.owner)
 
     def _no_stall(self, resource: str, now: Instant, before: State) -> None:
@@ -185,7 +191,7 @@ class Checks:
             return
         longest = max(patience_ms(one.ttl_ms) for one in before.queue)
         since_ms = max(
-            [one.expires_ms + one.delay_ms for one in before.holders]
+            [max(one.expires_ms + one.delay_ms, one.closed_until_ms) for one in before.holders]
             + [self._freed_ms.get(resource, 0)]
             + [min((one.since_us - EPOCH_US) // 1000 for one in waiting)]
             + [self.world.instant(self.world.plan.calm_at).ms]
@@ -215,5 +221,3 @@ class Checks:
 
 def live(waiter: Waiter, now: Instant) -> bool:
     return now.ms - waiter.beat_ms <= patience_ms(waiter.ttl_ms)
-
-

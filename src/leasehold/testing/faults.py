@@ -20,11 +20,12 @@ LONGEST_HELD = 20.0  # seconds in a socket buffer; far below a tombstone's life 
 
 
 class Fate(NamedTuple):
-    """What happens to one call. Seconds from its sending; no ``deliveries``: the request is lost."""
+    """What happens to one call, in seconds."""
 
-    deliveries: tuple[float, ...]
+    deliver_after: float | None  # None: the request is lost
     reply_after: float | None  # from the delivery; None: the reply is lost
     reset_after: float | None  # the connection breaks, so the client learns early that it will never know
+    again_after: float | None = None  # the request is delivered twice; nobody reads the second reply
     refused: bool = False  # a definite failure: nothing was sent
 
 
@@ -48,22 +49,20 @@ class Weather(NamedTuple):
     def fate(self, random: Random) -> Fate:
         there, back = self.trip(random, self.slow), self.trip(random, self.slow)
         if self == CALM:
-            return Fate((there,), back, None)
+            return Fate(there, back, None)
         chance = random.random
         if chance() < self.refused:
-            return Fate((), None, there, refused=True)
+            return Fate(None, None, there, refused=True)
         reset = chance() * self.slowness if chance() < 0.8 else None
         if chance() < self.request_lost:
-            return Fate((), None, reset)
+            return Fate(None, None, reset)
         if chance() < self.held:
             held = min(chance() * 5 * self.slowness if chance() < 0.7 else chance() * 30, LONGEST_HELD)
-            return Fate((there + held,), back, reset)
-        deliveries = (there,)
-        if chance() < self.duplicated:
-            deliveries = (there, there + chance() * 3 * self.slowness)
+            return Fate(there + held, back, reset)
+        again = there + chance() * 3 * self.slowness if chance() < self.duplicated else None
         if chance() < self.reply_lost:
-            return Fate(deliveries, None, reset)
-        return Fate(deliveries, back, None)
+            return Fate(there, None, reset, again)
+        return Fate(there, back, None, again)
 
 
 CALM = Weather()
@@ -139,7 +138,7 @@ def draw_habits(random: Random, name: str, names: tuple[str, ...], base: float, 
         return random.random() < likely
 
     ttl = base * random.choice((0.5, 1, 1, 2))
-    habits = Habits(
+    return Habits(
         name=name,
         resources=names,
         ttl_ms=int(ttl * 1000),
@@ -157,13 +156,12 @@ def draw_habits(random: Random, name: str, names: tuple[str, ...], base: float, 
         delay_ms=int(ttl * 500) if kind != "quiet" and sometimes(0.1) else 0,
         insists=sometimes(0.7),
     )
-    return habits
 
 
 def draw_weather(random: Random, base: float) -> Weather:
     """Each fault is off in half of the seeds: a selection finds more than everything at once."""
     likely = [random.choice((0, 0, 0.02, 0.1)) * random.uniform(0.5, 2) for _ in Weather._fields[:-1]]
-    return Weather(*likely, slowness=base * random.choice((0.1, 0.5, 1.5)))
+    return Weather._make([*likely, base * random.choice((0.1, 0.5, 1.5))])
 
 
 def draw_actions(random: Random, kind: str, base: float, calm_at: float) -> tuple[Action, ...]:
@@ -176,6 +174,5 @@ def draw_actions(random: Random, kind: str, base: float, calm_at: float) -> tupl
     kinds = [random.choice(menu) for _ in range(random.randint(0, 8))] if menu else []
     kinds += ["wipe"] * (random.randint(1, 2) if kind == "wiped" else 0)
     return tuple(
-        Action(random.random() * calm_at, one, base * random.uniform(0.05, 2.5), random.random())
-        for one in kinds
+        Action(random.random() * calm_at, one, base * random.uniform(0.05, 2.5), random.random()) for one in kinds
     )

@@ -133,12 +133,12 @@ class Process:
         return self.world.call(op, lambda outcome: self._run(partial(answer, outcome)))
 
     async def insist(self, later: ops.Later) -> None:
-        """Once at least: the time may be over before the first attempt can start."""
+        until = self.local() + later.seconds
         while True:
             try:
                 await later.op
             except (StoreUnavailable, OutcomeUnknown):
-                if self.local() >= later.until:
+                if self.local() >= until:
                     return
                 await self.sleep(RETRY)
             else:

@@ -97,7 +97,7 @@ class Worker:
         if not last and chance() < habits.impatient:
             wait = 0 if chance() < 0.3 else chance() * habits.ttl_ms / 300
         return flows.Ask(
-            name=Name(resource, resource, ""),
+            name=Name(resource, resource),
             ttl_ms=habits.ttl_ms,
             wait=wait,
             renews=habits.renews,
@@ -146,6 +146,7 @@ class Worker:
     async def give_back(self, holding: Holding) -> None:
         """Some insist on an answer, some leave it to the background."""
         for _ in range(3 if self.habits.insists else 1):
+            believed = holding.settle(self.now()) != LOST
             self.checks.releasing(holding)
             try:
                 ours = await flows.release(holding, self.now())
@@ -153,7 +154,7 @@ class Worker:
                 await self.process.sleep(self.random.random() * 0.2)
             else:
                 self.say("released" if ours else "had lost it before the release", holding.reason)
-                self.checks.released(holding, ours)
+                self.checks.released(holding, believed, ours)
                 return
 
     # ------------------------------------------------------------ the watchdog
@@ -164,7 +165,9 @@ class Worker:
             if holding.look_at() > self.now():
                 await Park(f"watch {holding.owner}", holding.look_at())
             else:
+                began = self.world.now
                 await flows.renew(holding, self.now())
+                self.checks.waited(holding, self.world.now > began)
         if holding.phase == LOST:
             self.say("is told of the loss", holding.reason)
             if naps == self.process.naps:

@@ -25,9 +25,7 @@ Outcome: TypeAlias = ops.Reply | LeaseholdError
 class Watcher(Protocol):
     """Whoever judges the ledger's turns."""
 
-    def turn(
-        self, op: ops.StoreOp, now: Instant, before: State, outcome: ledger.Outcome
-    ) -> None: ...
+    def turn(self, op: ops.StoreOp, now: Instant, before: State, outcome: ledger.Outcome) -> None: ...
 
     def wiped(self) -> None: ...
 
@@ -124,20 +122,20 @@ class World:
     # ------------------------------------------------------------ the network
 
     def call(self, op: ops.StoreOp, answer: Callable[[Outcome], None]) -> Event:
-        """Send a request. ``answer`` may be called more than once, or late: only the first counts. The event
-        is the moment at which the caller gives up."""
+        """Send a request. ``answer`` is called with a reply, with an error, or with both: only the first counts. The
+        event is the moment at which the caller gives up."""
         fate = self.weather.fate(self.random)
-        for after in fate.deliveries:
-            self.at(self.now + after, partial(self._arrive, op, fate.reply_after, answer))
+        if fate.deliver_after is not None:
+            self.at(self.now + fate.deliver_after, partial(self._arrive, op, fate.reply_after, answer))
+        if fate.again_after is not None:
+            self.at(self.now + fate.again_after, partial(self._arrive, op, None, answer))
         patience = op.budget_ms / 1000
         if fate.reset_after is not None:
             patience = min(patience, fate.reset_after)
         error = StoreUnavailable("refused") if fate.refused else OutcomeUnknown("no answer")
         return self.at(self.now + patience, partial(answer, error))
 
-    def _arrive(
-        self, op: ops.StoreOp, reply_after: float | None, answer: Callable[[Outcome], None]
-    ) -> None:
+    def _arrive(self, op: ops.StoreOp, reply_after: float | None, answer: Callable[[Outcome], None]) -> None:
         if self.now < self.stalled_until:  # requests queue up, in their order
             self.at(self.stalled_until, partial(self._arrive, op, reply_after, answer))
             return

@@ -119,22 +119,17 @@ class Database:
             self.sweep(now)
 
     def sweep(self, now: Instant) -> None:
-        """Look at the next rows in order of their names, and delete those that have nothing left to say."""
+        """Look at the next rows in order of their names: what has nothing left to say is deleted, and what time
+        has ended is written down as ended, so that a later round can delete it."""
         self._execute("SELECT value FROM meta WHERE key = 'swept'")
         row = self._fetch()
         chunk = self._execute(CHUNK, (row[0] if row else "",)).fetchall()
-        old = [(name,) for name, boot, text in chunk if self._is_old(boot, text, now)]
-        if old:
-            self._connection.executemany(REMOVE, old)
+        for name, boot, text in chunk:
+            with contextlib.suppress(*UNREADABLE):  # whoever asks for it is told
+                state = codec.decode(text)
+                left = ledger.tidy(state if boot == self._boot else ledger.rebooted(state), now)
+                if left != state:
+                    self.write(name, state, left)
         if chunk or row:
             last = chunk[-1][0] if chunk else ""
             self._execute("INSERT OR REPLACE INTO meta VALUES ('swept', ?)", (last,))
-
-    def _is_old(self, boot: str, text: str, now: Instant) -> bool:
-        try:
-            state = codec.decode(text)
-        except UNREADABLE:
-            return False  # whoever asks for it is told
-        if boot != self._boot:
-            state = ledger.rebooted(state)
-        return ledger.tidy(state, now) == ledger.EMPTY

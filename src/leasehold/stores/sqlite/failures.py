@@ -16,6 +16,7 @@ DAMAGED = "is damaged. Move it away together with its -wal and -shm files; fence
 FOREIGN = "is not a database. Choose another path: nothing was written to it"
 FULL = "lies on a full disk. Free some space: what was held stays held until its time is over"
 READ_ONLY = "or its folder is read-only. It needs both: SQLite keeps -wal and -shm files beside the database"
+READ_ONLY_SYSTEM = "lies on a read-only file system. Choose a path that can be written"
 NO_PERMISSION = "may not be opened by this user. Grant access to it and to its folder, or choose another path"
 
 TEXTS = {
@@ -33,15 +34,17 @@ TEXTS = {
 SYSTEM_TEXTS = {
     errno.EACCES: NO_PERMISSION,
     errno.EPERM: NO_PERMISSION,
-    errno.EROFS: READ_ONLY,
+    errno.EROFS: READ_ONLY_SYSTEM,
     errno.ENOSPC: FULL,
     errno.EDQUOT: FULL,
     errno.ENAMETOOLONG: "has a name that is too long for its file system. Choose a shorter path",
     errno.ENOENT: "has no folder. Make the folder first, or choose another path",
     errno.ENOTDIR: "has no folder: a part of the path is a file. Choose another path",
+    errno.EMFILE: "needs a file descriptor, and this process has none left",
+    errno.ENFILE: "needs a file descriptor, and this machine has none left",
     errno.ELOOP: "is a symbolic link that leads to itself. Choose another path",
 }
-# These errors are as vague as the system's answer: the folder itself is asked what is wrong.
+# These leave open what is wrong: the file and its folder are asked.
 VAGUE = ("SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_READONLY")
 
 
@@ -84,7 +87,8 @@ def name_of(error: BaseException) -> str:
 
 def _what(path: str, error: Exception) -> str:
     name = name_of(error)
-    if name.startswith(VAGUE) and (found := examine(path)):
+    vague = name.startswith(VAGUE) or isinstance(error, PermissionError)
+    if vague and (found := examine(path)):
         return found
     for prefix, text in TEXTS.items():
         if name.startswith(prefix):
@@ -96,18 +100,24 @@ def _what(path: str, error: Exception) -> str:
 
 def examine(path: str) -> str:
     """Look for the usual reasons why a file cannot be opened or written; empty when there is none to see."""
-    folder = Path(path).parent
+    try:
+        return _examine(Path(path), Path(path).parent)
+    except OSError as error:
+        return SYSTEM_TEXTS.get(error.errno or 0, "")
+
+
+def _examine(path: Path, folder: Path) -> str:
     if not folder.is_dir():
         return SYSTEM_TEXTS[errno.ENOENT]
-    if Path(path).is_dir():
+    if path.is_dir():
         return "is a folder. Give the path of a file"
     space = os.statvfs(folder)
     if space.f_flag & os.ST_RDONLY:
-        return "lies on a read-only file system. Choose a path that can be written"
+        return READ_ONLY_SYSTEM
     if not space.f_bavail or (space.f_files and not space.f_favail):
         return FULL
+    if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+        return READ_ONLY if os.access(path, os.R_OK) else NO_PERMISSION
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         return READ_ONLY if os.access(folder, os.X_OK) else NO_PERMISSION
-    if Path(path).exists() and not os.access(path, os.R_OK | os.W_OK):
-        return READ_ONLY if os.access(path, os.R_OK) else NO_PERMISSION
     return ""

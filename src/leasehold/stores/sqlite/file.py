@@ -7,11 +7,13 @@ SQLite: closing any other descriptor of it would drop every lock that this proce
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sqlite3
 from pathlib import Path
 
+from leasehold.errors import StoreUnavailable
 from leasehold.stores.sqlite import failures, machine
 from leasehold.stores.sqlite.database import Database
 from leasehold.stores.sqlite.failures import Again, unavailable
@@ -24,7 +26,10 @@ KEPT_MACHINES = 64
 def default_path() -> str:
     """The file that is used when nobody names one."""
     state = os.environ.get("XDG_STATE_HOME", "")
-    root = Path(state) if state.startswith("/") else Path("~/.local/state").expanduser()
+    try:
+        root = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    except RuntimeError as error:
+        raise StoreUnavailable("this user has no home folder: set XDG_STATE_HOME, or give a path") from error
     return str(root / "leasehold" / "leasehold.db")
 
 
@@ -62,8 +67,9 @@ def _why(path: str, error: Exception) -> Exception:
 def _prepare(path: str) -> None:
     """An empty file with mode 0600 stands at ``path``, or an existing one is left as it is."""
     real = Path(path).resolve()
-    if path == default_path():
-        _make_folders(real.parent)
+    with contextlib.suppress(StoreUnavailable):  # no home, no default
+        if path == default_path():
+            _make_folders(real.parent)
     if not real.parent.is_dir() or real.is_dir():
         raise unavailable(path, failures.examine(str(real)))
     if kind := machine.network_file_system(str(real)):
@@ -74,6 +80,8 @@ def _prepare(path: str) -> None:
         )
     with contextlib.suppress(FileExistsError):
         os.mknod(real, 0o600)  # without a descriptor, which would have to be closed again
+    if not os.access(real, os.R_OK | os.W_OK):  # SQLite would open it for reading and take no write lock
+        raise PermissionError(errno.EACCES, "not readable and writable")
 
 
 def _make_folders(folder: Path) -> None:

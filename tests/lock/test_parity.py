@@ -1,0 +1,86 @@
+"""The asyncio flavour is the same surface, awaited: names, parameters, defaults and kinds."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import leasehold
+from leasehold import aio
+
+PAIRS = [
+    (leasehold.Leasehold, leasehold.AsyncLeasehold),
+    (leasehold.Lock, leasehold.AsyncLock),
+    (leasehold.Lease, leasehold.AsyncLease),
+]
+AWAITED = {
+    "AsyncLeasehold": {"close", "__aenter__", "__aexit__"},
+    "AsyncLock": {"acquire", "try_acquire", "release", "locked", "__aenter__", "__aexit__"},
+    "AsyncLease": {"extend", "release", "__aenter__", "__aexit__"},
+}
+MEMBERS = [(sync, other, name) for sync, other in PAIRS for name in sorted(dir(sync)) if not name.startswith("_")]
+
+
+def shape(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
+    """Names, kinds and defaults of the parameters."""
+    return [(one.name, one.kind, one.default) for one in inspect.signature(function).parameters.values()]
+
+
+@pytest.mark.parametrize(("sync", "other"), PAIRS, ids=lambda cls: cls.__name__)
+def test_the_same_names(sync: type, other: type) -> None:
+    """Neither flavour has a public name that the other lacks."""
+    assert {name for name in dir(sync) if name[0] != "_"} == {name for name in dir(other) if name[0] != "_"}
+
+
+@pytest.mark.parametrize(("sync", "other", "name"), MEMBERS, ids=lambda part: getattr(part, "__name__", part))
+def test_the_same_parameters(sync: type, other: type, name: str) -> None:
+    """A member takes the same parameters in both, or is a property in both."""
+    one, two = inspect.getattr_static(sync, name), inspect.getattr_static(other, name)
+    assert isinstance(one, property) == isinstance(two, property)
+    if not isinstance(one, property):
+        assert shape(getattr(sync, name)) == shape(getattr(other, name))
+
+
+@pytest.mark.parametrize(("sync", "other"), PAIRS, ids=lambda cls: cls.__name__)
+def test_awaited_exactly_where_it_may_block(sync: type, other: type) -> None:
+    """Coroutine functions are what asks the store, and nothing else."""
+    members = inspect.getmembers(other, inspect.iscoroutinefunction)
+    found = {name for name, _ in members if not name.startswith("_") or name.startswith("__")}
+    assert found == AWAITED[other.__name__]
+    assert not inspect.getmembers(sync, inspect.iscoroutinefunction)
+
+
+@pytest.mark.parametrize(("sync", "other"), PAIRS, ids=lambda cls: cls.__name__)
+def test_context_managers_of_their_own_kind(sync: Any, other: Any) -> None:
+    """``with`` for threads, ``async with`` for tasks; the wrong one is refused by Python itself."""
+    assert shape(sync.__enter__) == shape(other.__aenter__)
+    assert shape(sync.__exit__) == shape(other.__aexit__)
+    assert not hasattr(sync, "__aenter__") and not hasattr(other, "__enter__")
+
+
+def test_connect_takes_the_same() -> None:
+    """``connect`` and ``aio.connect`` differ in what they return, and in nothing else."""
+    assert shape(leasehold.connect) == shape(aio.connect)
+    assert shape(leasehold.Leasehold.__init__) == shape(leasehold.AsyncLeasehold.__init__)
+
+
+def test_rlock_is_lock_with_reentrant() -> None:
+    """``rlock`` takes all that ``lock`` takes, but ``reentrant``."""
+    lock = [one for one in shape(leasehold.Leasehold.lock) if one[0] != "reentrant"]
+    assert shape(leasehold.Leasehold.rlock) == lock
+
+
+@pytest.mark.parametrize(("sync", "other", "name"), MEMBERS, ids=lambda part: getattr(part, "__name__", part))
+def test_the_same_annotations(sync: type, other: type, name: str) -> None:
+    """Parameters are annotated alike; what is returned differs only in flavour."""
+    one, two = getattr(sync, name), getattr(other, name)
+    if callable(one) and name != "on_lost":  # a callback may be a coroutine function in asyncio
+        assert without_return(one) == without_return(two)
+
+
+def without_return(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations of the parameters."""
+    return {name: kind for name, kind in inspect.get_annotations(function).items() if name != "return"}

@@ -1,0 +1,213 @@
+"""What ``import leasehold`` gives: exactly the pinned names, documented, typed, and cheap to load."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import leasehold
+from leasehold import errors
+from leasehold.coordinator import Coordinator
+from leasehold.primitives.lease import BaseLease
+from leasehold.primitives.lock import BaseLock
+
+SOURCE = Path(leasehold.__file__).parent
+
+NAMES = [
+    "AsyncLease",
+    "AsyncLeasehold",
+    "AsyncLock",
+    "InvalidRequest",
+    "Lease",
+    "LeaseLost",
+    "Leasehold",
+    "LeaseholdError",
+    "Lock",
+    "NotAcquired",
+    "NotHeld",
+    "OutcomeUnknown",
+    "StaleOwner",
+    "StoreUnavailable",
+    "Unsupported",
+    "aio",
+    "connect",
+]
+ERRORS: dict[str, tuple[type, ...]] = {
+    "NotAcquired": (TimeoutError,),
+    "LeaseLost": (),
+    "StaleOwner": (),
+    "NotHeld": (RuntimeError,),
+    "StoreUnavailable": (ConnectionError,),
+    "OutcomeUnknown": (ConnectionError,),
+    "Unsupported": (),
+    "InvalidRequest": (ValueError,),
+}
+LATER = {
+    leasehold: ["Backoff", "bucket", "advise", "Need", "Verdict", "SKIPPED"],
+    leasehold.Leasehold: [
+        "acquire_many", "adopt", "all", "cron", "election", "evict", "guarantees", "inspect", "leaks", "locked",
+        "once", "release_many", "revoke", "rwlock", "scan", "semaphore", "single_flight",
+    ],
+    leasehold.Lease: ["transfer"],
+    leasehold.Lock: ["read", "write", "resize"],
+}  # fmt: skip
+LEASE = {
+    "acquired_at", "beat", "check", "deadline", "extend", "fence", "headers", "log_context", "lost", "meta", "on_lost",
+    "owner", "release", "remaining", "resource", "state", "ttl",
+}  # fmt: skip
+
+
+def public(thing: object) -> set[str]:
+    """The names of a class or module that do not begin with an underscore."""
+    return {name for name in dir(thing) if not name.startswith("_")}
+
+
+def modules() -> list[ModuleType]:
+    """Every module of the product that can be imported without an extra."""
+    found = pkgutil.walk_packages(leasehold.__path__, "leasehold.")
+    names = [one.name for one in found if not one.name.startswith(("leasehold.cli", "leasehold.__main__"))]
+    return [leasehold, *[importlib.import_module(name) for name in names]]
+
+
+def fresh(code: str) -> str:
+    """What a new interpreter prints that has nothing but the standard library and src."""
+    program = f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r})\n{code}"
+    command = [sys.executable, "-I", "-S", "-c", program]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=30).stdout
+
+
+def test_all_is_sorted_and_exact() -> None:
+    """``__all__`` is the pinned list, in order, and every name in it is there."""
+    assert leasehold.__all__ == NAMES == sorted(NAMES)
+    assert all(hasattr(leasehold, name) for name in NAMES)
+
+
+def test_aio_has_one_name() -> None:
+    """The asyncio flavour adds ``connect`` and nothing else."""
+    assert leasehold.aio.__all__ == ["connect"]
+
+
+def test_nothing_else_looks_public() -> None:
+    """What is visible beside ``__all__`` are submodules, not stray imports."""
+    extra = public(leasehold) - set(NAMES)
+    strays = {name for name in extra if not isinstance(getattr(leasehold, name), ModuleType)}
+    assert strays <= {"annotations"}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_the_error_tree(name: str) -> None:
+    """Each error stands where it is drawn, and is re-exported."""
+    error = getattr(errors, name)
+    assert error is getattr(leasehold, name)
+    assert error.__bases__ == (errors.LeaseholdError, *ERRORS[name])
+    assert sorted(errors.__all__) == sorted(["LeaseholdError", *ERRORS])
+
+
+@pytest.mark.parametrize(("thing", "names"), LATER.items(), ids=lambda part: getattr(part, "__name__", ""))
+def test_names_of_later_issues_are_absent(thing: object, names: list[str]) -> None:
+    """A name that a later issue brings is absent until then, never a stub."""
+    assert not [name for name in names if hasattr(thing, name)]
+
+
+def test_the_decorator_is_absent() -> None:
+    """``hold.locked(...)`` comes later; only a lock says whether it is locked."""
+    assert not hasattr(leasehold.AsyncLeasehold, "locked") and hasattr(leasehold.AsyncLock, "locked")
+
+
+def test_the_lease_has_every_pinned_member() -> None:
+    """Every member of a lease but ``transfer``, no more and no less."""
+    assert public(leasehold.Lease) == public(leasehold.AsyncLease) == LEASE
+
+
+def test_the_lock_and_the_coordinator() -> None:
+    """A lock: acquire, try_acquire, release, locked, owned. A coordinator: lock, rlock, close."""
+    assert public(leasehold.Lock) == {"acquire", "locked", "owned", "release", "resource", "try_acquire"}
+    assert public(leasehold.Leasehold) == {"close", "lock", "rlock"}
+
+
+def test_the_parameters_of_lock() -> None:
+    """The pinned parameters with their defaults; ``delay``, ``linger`` and ``protects`` come later."""
+    parameters = inspect.signature(leasehold.Leasehold.lock).parameters
+    defaults = {name: one.default for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
+    assert repr(defaults.pop("wait")) == "<the coordinator's>"
+    assert defaults == {
+        "ttl": 30,
+        "renew": True,
+        "max_hold": None,
+        "max_idle": None,
+        "at_least": None,
+        "fenced": True,
+        "reentrant": False,
+        "meta": None,
+    }
+
+
+def test_import_is_light() -> None:
+    """``import leasehold`` loads neither asyncio, sqlite3 nor logging, and nothing of a third party."""
+    code = """
+before = set(sys.modules)
+import leasehold
+loaded = set(sys.modules) - before
+roots = {name.partition(".")[0] for name in loaded}
+print(sorted(roots & {"asyncio", "sqlite3", "logging", "concurrent", "socket", "urllib", "subprocess"}))
+print(sorted(roots - set(sys.stdlib_module_names) - {"leasehold"}))
+"""
+    assert fresh(code).splitlines() == ["[]", "[]"]
+
+
+def test_a_lock_on_threads_never_loads_asyncio() -> None:
+    """The sync flavour runs without an event loop: not even the module is there."""
+    code = """
+import leasehold
+with leasehold.connect("memory://") as hold, hold.lock("job", 1) as lease:
+    lease.check()
+print("asyncio" in sys.modules, "sqlite3" in sys.modules)
+"""
+    assert fresh(code).split() == ["False", "False"]
+
+
+def test_it_is_typed() -> None:
+    """``py.typed`` says that the annotations are meant."""
+    assert (SOURCE / "py.typed").is_file()
+
+
+def test_the_version_is_the_projects() -> None:
+    """``__version__`` and pyproject agree."""
+    text = (SOURCE.parent.parent / "pyproject.toml").read_text()
+    assert f'version = "{leasehold.__version__}"' in text
+
+
+def documented() -> list[tuple[str, object]]:
+    """Every public object with a name for the report."""
+    things: list[tuple[str, object]] = [(name, getattr(leasehold, name)) for name in NAMES]
+    things.append(("aio.connect", leasehold.aio.connect))
+    for cls in (leasehold.Leasehold, leasehold.AsyncLeasehold, Coordinator, leasehold.Lock, leasehold.AsyncLock,
+                BaseLock, leasehold.Lease, leasehold.AsyncLease, BaseLease):  # fmt: skip
+        things += [(f"{cls.__name__}.{name}", inspect.getattr_static(cls, name)) for name in public(cls)]
+    return things
+
+
+def test_every_public_object_has_a_docstring() -> None:
+    """Whoever types ``help`` is told something."""
+    assert not [name for name, thing in documented() if not (getattr(thing, "__doc__", None) or "").strip()]
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: module.__name__)
+def test_every_module_says_its_job(module: ModuleType) -> None:
+    """A file says its job in the first line of its docstring."""
+    assert module.__doc__ is not None and module.__doc__.strip()
+
+
+def test_the_examples_in_docstrings_run() -> None:
+    """Every doctest of the product runs as written, and there are some."""
+    results = [doctest.testmod(module) for module in modules()]
+    assert sum(result.attempted for result in results) >= 4
+    assert not sum(result.failed for result in results)

@@ -1,0 +1,165 @@
+"""I18: every checker fails on a deliberately broken lock. Each test breaks one rule and waits to be caught."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from leasehold.core import holding, ledger, ops, rules
+from leasehold.core.holding import Holding, Taken
+from leasehold.core.line import Line
+from leasehold.core.turn import Turn
+from leasehold.core.types import Grant, Waiter
+from leasehold.testing import simulate, worker
+
+MOST_SEEDS = 400
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def line_takes(choose: Callable[[Line, int, int], tuple[float, int]]) -> Break:
+    """A waiter that counts its deadline from another moment, or with another length."""
+
+    def taken(line: Line, fence: int, beat: int, remaining_ms: int) -> Taken | None:
+        sent, length_ms = choose(line, beat, remaining_ms)
+        found = Taken(line.owner, fence, line.ask.ttl_ms, sent, length_ms, line.now, line.unanswered > 0)
+        return found if found.usable(line.ask.renews) else None
+
+    return lambda monkeypatch: monkeypatch.setattr(Line, "taken", taken)
+
+
+def turns(kind: type, turn: Callable[[Turn, Any], Any]) -> Break:
+    """A ledger that decides one op differently."""
+    return lambda monkeypatch: monkeypatch.setitem(ledger.TURNS, kind, turn)
+
+
+def patched(place: object, name: str, value: object) -> Break:
+    return lambda monkeypatch: monkeypatch.setattr(place, name, value)
+
+
+def patched_item(table: dict[str, Any], name: str, value: object) -> Break:
+    return lambda monkeypatch: monkeypatch.setitem(table, name, value)
+
+
+# ---------------------------------------------------------------- the broken rules
+
+
+def renew_resurrects(turn: Turn, op: ops.Renew) -> ops.Reply:
+    if turn.grant_of(op.owner, op.fence) is None:
+        turn.holders[:] = [Grant(op.owner, op.fence, op.ttl_ms, turn.now.ms + op.ttl_ms)]
+    return ledger.renew(turn, op)
+
+
+def renew_shortens(turn: Turn, op: ops.Renew) -> ops.Reply:
+    return ledger.renew(turn, op._replace(exact=True, number=2**31))
+
+
+def release_anybody(turn: Turn, op: ops.Release) -> ops.Reply:
+    turn.holders.clear()
+    return ops.Released()
+
+
+def release_once(turn: Turn, op: ops.Release) -> ops.Reply:
+    return ledger.release(turn, op._replace(again=False))
+
+
+def withdraw_nothing(turn: Turn, op: ops.Withdraw) -> ops.Reply:
+    return ops.Withdrawn("nothing")
+
+
+def beat_creates(turn: Turn, op: ops.Beat) -> ops.Reply:
+    reply = ledger.beat(turn, op)
+    if reply == ops.Gone("unknown"):
+        turn.queue.append(Waiter(op.owner, 1000, op.beat, turn.now.ms))
+    return reply
+
+
+def evict_opens(turn: Turn, op: ops.Evict) -> ops.Reply:
+    return ledger.evict(turn, op._replace(delay_ms=0, force=True))
+
+
+def last_come_first(turn: Turn, asking: str = "") -> None:
+    turn.queue.reverse()
+    hand_on(turn, asking)
+    turn.queue.reverse()
+
+
+def plain_counter(turn: Turn, slots: tuple[int, ...], floor: int) -> int:
+    turn.fences[0] = turn.fences.get(0, 0) + 1
+    turn.fences_until_us = turn.now.wall_us * 2
+    return turn.fences[0]
+
+
+def withdrawal_without_tombstone(line: Line) -> ops.Withdraw:
+    return ops.Withdraw(line.ask.name.text, line.owner)
+
+
+def release_without_tombstone(held: Holding, now: float) -> ops.Release | None:
+    release = begin_release(held, now)
+    return release and release._replace(forget_ms=0)
+
+
+async def park_without_end(line: Line, until: float) -> None:
+    answer = await ops.Park(line.owner, line.now + 1e6)
+    line.now, line.push = answer.at, answer.reply
+
+
+def renewal_without_end(held: Holding, now: float) -> ops.Renew | None:
+    renew = renewal(held, now)
+    return renew and renew._replace(budget_ms=5_000)
+
+
+async def nothing(*_: object) -> None:
+    """In place of a clean-up."""
+
+
+hand_on, begin_release, renewal = Turn.hand_on, Holding.begin_release, Holding.renewal
+
+# What is broken: how, and the promises whose checkers may be the first to notice.
+BROKEN: dict[str, tuple[Break, str]] = {
+    "deadline counted from the reply (trap 23)": (line_takes(lambda line, _, ms: (line.now, ms)), "I1"),
+    "deadline from the last beat sent, not the one in the push (41)": (
+        line_takes(lambda line, _, ms: (line.sent[line.beat], ms)),
+        "I1",
+    ),
+    "remaining time ignored in a repeated grant (42)": (
+        line_takes(lambda line, beat, _: (line.sent[beat], line.ask.ttl_ms)),
+        "I1",
+    ),
+    "no allowance for clocks that differ (22)": (patched(holding, "drift", lambda _: 0.0), "I1"),
+    "no margin before the deadline (1)": (patched(holding, "margin", lambda _: 0.0), "I11"),
+    "a renewal that waits past the deadline (2)": (patched(Holding, "renewal", renewal_without_end), "I11"),
+    "two fit into a mutex": (patched_item(rules.RULES, "mutex", lambda *_: (0,)), "I1"),
+    "a renewal brings the dead back (7)": (turns(ops.Renew, renew_resurrects), "I1|I2|I7|I8"),
+    "a late renewal shortens (44)": (turns(ops.Renew, renew_shortens), "I1|I8"),
+    "a release frees whoever holds (8)": (turns(ops.Release, release_anybody), "I1|I7"),
+    "a repeated release is denied (11)": (turns(ops.Release, release_once), "I7"),
+    "an eviction opens the door at once": (turns(ops.Evict, evict_opens), "I1"),
+    "fences as a plain counter, and the store forgets (14)": (patched(Turn, "mint", plain_counter), "I2"),
+    "a guard that accepts everything": (patched(worker.Guard, "accepts", lambda *_: True), "I3"),
+    "no tombstones (9, 10)": (patched(Turn, "bury", lambda *_: None), "I2|I6"),
+    "a withdrawal without a tombstone (9)": (patched(Line, "withdrawal", withdrawal_without_tombstone), "I2|I6"),
+    "a release without a tombstone (10)": (patched(Holding, "begin_release", release_without_tombstone), "I2|I6"),
+    "the store ignores withdrawals (25)": (turns(ops.Withdraw, withdraw_nothing), "I6"),
+    "a cancelled acquire cleans nothing up (9)": (patched(Line, "withdraw_later", nothing), "I6"),
+    "an acquire that timed out stays in the queue (25)": (patched(Line, "leave", nothing), "I6"),
+    "a beat creates a claim (26)": (turns(ops.Beat, beat_creates), "I2|I6"),
+    "nothing ever expires (30)": (patched(Turn, "expire", lambda _: None), "I6|I8|I12"),
+    "silent waiters are not passed over (25)": (patched(Turn, "live", lambda *_: True), "I14"),
+    "a wait without an end (24)": (patched(Line, "park", park_without_end), "I12|I14"),
+    "last come, first served": (patched(Turn, "hand_on", last_come_first), "I15"),
+    "acquire returns what is over (26)": (patched(Taken, "usable", lambda *_: True), "trap 26"),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_lock_is_caught(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I18: with one rule taken out, its checker finds a violation soon."""
+    break_it, promises = BROKEN[broken]
+    break_it(monkeypatch)
+    found = simulate.find_violation(range(MOST_SEEDS))
+    assert found is not None, "nobody noticed"
+    seed, violation = found
+    assert re.match(rf"seed {seed}: ({promises})\b", str(violation)), violation

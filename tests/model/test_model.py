@@ -1,0 +1,106 @@
+"""The whole protocol under a seeded simulator: the production flows and ledger, a virtual clock, every fault.
+
+A failing seed prints how to replay it. The soak takes its seeds from LEASEHOLD_SEEDS, as ``first:last``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from leasehold.testing import simulate
+from leasehold.testing.faults import KINDS
+
+QUICK = range(300)
+SLOW = range(1_000, 3_500)
+SOAK = "10000:50000"
+
+
+def play(seeds: range) -> list[simulate.Simulation]:
+    """Every seed must keep every promise."""
+    return [simulate.run(seed) for seed in seeds]
+
+
+def test_every_promise_is_kept_in_a_few_hundred_seeds() -> None:
+    """Exclusion, growing fences, refused stale writes, no ghost and no stall, whatever goes wrong."""
+    played = play(QUICK)
+    assert sum(one.checks.grants for one in played) > 10 * len(QUICK)
+    assert sum(one.checks.writes for one in played) > 10 * len(QUICK)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_every_promise_is_kept_in_thousands_of_seeds() -> None:
+    """The same, for longer."""
+    for seed in SLOW:
+        simulate.run(seed)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_every_promise_is_kept_in_tens_of_thousands_of_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same, for as many seeds as one has time for."""
+    first, last = os.environ.get("LEASEHOLD_SEEDS", SOAK).split(":")
+    with capsys.disabled():
+        sys.stdout.write(f"\nseeds {first} to {last}\n")
+    for seed in range(int(first), int(last)):
+        simulate.run(seed)
+
+
+@pytest.mark.parametrize("seed", range(len(KINDS)))
+def test_the_same_seed_tells_the_same_history(seed: int) -> None:
+    """I17: byte for byte, so that a failure can be looked at again."""
+    assert simulate.history(simulate.run(seed)) == simulate.history(simulate.run(seed))
+
+
+def test_a_history_does_not_depend_on_the_process() -> None:
+    """I17: also with another hash seed, and by the command that a failing test prints."""
+    command = [sys.executable, "-m", "leasehold.testing.simulate", "--seed", "5"]
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
+    told = subprocess.run(command, env=environment, capture_output=True, check=True, text=True)
+    assert told.stdout == simulate.history(simulate.run(5)) + "every promise was kept\n"
+
+
+def test_every_fault_happens() -> None:
+    """A simulator in which nothing goes wrong proves nothing."""
+    told = "".join(simulate.history(one) for one in play(range(160)))
+    for sign in (
+        "freezes for",
+        "is killed",
+        "vanishes with its host",
+        "was cancelled",
+        "stalls for",
+        "loses its memory",
+        "push lost",
+        "is refused by the guard",
+        "is told of the loss renewal_failed",
+        "is told of the loss evicted",
+        "is told of the loss max_hold",
+        "did not acquire NotAcquired",
+        "did not acquire OutcomeUnknown",
+        "did not acquire StoreUnavailable",
+        "extends to",
+        "does not know whether it extended",
+        "had lost it before the release",
+        "Gone(outcome=withdrawn)",
+        "Withdrawn(found=held)",
+        "Withdrawn(found=queued)",
+        "again=True",
+        "forget_ms=60000",
+        "closed_ms=",
+    ):
+        assert sign in told, sign
+
+
+def test_a_violation_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seed, the promise, the command; and the command shows the history that led there."""
+    monkeypatch.setattr("leasehold.testing.worker.Guard.accepts", lambda *_: True)
+    found = simulate.find_violation(QUICK)
+    assert found is not None
+    seed, violation = found
+    assert f"seed {seed}: I3 stale write accepted" in str(violation)
+    assert f"python -m leasehold.testing.simulate --seed {seed}" in str(violation)
+    assert simulate.main(["--seed", str(seed)]) == 1

@@ -1,0 +1,249 @@
+"""Many processes on one file: exclusion, order, first use, forks."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from leasehold.core import ops
+from leasehold.stores.sqlite import SQLiteStore
+from tests.stores.sqlite_tools import ROOM, TTL, claim, look, next_line, release, run, start, take, tell
+
+# Takes the lock again and again; the time it holds is written down as [since, until, fence].
+ROUNDS = """
+input()
+box = store.mailbox()
+for number in range(int(sys.argv[2])):
+    owner = f"{os.getpid()}.{number}"
+    beat = 1
+    reply = claim(owner, address=box.address)
+    while type(reply) is ops.Queued:
+        box.take(0.3)
+        beat += 1
+        reply = store.execute(ops.Beat("report:42", owner, beat))
+    since = time.monotonic_ns()
+    time.sleep(0)
+    until = time.monotonic_ns()
+    assert store.execute(ops.Release("report:42", owner, reply.fence)) == ops.Released()
+    print(since, until, reply.fence, flush=True)
+store.close()
+"""
+
+
+def contend(path: Path, processes: int, rounds: int) -> list[tuple[int, int, int]]:
+    """Everybody starts at once; the file does not exist yet. What each held, in order of time."""
+    started = [start(ROUNDS, path, rounds) for _ in range(processes)]
+    for process in started:
+        tell(process)
+    lines = [process.communicate(timeout=50)[0].split("\n") for process in started]
+    assert [process.returncode for process in started] == [0] * processes
+    spans = [tuple(map(int, line.split())) for one in lines for line in one if line]
+    return sorted((since, until, fence) for since, until, fence in spans)
+
+
+@pytest.mark.parametrize(
+    ("processes", "rounds"), [(4, 25), pytest.param(8, 200, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_processes_exclude_one_another(tmp_path: Path, processes: int, rounds: int) -> None:
+    """No two hold at a time (I1), fences grow strictly in that order (I2), and nothing is left behind (I16)."""
+    path = tmp_path / "leases.db"
+    held = contend(path, processes, rounds)
+    assert len(held) == processes * rounds
+    for before, after in zip(held, held[1:], strict=False):
+        assert before[1] < after[0]
+        assert before[2] < after[2]
+    store = SQLiteStore(str(path))
+    assert look(store).holders == look(store).queue == ()
+    store.close()
+    assert list(Path(f"{path}.wake").iterdir()) == []
+
+
+def test_threads_and_stores_share_a_file(tmp_path: Path) -> None:
+    """Eight threads on two store objects: every claim is answered, one winner."""
+    stores = [SQLiteStore(str(tmp_path / "leases.db")) for _ in range(2)]
+    replies: list[ops.Reply] = []
+
+    def one(number: int) -> None:
+        for round_ in range(50):
+            replies.append(claim(stores[number % 2], f"{number}.{round_}", enqueue=False))
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(replies) == 400
+    assert sum(isinstance(reply, ops.Granted) for reply in replies) == 1
+    for store in stores:
+        store.close()
+
+
+def test_a_process_killed_in_the_middle_of_a_turn(tmp_path: Path) -> None:
+    """kill -9 under the write lock: the kernel frees it, and the half turn never was."""
+    path = tmp_path / "leases.db"
+    store = SQLiteStore(str(path))
+    look(store)
+    code = """
+class Slow(type(store.clock)):
+    def instant(self):
+        print("inside", flush=True)
+        time.sleep(60)
+store.clock = Slow()
+claim("dead")
+"""
+    with start(code, path) as process:
+        assert next_line(process) == "inside"
+        threading.Timer(0.1, process.kill).start()
+        began = time.monotonic()
+        take(store, "a")
+        assert 0.05 < time.monotonic() - began < 5
+    assert [grant.owner for grant in look(store).holders] == ["a"]
+    store.close()
+
+
+def test_importing_the_store_is_cheap(tmp_path: Path) -> None:
+    """What a first lock does not need is not imported."""
+    code = """
+grant = claim("a")
+store.execute(ops.Release("report:42", "a", grant.fence))
+print([name for name in ("asyncio", "dataclasses", "logging", "subprocess", "uuid") if name in sys.modules])
+"""
+    assert run(code, tmp_path / "leases.db") == "[]"
+
+
+# ---------------------------------------------------------------- fork
+
+
+FORK = """
+import threading
+grant = claim("parent", ttl_ms=30_000)
+box = store.mailbox()
+assert type(claim("waits", address=box.address)) is ops.Queued
+inherited = store._database
+"""
+
+
+def test_a_forked_child_starts_anew(tmp_path: Path) -> None:
+    """It has its own connection and locks, leaves the parent's sockets in place, and may exit as it likes
+    (trap 32)."""
+    code = (
+        FORK
+        + """
+store._lock.acquire()
+if os.fork() == 0:
+    store.forked()
+    assert type(claim("child", enqueue=False)) is ops.Busy
+    assert store._database is not inherited
+    mine = store.mailbox()
+    assert type(claim("child", address=mine.address)) is ops.Queued
+    store.close()
+    sys.exit(0)
+assert os.wait()[1] == 0
+store._lock.release()
+assert os.path.exists(f"{path}.wake/{box.address}")
+assert store._database is inherited
+store.execute(ops.Release("report:42", "parent", grant.fence))
+print(box.take(5).owner)
+store.close()
+"""
+    )
+    assert run(code, tmp_path / "leases.db") == "waits"
+
+
+def test_a_child_that_outlives_its_parent_is_not_the_parent(tmp_path: Path) -> None:
+    """The child must not keep the parent's socket open: the parent would look alive."""
+    path = tmp_path / "leases.db"
+    store = SQLiteStore(str(path))
+    grant = take(store, "a")
+    code = """
+box = store.mailbox()
+print(claim("parent", address=box.address), flush=True)
+if os.fork() == 0:
+    store.forked()
+    print("forked", flush=True)
+    input()
+    os._exit(0)
+time.sleep(60)
+"""
+    with start(code, path) as process:
+        next_line(process)
+        assert next_line(process) == "forked"
+        process.kill()
+        process.wait()
+        box = store.mailbox()
+        claim(store, "b", address=box.address)
+        release(store, "a", grant.fence)
+        assert [one.owner for one in look(store).holders] == ["b"]
+        tell(process)
+    store.close()
+
+
+def test_a_fork_in_the_middle_of_a_turn_of_another_thread(tmp_path: Path) -> None:
+    """The child inherits a connection inside a transaction: it is neither used nor finalized, even when its
+    interpreter exits, so the parent's transaction is whole."""
+    code = """
+inside, go_on = __import__("threading").Event(), __import__("threading").Event()
+look = ops.Inspect("report:42")
+store.execute(look)
+real = store.clock
+class Slow(type(real)):
+    def instant(self):
+        inside.set()
+        go_on.wait(20)
+        return real.instant()
+store.clock = Slow()
+thread = __import__("threading").Thread(target=claim, args=("parent",))
+thread.start()
+inside.wait(20)
+if os.fork() == 0:
+    store.forked()
+    store.clock = real
+    try:
+        store.execute(look._replace(budget_ms=50))
+    except LeaseholdError as error:
+        assert "locked" in str(error), error
+        sys.exit(0)
+    sys.exit(1)
+assert os.wait()[1] == 0
+go_on.set()
+thread.join()
+store.clock = real
+print(store.execute(look).holders[0].owner)
+store.close()
+"""
+    path = tmp_path / "leases.db"
+    assert run(code, path) == "parent"
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
+
+
+def test_forking_again_and_again(tmp_path: Path) -> None:
+    """Children of children, each with its own turn; the parent's lease is nobody else's."""
+    path = tmp_path / "leases.db"
+    store = SQLiteStore(str(path))
+    grant = take(store, "parent")
+    sys.stdout.flush()
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                store.forked()
+                busy = isinstance(claim(store, "child", enqueue=False), ops.Busy)
+                grandchild = os.fork()
+                if grandchild == 0:
+                    store.forked()
+                    os._exit(0 if isinstance(claim(store, "grandchild", enqueue=False), ops.Busy) else 1)
+                status = 0 if busy and os.waitpid(grandchild, 0)[1] == 0 else 1
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+    assert store.execute(ops.Renew(ROOM, "parent", grant.fence, TTL)) == ops.Renewed(TTL)
+    store.close()
