@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 L = TypeVar("L", Lock, AsyncLock)
 MOST_META_BYTES = 4096
-LATER = ("redis", "rediss", "unix", "valkey", "valkeys", "redis+sentinel", "redis+cluster", "redlock")
-LATER += ("etcd", "zk", "postgresql")
+_REDIS = ["redis", "rediss", "unix", "valkey", "valkeys", "redis+sentinel", "redis+cluster", "redlock"]
+LATER = [*_REDIS, "etcd", "zk", "postgresql"]
 
 
 class Coordinator(Generic[L]):

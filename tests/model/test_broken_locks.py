@@ -36,10 +36,12 @@ def turns(kind: type, turn: Callable[[Turn, Any], Any]) -> Break:
 
 
 def patched(place: object, name: str, value: object) -> Break:
+    """One name replaced."""
     return lambda monkeypatch: monkeypatch.setattr(place, name, value)
 
 
 def patched_item(table: dict[str, Any], name: str, value: object) -> Break:
+    """One row of a table replaced."""
     return lambda monkeypatch: monkeypatch.setitem(table, name, value)
 
 
@@ -47,29 +49,35 @@ def patched_item(table: dict[str, Any], name: str, value: object) -> Break:
 
 
 def renew_resurrects(turn: Turn, op: ops.Renew) -> ops.Reply:
+    """A blind SET in place of a comparison."""
     if turn.grant_of(op.owner, op.fence) is None:
         turn.holders[:] = [Grant(op.owner, op.fence, op.ttl_ms, turn.now.ms + op.ttl_ms)]
     return ledger.renew(turn, op)
 
 
 def renew_shortens(turn: Turn, op: ops.Renew) -> ops.Reply:
+    """Every renewal sets, in whatever order they arrive."""
     return ledger.renew(turn, op._replace(exact=True, number=2**31))
 
 
 def release_anybody(turn: Turn, op: ops.Release) -> ops.Reply:
+    """An unconditional DEL."""
     turn.holders.clear()
     return ops.Released()
 
 
 def release_once(turn: Turn, op: ops.Release) -> ops.Reply:
+    """A store that does not hear "again"."""
     return ledger.release(turn, op._replace(again=False))
 
 
 def withdraw_nothing(turn: Turn, op: ops.Withdraw) -> ops.Reply:
+    """A store that does not clean up."""
     return ops.Withdrawn("nothing")
 
 
 def beat_creates(turn: Turn, op: ops.Beat) -> ops.Reply:
+    """A sign of life from somebody who has left puts it back into the queue."""
     reply = ledger.beat(turn, op)
     if reply == ops.Gone("unknown"):
         turn.queue.append(Waiter(op.owner, 1000, op.beat, turn.now.ms))
@@ -77,38 +85,50 @@ def beat_creates(turn: Turn, op: ops.Beat) -> ops.Reply:
 
 
 def evict_opens(turn: Turn, op: ops.Evict) -> ops.Reply:
+    """The next one comes in while the victim still believes."""
     return ledger.evict(turn, op._replace(delay_ms=0, force=True))
 
 
 def last_come_first(turn: Turn, asking: str = "") -> None:
+    """A stack in place of a queue."""
     turn.queue.reverse()
     hand_on(turn, asking)
     turn.queue.reverse()
 
 
 def plain_counter(turn: Turn, slots: tuple[int, ...], floor: int) -> int:
+    """INCR, which begins again at 1."""
     turn.fences[0] = turn.fences.get(0, 0) + 1
     turn.fences_until_us = turn.now.wall_us * 2
     return turn.fences[0]
 
 
 def withdrawal_without_tombstone(line: Line) -> ops.Withdraw:
+    """The claim that it overtook will win after all."""
     return ops.Withdraw(line.ask.name.text, line.owner)
 
 
 def release_without_tombstone(held: Holding, now: float) -> ops.Release | None:
+    """An earlier claim of the same owner is still under way."""
     release = begin_release(held, now)
     return release and release._replace(forget_ms=0)
 
 
 async def park_without_end(line: Line, until: float) -> None:
+    """Trusts that every push arrives."""
     answer = await ops.Park(line.owner, line.now + 1e6)
     line.now, line.push = answer.at, answer.reply
 
 
 def renewal_without_end(held: Holding, now: float) -> ops.Renew | None:
+    """More patience than the lease has left."""
     renew = renewal(held, now)
     return renew and renew._replace(budget_ms=5_000)
+
+
+async def stay_in_line(line: Line) -> None:
+    """Forgets its place without giving it up."""
+    line.known, line.unanswered = False, 0
 
 
 async def nothing(*_: object) -> None:
@@ -144,8 +164,8 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "a release without a tombstone (10)": (patched(Holding, "begin_release", release_without_tombstone), "I2|I6"),
     "the store ignores withdrawals (25)": (turns(ops.Withdraw, withdraw_nothing), "I6"),
     "a cancelled acquire cleans nothing up (9)": (patched(Line, "withdraw_later", nothing), "I6"),
-    "an acquire that timed out stays in the queue (25)": (patched(Line, "leave", nothing), "I6"),
-    "a beat creates a claim (26)": (turns(ops.Beat, beat_creates), "I2|I6"),
+    "an acquire that timed out stays in the queue (25)": (patched(Line, "leave", stay_in_line), "I6"),
+    "a beat creates a claim (26)": (turns(ops.Beat, beat_creates), "I2|I6|I14"),
     "nothing ever expires (30)": (patched(Turn, "expire", lambda _: None), "I6|I8|I12"),
     "silent waiters are not passed over (25)": (patched(Turn, "live", lambda *_: True), "I14"),
     "a wait without an end (24)": (patched(Line, "park", park_without_end), "I12|I14"),

@@ -54,6 +54,7 @@ class Engine:
 
     def remember(self, held: Held, anchor: object) -> None:
         """This thread or task holds this."""
+        self.ensure_open()
         self.learn(held.fence)
         held.outer = self.mine(held.name.text, anchor)
         self._mine[held.name.text, id(anchor)] = held
@@ -110,14 +111,15 @@ class Engine:
             raise Closed
 
     def close(self) -> None:
-        """Give back what is held, stop the watchdog, close the store. Safe to call twice."""
+        """Give back what is held, stop the watchdog, close the store. Safe to call twice. The mailboxes go first:
+        what is given back must not be handed to a waiter of this coordinator."""
         if self._closed:
             return
         self._closed = True
+        self.mailboxes.close()
         self.watchdog.give_back(self.watchdog.all(), "closed")
         self.watchdog.stop()
         self._mine.clear()
-        self.mailboxes.close()
         self.store.close()
 
     def forked(self) -> None:

@@ -18,25 +18,32 @@ class Mailboxes:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._idle: list[Mailbox] = []
+        self._lent: set[Mailbox] = set()
 
     def borrow(self) -> Mailbox:
         try:
-            return self._idle.pop()
+            box = self._idle.pop()
         except IndexError:
-            return self._store.mailbox()
+            box = self._store.mailbox()
+        self._lent.add(box)
+        return box
 
     def give_back(self, box: Mailbox) -> None:
+        self._lent.discard(box)
         if len(self._idle) < MOST_IDLE:
             self._idle.append(box)
         else:
             box.close()
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        """Also those that are lent: whoever waits there can be reached no more, and is passed over."""
+        for box in [*self._idle, *self._lent]:
+            box.close()
+        self._idle = []
 
     def forked(self) -> None:
         self._idle = []
+        self._lent = set()
 
 
 def take(box: Mailbox, clock: Clock, owner: str, until: float) -> Push | None:
