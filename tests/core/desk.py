@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from leasehold.core import ledger, ops
 from leasehold.core.types import Grant, Instant, State, Waiter
 
@@ -15,6 +17,11 @@ def expect(reply: object, expected: object) -> None:
     """Replies are tuples, and tuples of different types can be equal: compare the type as well."""
     assert type(reply) is type(expected), f"{reply!r} is not {expected!r}"
     assert reply == expected, f"{reply!r} is not {expected!r}"
+
+
+def tupled(value: Any) -> Any:
+    """JSON gives lists where there were tuples."""
+    return tuple(map(tupled, value)) if isinstance(value, list) else value
 
 
 class Desk:

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from leasehold.core import ledger, ops
 from leasehold.core.policy import DAY_US
 from leasehold.core.types import State, public_owner
-from tests.core.desk import ROOM, TTL, Desk
-
-
-def tupled(value: Any) -> Any:
-    """JSON gives lists where there were tuples."""
-    return tuple(map(tupled, value)) if isinstance(value, list) else value
+from tests.core.desk import ROOM, TTL, Desk, tupled
 
 
 def busy_desk() -> Desk:

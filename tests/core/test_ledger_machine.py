@@ -16,8 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from leasehold.core import ledger, ops
 from leasehold.core.policy import MAX_FENCE, forgotten_after_ms, patience_ms, tombstone_ms
 from leasehold.core.types import Grant, Instant, State, Waiter
-from tests.core.desk import ROOM, WALL
-from tests.core.test_ledger_keeping import tupled
+from tests.core.desk import ROOM, WALL, tupled
 
 TTLS = st.sampled_from([50, 900, 3_000, 10_000])
 SHORT = st.sampled_from([0, 1, 16, 300, 1_000, 2_999])
@@ -180,9 +179,7 @@ class LedgerMachine(RuleBasedStateMachine):
         closed_ms=SHORT,
         wrong=st.booleans(),
     )
-    def renew(
-        self, data: st.DataObject, ttl_ms: int, exact: bool, number: int, closed_ms: int, wrong: bool
-    ) -> None:
+    def renew(self, data: st.DataObject, ttl_ms: int, exact: bool, number: int, closed_ms: int, wrong: bool) -> None:
         """A renewal of a grant that once was; it brings none back, and shortens none unless exact."""
         owner, fence = data.draw(st.sampled_from(self.given))
         old = {grant.owner: grant for grant in self.state.holders}

@@ -231,7 +231,15 @@ def test_a_namespace_is_text(value: object) -> None:
 
 @pytest.mark.parametrize(
     ("value", "key"),
-    [(None, b""), ("k", b"k"), (b"k", b"k"), ("é", b"\xc3\xa9"), ("\ud800", b"\xed\xa0\x80"), (b"\x00" * 64, b"\x00" * 64), ("x" * 64, b"x" * 64)],
+    [
+        (None, b""),
+        ("k", b"k"),
+        (b"k", b"k"),
+        ("é", b"\xc3\xa9"),
+        ("\ud800", b"\xed\xa0\x80"),
+        (b"\x00" * 64, b"\x00" * 64),
+        ("x" * 64, b"x" * 64),
+    ],
 )
 def test_a_key_is_text_or_bytes(value: object, key: bytes) -> None:
     """1 to 64 bytes, or none."""

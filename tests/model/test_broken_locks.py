@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from leasehold.core import holding, ledger, ops, rules
+from leasehold.core import turn as turn_module
 from leasehold.core.holding import Holding, Taken
 from leasehold.core.line import Line
 from leasehold.core.turn import Turn
@@ -126,6 +127,11 @@ def renewal_without_end(held: Holding, now: float) -> ops.Renew | None:
     return renew and renew._replace(budget_ms=5_000)
 
 
+def look_all_the_time(held: Holding) -> float:
+    """Renewal is due, but there must be none beside an extend."""
+    return min(held.stop_at(), held.renew_at)
+
+
 async def stay_in_line(line: Line) -> None:
     """Forgets its place without giving it up."""
     line.known, line.unanswered = False, 0
@@ -168,12 +174,18 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "a beat creates a claim (26)": (turns(ops.Beat, beat_creates), "I2|I6|I14"),
     "nothing ever expires (30)": (patched(Turn, "expire", lambda _: None), "I6|I8|I12"),
     "silent waiters are not passed over (25)": (patched(Turn, "live", lambda *_: True), "I14"),
+    "silent waiters are never forgotten (25)": (
+        patched(turn_module, "forgotten_after_ms", lambda _: 10**9),
+        "I6 a permanent ghost",
+    ),
+    "a watchdog that looks at what it must not renew": (patched(Holding, "look_at", look_all_the_time), "the watchdog"),
     "a wait without an end (24)": (patched(Line, "park", park_without_end), "I12|I14"),
     "last come, first served": (patched(Turn, "hand_on", last_come_first), "I15"),
     "acquire returns what is over (26)": (patched(Taken, "usable", lambda *_: True), "trap 26"),
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_broken_lock_is_caught(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """I18: with one rule taken out, its checker finds a violation soon."""

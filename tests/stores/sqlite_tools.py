@@ -28,6 +28,7 @@ def claim(owner, **more):
 
 
 def claim(store: SQLiteStore, owner: str, **more: Any) -> ops.Reply:
+    """Ask for the room."""
     return store.execute(ops.Claim(ROOM, owner, **{"ttl_ms": TTL, **more}))
 
 
@@ -39,10 +40,12 @@ def take(store: SQLiteStore, owner: str, **more: Any) -> ops.Granted:
 
 
 def release(store: SQLiteStore, owner: str, fence: int) -> ops.Reply:
+    """Give the room back."""
     return store.execute(ops.Release(ROOM, owner, fence))
 
 
 def look(store: SQLiteStore) -> ops.View:
+    """The room as the store sees it."""
     reply = store.execute(ops.Inspect(ROOM))
     assert isinstance(reply, ops.View)
     return reply
@@ -66,6 +69,7 @@ def run(code: str, path: object, *arguments: object, **options: Any) -> str:
 
 
 def next_line(process: subprocess.Popen[str]) -> str:
+    """What it prints next."""
     assert process.stdout is not None
     return process.stdout.readline().strip()
 

@@ -104,6 +104,7 @@ class Machines:
         self._monkeypatch = monkeypatch
 
     def store(self, boot: str, machine_id: str) -> SQLiteStore:
+        """A store of a process on that machine, since that boot."""
         self._monkeypatch.setattr(machine, "boot_id", lambda: boot)
         self._monkeypatch.setattr(machine, "machine_id", lambda: machine_id)
         return SQLiteStore(self.path, self.clock)

@@ -7,6 +7,7 @@ import sqlite3
 import sys
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -55,11 +56,11 @@ def test_processes_exclude_one_another(tmp_path: Path, processes: int, rounds: i
     path = tmp_path / "leases.db"
     held = contend(path, processes, rounds)
     assert len(held) == processes * rounds
-    for before, after in zip(held, held[1:], strict=False):
+    for before, after in pairwise(held):
         assert before[1] < after[0]
         assert before[2] < after[2]
     store = SQLiteStore(str(path))
-    assert look(store).holders == look(store).queue == ()
+    assert (look(store).holders, look(store).queue) == ((), ())
     store.close()
     assert list(Path(f"{path}.wake").iterdir()) == []
 
@@ -70,8 +71,8 @@ def test_threads_and_stores_share_a_file(tmp_path: Path) -> None:
     replies: list[ops.Reply] = []
 
     def one(number: int) -> None:
-        for round_ in range(50):
-            replies.append(claim(stores[number % 2], f"{number}.{round_}", enqueue=False))
+        store = stores[number % 2]
+        replies.extend([claim(store, f"{number}.{again}", enqueue=False) for again in range(50)])
 
     threads = [threading.Thread(target=one, args=(number,)) for number in range(8)]
     for thread in threads:

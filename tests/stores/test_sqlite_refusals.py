@@ -22,7 +22,7 @@ from tests.stores.sqlite_tools import ROOM, TTL, claim, look, run, take
 
 # Root may do anything: the process becomes somebody else once everything is imported.
 TRY = """
-import importlib, pkgutil, pathlib, leasehold.stores.sqlite as package
+import importlib, pkgutil, urllib.parse, leasehold.stores.sqlite as package
 for module in pkgutil.iter_modules(package.__path__):
     importlib.import_module(f"leasehold.stores.sqlite.{module.name}")
 if len(sys.argv) > 2 and os.getuid() == 0:
@@ -266,6 +266,12 @@ def mounted(folder: Path, options: str) -> bool:
     return os.getuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
+def fill(store: SQLiteStore) -> None:
+    """Claim until it is no longer possible."""
+    for number in range(10_000):
+        store.execute(ops.Claim(f"room:{number}", "a", TTL, meta="x" * 400))
+
+
 def test_a_full_disk(tmp_path: Path) -> None:
     """On a real one where that can be had, and else on one that SQLite takes for full. What is held stays."""
     path = tmp_path / "leases.db"
@@ -277,9 +283,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
             opened = store._database
             assert opened is not None
             opened._execute("PRAGMA max_page_count = 8")
-        with pytest.raises(StoreUnavailable, match="full disk. Free some space") as caught:
-            for number in range(10_000):
-                store.execute(ops.Claim(f"room:{number}", "a", TTL, meta="x" * 400))
+        with pytest.raises(StoreUnavailable, match="full disk") as caught:
+            fill(store)
         assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
         if not small:
             assert store.execute(ops.Renew(ROOM, "a", held.fence, TTL)) == ops.Renewed(TTL)

@@ -52,6 +52,7 @@ def writer(path: Path, store: SQLiteStore) -> Iterator[sqlite3.Connection]:
 
 
 def mode(path: Path) -> int:
+    """Who may do what with it."""
     return stat.S_IMODE(path.stat().st_mode)
 
 
@@ -258,14 +259,14 @@ def test_a_turn_inside_a_turn_is_refused(path: Path) -> None:
         def instant(self) -> Any:
             if not errors:
                 with pytest.raises(StoreUnavailable, match="interrupts") as caught:
-                    look(store)
+                    look(inner)
                 errors.append(caught.value)
             return clock.instant()
 
-    store = SQLiteStore(str(path), Interrupting())
-    take(store, "a")
-    assert len(look(store).holders) == 1
-    store.close()
+    inner = SQLiteStore(str(path), Interrupting())
+    take(inner, "a")
+    assert len(look(inner).holders) == 1
+    inner.close()
 
 
 def test_an_interrupt_leaves_nothing_locked(path: Path) -> None:
@@ -297,6 +298,7 @@ def test_an_interrupt_leaves_nothing_locked(path: Path) -> None:
 
 
 def files_of(path: Path) -> list[Path]:
+    """The database and what SQLite keeps beside it."""
     return [path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")]
 
 
@@ -384,6 +386,7 @@ def test_a_full_disk_at_commit_is_definite(store: SQLiteStore, monkeypatch: pyte
 
 
 def rows(path: Path) -> int:
+    """How many resources the file knows."""
     connection = sqlite3.connect(path)
     (count,) = connection.execute("SELECT count(*) FROM resources").fetchone()
     connection.close()

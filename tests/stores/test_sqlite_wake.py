@@ -43,6 +43,7 @@ def make(path: Path) -> Iterator[Callable[[], SQLiteStore]]:
 
 
 def sockets(path: Path) -> list[str]:
+    """The names in the folder of sockets."""
     folder = Path(f"{path}.wake")
     return [one.name for one in folder.iterdir()] if folder.exists() else []
 
@@ -155,7 +156,7 @@ def test_a_closed_mailbox_is_gone(make: Callable[[], SQLiteStore], path: Path) -
     box.close()
     assert sockets(path) == []
     release(store, "a", grant.fence)
-    assert look(store).holders == look(store).queue == ()
+    assert (look(store).holders, look(store).queue) == ((), ())
 
 
 def test_a_path_longer_than_a_socket_may_have(tmp_path: Path) -> None:

@@ -15,13 +15,10 @@ CONFIG = 78  # sysexits.h: something about the installation is not as it must be
 def main() -> None:
     """Run the command line, or say what is missing to run it."""
     try:
-        import click
+        from leasehold.cli.commands import commands
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
         print("leasehold: the command line needs click. Please type:  pip install 'leasehold[cli]'", file=sys.stderr)
         raise SystemExit(CONFIG) from None
-    from leasehold.cli.commands import commands
-
-    assert isinstance(commands, click.Group)
     commands(prog_name="leasehold")

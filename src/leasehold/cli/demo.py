@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from leasehold.cli.demo_actor import Actor, DemoFailed, cast
+from leasehold.cli.demo_actor import Actor, DemoFailed, workers
 from leasehold.guards.sql import FenceGuard
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -45,7 +45,7 @@ class Act:
 
     def play(self) -> None:
         self._set_stage()
-        with cast(self.folder, self.guarded) as (a, b):
+        with workers(self.folder, self.guarded) as (a, b):
             self._began = time.monotonic()
             self.tell("director", "act", guard=self.guarded)
             older = self._freeze_the_holder(a, b)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from leasehold.cli.demo_worker import PATIENCE
 
@@ -47,11 +47,12 @@ class Actor:
                 env={key: value for key, value in os.environ.items() if not key.startswith("LEASEHOLD_")},
                 start_new_session=True,  # Ctrl-C is for the director, who ends everybody in order
             )
+        self._words = cast(IO[bytes], self._process.stdin)
+        self._answers = cast(IO[bytes], self._process.stdout)
 
     def tell(self, word: str) -> None:
-        assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it has ended: hear() says why
-            self._process.stdin.write(f"{word}\n".encode())
+            self._words.write(f"{word}\n".encode())
 
     def hear(self, *wanted: str) -> dict[str, Any]:
         """What it tells next, which must be one of these."""
@@ -64,11 +65,10 @@ class Actor:
         return told
 
     def _line(self) -> bytes:
-        assert self._process.stdout is not None
         give_up = time.monotonic() + PATIENCE
         while b"\n" not in self._heard:
-            ready, _, _ = select.select([self._process.stdout], [], [], max(give_up - time.monotonic(), 0))
-            data = os.read(self._process.stdout.fileno(), 4096) if ready else b""
+            ready, _, _ = select.select([self._answers], [], [], max(give_up - time.monotonic(), 0))
+            data = os.read(self._answers.fileno(), 4096) if ready else b""
             if not data:
                 ended = "ended" if ready else f"said nothing for {PATIENCE:g} s"
                 raise DemoFailed(f"worker {self.name} {ended}. {self._last_words()}".rstrip())
@@ -102,13 +102,12 @@ class Actor:
         """End it now if it has not ended, frozen or not, and leave no zombie."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self._words.close()
+        self._answers.close()
 
 
 @contextmanager
-def cast(folder: Path, guarded: bool) -> Iterator[tuple[Actor, Actor]]:
+def workers(folder: Path, guarded: bool) -> Iterator[tuple[Actor, Actor]]:
     """A and B, ready; both have ended when this is left, whatever happened."""
     actors: list[Actor] = []
     try:

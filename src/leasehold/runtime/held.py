@@ -73,7 +73,9 @@ class Held(Holding):
         self.anchor = weakref.ref(anchor)
 
     def usable(self) -> bool:
-        """Can anybody still use this lease?"""
+        """Can anybody still use this lease? One that was entered is used by its body, and ends with its thread."""
+        if self.kept is not None:
+            return not self.finished()
         if self.shell is not None and self.shell() is not None:
             return True
         return self.keeper is not None and self.keeper() is not None and not self.finished()

@@ -56,7 +56,8 @@ class Watchdog:
         self._thread: threading.Thread | None = None
         self._wake_at = AWAKE  # until when the thread sleeps; AWAKE while it does not
         self._asked = NEVER  # and when it was last asked to look, also for a lease that is gone by now
-        self._stopped = False
+        self._stopped = False  # end now
+        self._dismissed = False  # end when nothing is left to do
 
     # ------------------------------------------------------------ called from anywhere
 
@@ -97,7 +98,7 @@ class Watchdog:
     # ------------------------------------------------------------ the thread
 
     def _run(self) -> None:
-        while not self._stopped:
+        while not self._stopped and not (self._dismissed and not self._errands):
             with self._changed:
                 self._wake_at = min(self._next_look(), self._asked)
                 pause = self._clock.nap(self._wake_at)
@@ -240,7 +241,7 @@ class Watchdog:
 
     def dismiss(self) -> None:
         """The coordinator was dropped. Called by the garbage collector, inside any lock: it only leaves a note."""
-        self._stopped = True
+        self._dismissed = True
 
     def forked(self) -> None:
         """In a forked child: the thread is gone, its locks may be held by nobody, the leases are the parent's."""

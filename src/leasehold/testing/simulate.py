@@ -14,9 +14,10 @@ from dataclasses import replace
 from functools import partial
 
 from leasehold.core import ops
-from leasehold.testing.checks import Checks, Violation
+from leasehold.testing.checks import Checks
 from leasehold.testing.faults import CALM, Action, Habits, Plan, draw_plan
 from leasehold.testing.process import Process
+from leasehold.testing.storechecks import Violation
 from leasehold.testing.worker import Guard, Worker
 from leasehold.testing.world import World
 

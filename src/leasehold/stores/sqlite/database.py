@@ -17,13 +17,14 @@ ADD = "INSERT INTO resources (boot, state, name) VALUES (?, ?, ?)"
 REMOVE = "DELETE FROM resources WHERE name = ?"
 CHUNK = "SELECT name, boot, state FROM resources WHERE name > ? ORDER BY name LIMIT 200"
 SWEEP_EVERY = 256
+MOST_KNOWN = 256
 UNREADABLE = (ValueError, TypeError, IndexError, KeyError)
 
 
 class Database:
     """A connection, the file that it is connected to, and the kernel that its times belong to."""
 
-    __slots__ = ("_boot", "_connection", "_execute", "_fetch", "_file", "_turns", "_written", "path")
+    __slots__ = ("_boot", "_connection", "_execute", "_fetch", "_file", "_known", "_turns", "path")
 
     def __init__(self, path: str, connection: sqlite3.Connection, boot: str, opened: os.stat_result) -> None:
         self.path = path
@@ -33,7 +34,7 @@ class Database:
         cursor = connection.cursor()
         self._execute = cursor.execute
         self._fetch = cursor.fetchone
-        self._written = ("", ledger.EMPTY)  # the last text written, and what it says
+        self._known: dict[str, tuple[str, State]] = {}  # texts that we wrote ourselves need no parsing
         self._turns = os.urandom(1)[0]  # so that many short-lived processes sweep as often as one long-lived
 
     # ------------------------------------------------------------ transactions
@@ -87,8 +88,9 @@ class Database:
         return self._decode(name, text)
 
     def _decode(self, name: str, text: str) -> State:
-        if text == self._written[0]:
-            return self._written[1]
+        known = self._known.get(name)
+        if known is not None and known[0] == text:
+            return known[1]
         try:
             return codec.decode(text)
         except UNREADABLE as error:
@@ -107,7 +109,9 @@ class Database:
             return
         text = codec.encode(after)
         self._execute(ADD if before is None else CHANGE, (self._boot, text, name))
-        self._written = (text, after)
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[name] = (text, after)
 
     # ------------------------------------------------------------ old rows
 

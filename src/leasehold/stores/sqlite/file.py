@@ -101,9 +101,11 @@ def _connect(path: str) -> sqlite3.Connection:
 
 def _check(path: str, connection: sqlite3.Connection) -> None:
     """Ours, of a format we know, in WAL mode. An empty database becomes ours."""
+    connection.execute("BEGIN")  # one look: another process may be making it ours at this moment
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    connection.execute("COMMIT")
     fresh = not application and not version and not tables
     if not fresh and application != APPLICATION:
         raise unavailable(path, "belongs to another program. Choose another path: nothing was written to it")

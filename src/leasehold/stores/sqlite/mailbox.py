@@ -5,6 +5,7 @@ The thread or loop that owns a mailbox takes from it; the store may bind it from
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import select
@@ -99,7 +100,8 @@ class Mailbox:
         self._forget(self._name)
         if old is not None:
             self._folder.remove(self._name)
-            old.shutdown(socket.SHUT_RDWR)  # whoever polls it in another thread looks up
+            with contextlib.suppress(OSError):
+                old.shutdown(socket.SHUT_RDWR)  # whoever polls it in another thread looks up
             self._settle(old)
 
     # ------------------------------------------------------------ on the event loop

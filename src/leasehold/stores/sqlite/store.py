@@ -27,7 +27,7 @@ from leasehold.stores.sqlite.mailbox import Mailbox
 from leasehold.stores.sqlite.wake import Folder
 
 FIRST_PAUSE = 30e-6  # seconds; a turn takes about as long
-LAST_PAUSE = 3e-3
+LAST_PAUSE = 1e-3
 BATCH = 500  # ops in one transaction: others wait meanwhile
 
 _inherited: list[Database | None] = []  # connections of parent processes: never used and never closed
@@ -95,7 +95,7 @@ class SQLiteStore:
         _inherited.append(self._database)
         for box in list(self._boxes.values()):
             box.forked()
-        self._folder.close()
+        self._folder.forked()
         self._start()
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ socket may have 108 bytes only; every name here is reached through the folder's 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -24,11 +25,12 @@ MAX_SWEPT = 1_000
 class Folder:
     """Where the sockets of one database are bound. Opened when first needed, again when it was replaced."""
 
-    __slots__ = ("_fd", "_file", "_lock", "_sender", "path")
+    __slots__ = ("_closed", "_fd", "_file", "_lock", "_sender", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._lock = threading.Lock()
+        self._closed = False
         self._fd = -1
         self._file = (0, 0)
         self._sender: socket.socket | None = None
@@ -64,9 +66,10 @@ class Folder:
         """A lost hint costs its receiver one beat, so nothing is retried and nobody is told."""
         try:
             with self._lock:
+                target = self._reach(push.address)
                 if self._sender is None:
                     self._sender = _datagram()
-                self._sender.sendto(encode(push), self._reach(push.address))
+                self._sender.sendto(encode(push), target)
         except OSError:
             pass
 
@@ -83,10 +86,16 @@ class Folder:
                     entry.unlink()
 
     def remove(self, name: str) -> None:
-        Path(self.path, name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            Path(self.path, name).unlink()
 
     def close(self) -> None:
-        """Give back the descriptors; also right in a forked child, for nothing is unlinked."""
+        with self._lock:
+            self.forked()
+
+    def forked(self) -> None:
+        """Give back the descriptors, for ever. In a child the lock may be held by a thread that is not there."""
+        self._closed = True
         if self._sender is not None:
             self._sender.close()
             self._sender = None
@@ -96,6 +105,8 @@ class Folder:
 
     def _reach(self, name: str) -> str:
         """A short path to a name in the folder that stands there now."""
+        if self._closed:
+            raise OSError(errno.EBADF, "closed")
         found = Path(self.path).stat()
         if self._fd < 0 or (found.st_ino, found.st_dev) != self._file:
             if self._fd >= 0:

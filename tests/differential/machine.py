@@ -1,0 +1,281 @@
+"""The machine: random ops, random time, random reachability, and every subject must answer what the ledger answers.
+
+Nothing here says what is right: the ledger does. Owners are few and are used again and again, fences are old, new or
+nobody's, mailboxes are closed or their processes killed, and any client may send any op.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from leasehold.core import ledger, ops
+from leasehold.stores.clock import ManualClock
+from tests.differential.subjects import LedgerSubject, Opener
+
+ROOMS = ("report:42", "acme/règle:%7B:1")
+CLIENTS = 2
+SEATS = 6  # people at once; each has one owner for each life, as every client of ours does
+PLACES = 4  # mailboxes, two of each client
+QUICK_DISK = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a file for each example
+
+HOW = st.sampled_from([(via, way) for way in ("sync", "asyncio", "batch") for via in range(CLIENTS)])
+ROOM = st.sampled_from([ROOMS[0], ROOMS[0], ROOMS[1]])
+SEAT = st.integers(0, SEATS - 1)
+TTL = st.sampled_from([10_000, 900, 3_000, 90_000, 50])
+PLACE = st.sampled_from([0, 1, 2, 3, None])
+FLOOR = st.sampled_from([*["none"] * 4, "seen", "seen", "ahead", "wrong"])
+FORGET = st.sampled_from([0, 0, 60_000, 400])
+CLOSED = st.sampled_from([0, 0, 0, 250, 5_000])
+AIM = st.sampled_from([*["holder"] * 5, "last", "older", "nobody's", "another's"])
+TIME = st.sampled_from([300, 301, 1, 0, 16, 1_000, 2_999, 3_000, 3_001, 9_001, 30_001, 61_000, 25 * 3_600_000])
+HALF = st.booleans()
+Targets = tuple[str, str, int]
+
+
+class Differential(RuleBasedStateMachine):
+    """The ledger, the stores that are compared with it, and one clock for all of them."""
+
+    def __init__(self, openers: Sequence[Opener], within_ms: int | None = None) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="differential-", dir=QUICK_DISK))
+        self.clock = ManualClock()
+        self.ledger = LedgerSubject(self.clock)
+        self.others = [opener(self.clock, self.folder) for opener in openers]
+        self.within_ms = within_ms  # how much time may pass in one example
+        self.boxes: dict[int, str] = {}
+        self.opened = 0
+        self.lives = [0] * SEATS
+        self.beats: dict[str, int] = {}
+        self.given: list[Targets] = []  # every grant that was told: resource, owner, fence
+
+    @initialize(ttl_ms=TTL, waiting=st.integers(0, 4), place=st.integers(0, PLACES))
+    def begin(self, ttl_ms: int, waiting: int, place: int) -> None:
+        """Somebody holds and others wait, as is usual where a lock is worth testing."""
+        for subject in (self.ledger, *self.others):
+            subject.open("news", 0)
+        for one in range(PLACES):
+            self.open_box(one)
+        for seat in range(waiting + 1):
+            where = (place + seat) % (PLACES + 1)
+            self.ask_for(ROOMS[0], seat, ttl_ms if seat else 10_000, where if where < PLACES else None, (seat, "sync"))
+
+    def open_box(self, place: int) -> None:
+        self.opened += 1
+        self.boxes[place] = f"box{place}.{self.opened}"
+        for subject in (self.ledger, *self.others):
+            subject.open(self.boxes[place], place)
+
+    def teardown(self) -> None:
+        """The stored states are the same at the end: who holds, who waits, and what became of every owner."""
+        try:
+            for via in range(CLIENTS if self.boxes else 0):
+                for room in ROOMS:
+                    self.send([ops.Inspect(room)], via)
+                    self.send([ops.Beat(room, owner, 0) for owner in self.beats], via, "batch")
+        finally:
+            for subject in self.others:
+                subject.close()
+            shutil.rmtree(self.folder)
+
+    # ------------------------------------------------------------ asking everybody
+
+    def send(self, asked: Sequence[ops.StoreOp], via: int, way: str = "sync") -> None:
+        """Every reply and every push that is delivered is the ledger's."""
+        replies = self.ledger.ask(asked, via, way)
+        pushes = self.ledger.heard(())
+        for subject in self.others:
+            found = subject.ask(asked, via, way)
+            assert found == replies, f"{subject.name} answers {asked} with\n{found}, the ledger with\n{replies}"
+            heard = subject.heard(pushes)
+            assert sorted(heard) == sorted(pushes), f"{subject.name} pushes\n{heard}, the ledger\n{pushes}"
+        for resource in {op.resource for op in asked}:
+            for grant in self.ledger.states[resource].holders:
+                if (resource, grant.owner, grant.fence) not in self.given:
+                    self.given.append((resource, grant.owner, grant.fence))
+
+    def target(self, aim: str) -> Targets:
+        """A grant that was made once, or something near it."""
+        resource, owner, fence = self.given[len(self.given) // 2 if aim == "older" else -1]
+        if aim == "holder" and self.ledger.states[ROOMS[0]].holders:
+            grant = self.ledger.states[ROOMS[0]].holders[0]
+            return ROOMS[0], grant.owner, grant.fence
+        if aim == "nobody's":
+            return resource, owner, fence + 1
+        if aim == "another's":
+            return resource, self.owner(0), fence
+        return resource, owner, fence
+
+    def owner(self, seat: int, anew: bool = False) -> str:
+        self.lives[seat] += anew
+        return f"host:{seat}:secret.{self.lives[seat]}"
+
+    def floor(self, kind: str) -> int:
+        seen = max((fence for _, _, fence in self.given), default=0)
+        return {"none": 0, "seen": seen, "ahead": seen + 10**9, "wrong": 2**53}[kind]
+
+    def next_beat(self, owner: str, late: bool = False) -> int:
+        self.beats[owner] = self.beats.get(owner, 0) + (0 if late else 1)
+        return self.beats[owner]
+
+    def ask_for(self, room: str, seat: int, ttl_ms: int, place: int | None, how: tuple[int, str], floor: str = "none",
+                enqueue: bool = True, late: bool = False, delay_ms: int = 0) -> None:  # fmt: skip
+        """A claim, through the client whose mailbox it names."""
+        states = [self.ledger.states.get(one, ledger.EMPTY) for one in ROOMS]
+        busy = {one.owner for state in states for one in (*state.holders, *state.queue)}
+        owner = self.owner(seat, anew=not late and self.owner(seat) not in busy)
+        via = how[0] if place is None else place % CLIENTS
+        op = ops.Claim(
+            room,
+            owner,
+            ttl_ms,
+            beat=self.next_beat(owner, late),
+            floor=self.floor(floor),
+            enqueue=enqueue,
+            address="" if place is None else self.boxes[place],
+            news="news" if seat % 2 else "",
+            meta='{"né":"\ud800"}' if delay_ms else "",
+            delay_ms=delay_ms,
+        )
+        self.send([op], via, how[1])
+
+    # ------------------------------------------------------------ what clients send
+
+    @rule(room=ROOM, seat=SEAT, ttl_ms=TTL, place=PLACE, how=HOW, floor=FLOOR)
+    def claim(self, room: str, seat: int, ttl_ms: int, place: int | None, how: tuple[int, str], floor: str) -> None:
+        """Ask for it, and wait."""
+        self.ask_for(room, seat, ttl_ms, place, how, floor)
+
+    @rule(room=ROOM, seat=SEAT, ttl_ms=TTL, place=PLACE, how=HOW, enqueue=HALF, late=HALF, delay_ms=CLOSED)
+    def claim_oddly(self, room: str, seat: int, ttl_ms: int, place: int | None, how: tuple[int, str], enqueue: bool,
+                    late: bool, delay_ms: int) -> None:  # fmt: skip
+        """Ask once, or again with an owner that is over, or with a lock-delay."""
+        self.ask_for(room, seat, ttl_ms, place, how, "none", enqueue, late, delay_ms)
+
+    @rule(room=ROOM, seat=SEAT, late=HALF, floor=FLOOR, how=HOW)
+    def beat(self, room: str, seat: int, late: bool, floor: str, how: tuple[int, str]) -> None:
+        """A sign of life, perhaps one that was overtaken."""
+        owner = self.owner(seat)
+        self.send([ops.Beat(room, owner, self.next_beat(owner, late), self.floor(floor))], *how)
+
+    @rule(late=HALF, how=HOW)
+    def beat_all(self, late: bool, how: tuple[int, str]) -> None:
+        """Everybody who waits is alive."""
+        owners = [self.owner(seat) for seat in range(SEATS)]
+        self.send([ops.Beat(ROOMS[0], one, self.next_beat(one, late)) for one in owners], *how)
+
+    @precondition(lambda self: self.given)
+    @rule(aim=AIM, ttl_ms=TTL, exact=HALF, number=st.integers(0, 3), closed_ms=CLOSED, how=HOW)
+    def renew(self, aim: str, ttl_ms: int, exact: bool, number: int, closed_ms: int, how: tuple[int, str]) -> None:
+        """Hold on, or extend."""
+        room, owner, fence = self.target(aim)
+        self.send([ops.Renew(room, owner, fence, ttl_ms, exact, number, closed_ms)], *how)
+
+    @precondition(lambda self: self.given)
+    @rule(aim=AIM, forget_ms=FORGET, again=HALF, how=HOW)
+    def release(self, aim: str, forget_ms: int, again: bool, how: tuple[int, str]) -> None:
+        """Give it back."""
+        room, owner, fence = self.target(aim)
+        self.send([ops.Release(room, owner, fence, forget_ms, again)], *how)
+
+    @rule(room=ROOM, seat=SEAT, forget_ms=FORGET, how=HOW)
+    def withdraw(self, room: str, seat: int, forget_ms: int, how: tuple[int, str]) -> None:
+        """Give up whatever there is."""
+        self.send([ops.Withdraw(room, self.owner(seat), forget_ms)], *how)
+
+    @rule(room=ROOM, how=HOW)
+    def inspect(self, room: str, how: tuple[int, str]) -> None:
+        """Look."""
+        self.send([ops.Inspect(room)], *how)
+
+    @precondition(lambda self: self.given)
+    @rule(aim=AIM, request=st.sampled_from("pq"), delay_ms=st.sampled_from([None, 0, 700, 100_000]), force=HALF, how=HOW)
+    def evict(self, aim: str, request: str, delay_ms: int | None, force: bool, how: tuple[int, str]) -> None:
+        """Take it away, perhaps for the second time."""
+        room, owner, fence = self.target(aim)
+        self.send([ops.Evict(room, owner, fence, request, delay_ms, force)], *how)
+
+    @precondition(lambda self: self.given)
+    @rule(aim=AIM, ticket=st.sampled_from(["right", "right", "wrong", ""]), seat=SEAT, ttl_ms=TTL, floor=FLOOR, how=HOW)
+    def adopt(self, aim: str, ticket: str, seat: int, ttl_ms: int, floor: str, how: tuple[int, str]) -> None:
+        """Hand it over: a ticket is left with the grant, and somebody comes with one, twice."""
+        room, owner, fence = self.target(aim)
+        self.send([ops.Renew(room, owner, fence, ttl_ms, ticket="right")], *how)
+        heir = self.owner(seat, anew=ticket != "wrong")
+        self.beats.setdefault(heir, 0)
+        for _ in range(2):
+            self.send([ops.Adopt(room, owner, fence, ticket, heir, ttl_ms, self.floor(floor), "news")], *how)
+
+    @precondition(lambda self: self.given)
+    @rule(aim=AIM, ttl_ms=TTL, seat=SEAT, via=st.integers(0, 1))
+    def batch(self, aim: str, ttl_ms: int, seat: int, via: int) -> None:
+        """What a watchdog sends: renewals and errands of several resources in one go."""
+        room, holder, fence = self.target(aim)
+        asked: list[ops.StoreOp] = [
+            ops.Renew(room, holder, fence, ttl_ms),
+            ops.Claim(ROOMS[1], self.owner(seat), ttl_ms, rule="no such rule"),
+            ops.Release(room, holder, fence, again=True),
+            ops.Renew(room, holder, fence, ttl_ms),
+            ops.Withdraw(ROOMS[1], self.owner(seat), 400),
+        ]
+        self.send(asked, via, "batch")
+
+    # ------------------------------------------------------------ the world
+
+    @rule(ms=TIME)
+    def time_passes(self, ms: int) -> None:
+        """A moment; or so long that beats grow old, tombstones and fences are forgotten."""
+        self.pass_time(ms)
+
+    def pass_time(self, ms: int) -> None:
+        if self.within_ms is not None:
+            ms = min(ms, self.within_ms)
+            self.within_ms -= ms
+        self.clock.advance(ms / 1000)
+
+    @precondition(lambda self: self.within_ms is None)
+    @rule(seconds=st.sampled_from([-0.001, -3600.0, 60.0]))
+    def wall_steps(self, seconds: float) -> None:
+        """The wall clock is corrected: fences grow all the same. What a store may have forgotten before is
+        forgotten by all of them first."""
+        self.send([ops.Inspect(room) for room in ROOMS], 0)
+        self.clock.step_wall(seconds)
+
+    @rule(place=st.integers(0, PLACES - 1), killed=HALF, anew=HALF)
+    def shut_box(self, place: int, killed: bool, anew: bool) -> None:
+        """A waiter's process ends, well or badly; another takes its place."""
+        address = self.boxes[place]
+        if address in self.ledger.alive:
+            for subject in (self.ledger, *self.others):
+                subject.shut(address, killed)
+        if anew or killed:  # who was killed claims nothing any more
+            self.open_box(place)
+
+
+def play(openers: Sequence[Opener], number: int, examples: int, steps: int = 50, *, shrink: bool = True,
+         within_ms: int | None = None) -> None:  # fmt: skip
+    """Run the machine; the same number gives the same run."""
+    print(f"seed {number}, {examples} examples")  # noqa: T201  # a failure must replay
+
+    @seed(number)
+    def machine() -> Differential:
+        return Differential(openers, within_ms)
+
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            database=None,
+            deadline=None,
+            print_blob=True,
+            phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,169 @@
+"""What the differential test compares: the ledger itself, and every store that must answer like it.
+
+A new store takes part by one line in ``STORES``: it runs on the clock that it is given, so that both read the same
+time. Addresses differ from store to store; here they have names, which are translated on the way in and out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from leasehold.core import ledger, ops
+from leasehold.core.ports import Mailbox, Store
+from leasehold.core.types import State
+from leasehold.stores.clock import ManualClock
+from leasehold.stores.memory import MemoryStore
+from leasehold.stores.sqlite import SQLiteStore
+
+MOST_PUSHES = 50  # after one step there are one or two
+
+
+class Subject(Protocol):
+    """Somebody who is asked the same questions as everybody else."""
+
+    name: str
+
+    def open(self, address: str, via: int) -> None:
+        """A mailbox of that name, of the client number ``via``."""
+        ...
+
+    def shut(self, address: str, killed: bool) -> None:
+        """It is closed, or its process is killed: what a process leaves behind stays."""
+        ...
+
+    def ask(self, asked: Sequence[ops.StoreOp], via: int, way: str) -> list[object]:
+        """One op by ``sync`` or ``asyncio``, several at once by ``batch``."""
+        ...
+
+    def heard(self, expected: Sequence[ops.Push]) -> list[ops.Push]:
+        """The pushes that have arrived since the last time."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class LedgerSubject:
+    """The specification: a dictionary of states. Addresses are their own names."""
+
+    name = "ledger"
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.states: dict[str, State] = {}
+        self.alive: set[str] = set()
+        self.pushes: list[ops.Push] = []
+
+    def open(self, address: str, via: int) -> None:
+        self.alive.add(address)
+
+    def shut(self, address: str, killed: bool) -> None:
+        self.alive.discard(address)
+
+    def ask(self, asked: Sequence[ops.StoreOp], via: int, way: str) -> list[object]:
+        return [self.turn(op) for op in asked]
+
+    def turn(self, op: ops.StoreOp) -> ops.Reply:
+        state = self.states.get(op.resource, ledger.EMPTY)
+        outcome = ledger.apply(state, self.clock.instant(), op, self.reachable)
+        self.states[op.resource] = outcome.state
+        self.pushes.extend(push for push in outcome.pushes if push.address in self.alive)
+        return outcome.reply
+
+    def reachable(self, address: str) -> bool:
+        return address in self.alive
+
+    def heard(self, expected: Sequence[ops.Push]) -> list[ops.Push]:
+        pushes, self.pushes = self.pushes, []
+        return pushes
+
+    def close(self) -> None:
+        return
+
+
+class StoreSubject:
+    """A store behind its port, reached by two clients as if they were two processes."""
+
+    def __init__(self, name: str, clients: Sequence[Store], push_within: float = 0.0) -> None:
+        self.name = name
+        self._clients = clients
+        self._push_within = push_within  # seconds that a push may take: none where sending is delivering
+        self._boxes: dict[str, Mailbox] = {}
+        self._inward: dict[str, str] = {}
+        self._outward: dict[str, str] = {}
+        self._loop = asyncio.new_event_loop()
+
+    def open(self, address: str, via: int) -> None:
+        box = self._clients[via % len(self._clients)].mailbox()
+        bind = getattr(box, "bind", None)
+        if bind is not None and address.startswith("news"):
+            bind()  # nobody queues with this one, which would have bound it
+        self._boxes[address] = box
+        self._inward[address], self._outward[box.address] = box.address, address
+
+    def shut(self, address: str, killed: bool) -> None:
+        box = self._boxes.pop(address)
+        forked = getattr(box, "forked", None)
+        if killed and forked is not None:
+            forked()  # closes the descriptor and leaves the name behind, as a killed process does
+        else:
+            box.close()
+
+    def ask(self, asked: Sequence[ops.StoreOp], via: int, way: str) -> list[object]:
+        client = self._clients[via % len(self._clients)]
+        sent = [self._going_in(op) for op in asked]
+        replies: Sequence[object]
+        if way == "batch":
+            replies = client.execute_many(sent)
+        elif way == "asyncio":
+            replies = [self._loop.run_until_complete(client.execute_async(op)) for op in sent]
+        else:
+            replies = [client.execute(op) for op in sent]
+        return [self._coming_out(reply) for reply in replies]
+
+    def heard(self, expected: Sequence[ops.Push]) -> list[ops.Push]:
+        found: list[ops.Push] = []
+        for push in expected:
+            if (box := self._boxes.get(push.address)) is not None:
+                found += filter(None, [box.take(self._push_within)])
+        for box in self._boxes.values():
+            while getattr(box, "bound", True) and len(found) < MOST_PUSHES and (more := box.take(0)) is not None:
+                found.append(more)
+        return [push._replace(address=self._outward[push.address]) for push in found]
+
+    def close(self) -> None:
+        for address in list(self._boxes):
+            self.shut(address, killed=False)
+        for client in self._clients:
+            client.close()
+        self._loop.close()
+
+    def _going_in(self, op: ops.StoreOp) -> ops.StoreOp:
+        if isinstance(op, ops.Claim):
+            return op._replace(address=self._inward.get(op.address, ""), news=self._inward.get(op.news, ""))
+        return op._replace(news=self._inward.get(op.news, "")) if isinstance(op, ops.Adopt) else op
+
+    def _coming_out(self, reply: object) -> object:
+        if not isinstance(reply, ops.View):
+            return reply
+        name = self._outward
+        holders = tuple(one._replace(news=name.get(one.news, "")) for one in reply.holders)
+        queue = tuple(one._replace(address=name.get(one.address, ""), news=name.get(one.news, "")) for one in reply.queue)
+        return reply._replace(holders=holders, queue=queue)
+
+
+def memory(clock: ManualClock, folder: Path) -> Subject:
+    """One space: both clients share the object."""
+    return StoreSubject("memory", [MemoryStore(clock)])
+
+
+def sqlite(clock: ManualClock, folder: Path) -> Subject:
+    """One file, opened twice."""
+    path = str(folder / "leases.db")
+    return StoreSubject("sqlite", [SQLiteStore(path, clock), SQLiteStore(path, clock)])
+
+
+Opener = Callable[[ManualClock, Path], Subject]
+STORES: dict[str, Opener] = {"memory": memory, "sqlite": sqlite}

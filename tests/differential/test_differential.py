@@ -1,0 +1,71 @@
+"""The same random ops for the ledger and for every store: each reply, each push and the state at the end are equal."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import random
+from pathlib import Path
+
+import pytest
+
+import leasehold.stores
+from leasehold.stores.clock import ManualClock
+from leasehold.stores.sqlite import database
+from tests.differential.machine import play
+from tests.differential.subjects import STORES, LedgerSubject, Opener, Subject
+from tests.differential.wrong import WRONG
+
+EVERY_STORE: list[Opener] = list(STORES.values())
+NEVER = 10**9
+RECORDS_MS = 55_000  # below the 60 s of a tombstone: an earlier look at a row then changes no reply
+
+
+@pytest.fixture(autouse=True)
+def no_sweeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old rows are swept at random turns; here a run must depend on its seed alone."""
+    monkeypatch.setattr(database, "SWEEP_EVERY", NEVER)
+
+
+def test_stores_answer_like_the_ledger_quick() -> None:
+    """Every reply, push and final state of every store is the ledger's: a short run for everyday."""
+    play(EVERY_STORE, number=1, examples=50)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [2, 3])
+def test_stores_answer_like_the_ledger(number: int) -> None:
+    """Every reply, push and final state of every store is the ledger's."""
+    play(EVERY_STORE, number, examples=200)
+
+
+@pytest.mark.slow
+def test_sweeping_changes_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old rows are tidied after every turn, and nobody can tell."""
+    monkeypatch.setattr(database, "SWEEP_EVERY", 1)
+    play([STORES["sqlite"]], number=4, examples=60, within_ms=RECORDS_MS)
+
+
+@pytest.mark.soak
+def test_stores_answer_like_the_ledger_for_long() -> None:
+    """Every reply, push and final state of every store is the ledger's, over many lives. LEASEHOLD_SEED replays."""
+    number = int(os.environ.get("LEASEHOLD_SEED") or random.randrange(2**32))
+    play(EVERY_STORE, number, examples=10_000, steps=80)
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)
+def test_a_wrong_store_is_found(wrong: type[LedgerSubject]) -> None:
+    """The machine finds a store that is wrong on purpose: it can fail."""
+
+    def opener(clock: ManualClock, folder: Path) -> Subject:
+        return wrong(clock)
+
+    with pytest.raises(AssertionError, match="ledger"):
+        play([opener], number=5, examples=300, shrink=False)
+
+
+def test_every_store_takes_part() -> None:
+    """A store that exists and is not compared fails the suite: nothing is left out quietly."""
+    helpers = {"clock"}
+    existing = {module.name for module in pkgutil.iter_modules(leasehold.stores.__path__)} - helpers
+    assert existing == set(STORES)

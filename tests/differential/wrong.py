@@ -1,0 +1,110 @@
+"""Stores that are wrong on purpose, each in one way that somebody could write by mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from leasehold.core import ledger, ops
+from leasehold.core.types import Instant
+from tests.differential.subjects import LedgerSubject
+
+
+class RenewShortens(LedgerSubject):
+    """Every renewal sets the end (trap 44)."""
+
+    def turn(self, op: ops.StoreOp) -> ops.Reply:
+        return super().turn(op._replace(exact=True, number=99) if isinstance(op, ops.Renew) else op)
+
+
+class CountsFences(LedgerSubject):
+    """The next fence is the last one plus one, without the clock as a floor (trap 14)."""
+
+    def turn(self, op: ops.StoreOp) -> ops.Reply:
+        state = self.states.get(op.resource, ledger.EMPTY)
+        now = Instant(self.clock.instant().ms, 0)
+        outcome = ledger.apply(state, now, op, self.reachable)
+        self.states[op.resource] = outcome.state
+        return outcome.reply
+
+
+class IgnoresTheFence(LedgerSubject):
+    """Release compares the owner alone, as most locks in Redis do."""
+
+    def turn(self, op: ops.StoreOp) -> ops.Reply:
+        if isinstance(op, ops.Release):
+            for grant in self.states.get(op.resource, ledger.EMPTY).holders:
+                if grant.owner == op.owner:
+                    return super().turn(op._replace(fence=grant.fence))
+        return super().turn(op)
+
+
+class NoTombstones(LedgerSubject):
+    """A late claim of somebody who gave up takes the lock (traps 9 and 10)."""
+
+    def turn(self, op: ops.StoreOp) -> ops.Reply:
+        return super().turn(op._replace(forget_ms=0) if isinstance(op, (ops.Withdraw, ops.Release)) else op)
+
+
+class GrantsTheDead(LedgerSubject):
+    """Nobody looks whether a waiter's process is there (trap 25)."""
+
+    def reachable(self, address: str) -> bool:
+        return True
+
+
+class LastComeFirstServed(LedgerSubject):
+    """The queue is a stack."""
+
+    def turn(self, op: ops.StoreOp) -> ops.Reply:
+        state = self.states.get(op.resource, ledger.EMPTY)
+        if isinstance(op, (ops.Release, ops.Withdraw)):
+            self.states[op.resource] = state._replace(queue=state.queue[::-1])
+        return super().turn(op)
+
+
+class SaysNothing(LedgerSubject):
+    """It grants, and wakes nobody (trap 24)."""
+
+    def heard(self, expected: Sequence[ops.Push]) -> list[ops.Push]:
+        super().heard(expected)
+        return []
+
+
+class NamesTheWrongBeat(LedgerSubject):
+    """The push names the beat after the one that was heard (trap 41)."""
+
+    def heard(self, expected: Sequence[ops.Push]) -> list[ops.Push]:
+        return [push._replace(beat=push.beat + 1) for push in super().heard(expected)]
+
+
+class ProlongsWhenAskedAgain(LedgerSubject):
+    """A repeated claim is told of a whole ttl (trap 42)."""
+
+    def turn(self, op: ops.StoreOp) -> ops.Reply:
+        reply = super().turn(op)
+        if isinstance(op, ops.Beat) and isinstance(reply, ops.Granted):
+            return reply._replace(remaining_ms=self.states[op.resource].holders[0].ttl_ms)
+        return reply
+
+
+class ForgetsTheDoor(LedgerSubject):
+    """The minimum hold ends with the release."""
+
+    def turn(self, op: ops.StoreOp) -> ops.Reply:
+        return super().turn(op._replace(closed_ms=0) if isinstance(op, ops.Renew) else op)
+
+
+WRONG: tuple[type[LedgerSubject], ...] = (
+    CountsFences,
+    ForgetsTheDoor,
+    GrantsTheDead,
+    IgnoresTheFence,
+    LastComeFirstServed,
+    NamesTheWrongBeat,
+    NoTombstones,
+    ProlongsWhenAskedAgain,
+    RenewShortens,
+    SaysNothing,
+)
+
+
