@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -13,74 +12,50 @@ import pytest
 
 from tests.cli.stage import left_behind, run, start
 
-# One worker plays them all: the fixtures below are runs that several tests look at.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("demo")]
+pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
-    """A run as a person sees it, through a pipe."""
-    folder = tmp_path_factory.mktemp("told")
+def test_for_people(tmp_path: Path) -> None:
+    """Both acts are told, the stale write is called what it is, a summary ends it; through a pipe it is plain."""
     began = time.monotonic()
-    done = run(folder, "demo")
-    assert time.monotonic() - began < 15  # about 3.5 s on an idle machine
-    assert left_behind(folder) == []
-    return done
-
-
-@pytest.fixture(scope="module")
-def events(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """A run as a program sees it."""
-    folder = tmp_path_factory.mktemp("events")
-    done = run(folder, "demo", "--json")
-    assert (done.returncode, done.stderr, left_behind(folder)) == (0, "", [])
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def test_the_timeline(told: subprocess.CompletedProcess[str]) -> None:
-    """Both acts are told, the stale write is called what it is, and a summary is the last line."""
-    assert (told.returncode, told.stderr) == (0, "")
-    first, _, second = told.stdout.partition("Act 2")
+    done = run(tmp_path, "demo")
+    assert time.monotonic() - began < 15  # about 3 s on an idle machine
+    assert (done.returncode, done.stderr, left_behind(tmp_path)) == (0, "", [])
+    first, _, second = done.stdout.partition("Act 2")
     assert "Act 1  No guard" in first
     assert first.count("stale write ACCEPTED: B's result is gone") == 1
     assert second.count("stale write REFUSED (StaleOwner)") == 1
-    assert told.stdout.count("ACCEPTED") == told.stdout.count("REFUSED") == 1
-    assert told.stdout.count("LeaseLost") == 2
-    assert "Why fences jump" in told.stdout
-    assert told.stdout.splitlines()[-1].startswith("Stale writes accepted: 1 of 1 without a guard, 0 of 1 with one.")
+    assert done.stdout.count("ACCEPTED") == done.stdout.count("REFUSED") == 1
+    assert done.stdout.count("LeaseLost") == 2
+    lines = done.stdout.splitlines()
+    assert lines[-1].startswith("Stale writes accepted: 1 of 1 without a guard, 0 of 1 with one.")
+    assert max(len(line) for line in lines) <= 100
+    assert done.stdout.isascii()
+    assert "\x1b" not in done.stdout
 
 
-def test_piped_it_is_plain(told: subprocess.CompletedProcess[str]) -> None:
-    """Through a pipe there is no escape sequence, nothing but ASCII, and no line over 100 columns."""
-    assert told.stdout.isascii()
-    assert "\x1b" not in told.stdout
-    assert max(len(line) for line in told.stdout.splitlines()) <= 100
+def test_for_programs(tmp_path: Path) -> None:
+    """JSON lines and nothing else: one story, played twice in the same order, to its two ends."""
+    done = run(tmp_path, "demo", "--json")
+    assert (done.returncode, done.stderr, left_behind(tmp_path)) == (0, "", [])
+    *events, summary = [json.loads(line) for line in done.stdout.splitlines()]
+    check_story([event for event in events if event["act"] == 1], "stale_write_accepted", author="A")
+    check_story([event for event in events if event["act"] == 2], "stale_write_refused", author="B")
+    assert (summary["event"], summary["ok"]) == ("summary", True)
 
 
-def test_the_order_of_events(events: list[dict[str, Any]]) -> None:
-    """Both acts tell the same story, in the same order, to its different end."""
-    story = ["act", "acquired", "queued", "frozen", "expired", "acquired", "wrote", "woke"]
-    for act, end in ((1, "stale_write_accepted"), (2, "stale_write_refused")):
-        mine = [event for event in events if event.get("act") == act]
-        assert [event["event"] for event in mine] == [*story, end, "lease_lost", "report"]
-        assert [event["at"] for event in mine] == sorted(event["at"] for event in mine)
-    assert events[-1]["event"] == "summary"
-    assert events[-1]["ok"] is True
-
-
-def test_what_the_fences_say(events: list[dict[str, Any]]) -> None:
-    """B waited in the queue and got a higher fence; the guard had seen B's and refused A's."""
-    for act in (1, 2):
-        mine = [event for event in events if event.get("act") == act]
-        of_a, of_b = [event for event in mine if event["event"] == "acquired"]
-        assert (of_a["who"], of_b["who"]) == ("A", "B")
-        assert of_a["fence"] < of_b["fence"]
-        assert of_b["waited"] > 0.5
-        stale = next(event for event in mine if event["event"].startswith("stale_write"))
-        assert stale["fence"] == of_a["fence"]
-        assert stale.get("seen", of_b["fence"]) == of_b["fence"]
-        author = of_a if act == 1 else of_b
-        assert (mine[-1]["written_by"], mine[-1]["fence"]) == (author["who"], author["fence"])
+def check_story(events: list[dict[str, Any]], end: str, author: str) -> None:
+    """B waited in the queue and got a higher fence; what A wrote then was accepted, or refused with B's fence."""
+    told = ["act", "acquired", "queued", "frozen", "expired", "acquired", "wrote", "woke", end, "lease_lost", "report"]
+    assert [event["event"] for event in events] == told
+    assert [event["at"] for event in events] == sorted(event["at"] for event in events)
+    of_a, of_b, stale, report = events[1], events[5], events[8], events[10]
+    assert (of_a["who"], of_b["who"]) == ("A", "B")
+    assert of_a["fence"] == stale["fence"] < of_b["fence"]
+    assert of_b["waited"] > 0.5
+    assert stale.get("seen", of_b["fence"]) == of_b["fence"]
+    assert report["written_by"] == author
+    assert report["fence"] == (of_a if author == "A" else of_b)["fence"]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from leasehold.core import ledger, ops
+from leasehold.core import ops
 from leasehold.stores.clock import ManualClock
 from tests.differential.subjects import LedgerSubject, Opener
 
@@ -67,6 +67,7 @@ class Differential(RuleBasedStateMachine):
             self.ask_for(ROOMS[0], seat, ttl_ms if seat else 10_000, where if where < PLACES else None, (seat, "sync"))
 
     def open_box(self, place: int) -> None:
+        """A new mailbox at that place, under a new name."""
         self.opened += 1
         self.boxes[place] = f"box{place}.{self.opened}"
         for subject in (self.ledger, *self.others):
@@ -113,23 +114,32 @@ class Differential(RuleBasedStateMachine):
         return resource, owner, fence
 
     def owner(self, seat: int, anew: bool = False) -> str:
+        """The owner of whoever sits there."""
         self.lives[seat] += anew
         return f"host:{seat}:secret.{self.lives[seat]}"
 
+    def busy(self, owner: str) -> bool:
+        """Does it hold or wait somewhere?"""
+        states = self.ledger.states.values()
+        places = [
+            tuple(one.owner for one in state.holders) + tuple(one.owner for one in state.queue) for state in states
+        ]
+        return any(owner in place for place in places)
+
     def floor(self, kind: str) -> int:
+        """The floor that a claim carries."""
         seen = max((fence for _, _, fence in self.given), default=0)
         return {"none": 0, "seen": seen, "ahead": seen + 10**9, "wrong": 2**53}[kind]
 
     def next_beat(self, owner: str, late: bool = False) -> int:
+        """The number of its next beat; a late one repeats a number."""
         self.beats[owner] = self.beats.get(owner, 0) + (0 if late else 1)
         return self.beats[owner]
 
     def ask_for(self, room: str, seat: int, ttl_ms: int, place: int | None, how: tuple[int, str], floor: str = "none",
                 enqueue: bool = True, late: bool = False, delay_ms: int = 0) -> None:  # fmt: skip
         """A claim, through the client whose mailbox it names."""
-        states = [self.ledger.states.get(one, ledger.EMPTY) for one in ROOMS]
-        busy = {one.owner for state in states for one in (*state.holders, *state.queue)}
-        owner = self.owner(seat, anew=not late and self.owner(seat) not in busy)
+        owner = self.owner(seat, anew=not late and not self.busy(self.owner(seat)))
         via = how[0] if place is None else place % CLIENTS
         op = ops.Claim(
             room,
@@ -195,7 +205,7 @@ class Differential(RuleBasedStateMachine):
         self.send([ops.Inspect(room)], *how)
 
     @precondition(lambda self: self.given)
-    @rule(aim=AIM, request=st.sampled_from("pq"), delay_ms=st.sampled_from([None, 0, 700, 100_000]), force=HALF, how=HOW)
+    @rule(aim=AIM, request=st.sampled_from("pq"), delay_ms=st.sampled_from([None, 0, 700, 10**5]), force=HALF, how=HOW)
     def evict(self, aim: str, request: str, delay_ms: int | None, force: bool, how: tuple[int, str]) -> None:
         """Take it away, perhaps for the second time."""
         room, owner, fence = self.target(aim)
@@ -234,6 +244,7 @@ class Differential(RuleBasedStateMachine):
         self.pass_time(ms)
 
     def pass_time(self, ms: int) -> None:
+        """Turn the clock, as far as this example may."""
         if self.within_ms is not None:
             ms = min(ms, self.within_ms)
             self.within_ms -= ms
@@ -264,11 +275,12 @@ def play(openers: Sequence[Opener], number: int, examples: int, steps: int = 50,
     print(f"seed {number}, {examples} examples")  # noqa: T201  # a failure must replay
 
     @seed(number)
-    def machine() -> Differential:
-        return Differential(openers, within_ms)
+    class Seeded(Differential):
+        def __init__(self) -> None:
+            super().__init__(openers, within_ms)
 
     run_state_machine_as_test(
-        machine,
+        Seeded,
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,

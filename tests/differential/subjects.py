@@ -42,7 +42,9 @@ class Subject(Protocol):
         """The pushes that have arrived since the last time."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """No more questions."""
+        ...
 
 
 class LedgerSubject:
@@ -57,15 +59,19 @@ class LedgerSubject:
         self.pushes: list[ops.Push] = []
 
     def open(self, address: str, via: int) -> None:
+        """It can be reached from now on."""
         self.alive.add(address)
 
     def shut(self, address: str, killed: bool) -> None:
+        """Nobody is there any more, for whatever reason."""
         self.alive.discard(address)
 
     def ask(self, asked: Sequence[ops.StoreOp], via: int, way: str) -> list[object]:
+        """One turn after the other."""
         return [self.turn(op) for op in asked]
 
     def turn(self, op: ops.StoreOp) -> ops.Reply:
+        """One op; pushes are heard by those who are there."""
         state = self.states.get(op.resource, ledger.EMPTY)
         outcome = ledger.apply(state, self.clock.instant(), op, self.reachable)
         self.states[op.resource] = outcome.state
@@ -73,14 +79,16 @@ class LedgerSubject:
         return outcome.reply
 
     def reachable(self, address: str) -> bool:
+        """What the ledger asks before it grants behind somebody's back."""
         return address in self.alive
 
     def heard(self, expected: Sequence[ops.Push]) -> list[ops.Push]:
+        """What was sent since the last time."""
         pushes, self.pushes = self.pushes, []
         return pushes
 
     def close(self) -> None:
-        return
+        """There is nothing to close."""
 
 
 class StoreSubject:
@@ -96,6 +104,7 @@ class StoreSubject:
         self._loop = asyncio.new_event_loop()
 
     def open(self, address: str, via: int) -> None:
+        """A mailbox of that client, known here by this name."""
         box = self._clients[via % len(self._clients)].mailbox()
         bind = getattr(box, "bind", None)
         if bind is not None and address.startswith("news"):
@@ -104,14 +113,16 @@ class StoreSubject:
         self._inward[address], self._outward[box.address] = box.address, address
 
     def shut(self, address: str, killed: bool) -> None:
+        """Close it, or leave behind what a killed process does."""
         box = self._boxes.pop(address)
         forked = getattr(box, "forked", None)
         if killed and forked is not None:
-            forked()  # closes the descriptor and leaves the name behind, as a killed process does
+            forked()  # closes the descriptor, and the name stays
         else:
             box.close()
 
     def ask(self, asked: Sequence[ops.StoreOp], via: int, way: str) -> list[object]:
+        """Through the port, with addresses translated."""
         client = self._clients[via % len(self._clients)]
         sent = [self._going_in(op) for op in asked]
         replies: Sequence[object]
@@ -124,6 +135,7 @@ class StoreSubject:
         return [self._coming_out(reply) for reply in replies]
 
     def heard(self, expected: Sequence[ops.Push]) -> list[ops.Push]:
+        """Wait for those that must come, then take what else there is."""
         found: list[ops.Push] = []
         for push in expected:
             if (box := self._boxes.get(push.address)) is not None:
@@ -134,6 +146,7 @@ class StoreSubject:
         return [push._replace(address=self._outward[push.address]) for push in found]
 
     def close(self) -> None:
+        """Close everything, so that the next example starts with nothing."""
         for address in list(self._boxes):
             self.shut(address, killed=False)
         for client in self._clients:
@@ -148,9 +161,9 @@ class StoreSubject:
     def _coming_out(self, reply: object) -> object:
         if not isinstance(reply, ops.View):
             return reply
-        name = self._outward
-        holders = tuple(one._replace(news=name.get(one.news, "")) for one in reply.holders)
-        queue = tuple(one._replace(address=name.get(one.address, ""), news=name.get(one.news, "")) for one in reply.queue)
+        name = self._outward.get
+        holders = tuple(one._replace(news=name(one.news, "")) for one in reply.holders)
+        queue = tuple(one._replace(address=name(one.address, ""), news=name(one.news, "")) for one in reply.queue)
         return reply._replace(holders=holders, queue=queue)
 
 

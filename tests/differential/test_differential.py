@@ -12,6 +12,7 @@ import pytest
 import leasehold.stores
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.sqlite import database
+from leasehold.stores.sqlite.wake import Folder
 from tests.differential.machine import play
 from tests.differential.subjects import STORES, LedgerSubject, Opener, Subject
 from tests.differential.wrong import WRONG
@@ -29,21 +30,21 @@ def no_sweeping(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_stores_answer_like_the_ledger_quick() -> None:
     """Every reply, push and final state of every store is the ledger's: a short run for everyday."""
-    play(EVERY_STORE, number=1, examples=50)
+    play(EVERY_STORE, number=1, examples=40)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 3])
 def test_stores_answer_like_the_ledger(number: int) -> None:
     """Every reply, push and final state of every store is the ledger's."""
-    play(EVERY_STORE, number, examples=200)
+    play(EVERY_STORE, number, examples=150)
 
 
 @pytest.mark.slow
 def test_sweeping_changes_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old rows are tidied after every turn, and nobody can tell."""
     monkeypatch.setattr(database, "SWEEP_EVERY", 1)
-    play([STORES["sqlite"]], number=4, examples=60, within_ms=RECORDS_MS)
+    play([STORES["sqlite"]], number=4, examples=40, within_ms=RECORDS_MS)
 
 
 @pytest.mark.soak
@@ -62,6 +63,13 @@ def test_a_wrong_store_is_found(wrong: type[LedgerSubject]) -> None:
 
     with pytest.raises(AssertionError, match="ledger"):
         play([opener], number=5, examples=300, shrink=False)
+
+
+def test_a_lost_push_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a real store behind its port is found out: here SQLite wakes nobody."""
+    monkeypatch.setattr(Folder, "send", lambda self, push: None)
+    with pytest.raises(AssertionError, match="sqlite pushes"):
+        play([STORES["sqlite"]], number=6, examples=300, shrink=False)
 
 
 def test_every_store_takes_part() -> None:

@@ -10,16 +10,14 @@ from tests.differential.subjects import LedgerSubject
 
 
 class RenewShortens(LedgerSubject):
-    """Every renewal sets the end (trap 44)."""
-
     def turn(self, op: ops.StoreOp) -> ops.Reply:
+        """Every renewal sets the end (trap 44)."""
         return super().turn(op._replace(exact=True, number=99) if isinstance(op, ops.Renew) else op)
 
 
 class CountsFences(LedgerSubject):
-    """The next fence is the last one plus one, without the clock as a floor (trap 14)."""
-
     def turn(self, op: ops.StoreOp) -> ops.Reply:
+        """The next fence is the last one plus one, without the clock as a floor (trap 14)."""
         state = self.states.get(op.resource, ledger.EMPTY)
         now = Instant(self.clock.instant().ms, 0)
         outcome = ledger.apply(state, now, op, self.reachable)
@@ -28,9 +26,8 @@ class CountsFences(LedgerSubject):
 
 
 class IgnoresTheFence(LedgerSubject):
-    """Release compares the owner alone, as most locks in Redis do."""
-
     def turn(self, op: ops.StoreOp) -> ops.Reply:
+        """Release compares the owner alone, as most locks in Redis do."""
         if isinstance(op, ops.Release):
             for grant in self.states.get(op.resource, ledger.EMPTY).holders:
                 if grant.owner == op.owner:
@@ -39,23 +36,20 @@ class IgnoresTheFence(LedgerSubject):
 
 
 class NoTombstones(LedgerSubject):
-    """A late claim of somebody who gave up takes the lock (traps 9 and 10)."""
-
     def turn(self, op: ops.StoreOp) -> ops.Reply:
+        """A late claim of somebody who gave up takes the lock (traps 9 and 10)."""
         return super().turn(op._replace(forget_ms=0) if isinstance(op, (ops.Withdraw, ops.Release)) else op)
 
 
 class GrantsTheDead(LedgerSubject):
-    """Nobody looks whether a waiter's process is there (trap 25)."""
-
     def reachable(self, address: str) -> bool:
+        """Nobody looks whether a waiter's process is there (trap 25)."""
         return True
 
 
 class LastComeFirstServed(LedgerSubject):
-    """The queue is a stack."""
-
     def turn(self, op: ops.StoreOp) -> ops.Reply:
+        """The queue is a stack."""
         state = self.states.get(op.resource, ledger.EMPTY)
         if isinstance(op, (ops.Release, ops.Withdraw)):
             self.states[op.resource] = state._replace(queue=state.queue[::-1])
@@ -63,24 +57,21 @@ class LastComeFirstServed(LedgerSubject):
 
 
 class SaysNothing(LedgerSubject):
-    """It grants, and wakes nobody (trap 24)."""
-
     def heard(self, expected: Sequence[ops.Push]) -> list[ops.Push]:
+        """It grants, and wakes nobody (trap 24)."""
         super().heard(expected)
         return []
 
 
 class NamesTheWrongBeat(LedgerSubject):
-    """The push names the beat after the one that was heard (trap 41)."""
-
     def heard(self, expected: Sequence[ops.Push]) -> list[ops.Push]:
+        """The push names the beat after the one that was heard (trap 41)."""
         return [push._replace(beat=push.beat + 1) for push in super().heard(expected)]
 
 
 class ProlongsWhenAskedAgain(LedgerSubject):
-    """A repeated claim is told of a whole ttl (trap 42)."""
-
     def turn(self, op: ops.StoreOp) -> ops.Reply:
+        """A repeated claim is told of a whole ttl (trap 42)."""
         reply = super().turn(op)
         if isinstance(op, ops.Beat) and isinstance(reply, ops.Granted):
             return reply._replace(remaining_ms=self.states[op.resource].holders[0].ttl_ms)
@@ -88,9 +79,8 @@ class ProlongsWhenAskedAgain(LedgerSubject):
 
 
 class ForgetsTheDoor(LedgerSubject):
-    """The minimum hold ends with the release."""
-
     def turn(self, op: ops.StoreOp) -> ops.Reply:
+        """The minimum hold ends with the release."""
         return super().turn(op._replace(closed_ms=0) if isinstance(op, ops.Renew) else op)
 
 
@@ -106,5 +96,3 @@ WRONG: tuple[type[LedgerSubject], ...] = (
     RenewShortens,
     SaysNothing,
 )
-
-

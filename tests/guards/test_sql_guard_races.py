@@ -104,6 +104,7 @@ print(json.dumps(accepted))
 """
 
 
+@pytest.mark.slow
 def test_processes_fresh_and_stale(path: Path) -> None:
     """Four processes present fences in a race: no update is lost, and the row is the work of the newest fence."""
     command = [sys.executable, "-c", WORKER, str(path)]

@@ -376,13 +376,19 @@ def test_no_thread_before_the_first_lease() -> None:
 
 
 def test_a_forgotten_coordinator_leaves_no_thread() -> None:
-    """A coordinator that nobody refers to and that holds nothing takes its watchdog with it."""
-    before = len(watchdogs())
-    for _ in range(5):
-        with leasehold.connect(MemoryStore()).lock("job"):
-            pass
+    """A coordinator that nobody refers to any more: its watchdog's thread ends at its next look."""
+    hold = leasehold.connect(MemoryStore())
+    with hold.lock("job"):
+        pass
+    watchdog = hold._engine.watchdog
+    del hold
     gc.collect()
-    eventually(lambda: len(watchdogs()) <= before, "the threads end", 1)
+    with watchdog._changed:
+        watchdog._changed.notify()
+    thread = watchdog._thread
+    assert thread is not None
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 def test_closing_is_quick() -> None:

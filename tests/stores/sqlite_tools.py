@@ -8,15 +8,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import leasehold.errors
 from leasehold.core import ops
 from leasehold.stores.sqlite import SQLiteStore
 
-SOURCES = str(Path(__file__).parents[2] / "src")
+SOURCES = str(Path(leasehold.errors.__file__).parents[1])  # what this process runs
 ROOM = "report:42"
 TTL = 10_000
 
 PREAMBLE = """
 import os, sys, time
+import leasehold.errors
 from leasehold.core import ops
 from leasehold.errors import LeaseholdError
 from leasehold.stores.sqlite import SQLiteStore

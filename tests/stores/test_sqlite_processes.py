@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import sqlite3
 import sys
@@ -14,10 +16,12 @@ import pytest
 
 from leasehold.core import ops
 from leasehold.stores.sqlite import SQLiteStore
+from leasehold.stores.sqlite.store import _inherited
 from tests.stores.sqlite_tools import ROOM, TTL, claim, look, next_line, release, run, start, take, tell
 
 # Takes the lock again and again; the time it holds is written down as [since, until, fence].
 ROUNDS = """
+print("ready", flush=True)
 input()
 box = store.mailbox()
 for number in range(int(sys.argv[2])):
@@ -40,6 +44,7 @@ store.close()
 def contend(path: Path, processes: int, rounds: int) -> list[tuple[int, int, int]]:
     """Everybody starts at once; the file does not exist yet. What each held, in order of time."""
     started = [start(ROUNDS, path, rounds) for _ in range(processes)]
+    assert [next_line(process) for process in started] == ["ready"] * processes
     for process in started:
         tell(process)
     lines = [process.communicate(timeout=50)[0].split("\n") for process in started]
@@ -62,7 +67,7 @@ def test_processes_exclude_one_another(tmp_path: Path, processes: int, rounds: i
     store = SQLiteStore(str(path))
     assert (look(store).holders, look(store).queue) == ((), ())
     store.close()
-    assert list(Path(f"{path}.wake").iterdir()) == []
+    assert list(tmp_path.glob("*.wake/*")) == []
 
 
 def test_threads_and_stores_share_a_file(tmp_path: Path) -> None:
@@ -223,6 +228,35 @@ store.close()
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     connection.close()
+
+
+def descriptors(path: Path) -> list[str]:
+    """What this process has open of the database."""
+    found = []
+    for one in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing itself
+            found.append(str(one.readlink()))
+    return sorted(one for one in found if one.startswith(str(path)))
+
+
+def test_an_inherited_connection_is_never_finalized(tmp_path: Path) -> None:
+    """Not even when an exiting interpreter has cleared every module: closing is not the child's to do."""
+    path = tmp_path / "leases.db"
+    store = SQLiteStore(str(path))
+    take(store, "a")
+    before = descriptors(path)
+    store.forked()
+    _inherited.clear()
+    gc.collect()
+    assert descriptors(path) == before
+    assert {one.removeprefix(str(path)) for one in before} == {"", "-wal", "-shm"}
+    for one in gc.get_objects():
+        if isinstance(one, sqlite3.Connection):
+            with contextlib.suppress(sqlite3.ProgrammingError):  # closed already
+                (_, _, name) = one.execute("PRAGMA database_list").fetchone()
+                if name == str(path):
+                    one.close()
+    assert descriptors(path) == []
 
 
 def test_forking_again_and_again(tmp_path: Path) -> None:

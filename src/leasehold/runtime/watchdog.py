@@ -98,19 +98,26 @@ class Watchdog:
     # ------------------------------------------------------------ the thread
 
     def _run(self) -> None:
-        while not self._stopped and not (self._dismissed and not self._errands):
-            with self._changed:
-                self._wake_at = min(self._next_look(), self._asked)
-                pause = self._clock.nap(self._wake_at)
-                if pause > 0:
-                    self._changed.wait(min(pause, LONGEST_NAP))
-                self._wake_at = AWAKE
-                if self._clock.now() >= self._asked:
-                    self._asked = NEVER
+        while self._sleep():
             try:
                 self.round()
             except Exception as error:  # a bug here must not end every lease of the process
                 log.warn("the watchdog had an error and goes on: %r", error, error=error)
+
+    def _sleep(self) -> bool:
+        """Until the first lease needs a look, or somebody asks for one. False: it is the end."""
+        with self._changed:
+            self._wake_at = min(self._next_look(), self._asked)
+            pause = self._clock.nap(self._wake_at)
+            if pause > 0 and not self._over():
+                self._changed.wait(min(pause, LONGEST_NAP))
+            self._wake_at = AWAKE
+            if self._clock.now() >= self._asked:
+                self._asked = NEVER
+            return not self._over()
+
+    def _over(self) -> bool:
+        return self._stopped or (self._dismissed and not self._errands)
 
     def _next_look(self) -> float:
         errand = min((errand.next_at for errand in self._errands), default=NEVER)

@@ -65,8 +65,7 @@ class Simulation:
 
     def act(self, action: Action) -> None:
         if action.kind == "stall":
-            self.world.note("store", f"stalls for {action.seconds:.3f} s")
-            self.world.stalled_until = self.world.now + action.seconds
+            self.world.stall(action.seconds)
         elif action.kind == "wipe":
             self.world.wipe()
         elif victim := self.victim(action):
@@ -96,7 +95,6 @@ class Simulation:
     def calm_down(self) -> None:
         self.world.note("world", "is calm from here on")
         self.world.weather = CALM
-        self.world.stalled_until = self.world.now
         for worker in self.workers:
             worker.process.frozen_until = self.world.now
 

@@ -114,6 +114,11 @@ class World:
             self._send_push(push)
         return outcome.reply
 
+    def stall(self, seconds: float) -> None:
+        """Until calm at most, and never cut short: requests that queue up keep their order."""
+        self.note("store", f"stalls for {seconds:.3f} s")
+        self.stalled_until = max(self.stalled_until, min(self.now + seconds, self.plan.calm_at))
+
     def wipe(self) -> None:
         self.note("store", "loses its memory")
         self.states.clear()

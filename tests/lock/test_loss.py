@@ -1,0 +1,533 @@
+"""Loss: what the holder may believe when renewals fail, are refused or come late; and how it gives back."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import leasehold
+from leasehold import LeaseLost, OutcomeUnknown, StoreUnavailable
+from leasehold.core.ops import Claim, Evict, Release, Renew, StoreOp, Withdraw
+from leasehold.runtime import engine
+from leasehold.stores.memory import MemoryStore
+from leasehold.testing.parties import FLAVOURS, Party
+from tests.lock.helpers import (
+    PATIENCE,
+    Spy,
+    StillClock,
+    elsewhere,
+    eventually,
+    look,
+    nothing_left,
+    once,
+    only,
+    open_store,
+    reply_lost,
+    sync_scene,
+    tick,
+    unreachable,
+)
+
+SOURCE = Path(leasehold.__file__).parent.parent
+Hooks = Callable[[], None]
+
+
+class Stage:
+    """One holder in one flavour over a spied store, and a clock that only the test turns."""
+
+    def __init__(self, flavour: str) -> None:
+        self.clock = StillClock()
+        self.spy = Spy(MemoryStore(self.clock))
+        self.party: Party = FLAVOURS[flavour](self.spy)
+        self.hold = self.party.hold
+
+    def acquire(self, **options: Any) -> Any:
+        """A lease on the job."""
+        return self.party.do(lambda hold: hold.lock("job", **options).acquire())
+
+    def do(self, call: Callable[[], Any]) -> Any:
+        """A call of the party's own, awaited where it must be."""
+        return self.party.do(lambda _: call())
+
+    def raises(self, kind: type[BaseException], call: Callable[[], Any]) -> Any:
+        """The error that a call of the party must end with."""
+        with pytest.raises(kind) as info:
+            self.do(call)
+        return info.value
+
+    def pass_time(self, seconds: float, step: float = 0.05) -> None:
+        """Let time pass, with a round of the watchdog after each step."""
+        tick(self.hold, seconds, step)
+
+    def store(self, op: StoreOp) -> Any:
+        """Somebody else's op."""
+        return self.spy.inner.execute(op)
+
+
+@pytest.fixture(params=FLAVOURS)
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """A stage in each flavour."""
+    made = Stage(request.param)
+    yield made
+    made.spy.heal()
+    made.party.close()
+
+
+@pytest.fixture
+def thread_stage() -> Iterator[Stage]:
+    """A stage in threads, where the flavour cannot matter."""
+    made = Stage("sync")
+    yield made
+    made.spy.heal()
+    made.party.close()
+
+
+# ---------------------------------------------------------------- not yours
+
+
+def evict(stage: Stage, lease: Any) -> None:
+    """An operator throws the holder out."""
+    stage.store(Evict("job", lease.owner, lease.fence, "request", delay_ms=0, force=True))
+
+
+def delete(stage: Stage, lease: Any) -> None:
+    """Somebody deletes the keys."""
+    stage.spy.inner._states.clear()  # type: ignore[attr-defined]
+
+
+def take(stage: Stage, lease: Any) -> None:
+    """Somebody deletes the keys, and somebody else acquires."""
+    delete(stage, lease)
+    stage.clock.step_wall(1)
+    stage.store(Claim("job", "other:1:x", 60_000))
+
+
+def expire(stage: Stage, lease: Any) -> None:
+    """The store's clock runs ahead of ours: by its count the time is over."""
+    state = stage.spy.inner._states["job"]  # type: ignore[attr-defined]
+    grant = state.holders[0]._replace(expires_ms=0)
+    stage.spy.inner._states["job"] = state._replace(holders=(grant,))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"), [(evict, "evicted"), (delete, "deleted"), (take, "taken"), (expire, "expired")]
+)
+def test_trap_01_not_yours_is_loss_now(stage: Stage, event: Callable[[Stage, Any], None], reason: str) -> None:
+    """A renewal that is answered "not yours" is loss at once, with its reason, long before the deadline."""
+    lease = stage.acquire(ttl=6)
+    heard: list[LeaseLost] = []
+    stage.do(lambda: lease.on_lost(heard.append))
+    lost = stage.do(lambda: lease.lost)
+    event(stage, lease)
+    stage.pass_time(2.1)
+    assert lease.deadline > stage.clock.now() + 3
+    assert lease.state == "lost" and lease.remaining() == 0
+    eventually(lambda: heard and lost.is_set(), "everybody is told")
+    assert heard[0].reason == reason and heard[0].fence == lease.fence and len(heard) == 1
+    assert stage.raises(LeaseLost, lambda: lease.extend(6)).reason == reason
+    sent = len(stage.spy.ops)
+    stage.pass_time(10)
+    assert len(stage.spy.ops) == sent and stage.do(lease.release) is False
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"), [(evict, "evicted"), (delete, "deleted"), (take, "taken"), (expire, "expired")]
+)
+def test_a_refused_release_is_a_loss_too(stage: Stage, event: Callable[[Stage, Any], None], reason: str) -> None:
+    """Leaving a body whose lease had gone unnoticed: LeaseLost with the reason that the store gives."""
+
+    def body(lease: Any) -> None:
+        event(stage, lease)
+
+    future = stage.party.within(lambda hold: hold.lock("job", ttl=6), body)
+    with pytest.raises(LeaseLost) as info:
+        future.result(PATIENCE)
+    assert info.value.reason == reason
+
+
+def test_an_explicit_release_of_what_was_taken_is_false(stage: Stage) -> None:
+    """``release()`` of a lease that had gone unnoticed answers False and touches nobody."""
+    lease = stage.acquire(ttl=6)
+    take(stage, lease)
+    assert stage.do(lease.release) is False and lease.state == "lost"
+    assert look(stage.spy, "job").holders[0].owner == "other:1:x"
+
+
+def test_an_extend_of_what_was_taken_is_lost(stage: Stage) -> None:
+    """``extend()`` of a lease that had gone unnoticed raises LeaseLost and brings nothing back (trap 7)."""
+    lease = stage.acquire(ttl=6)
+    take(stage, lease)
+    assert stage.raises(LeaseLost, lambda: lease.extend(60)).reason == "taken"
+    assert lease.state == "lost" and [one.owner for one in look(stage.spy, "job").holders] == ["other:1:x"]
+
+
+# ---------------------------------------------------------------- transport errors
+
+
+@pytest.mark.parametrize("hook", [unreachable, reply_lost])
+def test_trap_02_unsure_and_then_held_again(stage: Stage, hook: Callable[[StoreOp], None]) -> None:
+    """A transport error is no loss: unsure, tried again soon, and held again after a success."""
+    lease = stage.acquire(ttl=6)
+    stage.spy.before = only(Renew, hook)
+    stage.pass_time(2.2)
+    assert lease.state == "unsure" and lease.remaining() > 2
+    stage.do(lease.check)
+    stage.spy.heal()
+    stage.pass_time(1)
+    assert lease.state == "held" and lease.remaining() > 4
+    assert not stage.do(lambda: lease.lost).is_set()
+
+
+def test_trap_02_unsure_until_the_margin_then_lost(stage: Stage) -> None:
+    """Retried until deadline − ttl/6, then lost (renewal_failed); no Renew after that, none with more patience
+    than what remains."""
+    lease = stage.acquire(ttl=6)
+    deadline = lease.deadline
+    sent: list[tuple[float, int]] = []
+
+    def cut(op: StoreOp) -> None:
+        sent.append((stage.clock.now(), op.budget_ms))
+        unreachable(op)
+
+    stage.spy.before = only(Renew, cut)
+    while stage.clock.now() < deadline - 1.05:
+        stage.pass_time(0.05)
+    assert lease.state == "unsure" and 0 < lease.remaining() <= 0.06 and lease.deadline == deadline
+    stage.pass_time(0.05)
+    assert lease.state == "lost" and lease.remaining() == 0
+    assert stage.raises(LeaseLost, lease.check).reason == "renewal_failed"
+    stage.pass_time(10)
+    stop = deadline - 1
+    assert len(sent) >= 4
+    assert all(at < stop and at + budget / 1000 <= stop + 0.001 for at, budget in sent)
+    first, *_ = sent
+    assert first[0] == pytest.approx(1002, abs=0.5)
+
+
+def test_a_lease_that_does_not_renew_works_to_its_deadline(stage: Stage) -> None:
+    """``renew=False``: there is no margin, and the end is "expired"."""
+    lease = stage.acquire(ttl=6, renew=False)
+    stage.pass_time(5.9)
+    assert lease.state == "held"
+    stage.pass_time(0.1)
+    assert stage.raises(LeaseLost, lease.check).reason == "expired"
+
+
+def test_loss_is_sticky_against_a_late_ok(stage: Stage) -> None:
+    """The renewal's answer comes after the time to stop: lost, and the late OK does not bring it back."""
+    lease = stage.acquire(ttl=6)
+    late = once(Renew, lambda op: stage.clock.advance(5))
+    stage.spy.after = late
+    stage.pass_time(2.1)
+    assert lease.state == "lost"
+    stage.pass_time(3)
+    assert lease.state == "lost" and len(stage.spy.of(Renew)) == 1
+    assert stage.do(lease.release) is False
+    assert nothing_left(stage.spy, "job")
+
+
+def test_trap_23_the_deadline_counts_from_before_the_request(stage: Stage) -> None:
+    """A claim that takes two seconds leaves two seconds less to work in."""
+    stage.spy.after = once(Claim, lambda op: stage.clock.advance(2))
+    lease = stage.acquire(ttl=6, renew=False)
+    assert lease.remaining() == pytest.approx(6 * 0.99 - 0.002 - 2)
+
+
+def test_a_grant_that_came_too_late_is_not_entered(stage: Stage) -> None:
+    """The answer took longer than the lease lasts: it is given up, and the next claim has a new owner (trap 26)."""
+    stage.spy.after = once(Claim, lambda op: stage.clock.advance(7))
+    lease = stage.acquire(ttl=6, renew=False)
+    first, second = stage.spy.of(Claim)
+    assert first.owner != second.owner == lease.owner
+    assert len(look(stage.spy, "job").holders) == 1 and lease.remaining() > 5
+
+
+def test_a_frozen_process_learns_at_its_next_look(stage: Stage) -> None:
+    """Nobody tells a process that was stopped past its deadline: state, check and remaining say so themselves."""
+    lease = stage.acquire(ttl=6)
+    stage.clock.advance(60)
+    assert lease.remaining() == 0 and lease.state == "lost"
+    assert stage.raises(LeaseLost, lease.check).reason == "expired"
+    assert stage.do(lambda: lease.lost.is_set()) or stage.do(lambda: lease.lost.is_set())
+
+
+# ---------------------------------------------------------------- the watchdog's rhythm
+
+
+def test_the_watchdog_renews_every_third(thread_stage: Stage) -> None:
+    """About every ttl/3, never more often than every ttl/4, for as long as it is held."""
+    lease = thread_stage.acquire(ttl=6)
+    thread_stage.pass_time(60)
+    assert 30 <= len(thread_stage.spy.of(Renew)) <= 40 and lease.state == "held"
+    assert {renew.ttl_ms for renew in thread_stage.spy.of(Renew)} == {6000}
+    thread_stage.do(lease.release)
+    count = len(thread_stage.spy.of(Renew))
+    thread_stage.pass_time(12)
+    assert len(thread_stage.spy.of(Renew)) == count
+
+
+def test_leases_that_fall_due_together_travel_together(thread_stage: Stage) -> None:
+    """Two hundred leases are renewed in a few batches, not two hundred calls."""
+    leases = [
+        thread_stage.party.do(lambda hold, number=number: hold.lock("job", number, ttl=6).acquire())
+        for number in range(200)
+    ]
+    thread_stage.spy.batches.clear()
+    thread_stage.pass_time(6)
+    sizes = [len(batch) for batch in thread_stage.spy.batches]
+    assert sum(sizes) >= 400 and len(sizes) <= 6 and max(sizes) == 200
+    assert all(lease.state == "held" for lease in leases)
+
+
+def test_one_bad_lease_in_a_batch_harms_no_other(thread_stage: Stage) -> None:
+    """Each lease of a batch has its own answer: one unreachable, one lost, one fine."""
+    a, b, c = [thread_stage.party.do(lambda hold, name=name: hold.lock(name, ttl=6).acquire()) for name in "abc"]
+
+    def cut(op: StoreOp) -> None:
+        if op.resource == "a":
+            unreachable(op)
+
+    thread_stage.spy.before = only(Renew, cut)
+    thread_stage.store(Release("b", b.owner, b.fence))
+    thread_stage.pass_time(2.1)
+    assert (a.state, b.state, c.state) == ("unsure", "lost", "held")
+
+
+def test_the_watchdog_survives_a_bug(thread_stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """An error that no store may raise ends neither the watchdog nor the other leases."""
+    thread_stage.acquire(ttl=0.5)
+    watchdog = thread_stage.hold._engine.watchdog
+    broken = once(Renew, lambda op: 1 // 0)
+    thread_stage.spy.before = broken
+    thread_stage.clock.advance(0.2)
+    with watchdog._changed:
+        watchdog._changed.notify()
+    eventually(lambda: "ZeroDivisionError" in caplog.text, "the bug is logged")
+    assert watchdog._thread is not None and watchdog._thread.is_alive()
+
+
+# ---------------------------------------------------------------- overtaking
+
+
+def test_trap_43_release_overtakes_a_batched_renew(stage: Stage) -> None:
+    """The lease is given back while its Renew is under way: "not yours" is then no loss."""
+    lease = stage.acquire(ttl=6)
+    heard: list[LeaseLost] = []
+    stage.do(lambda: lease.on_lost(heard.append))
+    answers: list[bool] = []
+    stage.spy.before = once(Renew, lambda op: answers.append(stage.do(lease.release)))
+    stage.pass_time(2.1)
+    assert answers == [True] and lease.state == "released"
+    stage.pass_time(1)
+    assert not heard and not stage.do(lambda: lease.lost).is_set()
+
+
+def test_trap_43_a_renew_that_overtakes_a_release(stage: Stage) -> None:
+    """The other way round: the Renew succeeds while the release is under way; it is ignored."""
+    lease = stage.acquire(ttl=6)
+    watchdog = stage.hold._engine.watchdog
+    stage.clock.advance(2)
+    stage.spy.before = once(Release, lambda op: watchdog.round())
+    assert stage.do(lease.release) is True and lease.state == "released"
+    assert nothing_left(stage.spy, "job")
+
+
+def test_trap_44_a_late_renew_shortens_nothing(stage: Stage) -> None:
+    """``extend`` overtakes a renewal: the late answer, which speaks of less, changes neither side."""
+    lease = stage.acquire(ttl=6)
+    stage.spy.before = once(Renew, lambda op: stage.do(lambda: lease.extend(60)))
+    stage.pass_time(2.1)
+    assert lease.remaining() > 45 and lease.ttl == 60
+    view = look(stage.spy, "job")
+    assert view.holders[0].expires_ms - view.now_ms > 55_000
+
+
+def test_trap_44_a_late_renew_lengthens_no_shorter_extend(stage: Stage) -> None:
+    """``extend`` to less while a renewal is under way: nobody believes in more than the store has."""
+    lease = stage.acquire(ttl=60)
+    stage.spy.after = once(Renew, lambda op: stage.do(lambda: lease.extend(2)))
+    stage.pass_time(20.1, step=0.1)
+    view = look(stage.spy, "job")
+    assert lease.deadline <= stage.clock.now() + (view.holders[0].expires_ms - view.now_ms) / 1000
+    stage.pass_time(4)
+    assert lease.state == "held" and lease.ttl == 2
+
+
+def test_trap_06_extend_sets_and_renewals_follow(stage: Stage) -> None:
+    """After ``extend`` the watchdog renews by the new ttl, longer or shorter."""
+    lease = stage.acquire(ttl=6)
+    for ttl in (30, 3):
+        stage.do(lambda ttl=ttl: lease.extend(ttl))
+        stage.spy.ops.clear()
+        stage.pass_time(40, step=0.25)
+        assert lease.state == "held"
+        assert {renew.ttl_ms for renew in stage.spy.of(Renew)} == {ttl * 1000}
+        assert 40 / ttl * 3 * 0.8 <= len(stage.spy.of(Renew)) <= 40 / ttl * 4 + 1
+
+
+@pytest.mark.parametrize("hook", [unreachable, reply_lost])
+@pytest.mark.parametrize("ttl", [3, 60])
+def test_an_extend_that_fails_promises_nothing(stage: Stage, hook: Callable[[StoreOp], None], ttl: int) -> None:
+    """The error is ours, the lease is unsure, and its deadline is the sooner of the two ends."""
+    lease = stage.acquire(ttl=6)
+    before = lease.deadline
+    stage.spy.before = only(Renew, hook)
+    stage.raises((StoreUnavailable, OutcomeUnknown), lambda: lease.extend(ttl))  # type: ignore[arg-type]
+    assert lease.state == "unsure" and lease.deadline <= min(before, stage.clock.now() + ttl)
+    stage.spy.heal()
+    stage.pass_time(1)
+    assert lease.state == "held" and lease.ttl == ttl
+
+
+# ---------------------------------------------------------------- giving back
+
+
+def test_leaving_while_the_store_is_unreachable(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is raised; the release goes on in the background, and frees the lock when the store is back."""
+    future = stage.party.within(lambda hold: hold.lock("job", ttl=60), lambda lease: cut_the_wire(stage))
+    assert future.result(PATIENCE) == "done"
+    assert "release_unknown" in caplog.text and look(stage.spy, "job").holders
+    stage.pass_time(1)
+    assert look(stage.spy, "job").holders
+    stage.spy.heal()
+    stage.pass_time(2)
+    assert nothing_left(stage.spy, "job")
+    assert not stage.hold._engine.watchdog._errands and not stage.hold._engine.watchdog.all()
+
+
+def cut_the_wire(stage: Stage) -> str:
+    """From now on the store cannot be reached."""
+    stage.spy.before = unreachable
+    return "done"
+
+
+def test_the_background_gives_up_with_the_ttl(stage: Stage) -> None:
+    """The store never comes back: after the ttl nothing is sent any more, and nothing is kept."""
+    stage.party.within(lambda hold: hold.lock("job", ttl=6), lambda lease: cut_the_wire(stage)).result(PATIENCE)
+    stage.pass_time(8)
+    sent = len(stage.spy.of(Release))
+    assert 3 <= sent <= 30 and not stage.hold._engine.watchdog._errands
+    stage.pass_time(10)
+    assert len(stage.spy.of(Release)) == sent
+
+
+@pytest.mark.parametrize("hook", [unreachable, reply_lost])
+@pytest.mark.parametrize("healed", ["before the background", "after the background"])
+def test_trap_11_an_unconfirmed_release_can_be_repeated(
+    stage: Stage, hook: Callable[[StoreOp], None], healed: str
+) -> None:
+    """``release()`` raises OutcomeUnknown; repeated, it answers True, whoever was first: it or the background."""
+    lease = stage.acquire(ttl=60)
+    if hook is reply_lost:
+        stage.spy.after = only(Release, hook)
+    else:
+        stage.spy.before = only(Release, hook)
+    error = stage.raises(OutcomeUnknown, lease.release)
+    assert error.fence == lease.fence and isinstance(error.__cause__, leasehold.LeaseholdError)
+    eventually(lambda: len(stage.spy.of(Release)) >= 2, "the background tries")
+    stage.raises(OutcomeUnknown, lease.release)
+    stage.spy.heal()
+    if healed == "after the background":
+        stage.pass_time(3)
+        assert nothing_left(stage.spy, "job") and not stage.hold._engine.watchdog._errands
+    assert stage.do(lease.release) is True
+    assert lease.state == "released" and nothing_left(stage.spy, "job") and stage.do(lease.release) is False
+
+
+def test_trap_11_a_repeated_release_frees_nobody_else(stage: Stage) -> None:
+    """The release had arrived and somebody else holds by now: the repeated one answers True and touches nothing."""
+    lease = stage.acquire(ttl=60)
+    stage.spy.after = once(Release, reply_lost)
+    stage.raises(OutcomeUnknown, lease.release)
+    stage.store(Claim("job", "other:1:x", 60_000))
+    assert stage.do(lease.release) is True
+    stage.pass_time(1)
+    assert [one.owner for one in look(stage.spy, "job").holders] == ["other:1:x"]
+
+
+def test_after_an_unconfirmed_release_the_lock_can_be_acquired_anew(stage: Stage) -> None:
+    """A re-entrant lock whose release was not confirmed is not "released for ever" for its thread or task."""
+    lease = stage.party.do(lambda hold: hold.rlock("job", ttl=60).acquire())
+    stage.spy.before = once(Release, unreachable)
+    stage.raises(OutcomeUnknown, lease.release)
+    eventually(lambda: nothing_left(stage.spy, "job"), "the background gives it back")
+    again = stage.party.do(lambda hold: hold.rlock("job", ttl=60).acquire(wait=0))
+    assert again is not None and again.fence > lease.fence and again.state == "held"
+
+
+# ---------------------------------------------------------------- acquire in doubt
+
+
+@pytest.mark.parametrize("wait", [0, 60, None])
+def test_trap_10_an_acquire_whose_reply_is_lost(stage: Stage, wait: float | None) -> None:
+    """It may have won: the same owner asks again and gets the same grant, or an error of ours and nothing is left."""
+    stage.spy.after = once(Claim, reply_lost)
+    with acquiring(stage, wait) as result:
+        turn_until(stage, result)
+    try:
+        lease = result.result(PATIENCE)
+    except OutcomeUnknown:
+        assert wait == 0
+        eventually(lambda: nothing_left(stage.spy, "job"), "withdrawn")
+    else:
+        first, second = stage.spy.of(Claim)
+        assert first.owner == second.owner == lease.owner and len(look(stage.spy, "job").holders) == 1
+        assert lease.fence == look(stage.spy, "job").fence
+
+
+@pytest.mark.parametrize("wait", [0, 2, 60, None])
+def test_trap_10_an_acquire_that_is_never_answered(stage: Stage, wait: float | None) -> None:
+    """It ends with OutcomeUnknown after a bounded time, and when the store is back nothing is left of it."""
+    stage.spy.after = only(Claim, reply_lost)
+    began = stage.clock.now()
+    with acquiring(stage, wait) as result:
+        turn_until(stage, result)
+    with pytest.raises(OutcomeUnknown):
+        result.result(PATIENCE)
+    assert stage.clock.now() - began < 10
+    stage.spy.heal()
+    stage.pass_time(2)
+    assert nothing_left(stage.spy, "job") and stage.spy.of(Withdraw)
+
+
+@pytest.mark.parametrize("wait", [0, 2, None])
+def test_an_unreachable_store_is_said_at_once(stage: Stage, wait: float | None) -> None:
+    """Nothing was taken: StoreUnavailable, no retry, nothing in the background."""
+    stage.spy.before = unreachable
+    error = stage.raises(StoreUnavailable, lambda: stage.hold.lock("job").acquire(wait=wait))
+    assert len(stage.spy.ops) == 1 and "wire" in str(error)
+    assert not stage.hold._engine.watchdog._errands
+
+
+def acquiring(stage: Stage, wait: float | None) -> Any:
+    """An acquire that is under way."""
+
+    class Under:
+        """The future of it, for a with statement."""
+
+        def __enter__(self) -> Any:
+            return stage.party.start(lambda hold: hold.lock("job", ttl=6).acquire(wait=wait))
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    return Under()
+
+
+def turn_until(stage: Stage, result: Any) -> None:
+    """Turn the clock until the step is over; nobody naps for longer than a blink meanwhile."""
+    eventually(lambda: result.done() or advance(stage), "the acquire ends")
+
+
+def advance(stage: Stage) -> bool:
+    """A little more virtual time, and a nudge for whoever sleeps on it."""
+    stage.clock.advance(0.05)
+    return False
