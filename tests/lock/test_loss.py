@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import atexit
+import os
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ import pytest
 
 import leasehold
 from leasehold import LeaseLost, OutcomeUnknown, StoreUnavailable
-from leasehold.core.ops import Claim, Evict, Release, Renew, StoreOp, Withdraw
+from leasehold.core.ops import Beat, Claim, Evict, Release, Renew, StoreOp, Withdraw
 from leasehold.runtime import engine
+from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.parties import FLAVOURS, Party
 from tests.lock.helpers import (
@@ -37,14 +38,13 @@ from tests.lock.helpers import (
 )
 
 SOURCE = Path(leasehold.__file__).parent.parent
-Hooks = Callable[[], None]
 
 
 class Stage:
     """One holder in one flavour over a spied store, and a clock that only the test turns."""
 
-    def __init__(self, flavour: str) -> None:
-        self.clock = StillClock()
+    def __init__(self, flavour: str, clock: ManualClock | None = None) -> None:
+        self.clock = clock or StillClock()
         self.spy = Spy(MemoryStore(self.clock))
         self.party: Party = FLAVOURS[flavour](self.spy)
         self.hold = self.party.hold
@@ -76,6 +76,15 @@ class Stage:
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     """A stage in each flavour."""
     made = Stage(request.param)
+    yield made
+    made.spy.heal()
+    made.party.close()
+
+
+@pytest.fixture(params=FLAVOURS)
+def turning(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """The same on a clock that everybody watches: for those who wait."""
+    made = Stage(request.param, ManualClock())
     yield made
     made.spy.heal()
     made.party.close()
@@ -224,10 +233,15 @@ def test_a_lease_that_does_not_renew_works_to_its_deadline(stage: Stage) -> None
 def test_loss_is_sticky_against_a_late_ok(stage: Stage) -> None:
     """The renewal's answer comes after the time to stop: lost, and the late OK does not bring it back."""
     lease = stage.acquire(ttl=6)
-    late = once(Renew, lambda op: stage.clock.advance(5))
-    stage.spy.after = late
+    seen: list[str] = []
+
+    def late(op: StoreOp) -> None:
+        stage.clock.advance(3.5)
+        seen.append(lease.state)
+
+    stage.spy.after = once(Renew, late)
     stage.pass_time(2.1)
-    assert lease.state == "lost"
+    assert seen == ["lost"] and lease.state == "lost"
     stage.pass_time(3)
     assert lease.state == "lost" and len(stage.spy.of(Renew)) == 1
     assert stage.do(lease.release) is False
@@ -466,68 +480,254 @@ def test_after_an_unconfirmed_release_the_lock_can_be_acquired_anew(stage: Stage
 # ---------------------------------------------------------------- acquire in doubt
 
 
+def started(stage: Stage, wait: float | None) -> Any:
+    """An acquire that is over, after as much virtual time as it takes."""
+    future = stage.party.start(lambda hold: hold.lock("job", ttl=6).acquire(wait=wait))
+    eventually(lambda: future.done() or stage.clock.advance(0.02), "the acquire ends")
+    return future
+
+
 @pytest.mark.parametrize("wait", [0, 60, None])
-def test_trap_10_an_acquire_whose_reply_is_lost(stage: Stage, wait: float | None) -> None:
+def test_trap_10_an_acquire_whose_reply_is_lost(turning: Stage, wait: float | None) -> None:
     """It may have won: the same owner asks again and gets the same grant, or an error of ours and nothing is left."""
-    stage.spy.after = once(Claim, reply_lost)
-    with acquiring(stage, wait) as result:
-        turn_until(stage, result)
-    try:
-        lease = result.result(PATIENCE)
-    except OutcomeUnknown:
-        assert wait == 0
-        eventually(lambda: nothing_left(stage.spy, "job"), "withdrawn")
-    else:
-        first, second = stage.spy.of(Claim)
-        assert first.owner == second.owner == lease.owner and len(look(stage.spy, "job").holders) == 1
-        assert lease.fence == look(stage.spy, "job").fence
+    turning.spy.after = once(Claim, reply_lost)
+    future = started(turning, wait)
+    if wait == 0:
+        assert isinstance(future.exception(), OutcomeUnknown)
+        eventually(lambda: nothing_left(turning.spy, "job"), "withdrawn")
+        return
+    lease = future.result()
+    first, second = turning.spy.of(Claim)
+    assert first.owner == second.owner == lease.owner and len(look(turning.spy, "job").holders) == 1
+    assert lease.fence == look(turning.spy, "job").fence
 
 
 @pytest.mark.parametrize("wait", [0, 2, 60, None])
-def test_trap_10_an_acquire_that_is_never_answered(stage: Stage, wait: float | None) -> None:
+def test_trap_10_an_acquire_that_is_never_answered(turning: Stage, wait: float | None) -> None:
     """It ends with OutcomeUnknown after a bounded time, and when the store is back nothing is left of it."""
-    stage.spy.after = only(Claim, reply_lost)
-    began = stage.clock.now()
-    with acquiring(stage, wait) as result:
-        turn_until(stage, result)
-    with pytest.raises(OutcomeUnknown):
-        result.result(PATIENCE)
-    assert stage.clock.now() - began < 10
-    stage.spy.heal()
-    stage.pass_time(2)
-    assert nothing_left(stage.spy, "job") and stage.spy.of(Withdraw)
+    turning.spy.after = only(Claim, reply_lost)
+    began = turning.clock.now()
+    assert isinstance(started(turning, wait).exception(), OutcomeUnknown)
+    assert turning.clock.now() - began < 10
+    turning.spy.heal()
+    eventually(lambda: nothing_left(turning.spy, "job"), "withdrawn")
+    assert {op.owner for op in turning.spy.of(Withdraw)} == {op.owner for op in turning.spy.of(Claim)}
+
+
+def test_trap_10_a_claim_that_is_delivered_late_takes_nothing(turning: Stage) -> None:
+    """The claim was still in a socket buffer when its sender gave up: it finds a tombstone."""
+    kept: list[StoreOp] = []
+
+    def hold_back(op: StoreOp) -> None:
+        kept.append(op)
+        reply_lost(op)
+
+    turning.spy.before = only(Claim, hold_back)
+    assert isinstance(started(turning, 1).exception(), OutcomeUnknown)
+    turning.spy.heal()
+    eventually(lambda: not turning.hold._engine.watchdog._errands, "withdrawn")
+    for op in kept:
+        turning.store(op)
+    assert nothing_left(turning.spy, "job")
 
 
 @pytest.mark.parametrize("wait", [0, 2, None])
-def test_an_unreachable_store_is_said_at_once(stage: Stage, wait: float | None) -> None:
+def test_an_unreachable_store_is_said_at_once(turning: Stage, wait: float | None) -> None:
     """Nothing was taken: StoreUnavailable, no retry, nothing in the background."""
-    stage.spy.before = unreachable
-    error = stage.raises(StoreUnavailable, lambda: stage.hold.lock("job").acquire(wait=wait))
-    assert len(stage.spy.ops) == 1 and "wire" in str(error)
-    assert not stage.hold._engine.watchdog._errands
+    turning.spy.before = unreachable
+    error = turning.raises(StoreUnavailable, lambda: turning.hold.lock("job").acquire(wait=wait))
+    assert len(turning.spy.ops) == 1 and "wire" in str(error)
+    assert not turning.hold._engine.watchdog._errands
 
 
-def acquiring(stage: Stage, wait: float | None) -> Any:
-    """An acquire that is under way."""
-
-    class Under:
-        """The future of it, for a with statement."""
-
-        def __enter__(self) -> Any:
-            return stage.party.start(lambda hold: hold.lock("job", ttl=6).acquire(wait=wait))
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-    return Under()
-
-
-def turn_until(stage: Stage, result: Any) -> None:
-    """Turn the clock until the step is over; nobody naps for longer than a blink meanwhile."""
-    eventually(lambda: result.done() or advance(stage), "the acquire ends")
+def test_a_waiter_bears_with_a_store_that_is_away(turning: Stage) -> None:
+    """A place in the queue outlives an outage: the waiter goes on afterwards, with the same owner."""
+    turning.store(Claim("job", "other:1:x", 60_000))
+    future = turning.party.start(lambda hold: hold.lock("job", ttl=6).acquire())
+    eventually(lambda: look(turning.spy, "job").queue, "it waits")
+    owner = look(turning.spy, "job").queue[0].owner
+    turning.spy.before = unreachable
+    beats = len(turning.spy.of(Beat))
+    eventually(lambda: len(turning.spy.of(Beat)) >= beats + 3 or turning.clock.advance(0.1), "it tries")
+    turning.spy.heal()
+    holder = look(turning.spy, "job").holders[0]
+    turning.store(Release("job", holder.owner, holder.fence))
+    eventually(lambda: future.done() or turning.clock.advance(0.05), "it is granted")
+    assert future.result().owner == owner
 
 
-def advance(stage: Stage) -> bool:
-    """A little more virtual time, and a nudge for whoever sleeps on it."""
-    stage.clock.advance(0.05)
-    return False
+# ---------------------------------------------------------------- being told
+
+
+def test_loss_wakes_whoever_waits_for_it(thread_stage: Stage) -> None:
+    """``lease.lost.wait()`` in another thread returns at the loss."""
+    lease = thread_stage.acquire(ttl=6)
+    with elsewhere(lambda: lease.lost.wait(PATIENCE)) as woken:
+        evict(thread_stage, lease)
+        thread_stage.pass_time(2.1)
+        assert woken() is True
+
+
+def test_a_callback_that_raises_or_blocks_harms_nobody(thread_stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """Each callback has a thread of its own: one raises, one blocks, the third is called, others are renewed."""
+    lease = thread_stage.acquire(ttl=6)
+    other = thread_stage.party.do(lambda hold: hold.lock("other", ttl=6).acquire())
+    gate = threading.Event()
+    heard: list[str] = []
+
+    def harmful(error: LeaseLost) -> None:
+        raise ValueError("a callback that raises")
+
+    for callback in (harmful, lambda error: gate.wait(PATIENCE), lambda error: heard.append(error.reason)):
+        lease.on_lost(callback)
+    evict(thread_stage, lease)
+    thread_stage.pass_time(20)
+    eventually(lambda: heard == ["evicted"] and "a callback that raises" in caplog.text, "called and logged")
+    assert other.state == "held"
+    gate.set()
+
+
+def test_a_loss_is_told_once_and_to_those_who_ask_late(thread_stage: Stage) -> None:
+    """Every callback runs once, however often the state is looked at; a late one runs at once."""
+    lease = thread_stage.acquire(ttl=6, renew=False)
+    heard: list[str] = []
+    lease.on_lost(lambda error: heard.append("early"))
+    thread_stage.clock.advance(7)
+    assert [lease.state for _ in range(3)] == ["lost"] * 3
+    thread_stage.pass_time(1)
+    lease.on_lost(lambda error: heard.append("late"))
+    eventually(lambda: sorted(heard) == ["early", "late"], "both are told")
+    assert lease.lost.is_set()
+
+
+def test_released_is_not_lost(stage: Stage) -> None:
+    """A lease that was given back is told to nobody as a loss, also after its ttl."""
+    lease = stage.acquire(ttl=6)
+    heard: list[LeaseLost] = []
+    stage.do(lambda: lease.on_lost(heard.append))
+    lost = stage.do(lambda: lease.lost)
+    stage.do(lease.release)
+    stage.pass_time(20, step=0.5)
+    assert lease.state == "released" and not lost.is_set() and not heard
+
+
+def test_the_log_tells_of_a_loss_and_of_no_secret(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """``lease_lost`` at WARNING with kind, hash and fence; never the id or the owner's secret."""
+    lease = stage.party.do(lambda hold: hold.lock("job", "s3cret", ttl=6, renew=False).acquire())
+    stage.pass_time(7)
+    assert lease.state == "lost"
+    records = [record for record in caplog.records if record.name == "leasehold.lease"]
+    assert [record.levelname for record in records] == ["WARNING"]
+    assert "lease_lost" in caplog.text and f"fence={lease.fence}" in caplog.text and "reason=expired" in caplog.text
+    assert "s3cret" not in caplog.text and lease.owner not in caplog.text
+    assert lease.owner.rpartition(":")[2].partition(".")[0] not in caplog.text
+
+
+# ---------------------------------------------------------------- the end of the process
+
+
+def test_interpreter_exit_gives_back() -> None:
+    """The hook that runs at exit frees what is held, tells the holder, and goes on when one coordinator fails."""
+    spy, hold = sync_scene()
+    broken_spy, broken = sync_scene()
+    lease, other = hold.lock("job").acquire(), broken.lock("job").acquire()
+    assert lease is not None and other is not None
+    broken_spy.before = unreachable
+    before = engine._engines
+    try:
+        engine._engines = weakref.WeakSet([broken._engine, hold._engine])
+        engine._at_exit()
+    finally:
+        engine._engines = before
+    assert nothing_left(spy, "job") and lease.state == other.state == "lost"
+
+
+def script(text: str, *arguments: str) -> str:
+    """What a new interpreter prints that runs this."""
+    command = [sys.executable, "-c", text, *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_process_that_ends_gives_back(tmp_path: Path) -> None:
+    """An interpreter that just ends, with a lease in hand, leaves the lock free; a waiter of it, no place."""
+    text = """
+import sys, threading, time, leasehold
+hold = leasehold.connect(f"sqlite:///{sys.argv[1]}/leases.db")
+lease = hold.lock("job", ttl=600).acquire()
+other = leasehold.connect(f"sqlite:///{sys.argv[1]}/leases.db")
+threading.Thread(target=other.lock("job", ttl=600).acquire, daemon=True).start()
+time.sleep(0.2)
+"""
+    assert script(text, str(tmp_path)) == ""
+    with leasehold.connect(open_store("sqlite", tmp_path)) as hold:
+        assert hold.lock("job").try_acquire() is not None
+
+
+FORK = """
+import os, sys, time, leasehold
+from leasehold.core.ops import Inspect
+from leasehold.runtime.identity import new_owner
+
+hold = leasehold.connect(sys.argv[1])
+with hold.lock("job", ttl=0.6) as lease:
+    event, owner = lease.lost, lease.owner
+    told = []
+    lease.on_lost(told.append)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            says = [lease.state, event.is_set(), lease.lost.is_set(), hold.lock("job").owned(), bool(told)]
+            try:
+                lease.check()
+            except leasehold.LeaseLost as error:
+                says.append(error.reason)
+            says.append(lease.release())
+            says.append(new_owner().split(".")[0] != owner.split(".")[0])
+            mine = hold.lock("other", ttl=5).try_acquire()
+            says += [bool(mine), str(os.getpid()) in mine.owner, mine.release()]
+            os.write(writer, repr(says).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    print(os.read(reader, 10_000).decode())
+    time.sleep(0.9)
+    print(lease.state, event.is_set(), len(told), hold.lock("job").locked())
+print(lease.state, hold.lock("job").locked())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_trap_32_fork(kind: str, tmp_path: Path) -> None:
+    """The child's leases are lost (forked), it has another secret and can start anew; the parent goes on renewing."""
+    url = "memory://" if kind == "memory" else f"sqlite:///{tmp_path}/leases.db"
+    child, parent, after = script(FORK, url).splitlines()
+    assert child == repr(["lost", True, True, False, False, "forked", False, True, True, True, True])
+    assert parent == "held False 0 True" and after == "released False"
+
+
+FORK_AND_LEAVE = """
+import os, sys, leasehold
+
+hold = leasehold.connect(sys.argv[1])
+try:
+    with hold.lock("job", ttl=60) as lease:
+        child = os.fork()
+except leasehold.LeaseLost as error:
+    os.write(1, f"child {error.reason}\\n".encode())
+    os._exit(0)
+assert child
+os.waitpid(child, 0)
+print("parent", lease.state)
+"""
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_trap_32_a_child_that_leaves_the_body(kind: str, tmp_path: Path) -> None:
+    """A child that runs out of its parent's ``with`` gets LeaseLost (forked) and releases nothing."""
+    url = "memory://" if kind == "memory" else f"sqlite:///{tmp_path}/leases.db"
+    assert sorted(script(FORK_AND_LEAVE, url).splitlines()) == ["child forked", "parent released"]

@@ -53,6 +53,8 @@ def refused(path: Path, match: str) -> StoreUnavailable:
         with pytest.raises(StoreUnavailable, match=match) as caught:
             claim(store, "a")
     assert str(path) in str(caught.value)
+    assert caught.value.resource == ROOM
+    assert caught.value.__cause__ is not caught.value
     store.close()
     return caught.value
 
@@ -93,8 +95,7 @@ def test_a_name_that_is_too_long(tmp_path: Path) -> None:
 def test_a_link_that_leads_to_itself(tmp_path: Path) -> None:
     """As the file system says, too."""
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(StoreUnavailable):
-        claim(SQLiteStore(str(tmp_path / "loop")), "a")
+    refused(tmp_path / "loop", "leads to itself")
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:

@@ -119,8 +119,10 @@ class Holding:
         return self.phase
 
     def look_at(self) -> float:
-        """When the watchdog must look at this lease again."""
-        return min(self.stop_at(), self.renew_at) if self.phase in ALIVE else NEVER
+        """When the watchdog must look at this lease again. No renewal is due beside an extend."""
+        if self.phase not in ALIVE:
+            return NEVER
+        return self.stop_at() if self._extending else min(self.stop_at(), self.renew_at)
 
     def loss(self) -> LeaseLost:
         """The error that tells of it."""
@@ -189,7 +191,7 @@ class Holding:
                 self.ttl_ms = min(self.ttl_ms, ttl_ms)
                 if self.renews:
                     self.renew_at = min(self.renew_at, renewal_after(now, ttl_ms, ttl_ms))
-            left_ms = max(int((self.deadline - now) * 1000), 1)
+            left_ms = max(int((self.stop_at() - now) * 1000), 1)
             return self._renew(ttl_ms, min(BUDGET_MS, left_ms), exact=True)
 
     def _renew(self, ttl_ms: int, budget_ms: int, exact: bool = False) -> ops.Renew:

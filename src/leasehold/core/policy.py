@@ -55,7 +55,7 @@ def renew_after(ttl: float) -> float:
 
 def renewal_budget_ms(ttl_ms: int) -> int:
     """How long one renewal may take: short enough that one lost reply leaves time for another try (trap 2)."""
-    return max(ttl_ms // 6, 20)
+    return min(max(ttl_ms // 6, 20), BUDGET_MS)
 
 
 def retry_renewal_after(ttl: float) -> float:

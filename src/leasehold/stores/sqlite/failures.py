@@ -62,13 +62,11 @@ def passing(error: BaseException) -> bool:
 
 def refusal(path: str, error: Exception) -> StoreUnavailable:
     """The error of ours for one that came before COMMIT, or that is known to have undone it."""
-    if isinstance(error, StoreUnavailable):
-        return error
     return unavailable(path, _what(path, error))
 
 
-def unavailable(path: str, what: str) -> StoreUnavailable:
-    return StoreUnavailable(f"the database {path} {what}")
+def unavailable(path: str, what: str, resource: str | None = None) -> StoreUnavailable:
+    return StoreUnavailable(f"the database {path} {what}", resource=resource)
 
 
 def other_machine(path: str) -> StoreUnavailable:

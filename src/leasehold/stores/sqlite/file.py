@@ -39,7 +39,9 @@ def open_database(path: str, boot: str) -> Database:
         _prepare(path)
         before = Path(path).stat()
         connection = _connect(path)
-    except (OSError, sqlite3.Error, RuntimeError) as error:
+    except StoreUnavailable:  # an OSError too, and already in our words
+        raise
+    except (OSError, sqlite3.Error) as error:
         raise _why(path, error) from error
     try:
         _check(path, connection)
@@ -47,26 +49,32 @@ def open_database(path: str, boot: str) -> Database:
         database = Database(path, connection, boot, before)
         if database.moved():
             raise Again(failures.REPLACED)
-    except BaseException as error:
+    except (sqlite3.Error, OSError, ValueError) as error:
         connection.close()
-        if isinstance(error, (sqlite3.Error, OSError, ValueError)):
-            raise _why(path, error) from error
+        if isinstance(error, StoreUnavailable):
+            raise
+        raise _why(path, error) from error
+    except BaseException:
+        connection.close()
         raise
     return database
 
 
 def _why(path: str, error: Exception) -> Exception:
-    vanished = failures.name_of(error).startswith("SQLITE_CANTOPEN") and not failures.examine(path)
     if failures.passing(error):
         return Again(failures.LOCKED)
-    if vanished and not Path(path).exists():
+    absent = isinstance(error, FileNotFoundError) or failures.name_of(error).startswith("SQLITE_CANTOPEN")
+    if absent and not failures.examine(path) and not Path(path).exists():  # deleted since it was made
         return Again(failures.REPLACED)
     return failures.refusal(path, error)
 
 
 def _prepare(path: str) -> None:
     """An empty file with mode 0600 stands at ``path``, or an existing one is left as it is."""
-    real = Path(path).resolve()
+    try:
+        real = Path(path).resolve()
+    except RuntimeError as error:
+        raise OSError(errno.ELOOP, str(error)) from error
     with contextlib.suppress(StoreUnavailable):  # no home, no default
         if path == default_path():
             _make_folders(real.parent)

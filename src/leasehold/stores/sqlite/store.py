@@ -119,7 +119,8 @@ class SQLiteStore:
             except Again as error:
                 budget = give_up - time.monotonic()
                 if budget <= 0:
-                    raise unavailable(self._path, f"could not be used in time: {error}") from error.__cause__
+                    what = f"could not be used in time: {error}"
+                    raise unavailable(self._path, what, ops[0].resource if len(ops) == 1 else None) from error.__cause__
             # The clock's last bits are jitter enough to keep two processes out of step.
             time.sleep(min(pause * (1 + time.monotonic_ns() % 1024 / 1024), budget))
             pause = min(pause * 1.5, LAST_PAUSE)
@@ -130,6 +131,9 @@ class SQLiteStore:
             if not self._lock.acquire(timeout=seconds):
                 raise Again("other threads keep it busy")
             replies, pushes = self._transact(ops)
+        except LeaseholdError as error:
+            error.resource = ops[0].resource if len(ops) == 1 else None
+            raise
         finally:
             if self._lock._is_owned():  # type: ignore[attr-defined]  # as threading.Condition does
                 self._lock.release()
