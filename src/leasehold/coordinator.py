@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Mapping
@@ -259,6 +258,8 @@ def _flag(value: bool, what: str) -> bool:
 def _meta_text(meta: Mapping[str, Any] | None) -> str:
     if meta is None:
         return ""
+    import json
+
     try:
         text = json.dumps(dict(meta), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

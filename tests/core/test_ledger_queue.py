@@ -293,3 +293,11 @@ def test_a_waiter_that_speaks_is_alive_whatever_its_socket_says() -> None:
     desk.dead.add("b")
     assert isinstance(desk.beat("b", 3), ops.Granted)
     assert desk.last_fence() > fence
+
+
+def test_trap_10_a_repeated_claim_takes_the_free_resource_like_a_beat() -> None:
+    """A waiter that cannot be pushed and whose first claim went unanswered asks by a claim: granted by its reply."""
+    desk, fence = crowd("b", pushable=False)
+    desk.release("a", fence)
+    expect(desk.claim("b", beat=2, pushable=False), ops.Granted(desk.last_fence(), TTL))
+    assert desk.last_fence() > fence

@@ -146,6 +146,8 @@ class Crew:
         connection = sqlite3.connect(self.path, timeout=PATIENCE)
         try:
             row = connection.execute("SELECT state FROM resources WHERE name = ?", (resource,)).fetchone()
+        except sqlite3.OperationalError:  # nobody has been there yet
+            row = None
         finally:
             connection.close()
         return codec.decode(row[0]) if row else State()

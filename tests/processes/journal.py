@@ -1,4 +1,4 @@
-"""What the workers protect: a counter in a database of its own, behind a guard, and a record of who wrote in which order.
+"""What the workers protect: a counter in its own database, behind a guard, and a record of who wrote when.
 
 Everything that is judged afterwards is written in the same transaction as the write itself, so that a worker that
 is killed takes no evidence with it.
@@ -9,11 +9,12 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
+from leasehold.errors import StaleOwner
 from leasehold.guards.fence import Fenced
 from leasehold.guards.sql import FenceGuard
-from leasehold.errors import StaleOwner
 
 GUARD = FenceGuard()
 SCHEMA = """
@@ -124,7 +125,7 @@ def turns_of(worker: str, rows: Sequence[Sequence[Any]]) -> list[Turn]:
 def overlaps(turns: Sequence[Turn]) -> int:
     """Pairs of neighbours in time who were inside together (I1)."""
     ordered = sorted(turns, key=lambda turn: turn.entered)
-    return sum(one.left > other.entered for one, other in zip(ordered, ordered[1:], strict=False))
+    return sum(one.left > other.entered for one, other in pairwise(ordered))
 
 
 def overtakes(turns: Sequence[Turn]) -> int:

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 import leasehold
 from leasehold.core import ledger, ops
+from leasehold.core.types import Instant, State
 from leasehold.errors import LeaseholdError, LeaseLost, StaleOwner
 from leasehold.stores.sqlite.database import Database
 from leasehold.stores.sqlite.wake import Folder
@@ -81,6 +82,11 @@ class Worker:
         self.lease.check()
         return {"checked": True}
 
+    def chdir(self, folder: str) -> Answer:
+        """Go elsewhere."""
+        os.chdir(folder)
+        return {}
+
     def deafen(self) -> Answer:
         """From now on nothing that this process sends wakes anybody."""
 
@@ -94,7 +100,9 @@ class Worker:
         """Note, inside the store's own turn, behind whom each claim of ours is put."""
         real = ledger.apply
 
-        def spy(state: Any, now: Any, op: ops.StoreOp, reachable: Callable[[str], bool]) -> ledger.Outcome:
+        def spy(
+            state: State, now: Instant, op: ops.StoreOp, reachable: Callable[[str], bool] = ledger.everyone
+        ) -> ledger.Outcome:
             outcome = real(state, now, op, reachable)
             if isinstance(op, ops.Claim) and isinstance(outcome.reply, ops.Queued):
                 self.queued[op.owner] = (max(fence for _, fence in outcome.state.fences), outcome.reply.ahead)
@@ -120,7 +128,7 @@ class Worker:
         if how == "sys.exit":
             sys.exit(3)
         if how == "raise":
-            raise SystemError("an error that nobody handles")  # noqa: TRY004
+            raise SystemError("an error that nobody handles")
         raise EOFError
 
     def leave(self) -> Answer:
@@ -233,14 +241,15 @@ class SyncWorker(Worker):
         return {**_hear(ours), **self.reap(pid)}
 
     def fork_and_stay(self, other: str, ttl: float) -> Answer:
-        """A child that takes a lock and keeps it for as long as this process's stdin is open."""
+        """A child that takes a lock and keeps it until it is killed."""
         ours, theirs = multiprocessing.Pipe()
-        if os.fork() == 0:
+        pid = os.fork()
+        if pid == 0:
             kept.append(self.hold.lock(other, ttl=ttl).acquire(wait=5))
-            theirs.send({"fence": kept[-1].fence, "owner": kept[-1].owner})
-            sys.stdin.readline()
+            theirs.send({"owner": kept[-1].owner})
+            time.sleep(60)
             os._exit(0)
-        return _hear(ours)
+        return {**_hear(ours), "pid": pid}
 
     def fork_many(self, other: str, count: int) -> Answer:
         """Children that each take a lock of their own, one after the other; how many were stuck or failed."""
@@ -264,7 +273,9 @@ class SyncWorker(Worker):
         """A child by multiprocessing."""
         ours, theirs = multiprocessing.Pipe()
         context: Any = multiprocessing.get_context(method)
-        target, arguments = (self.as_child, (theirs, other)) if method == "fork" else (spawned, (theirs, self.url, other))
+        target, arguments = (
+            (self.as_child, (theirs, other)) if method == "fork" else (spawned, (theirs, self.url, other))
+        )
         process = context.Process(target=target, args=arguments)
         process.start()
         answer = _hear(ours)
@@ -282,7 +293,9 @@ class SyncWorker(Worker):
         facts["same"] = self.hold.lock(self.lease.resource).try_acquire() is not None
         mine = self.hold.lock(other, ttl=10).acquire(wait=5)
         facts["other"] = mine is not None and mine.release()
-        facts["token"] = mine.owner.split(":")[1] == str(os.getpid()) and mine.owner.split(".")[0] not in self.lease.owner
+        facts["token"] = (
+            mine.owner.split(":")[1] == str(os.getpid()) and mine.owner.split(".")[0] not in self.lease.owner
+        )
         pipe.send(facts)
 
 

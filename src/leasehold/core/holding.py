@@ -11,8 +11,7 @@ Times are seconds on the local suspend-safe clock, always counted from before th
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leasehold.core import ops
 from leasehold.core.names import Name
@@ -27,6 +26,9 @@ from leasehold.core.policy import (
 )
 from leasehold.core.types import public_owner
 from leasehold.errors import LeaseLost, NotHeld
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 HELD, UNSURE, LOST, RELEASING, RELEASED = "held", "unsure", "lost", "releasing", "released"
 ALIVE = (HELD, UNSURE)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leasehold.core.holding import LOST, Holding, Taken
 from leasehold.core.names import Name
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 Listener = Callable[[], None]
 

@@ -71,10 +71,7 @@ def _why(path: str, error: Exception) -> Exception:
 
 def _prepare(path: str) -> None:
     """An empty file with mode 0600 stands at ``path``, or an existing one is left as it is."""
-    try:
-        real = Path(path).resolve()
-    except RuntimeError as error:
-        raise OSError(errno.ELOOP, str(error)) from error
+    real = Path(os.path.realpath(path))
     with contextlib.suppress(StoreUnavailable):  # no home, no default
         if path == default_path():
             _make_folders(real.parent)
@@ -88,6 +85,7 @@ def _prepare(path: str) -> None:
         )
     with contextlib.suppress(FileExistsError):
         os.mknod(real, 0o600)  # without a descriptor, which would have to be closed again
+    real.stat()
     if not os.access(real, os.R_OK | os.W_OK):  # SQLite would open it for reading and take no write lock
         raise PermissionError(errno.EACCES, "not readable and writable")
 
