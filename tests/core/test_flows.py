@@ -146,8 +146,9 @@ def test_trap_24_every_park_ends() -> None:
 
 def test_a_head_that_cannot_be_pushed_looks_every_30_ms() -> None:
     """It takes the free resource with its own beat."""
-    play = Play(WAITING, Step(ops.Park), Step(ops.Beat, ops.Granted(9, TTL)))
-    acquire(play, ask(address=""))
+    unreached = Step(ops.Claim, ops.Queued(0, 20_000, "other:9", pushable=False))
+    play = Play(unreached, Step(ops.Park), Step(ops.Beat, ops.Granted(9, TTL)))
+    acquire(play)
     assert play.of(ops.Park)[0].until == pytest.approx(100.03)
 
 

@@ -75,7 +75,7 @@ def test_a_repeated_claim_with_an_old_beat_takes_nothing() -> None:
     desk, fence = crowd("b", pushable=False)
     desk.later(PATIENCE + 1)
     desk.release("a", fence)
-    expect(desk.claim("b", beat=1), ops.Queued(0, 0, ""))
+    expect(desk.claim("b", beat=1), ops.Queued(0, 0, "", pushable=False))
     assert desk.holder() == ""
 
 
@@ -301,3 +301,11 @@ def test_trap_10_a_repeated_claim_takes_the_free_resource_like_a_beat() -> None:
     desk.release("a", fence)
     expect(desk.claim("b", beat=2, pushable=False), ops.Granted(desk.last_fence(), TTL))
     assert desk.last_fence() > fence
+
+
+def test_a_waiter_hears_whether_it_will_be_told() -> None:
+    """What counts is the address that the store keeps, not the one that the waiter believes to have given."""
+    desk, _ = crowd("b")
+    expect(desk.claim("c", pushable=False), ops.Queued(1, TTL, "?", pushable=False))
+    expect(desk.beat("b", 2), ops.Queued(0, TTL, "?", pushable=True))
+    expect(desk.claim("c", beat=2, pushable=True), ops.Queued(1, TTL, "?", pushable=False))

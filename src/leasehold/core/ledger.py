@@ -54,7 +54,8 @@ def apply(state: State, now: Instant, op: ops.StoreOp, reachable: Callable[[str]
 
 def tidy(state: State, now: Instant) -> State:
     """What is left of a state when its time is applied; equal to ``EMPTY`` when it need not be kept."""
-    turn = Turn(state, now, "", "", everyone)
+    recent = tuple(one for one in state.holders if one.expires_ms + tombstone_ms(one.ttl_ms) > now.ms)
+    turn = Turn(state._replace(holders=recent), now, "", "", everyone)
     turn.expire()
     return turn.state()
 

@@ -215,8 +215,7 @@ class Line:
             raise InvalidRequest(reply.why, resource=self.ask.name.text)
 
     def next_beat(self, reply: ops.Queued) -> float:
-        pushable = self.ask.address != ""
-        return self.now + next_beat_ms(self.ask.ttl_ms, reply.ahead, reply.free_in_ms, pushable) / 1000
+        return self.now + next_beat_ms(self.ask.ttl_ms, reply.ahead, reply.free_in_ms, reply.pushable) / 1000
 
     def out_of_time(self) -> bool:
         return self.give_up is not None and self.now >= self.give_up

@@ -45,11 +45,13 @@ class Granted(NamedTuple):
 
 
 class Queued(NamedTuple):
-    """You wait: ``ahead`` live claims stand before you, and the holder's time ends in ``free_in_ms``."""
+    """You wait: ``ahead`` live claims stand before you, and the holder's time ends in ``free_in_ms``. Unless you are
+    ``pushable``, nobody will tell you: ask often when you are first."""
 
     ahead: int
     free_in_ms: int
     holder: str
+    pushable: bool = True
 
 
 class Busy(NamedTuple):

@@ -173,12 +173,13 @@ class Turn:
         grant = self.grant_of(owner)
         if grant is not None:
             return ops.Granted(grant.fence, grant.expires_ms - self.now.ms)
-        ahead = 0
+        ahead, pushable = 0, False
         for waiter in self.queue:
             if waiter.owner == owner:
+                pushable = waiter.address != ""
                 break
             ahead += self.live(waiter)
-        return ops.Queued(ahead, self.free_in_ms(), self.holder())
+        return ops.Queued(ahead, self.free_in_ms(), self.holder(), pushable)
 
     def free_in_ms(self) -> int:
         ends = [grant.expires_ms for grant in self.holders]
