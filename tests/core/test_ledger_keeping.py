@@ -46,6 +46,14 @@ def test_tidy_hands_on_nothing() -> None:
     assert [ended.owner for ended in tidied.ended] == ["d", "a"]
 
 
+def test_trap_37_tidy_buries_nobody_whose_tombstone_would_be_over() -> None:
+    """A lease that expired long ago, unnoticed, leaves nothing but its fence."""
+    desk = Desk()
+    fence = desk.granted("a")
+    desk.later(TTL + 60_000)
+    assert ledger.tidy(desk.state, desk.now()) == State(fences=((0, fence),), fences_until_us=fence + DAY_US)
+
+
 def test_tidy_keeps_a_fence_for_a_day() -> None:
     """Fences outlive their grants (trap 14)."""
     desk = Desk()

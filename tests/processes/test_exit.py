@@ -12,7 +12,7 @@ from tests.processes.crew import Crew
 WAYS = {"return": 0, "sys.exit": 3, "raise": 1}
 
 
-@pytest.mark.parametrize("flavour", ["sync", "asyncio"])
+@pytest.mark.parametrize("flavour", ["sync", pytest.param("asyncio", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", WAYS)
 def test_the_end_of_a_process_gives_back(crew: Crew, how: str, flavour: str) -> None:
     """However it ends, and although a global still refers to the lease."""
@@ -36,6 +36,7 @@ def test_an_interrupt_gives_back(crew: Crew) -> None:
         assert hold.lock("job").try_acquire() is not None
 
 
+@pytest.mark.slow
 def test_the_end_of_a_process_wakes_who_waits(crew: Crew) -> None:
     """What is given back at the end goes to the next in the queue at once."""
     holder, waiter = crew.spawn(), crew.spawn()
@@ -46,6 +47,7 @@ def test_the_end_of_a_process_wakes_who_waits(crew: Crew) -> None:
     assert waiter.hear(within=5)["fence"]
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_while_it_waits_leaves_the_queue(crew: Crew) -> None:
     """Ctrl-C in acquire: its place is gone, and nobody waits for it."""
     holder, waiter = crew.spawn(), crew.spawn()

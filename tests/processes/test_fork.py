@@ -23,7 +23,7 @@ def parent(crew: Crew) -> tuple[Worker, dict[str, Any]]:
 
 def still_renews(crew: Crew, worker: Worker, lease: dict[str, Any]) -> None:
     """The parent's lease outlives its ttl several times, with the same owner and fence."""
-    time.sleep(4 * TTL)
+    time.sleep(3 * TTL)
     (grant,) = crew.peek("job").holders
     assert (grant.owner, grant.fence) == (lease["owner"], lease["fence"])
     assert worker.ask("state") == {"state": "held", "owned": True}
@@ -87,5 +87,5 @@ def test_fork_while_other_threads_use_the_store(crew: Crew) -> None:
     """A fork in the middle of another thread's transaction leaves the child able to work."""
     worker, _ = parent(crew)
     worker.ask("hammer", kind="busy")
-    assert worker.ask("fork_many", other="other", count=40) == {"failed": 0}
+    assert worker.ask("fork_many", other="other", count=40) == {"failed": 0, "stuck": 0}
     assert worker.ask("state") == {"state": "held", "owned": True}

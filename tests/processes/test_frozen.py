@@ -59,6 +59,7 @@ def test_stale_owner_model(crew: Crew) -> None:
     still_holds(crew, b, new)
 
 
+@pytest.mark.slow
 def test_without_a_guard_the_stale_write_lands(crew: Crew) -> None:
     """The same pause without a guard: the journal shows the damage, so the test above can fail (I18)."""
     a, b = crew.spawn(), crew.spawn()
@@ -119,6 +120,7 @@ def test_a_stale_release_frees_nobody(crew: Crew, flavour: str) -> None:
     assert again["fence"] > new > old and a.ask("write") == {"value": 3}
 
 
+@pytest.mark.slow
 def test_a_holder_that_nobody_followed(crew: Crew) -> None:
     """Frozen past its ttl with nobody waiting: it is lost all the same, and told so at the next look (I11)."""
     a = crew.spawn()

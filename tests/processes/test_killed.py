@@ -26,7 +26,7 @@ def hold_and_queue(crew: Crew, count: int, ttl: float) -> tuple[Worker, list[Wor
 
 def test_the_next_is_granted_after_a_killed_holder(crew: Crew) -> None:
     """By its ttl and one beat, not before its ttl is over, with a higher fence that the guard accepts (I12)."""
-    ttl = 0.9
+    ttl = 0.6
     holder, (next_one, last) = hold_and_queue(crew, 2, ttl)
     assert holder.ask("write") == {"value": 1}
     holder.kill()
@@ -54,6 +54,7 @@ def test_a_killed_waiter_delays_nobody(crew: Crew) -> None:
     assert [grant.owner for grant in state.holders] == [granted["owner"]] and state.queue == ()
 
 
+@pytest.mark.slow
 def test_everybody_is_killed(crew: Crew) -> None:
     """Holder and waiters die together: who comes later gets it by the ttl."""
     ttl = 0.6
@@ -70,7 +71,7 @@ def test_everybody_is_killed(crew: Crew) -> None:
 def kill_in_acquire(crew: Crew, rounds: int, seed: int) -> None:
     """Children that acquire for ever are killed at random moments; the lock is free by their ttl each time."""
     report(f"seed {seed}")
-    chance, ttl, slowest = random.Random(seed), 0.15, 0.0
+    chance, ttl, slowest = random.Random(seed), 0.08, 0.0
     nest = crew.spawn()
     with leasehold.connect(crew.url) as hold:
         for _ in range(rounds):
@@ -115,6 +116,7 @@ def test_killed_inside_a_transaction(crew: Crew) -> None:
     crew.sound()
 
 
+@pytest.mark.slow
 def test_frozen_inside_a_transaction(crew: Crew) -> None:
     """Others are told that the file is locked, in time; when it is free they go on."""
     stuck, other = crew.spawn(), crew.spawn()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.processes.crew import Crew
 
 
@@ -13,6 +15,7 @@ def test_two_files_are_two_locks(crew: Crew) -> None:
     assert crew.spawn().ask("acquire", kind="job", wait=0)["fence"] is None
 
 
+@pytest.mark.slow
 def test_a_relative_path_is_the_same_file(crew: Crew) -> None:
     """Workers start in the folder of the file: a relative URL means what an absolute one means."""
     a, b = crew.spawn(), crew.spawn(url="sqlite:///leases.db")
@@ -34,6 +37,7 @@ def test_chdir_does_not_move_the_file(crew: Crew) -> None:
     assert a.ask("acquire", kind="job", wait=0)["fence"] is None
 
 
+@pytest.mark.slow
 def test_a_symbolic_link_is_the_same_file(crew: Crew) -> None:
     """Two paths of one file are one lock, and wake-ups find their way."""
     a = crew.spawn()

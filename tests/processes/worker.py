@@ -9,6 +9,7 @@ order of events in several processes is driven by messages, and nobody sleeps an
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import multiprocessing
 import os
@@ -149,7 +150,7 @@ class SyncWorker(Worker):
             command = json.loads(line)
             try:
                 say(getattr(self, command.pop("do"))(**command))
-            except (LeaseholdError, AssertionError) as error:
+            except (LeaseholdError, TimeoutError) as error:
                 say(failure(error))
             except EOFError:
                 return
@@ -212,62 +213,53 @@ class SyncWorker(Worker):
 
     def hatch(self, kind: str, ttl: float) -> Answer:
         """A child that acquires and releases for ever; the answer comes when it has begun."""
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if pid == 0:
+
+        def life(pipe: Connection) -> None:
             hold = leasehold.connect(self.url)
-            os.write(writer, b"!")
+            pipe.send({})
             while True:
-                with hold.lock(kind, ttl=ttl):
+                with contextlib.suppress(LeaseLost), hold.lock(kind, ttl=ttl):
                     continue
-        os.read(reader, 1)
-        os.close(reader)
-        os.close(writer)
-        return {"pid": pid}
+
+        pipe, pid = _fork(life)
+        return {**_hear(pipe), "pid": pid}
 
     def reap(self, pid: int) -> Answer:
-        """Wait for a child that was killed."""
+        """Wait for a child that was killed, or has ended."""
         return {"code": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}
 
-    def fork(self, other: str, leave: str = "sys.exit") -> Answer:
+    def fork(self, other: str, leave: str) -> Answer:
         """A child by os.fork: what it believes, and whether it can work."""
-        ours, theirs = multiprocessing.Pipe()
-        pid = os.fork()
-        if pid == 0:
-            self.as_child(theirs, other)
-            if leave == "sys.exit":
-                sys.exit(0)
-            os._exit(0)
-        return {**_hear(ours), **self.reap(pid)}
+        pipe, pid = _fork(lambda pipe: self.as_child(pipe, other), leave)
+        return {**_hear(pipe), **self.reap(pid)}
 
     def fork_and_stay(self, other: str, ttl: float) -> Answer:
         """A child that takes a lock and keeps it until it is killed."""
-        ours, theirs = multiprocessing.Pipe()
-        pid = os.fork()
-        if pid == 0:
+
+        def life(pipe: Connection) -> None:
             kept.append(self.hold.lock(other, ttl=ttl).acquire(wait=5))
-            theirs.send({"owner": kept[-1].owner})
+            pipe.send({"owner": kept[-1].owner})
             time.sleep(60)
-            os._exit(0)
-        return {**_hear(ours), "pid": pid}
+
+        pipe, pid = _fork(life)
+        return {**_hear(pipe), "pid": pid}
 
     def fork_many(self, other: str, count: int) -> Answer:
-        """Children that each take a lock of their own, one after the other; how many were stuck or failed."""
-        failed = 0
+        """Children that each take a lock of their own, one after the other; how many failed or were stuck."""
+        failed = stuck = 0
         for number in range(count):
-            ours, theirs = multiprocessing.Pipe()
-            pid = os.fork()
-            if pid == 0:
-                theirs.send(bool(self.hold.lock(other, number, ttl=10).acquire(wait=1)))
-                os._exit(0)
-            theirs.close()
+
+            def life(pipe: Connection, number: int = number) -> None:
+                pipe.send({"got": self.hold.lock(other, number, ttl=10).acquire(wait=1) is not None})
+
+            pipe, pid = _fork(life)
             try:
-                failed += not (ours.poll(5) and ours.recv())
-            except EOFError:
-                failed += 1
+                failed += not _hear(pipe, 5).get("got")
+            except TimeoutError:
+                stuck += 1
             os.kill(pid, 9)
-            os.waitpid(pid, 0)
-        return {"failed": failed}
+            self.reap(pid)
+        return {"failed": failed, "stuck": stuck}
 
     def child(self, method: str, other: str) -> Answer:
         """A child by multiprocessing."""
@@ -306,9 +298,27 @@ def spawned(pipe: Connection, url: str, other: str) -> None:
         pipe.send({"other": mine is not None and mine.release()})
 
 
-def _hear(pipe: Connection) -> Answer:
-    if not pipe.poll(20):
-        raise AssertionError("the child is stuck")
+def _fork(life: Callable[[Connection], None], leave: str = "os._exit") -> tuple[Connection, int]:
+    """A child that lives this life and then ends; never does it go on with what its parent was doing."""
+    ours, theirs = multiprocessing.Pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            life(theirs)
+            code = 0
+        except BaseException as error:
+            theirs.send(failure(error))
+        if leave == "os._exit":
+            os._exit(code)
+        sys.exit(code)
+    theirs.close()
+    return ours, pid
+
+
+def _hear(pipe: Connection, within: float = 20) -> Answer:
+    if not pipe.poll(within):
+        raise TimeoutError("the child is stuck")
     answer: Answer = pipe.recv()
     return answer
 

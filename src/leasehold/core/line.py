@@ -18,7 +18,6 @@ from leasehold.core.policy import (
     beat_every_ms,
     forgotten_after_ms,
     next_beat_ms,
-    patience_ms,
     tombstone_ms,
 )
 from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable
@@ -137,7 +136,7 @@ class Line:
         self.trouble = self.now if self.trouble is None else self.trouble
         ttl_ms = self.ask.ttl_ms
         await self.park(self.now + beat_every_ms(ttl_ms) / 1000)
-        bearable_ms = forgotten_after_ms(ttl_ms) if self.known else patience_ms(ttl_ms)
+        bearable_ms = forgotten_after_ms(ttl_ms) if self.known else 2 * BUDGET_MS
         if self.push is None and (self.out_of_time() or self.now > self.trouble + bearable_ms / 1000):
             raise error
 

@@ -23,6 +23,7 @@ from leasehold.runtime.held import Held
 
 AWAKE = float("-inf")
 FIRST_RETRY, LAST_RETRY = 0.02, 1.0
+SHORTEST_ERRAND, LONGEST_ERRAND = 0.02, 0.5  # seconds for one try
 LONGEST_NAP = 60.0  # so that the thread of a coordinator that was dropped without close() ends some time
 
 
@@ -209,7 +210,8 @@ class Watchdog:
             due = [errand for errand in self._errands if errand.next_at <= now]
         if not due:
             return
-        ops: list[StoreOp] = [errand.op for errand in due]
+        budget_ms = self._spare_ms(now)
+        ops: list[StoreOp] = [errand.op._replace(budget_ms=budget_ms) for errand in due]
         replies = self._store.execute_many(ops)
         now = self._clock.now()
         done = set()
@@ -220,6 +222,11 @@ class Watchdog:
             errand.pause = min(errand.pause * 2, LAST_RETRY)
         with self._changed:
             self._errands = [errand for errand in self._errands if errand not in done]
+
+    def _spare_ms(self, now: float) -> int:
+        """How long errands may take: never so long that a lease is lost meanwhile."""
+        first = min((held.stop_at() for held in self.all()), default=NEVER)
+        return int(min(max((first - now) / 4, SHORTEST_ERRAND), LONGEST_ERRAND) * 1000)
 
     # ------------------------------------------------------------ the end
 
