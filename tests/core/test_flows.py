@@ -391,7 +391,7 @@ def test_trap_2_closing_the_door_takes_no_longer_than_the_grant_lasts() -> None:
     """The budget of that Renew ends with the lease."""
     play = Play(Step(ops.Claim, ops.Granted(9, 2_000)), Step(ops.Renew, ops.Renewed(TTL)))
     acquire(play, ask(at_least_ms=1_000, renews=False))
-    assert play.last(ops.Renew).budget_ms <= 2_000
+    assert 1_900 <= play.last(ops.Renew).budget_ms <= 2_000
 
 
 @pytest.mark.parametrize("error", [DOWN, UNKNOWN])
@@ -536,6 +536,14 @@ def test_trap_11_a_release_without_an_answer_goes_on_and_may_be_repeated(error: 
     second = Play(Step(ops.Release, ops.Released()), now=107.0)
     assert second.run(flows.release(holding, 107.0)) is True
     assert second.last(ops.Release).again
+
+
+@pytest.mark.parametrize("error", [DOWN, UNKNOWN])
+def test_a_release_of_a_lost_lease_without_an_answer_is_false(error: Exception) -> None:
+    """It was not ours any more, whatever becomes of the release, which goes on in the background."""
+    play = Play(Step(ops.Release, error, 1.0), Step(ops.Later), now=140.0)
+    assert play.run(flows.release(hold(), 140.0)) is False
+    assert play.last(ops.Later).op == play.of(ops.Release)[0]._replace(again=True)
 
 
 def test_trap_9_a_release_forgets_an_owner_whose_claim_may_be_under_way() -> None:

@@ -670,13 +670,12 @@ def script(text: str, *arguments: str) -> str:
 
 
 def test_a_process_that_ends_gives_back(tmp_path: Path) -> None:
-    """An interpreter that just ends, with a lease in hand, leaves the lock free; a waiter of it, no place."""
+    """An interpreter that just ends, with a lease in hand and a thread that waits, leaves the lock free."""
     text = """
 import sys, threading, time, leasehold
 hold = leasehold.connect(f"sqlite:///{sys.argv[1]}/leases.db")
 lease = hold.lock("job", ttl=600).acquire()
-other = leasehold.connect(f"sqlite:///{sys.argv[1]}/leases.db")
-threading.Thread(target=other.lock("job", ttl=600).acquire, daemon=True).start()
+threading.Thread(target=hold.lock("job", ttl=600).acquire, daemon=True).start()
 time.sleep(0.2)
 """
     assert script(text, str(tmp_path)) == ""

@@ -173,6 +173,17 @@ def test_a_lease_that_moved_outlives_its_thread(scene: tuple[Spy, Any]) -> None:
     assert lease.state == "released" and nothing_left(spy, "job")
 
 
+def test_trap_12_a_new_thread_is_not_taken_for_an_old_one(scene: tuple[Spy, Any]) -> None:
+    """A thread object at the address of one that is gone owns nothing of what that one acquired."""
+    _, hold = scene
+    lock = hold.rlock("job", ttl=60)
+    old, lease = in_thread(lambda: (id(threading.current_thread()), lock.acquire()))
+    gc.collect()
+    seen = [in_thread(lambda: (id(threading.current_thread()), lock.owned())) for _ in range(300)]
+    assert (old, False) in seen, "no thread got that address: the test shows nothing"
+    assert not [one for one in seen if one[1]] and lease.state == "held"
+
+
 def test_trap_03_a_thread_that_ends_gives_back(scene: tuple[Spy, Any]) -> None:
     """A thread that ends without release: its lease is given back, not renewed for ever."""
     spy, hold = scene
@@ -746,6 +757,22 @@ def test_closing_ends_those_who_wait(kind: str, tmp_path: Path) -> None:
                 result()
         lease.release()
         assert holder.lock("job").try_acquire() is not None
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_closing_the_holder_and_then_its_waiter_leaves_nothing(kind: str, tmp_path: Path) -> None:
+    """As at the end of the interpreter: what the first gives back is handed to a waiter of the second, which is
+    closed in the same moment; nobody holds it afterwards."""
+    store = open_store(kind, tmp_path)
+    one = leasehold.connect(store if kind == "memory" else open_store(kind, tmp_path))
+    two = leasehold.connect(store if kind == "memory" else open_store(kind, tmp_path))
+    got(one.lock("job", ttl=600).acquire())
+    with elsewhere(two.lock("job", ttl=600).acquire):
+        eventually(lambda: look(store, "job").queue, "the thread waits")
+        one.close()
+        two.close()
+    eventually(lambda: not look(store, "job").holders, "nobody holds it", 2)
+    store.close()
 
 
 def test_a_waiter_that_gives_up_leaves_at_once(turning: tuple[Spy, Any, ManualClock]) -> None:

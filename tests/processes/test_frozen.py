@@ -147,6 +147,7 @@ def test_a_frozen_waiter_is_skipped(crew: Crew) -> None:
     released = a.ask("release")
     granted = c.hear()
     assert granted["at"] < released["at"] + SLACK
+    assert not [one for one in crew.peek("job").ended if one.outcome == "expired"], "nobody was granted in its sleep"
     b.go_on()
     assert c.ask("release")["released"]
     revived = b.hear()

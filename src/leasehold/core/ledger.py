@@ -46,9 +46,11 @@ def apply(state: State, now: Instant, op: ops.StoreOp, reachable: Callable[[str]
     socket is closed or its process is gone, and drops it from the queue."""
     turn = Turn(state, now, op.resource, getattr(op, "owner", ""), reachable)
     turn.expire()
-    turn.hand_on()
+    if turn.queue:
+        turn.hand_on()
     reply = TURNS[type(op)](turn, op)
-    turn.hand_on()
+    if turn.queue:
+        turn.hand_on()
     return Outcome(turn.state(), reply, tuple(turn.pushes))
 
 
@@ -82,23 +84,22 @@ def claim(turn: Turn, op: ops.Claim) -> ops.ClaimReply:
         heard = turn.hear(place, op.beat, op.floor)
         turn.hand_on(asking=op.owner if heard else "")
         return turn.standing(op.owner)
-    turn.queue.append(
-        Waiter(
-            owner=op.owner,
-            ttl_ms=op.ttl_ms,
-            beat=op.beat,
-            beat_ms=turn.now.ms,
-            address=op.address,
-            floor=op.floor,
-            rule=op.rule,
-            permits=op.permits,
-            limit=op.limit,
-            since_us=turn.now.wall_us,
-            meta=op.meta,
-            news=op.news,
-            delay_ms=op.delay_ms,
-        )
+    waiter = Waiter(
+        op.owner,
+        op.ttl_ms,
+        op.beat,
+        turn.now.ms,
+        op.address,
+        op.floor,
+        op.rule,
+        op.permits,
+        op.limit,
+        turn.now.wall_us,
+        op.meta,
+        op.news,
+        op.delay_ms,
     )
+    turn.queue.append(waiter)
     turn.hand_on(asking=op.owner)
     standing = turn.standing(op.owner)
     if op.enqueue or isinstance(standing, ops.Granted):

@@ -46,7 +46,7 @@ class Turn:
         self.fences = dict(state.fences)
         self.fences_until_us = state.fences_until_us
         self.closed_until_ms = state.closed_until_ms
-        self.ended = {one.owner: one for one in state.ended}
+        self.ended = {one.owner: one for one in state.ended} if state.ended else {}
         self.now = now
         self.resource = resource
         self.speaker = speaker
@@ -70,7 +70,9 @@ class Turn:
         ms = self.now.ms
         if self.ended:
             self.ended = {owner: one for owner, one in self.ended.items() if one.until_ms > ms}
-        for grant in [one for one in self.holders if one.expires_ms <= ms]:
+        for grant in tuple(self.holders):
+            if grant.expires_ms > ms:
+                continue
             self.holders.remove(grant)
             self.bury(grant.owner, grant.fence, "expired", tombstone_ms(grant.ttl_ms))
             self.close_until(max(grant.closed_until_ms, grant.expires_ms + grant.delay_ms))
@@ -118,16 +120,16 @@ class Turn:
         """Move a claim from the queue to the holders. The only place where a grant comes into being."""
         self.queue.remove(waiter)
         grant = Grant(
-            owner=waiter.owner,
-            fence=self.mint(slots, waiter.floor),
-            ttl_ms=waiter.ttl_ms,
-            expires_ms=self.now.ms + waiter.ttl_ms,
-            rule=waiter.rule,
-            slots=slots,
-            since_us=self.now.wall_us,
-            meta=waiter.meta,
-            news=waiter.news,
-            delay_ms=waiter.delay_ms,
+            waiter.owner,
+            self.mint(slots, waiter.floor),
+            waiter.ttl_ms,
+            self.now.ms + waiter.ttl_ms,
+            waiter.rule,
+            slots,
+            self.now.wall_us,
+            waiter.meta,
+            waiter.news,
+            waiter.delay_ms,
         )
         self.holders.append(grant)
         return grant
@@ -135,8 +137,9 @@ class Turn:
     def mint(self, slots: tuple[int, ...], floor: int) -> int:
         """A fence above every earlier one of these slots, also when the store lost its memory: the clock and
         the highest fence that the client has seen are floors (trap 14)."""
-        last = max([self.fences.get(slot, 0) for slot in slots])
-        fence = max(last + 1, self.now.wall_us, floor + 1)
+        fence = max(self.now.wall_us, floor + 1)
+        for slot in slots:
+            fence = max(fence, self.fences.get(slot, 0) + 1)
         for slot in slots:
             self.fences[slot] = fence
         self.fences_until_us = max(self.fences_until_us, fence + DAY_US)
