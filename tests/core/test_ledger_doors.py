@@ -272,3 +272,12 @@ def test_a_repeated_eviction_speaks_of_its_own_door() -> None:
     desk.granted("b")
     expect(desk.evict("a", fence, request="r1"), first)
     assert desk.holder() == "b"
+
+
+def test_a_refusal_counts_the_door_that_the_holder_will_leave_closed() -> None:
+    """Asking again when the lease could end is too early while at_least still runs."""
+    desk = Desk()
+    fence = desk.granted("a")
+    desk.renew("a", fence, closed_ms=300_000)
+    reply = desk.claim("b", wait=False)
+    assert isinstance(reply, ops.Busy) and reply.retry_in_ms == 300_000

@@ -323,3 +323,14 @@ def test_a_release_of_another_fence_does_not_bury_the_holder() -> None:
     assert isinstance(desk.release("a", fence + 1, forget_ms=60_000), ops.NotYours)
     expect(desk.claim("a", beat=2), ops.Granted(fence, TTL))
     assert desk.state.ended == ()
+
+
+def test_an_ending_with_a_tombstone_also_ends_a_place_in_the_queue() -> None:
+    """Nobody is buried and waits at the same time: a tombstone says that nothing more is granted."""
+    desk = Desk()
+    fence = desk.granted("a")
+    desk.claim("b")
+    desk.release("b", 1, forget_ms=60_000)
+    assert desk.waiting() == []
+    desk.release("a", fence)
+    assert desk.holder() == ""

@@ -97,14 +97,14 @@ async def release(holding: Holding, now: float) -> bool:
         raise
     except BaseException as error:
         await ops.Later(op._replace(again=True), holding.ttl_ms / 1000)
-        if holding.phase == LOST and isinstance(error, Exception):
-            return False  # it was not ours any more, whatever becomes of this release
-        if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
+        if not isinstance(error, (StoreUnavailable, OutcomeUnknown)):
+            raise
+        if holding.phase != LOST:  # else it was not ours any more, whatever becomes of this release
             raise OutcomeUnknown(
                 f"the release of {holding.name.kind} was not confirmed; it goes on in the background "
                 "until the lease would have ended, and may be repeated",
                 resource=holding.name.text,
                 fence=holding.fence,
             ) from error
-        raise
+        return False
     return holding.end_release(answer.reply)

@@ -148,6 +148,7 @@ def release(turn: Turn, op: ops.Release) -> ops.Released | ops.NotYours:
     ours = grant is not None or (op.again if known is None else known.outcome == "released")
     outcome = "released" if ours else turn.why_not(op.owner, op.fence).reason
     if op.forget_ms and turn.grant_of(op.owner) is None:
+        turn.leave(op.owner)
         turn.bury(op.owner, op.fence, outcome, op.forget_ms)
     return ops.Released() if ours else ops.NotYours(outcome)
 
@@ -155,12 +156,10 @@ def release(turn: Turn, op: ops.Release) -> ops.Released | ops.NotYours:
 def withdraw(turn: Turn, op: ops.Withdraw) -> ops.Withdrawn:
     found = "nothing"
     grant = turn.grant_of(op.owner)
-    place = turn.place_of(op.owner)
     if grant is not None:
         turn.holders.remove(grant)
         found = "held"
-    elif place is not None:
-        del turn.queue[place]
+    elif turn.leave(op.owner):
         found = "queued"
     if op.forget_ms:
         turn.bury(op.owner, grant.fence if grant else 0, "withdrawn", op.forget_ms)

@@ -163,6 +163,13 @@ class Turn:
                 return place
         return None
 
+    def leave(self, owner: str) -> bool:
+        """Out of the queue; False when it was not in it."""
+        place = self.place_of(owner)
+        if place is not None:
+            del self.queue[place]
+        return place is not None
+
     def hear(self, place: int, beat: int, floor: int) -> bool:
         """Note a sign of life. One that was overtaken by a later beat says nothing about now."""
         waiter = self.queue[place]
@@ -185,7 +192,7 @@ class Turn:
         return ops.Queued(ahead, self.free_in_ms(), self.holder(), pushable)
 
     def free_in_ms(self) -> int:
-        ends = [grant.expires_ms for grant in self.holders]
+        ends = [max(grant.expires_ms, grant.closed_until_ms) for grant in self.holders]
         return max(min(ends, default=0), self.closed_until_ms, self.now.ms) - self.now.ms
 
     def holder(self) -> str:

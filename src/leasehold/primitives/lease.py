@@ -18,7 +18,7 @@ from leasehold.core.types import public_owner
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown
 from leasehold.observe import log
 from leasehold.runtime import sync
-from leasehold.runtime.engine import Engine, chain
+from leasehold.runtime.engine import Closed, Engine, chain
 from leasehold.runtime.held import Held
 
 if TYPE_CHECKING:
@@ -191,7 +191,10 @@ class Lease(BaseLease):
         """Give the lease back. False: it was no longer ours. OutcomeUnknown: not confirmed; may be repeated."""
         if self._step_out():
             return True
-        ours = sync.drive(self._engine, flows.release(self._held, self._engine.clock.now()))
+        try:
+            ours = sync.drive(self._engine, flows.release(self._held, self._engine.clock.now()))
+        except Closed:  # close() has given it back
+            ours = False
         self._ended(ours)
         return ours
 
@@ -250,7 +253,10 @@ class AsyncLease(BaseLease):
         """Give the lease back. False: it was no longer ours. OutcomeUnknown: not confirmed; may be repeated."""
         if self._step_out():
             return True
-        ours = await self._driver.drive(flows.release(self._held, self._engine.clock.now()))
+        try:
+            ours = await self._driver.drive(flows.release(self._held, self._engine.clock.now()))
+        except Closed:  # close() has given it back
+            ours = False
         self._ended(ours)
         return ours
 
