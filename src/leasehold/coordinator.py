@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Mapping
 from types import TracebackType
@@ -230,11 +231,15 @@ def _sqlite_path(rest: str) -> str:
         path = unquote(path)
     if not path or path == ":memory:" or "\0" in path:
         raise InvalidRequest("a sqlite URL names a file; for a store in memory use memory://")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise InvalidRequest("the path of a sqlite URL cannot be written as a file name") from None
     return os.path.abspath(path)
 
 
 def _or_env(value: Any, variable: str) -> Any:
-    return os.environ.get(variable) if value is None else value
+    return os.environ.get(variable) or None if value is None else value
 
 
 def _checked_ttl(ttl: Duration) -> int:
@@ -244,9 +249,17 @@ def _checked_ttl(ttl: Duration) -> int:
             "a ttl over 1 h blocks recovery after a crash for that long: renewing leases need seconds, and work of "
             "hours needs durable ownership",
             UserWarning,
-            stacklevel=3,
+            stacklevel=_outside(),
         )
     return ms
+
+
+def _outside() -> int:
+    """The stacklevel of whoever called lock() or rlock(), for the function that calls this one."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals["__name__"] == __name__:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _flag(value: bool, what: str) -> bool:
@@ -255,15 +268,18 @@ def _flag(value: bool, what: str) -> bool:
     return value
 
 
-def _meta_text(meta: Mapping[str, Any] | None) -> str:
+def _meta_text(meta: object) -> str:
     if meta is None:
         return ""
+    if not isinstance(meta, Mapping):
+        raise InvalidRequest(f"meta must be a mapping, not {type(meta).__name__}")
     import json
 
     try:
         text = json.dumps(dict(meta), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidRequest(f"meta cannot be written as JSON: {error}") from None
-    if len(text.encode()) > MOST_META_BYTES:
+        raise InvalidRequest(f"meta cannot be written as JSON: {type(error).__name__}") from None
+    if size > MOST_META_BYTES:
         raise InvalidRequest(f"meta takes at most {MOST_META_BYTES} bytes as JSON")
     return text

@@ -301,6 +301,7 @@ def interrupted(spy: Spy, k: int, step: Any) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_trap_09_an_interrupt_at_every_point_of_acquire_leaves_nothing() -> None:
     """Ctrl-C before or after any op, or while waiting: no holder and no waiter is left of that acquire."""
     points = 0
@@ -428,6 +429,18 @@ def test_trap_37_a_thousand_leases_leave_nothing_behind(kind: str, tmp_path: Pat
         engine = hold._engine
         assert not engine._mine and not engine.watchdog.all() and not engine.watchdog._errands
         assert len(engine.mailboxes._idle) <= 1 and len(store._boxes) <= 1  # type: ignore[attr-defined]
+
+
+def test_trap_37_old_names_leave_the_store(scene: tuple[Spy, Any]) -> None:
+    """A name that was used once is forgotten when its fence is a day old: memory does not grow with every name."""
+    spy, hold = scene
+    for number in range(200):
+        got(hold.lock("job", number).acquire()).release()
+    assert isinstance(spy.inner, MemoryStore) and len(spy.inner._states) == 200
+    hold._engine.clock.advance(2 * 24 * 3600)
+    for _ in range(250):
+        hold.lock("another").locked()
+    assert len(spy.inner._states) < 5
 
 
 def test_trap_37_lost_leases_pile_up_nowhere(scene: tuple[Spy, Any]) -> None:

@@ -39,9 +39,25 @@ def say(answer: Answer) -> None:
     sys.stdout.flush()
 
 
-def told_more() -> bool:
-    """Is there another command?"""
-    return bool(select.select([0], [], [], 0)[0])
+class Commands:
+    """Lines from stdin, with nothing read ahead that cannot be asked for."""
+
+    def __init__(self) -> None:
+        self._ahead = b""
+
+    def next(self) -> bytes:
+        """The next line; empty when there will be none."""
+        while b"\n" not in self._ahead:
+            more = os.read(0, 65_536)
+            if not more:
+                return b""
+            self._ahead += more
+        line, _, self._ahead = self._ahead.partition(b"\n")
+        return line
+
+    def waiting(self) -> bool:
+        """Is there another one already?"""
+        return b"\n" in self._ahead or bool(select.select([0], [], [], 0)[0])
 
 
 def failure(error: BaseException) -> Answer:
@@ -142,11 +158,12 @@ class SyncWorker(Worker):
 
     def __init__(self, url: str, data: str, name: str) -> None:
         super().__init__(url, data, name)
+        self.commands = Commands()
         self.hold = leasehold.connect(url)
 
     def serve(self) -> None:
         """Obey until told otherwise. What ends a body or the process is raised."""
-        while line := sys.stdin.readline():
+        while line := self.commands.next():
             command = json.loads(line)
             try:
                 say(getattr(self, command.pop("do"))(**command))
@@ -185,7 +202,7 @@ class SyncWorker(Worker):
     def storm(self, kind: str, ttl: float, work: float) -> Answer:
         """The same among freezes and kills, with some work before the write, until the next command comes."""
         lost = stale = 0
-        while not told_more():
+        while not self.commands.waiting():
             try:
                 with self.hold.lock(kind, ttl=ttl) as lease:
                     time.sleep(work)

@@ -220,9 +220,8 @@ class Line:
         return self.give_up is not None and self.now >= self.give_up
 
     def budget_ms(self) -> int:
-        if self.give_up is None:
-            return BUDGET_MS
-        return min(BUDGET_MS, max(LEAST_BUDGET_MS, int((self.give_up - self.now) * 1000)))
+        left_ms = BUDGET_MS if self.give_up is None else (self.give_up - self.now) * 1000
+        return int(min(BUDGET_MS, max(LEAST_BUDGET_MS, left_ms)))
 
     def not_acquired(self, holder: str, retry_in_ms: int) -> NotAcquired:
         by = f"held by {holder}" if holder else "not free"

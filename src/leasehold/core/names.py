@@ -30,6 +30,11 @@ class Name(NamedTuple):
             return ""
         return self.text.rpartition(":")[2][:12] if self.hidden else _digest(self.text, b"")[:12]
 
+    @property
+    def shown(self) -> str:
+        """What people may see: the kind, and the hash of the ids."""
+        return f"{self.kind}#{self.id_hash}" if self.id_hash else self.kind
+
 
 def make_name(namespace: str, kind: object, ids: tuple[object, ...], key: bytes = b"") -> Name:
     """Check the parts and join them. With a key the ids are replaced by 128 bits of keyed BLAKE2b."""

@@ -134,7 +134,7 @@ class BaseLease:
 
     def _after_body(self, error: BaseException | None, ours: bool = False) -> None:
         """Leaving a body whose lease was lost raises LeaseLost (trap 28), unless the body raised on its own."""
-        if self._held.phase != LOST:
+        if self._settle() != LOST:
             return
         loss = self._held.loss()
         if error is None or ours:
@@ -144,7 +144,7 @@ class BaseLease:
     def __repr__(self) -> str:
         held = self._held
         shown = f"fence={self.fence} state={self.state} remaining={self.remaining():.3f}s"
-        return f"<{type(self).__name__} {held.name.text!r} owner={public_owner(held.owner)} {shown}>"
+        return f"<{type(self).__name__} {held.name.shown} owner={public_owner(held.owner)} {shown}>"
 
 
 class Lease(BaseLease):
@@ -190,7 +190,7 @@ class Lease(BaseLease):
     def release(self) -> bool:
         """Give the lease back. False: it was no longer ours. OutcomeUnknown: not confirmed; may be repeated."""
         if self._step_out():
-            return True
+            return self._settle() != LOST
         try:
             ours = sync.drive(self._engine, flows.release(self._held, self._engine.clock.now()))
         except Closed:  # close() has given it back
@@ -231,7 +231,8 @@ class AsyncLease(BaseLease):
         if self._lost is None:
             self._lost = self._driver.event()
             self._held.listen(self._driver.on_loop(self._loop, self._lost.set))
-        self._settle()
+        if self._settle() == LOST:
+            self._lost.set()
         return self._lost
 
     def on_lost(self, callback: Callable[[LeaseLost], object | Awaitable[object]]) -> None:
@@ -252,7 +253,7 @@ class AsyncLease(BaseLease):
     async def release(self) -> bool:
         """Give the lease back. False: it was no longer ours. OutcomeUnknown: not confirmed; may be repeated."""
         if self._step_out():
-            return True
+            return self._settle() != LOST
         try:
             ours = await self._driver.drive(flows.release(self._held, self._engine.clock.now()))
         except Closed:  # close() has given it back

@@ -7,18 +7,19 @@ never releases somebody else's lease, and re-entering costs no round trip and ke
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leasehold.core import flows
 from leasehold.core.durations import wait_seconds
-from leasehold.core.holding import ALIVE, Taken
+from leasehold.core.holding import ALIVE, RELEASED, RELEASING, Taken
 from leasehold.core.names import Name
 from leasehold.core.ops import Answer, Inspect, Later, View, Withdraw
 from leasehold.core.policy import tombstone_ms
 from leasehold.errors import NotAcquired, NotHeld
 from leasehold.observe import log
-from leasehold.primitives.lease import AsyncLease, Lease
+from leasehold.primitives.lease import AsyncLease, BaseLease, Lease
 from leasehold.runtime import sync
 from leasehold.runtime.engine import Closed, Engine
 from leasehold.runtime.held import Held
@@ -57,9 +58,10 @@ class Options(NamedTuple):
 class BaseLock:
     """What both flavours share: what to ask for, and what the calling thread or task holds."""
 
-    __slots__ = ("__weakref__", "_engine", "_name", "_options")
+    __slots__ = ("__weakref__", "_bodies", "_engine", "_name", "_options")
 
     def __init__(self, engine: Engine, name: Name, options: Options) -> None:
+        self._bodies: dict[object, list[Any]] = {}  # the leases of with bodies, innermost last, by thread or task
         self._engine = engine
         self._name = name
         self._options = options
@@ -83,6 +85,15 @@ class BaseLock:
 
     def _wait(self, wait: Duration | Unset | None) -> float | None:
         return self._options.wait if isinstance(wait, Unset) else wait_seconds(wait)
+
+    def _new_owner(self, owners: list[str], expect: Callable[[str], None] | None = None) -> str:
+        """A new owner for an acquire that is under way, known to whoever must clean up or wake it."""
+        owner = new_owner()
+        owners.append(owner)
+        self._engine.expect(owner, self._name, self._options.ttl_ms)
+        if expect is not None:
+            expect(owner)
+        return owner
 
     def _keep(self, taken: Taken, anchor: object) -> Held:
         """The grant is ours: have it looked after."""
@@ -108,9 +119,10 @@ class BaseLock:
         return held
 
     def _reenter(self, anchor: object) -> Held | None:
-        """What this thread or task holds already: same fence, no round trip, never shortened (traps 6, 13)."""
+        """What this thread or task holds already: same fence, no round trip, never shortened (traps 6, 13). What it
+        lost is an error, what it has given back is past."""
         held = self._engine.mine(self._name.text, anchor) if self._options.reentrant else None
-        if held is None:
+        if held is None or held.phase in (RELEASING, RELEASED):
             return None
         held.require(self._engine.clock.now())
         with held.lock:
@@ -118,22 +130,40 @@ class BaseLock:
         held.want(self._options.ttl_ms)
         return held
 
+    def _enter(self, lease: BaseLease, anchor: object) -> None:
+        """A with body begins. Its exit must find this very lease: the same thread may lose it and acquire anew."""
+        self._bodies.setdefault(anchor, []).append(lease)
+        lease._held.bodies += 1
+
+    def _leave(self, anchor: object) -> Any:
+        leases = self._bodies.get(anchor)
+        if not leases:
+            raise self._not_held()
+        lease = leases.pop()
+        lease._held.bodies -= 1
+        if not leases:
+            del self._bodies[anchor]
+        return lease
+
     def _held_by(self, anchor: object) -> Held:
         held = self._engine.mine(self._name.text, anchor)
         if held is None:
-            raise NotHeld(
-                f"{self._name.kind} is not held by this thread or task; a lease that moves between threads or "
-                "tasks is released with lease.release()",
-                resource=self._name.text,
-            )
+            raise self._not_held()
         return held
+
+    def _not_held(self) -> NotHeld:
+        return NotHeld(
+            f"{self._name.kind} is not held by this thread or task; a lease that moves between threads or "
+            "tasks is released with lease.release()",
+            resource=self._name.text,
+        )
 
     def _owned_by(self, anchor: object) -> bool:
         held = self._engine.mine(self._name.text, anchor)
         return held is not None and held.settle(self._engine.clock.now()) in ALIVE
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._name.text!r} ttl={self._options.ttl_ms / 1000:g}s>"
+        return f"<{type(self).__name__} {self._name.shown} ttl={self._options.ttl_ms / 1000:g}s>"
 
 
 class Lock(BaseLock):
@@ -174,13 +204,13 @@ class Lock(BaseLock):
 
     def __enter__(self) -> Lease:
         lease = self._acquire(self._options.wait)
-        lease._held.kept = lease
+        self._enter(lease, threading.current_thread())
         return lease
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._lease(self._held_by(threading.current_thread())).__exit__(kind, error, trace)
+        self._leave(threading.current_thread()).__exit__(kind, error, trace)
 
     def _acquire(self, wait: float | None) -> Lease:
         engine = self._engine
@@ -189,18 +219,20 @@ class Lock(BaseLock):
         held = self._reenter(thread)
         if held is not None:
             return self._lease(held)
+        owners: list[str] = []
         box = engine.mailboxes.borrow() if wait != 0 else None
         try:
             ask = self._ask(wait, box.address if box is not None else "")
-            flow = flows.acquire(ask, new_owner, engine.floor, engine.clock.now())
+            flow = flows.acquire(ask, lambda: self._new_owner(owners), engine.floor, engine.clock.now())
             taken = sync.drive(engine, flow, box)
+            return Lease(engine, self._keep(taken, thread))
         except Closed:
             engine.ensure_open()
             raise
         finally:
+            engine.expect_no_more(owners)
             if box is not None:
                 engine.mailboxes.give_back(box)
-        return Lease(engine, self._keep(taken, thread))
 
     def _lease(self, held: Held) -> Lease:
         known = held.shell() if held.shell is not None else None
@@ -242,13 +274,13 @@ class AsyncLock(BaseLock):
 
     async def __aenter__(self) -> AsyncLease:
         lease = await self._acquire(self._options.wait)
-        lease._held.kept = lease
+        self._enter(lease, self._driver.task())
         return await lease.__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._lease(self._held_by(self._driver.task())).__aexit__(kind, error, trace)
+        await self._leave(self._driver.task()).__aexit__(kind, error, trace)
 
     async def _acquire(self, wait: float | None) -> AsyncLease:
         engine = self._engine
@@ -257,15 +289,21 @@ class AsyncLock(BaseLock):
         held = self._reenter(task)
         if held is not None:
             return self._lease(held)
+        owners: list[str] = []
         box = self._driver.mailbox() if wait != 0 else None
-        ask = self._ask(wait, box.address if box is not None else "")
-        flow = flows.acquire(ask, new_owner, engine.floor, engine.clock.now())
+        expect = box.expect if box is not None else None
         try:
+            ask = self._ask(wait, box.address if box is not None else "")
+            flow = flows.acquire(ask, lambda: self._new_owner(owners, expect), engine.floor, engine.clock.now())
             taken = await self._driver.drive(flow, box)
+            return AsyncLease(engine, self._keep(taken, task), self._driver)
         except Closed:
             engine.ensure_open()
             raise
-        return AsyncLease(engine, self._keep(taken, task), self._driver)
+        finally:
+            engine.expect_no_more(owners)
+            if box is not None:
+                box.expect_no_more(owners)
 
     def _lease(self, held: Held) -> AsyncLease:
         known = held.shell() if held.shell is not None else None

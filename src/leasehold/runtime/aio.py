@@ -7,8 +7,7 @@ which needs no await, so nothing can cancel the clean-up (trap 9).
 from __future__ import annotations
 
 import asyncio
-import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from leasehold.core.ops import Answer, Later, Op, Park, Push
@@ -19,45 +18,42 @@ from leasehold.runtime.engine import Engine
 from leasehold.runtime.held import Held, Listener
 
 R = TypeVar("R")
-MOST_EARLY = 1024
 
 
 class LoopMailbox:
-    """Shares the pushes that arrive on one event loop out to the tasks that wait there."""
+    """Shares the pushes that arrive on one event loop out to the acquires that wait there."""
 
     def __init__(self, box: Mailbox, clock: Clock) -> None:
         self.box = box
         self.address = box.address
         self._clock = clock
-        self._waiting: dict[str, asyncio.Future[Push]] = {}
-        self._early: dict[str, Push] = {}  # a push may overtake the reply of its claim
+        self._pushes: dict[str, asyncio.Future[Push]] = {}  # by the owners of the acquires that are under way
         box.attach(self._arrived)
 
+    def expect(self, owner: str) -> None:
+        """Keep what comes for this owner: a push may overtake the reply of its claim."""
+        self._pushes[owner] = asyncio.get_running_loop().create_future()
+
+    def expect_no_more(self, owners: Iterable[str]) -> None:
+        for owner in owners:
+            self._pushes.pop(owner, None)
+
     def _arrived(self, push: Push) -> None:
-        future = self._waiting.get(push.owner)
+        future = self._pushes.get(push.owner)
         if future is not None and not future.done():
             future.set_result(push)
-        elif len(self._early) < MOST_EARLY:  # a hint: dropping one costs a beat
-            self._early[push.owner] = push
 
     async def take(self, owner: str, until: float) -> Push | None:
         """Wait for a push to this owner, until a time on the local clock."""
-        if owner in self._early:
-            return self._early.pop(owner)
-        future = self._waiting[owner] = asyncio.get_running_loop().create_future()
-        try:
-            while not future.done():
-                await asyncio.wait([future], timeout=self._clock.nap(until))
-                if self._clock.now() >= until:
-                    break
-            return future.result() if future.done() else None
-        finally:
-            del self._waiting[owner]
-            future.cancel()
-
-    def forget(self, owner: str) -> None:
-        """This owner waits no more."""
-        self._early.pop(owner, None)
+        future = self._pushes[owner]
+        while not future.done():
+            await asyncio.wait([future], timeout=self._clock.nap(until))
+            if self._clock.now() >= until:
+                break
+        if not future.done():
+            return None
+        self.expect(owner)  # each is read once
+        return future.result()
 
 
 class AsyncDriver:
@@ -65,16 +61,20 @@ class AsyncDriver:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._boxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopMailbox]
-        self._boxes = weakref.WeakKeyDictionary()
+        self._boxes: dict[asyncio.AbstractEventLoop, LoopMailbox] = {}
 
     def mailbox(self) -> LoopMailbox:
         """The mailbox of the running loop."""
         loop = asyncio.get_running_loop()
         box = self._boxes.get(loop)
         if box is None:
+            self._drop_closed_loops()
             box = self._boxes[loop] = LoopMailbox(self.engine.store.mailbox(), self.engine.clock)
         return box
+
+    def _drop_closed_loops(self) -> None:
+        for loop in [loop for loop in self._boxes if loop.is_closed()]:
+            self._boxes.pop(loop).box.close()
 
     async def drive(self, flow: Coroutine[Op, Any, R], box: LoopMailbox | None = None) -> R:
         """Run a flow to its end on this task."""
@@ -95,13 +95,12 @@ class AsyncDriver:
         """One op, on this loop."""
         reply: object = None
         if isinstance(op, Park):
-            if box is None:
-                raise RuntimeError("a flow that parks needs a mailbox")
-            reply = await box.take(op.owner, op.until)
+            if box is not None:
+                reply = await box.take(op.owner, op.until)
+            else:
+                await asyncio.sleep(self.engine.clock.nap(op.until))
         elif isinstance(op, Later):
             self.engine.watchdog.later(op)
-            if box is not None:
-                box.forget(op.op.owner)
         else:
             self.engine.go_on()
             reply = await self.engine.store.execute_async(op)
@@ -197,6 +196,6 @@ class Interrupt:
         try:  # asked for, but the body ended before it arrived: take delivery here
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            if not only_ours:
+            if self._task.cancelling() > self._before:  # somebody else's, too
                 raise
         return False

@@ -5,10 +5,13 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from leasehold.core.holding import ALIVE
+from leasehold.core.names import Name
+from leasehold.core.ops import Later, Withdraw
+from leasehold.core.policy import tombstone_ms
 from leasehold.core.ports import Store
 from leasehold.errors import StoreUnavailable
 from leasehold.observe import log
@@ -34,8 +37,9 @@ class Engine:
         self.mailboxes = Mailboxes(store)
         self._floor = 0
         self._mine: dict[tuple[str, int], Held] = {}
+        self._pending: dict[str, Withdraw] = {}  # acquires that are under way
         self._prune_at = 64
-        self._closed = False
+        self._closed = self._ended = False
         self.watchdog.on_gone = _weakly(self)
         _engines.add(self)
         weakref.finalize(self, self.watchdog.dismiss).atexit = False
@@ -46,19 +50,17 @@ class Engine:
         """The highest fence that this coordinator has seen anywhere; every claim carries it (trap 14)."""
         return self._floor
 
-    def learn(self, fence: int) -> None:
-        with self.watchdog.transitions:
-            self._floor = max(self._floor, fence)
-
     # ------------------------------------------------------------ who holds what
 
     def remember(self, held: Held, anchor: object) -> None:
-        """This thread or task holds this."""
-        self.ensure_open()
-        self.learn(held.fence)
-        held.outer = self.mine(held.name.text, anchor)
-        self._mine[held.name.text, id(anchor)] = held
-        self.watchdog.add(held)
+        """This thread or task holds this. In one step with the look whether the coordinator is open: what close()
+        does not see would be held by nobody."""
+        with self.watchdog.transitions:
+            self.ensure_open()
+            self._floor = max(self._floor, held.fence)
+            held.outer = self.mine(held.name.text, anchor)
+            self._mine[held.name.text, id(anchor)] = held
+            self.watchdog.add(held)
         if len(self._mine) > self._prune_at:
             self._prune()
 
@@ -101,6 +103,14 @@ class Engine:
 
     # ------------------------------------------------------------ beginning and end
 
+    def expect(self, owner: str, name: Name, ttl_ms: int) -> None:
+        """An acquire with this owner is under way."""
+        self._pending[owner] = Withdraw(name.text, owner, tombstone_ms(ttl_ms))
+
+    def expect_no_more(self, owners: Iterable[str]) -> None:
+        for owner in owners:
+            self._pending.pop(owner, None)
+
     def ensure_open(self) -> None:
         if self._closed:
             raise StoreUnavailable("this coordinator is closed: make a new one with connect()")
@@ -110,13 +120,23 @@ class Engine:
         if self._closed:
             raise Closed
 
-    def close(self) -> None:
-        """Give back what is held, stop the watchdog, close the store. Safe to call twice. The mailboxes go first:
-        what is given back must not be handed to a waiter of this coordinator."""
-        if self._closed:
-            return
-        self._closed = True
+    def shut(self) -> None:
+        """Grant nothing from here on: acquires that are under way are withdrawn."""
+        with self.watchdog.transitions:
+            if self._closed:
+                return
+            self._closed = True
         self.mailboxes.close()
+        for withdraw in list(self._pending.values()):
+            self.watchdog.later(Later(withdraw, 0))
+
+    def close(self) -> None:
+        """Give back what is held, stop the watchdog, close the store. Safe to call twice. Shut first: what is given
+        back must not be handed to a waiter of this coordinator."""
+        self.shut()
+        if self._ended:
+            return
+        self._ended = True
         self.watchdog.give_back(self.watchdog.all(), "closed")
         self.watchdog.stop()
         self._mine.clear()
@@ -125,6 +145,7 @@ class Engine:
     def forked(self) -> None:
         """In a forked child: start anew with nothing (trap 32)."""
         self._mine = {}
+        self._pending = {}
         self.watchdog.forked()
         self.mailboxes.forked()
         self.store.forked()
@@ -148,8 +169,12 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
-    """The interpreter ends: what is held is given back now, not at the end of its ttl."""
-    for engine in list(_engines):
+    """The interpreter ends: what is held is given back now, not at the end of its ttl. All are shut before any gives
+    back, else one would hand to a waiter of the other."""
+    engines = list(_engines)
+    for engine in engines:
+        engine.shut()
+    for engine in engines:
         try:
             engine.close()
         except Exception as error:  # the others want to be closed too

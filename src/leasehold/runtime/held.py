@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -28,10 +29,10 @@ class Held(Holding):
         "_told",
         "acquired_at",
         "anchor",
+        "bodies",
         "depth",
         "fenced",
         "keeper",
-        "kept",
         "meta",
         "outer",
         "shell",
@@ -55,7 +56,7 @@ class Held(Holding):
         self.meta = meta
         self.depth = 1
         self.outer: Held | None = None  # held by the same thread or task before, and lost
-        self.kept: object = None  # the Lease, while a with statement needs it
+        self.bodies = 0  # with statements that it is inside of
         self.shell: weakref.ref[Any] | None = None
         self.keeper: weakref.ref[Any] | None = None
         self.anchor: weakref.ref[Any] | None = None
@@ -76,7 +77,7 @@ class Held(Holding):
 
     def usable(self) -> bool:
         """Can anybody still use this lease? One that was entered is used by its body, and ends with its thread."""
-        if self.kept is not None:
+        if self.bodies:
             return not self.finished()
         if self.shell is not None and self.shell() is not None:
             return True
@@ -93,7 +94,7 @@ class Held(Holding):
     def let_go(self) -> None:
         """It is over: forget the people."""
         self.shell = self.keeper = None
-        self.kept = self.outer = None
+        self.outer = None
 
     # ------------------------------------------------------------ who must hear of its loss
 
@@ -122,8 +123,14 @@ class Held(Holding):
         return True
 
     def forked(self, lock: AbstractContextManager[Any]) -> None:
-        """In a forked child: lost, and nobody is called: those who listen live in the parent."""
+        """In a forked child: lost. Callbacks are the parent's; events are set, for whoever waits in the child. Their
+        locks may have been held at the fork by a thread that does not exist here."""
         self.lock = lock
+        events = [getattr(listener, "__self__", None) for listener in self._listeners]
         self._listeners = []
         self._told = True
         self.lose("forked")
+        for event in events:
+            if isinstance(event, threading.Event):
+                event._at_fork_reinit()  # type: ignore[attr-defined]  # as threading does with its own
+                event.set()

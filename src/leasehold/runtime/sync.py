@@ -34,8 +34,6 @@ def perform(engine: Engine, op: Op, box: Mailbox | None) -> Answer[Any]:
     """One op, in the calling thread."""
     reply: object = None
     if isinstance(op, Park):
-        if box is None:
-            raise RuntimeError("a flow that parks needs a mailbox")
         reply = wakeups.take(box, engine.clock, op.owner, op.until)
     elif isinstance(op, Later):
         engine.watchdog.later(op)

@@ -6,6 +6,8 @@ owner. The uncontended path only takes one from the list and puts it back.
 
 from __future__ import annotations
 
+import time
+
 from leasehold.core.ops import Push
 from leasehold.core.ports import Clock, Mailbox, Store
 
@@ -46,10 +48,15 @@ class Mailboxes:
         self._lent = set()
 
 
-def take(box: Mailbox, clock: Clock, owner: str, until: float) -> Push | None:
-    """Wait on the calling thread for a push to this owner, until a time on the local clock."""
+def take(box: Mailbox | None, clock: Clock, owner: str, until: float) -> Push | None:
+    """Wait on the calling thread for a push to this owner, until a time on the local clock. Without a mailbox there is
+    only the time to wait for."""
     while True:
-        push = box.take(clock.nap(until))
+        push = None
+        if box is not None:
+            push = box.take(clock.nap(until))
+        else:
+            time.sleep(clock.nap(until))
         if push is not None and push.owner == owner:
             return push
         if clock.now() >= until:
