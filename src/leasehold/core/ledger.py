@@ -56,9 +56,11 @@ def apply(state: State, now: Instant, op: ops.StoreOp, reachable: Callable[[str]
 
 def tidy(state: State, now: Instant) -> State:
     """What is left of a state when its time is applied; equal to ``EMPTY`` when it need not be kept."""
-    recent = tuple(one for one in state.holders if one.expires_ms + tombstone_ms(one.ttl_ms) > now.ms)
-    turn = Turn(state._replace(holders=recent), now, "", "", everyone)
+    turn = Turn(state, now, "", "", everyone)
     turn.expire()
+    for grant in state.holders:  # nobody came by when it expired; its tombstone would be over by now
+        if grant.expires_ms + tombstone_ms(grant.ttl_ms) <= now.ms:
+            turn.ended.pop(grant.owner, None)
     return turn.state()
 
 
