@@ -14,6 +14,9 @@ from leasehold.stores.clock import ManualClock
 from leasehold.testing.parties import PATIENCE, Party
 
 
+STEPS = 12  # small against a third of any ttl in the cases
+
+
 class Scene:
     """One store, as many parties as are asked for, and a clock."""
 
@@ -35,11 +38,17 @@ class Scene:
         if self._clock is None:
             time.sleep(seconds)
             return
-        steps = 1 if at_once else 20
-        for _ in range(steps):
-            self._clock.advance(seconds / steps)
-            if not at_once:
-                time.sleep(0.012)  # real time for other threads to see the new virtual time
+        if at_once:
+            self._clock.advance(seconds)
+            return
+        for _ in range(STEPS):
+            self._clock.advance(seconds / STEPS)
+            time.sleep(0.004)  # real time for waiters to see the new virtual time
+            self.until(self._renewed, "watchdogs have done what was due")
+
+    def _renewed(self) -> bool:
+        now = self._looker.clock.now()
+        return all(held.look_at() > now for one in self._parties for held in one.hold._engine.watchdog.all())
 
     def look(self, resource: str) -> View:
         view = self._looker.execute(Inspect(resource))
