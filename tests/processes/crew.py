@@ -50,6 +50,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                start_new_session=True,  # so that its children can be ended with it
             )
         self.pid = self.process.pid
         self._answers: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
@@ -113,9 +114,9 @@ class Worker:
         return self.process.wait(PATIENCE)
 
     def close(self) -> None:
-        """Gone, whatever it was doing."""
-        if self.process.poll() is None:
-            self.process.kill()
+        """Gone, with its children, whatever it was doing."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
         self.process.wait(PATIENCE)
         self._reader.join(PATIENCE)
         for pipe in (self.process.stdin, self.process.stdout):

@@ -16,7 +16,6 @@ import pytest
 
 from leasehold.core import ops
 from leasehold.stores.sqlite import SQLiteStore
-from leasehold.stores.sqlite.store import _inherited
 from tests.stores.sqlite_tools import ROOM, TTL, claim, look, next_line, release, run, start, take, tell
 
 # Takes the lock again and again; the time it holds is written down as [since, until, fence].
@@ -239,23 +238,25 @@ def descriptors(path: Path) -> list[str]:
     return sorted(one for one in found if one.startswith(str(path)))
 
 
-def test_an_inherited_connection_is_never_finalized(tmp_path: Path) -> None:
-    """Not even when an exiting interpreter has cleared every module: closing is not the child's to do."""
+def test_a_child_inherits_no_open_file(tmp_path: Path) -> None:
+    """Before a fork the file is closed, and the next op opens it again: nothing of it is shared with a child."""
+    path = tmp_path / "leases.db"
+    with contextlib.closing(SQLiteStore(str(path))) as store:
+        take(store, "a")
+        store.before_fork()
+        assert descriptors(path) == []
+        store.after_fork()
+        assert look(store).holders[0].owner == "a"
+
+
+def test_a_store_that_is_dropped_lets_go_of_its_file(tmp_path: Path) -> None:
+    """Without close() the file is closed by the garbage collector."""
     path = tmp_path / "leases.db"
     store = SQLiteStore(str(path))
     take(store, "a")
-    before = descriptors(path)
-    store.forked()
-    _inherited.clear()
+    assert descriptors(path)
+    del store
     gc.collect()
-    assert descriptors(path) == before
-    assert {one.removeprefix(str(path)) for one in before} == {"", "-wal", "-shm"}
-    for one in gc.get_objects():
-        if isinstance(one, sqlite3.Connection):
-            with contextlib.suppress(sqlite3.ProgrammingError):  # closed already
-                (_, _, name) = one.execute("PRAGMA database_list").fetchone()
-                if name == str(path):
-                    one.close()
     assert descriptors(path) == []
 
 

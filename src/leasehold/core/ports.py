@@ -64,8 +64,16 @@ class Store(Protocol):
 
     def mailbox(self) -> Mailbox: ...
 
+    def before_fork(self) -> None:
+        """In the parent: let no call be under way, and nothing be open that a child must not inherit."""
+        ...
+
+    def after_fork(self) -> None:
+        """In the parent: go on."""
+        ...
+
     def forked(self) -> None:
-        """In a forked child: drop what belongs to the parent, sending nothing."""
+        """In the child: drop what belongs to the parent, sending nothing."""
         ...
 
     def close(self) -> None: ...

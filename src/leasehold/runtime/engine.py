@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -163,7 +164,22 @@ def _weakly(engine: Engine) -> Callable[[Held], None]:
     return gone
 
 
-def _after_fork() -> None:
+_quiet: dict[int, list[Engine]] = {}  # by the thread that forks: what was quieted must be roused, and nothing else
+
+
+def _before_fork() -> None:
+    _quiet[threading.get_ident()] = engines = list(_engines)
+    for engine in engines:
+        engine.store.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for engine in _quiet.pop(threading.get_ident(), []):
+        engine.store.after_fork()
+
+
+def _after_fork_in_child() -> None:
+    _quiet.clear()
     for engine in list(_engines):
         engine.forked()
 
@@ -191,5 +207,5 @@ def chain(error: BaseException, loss: BaseException) -> None:
     error.add_note(f"besides, {loss}")
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 atexit.register(_at_exit)

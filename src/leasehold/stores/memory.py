@@ -65,6 +65,12 @@ class MemoryStore:
         self._boxes[box.address] = box
         return box
 
+    def before_fork(self) -> None:
+        """Nothing is open."""
+
+    def after_fork(self) -> None:
+        """Nothing was closed."""
+
     def forked(self) -> None:
         """A child has memory of its own, and nobody of the parent's is in it."""
         self.__init__(self.clock)  # type: ignore[misc]

@@ -13,7 +13,6 @@ from leasehold.errors import LeaseholdError
 from leasehold.stores.clock import ManualClock
 from leasehold.testing.parties import PATIENCE, Party
 
-
 STEPS = 12  # small against a third of any ttl in the cases
 
 

@@ -98,11 +98,7 @@ def _make_folders(folder: Path) -> None:
 
 def _connect(path: str) -> sqlite3.Connection:
     uri = Path(path).as_uri() + "?mode=rw"  # never creates: that would ignore the mode
-    connection = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
-    # The function refers to its own connection, which Python's collector cannot see through: only close() ends
-    # it. A forked child must never finalize what it has inherited, not even when its interpreter exits.
-    connection.create_function("itself", 0, lambda: str(connection))
-    return connection
+    return sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
 
 
 def _check(path: str, connection: sqlite3.Connection) -> None:

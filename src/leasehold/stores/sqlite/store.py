@@ -30,7 +30,11 @@ FIRST_PAUSE = 30e-6  # seconds; a turn takes about as long
 LAST_PAUSE = 1e-3
 BATCH = 500  # ops in one transaction: others wait meanwhile
 
-_inherited: list[Database | None] = []  # connections of parent processes: never used and never closed
+QUIET = 5.0  # seconds to wait before a fork for other threads to finish their turn
+
+# Connections that could not be closed before a fork, because one of the parent's threads was in the middle of a turn:
+# never used, and never closed here.
+_inherited: list[Database] = []
 
 
 class SQLiteStore:
@@ -91,8 +95,21 @@ class SQLiteStore:
         self._boxes[made.address] = made
         return made
 
+    def before_fork(self) -> None:
+        """Close the file. A child that inherits an open connection inherits SQLite's belief in locks that only its
+        parent has: the last one out would then delete the log that the other still writes to."""
+        self._lock.acquire(timeout=QUIET)
+        if self._lock._is_owned() and self._database is not None and not self._database.in_transaction:  # type: ignore[attr-defined]
+            self._drop()
+
+    def after_fork(self) -> None:
+        """The next op opens it again."""
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            self._lock.release()
+
     def forked(self) -> None:
-        _inherited.append(self._database)
+        if self._database is not None:
+            _inherited.append(self._database)
         for box in list(self._boxes.values()):
             box.forked()
         self._folder.forked()
