@@ -16,7 +16,7 @@ from leasehold.core.turn import Turn
 from leasehold.core.types import Grant, Waiter
 from leasehold.testing import simulate, worker
 
-MOST_SEEDS = 400
+MOST_SEEDS = 2000
 Break = Callable[[pytest.MonkeyPatch], None]
 
 
