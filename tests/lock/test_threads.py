@@ -774,6 +774,7 @@ def test_closing_ends_those_who_wait(kind: str, tmp_path: Path) -> None:
         assert holder.lock("job").try_acquire() is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STORES)
 def test_closing_the_holder_and_then_its_waiter_leaves_nothing(kind: str, tmp_path: Path) -> None:
     """As at the end of the interpreter: what the first gives back is handed to a waiter of the second, which is

@@ -14,7 +14,7 @@ import pytest
 from leasehold.testing import simulate
 from leasehold.testing.faults import KINDS
 
-QUICK = range(200)
+QUICK = range(120)
 SLOW = range(1_000, 3_000)
 SOAK = "10000:50000"
 
