@@ -437,7 +437,7 @@ def test_a_damaged_row_is_left_for_its_reader(store: SQLiteStore, path: Path, cl
     opened.begin()
     opened.sweep(clock.instant())
     opened.commit()
-    with pytest.raises(StoreUnavailable, match=r"damaged.*'report:42'"):
+    with pytest.raises(StoreUnavailable, match=r"damaged.*this resource"):
         look(store)
     assert isinstance(store.execute(ops.Claim("other", "a", TTL)), ops.Granted)
 

@@ -180,6 +180,11 @@ class Holding:
             left_ms = max(int((self.stop_at() - now) * 1000), 1)
             return self._renew(self._wanted_ms, min(renewal_budget_ms(self.ttl_ms), left_ms))
 
+    def want(self, ttl_ms: int) -> None:
+        """Re-entry with a longer ttl: later renewals ask for it. A shorter one changes nothing (trap 6)."""
+        with self.lock:
+            self._wanted_ms = max(self._wanted_ms, ttl_ms)
+
     def extension(self, ttl_ms: int, now: float) -> ops.Renew:
         """The Renew of ``extend``: sets, never adds. A shorter end is believed before it is sent."""
         with self.lock:
@@ -232,11 +237,6 @@ class Holding:
                 self.phase = UNSURE
                 if self.renews:
                     self.renew_at = now + retry_renewal_after(self.ttl_ms / 1000)
-
-    def want(self, ttl_ms: int) -> None:
-        """Re-entry with a longer ttl: later renewals ask for it. A shorter one changes nothing (trap 6)."""
-        with self.lock:
-            self._wanted_ms = max(self._wanted_ms, ttl_ms)
 
     # ------------------------------------------------------------ giving back
 

@@ -15,10 +15,10 @@ from leasehold.core import flows
 from leasehold.core.durations import ttl_ms
 from leasehold.core.holding import LOST, RELEASING
 from leasehold.core.types import public_owner
-from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown
+from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.observe import log
 from leasehold.runtime import sync
-from leasehold.runtime.engine import Closed, Engine, chain
+from leasehold.runtime.engine import Engine, chain
 from leasehold.runtime.held import Held
 
 if TYPE_CHECKING:
@@ -117,15 +117,6 @@ class BaseLease:
             self._engine.watchdog.tell(self._held)
         return phase
 
-    def _step_out(self) -> bool:
-        """Leave one level of a re-entered lease; True when it was not the last."""
-        held = self._held
-        with held.lock:
-            if held.depth > 1:
-                held.depth -= 1
-                return True
-        return False
-
     def _ended(self, ours: bool) -> None:
         held = self._held
         self._engine.watchdog.tell(held)
@@ -174,7 +165,7 @@ class Lease(BaseLease):
 
     def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
         """Call ``callback(error)`` in a thread of its own when the lease is lost."""
-        self._held.listen(_in_thread(callback, self._held))
+        self._held.listen(_in_thread(_callable(callback), self._held))
         self._settle()
 
     def extend(self, ttl: Duration) -> None:
@@ -189,11 +180,11 @@ class Lease(BaseLease):
 
     def release(self) -> bool:
         """Give the lease back. False: it was no longer ours. OutcomeUnknown: not confirmed; may be repeated."""
-        if self._step_out():
+        if self._held.step_out():
             return self._settle() != LOST
         try:
             ours = sync.drive(self._engine, flows.release(self._held, self._engine.clock.now()))
-        except Closed:  # close() has given it back
+        except StoreUnavailable:  # the coordinator is closed, and close() gives it back
             ours = False
         self._ended(ours)
         return ours
@@ -216,7 +207,7 @@ class Lease(BaseLease):
 class AsyncLease(BaseLease):
     """A lease for asyncio. The task inside ``async with`` is cancelled when the lease is lost."""
 
-    __slots__ = ("_driver", "_interrupt", "_loop", "_lost")
+    __slots__ = ("_bodies", "_driver", "_interrupt", "_loop", "_lost")
 
     def __init__(self, engine: Engine, held: Held, driver: AsyncDriver) -> None:
         super().__init__(engine, held)
@@ -224,6 +215,7 @@ class AsyncLease(BaseLease):
         self._loop = driver.loop()
         self._lost: asyncio.Event | None = None
         self._interrupt: Interrupt | None = None
+        self._bodies = 0
 
     @property
     def lost(self) -> asyncio.Event:
@@ -237,7 +229,7 @@ class AsyncLease(BaseLease):
 
     def on_lost(self, callback: Callable[[LeaseLost], object | Awaitable[object]]) -> None:
         """Call ``callback(error)``, a function or a coroutine function, on the loop when the lease is lost."""
-        self._held.listen(self._driver.callback(self._loop, callback, self._held))
+        self._held.listen(self._driver.callback(self._loop, _callable(callback), self._held))
         self._settle()
 
     async def extend(self, ttl: Duration) -> None:
@@ -252,17 +244,18 @@ class AsyncLease(BaseLease):
 
     async def release(self) -> bool:
         """Give the lease back. False: it was no longer ours. OutcomeUnknown: not confirmed; may be repeated."""
-        if self._step_out():
+        if self._held.step_out():
             return self._settle() != LOST
         try:
             ours = await self._driver.drive(flows.release(self._held, self._engine.clock.now()))
-        except Closed:  # close() has given it back
+        except StoreUnavailable:  # the coordinator is closed, and close() gives it back
             ours = False
         self._ended(ours)
         return ours
 
     async def __aenter__(self) -> AsyncLease:
         self.check()
+        self._bodies += 1
         if self._interrupt is None:
             self._interrupt = self._driver.interrupt()
             self._held.listen(self._interrupt)
@@ -272,8 +265,9 @@ class AsyncLease(BaseLease):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         ours = False
+        self._bodies -= 1
         try:
-            if self._interrupt is not None and self._held.depth == 1:
+            if self._interrupt is not None and self._bodies == 0:  # the outermost body is over
                 interrupt, self._interrupt = self._interrupt, None
                 self._held.unlisten(interrupt)
                 ours = await interrupt.leave(error)
@@ -287,6 +281,12 @@ class AsyncLease(BaseLease):
         except OutcomeUnknown:
             log.say(log.WARNING, "release_unknown", self._held)
             self._engine.forget(self._held)
+
+
+def _callable(callback: Any) -> Any:
+    if not callable(callback):
+        raise InvalidRequest(f"on_lost takes a function, not {type(callback).__name__}")
+    return callback
 
 
 def _in_thread(callback: Callable[[LeaseLost], object], held: Held) -> Callable[[], None]:

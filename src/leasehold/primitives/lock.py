@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leasehold.core import flows
 from leasehold.core.durations import wait_seconds
-from leasehold.core.holding import ALIVE, RELEASED, RELEASING, Taken
+from leasehold.core.holding import ALIVE, Taken
 from leasehold.core.names import Name
-from leasehold.core.ops import Answer, Inspect, Later, View, Withdraw
-from leasehold.core.policy import tombstone_ms
-from leasehold.errors import NotAcquired, NotHeld
+from leasehold.core.ops import Answer, Inspect, Later, View
+from leasehold.errors import LeaseholdError, NotAcquired, NotHeld
 from leasehold.observe import log
 from leasehold.primitives.lease import AsyncLease, BaseLease, Lease
 from leasehold.runtime import sync
-from leasehold.runtime.engine import Closed, Engine
+from leasehold.runtime.engine import Engine
 from leasehold.runtime.held import Held
 from leasehold.runtime.identity import new_owner
 
@@ -98,37 +97,37 @@ class BaseLock:
     def _keep(self, taken: Taken, anchor: object) -> Held:
         """The grant is ours: have it looked after."""
         options = self._options
-        try:
-            held = Held(
-                self._name,
-                taken,
-                self._engine.watchdog.transitions,
-                renews=options.renews,
-                max_hold=options.max_hold,
-                max_idle=options.max_idle,
-                fenced=options.fenced,
-                meta=options.meta,
-            )
-            held.tie(self, anchor)
-            self._engine.remember(held, anchor)
-        except BaseException:  # an interrupt between the grant and here must not leave it held
-            withdraw = Withdraw(self._name.text, taken.owner, tombstone_ms(taken.ttl_ms))
-            self._engine.watchdog.later(Later(withdraw, taken.ttl_ms / 1000))
-            raise
+        held = Held(
+            self._name,
+            taken,
+            self._engine.watchdog.transitions,
+            renews=options.renews,
+            max_hold=options.max_hold,
+            max_idle=options.max_idle,
+            fenced=options.fenced,
+            meta=options.meta,
+        )
+        held.tie(anchor)
+        self._engine.remember(held, anchor)
         log.say(log.DEBUG, "lease_acquired", held)
         return held
 
     def _reenter(self, anchor: object) -> Held | None:
-        """What this thread or task holds already: same fence, no round trip, never shortened (traps 6, 13). What it
-        lost is an error, what it has given back is past."""
+        """What this thread or task holds already. What it lost is an error, what it has given back is past."""
         held = self._engine.mine(self._name.text, anchor) if self._options.reentrant else None
-        if held is None or held.phase in (RELEASING, RELEASED):
+        if held is None or not held.enter_again(self._options.ttl_ms, self._engine.clock.now()):
             return None
-        held.require(self._engine.clock.now())
-        with held.lock:
-            held.depth += 1
-        held.want(self._options.ttl_ms)
         return held
+
+    def _clean_up(self, flow: Any, owners: list[str], taken: Taken | None, anchor: object) -> None:
+        """An acquire ended by an exception. A flow that ended with it has left nothing behind; one whose driver was
+        interrupted has, and so has one that was granted what could not be kept."""
+        held = self._engine.mine(self._name.text, anchor)
+        if held is not None and held.owner in owners:
+            self._engine.forget(held)
+        if taken is not None or flow.cr_frame is not None:
+            self._engine.withdraw(owners)
+            flow.close()
 
     def _enter(self, lease: BaseLease, anchor: object) -> None:
         """A with body begins. Its exit must find this very lease: the same thread may lose it and acquire anew."""
@@ -136,6 +135,10 @@ class BaseLock:
         lease._held.bodies += 1
 
     def _leave(self, anchor: object) -> Any:
+        """A with body ends: the innermost of this thread or task. A body that moved, such as a generator's that is
+        closed elsewhere, is certain when it is the only one of this lock object."""
+        if anchor not in self._bodies and len(self._bodies) == 1:
+            anchor = next(iter(self._bodies))
         leases = self._bodies.get(anchor)
         if not leases:
             raise self._not_held()
@@ -144,6 +147,14 @@ class BaseLock:
         if not leases:
             del self._bodies[anchor]
         return lease
+
+    def _give_up(self, lease: BaseLease) -> None:
+        """An interrupt hit the beginning or the end of a body: whatever was done already, it ends in the background."""
+        held = lease._held
+        release = held.begin_release(self._engine.clock.now())
+        self._engine.forget(held)
+        if release is not None:
+            self._engine.watchdog.later(Later(release, held.ttl_ms / 1000))
 
     def _held_by(self, anchor: object) -> Held:
         held = self._engine.mine(self._name.text, anchor)
@@ -181,9 +192,11 @@ class Lock(BaseLock):
     def acquire(self, wait: Duration | Unset | None = UNSET) -> Lease | None:
         """A lease, or None when the wait was over first. ``wait=None`` waits for ever, 0 tries once."""
         try:
-            return self._acquire(self._wait(wait))
+            lease = self._acquire(self._wait(wait))
         except NotAcquired:
             return None
+        lease._held.keep(self)
+        return lease
 
     def try_acquire(self) -> Lease | None:
         """One try: a lease, or None."""
@@ -204,13 +217,24 @@ class Lock(BaseLock):
 
     def __enter__(self) -> Lease:
         lease = self._acquire(self._options.wait)
-        self._enter(lease, threading.current_thread())
+        try:
+            self._enter(lease, threading.current_thread())
+        except BaseException:
+            self._give_up(lease)
+            raise
         return lease
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._leave(threading.current_thread()).__exit__(kind, error, trace)
+        lease = self._leave(threading.current_thread())
+        try:
+            lease.__exit__(kind, error, trace)
+        except LeaseholdError:
+            raise
+        except BaseException:
+            self._give_up(lease)
+            raise
 
     def _acquire(self, wait: float | None) -> Lease:
         engine = self._engine
@@ -221,13 +245,14 @@ class Lock(BaseLock):
             return self._lease(held)
         owners: list[str] = []
         box = engine.mailboxes.borrow() if wait != 0 else None
+        ask = self._ask(wait, box.address if box is not None else "")
+        flow = flows.acquire(ask, lambda: self._new_owner(owners), engine.floor, engine.clock.now())
+        taken = None
         try:
-            ask = self._ask(wait, box.address if box is not None else "")
-            flow = flows.acquire(ask, lambda: self._new_owner(owners), engine.floor, engine.clock.now())
             taken = sync.drive(engine, flow, box)
             return Lease(engine, self._keep(taken, thread))
-        except Closed:
-            engine.ensure_open()
+        except BaseException:
+            self._clean_up(flow, owners, taken, thread)
             raise
         finally:
             engine.expect_no_more(owners)
@@ -251,9 +276,11 @@ class AsyncLock(BaseLock):
     async def acquire(self, wait: Duration | Unset | None = UNSET) -> AsyncLease | None:
         """A lease, or None when the wait was over first. ``wait=None`` waits for ever, 0 tries once."""
         try:
-            return await self._acquire(self._wait(wait))
+            lease = await self._acquire(self._wait(wait))
         except NotAcquired:
             return None
+        lease._held.keep(self)
+        return lease
 
     async def try_acquire(self) -> AsyncLease | None:
         """One try: a lease, or None."""
@@ -292,13 +319,14 @@ class AsyncLock(BaseLock):
         owners: list[str] = []
         box = self._driver.mailbox() if wait != 0 else None
         expect = box.expect if box is not None else None
+        ask = self._ask(wait, box.address if box is not None else "")
+        flow = flows.acquire(ask, lambda: self._new_owner(owners, expect), engine.floor, engine.clock.now())
+        taken = None
         try:
-            ask = self._ask(wait, box.address if box is not None else "")
-            flow = flows.acquire(ask, lambda: self._new_owner(owners, expect), engine.floor, engine.clock.now())
             taken = await self._driver.drive(flow, box)
             return AsyncLease(engine, self._keep(taken, task), self._driver)
-        except Closed:
-            engine.ensure_open()
+        except BaseException:
+            self._clean_up(flow, owners, taken, task)
             raise
         finally:
             engine.expect_no_more(owners)

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from leasehold.core.ops import Answer, Later, Op, Park, Push
 from leasehold.core.ports import Clock, Mailbox
-from leasehold.errors import LeaseLost
+from leasehold.errors import LeaseLost, StoreUnavailable
 from leasehold.observe import log
-from leasehold.runtime.engine import Engine
+from leasehold.runtime.engine import CLOSED, Closed, Engine
 from leasehold.runtime.held import Held, Listener
 
 R = TypeVar("R")
@@ -73,8 +73,10 @@ class AsyncDriver:
         return box
 
     def _drop_closed_loops(self) -> None:
-        for loop in [loop for loop in self._boxes if loop.is_closed()]:
-            self._boxes.pop(loop).box.close()
+        for loop in [loop for loop in list(self._boxes) if loop.is_closed()]:
+            box = self._boxes.pop(loop, None)  # another loop's thread may have been quicker
+            if box is not None:
+                box.box.close()
 
     async def drive(self, flow: Coroutine[Op, Any, R], box: LoopMailbox | None = None) -> R:
         """Run a flow to its end on this task."""
@@ -90,6 +92,8 @@ class AsyncDriver:
         except StopIteration as end:
             result: R = end.value
             return result
+        except Closed:
+            raise StoreUnavailable(CLOSED) from None
 
     async def perform(self, op: Op, box: LoopMailbox | None) -> Answer[Any]:
         """One op, on this loop."""
@@ -188,7 +192,7 @@ class Interrupt:
     async def leave(self, error: BaseException | None) -> bool:
         """The body is over. True when the CancelledError that ended it was ours, and nobody else's too."""
         self._left = True
-        if not self._fired:
+        if not self._fired or asyncio.current_task() is not self._task:
             return False
         only_ours = self._task.uncancel() <= self._before
         if isinstance(error, asyncio.CancelledError):

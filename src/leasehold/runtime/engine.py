@@ -12,7 +12,7 @@ from typing import Any
 from leasehold.core.holding import ALIVE
 from leasehold.core.names import Name
 from leasehold.core.ops import Later, Withdraw
-from leasehold.core.policy import tombstone_ms
+from leasehold.core.policy import BUDGET_MS, tombstone_ms
 from leasehold.core.ports import Store
 from leasehold.errors import StoreUnavailable
 from leasehold.observe import log
@@ -22,10 +22,13 @@ from leasehold.runtime.watchdog import Watchdog
 
 
 class Closed(Exception):
-    """Thrown into a flow whose coordinator was closed meanwhile: it must end at once, not bear with the store."""
+    """Thrown into a flow whose coordinator was closed meanwhile: it must end at once, not bear with the store. Drivers
+    turn it into StoreUnavailable."""
 
 
+CLOSED = "this coordinator is closed: make a new one with connect()"
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_stores: weakref.WeakSet[Store] = weakref.WeakSet()  # a store may outlive its coordinator
 
 
 class Engine:
@@ -42,7 +45,9 @@ class Engine:
         self._prune_at = 64
         self._closed = self._ended = False
         self.watchdog.on_gone = _weakly(self)
+        self.watchdog.on_dismissed = self.mailboxes.close
         _engines.add(self)
+        _stores.add(store)
         weakref.finalize(self, self.watchdog.dismiss).atexit = False
 
     # ------------------------------------------------------------ fences
@@ -83,17 +88,16 @@ class Engine:
         and acquired anew inside its own body must not hide the first."""
         anchor = held.anchor() if held.anchor is not None else None
         key = (held.name.text, id(anchor))
-        top = self._mine.get(key)
-        if top is held:
-            if held.outer is not None:
-                self._mine[key] = held.outer
-            else:
+        with self.watchdog.transitions:
+            top = self._mine.get(key)
+            if top is held:
                 del self._mine[key]
-            return
-        while top is not None:
-            if top.outer is held:
-                top.outer = held.outer
-            top = top.outer
+                if held.outer is not None:
+                    self._mine[key] = held.outer
+            while top is not None:
+                if top.outer is held:
+                    top.outer = held.outer
+                top = top.outer
 
     def _prune(self) -> None:
         """Entries of leases that are over and whose thread or task has ended, so that nothing piles up."""
@@ -112,9 +116,15 @@ class Engine:
         for owner in owners:
             self._pending.pop(owner, None)
 
+    def withdraw(self, owners: Iterable[str]) -> None:
+        """Nobody knows how far they came."""
+        for owner in owners:
+            if owner in self._pending:
+                self.watchdog.later(Later(self._pending[owner], BUDGET_MS / 1000))
+
     def ensure_open(self) -> None:
         if self._closed:
-            raise StoreUnavailable("this coordinator is closed: make a new one with connect()")
+            raise StoreUnavailable(CLOSED)
 
     def go_on(self) -> None:
         """Asked before each op of a flow that is under way."""
@@ -129,19 +139,19 @@ class Engine:
             self._closed = True
         self.mailboxes.close()
         for withdraw in list(self._pending.values()):
-            self.watchdog.later(Later(withdraw, 0))
+            self.watchdog.postpone(Later(withdraw, 0))
 
     def close(self) -> None:
         """Give back what is held, stop the watchdog, close the store. Safe to call twice. Shut first: what is given
         back must not be handed to a waiter of this coordinator."""
-        self.shut()
         if self._ended:
             return
-        self._ended = True
+        self.shut()
         self.watchdog.give_back(self.watchdog.all(), "closed")
         self.watchdog.stop()
         self._mine.clear()
         self.store.close()
+        self._ended = True  # last: a close() that was interrupted can be repeated
 
     def forked(self) -> None:
         """In a forked child: start anew with nothing (trap 32)."""
@@ -149,7 +159,6 @@ class Engine:
         self._pending = {}
         self.watchdog.forked()
         self.mailboxes.forked()
-        self.store.forked()
 
 
 def _weakly(engine: Engine) -> Callable[[Held], None]:
@@ -164,22 +173,24 @@ def _weakly(engine: Engine) -> Callable[[Held], None]:
     return gone
 
 
-_quiet: dict[int, list[Engine]] = {}  # by the thread that forks: what was quieted must be roused, and nothing else
+_quiet: dict[int, list[Store]] = {}  # by the thread that forks: what was quieted must be roused, and nothing else
 
 
 def _before_fork() -> None:
-    _quiet[threading.get_ident()] = engines = list(_engines)
-    for engine in engines:
-        engine.store.before_fork()
+    _quiet[threading.get_ident()] = stores = list(_stores)
+    for store in stores:
+        store.before_fork()
 
 
 def _after_fork_in_parent() -> None:
-    for engine in _quiet.pop(threading.get_ident(), []):
-        engine.store.after_fork()
+    for store in _quiet.pop(threading.get_ident(), []):
+        store.after_fork()
 
 
 def _after_fork_in_child() -> None:
     _quiet.clear()
+    for store in list(_stores):
+        store.forked()
     for engine in list(_engines):
         engine.forked()
 
@@ -188,13 +199,12 @@ def _at_exit() -> None:
     """The interpreter ends: what is held is given back now, not at the end of its ttl. All are shut before any gives
     back, else one would hand to a waiter of the other."""
     engines = list(_engines)
-    for engine in engines:
-        engine.shut()
-    for engine in engines:
-        try:
-            engine.close()
-        except Exception as error:  # the others want to be closed too
-            log.warn("a coordinator could not be closed at exit: %r", error, error=error)
+    for step in (Engine.shut, Engine.close):
+        for engine in engines:
+            try:
+                step(engine)
+            except Exception as error:  # the others want to be closed too
+                log.warn("a coordinator could not be closed at exit: %r", error, error=error)
 
 
 def chain(error: BaseException, loss: BaseException) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from leasehold.core.holding import LOST, Holding, Taken
+from leasehold.core.holding import LOST, RELEASED, RELEASING, Holding, Taken
 from leasehold.core.names import Name
+from leasehold.observe import log
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -65,15 +66,35 @@ class Held(Holding):
 
     # ------------------------------------------------------------ who can use it
 
-    def watch(self, lease: object, abandoned: SimpleQueue[Held]) -> None:
+    def watch(self, lease: object, abandoned: SimpleQueue[Held | None]) -> None:
         """Notice when the Lease object goes away. The callback may run at any bytecode of any thread, inside
         any lock: it only puts into a SimpleQueue."""
         self.shell = weakref.ref(lease, lambda _, held=self: abandoned.put(held))  # type: ignore[misc]
 
-    def tie(self, keeper: object, anchor: object) -> None:
-        """Acquired through this lock object by this thread or task."""
-        self.keeper = weakref.ref(keeper)
+    def tie(self, anchor: object) -> None:
+        """Acquired by this thread or task."""
         self.anchor = weakref.ref(anchor)
+
+    def keep(self, keeper: object) -> None:
+        """Acquired through this lock object, which can release it."""
+        self.keeper = weakref.ref(keeper)
+
+    def enter_again(self, ttl_ms: int, now: float) -> bool:
+        """One level deeper: same fence, never shortened (traps 6, 13). False when it has been given back; LeaseLost
+        when it is lost. One step: nobody can give it back in between."""
+        with self.lock:
+            if self.depth == 0 or self.phase in (RELEASING, RELEASED):
+                return False
+            self._require(now)
+            self.depth += 1
+            self.want(ttl_ms)
+            return True
+
+    def step_out(self) -> bool:
+        """One level up; False when it was the last, and the lease is to be given back."""
+        with self.lock:
+            self.depth = max(self.depth - 1, 0)
+            return self.depth > 0
 
     def usable(self) -> bool:
         """Can anybody still use this lease? One that was entered is used by its body, and ends with its thread."""
@@ -119,7 +140,10 @@ class Held(Holding):
             self._told = True
             listeners, self._listeners = self._listeners, []
         for listener in listeners:
-            listener()
+            try:
+                listener()
+            except Exception as error:  # the others must hear of it too
+                log.warn("a loss could not be told: %r", error, error=error)
         return True
 
     def forked(self, lock: AbstractContextManager[Any]) -> None:

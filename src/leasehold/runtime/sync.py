@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 from leasehold.core.ops import Answer, Later, Op, Park
 from leasehold.core.ports import Mailbox
+from leasehold.errors import StoreUnavailable
 from leasehold.runtime import wakeups
-from leasehold.runtime.engine import Engine
+from leasehold.runtime.engine import CLOSED, Closed, Engine
 
 R = TypeVar("R")
 
@@ -28,6 +29,8 @@ def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Mailbox | None = Non
     except StopIteration as end:
         result: R = end.value
         return result
+    except Closed:
+        raise StoreUnavailable(CLOSED) from None
 
 
 def perform(engine: Engine, op: Op, box: Mailbox | None) -> Answer[Any]:

@@ -1,8 +1,11 @@
 """The watchdog: one thread for each coordinator that renews every lease of the process, tells of losses, and does
 what was left for later. It is a thread also for asyncio, so that a blocked event loop keeps its leases (trap 4).
 
-A round: hear who was abandoned, apply the clock to every lease, renew what is due in one batch, do what was left
-for later. Between rounds it sleeps until the first lease needs it. The thread starts with the first lease.
+A round: hear who was abandoned, apply the clock to every lease, renew what is due in one batch, run errands. Between
+rounds it sleeps until the first lease needs it. The thread starts with the first lease.
+
+It sleeps on a SimpleQueue, because that may be put into from anywhere: from a signal handler, from a weak reference's
+callback, inside any lock. For the same reason its locks can be entered again by the thread that holds them.
 """
 
 from __future__ import annotations
@@ -14,29 +17,17 @@ from queue import Empty, SimpleQueue
 
 from leasehold.core import flows
 from leasehold.core.holding import ALIVE, LOST, NEVER
-from leasehold.core.ops import Answer, Later, StoreOp
+from leasehold.core.ops import Answer, Later
 from leasehold.core.policy import margin
 from leasehold.core.ports import Store
-from leasehold.errors import LeaseholdError
+from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.observe import log
+from leasehold.runtime.errands import NOW, Errands
 from leasehold.runtime.held import Held
 
-AWAKE = float("-inf")
-FIRST_RETRY, LAST_RETRY = 0.02, 1.0
+AWAKE = NOW
 SHORTEST_ERRAND, LONGEST_ERRAND = 0.02, 0.5  # seconds for one try
-LONGEST_NAP = 60.0  # so that the thread of a coordinator that was dropped without close() ends some time
-
-
-class Errand:
-    """Something left for later, and when to try it next."""
-
-    __slots__ = ("next_at", "op", "pause", "until")
-
-    def __init__(self, later: Later, now: float) -> None:
-        self.op = later.op
-        self.until = now + later.seconds
-        self.next_at = AWAKE
-        self.pause = FIRST_RETRY
+LONGEST_NAP = 3600.0
 
 
 class Watchdog:
@@ -45,15 +36,16 @@ class Watchdog:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._clock = store.clock
-        self.abandoned: SimpleQueue[Held] = SimpleQueue()
         self.on_gone: Callable[[Held], None] = lambda held: None  # nobody can use it any more
-        self._held: set[Held] = set()
-        self._errands: list[Errand] = []
+        self.on_dismissed: Callable[[], None] = lambda: None
         self._begin()
 
     def _begin(self) -> None:
-        self.transitions = threading.Lock()  # every change of a holding's phase
-        self._changed = threading.Condition(threading.Lock())
+        self.transitions = threading.RLock()  # every change of a holding's phase
+        self.abandoned: SimpleQueue[Held | None] = SimpleQueue()  # what nobody refers to; None: look again
+        self._lock = threading.RLock()
+        self._held: set[Held] = set()
+        self._errands = Errands(self._store)
         self._thread: threading.Thread | None = None
         self._wake_at = AWAKE  # until when the thread sleeps; AWAKE while it does not
         self._asked = NEVER  # and when it was last asked to look, also for a lease that is gone by now
@@ -64,65 +56,79 @@ class Watchdog:
 
     def add(self, held: Held) -> None:
         """Look after this lease from now on."""
-        with self._changed:
+        with self._lock:
             self._held.add(held)
             self._rouse(held.look_at())
 
     def remove(self, held: Held) -> None:
         """It was given back. Nobody is woken: the next round simply does not find it."""
-        with self._changed:
+        with self._lock:
             self._held.discard(held)
 
     def look_again(self, held: Held) -> None:
         """Its times have changed."""
-        with self._changed:
+        with self._lock:
             self._rouse(held.look_at())
 
     def later(self, later: Later) -> None:
         """Do this in the background, soon."""
-        with self._changed:
-            self._errands.append(Errand(later, self._clock.now()))
-            self._rouse(AWAKE)
+        self._errands.add(later)
+        try:
+            with self._lock:
+                self._rouse(NOW)
+        except StoreUnavailable:  # no thread can be started: then this one does it
+            self._errands.run(int(LONGEST_ERRAND * 1000))
+
+    def postpone(self, later: Later) -> None:
+        """Do this with the next round, or when everything is given back."""
+        self._errands.add(later)
 
     def all(self) -> list[Held]:
-        with self._changed:
+        with self._lock:
             return list(self._held)
 
     def _rouse(self, at: float) -> None:
         if self._thread is None and not self._stopped:
-            self._thread = threading.Thread(target=self._run, name="leasehold-watchdog", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="leasehold-watchdog", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise StoreUnavailable(f"no thread can be started to look after leases: {error}") from error
+            self._thread = thread
         elif at < self._wake_at:
             self._asked = at
-            self._changed.notify()
+            self.abandoned.put(None)
 
     # ------------------------------------------------------------ the thread
 
     def _run(self) -> None:
-        while self._sleep():
+        while not self._over():
             try:
+                self._sleep()
                 self.round()
             except Exception as error:  # a bug here must not end every lease of the process
                 log.warn("the watchdog had an error and goes on: %r", error, error=error)
+        if self._dismissed:
+            self.on_dismissed()
 
-    def _sleep(self) -> bool:
-        """Until the first lease needs a look, or somebody asks for one. False: it is the end."""
-        with self._changed:
-            self._wake_at = min(self._next_look(), self._asked)
-            pause = self._clock.nap(self._wake_at)
-            if pause > 0 and not self._over():
-                self._changed.wait(min(pause, LONGEST_NAP))
+    def _sleep(self) -> None:
+        """Until the first lease needs a look, or somebody asks for one."""
+        with self._lock:
+            first = min((held.look_at() for held in self._held), default=NEVER)
+            self._wake_at = min(first, self._errands.next_at(), self._asked)
+            pause = min(self._clock.nap(self._wake_at), LONGEST_NAP)
+        if pause > 0 and not self._over():
+            try:
+                self._drop_if_unusable(self.abandoned.get(timeout=pause))
+            except Empty:
+                pass
+        with self._lock:
             self._wake_at = AWAKE
             if self._clock.now() >= self._asked:
                 self._asked = NEVER
-            return not self._over()
 
     def _over(self) -> bool:
         return self._stopped or (self._dismissed and not self._errands)
-
-    def _next_look(self) -> float:
-        errand = min((errand.next_at for errand in self._errands), default=NEVER)
-        return min(errand, min((held.look_at() for held in self._held), default=NEVER))
 
     def round(self) -> None:
         """One round. Public for those who bring their own clock and cannot wait for the thread."""
@@ -136,7 +142,7 @@ class Watchdog:
             elif held.renew_at <= now + margin(held.ttl_ms / 1000) / 2:
                 due.append(held)  # a little early, so that leases that fall due together travel together
         self._renew([held for held in due if self._still_wanted(held)])
-        self._run_errands()
+        self._errands.run(self._spare_ms())
 
     def tell(self, held: Held) -> None:
         """Its loss reaches everybody who must know, once (trap 1)."""
@@ -146,6 +152,12 @@ class Watchdog:
         if held.tell():
             level = log.DEBUG if held.reason == "closed" else log.WARNING
             log.say(level, "lease_lost", held, reason=held.reason)
+
+    def _spare_ms(self) -> int:
+        """How long errands may take: never so long that a lease is lost meanwhile."""
+        first = min((held.stop_at() for held in self.all()), default=NEVER)
+        spare = (first - self._clock.now()) / 4
+        return int(min(max(spare, SHORTEST_ERRAND), LONGEST_ERRAND) * 1000)
 
     # ------------------------------------------------------------ renewing
 
@@ -179,54 +191,36 @@ class Watchdog:
     def _hear_of_abandoned(self) -> None:
         while True:
             try:
-                held = self.abandoned.get_nowait()
+                self._drop_if_unusable(self.abandoned.get_nowait())
             except Empty:
                 return
-            if held.phase in ALIVE:
-                self._still_wanted(held)
-            elif not held.usable():
-                self.on_gone(held)
+
+    def _drop_if_unusable(self, held: Held | None) -> None:
+        if held is None:
+            return
+        if held.phase in ALIVE:
+            self._still_wanted(held)
+        elif not held.bodies:
+            self.on_gone(held)
 
     def _still_wanted(self, held: Held) -> bool:
         """Can anybody use it (trap 3)? What its thread or task left behind is given back; what nobody refers to
         any more is let expire, because the work that it protected may still be going on somewhere."""
         if held.usable():
             return True
-        self.remove(held)
         self.on_gone(held)
         if held.finished():
+            self.remove(held)
+            if held.bodies:  # a body that goes on elsewhere, such as a generator's, must hear of it
+                held.lose("closed")
+                self.tell(held)
             release = held.begin_release(self._clock.now())
             if release is not None:
-                self.later(Later(release, held.ttl_ms / 1000))
+                self._errands.add(Later(release, held.ttl_ms / 1000))
         else:
+            held.renew_at = NEVER
             _warn_abandoned(held)
         return False
-
-    # ------------------------------------------------------------ what was left for later
-
-    def _run_errands(self) -> None:
-        now = self._clock.now()
-        with self._changed:
-            due = [errand for errand in self._errands if errand.next_at <= now]
-        if not due:
-            return
-        budget_ms = self._spare_ms(now)
-        ops: list[StoreOp] = [errand.op._replace(budget_ms=budget_ms) for errand in due]
-        replies = self._store.execute_many(ops)
-        now = self._clock.now()
-        done = set()
-        for errand, reply in zip(due, replies, strict=True):
-            if not isinstance(reply, LeaseholdError) or now >= errand.until:
-                done.add(errand)
-            errand.next_at = now + errand.pause
-            errand.pause = min(errand.pause * 2, LAST_RETRY)
-        with self._changed:
-            self._errands = [errand for errand in self._errands if errand not in done]
-
-    def _spare_ms(self, now: float) -> int:
-        """How long errands may take: never so long that a lease is lost meanwhile."""
-        first = min((held.stop_at() for held in self.all()), default=NEVER)
-        return int(min(max((first - now) / 4, SHORTEST_ERRAND), LONGEST_ERRAND) * 1000)
 
     # ------------------------------------------------------------ the end
 
@@ -238,29 +232,26 @@ class Watchdog:
             self.tell(held)
             release = held.begin_release(now)
             if release is not None:
-                self.later(Later(release, 0))
-        with self._changed:
-            for errand in self._errands:
-                errand.next_at = AWAKE
-        self._run_errands()
+                self._errands.add(Later(release, 0))
+        self._errands.hurry()
+        self._errands.run(int(LONGEST_ERRAND * 1000))
 
     def stop(self) -> None:
         """End the thread; wait for it unless it is the one that asks."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify()
-            thread = self._thread
+        self._stopped = True
+        self.abandoned.put(None)
+        thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=5)
 
     def dismiss(self) -> None:
-        """The coordinator was dropped. Called by the garbage collector, inside any lock: it only leaves a note."""
+        """The coordinator was dropped without close(): end when errands are done. Called by the garbage collector."""
         self._dismissed = True
+        self.abandoned.put(None)
 
     def forked(self) -> None:
         """In a forked child: the thread is gone, its locks may be held by nobody, the leases are the parent's."""
-        lost, self._held, self._errands = self._held, set(), []
-        self.abandoned = SimpleQueue()
+        lost = self._held
         self._begin()
         for held in lost:
             held.forked(self.transitions)

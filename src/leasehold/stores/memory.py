@@ -16,11 +16,10 @@ from leasehold.core import ledger
 from leasehold.core.ops import Push, Reply, StoreOp
 from leasehold.core.ports import Clock
 from leasehold.core.types import Capabilities, State
-from leasehold.errors import LeaseholdError
+from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.clock import SystemClock
 
 _spaces: dict[str, MemoryStore] = {}
-_spaces_lock = threading.Lock()
 
 
 class MemoryStore:
@@ -34,20 +33,26 @@ class MemoryStore:
         self._boxes: dict[str, MemoryMailbox] = {}
         self._states: dict[str, State] = {}
         self._sweep: Iterator[str] = iter(())
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._inside = False
 
     @classmethod
     def shared(cls, space: str) -> MemoryStore:
         """The one store of that name in this process."""
-        with _spaces_lock:
-            return _spaces.setdefault(space, cls())
+        return _spaces.get(space) or _spaces.setdefault(space, cls())
 
     def execute(self, op: StoreOp) -> Reply:
         with self._lock:
-            state = self._states.get(op.resource, ledger.EMPTY)
-            outcome = ledger.apply(state, self.clock.instant(), op, self._boxes.__contains__)
-            self._keep(op.resource, outcome.state)
-            self._sweep_one()
+            if self._inside:  # a signal handler interrupted a call of this thread
+                raise StoreUnavailable("the store is in use by the call that this one interrupts")
+            self._inside = True
+            try:
+                state = self._states.get(op.resource, ledger.EMPTY)
+                outcome = ledger.apply(state, self.clock.instant(), op, self._boxes.__contains__)
+                self._keep(op.resource, outcome.state)
+                self._sweep_one()
+            finally:
+                self._inside = False
         for push in outcome.pushes:
             box = self._boxes.get(push.address)
             if box is not None:
@@ -58,7 +63,13 @@ class MemoryStore:
         return self.execute(op)
 
     def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
-        return [self.execute(op) for op in ops]
+        answers: list[Reply | LeaseholdError] = []
+        for op in ops:
+            try:
+                answers.append(self.execute(op))
+            except LeaseholdError as error:
+                answers.append(error)
+        return answers
 
     def mailbox(self) -> MemoryMailbox:
         box = MemoryMailbox(self._boxes)

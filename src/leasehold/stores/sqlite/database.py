@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import threading
 
 from leasehold.core import ledger
 from leasehold.core.types import Instant, State
@@ -21,15 +22,24 @@ MOST_KNOWN = 256
 UNREADABLE = (ValueError, TypeError, IndexError, KeyError)
 
 
+_gate = threading.RLock()  # nobody forks in the middle of a closing that no store can be asked about
+os.register_at_fork(
+    before=_gate.acquire,
+    after_in_parent=_gate.release,
+    after_in_child=_gate._at_fork_reinit,  # type: ignore[attr-defined]  # as threading does with its own
+)
+
+
 class Database:
     """A connection, the file that it is connected to, and the kernel that its times belong to."""
 
-    __slots__ = ("_boot", "_connection", "_execute", "_fetch", "_file", "_known", "_turns", "path")
+    __slots__ = ("_boot", "_connection", "_execute", "_fetch", "_file", "_known", "_pid", "_turns", "path")
 
     def __init__(self, path: str, connection: sqlite3.Connection, boot: str, opened: os.stat_result) -> None:
         self.path = path
         self._connection = connection
         self._boot = boot
+        self._pid = os.getpid()
         self._file = (opened.st_ino, opened.st_dev)
         cursor = connection.cursor()
         self._execute = cursor.execute
@@ -73,6 +83,13 @@ class Database:
         with contextlib.suppress(sqlite3.Error):
             self._connection.close()
 
+    def __del__(self) -> None:
+        """A connection is part of a cycle of its own and would stay open until the collector comes by: a fork before
+        that would share it. What was inherited is not ours to close."""
+        if os.getpid() == self._pid:
+            with _gate:
+                self.close()
+
     # ------------------------------------------------------------ rows
 
     def read(self, name: str) -> State | None:
@@ -94,7 +111,7 @@ class Database:
         try:
             return codec.decode(text)
         except UNREADABLE as error:
-            raise unavailable(self.path, f"{failures.DAMAGED} (the row of {name!r})") from error
+            raise unavailable(self.path, f"{failures.DAMAGED} (the row of this resource)") from error
 
     def _confirm_boot(self) -> None:
         """A row of another boot is from before ours, unless another machine opened the file after us."""

@@ -35,7 +35,7 @@ class Mailbox:
         self.address = self._name  # empty when nobody can reach it: its owner then asks more often
         self._folder = folder
         self._forget = forget
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._box: socket.socket | None = None
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -59,14 +59,13 @@ class Mailbox:
             try:
                 self._box = self._folder.bind(self._name)
             except OSError:
-                self.address = ""
                 return False
         self._settle(old)
         return True
 
     def forked(self) -> None:
         """In the child: close the descriptor. The name and the event loop belong to the parent."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._closed = True
         if self._box is not None:
             self._box.close()

@@ -35,12 +35,24 @@ QUIET = 5.0  # seconds to wait before a fork for other threads to finish their t
 # Connections that could not be closed before a fork, because one of the parent's threads was in the middle of a turn:
 # never used, and never closed here.
 _inherited: list[Database] = []
+_inherited_paths: set[str] = set()
 
 
 class SQLiteStore:
     """Implements ``core.ports.Store``. Making one touches no file; the first op opens it."""
 
-    __slots__ = ("_boot", "_boxes", "_closed", "_database", "_folder", "_lock", "_path", "clock")
+    __slots__ = (
+        "__weakref__",
+        "_boot",
+        "_boxes",
+        "_closed",
+        "_database",
+        "_folder",
+        "_inside",
+        "_lock",
+        "_path",
+        "clock",
+    )
 
     name = "sqlite"
     capabilities = Capabilities()
@@ -60,6 +72,7 @@ class SQLiteStore:
 
     def _start(self) -> None:
         self._database: Database | None = None
+        self._inside = False
         self._lock = threading.RLock()  # it knows its owner: an interrupt right after acquire leaks nothing
         self._folder = Folder(os.path.realpath(self._path) + ".wake")
         self._boxes: dict[str, Mailbox] = {}
@@ -67,13 +80,13 @@ class SQLiteStore:
     # ------------------------------------------------------------ the port
 
     def execute(self, op: StoreOp) -> Reply:
-        return self._insist((op,))[0]
+        return _only(self._insist((op,)))
 
     async def execute_async(self, op: StoreOp) -> Reply:
         """On the loop's own thread where that needs no waiting; else on a worker's."""
         if self._database is not None:
             try:
-                return self._turn((op,), 0)[0]
+                return _only(self._turn((op,), 0))
             except Again:
                 pass
         import asyncio
@@ -110,6 +123,7 @@ class SQLiteStore:
     def forked(self) -> None:
         if self._database is not None:
             _inherited.append(self._database)
+            _inherited_paths.add(self._path)
         for box in list(self._boxes.values()):
             box.forked()
         self._folder.forked()
@@ -125,7 +139,7 @@ class SQLiteStore:
 
     # ------------------------------------------------------------ one turn
 
-    def _insist(self, ops: Sequence[StoreOp]) -> list[Reply]:
+    def _insist(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
         """Try until the smallest budget is over: a batch must not keep waiting whoever has little time left."""
         budget = max(min([op.budget_ms for op in ops]), 0) / 1000
         give_up = time.monotonic() + budget
@@ -142,7 +156,7 @@ class SQLiteStore:
             time.sleep(min(pause * (1 + time.monotonic_ns() % 1024 / 1024), budget))
             pause = min(pause * 1.5, LAST_PAUSE)
 
-    def _turn(self, ops: Sequence[StoreOp], seconds: float) -> list[Reply]:
+    def _turn(self, ops: Sequence[StoreOp], seconds: float) -> list[Reply | LeaseholdError]:
         """One transaction, or Again when somebody else is at work for that long."""
         try:
             if not self._lock.acquire(timeout=seconds):
@@ -152,30 +166,49 @@ class SQLiteStore:
             error.resource = ops[0].resource if len(ops) == 1 else None
             raise
         finally:
-            if self._lock._is_owned():  # type: ignore[attr-defined]  # as threading.Condition does
-                self._lock.release()
+            try:
+                self._lock.release()  # the first thing here: an interrupt comes before it or after it
+            except RuntimeError:  # not taken
+                pass
         for push in pushes:
             self._folder.send(push)
         return replies
 
-    def _transact(self, ops: Sequence[StoreOp]) -> tuple[list[Reply], list[Push]]:
-        database = self._database or self._open()
-        if database.in_transaction:  # a signal handler interrupted a turn of this thread
+    def _transact(self, ops: Sequence[StoreOp]) -> tuple[list[Reply | LeaseholdError], list[Push]]:
+        if self._inside:  # a signal handler interrupted a turn of this thread
             raise unavailable(self._path, "is in use by the call that this one interrupts")
-        replies: list[Reply] = []
+        self._inside = True
+        try:
+            database = self._database or self._open()
+            if database.in_transaction:  # an interrupt left it open
+                self._drop()
+                database = self._open()
+            return self._run(database, ops)
+        finally:
+            self._inside = False
+
+    def _run(self, database: Database, ops: Sequence[StoreOp]) -> tuple[list[Reply | LeaseholdError], list[Push]]:
+        replies: list[Reply | LeaseholdError] = []
         pushes: list[Push] = []
+        committing = False
         try:
             database.begin()
             now = self.clock.instant()
             for op in ops:
-                outcome = self._apply(database, now, op)
+                try:
+                    outcome = self._apply(database, now, op)
+                except LeaseholdError as error:  # a damaged row: nothing of it was changed
+                    error.resource = op.resource
+                    replies.append(error)
+                    continue
                 replies.append(outcome.reply)
                 pushes.extend(outcome.pushes)
             database.count_turn(now)
+            committing = True
+            database.commit()
         except BaseException as error:
-            self._undo(database, error)
+            self._undo(database, error, committing)
             raise
-        self._commit(database)
         return replies, pushes
 
     def _apply(self, database: Database, now: Instant, op: StoreOp) -> ledger.Outcome:
@@ -202,6 +235,10 @@ class SQLiteStore:
     def _open(self) -> Database:
         if self._closed:
             raise StoreUnavailable(f"the store of {self._path} is closed")
+        if self._path in _inherited_paths:  # SQLite would believe in locks that only our parent has
+            raise unavailable(
+                self._path, "was in use when this process was forked, and is its parent's. Fork elsewhere"
+            )
         self._database = open_database(self._path, self._boot)
         self._folder.sweep()
         return self._database
@@ -211,8 +248,9 @@ class SQLiteStore:
         if database is not None:
             database.close()
 
-    def _undo(self, database: Database, error: BaseException) -> None:
-        """Nothing of this turn stays. A connection about which anything is odd ends with it."""
+    def _undo(self, database: Database, error: BaseException, committing: bool) -> None:
+        """Nothing of this turn stays, unless it failed while it was being written: then nobody knows. A connection
+        about which anything is odd ends with it."""
         sound = database.rollback() and not database.moved()
         passing = failures.passing(error)
         if not sound or (isinstance(error, sqlite3.Error) and not passing):
@@ -221,23 +259,17 @@ class SQLiteStore:
             return
         if passing:
             raise Again(LOCKED) from error
-        if not sound:
-            raise Again(REPLACED) from error
-        raise failures.refusal(self._path, error) from error
-
-    def _commit(self, database: Database) -> None:
-        """The only moment after which nobody knows: a failed write may have reached the disk."""
-        try:
-            database.commit()
-        except BaseException as error:
-            sound = database.rollback()
-            if not isinstance(error, sqlite3.Error):
-                raise
-            if failures.passing(error) and sound:
-                raise Again(LOCKED) from error
-            self._drop()
-            if failures.name_of(error) == "SQLITE_FULL":  # the commit record is the last to be written
-                raise failures.refusal(self._path, error) from error
+        if committing and failures.name_of(error) != "SQLITE_FULL":  # the commit record is the last to be written
             raise OutcomeUnknown(
                 f"the database {self._path} failed while a change was being written: {error}"
             ) from error
+        if not sound and not committing:
+            raise Again(REPLACED) from error
+        raise failures.refusal(self._path, error) from error
+
+
+def _only(replies: list[Reply | LeaseholdError]) -> Reply:
+    (reply,) = replies
+    if isinstance(reply, LeaseholdError):
+        raise reply
+    return reply

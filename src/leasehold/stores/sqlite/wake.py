@@ -29,7 +29,7 @@ class Folder:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._closed = False
         self._fd = -1
         self._file = (0, 0)
