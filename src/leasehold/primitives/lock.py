@@ -134,23 +134,30 @@ class BaseLock:
         self._bodies.setdefault(anchor, []).append(lease)
         lease._held.bodies += 1
 
-    def _leave(self, anchor: object) -> Any:
-        """A with body ends: the innermost of this thread or task. A body that moved, such as a generator's that is
-        closed elsewhere, is certain when it is the only one of this lock object."""
+    def _innermost(self, anchor: object) -> Any:
+        """The lease of the body that ends now: the innermost of this thread or task. A body that moved, such as a
+        generator's that is closed elsewhere, is certain when it is the only one of this lock object."""
         if anchor not in self._bodies and len(self._bodies) == 1:
             anchor = next(iter(self._bodies))
         leases = self._bodies.get(anchor)
         if not leases:
             raise self._not_held()
-        lease = leases.pop()
-        lease._held.bodies -= 1
-        if not leases:
-            del self._bodies[anchor]
-        return lease
+        return leases[-1]
+
+    def _leave(self, lease: BaseLease) -> None:
+        """Its body is over."""
+        for anchor, leases in list(self._bodies.items()):
+            if leases and leases[-1] is lease:  # an interrupt may have left an empty one
+                leases.pop()
+                lease._held.bodies -= 1
+                if not leases:
+                    del self._bodies[anchor]
+                return
 
     def _give_up(self, lease: BaseLease) -> None:
         """An interrupt hit the beginning or the end of a body: whatever was done already, it ends in the background."""
         held = lease._held
+        self._leave(lease)
         release = held.begin_release(self._engine.clock.now())
         self._engine.forget(held)
         if release is not None:
@@ -227,13 +234,15 @@ class Lock(BaseLock):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lease = self._leave(threading.current_thread())
+        lease = None
         try:
+            lease = self._innermost(threading.current_thread())
+            self._leave(lease)
             lease.__exit__(kind, error, trace)
         except LeaseholdError:
             raise
-        except BaseException:
-            self._give_up(lease)
+        except BaseException:  # an interrupt, here of all places
+            self._give_up(lease or self._innermost(threading.current_thread()))
             raise
 
     def _acquire(self, wait: float | None) -> Lease:
@@ -307,7 +316,9 @@ class AsyncLock(BaseLock):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._leave(self._driver.task()).__aexit__(kind, error, trace)
+        lease = self._innermost(self._driver.task())
+        self._leave(lease)
+        await lease.__aexit__(kind, error, trace)
 
     async def _acquire(self, wait: float | None) -> AsyncLease:
         engine = self._engine
