@@ -123,6 +123,14 @@ class Spy:
         """A mailbox whose takes can be interrupted."""
         return SpyMailbox(self.inner.mailbox(), self)
 
+    def before_fork(self) -> None:
+        """Pass it on."""
+        self.inner.before_fork()
+
+    def after_fork(self) -> None:
+        """Pass it on."""
+        self.inner.after_fork()
+
     def forked(self) -> None:
         """Pass it on."""
         self.inner.forked()
