@@ -13,7 +13,8 @@ from leasehold.core.durations import is_long, optional_ms, optional_seconds, ttl
 from leasehold.core.names import Name, check_id_key, check_namespace, make_name
 from leasehold.core.ports import Store
 from leasehold.errors import InvalidRequest, Unsupported
-from leasehold.primitives.lock import UNSET, AsyncLock, Lock, Options, Unset
+from leasehold.primitives.base import UNSET, Options, Unset
+from leasehold.primitives.lock import AsyncLock, Lock
 from leasehold.runtime.engine import Engine
 
 if TYPE_CHECKING:

@@ -192,6 +192,7 @@ def test_trap_03_a_thread_that_ends_gives_back(scene: tuple[Spy, Any]) -> None:
     lock = hold.lock("job", ttl=30)
     in_thread(lambda: bool(lock.acquire()))
     gc.collect()
+    tick(hold, 10.1)  # when it would be renewed
     eventually(lambda: nothing_left(spy, "job"), "the lease is given back long before its ttl")
     assert not hold._engine.watchdog.all()
 

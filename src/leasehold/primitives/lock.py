@@ -7,181 +7,22 @@ never releases somebody else's lease, and re-entering costs no round trip and ke
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from leasehold.core import flows
-from leasehold.core.durations import wait_seconds
-from leasehold.core.holding import ALIVE, Taken
 from leasehold.core.names import Name
-from leasehold.core.ops import Answer, Inspect, Later, View
-from leasehold.errors import LeaseholdError, NotAcquired, NotHeld
-from leasehold.observe import log
-from leasehold.primitives.lease import AsyncLease, BaseLease, Lease
+from leasehold.core.ops import Answer, Inspect, View
+from leasehold.errors import LeaseholdError, NotAcquired
+from leasehold.primitives.base import UNSET, BaseLock, Options, Unset
+from leasehold.primitives.lease import AsyncLease, Lease
 from leasehold.runtime import sync
 from leasehold.runtime.engine import Engine
 from leasehold.runtime.held import Held
-from leasehold.runtime.identity import new_owner
 
 if TYPE_CHECKING:
     from leasehold.primitives.lease import Duration
     from leasehold.runtime.aio import AsyncDriver
-
-
-class Unset:
-    """The default of a parameter whose None means something."""
-
-    def __repr__(self) -> str:
-        return "<the coordinator's>"
-
-
-UNSET = Unset()
-
-
-class Options(NamedTuple):
-    """How a lock behaves, checked and in internal units."""
-
-    ttl_ms: int
-    wait: float | None
-    renews: bool = True
-    max_hold: float | None = None
-    max_idle: float | None = None
-    at_least_ms: int = 0
-    fenced: bool = True
-    reentrant: bool = False
-    meta: dict[str, Any] | None = None
-    meta_text: str = ""
-
-
-class BaseLock:
-    """What both flavours share: what to ask for, and what the calling thread or task holds."""
-
-    __slots__ = ("__weakref__", "_bodies", "_engine", "_name", "_options")
-
-    def __init__(self, engine: Engine, name: Name, options: Options) -> None:
-        self._bodies: dict[object, list[Any]] = {}  # the leases of with bodies, innermost last, by thread or task
-        self._engine = engine
-        self._name = name
-        self._options = options
-
-    @property
-    def resource(self) -> str:
-        """The text form of the resource's name."""
-        return self._name.text
-
-    def _ask(self, wait: float | None, address: str) -> flows.Ask:
-        options = self._options
-        return flows.Ask(
-            name=self._name,
-            ttl_ms=options.ttl_ms,
-            wait=wait,
-            renews=options.renews,
-            at_least_ms=options.at_least_ms,
-            address=address,
-            meta=options.meta_text,
-        )
-
-    def _wait(self, wait: Duration | Unset | None) -> float | None:
-        return self._options.wait if isinstance(wait, Unset) else wait_seconds(wait)
-
-    def _new_owner(self, owners: list[str], expect: Callable[[str], None] | None = None) -> str:
-        """A new owner for an acquire that is under way, known to whoever must clean up or wake it."""
-        owner = new_owner()
-        owners.append(owner)
-        self._engine.expect(owner, self._name, self._options.ttl_ms)
-        if expect is not None:
-            expect(owner)
-        return owner
-
-    def _keep(self, taken: Taken, anchor: object) -> Held:
-        """The grant is ours: have it looked after."""
-        options = self._options
-        held = Held(
-            self._name,
-            taken,
-            self._engine.watchdog.transitions,
-            renews=options.renews,
-            max_hold=options.max_hold,
-            max_idle=options.max_idle,
-            fenced=options.fenced,
-            meta=options.meta,
-        )
-        held.tie(anchor)
-        self._engine.remember(held, anchor)
-        log.say(log.DEBUG, "lease_acquired", held)
-        return held
-
-    def _reenter(self, anchor: object) -> Held | None:
-        """What this thread or task holds already. What it lost is an error, what it has given back is past."""
-        held = self._engine.mine(self._name.text, anchor) if self._options.reentrant else None
-        if held is None or not held.enter_again(self._options.ttl_ms, self._engine.clock.now()):
-            return None
-        return held
-
-    def _clean_up(self, flow: Any, owners: list[str], taken: Taken | None, anchor: object) -> None:
-        """An acquire ended by an exception. A flow that ended with it has left nothing behind; one whose driver was
-        interrupted has, and so has one that was granted what could not be kept."""
-        held = self._engine.mine(self._name.text, anchor)
-        if held is not None and held.owner in owners:
-            self._engine.forget(held)
-        if taken is not None or flow.cr_frame is not None:
-            self._engine.withdraw(owners)
-            flow.close()
-
-    def _enter(self, lease: BaseLease, anchor: object) -> None:
-        """A with body begins. Its exit must find this very lease: the same thread may lose it and acquire anew."""
-        self._bodies.setdefault(anchor, []).append(lease)
-        lease._held.bodies += 1
-
-    def _innermost(self, anchor: object) -> Any:
-        """The lease of the body that ends now: the innermost of this thread or task. A body that moved, such as a
-        generator's that is closed elsewhere, is certain when it is the only one of this lock object."""
-        if anchor not in self._bodies and len(self._bodies) == 1:
-            anchor = next(iter(self._bodies))
-        leases = self._bodies.get(anchor)
-        if not leases:
-            raise self._not_held()
-        return leases[-1]
-
-    def _leave(self, lease: BaseLease) -> None:
-        """Its body is over."""
-        for anchor, leases in list(self._bodies.items()):
-            if leases and leases[-1] is lease:  # an interrupt may have left an empty one
-                leases.pop()
-                lease._held.bodies -= 1
-                if not leases:
-                    del self._bodies[anchor]
-                return
-
-    def _give_up(self, lease: BaseLease) -> None:
-        """An interrupt hit the beginning or the end of a body: whatever was done already, it ends in the background."""
-        held = lease._held
-        self._leave(lease)
-        release = held.begin_release(self._engine.clock.now())
-        self._engine.forget(held)
-        if release is not None:
-            self._engine.watchdog.later(Later(release, held.ttl_ms / 1000))
-
-    def _held_by(self, anchor: object) -> Held:
-        held = self._engine.mine(self._name.text, anchor)
-        if held is None:
-            raise self._not_held()
-        return held
-
-    def _not_held(self) -> NotHeld:
-        return NotHeld(
-            f"{self._name.kind} is not held by this thread or task; a lease that moves between threads or "
-            "tasks is released with lease.release()",
-            resource=self._name.text,
-        )
-
-    def _owned_by(self, anchor: object) -> bool:
-        held = self._engine.mine(self._name.text, anchor)
-        return held is not None and held.settle(self._engine.clock.now()) in ALIVE
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._name.shown} ttl={self._options.ttl_ms / 1000:g}s>"
 
 
 class Lock(BaseLock):

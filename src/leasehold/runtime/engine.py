@@ -91,7 +91,7 @@ class Engine:
         with self.watchdog.transitions:
             top = self._mine.get(key)
             if top is held:
-                del self._mine[key]
+                self._mine.pop(key, None)  # a signal handler may have been quicker
                 if held.outer is not None:
                     self._mine[key] = held.outer
             while top is not None:

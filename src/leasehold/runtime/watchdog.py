@@ -229,10 +229,10 @@ class Watchdog:
         now = self._clock.now()
         for held in leases:
             held.lose(reason)
-            self.tell(held)
             release = held.begin_release(now)
             if release is not None:
                 self._errands.add(Later(release, 0))
+            self.tell(held)  # last: it is no longer looked after then, should an interrupt make us begin again
         self._errands.hurry()
         self._errands.run(int(LONGEST_ERRAND * 1000))
 

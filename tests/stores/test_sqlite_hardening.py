@@ -1,0 +1,173 @@
+"""What once went wrong with the embedded store: damaged rows, mailboxes, forks at bad moments, the end of a process."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import leasehold
+from leasehold.core import ops
+from leasehold.stores.sqlite import SQLiteStore
+from tests.lock.helpers import StillClock, tick
+from tests.stores.sqlite_tools import claim, run, take
+
+
+def damage(path: Path, kind: str) -> None:
+    """Make the rows of that kind unreadable."""
+    connection = sqlite3.connect(path)
+    with connection:
+        assert connection.execute("UPDATE resources SET state = '{' WHERE name LIKE ?", (f"{kind}%",)).rowcount == 1
+    connection.close()
+
+
+def url_of(path: Path) -> str:
+    """The database as a program names it."""
+    return f"sqlite:///{path}"
+
+
+# ---------------------------------------------------------------- damaged rows
+
+
+def test_a_damaged_row_costs_its_own_lease_alone(tmp_path: Path) -> None:
+    """Leases that are renewed in one batch with that of a damaged row stay held."""
+    path = tmp_path / "leases.db"
+    with leasehold.connect(SQLiteStore(str(path), StillClock())) as hold:
+        bad = hold.lock("bad", 1, ttl=2).acquire(wait=0)
+        good = [hold.lock("good", number, ttl=2).acquire(wait=0) for number in range(5)]
+        damage(path, "bad")
+        tick(hold, 4)
+        assert bad is not None and bad.state == "lost"
+        assert [lease.state for lease in good if lease is not None] == ["held"] * 5
+
+
+def test_a_damaged_row_is_logged_without_its_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The record of a renewal that met a damaged row says what is wrong, and never a full id."""
+    path = tmp_path / "leases.db"
+    secret = "customer-8151-4242"
+    with (
+        caplog.at_level(logging.DEBUG, "leasehold"),
+        leasehold.connect(SQLiteStore(str(path), StillClock())) as hold,
+    ):
+        lease = hold.lock("bad", secret, ttl=2).acquire(wait=0)
+        damage(path, "bad")
+        tick(hold, 4)
+        assert lease is not None and lease.state == "lost"
+    assert any("lease_unsure" in record.getMessage() and "damaged" in record.getMessage() for record in caplog.records)
+    assert not [record for record in caplog.records if secret in f"{record.getMessage()} {record.__dict__}"]
+    assert secret not in caplog.text
+
+
+# ---------------------------------------------------------------- mailboxes
+
+
+def test_a_mailbox_that_could_not_bind_is_tried_again(tmp_path: Path) -> None:
+    """One failed bind is not for ever: when the trouble is over, the next waiter can be reached."""
+    store = SQLiteStore(str(tmp_path / "leases.db"))
+    take(store, "holder")
+    folder = tmp_path / "leases.db.wake"
+    folder.touch()  # a file in the way for a moment
+    box = store.mailbox()
+    assert isinstance(claim(store, "first", address=box.address), ops.Queued)
+    reachable = [box.bound]
+    folder.unlink()
+    assert isinstance(claim(store, "second", address=box.address), ops.Queued)
+    reachable.append(box.bound)
+    assert reachable == [False, True] and folder.is_dir()
+    store.close()
+
+
+def test_a_coordinator_uses_its_mailbox_again_after_trouble(tmp_path: Path) -> None:
+    """The same from a user's side: the idle mailbox of a waiter that could not be reached is not given up."""
+    url = url_of(tmp_path / "leases.db")
+    with leasehold.connect(url) as hold, leasehold.connect(url) as other:
+        lease = other.lock("job").acquire(wait=0)
+        assert lease is not None
+        (tmp_path / "leases.db.wake").touch()
+        assert hold.lock("job").acquire(wait=0.05) is None
+        (tmp_path / "leases.db.wake").unlink()
+        assert hold.lock("job").acquire(wait=0.05) is None
+        (box,) = hold._engine.mailboxes._idle
+        assert box.address and getattr(box, "bound", False)
+        assert lease.release()
+
+
+# ---------------------------------------------------------------- forks
+
+DROPPED = """
+import gc, leasehold
+url = "sqlite:///" + path
+hold = leasehold.connect(url)
+hold.lock("warm").acquire(wait=0).release()
+del hold
+gc.collect()
+child = os.fork()
+if child == 0:
+    lease = leasehold.connect(url).lock("job").acquire(wait=1)
+    inode = ":" + str(os.stat(path).st_ino)
+    owners = {line.split()[4] for line in open("/proc/locks") if line.split()[5].endswith(inode)}
+    print(lease.state, str(os.getpid()) in owners, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def test_a_fork_after_a_coordinator_was_dropped(tmp_path: Path) -> None:
+    """A connection that nobody closed is not inherited: the child has SQLite's locks under its own process id."""
+    assert run(DROPPED, tmp_path / "leases.db") == "held True"
+
+
+MIDDLE = """
+import leasehold
+from leasehold.stores.sqlite.database import Database
+url = "sqlite:///" + path
+hold = leasehold.connect(url)
+hold.lock("warm").acquire(wait=0).release()
+count_turn = Database.count_turn
+def fork(self, now):
+    Database.count_turn = count_turn
+    count_turn(self, now)
+    child = os.fork()
+    if child == 0:
+        try:
+            print(leasehold.connect(url).lock("job").acquire(wait=1), flush=True)
+        except BaseException as error:
+            print(type(error).__name__, error, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+Database.count_turn = fork
+print(hold.lock("mine").acquire(wait=0).state, flush=True)
+"""
+
+
+def test_a_fork_in_the_middle_of_a_turn_of_the_same_thread(tmp_path: Path) -> None:
+    """As from a signal handler: the child is refused the file and told why, and its parent goes on."""
+    child, parent = run(MIDDLE, tmp_path / "leases.db").splitlines()
+    assert child.startswith("StoreUnavailable") and "forked" in child
+    assert parent == "held"
+
+
+# ---------------------------------------------------------------- the end of a process
+
+LEAVING = """
+import leasehold, threading
+url = "sqlite:///" + path
+first, second = leasehold.connect(url), leasehold.connect(url)
+lease = first.lock("job", ttl=20).acquire(wait=0)
+lease.on_lost(lambda error: None)
+threading.Thread(target=lambda: second.lock("job", ttl=20).acquire(), daemon=True).start()
+end = time.monotonic() + 10
+while not store.execute(ops.Inspect("job")).queue and time.monotonic() < end:
+    time.sleep(.01)
+print("leaving")
+"""
+
+
+def test_a_process_that_ends_leaves_nothing_behind(tmp_path: Path) -> None:
+    """What it held is not handed to a waiter of its own that ends with it: the next process finds it free."""
+    path = tmp_path / "leases.db"
+    assert run(LEAVING, path) == "leaving"
+    with leasehold.connect(url_of(path)) as hold:
+        assert hold.lock("job").try_acquire() is not None
