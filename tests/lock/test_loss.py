@@ -323,7 +323,7 @@ def test_the_watchdog_survives_a_bug(thread_stage: Stage, caplog: pytest.LogCapt
         raise ZeroDivisionError("a bug of the test's")
 
     def roused() -> bool:
-        watchdog.abandoned.put(None)
+        watchdog.abandoned.ring()
         return "a bug of the test's" in caplog.text
 
     thread_stage.spy.before = once(Renew, bug)

@@ -6,7 +6,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from leasehold.core.holding import LOST, RELEASED, RELEASING, Holding, Taken
@@ -15,6 +14,8 @@ from leasehold.observe import log
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+    from leasehold.runtime.inbox import Inbox
 
 Listener = Callable[[], None]
 
@@ -66,9 +67,9 @@ class Held(Holding):
 
     # ------------------------------------------------------------ who can use it
 
-    def watch(self, lease: object, abandoned: SimpleQueue[Held | None]) -> None:
+    def watch(self, lease: object, abandoned: Inbox) -> None:
         """Notice when the Lease object goes away. The callback may run at any bytecode of any thread, inside
-        any lock: it only puts into a SimpleQueue."""
+        any lock: it only puts into the inbox."""
         self.shell = weakref.ref(lease, lambda _, held=self: abandoned.put(held))  # type: ignore[misc]
 
     def tie(self, anchor: object) -> None:

@@ -4,8 +4,8 @@ what was left for later. It is a thread also for asyncio, so that a blocked even
 A round: hear who was abandoned, apply the clock to every lease, renew what is due in one batch, run errands. Between
 rounds it sleeps until the first lease needs it. The thread starts with the first lease.
 
-It sleeps on a SimpleQueue, because that may be put into from anywhere: from a signal handler, from a weak reference's
-callback, inside any lock. For the same reason its locks can be entered again by the thread that holds them.
+It can be roused from anywhere: from a signal handler, from a weak reference's callback, inside any lock. So what it is
+told goes through a SimpleQueue and a bell, and its locks can be entered again by the thread that holds them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterable
-from queue import Empty, SimpleQueue
 
 from leasehold.core import flows
 from leasehold.core.holding import ALIVE, LOST, NEVER
@@ -24,6 +23,7 @@ from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.observe import log
 from leasehold.runtime.errands import NOW, Errands
 from leasehold.runtime.held import Held
+from leasehold.runtime.inbox import Inbox
 
 AWAKE = NOW
 SHORTEST_ERRAND, LONGEST_ERRAND = 0.02, 0.5  # seconds for one try
@@ -42,7 +42,7 @@ class Watchdog:
 
     def _begin(self) -> None:
         self.transitions = threading.RLock()  # every change of a holding's phase
-        self.abandoned: SimpleQueue[Held | None] = SimpleQueue()  # what nobody refers to; None: look again
+        self.abandoned = Inbox()
         self._lock = threading.RLock()
         self._held: set[Held] = set()
         self._errands = Errands(self._store)
@@ -97,7 +97,7 @@ class Watchdog:
             self._thread = thread
         elif at < self._wake_at:
             self._asked = at
-            self.abandoned.put(None)
+            self.abandoned.ring()
 
     # ------------------------------------------------------------ the thread
 
@@ -118,10 +118,7 @@ class Watchdog:
             self._wake_at = min(first, self._errands.next_at(), self._asked)
             pause = min(self._clock.nap(self._wake_at), LONGEST_NAP)
         if pause > 0 and not self._over():
-            try:
-                self._drop_if_unusable(self.abandoned.get(timeout=pause))
-            except Empty:
-                pass
+            self.abandoned.wait(pause)
         with self._lock:
             self._wake_at = AWAKE
             if self._clock.now() >= self._asked:
@@ -189,19 +186,11 @@ class Watchdog:
     # ------------------------------------------------------------ what nobody can use
 
     def _hear_of_abandoned(self) -> None:
-        while True:
-            try:
-                self._drop_if_unusable(self.abandoned.get_nowait())
-            except Empty:
-                return
-
-    def _drop_if_unusable(self, held: Held | None) -> None:
-        if held is None:
-            return
-        if held.phase in ALIVE:
-            self._still_wanted(held)
-        elif not held.bodies:
-            self.on_gone(held)
+        for held in self.abandoned.read():
+            if held.phase in ALIVE:
+                self._still_wanted(held)
+            elif not held.bodies:
+                self.on_gone(held)
 
     def _still_wanted(self, held: Held) -> bool:
         """Can anybody use it (trap 3)? What its thread or task left behind is given back; what nobody refers to
@@ -239,7 +228,7 @@ class Watchdog:
     def stop(self) -> None:
         """End the thread; wait for it unless it is the one that asks."""
         self._stopped = True
-        self.abandoned.put(None)
+        self.abandoned.ring()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=5)
@@ -247,7 +236,7 @@ class Watchdog:
     def dismiss(self) -> None:
         """The coordinator was dropped without close(): end when errands are done. Called by the garbage collector."""
         self._dismissed = True
-        self.abandoned.put(None)
+        self.abandoned.ring()
 
     def forked(self) -> None:
         """In a forked child: the thread is gone, its locks may be held by nobody, the leases are the parent's."""

@@ -113,12 +113,18 @@ class MemoryMailbox:
         self.address = os.urandom(8).hex()
         self._boxes = boxes
         self._pushes: SimpleQueue[Push] = SimpleQueue()
+        self._bell = threading.Lock()  # taken while there is nothing to read
+        self._bell.acquire()
         self._loop: Any = None
         self._notify: Callable[[Push], None] | None = None
 
     def deliver(self, push: Push) -> None:
         if self._notify is None:
             self._pushes.put(push)
+            try:
+                self._bell.release()
+            except RuntimeError:  # it rings already
+                pass
             return
         try:
             self._loop.call_soon_threadsafe(self._notify, push)
@@ -126,8 +132,10 @@ class MemoryMailbox:
             self.close()
 
     def take(self, seconds: float) -> Push | None:
+        """Not with the queue's own timeout: in CPython a signal handler that outlasts it makes that wait for ever."""
+        self._bell.acquire(timeout=min(max(seconds, 0), threading.TIMEOUT_MAX))
         try:
-            return self._pushes.get(timeout=max(seconds, 0))
+            return self._pushes.get_nowait()
         except Empty:
             return None
 
