@@ -13,6 +13,7 @@ from leasehold.core.holding import Holding
 from leasehold.core.types import public_owner
 
 DEBUG, WARNING = 10, 30
+_logger: Any = None  # made when it is first needed
 
 
 def context(holding: Holding) -> dict[str, Any]:
@@ -28,17 +29,19 @@ def context(holding: Holding) -> dict[str, Any]:
 
 def say(level: int, event: str, holding: Holding, **more: Any) -> None:
     """One record about one lease. An error in somebody's log handler harms nobody."""
-    if level < WARNING and "logging" not in sys.modules:
-        return
-    import logging
+    global _logger
+    if _logger is None:
+        if level < WARNING and "logging" not in sys.modules:
+            return
+        import logging
 
-    logger = logging.getLogger("leasehold.lease")
-    if not logger.isEnabledFor(level):
+        _logger = logging.getLogger("leasehold.lease")
+    if not _logger.isEnabledFor(level):
         return
     fields = {**context(holding), **more}
     text = " ".join(f"{key}={value}" for key, value in fields.items())
     try:
-        logger.log(level, "%s %s", event, text, extra={"event": event, **fields})
+        _logger.log(level, "%s %s", event, text, extra={"event": event, **fields})
     except Exception:  # the lease matters more than its record
         return
 

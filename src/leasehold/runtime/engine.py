@@ -41,7 +41,7 @@ class Engine:
         self.mailboxes = Mailboxes(store)
         self._floor = 0
         self._mine: dict[tuple[str, int], Held] = {}
-        self._pending: dict[str, Withdraw] = {}  # acquires that are under way
+        self._pending: dict[str, tuple[str, int]] = {}  # acquires that are under way: resource and ttl, by owner
         self._prune_at = 64
         self._closed = self._ended = False
         self.watchdog.on_gone = _weakly(self)
@@ -110,7 +110,7 @@ class Engine:
 
     def expect(self, owner: str, name: Name, ttl_ms: int) -> None:
         """An acquire with this owner is under way."""
-        self._pending[owner] = Withdraw(name.text, owner, tombstone_ms(ttl_ms))
+        self._pending[owner] = (name.text, ttl_ms)
 
     def expect_no_more(self, owners: Iterable[str]) -> None:
         for owner in owners:
@@ -120,7 +120,8 @@ class Engine:
         """Nobody knows how far they came."""
         for owner in owners:
             if owner in self._pending:
-                self.watchdog.later(Later(self._pending[owner], BUDGET_MS / 1000))
+                resource, ttl_ms = self._pending[owner]
+                self.watchdog.later(Later(Withdraw(resource, owner, tombstone_ms(ttl_ms)), BUDGET_MS / 1000))
 
     def ensure_open(self) -> None:
         if self._closed:
@@ -138,8 +139,8 @@ class Engine:
                 return
             self._closed = True
         self.mailboxes.close()
-        for withdraw in list(self._pending.values()):
-            self.watchdog.postpone(Later(withdraw, 0))
+        for owner, (resource, ttl_ms) in list(self._pending.items()):
+            self.watchdog.postpone(Later(Withdraw(resource, owner, tombstone_ms(ttl_ms)), 0))
 
     def close(self) -> None:
         """Give back what is held, stop the watchdog, close the store. Safe to call twice. Shut first: what is given

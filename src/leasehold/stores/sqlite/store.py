@@ -80,7 +80,10 @@ class SQLiteStore:
     # ------------------------------------------------------------ the port
 
     def execute(self, op: StoreOp) -> Reply:
-        return _only(self._insist((op,)))
+        try:
+            return _only(self._turn((op,), 0))  # mostly nobody is in the way
+        except Again:
+            return _only(self._insist((op,)))
 
     async def execute_async(self, op: StoreOp) -> Reply:
         """On the loop's own thread where that needs no waiting; else on a worker's."""
