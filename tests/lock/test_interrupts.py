@@ -31,6 +31,8 @@ from leasehold.stores.sqlite.database import Database
 from tests.lock.helpers import PATIENCE, STORES, eventually, in_thread, look
 from tests.stores.sqlite_tools import SOURCES
 
+pytestmark = pytest.mark.slow  # every function of the hot path, on each store: seconds
+
 Trace = Callable[[FrameType, str, Any], Any]
 
 ANYWHERE: list[tuple[Callable[..., Any], int]] = [
