@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -30,7 +31,7 @@ _REDIS = ["redis", "rediss", "unix", "valkey", "valkeys", "redis+sentinel", "red
 LATER = [*_REDIS, "etcd", "zk", "postgresql"]
 
 
-class Coordinator(Generic[L]):
+class Coordinator(ABC, Generic[L]):
     """What both flavours share. Making one sends nothing; the first call connects."""
 
     def __init__(
@@ -110,8 +111,8 @@ class Coordinator(Generic[L]):
             meta=meta,
         )
 
-    def _make_lock(self, name: Name, options: Options) -> L:
-        raise NotImplementedError
+    @abstractmethod
+    def _make_lock(self, name: Name, options: Options) -> L: ...
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._engine.store.name}>"

@@ -70,7 +70,11 @@ class Held(Holding):
     def watch(self, lease: object, abandoned: Inbox) -> None:
         """Notice when the Lease object goes away. The callback may run at any bytecode of any thread, inside
         any lock: it only puts into the inbox."""
-        self.shell = weakref.ref(lease, lambda _, held=self: abandoned.put(held))  # type: ignore[misc]
+
+        def gone(_: object) -> None:
+            abandoned.put(self)
+
+        self.shell = weakref.ref(lease, gone)
 
     def tie(self, anchor: object) -> None:
         """Acquired by this thread or task."""

@@ -30,6 +30,9 @@ class MemoryStore:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
+        self._start()
+
+    def _start(self) -> None:
         self._boxes: dict[str, MemoryMailbox] = {}
         self._states: dict[str, State] = {}
         self._sweep: Iterator[str] = iter(())
@@ -84,7 +87,7 @@ class MemoryStore:
 
     def forked(self) -> None:
         """A child has memory of its own, and nobody of the parent's is in it."""
-        self.__init__(self.clock)  # type: ignore[misc]
+        self._start()
 
     def close(self) -> None:
         """The space outlives its coordinators: others may use it."""

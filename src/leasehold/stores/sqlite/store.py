@@ -114,14 +114,15 @@ class SQLiteStore:
     def before_fork(self) -> None:
         """Close the file. A child that inherits an open connection inherits SQLite's belief in locks that only its
         parent has: the last one out would then delete the log that the other still writes to."""
-        self._lock.acquire(timeout=QUIET)
-        if self._lock._is_owned() and self._database is not None and not self._database.in_transaction:  # type: ignore[attr-defined]
+        if self._lock.acquire(timeout=QUIET) and self._database is not None and not self._database.in_transaction:
             self._drop()
 
     def after_fork(self) -> None:
         """The next op opens it again."""
-        if self._lock._is_owned():  # type: ignore[attr-defined]
+        try:
             self._lock.release()
+        except RuntimeError:  # other threads kept it for too long
+            pass
 
     def forked(self) -> None:
         if self._database is not None:
