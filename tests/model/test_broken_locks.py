@@ -61,6 +61,11 @@ def renew_shortens(turn: Turn, op: ops.Renew) -> ops.Reply:
     return ledger.renew(turn, op._replace(exact=True, number=2**31))
 
 
+def renew_without_numbers(turn: Turn, op: ops.Renew) -> ops.Reply:
+    """An extend sets, also when a later renewal has overtaken it."""
+    return ledger.renew(turn, op._replace(number=2**31))
+
+
 def release_anybody(turn: Turn, op: ops.Release) -> ops.Reply:
     """An unconditional DEL."""
     turn.holders.clear()
@@ -160,6 +165,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "two fit into a mutex": (patched_item(rules.RULES, "mutex", lambda *_: (0,)), "I1"),
     "a renewal brings the dead back (7)": (turns(ops.Renew, renew_resurrects), "I1|I2|I7|I8"),
     "a late renewal shortens (44)": (turns(ops.Renew, renew_shortens), "I1|I8"),
+    "an overtaken extend shortens (44)": (turns(ops.Renew, renew_without_numbers), "I1|I8"),
     "a release frees whoever holds (8)": (turns(ops.Release, release_anybody), "I1|I7"),
     "a repeated release is denied (11)": (turns(ops.Release, release_once), "I7"),
     "an eviction opens the door at once": (turns(ops.Evict, evict_opens), "I1"),

@@ -104,6 +104,7 @@ class TaskParty:
                 future.set_exception(error)
                 while self._task is not None and self._task.uncancel():
                     continue
+            # a step that is over must not keep its leases alive; the names are bound anew in the next turn
             item = step = future = result = None  # type: ignore[assignment]
         await self.hold.close()
 

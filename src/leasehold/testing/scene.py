@@ -59,7 +59,7 @@ class Scene:
         end = time.monotonic() + PATIENCE
         while not condition():
             assert time.monotonic() < end, f"never came true: {what}"
-            time.sleep(0.002)
+            time.sleep(0.002)  # real threads and processes are waited for here
 
     def queued(self, resource: str, count: int) -> None:
         self.until(lambda: len(self.look(resource).queue) == count, f"{count} waiters of {resource}")
