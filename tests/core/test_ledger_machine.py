@@ -61,7 +61,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.op, self.before, self.state, self.pushes = op, self.state, outcome.state, outcome.pushes
         for grant in self.before.holders:
             if grant.expires_ms <= self.ms:
-                self.bury(grant.owner, tombstone_ms(grant.ttl_ms))
+                self.bury(grant.owner, grant.expires_ms + tombstone_ms(grant.ttl_ms) - self.ms)
         self.fences_grow(outcome.reply)
         self.order_is_kept()
         self.pushes_are_true()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leasehold.core import ops
-from leasehold.core.policy import forgotten_after_ms, patience_ms
+from leasehold.core.policy import MOST_AHEAD, forgotten_after_ms, patience_ms
 from tests.core.desk import PATIENCE, ROOM, TTL, Desk, expect
 
 
@@ -156,20 +156,20 @@ def test_after_a_stall_the_first_that_is_heard_takes_what_is_free() -> None:
     assert desk.waiting() == ["b", "c"]
 
 
-def test_an_unreachable_waiter_is_dropped_at_once() -> None:
-    """Its push would reach nobody: the next one is served in the same step."""
+def test_an_unreachable_waiter_is_passed_over_at_once() -> None:
+    """Its push would reach nobody: the next one is served in the same step. The place is kept, as a silent one's."""
     desk, fence = crowd("b", "c")
     desk.dead.add("b")
     desk.release("a", fence)
-    assert (desk.holder(), desk.waiting(), desk.pushed()) == ("c", [], [("c", "granted", 1)])
+    assert (desk.holder(), desk.waiting(), desk.pushed()) == ("c", ["b"], [("c", "granted", 1)])
 
 
 def test_an_unreachable_waiter_gets_no_fence() -> None:
-    """Dropping mints nothing."""
+    """Passing over mints nothing."""
     desk, fence = crowd("b")
     desk.dead.add("b")
     desk.release("a", fence)
-    assert (desk.holder(), desk.waiting(), desk.last_fence()) == ("", [], fence)
+    assert (desk.holder(), desk.waiting(), desk.last_fence()) == ("", ["b"], fence)
 
 
 def test_reachability_is_asked_only_when_it_matters() -> None:
@@ -181,12 +181,33 @@ def test_reachability_is_asked_only_when_it_matters() -> None:
     assert desk.waiting() == ["b"]
 
 
-def test_a_dropped_waiter_hears_that_it_is_gone() -> None:
-    """Its beat does not create a place: it must claim anew."""
+def test_a_waiter_that_comes_back_finds_its_place() -> None:
+    """Its connection broke and it was passed over: its next beat revives it, ahead of those who came later."""
+    desk, fence = crowd("b", "c", "d")
+    desk.dead.add("b")
+    desk.release("a", fence)
+    desk.dead.discard("b")
+    expect(desk.beat("b", 2), ops.Queued(0, TTL, "?"))
+    desk.release("c", desk.last_fence())
+    assert (desk.holder(), desk.waiting()) == ("b", ["d"])
+
+
+def test_an_unreachable_waiter_that_stays_away_is_forgotten() -> None:
+    """Like any silent one."""
     desk, fence = crowd("b", "c")
     desk.dead.add("b")
     desk.release("a", fence)
+    desk.later(forgotten_after_ms(TTL))
+    desk.look()
+    assert desk.waiting() == []
     expect(desk.beat("b", 2), ops.Gone("unknown"))
+
+
+def test_a_waiter_is_told_of_a_few_ahead_at_most() -> None:
+    """Counting all of them would cost more, the more wait."""
+    desk, _ = crowd(*[f"w{number}" for number in range(20)])
+    expect(desk.beat("w3", 2), ops.Queued(3, TTL, "?"))
+    expect(desk.beat("w19", 2), ops.Queued(MOST_AHEAD, TTL, "?"))
 
 
 def test_a_head_that_cannot_be_pushed_keeps_its_place() -> None:

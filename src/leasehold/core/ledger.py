@@ -43,7 +43,7 @@ def everyone(address: str) -> bool:
 
 def apply(state: State, now: Instant, op: ops.StoreOp, reachable: Callable[[str], bool] = everyone) -> Outcome:
     """One turn. ``reachable`` is asked before a waiter is granted behind its back: False means that its
-    socket is closed or its process is gone, and drops it from the queue."""
+    socket is closed or its process is gone, and passes it over."""
     turn = Turn(state, now, op.resource, getattr(op, "owner", ""), reachable)
     turn.expire()
     if turn.queue:
@@ -58,9 +58,6 @@ def tidy(state: State, now: Instant) -> State:
     """What is left of a state when its time is applied; equal to ``EMPTY`` when it need not be kept."""
     turn = Turn(state, now, "", "", everyone)
     turn.expire()
-    for grant in state.holders:  # nobody came by when it expired; its tombstone would be over by now
-        if grant.expires_ms + tombstone_ms(grant.ttl_ms) <= now.ms:
-            turn.ended.pop(grant.owner, None)
     return turn.state()
 
 

@@ -45,7 +45,7 @@ class Granted(NamedTuple):
 
 
 class Queued(NamedTuple):
-    """You wait: ``ahead`` live claims stand before you, and the holder's time ends in ``free_in_ms``. Unless you are
+    """You wait: ``ahead`` live claims stand before you (counted up to MOST_AHEAD), and the holder's time ends in ``free_in_ms``. Unless you are
     ``pushable``, nobody will tell you: ask often when you are first."""
 
     ahead: int

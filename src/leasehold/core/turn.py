@@ -13,6 +13,7 @@ from leasehold.core.policy import (
     DAY_US,
     MAX_FENCE,
     MAX_FLOOR_AHEAD_US,
+    MOST_AHEAD,
     forgotten_after_ms,
     patience_ms,
     tombstone_ms,
@@ -74,7 +75,7 @@ class Turn:
             if grant.expires_ms > ms:
                 continue
             self.holders.remove(grant)
-            self.bury(grant.owner, grant.fence, "expired", tombstone_ms(grant.ttl_ms))
+            self.bury(grant.owner, grant.fence, "expired", grant.expires_ms + tombstone_ms(grant.ttl_ms) - ms)
             self.close_until(max(grant.closed_until_ms, grant.expires_ms + grant.delay_ms))
         if self.queue:
             self.queue = [one for one in self.queue if ms - one.beat_ms <= forgotten_after_ms(one.ttl_ms)]
@@ -114,7 +115,13 @@ class Turn:
                 grant = self.grant(waiter, slots)
                 self.push(waiter.address, "granted", grant, waiter.beat)
             else:
-                self.queue.remove(waiter)  # its process is gone: it delays nobody
+                self.pass_over(waiter)
+
+    def pass_over(self, waiter: Waiter) -> None:
+        """Nobody is at its address: it delays nobody. Its place is kept as that of a silent one, because after a
+        restart of the server the first release may be quicker than the waiters are in coming back."""
+        place = self.queue.index(waiter)
+        self.queue[place] = waiter._replace(beat_ms=self.now.ms - patience_ms(waiter.ttl_ms) - 1)
 
     def grant(self, waiter: Waiter, slots: tuple[int, ...]) -> Grant:
         """Move a claim from the queue to the holders. The only place where a grant comes into being."""
@@ -183,13 +190,13 @@ class Turn:
         grant = self.grant_of(owner)
         if grant is not None:
             return ops.Granted(grant.fence, grant.expires_ms - self.now.ms)
-        ahead, pushable = 0, False
-        for waiter in self.queue:
-            if waiter.owner == owner:
-                pushable = waiter.address != ""
-                break
+        place = next(place for place, waiter in enumerate(self.queue) if waiter.owner == owner)
+        ahead = 0
+        for waiter in self.queue[:place]:
             ahead += self.live(waiter)
-        return ops.Queued(ahead, self.free_in_ms(), self.holder(), pushable)
+            if ahead == MOST_AHEAD:
+                break
+        return ops.Queued(ahead, self.free_in_ms(), self.holder(), self.queue[place].address != "")
 
     def free_in_ms(self) -> int:
         ends = [max(grant.expires_ms, grant.closed_until_ms) for grant in self.holders]
@@ -208,6 +215,8 @@ class Turn:
 
     def bury(self, owner: str, fence: int, outcome: str, keep_ms: int, detail: str = "") -> None:
         """Leave a tombstone. The first outcome stays; only its time can grow."""
+        if keep_ms <= 0:
+            return
         until_ms = self.now.ms + keep_ms
         known = self.ended.get(owner)
         if known is None:

@@ -87,13 +87,16 @@ class StoreChecks:
         self.ended[key] = type(op).__name__
 
     def _in_order(self, owner: str, now: Instant, before: State, after: State) -> None:
-        """I15: whoever stood before it and still waits had fallen silent; without faults nobody does."""
+        """I15: whoever stood before it and still waits had fallen silent or is out of reach; without faults nobody
+        is."""
         left = {(one.owner, one.since_us) for one in after.queue}  # who came back meanwhile has a new place
         for waiter in before.queue:
             if waiter.owner == owner:
                 return
-            overtaken = (waiter.owner, waiter.since_us) in left and (
-                live(waiter, now) or self.world.plan.kind == "quiet"
+            overtaken = (
+                (waiter.owner, waiter.since_us) in left
+                and (not waiter.address or self.world.reachable(waiter.address))
+                and (live(waiter, now) or self.world.plan.kind == "quiet")
             )
             self.require(not overtaken, "I15", owner, "overtook", waiter.owner)
 
