@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import leasehold
 from leasehold.core.ops import Inspect, Push, Reply, StoreOp, View
-from leasehold.core.ports import Mailbox, Store
+from leasehold.core.ports import Ear, Mailbox, Store
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
@@ -72,6 +72,7 @@ class Spy:
         self.name = inner.name
         self.capabilities = inner.capabilities
         self.clock = inner.clock
+        self.news = inner.news
         self.ops: list[StoreOp] = []
         self.batches: list[list[StoreOp]] = []
         self.before: Hook = nothing
@@ -123,6 +124,10 @@ class Spy:
         """A mailbox whose takes can be interrupted."""
         return SpyMailbox(self.inner.mailbox(), self)
 
+    def listen(self, notify: Callable[[Push], None]) -> Ear:
+        """Pass it on."""
+        return self.inner.listen(notify)
+
     def before_fork(self) -> None:
         """Pass it on."""
         self.inner.before_fork()
@@ -154,9 +159,9 @@ class SpyMailbox:
         self.spy.on_take()
         return self.inner.take(seconds)
 
-    def attach(self, notify: Callable[[Push], None]) -> None:
-        """Pass it on."""
-        self.inner.attach(notify)
+    def execute(self, op: StoreOp) -> Reply:
+        """Through the spy."""
+        return self.spy.execute(op)
 
     def close(self) -> None:
         """Pass it on."""

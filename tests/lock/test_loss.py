@@ -123,7 +123,7 @@ def take(stage: Stage, lease: Any) -> None:
 def expire(stage: Stage, lease: Any) -> None:
     """The store's clock runs ahead of ours: by its count the time is over."""
     state = stage.spy.inner._states["job"]  # type: ignore[attr-defined]
-    grant = state.holders[0]._replace(expires_ms=0)
+    grant = state.holders[0]._replace(expires_ms=stage.clock.instant().ms - 1)
     stage.spy.inner._states["job"] = state._replace(holders=(grant,))  # type: ignore[attr-defined]
 
 

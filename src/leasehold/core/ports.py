@@ -1,4 +1,4 @@
-"""What the runtime needs from the outside: a clock, a mailbox for pushes, a store. Shapes only."""
+"""What the runtime needs from the outside: a clock, a store, and ways to hear from it. Shapes only."""
 
 from __future__ import annotations
 
@@ -26,20 +26,46 @@ class Clock(Protocol):
         ...
 
 
+WAKE = Push("", "wake", "", "", 0, 0, 0)  # for whoever waits: nothing was granted, but beat now
+
+
 class Mailbox(Protocol):
-    """Where pushes for the waiters of one thread or one event loop arrive."""
+    """One thread's way to the store: its ops go out here, and pushes for it come in here."""
 
     address: str
 
-    def take(self, seconds: float) -> Push | None:
-        """Block the calling thread for at most that long."""
+    def execute(self, op: StoreOp) -> Reply:
+        """In at most ``op.budget_ms``."""
         ...
 
-    def attach(self, notify: Callable[[Push], None]) -> None:
-        """Deliver to the running event loop from now on: ``notify`` is called on it."""
+    def take(self, seconds: float) -> Push | None:
+        """Block the calling thread for at most that long. WAKE: whoever waits should beat now."""
         ...
 
     def close(self) -> None: ...
+
+
+class Ear(Protocol):
+    """Where pushes for the waiters of one event loop arrive."""
+
+    address: str
+
+    def close(self) -> None: ...
+
+
+class News(Protocol):
+    """Where a store tells the holders of this process that something happened to their leases. Read by one thread,
+    which may poll for it together with other things."""
+
+    address: str
+
+    def fileno(self) -> int:
+        """Readable when there is news; -1 while there is nothing to listen to."""
+        ...
+
+    def read(self) -> list[Push]:
+        """All that has arrived, without waiting."""
+        ...
 
 
 class Store(Protocol):
@@ -49,6 +75,7 @@ class Store(Protocol):
     name: str
     capabilities: Capabilities
     clock: Clock
+    news: News | None
 
     def execute(self, op: StoreOp) -> Reply:
         """On the calling thread, in at most ``op.budget_ms``."""
@@ -62,7 +89,13 @@ class Store(Protocol):
         """Several ops of several resources at once; each has its own reply or error."""
         ...
 
-    def mailbox(self) -> Mailbox: ...
+    def mailbox(self) -> Mailbox:
+        """For a thread, which gives it to the next when it is done."""
+        ...
+
+    def listen(self, notify: Callable[[Push], None]) -> Ear:
+        """For the running event loop: ``notify`` is called on it with each push."""
+        ...
 
     def before_fork(self) -> None:
         """In the parent: let no call be under way, and nothing be open that a child must not inherit."""

@@ -72,6 +72,7 @@ class BaseLock:
             renews=options.renews,
             at_least_ms=options.at_least_ms,
             address=address,
+            news=self._engine.news(),
             meta=options.meta_text,
         )
 

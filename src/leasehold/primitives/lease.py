@@ -173,7 +173,7 @@ class Lease(BaseLease):
         length = ttl_ms(ttl)
         self._settle()
         try:
-            sync.drive(self._engine, flows.extend(self._held, length, self._engine.clock.now()))
+            sync.run(self._engine, flows.extend(self._held, length, self._engine.clock.now()))
         finally:
             self._engine.watchdog.tell(self._held)
             self._engine.watchdog.look_again(self._held)
@@ -183,7 +183,7 @@ class Lease(BaseLease):
         if self._held.step_out():
             return self._settle() != LOST
         try:
-            ours = sync.drive(self._engine, flows.release(self._held, self._engine.clock.now()))
+            ours = sync.run(self._engine, flows.release(self._held, self._engine.clock.now()))
         except StoreUnavailable:  # the coordinator is closed, and close() gives it back
             ours = False
         self._ended(ours)

@@ -57,7 +57,7 @@ class Lock(BaseLock):
     def locked(self) -> bool:
         """Does anybody hold it now? Asks the store; true only in the past by the time you read it."""
         self._engine.ensure_open()
-        return bool(sync.drive(self._engine, _look(self._name.text)).holders)
+        return bool(sync.run(self._engine, _look(self._name.text)).holders)
 
     def owned(self) -> bool:
         """Does the calling thread hold it? Asks nobody."""
@@ -94,8 +94,8 @@ class Lock(BaseLock):
         if held is not None:
             return self._lease(held)
         owners: list[str] = []
-        box = engine.mailboxes.borrow() if wait != 0 else None
-        ask = self._ask(wait, box.address if box is not None else "")
+        box = engine.mailboxes.borrow()
+        ask = self._ask(wait, box.address)
         flow = flows.acquire(ask, lambda: self._new_owner(owners), engine.floor, engine.clock.now())
         taken = None
         try:
@@ -106,8 +106,7 @@ class Lock(BaseLock):
             raise
         finally:
             engine.expect_no_more(owners)
-            if box is not None:
-                engine.mailboxes.give_back(box)
+            engine.mailboxes.give_back(box)
 
     def _lease(self, held: Held) -> Lease:
         known = held.shell() if held.shell is not None else None
@@ -169,10 +168,9 @@ class AsyncLock(BaseLock):
         if held is not None:
             return self._lease(held)
         owners: list[str] = []
-        box = self._driver.mailbox() if wait != 0 else None
-        expect = box.expect if box is not None else None
-        ask = self._ask(wait, box.address if box is not None else "")
-        flow = flows.acquire(ask, lambda: self._new_owner(owners, expect), engine.floor, engine.clock.now())
+        box = self._driver.mailbox()
+        ask = self._ask(wait, box.address)
+        flow = flows.acquire(ask, lambda: self._new_owner(owners, box.expect), engine.floor, engine.clock.now())
         taken = None
         try:
             taken = await self._driver.drive(flow, box)
@@ -182,8 +180,7 @@ class AsyncLock(BaseLock):
             raise
         finally:
             engine.expect_no_more(owners)
-            if box is not None:
-                box.expect_no_more(owners)
+            box.expect_no_more(owners)
 
     def _lease(self, held: Held) -> AsyncLease:
         known = held.shell() if held.shell is not None else None

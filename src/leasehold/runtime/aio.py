@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from leasehold.core.ops import Answer, Later, Op, Park, Push
-from leasehold.core.ports import Clock, Mailbox
+from leasehold.core.ports import WAKE, Store
 from leasehold.errors import LeaseLost, StoreUnavailable
 from leasehold.observe import log
 from leasehold.runtime.engine import CLOSED, Closed, Engine
@@ -23,12 +23,17 @@ R = TypeVar("R")
 class LoopMailbox:
     """Shares the pushes that arrive on one event loop out to the acquires that wait there."""
 
-    def __init__(self, box: Mailbox, clock: Clock) -> None:
-        self.box = box
-        self.address = box.address
-        self._clock = clock
+    def __init__(self, store: Store) -> None:
+        self._clock = store.clock
         self._pushes: dict[str, asyncio.Future[Push]] = {}  # by the owners of the acquires that are under way
-        box.attach(self._arrived)
+        self._ear = store.listen(self._arrived)
+
+    @property
+    def address(self) -> str:
+        return self._ear.address
+
+    def close(self) -> None:
+        self._ear.close()
 
     def expect(self, owner: str) -> None:
         """Keep what comes for this owner: a push may overtake the reply of its claim."""
@@ -39,9 +44,10 @@ class LoopMailbox:
             self._pushes.pop(owner, None)
 
     def _arrived(self, push: Push) -> None:
-        future = self._pushes.get(push.owner)
-        if future is not None and not future.done():
-            future.set_result(push)
+        waiting = self._pushes.values() if push is WAKE else [self._pushes.get(push.owner)]
+        for future in waiting:
+            if future is not None and not future.done():
+                future.set_result(push)
 
     async def take(self, owner: str, until: float) -> Push | None:
         """Wait for a push to this owner, until a time on the local clock."""
@@ -53,7 +59,8 @@ class LoopMailbox:
         if not future.done():
             return None
         self.expect(owner)  # each is read once
-        return future.result()
+        push = future.result()
+        return None if push is WAKE else push
 
 
 class AsyncDriver:
@@ -69,14 +76,14 @@ class AsyncDriver:
         box = self._boxes.get(loop)
         if box is None:
             self._drop_closed_loops()
-            box = self._boxes[loop] = LoopMailbox(self.engine.store.mailbox(), self.engine.clock)
+            box = self._boxes[loop] = LoopMailbox(self.engine.store)
         return box
 
     def _drop_closed_loops(self) -> None:
         for loop in [loop for loop in list(self._boxes) if loop.is_closed()]:
             box = self._boxes.pop(loop, None)  # another loop's thread may have been quicker
             if box is not None:
-                box.box.close()
+                box.close()
 
     async def drive(self, flow: Coroutine[Op, Any, R], box: LoopMailbox | None = None) -> R:
         """Run a flow to its end on this task."""
@@ -164,7 +171,7 @@ class AsyncDriver:
     def close(self) -> None:
         """Close the mailboxes of every loop that is still there."""
         for box in list(self._boxes.values()):
-            box.box.close()
+            box.close()
         self._boxes.clear()
 
 

@@ -56,6 +56,10 @@ class Engine:
         """The highest fence that this coordinator has seen anywhere; every claim carries it (trap 14)."""
         return self._floor
 
+    def news(self) -> str:
+        """Where the store can tell this process of what happened to its leases; empty where it cannot."""
+        return "" if self.store.news is None else self.store.news.address
+
     # ------------------------------------------------------------ who holds what
 
     def remember(self, held: Held, anchor: object) -> None:

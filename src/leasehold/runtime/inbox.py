@@ -5,36 +5,30 @@ Both may be used at any bytecode of any thread, inside any lock: by callbacks of
 
 from __future__ import annotations
 
+import os
+import select
 import threading
 from collections.abc import Iterator
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from leasehold.core.ports import News
     from leasehold.runtime.held import Held
 
 
 class Inbox:
-    """Put from anywhere; one thread waits and reads."""
+    """Put from anywhere; one thread waits and reads. It also wakes for ``news``, where the store has any."""
 
-    def __init__(self) -> None:
+    def __init__(self, news: News | None = None) -> None:
         self._items: SimpleQueue[Held] = SimpleQueue()
-        self._bell = threading.Lock()  # taken while it is silent
-        self._bell.acquire()
+        self._bell = Bell() if news is None else NewsBell(news)
+        self.ring = self._bell.ring
+        self.wait = self._bell.wait
 
     def put(self, held: Held) -> None:
         self._items.put(held)
         self.ring()
-
-    def ring(self) -> None:
-        try:
-            self._bell.release()
-        except RuntimeError:  # it rings already
-            pass
-
-    def wait(self, seconds: float) -> None:
-        """Until it rings. Not with the queue's own timeout: in CPython an interrupted one can wait for ever."""
-        self._bell.acquire(timeout=seconds)
 
     def read(self) -> Iterator[Held]:
         """All that is there now."""
@@ -43,3 +37,54 @@ class Inbox:
                 yield self._items.get_nowait()
             except Empty:
                 return
+
+
+class Bell:
+    """Rung by anybody, heard by one thread."""
+
+    def __init__(self) -> None:
+        self._silent = threading.Lock()  # taken while it is silent
+        self._silent.acquire()
+
+    def ring(self) -> None:
+        try:
+            self._silent.release()
+        except RuntimeError:  # it rings already
+            pass
+
+    def wait(self, seconds: float) -> None:
+        """Until it rings. Not with a queue's own timeout: in CPython an interrupted one can wait for ever."""
+        self._silent.acquire(timeout=seconds)
+
+
+class NewsBell:
+    """One that can be polled together with a store's news."""
+
+    def __init__(self, news: News) -> None:
+        self._news = news
+        self._out, self._in = os.pipe()
+        os.set_blocking(self._out, False)
+        os.set_blocking(self._in, False)
+
+    def ring(self) -> None:
+        try:
+            os.write(self._in, b"!")
+        except BlockingIOError:  # it has rung many times already
+            pass
+
+    def wait(self, seconds: float) -> None:
+        """Until it rings, or there is news."""
+        poll = select.poll()
+        poll.register(self._out, select.POLLIN)
+        news = self._news.fileno()
+        if news >= 0:
+            poll.register(news, select.POLLIN)
+        poll.poll(seconds * 1000)
+        try:
+            os.read(self._out, 4096)
+        except BlockingIOError:  # only the time was over
+            pass
+
+    def __del__(self) -> None:
+        os.close(self._out)
+        os.close(self._in)

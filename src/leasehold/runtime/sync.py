@@ -14,7 +14,7 @@ from leasehold.runtime.engine import CLOSED, Closed, Engine
 R = TypeVar("R")
 
 
-def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Mailbox | None = None) -> R:
+def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Mailbox) -> R:
     """Run a flow to its end. Whatever happens while an op is performed, an interrupt too, is thrown into the
     flow at that op, so that it can clean up."""
     try:
@@ -33,7 +33,16 @@ def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Mailbox | None = Non
         raise StoreUnavailable(CLOSED) from None
 
 
-def perform(engine: Engine, op: Op, box: Mailbox | None) -> Answer[Any]:
+def run(engine: Engine, flow: Coroutine[Op, Any, R]) -> R:
+    """The same for a flow that waits for no push."""
+    box = engine.mailboxes.borrow()
+    try:
+        return drive(engine, flow, box)
+    finally:
+        engine.mailboxes.give_back(box)
+
+
+def perform(engine: Engine, op: Op, box: Mailbox) -> Answer[Any]:
     """One op, in the calling thread."""
     reply: object = None
     if isinstance(op, Park):
@@ -42,5 +51,5 @@ def perform(engine: Engine, op: Op, box: Mailbox | None) -> Answer[Any]:
         engine.watchdog.later(op)
     else:
         engine.go_on()
-        reply = engine.store.execute(op)
+        reply = box.execute(op)
     return Answer(reply, engine.clock.now())

@@ -1,4 +1,4 @@
-"""Mailboxes for waiting threads. A mailbox is lent for one acquire and used again by the next.
+"""Mailboxes for the threads of one coordinator. One is lent for each flow and used again by the next.
 
 A push that is meant for an earlier owner of the mailbox is read and dropped: pushes are hints, and each names its
 owner. The uncontended path only takes one from the list and puts it back.
@@ -6,10 +6,8 @@ owner. The uncontended path only takes one from the list and puts it back.
 
 from __future__ import annotations
 
-import time
-
 from leasehold.core.ops import Push
-from leasehold.core.ports import Clock, Mailbox, Store
+from leasehold.core.ports import WAKE, Clock, Mailbox, Store
 
 MOST_IDLE = 64
 
@@ -48,16 +46,12 @@ class Mailboxes:
         self._lent = set()
 
 
-def take(box: Mailbox | None, clock: Clock, owner: str, until: float) -> Push | None:
-    """Wait on the calling thread for a push to this owner, until a time on the local clock. Without a mailbox there is
-    only the time to wait for."""
+def take(box: Mailbox, clock: Clock, owner: str, until: float) -> Push | None:
+    """Wait on the calling thread for a push to this owner, until a time on the local clock or until the store
+    asks for a beat."""
     while True:
-        push = None
-        if box is not None:
-            push = box.take(clock.nap(until))
-        else:
-            time.sleep(clock.nap(until))
+        push = box.take(clock.nap(until))
         if push is not None and push.owner == owner:
             return push
-        if clock.now() >= until:
+        if push is WAKE or clock.now() >= until:
             return None

@@ -42,7 +42,7 @@ class Watchdog:
 
     def _begin(self) -> None:
         self.transitions = threading.RLock()  # every change of a holding's phase
-        self.abandoned = Inbox()
+        self.abandoned = Inbox(self._store.news)
         self._lock = threading.RLock()
         self._held: set[Held] = set()
         self._errands = Errands(self._store)
@@ -130,6 +130,7 @@ class Watchdog:
     def round(self) -> None:
         """One round. Public for those who bring their own clock and cannot wait for the thread."""
         self._hear_of_abandoned()
+        self._hear_news()
         now = self._clock.now()
         due = []
         for held in self.all():
@@ -191,6 +192,15 @@ class Watchdog:
                 self._still_wanted(held)
             elif not held.bodies:
                 self.on_gone(held)
+
+    def _hear_news(self) -> None:
+        """What the store tells of leases of ours, before a renewal would find out."""
+        news = self._store.news
+        for push in news.read() if news is not None else ():
+            for held in self.all():
+                if (held.owner, held.fence, push.event) == (push.owner, push.fence, "evicted"):
+                    held.refused(push.event)
+                    self.tell(held)
 
     def _still_wanted(self, held: Held) -> bool:
         """Can anybody use it (trap 3)? What its thread or task left behind is given back; what nobody refers to

@@ -14,7 +14,7 @@ from typing import Any
 
 from leasehold.core import ledger
 from leasehold.core.ops import Push, Reply, StoreOp
-from leasehold.core.ports import Clock
+from leasehold.core.ports import Clock, News
 from leasehold.core.types import Capabilities, State
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.clock import SystemClock
@@ -27,6 +27,7 @@ class MemoryStore:
 
     name = "memory"
     capabilities = Capabilities(processes=False, durable_fences=False)
+    news: News | None = None
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
@@ -75,9 +76,17 @@ class MemoryStore:
         return answers
 
     def mailbox(self) -> MemoryMailbox:
-        box = MemoryMailbox(self._boxes)
+        box = MemoryMailbox(self)
         self._boxes[box.address] = box
         return box
+
+    def listen(self, notify: Callable[[Push], None]) -> MemoryMailbox:
+        box = self.mailbox()
+        box.attach(notify)
+        return box
+
+    def forget(self, box: MemoryMailbox) -> None:
+        self._boxes.pop(box.address, None)
 
     def before_fork(self) -> None:
         """Nothing is open."""
@@ -112,9 +121,10 @@ class MemoryStore:
 class MemoryMailbox:
     """Pushes for one waiting thread, or for one event loop."""
 
-    def __init__(self, boxes: dict[str, MemoryMailbox]) -> None:
+    def __init__(self, store: MemoryStore) -> None:
         self.address = os.urandom(8).hex()
-        self._boxes = boxes
+        self.execute = store.execute
+        self._store = store
         self._pushes: SimpleQueue[Push] = SimpleQueue()
         self._bell = threading.Lock()  # taken while there is nothing to read
         self._bell.acquire()
@@ -149,4 +159,4 @@ class MemoryMailbox:
         self._notify = notify
 
     def close(self) -> None:
-        self._boxes.pop(self.address, None)
+        self._store.forget(self)

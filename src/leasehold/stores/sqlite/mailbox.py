@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from leasehold.core.ops import Push
+from leasehold.core.ops import Push, Reply, StoreOp
 from leasehold.stores.sqlite.wake import Folder, decode
 
 if TYPE_CHECKING:
@@ -26,11 +26,24 @@ MAX_DRAINED = 64  # pushes in one turn of the event loop
 
 
 class Mailbox:
-    """Implements ``core.ports.Mailbox`` over a datagram socket."""
+    """Implements ``core.ports.Mailbox`` and ``Ear`` over a datagram socket."""
 
-    __slots__ = ("_box", "_closed", "_folder", "_forget", "_lock", "_loop", "_name", "_notify", "_watched", "address")
+    __slots__ = (
+        "_box",
+        "_closed",
+        "_folder",
+        "_forget",
+        "_lock",
+        "_loop",
+        "_name",
+        "_notify",
+        "_watched",
+        "address",
+        "execute",
+    )
 
-    def __init__(self, folder: Folder, forget: Callable[[str], object]) -> None:
+    def __init__(self, folder: Folder, execute: Callable[[StoreOp], Reply], forget: Callable[[str], object]) -> None:
+        self.execute = execute
         self._name = os.urandom(8).hex()
         self.address = self._name  # empty when nobody can reach it: its owner then asks more often
         self._folder = folder

@@ -11,11 +11,11 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from leasehold.core import ledger
 from leasehold.core.ops import Claim, Push, Queued, Reply, StoreOp
-from leasehold.core.ports import Clock
+from leasehold.core.ports import Clock, News
 from leasehold.core.types import Capabilities, Instant
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.stores.clock import SystemClock
@@ -56,6 +56,7 @@ class SQLiteStore:
 
     name = "sqlite"
     capabilities = Capabilities()
+    news: News | None = None
 
     def __init__(self, path: str, clock: Clock | None = None) -> None:
         if not path or "\0" in path:
@@ -107,9 +108,14 @@ class SQLiteStore:
         return answers
 
     def mailbox(self) -> Mailbox:
-        made = Mailbox(self._folder, lambda address: self._boxes.pop(address, None))
+        made = Mailbox(self._folder, self.execute, lambda address: self._boxes.pop(address, None))
         self._boxes[made.address] = made
         return made
+
+    def listen(self, notify: Callable[[Push], None]) -> Mailbox:
+        box = self.mailbox()
+        box.attach(notify)
+        return box
 
     def before_fork(self) -> None:
         """Close the file. A child that inherits an open connection inherits SQLite's belief in locks that only its
