@@ -11,14 +11,15 @@ import statistics
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import filelock
 
 import leasehold
 from benchmarks.measure import Series, interleave, show
-from benchmarks.race import Result, ours, race, theirs
+from benchmarks.race import Locks, Result, race
 
 
 def floor(path: Path) -> Callable[[int], None]:
@@ -89,12 +90,24 @@ def threads(hold: leasehold.Leasehold, waiters: int) -> Callable[[int], None]:
     return run
 
 
+@contextmanager
+def ours(folder: str) -> Iterator[Locks]:
+    with leasehold.connect(f"sqlite:///{folder}/leases.db") as hold:
+        yield lambda number: hold.lock("race", number, ttl=30)
+
+
+@contextmanager
+def theirs(folder: str) -> Iterator[Locks]:
+    yield lambda number: filelock.FileLock(f"{folder}/race-{number}.lock")
+
+
 def processes(folder: Path, count: int, rounds: int, seconds: float) -> None:
     """True handoffs between processes, and who got how many."""
     results: dict[str, list[Result]] = {"Leasehold, sqlite": [], "filelock": []}
     for number in range(rounds):
-        results["Leasehold, sqlite"].append(race(ours, folder / f"ours-{number}", count, seconds))
-        results["filelock"].append(race(theirs, folder / f"theirs-{number}", count, seconds))
+        for name, peer in {"Leasehold, sqlite": ours, "filelock": theirs}.items():
+            place = folder / f"{peer.__name__}-{number}"
+            results[name].append(race(peer, str(place), place, count, seconds))
     series = {name: Series(name) for name in results}
     for name, many in results.items():
         series[name].rates = [one.handoffs_per_s for one in many]

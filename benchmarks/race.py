@@ -1,97 +1,190 @@
-"""Several processes take turns on one lock. Counts true handoffs (to another process) and fairness, and checks while
-it measures that nobody is inside with somebody else and that fences grow.
+"""Several processes or threads take turns on one lock. Counts true handoffs (to another party), fairness and how long
+a handoff takes, and checks while it measures that nobody is inside with somebody else and that fences grow.
 
-The score board is shared memory that only the holder touches: it is itself a test of the lock."""
+Nothing is done inside, and whoever has released asks again at once: fairness means that it then waits its turn. The
+score board is shared memory that only the holder touches: it is itself a test of the lock. Now and then the holder
+stays for a moment: a turn alone is so short that a second thread inside would hardly ever be seen."""
 
 from __future__ import annotations
 
 import mmap
 import multiprocessing
-import struct
+import statistics
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import filelock
+from benchmarks.measure import Usage
 
-import leasehold
+Lock = AbstractContextManager[Any]
+Locks = Callable[[int], Lock]  # makes the lock of that number
+Peer = Callable[[str], AbstractContextManager[Locks]]  # opens a client at a place: a folder, a URL
 
-INSIDE, LAST, HANDOFFS, FENCE, BROKEN, TURNS = 0, 1, 2, 3, 4, 8
+INSIDE, LAST, HANDOFFS, FENCE, BROKEN, STOP, RELEASED = range(7)
+MOST = 100  # parties, counted from 1
+TURNS, READY, JOURNAL = 100, 200, 300
+JOURNAL_WORDS = 1 << 16  # the latest handoffs
+SETTLE_SECONDS = 0.3
+STAY_EVERY, STAY_SECONDS = 128, 0.00005
 
 
 class Result(NamedTuple):
     """What a race gave."""
 
     handoffs_per_s: float
-    fairness: float  # most turns of a process over fewest
+    fairness: float  # most turns of a party over fewest
+    p50_us: float  # from before the release to after the next acquire
+    p99_us: float
+    commands: float  # for each handoff, of the server
+    requests: float
 
 
 class Board:
-    """64-bit counters in shared memory."""
+    """64-bit words in shared memory."""
 
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), 1024)
+            self._words = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
 
-    def __getitem__(self, slot: int) -> int:
-        value: int = struct.unpack_from("q", self._map, slot * 8)[0]
-        return value
+    @classmethod
+    def new(cls, path: Path) -> Board:
+        """All zeros."""
+        path.write_bytes(bytes(8 * (JOURNAL + JOURNAL_WORDS)))
+        return cls(path)
 
-    def __setitem__(self, slot: int, value: int) -> None:
-        struct.pack_into("q", self._map, slot * 8, value)
+    def __getitem__(self, word: int) -> int:
+        return self._words[word]
+
+    def __setitem__(self, word: int, value: int) -> None:
+        self._words[word] = value
 
     def turn(self, me: int, fence: int) -> None:
         """What the holder does: look whether it is alone, and count."""
-        if self[INSIDE]:
-            self[BROKEN] += 1
-        self[INSIDE] = 1
-        if self[LAST] != me:
-            self[HANDOFFS] += 1
-            self[LAST] = me
+        now, words = time.monotonic_ns(), self._words
+        if words[INSIDE]:
+            words[BROKEN] += 1
+        words[INSIDE] = me
+        if words[LAST] != me:
+            words[JOURNAL + words[HANDOFFS] % JOURNAL_WORDS] = now - words[RELEASED]
+            words[HANDOFFS] += 1
+            words[LAST] = me
+            if words[HANDOFFS] % STAY_EVERY == 0:
+                time.sleep(STAY_SECONDS)
         if fence:
-            self[BROKEN] += fence <= self[FENCE]
-            self[FENCE] = fence
-        self[TURNS + me] += 1
-        self[INSIDE] = 0
+            words[BROKEN] += fence <= words[FENCE]
+            words[FENCE] = fence
+        words[TURNS + me] += 1
+        if words[INSIDE] != me:
+            words[BROKEN] += 1
+        words[INSIDE] = 0
+        words[RELEASED] = time.monotonic_ns()
+
+    def journal_us(self, first: int, last: int) -> list[float]:
+        """How long these handoffs took."""
+        first = max(first, last - JOURNAL_WORDS)
+        return [self._words[JOURNAL + number % JOURNAL_WORDS] / 1000 for number in range(first, last)]
 
 
-def ours(folder: str) -> AbstractContextManager[Any]:
-    return leasehold.connect(f"sqlite:///{folder}/leases.db").lock("race", ttl=30)
-
-
-def theirs(folder: str) -> AbstractContextManager[Any]:
-    return filelock.FileLock(f"{folder}/race.lock")
-
-
-def run(make: Callable[[str], AbstractContextManager[Any]], folder: str, me: int, until: float) -> None:
-    """One process: take turns until the time is over."""
-    board = Board(Path(folder) / "board")
-    lock = make(folder)
-    while time.monotonic() < until:
+def take_turns(board: Board, me: int, lock: Lock) -> None:
+    """One party: take turns until told to stop."""
+    board[READY + me] = 1
+    while not board[STOP]:
         with lock as lease:
-            board.turn(me, getattr(lease, "fence", 0))
+            board.turn(me, getattr(lease, "fence", None) or 0)
 
 
-def race(make: Callable[[str], AbstractContextManager[Any]], folder: Path, processes: int, seconds: float) -> Result:
+def be_a_process(path: Path, me: int, peer: Peer, place: str) -> None:
+    """One party that is a process of its own, with its own client."""
+    with peer(place) as locks:
+        take_turns(Board(path), me, locks(1))
+
+
+@contextmanager
+def processes(path: Path, peer: Peer, place: str, parties: int) -> Iterator[list[Future[None]]]:
+    """Each party is a process."""
+    pool = ProcessPoolExecutor(parties, multiprocessing.get_context("spawn"))
+    with _ended(pool):
+        yield [pool.submit(be_a_process, path, me, peer, place) for me in range(1, parties + 1)]
+
+
+@contextmanager
+def threads(path: Path, peer: Peer, place: str, parties: int) -> Iterator[list[Future[None]]]:
+    """Each party is a thread of this process, with a lock object of its own; they share a client."""
+    pool, board = ThreadPoolExecutor(parties), Board(path)
+    with peer(place) as locks, _ended(pool):
+        yield [pool.submit(take_turns, board, me, locks(1)) for me in range(1, parties + 1)]
+
+
+@contextmanager
+def _ended(pool: Executor) -> Iterator[None]:
+    """Wait for everybody, unless something went wrong: then somebody may be stuck, and the error must be seen."""
+    try:
+        yield
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def race(
+    peer: Peer,
+    place: str,
+    folder: Path,
+    parties: int,
+    seconds: float,
+    *,
+    crowd: Callable[[Path, Peer, str, int], AbstractContextManager[list[Future[None]]]] = processes,
+    usage: Callable[[], Usage] = lambda: Usage(0, 0, 0.0, 0),
+) -> Result:
     """Let them run, and read the board."""
+    if parties >= MOST:
+        raise ValueError(f"the board has room for {MOST - 1} parties")
     folder.mkdir()
-    (folder / "board").write_bytes(bytes(1024))
-    context = multiprocessing.get_context("spawn")
-    until = time.monotonic() + 1.5 + seconds  # start-up takes most of the first second
-    workers = [context.Process(target=run, args=(make, str(folder), me, until)) for me in range(1, processes + 1)]
-    for worker in workers:
-        worker.start()
-    board = Board(folder / "board")
-    time.sleep(max(until - seconds - time.monotonic(), 0))
-    before, at = board[HANDOFFS], time.monotonic()
-    turns = [board[TURNS + me] for me in range(1, processes + 1)]
-    time.sleep(max(until - time.monotonic() - 0.05, 0))
-    rate = (board[HANDOFFS] - before) / (time.monotonic() - at)
-    gained = [board[TURNS + me] - turns[me - 1] for me in range(1, processes + 1)]
-    for worker in workers:
-        worker.join(30)
+    board = Board.new(folder / "board")
+    with crowd(folder / "board", peer, place, parties) as futures:
+        try:
+            _await_start(board, futures)
+            result = _watch(board, parties, seconds, usage)
+        finally:
+            board[STOP] = 1
+        for future in futures:
+            future.result(60)
     if board[BROKEN]:
-        raise RuntimeError(f"exclusion or fence order was broken {board[BROKEN]} times by {make.__name__}")
-    return Result(rate, max(gained) / max(min(gained), 1))
+        raise RuntimeError(f"{folder.name}: exclusion or fence order was broken {board[BROKEN]} times")
+    return result
+
+
+def _await_start(board: Board, futures: list[Future[None]]) -> None:
+    until = time.monotonic() + 60
+    while not all(board[READY + me] for me in range(1, len(futures) + 1)):
+        for future in futures:
+            if future.done():
+                future.result()
+        if time.monotonic() > until:
+            raise RuntimeError("somebody did not start")
+        time.sleep(0.01)
+    time.sleep(SETTLE_SECONDS)
+
+
+def _watch(board: Board, parties: int, seconds: float, usage: Callable[[], Usage]) -> Result:
+    mine = [TURNS + me for me in range(1, parties + 1)]
+    used, first, began = usage(), board[HANDOFFS], time.monotonic()
+    turns = [board[word] for word in mine]
+    time.sleep(seconds)
+    spent, last, ended = usage().since(used), board[HANDOFFS], time.monotonic()
+    gained = [board[word] - before for word, before in zip(mine, turns, strict=True)]
+    handoffs = last - first
+    if handoffs < 2:
+        raise RuntimeError(f"{handoffs} handoffs in {seconds} s: somebody is stuck")
+    percent = statistics.quantiles(board.journal_us(first, last), n=100)
+    return Result(
+        handoffs / (ended - began),
+        max(gained) / min(gained) if min(gained) else float("inf"),
+        percent[49],
+        percent[98],
+        spent.commands / handoffs,
+        spent.requests / handoffs,
+    )

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 L = TypeVar("L", Lock, AsyncLock)
 MOST_META_BYTES = 4096
-_REDIS = ["redis", "rediss", "unix", "valkey", "valkeys", "redis+sentinel", "redis+cluster", "redlock"]
-LATER = [*_REDIS, "etcd", "zk", "postgresql"]
+REDIS = ("redis", "rediss", "unix", "valkey", "valkeys")
+LATER = ("redis+sentinel", "redis+cluster", "redlock", "etcd", "zk", "postgresql")
 
 
 class Coordinator(ABC, Generic[L]):
@@ -214,6 +214,10 @@ def open_store(target: str | Store | None) -> Store:
         from leasehold.stores.sqlite import SQLiteStore
 
         return SQLiteStore(_sqlite_path(rest))
+    if scheme in REDIS:
+        from leasehold.stores.redis import RedisStore
+
+        return RedisStore(target)
     if scheme in LATER:
         raise Unsupported(f"there is no store for {scheme}:// in this version: use sqlite:///path or memory://")
     raise InvalidRequest("the URL has an unknown scheme: write sqlite:///path/to/file.db or memory://")

@@ -45,8 +45,8 @@ class Granted(NamedTuple):
 
 
 class Queued(NamedTuple):
-    """You wait: ``ahead`` live claims stand before you (counted up to MOST_AHEAD), and the holder's time ends in ``free_in_ms``. Unless you are
-    ``pushable``, nobody will tell you: ask often when you are first."""
+    """You wait: ``ahead`` live claims stand before you (counted up to MOST_AHEAD), and the holder's time ends in
+    ``free_in_ms``. Unless you are ``pushable``, nobody will tell you: ask often when you are first."""
 
     ahead: int
     free_in_ms: int

@@ -48,7 +48,8 @@ class Mailbox(Protocol):
 class Ear(Protocol):
     """Where pushes for the waiters of one event loop arrive."""
 
-    address: str
+    @property
+    def address(self) -> str: ...
 
     def close(self) -> None: ...
 
@@ -57,7 +58,8 @@ class News(Protocol):
     """Where a store tells the holders of this process that something happened to their leases. Read by one thread,
     which may poll for it together with other things."""
 
-    address: str
+    @property
+    def address(self) -> str: ...
 
     def fileno(self) -> int:
         """Readable when there is news; -1 while there is nothing to listen to."""

@@ -54,3 +54,11 @@ def warn(message: str, *args: Any, error: BaseException | None = None) -> None:
         logging.getLogger("leasehold.runtime").warning(message, *args, exc_info=error)
     except Exception:
         return
+
+
+def debug(message: str, *args: Any) -> None:
+    """One record for whoever looks closely; nothing where nobody uses ``logging``."""
+    if "logging" in sys.modules:
+        import logging
+
+        logging.getLogger("leasehold.runtime").debug(message, *args)

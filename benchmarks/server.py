@@ -1,0 +1,102 @@
+"""A redis-server of our own for a benchmark: on a free port of 127.0.0.1, nothing on disk, one core on request."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from benchmarks.measure import Usage
+
+SETTINGS = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--loglevel", "warning"]
+
+
+def usage(client: redis.Redis) -> Usage:
+    """Ask for all of it at once."""
+    info: Any = client.info("stats", "commandstats", "cpu", "memory")
+    calls = [stats["calls"] for name, stats in info.items() if name.startswith("cmdstat_") and name != "cmdstat_info"]
+    cpu_ms = (info["used_cpu_sys"] + info["used_cpu_user"]) * 1000
+    return Usage(sum(calls), info["total_reads_processed"], cpu_ms, info["used_memory"])
+
+
+class Server:
+    """Runs while it is entered."""
+
+    def __init__(self) -> None:
+        if shutil.which("redis-server") is None:
+            raise SystemExit("redis-server is not installed: tools/servers.sh does it")
+        self.port = _free_port()
+        self._stack = ExitStack()
+
+    def url(self, db: int = 0) -> str:
+        """Where clients find it."""
+        return f"redis://127.0.0.1:{self.port}/{db}"
+
+    def usage(self) -> Usage:
+        """What it has done up to now."""
+        return usage(self._client)
+
+    def empty(self) -> None:
+        """Forget every key, so that one contender's leftovers do not meet the next."""
+        self._client.flushall()
+
+    @contextmanager
+    def one_core(self) -> Iterator[None]:
+        """This process and the server on one core: what is seen then is work, not the wake-up of another core."""
+        before = os.sched_getaffinity(0)
+        try:
+            self._pin({max(before)})
+            yield
+        finally:
+            self._pin(before)
+
+    def _pin(self, cores: set[int]) -> None:
+        """Affinity belongs to a thread; those that are started later inherit it."""
+        for pid in (os.getpid(), self._process.pid):
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                os.sched_setaffinity(int(thread.name), cores)
+
+    def __enter__(self) -> Server:
+        with ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            command = ["redis-server", "--port", str(self.port), "--dir", folder, *SETTINGS]
+            self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            stack.callback(self._stop)
+            self._client = stack.enter_context(redis.Redis(port=self.port))
+            self._await_start()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _await_start(self) -> None:
+        until = time.monotonic() + 10
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                    return
+            except OSError:
+                if self._process.poll() is not None or time.monotonic() > until:
+                    raise RuntimeError("redis-server did not start") from None
+                time.sleep(0.01)
+
+    def _stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port

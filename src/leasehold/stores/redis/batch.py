@@ -1,0 +1,125 @@
+"""The watchdog's own connection: renewals of hundreds of leases in one command, all in one time budget, nothing
+repeated by itself; and on the same socket the news for the holders of this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import hiredis
+
+from leasehold.core.ops import Push, Renewed, Reply, StoreOp
+from leasehold.errors import LeaseholdError
+from leasehold.stores.redis import failures, speech
+from leasehold.stores.redis.mailbox import Line, Mailbox, ReplyError
+
+MANY = 250  # renewals in one script: the server does nothing else meanwhile
+NEWS_SECONDS = 1.0  # to connect for news alone
+
+Answers = list[Reply | LeaseholdError]
+
+
+class Batch:
+    """Implements ``core.ports.News`` and ``Store.execute_many``. Several threads may ask; one speaks at a time."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._box = Mailbox(line)
+        self._lock = threading.RLock()
+
+    @property
+    def address(self) -> str:
+        return self._box.address
+
+    def fileno(self) -> int:
+        """Connects: from here on there is something to listen to."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._box.connect(time.monotonic() + NEWS_SECONDS)
+            except LeaseholdError:  # the next renewal will say so
+                return -1
+            finally:
+                self._lock.release()
+        return self._box.fileno()
+
+    def read(self) -> list[Push]:
+        with self._lock:
+            return self._box.read()
+
+    def execute_many(self, ops: Sequence[StoreOp]) -> Answers:
+        if not ops:
+            return []
+        seconds = min(op.budget_ms for op in ops) / 1000
+        with self._lock:
+            answers = self._ask(ops, time.monotonic() + seconds)
+            unclear = [at for at, answer in enumerate(answers) if answer is None]
+            if unclear:  # not found as it should be: each is asked for alone, to learn why
+                left = self._ask_alone([ops[at] for at in unclear], time.monotonic() + seconds)
+                for at, answer in zip(unclear, left, strict=True):
+                    answers[at] = answer
+        return answers  # type: ignore[return-value]  # none is None any more
+
+    def close(self) -> None:
+        self._box.close()
+
+    def forked(self) -> None:
+        self._lock = threading.RLock()
+        self._box.forked()
+
+    # ------------------------------------------------------------ one round
+
+    def _ask(self, ops: Sequence[StoreOp], give_up: float) -> list[Reply | LeaseholdError | None]:
+        """Plain renewals in scripts of many, all else one by one, everything in one write."""
+        plain = [at for at, op in enumerate(ops) if speech.plain(op)]
+        chunks = [plain[start : start + MANY] for start in range(0, len(plain), MANY)]
+        others = [at for at, op in enumerate(ops) if not speech.plain(op)]
+        commands = [speech.renewals([ops[at] for at in chunk]) for chunk in chunks]  # type: ignore[misc]  # plain ones
+        commands += [speech.command(ops[at]) for at in others]
+        replies = self._exchange(commands, give_up)
+        answers: list[Reply | LeaseholdError | None] = [None] * len(ops)
+        for chunk, reply in zip(chunks, replies[: len(chunks)], strict=True):
+            for number, at in enumerate(chunk):
+                if isinstance(reply, LeaseholdError):
+                    answers[at] = reply
+                elif reply[number] >= 0:
+                    answers[at] = Renewed(reply[number])
+        for at, reply in zip(others, replies[len(chunks) :], strict=True):
+            answers[at] = reply if isinstance(reply, LeaseholdError) else speech.decode(reply, ops[at])
+        return answers
+
+    def _ask_alone(self, ops: Sequence[StoreOp], give_up: float) -> Answers:
+        replies = self._exchange([speech.command(op) for op in ops], give_up)
+        return [
+            reply if isinstance(reply, LeaseholdError) else speech.decode(reply, op)
+            for op, reply in zip(ops, replies, strict=True)
+        ]
+
+    def _exchange(self, commands: list[speech.Command], give_up: float) -> list[Any]:
+        """A reply or one of our errors for each. A script that the server does not know is sent in full."""
+        try:
+            replies = self._send(commands, give_up)
+            missing = [at for at, one in enumerate(replies) if type(one) is ReplyError and _unknown_script(one)]
+            if missing:
+                again = self._send([speech.with_text(commands[at]) for at in missing], give_up)
+                for at, reply in zip(missing, again, strict=True):
+                    replies[at] = reply
+        except LeaseholdError as error:
+            return [error] * len(commands)
+        where = self._line.target
+        return [failures.refusal(where, one) if type(one) is ReplyError else one for one in replies]
+
+    def _send(self, commands: list[speech.Command], give_up: float) -> list[Any]:
+        wire = self._box.ready(give_up)
+        try:
+            replies = wire.exchange_many(commands, give_up)
+        except (OSError, hiredis.HiredisError) as error:
+            self._box.drop()
+            raise failures.unanswered(self._line.target, error) from error
+        wire.used = time.monotonic()
+        return replies
+
+
+def _unknown_script(reply: BaseException) -> bool:
+    return str(reply).startswith("NOSCRIPT")

@@ -1,0 +1,353 @@
+"""The thin connection for asyncio: one for each event loop, shared by all of its tasks.
+
+Replies come in the order of the requests. A lone caller's request is written at once; what is asked while others are
+under way leaves in one write at the end of the loop's turn, so that a thousand tasks cost a few system calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import hiredis
+
+from leasehold.core.ops import Claim, Push, Reply, StoreOp
+from leasehold.core.ports import WAKE
+from leasehold.errors import LeaseholdError, StoreUnavailable
+from leasehold.stores.redis import failures, speech
+from leasehold.stores.redis.handshake import greet
+from leasehold.stores.redis.mailbox import ASK_AFTER, ASK_SECONDS, Line, ReplyError, new_channel
+from leasehold.stores.redis.target import Target
+from leasehold.stores.redis.wire import NOTHING, SUBSCRIBED, NotSent, is_push, keep_alive, pack
+
+SILENT = 1.0  # a request that waited so long while nothing at all arrived: the connection is given up
+
+Notify = Callable[[Push], None]
+
+
+class LoopWire(asyncio.Protocol):
+    """One open connection. Knows nothing of leases."""
+
+    def __init__(self, on_push: Callable[[Any], None], on_lost: Callable[[LoopWire], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_push = on_push
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._reader = hiredis.Reader(notEnoughData=NOTHING)
+        self._waiting: deque[tuple[asyncio.Future[Any], float, float]] = deque()  # reply, when to give up, sent when
+        self._unsent: list[bytes] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self.heard = self._loop.time()
+
+    # ------------------------------------------------------------ asking
+
+    def ask(self, request: bytes, seconds: float) -> asyncio.Future[Any]:
+        """The reply, or TimeoutError after that long, or another OSError."""
+        now = self._loop.time()
+        reply: asyncio.Future[Any] = self._loop.create_future()
+        if not self.usable():
+            reply.set_exception(NotSent("the connection is closed"))
+            return reply
+        if self._waiting:
+            if not self._unsent:
+                self._loop.call_soon(self._flush)
+            self._unsent.append(request)
+        else:
+            self._transport.write(request)  # type: ignore[union-attr]  # it is usable
+        self._waiting.append((reply, now + seconds, now))
+        if self._timer is None or self._timer.when() > now + seconds:
+            self._set_timer(now + seconds)
+        return reply
+
+    def usable(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def quiet(self) -> float:
+        """For how long nothing has arrived."""
+        return self._loop.time() - self.heard
+
+    def _flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if unsent and self.usable():
+            self._transport.write(b"".join(unsent))  # type: ignore[union-attr]  # it is usable
+
+    # ------------------------------------------------------------ time
+
+    def _set_timer(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._look_at_clock)
+
+    def _look_at_clock(self) -> None:
+        """Give up on what took too long. Its reply may still come: the place in line stays."""
+        self._timer = None
+        now = self._loop.time()
+        for reply, give_up, sent in self._waiting:
+            if reply.done() or give_up > now:
+                continue
+            reply.set_exception(TimeoutError())
+            if now - sent >= SILENT and self.heard < sent:
+                self.abort()
+        first = min((give_up for reply, give_up, _ in self._waiting if not reply.done()), default=None)
+        if first is not None:
+            self._set_timer(first)
+
+    # ------------------------------------------------------------ asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # a stream's transport
+
+    def data_received(self, data: bytes) -> None:
+        self.heard = self._loop.time()
+        gets, waiting = self._reader.gets, self._waiting
+        try:
+            self._reader.feed(data)
+            while (reply := gets()) is not NOTHING:
+                if type(reply) is is_push and reply[0] != SUBSCRIBED:
+                    self._on_push(reply)
+                else:
+                    future = waiting.popleft()[0]
+                    if not future.done():
+                        future.set_result(reply)
+        except (hiredis.HiredisError, IndexError):  # it does not speak Redis
+            self.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        unsent = len(self._unsent)
+        for place, (reply, _, _) in enumerate(self._waiting):
+            if not reply.done():
+                never_left = place >= len(self._waiting) - unsent
+                text = "the connection was closed by the server" if error is None else str(error)
+                reply.set_exception(NotSent(text) if never_left else ConnectionResetError(text))
+                reply.exception()  # whoever was cancelled does not ask for it
+        self._waiting.clear()
+        self._unsent.clear()
+        self._on_lost(self)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def forked(self) -> None:
+        """In a child: let our copy of the descriptor lead nowhere. The transport and its loop are the parent's."""
+        sock = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if sock is not None and sock.fileno() >= 0:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, sock.fileno())
+            os.close(nowhere)
+
+
+class LoopPost:
+    """One event loop's way to the server."""
+
+    def __init__(self, line: Line) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._line = line
+        self._channel = new_channel()
+        self._wire: LoopWire | None = None
+        self._pushes = True
+        self._connecting: asyncio.Task[None] | None = None
+        self._ears: list[LoopEar] = []
+        self.closed = False
+
+    @property
+    def address(self) -> str:
+        return self._channel
+
+    def listen(self, notify: Notify) -> LoopEar:
+        ear = LoopEar(self, notify)
+        self._ears.append(ear)
+        return ear
+
+    async def execute(self, op: StoreOp) -> Reply:
+        seconds = op.budget_ms / 1000
+        try:
+            wire = self._wire
+            if wire is None or not wire.usable() or wire.quiet() > ASK_AFTER:
+                wire = await self._ready(seconds)
+            if not self._pushes and type(op) is Claim:
+                op = op._replace(address="")
+            command = speech.ENCODE[type(op)](op)
+            try:
+                reply = await wire.ask(pack(command), seconds)
+            except NotSent:
+                reply = await (await self._ready(seconds)).ask(pack(command), seconds)
+            if type(reply) is ReplyError:
+                reply = await self._again(command, reply, seconds)
+        except LeaseholdError as error:
+            error.resource = op.resource
+            raise
+        except OSError as error:
+            unknown = failures.unanswered(self._line.target, error)
+            unknown.resource = op.resource
+            raise unknown from error
+        return speech.decode(reply, op)
+
+    async def _again(self, command: speech.Command, reply: Any, seconds: float) -> Any:
+        """An error reply. A script that the server does not know (any more) is sent in full."""
+        if str(reply).startswith("NOSCRIPT") and self._wire is not None:
+            reply = await self._wire.ask(pack(speech.with_text(command)), seconds)
+        if type(reply) is ReplyError:
+            raise failures.refusal(self._line.target, reply)
+        return reply
+
+    # ------------------------------------------------------------ connecting
+
+    async def _ready(self, seconds: float) -> LoopWire:
+        """A connection that can be used. All tasks that need one wait for the same."""
+        wire = self._wire
+        if wire is not None and wire.usable():
+            if wire.quiet() <= ASK_AFTER:
+                return wire
+            try:
+                await wire.ask(pack(("PING",)), min(seconds / 2, ASK_SECONDS))
+                return wire
+            except OSError:
+                wire.abort()
+        if self._connecting is None:
+            self._connecting = self.loop.create_task(self._connect())
+            self._connecting.add_done_callback(self._connected)
+        try:
+            await asyncio.wait_for(asyncio.shield(self._connecting), seconds)
+        except TimeoutError as error:
+            raise failures.unreachable(self._line.target, error) from error
+        if self._wire is None:
+            raise failures.unreachable(self._line.target, ConnectionResetError("the connection was closed at once"))
+        return self._wire
+
+    def _connected(self, task: asyncio.Task[None]) -> None:
+        self._connecting = None
+        if not task.cancelled():
+            task.exception()  # whoever waited for it has heard it, or has gone
+
+    async def _connect(self) -> None:
+        line = self._line
+        if line.closed or self.closed:
+            raise StoreUnavailable(f"the store of {line.target} is closed")
+        wire = None
+        try:
+            async with asyncio.timeout(line.target.connect_timeout):
+                wire = await _open(line.target, lambda: LoopWire(self._pushed, self._lost))
+                self._pushes = await self._greet(wire)
+        except BaseException as error:
+            if wire is not None:
+                wire.abort()
+            if isinstance(error, (OSError, hiredis.HiredisError, ValueError)):  # TimeoutError is an OSError
+                raise failures.unreachable(line.target, error) from error
+            raise
+        line.looked = True
+        self._wire = wire
+
+    async def _greet(self, wire: LoopWire) -> bool:
+        hello = greet(self._line.target, self._channel, not self._line.looked)
+        seconds = self._line.target.connect_timeout
+        try:
+            commands = next(hello)
+            while True:
+                asked = [wire.ask(pack(command), seconds) for command in commands]
+                commands = hello.send([await reply for reply in asked])
+        except StopIteration as end:
+            return bool(end.value.pushes)
+
+    # ------------------------------------------------------------ pushes
+
+    def _pushed(self, message: Any) -> None:
+        if message[0] == b"message":
+            push = speech.push(self._channel, message[2])
+            if push is not None:
+                self._tell(push)
+
+    def _tell(self, push: Push) -> None:
+        for ear in self._ears:
+            ear.notify(push)
+
+    def _lost(self, wire: LoopWire) -> None:
+        """Whoever waits beats now: that opens a new connection, and claims the place in the queue again."""
+        if wire is self._wire:
+            self._wire = None
+            self._tell(WAKE)
+
+    # ------------------------------------------------------------ the end
+
+    def leave(self, ear: LoopEar) -> None:
+        if ear in self._ears:
+            self._ears.remove(ear)
+        if not self._ears:
+            self.close()
+
+    def close(self) -> None:
+        """From any thread, also when the loop is closed already."""
+        self.closed = True
+        wire, self._wire = self._wire, None
+        if wire is None or self.loop.is_closed():
+            return
+        try:
+            self.loop.call_soon_threadsafe(wire.abort)
+        except RuntimeError:  # closed meanwhile
+            return
+
+    def forked(self) -> None:
+        if self._wire is not None:
+            self._wire.forked()
+
+
+class LoopEar:
+    """Implements ``core.ports.Ear``."""
+
+    __slots__ = ("_post", "notify")
+
+    def __init__(self, post: LoopPost, notify: Notify) -> None:
+        self._post = post
+        self.notify = notify
+
+    @property
+    def address(self) -> str:
+        return self._post.address
+
+    def close(self) -> None:
+        self._post.leave(self)
+
+
+class Loops:
+    """The posts of one store, one for each event loop."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._posts: dict[asyncio.AbstractEventLoop, LoopPost] = {}
+
+    def current(self) -> LoopPost:
+        loop = asyncio.get_running_loop()
+        post = self._posts.get(loop)
+        if post is None or post.closed:
+            for other in [one for one in list(self._posts) if one.is_closed()]:
+                self._posts.pop(other, None)
+            post = self._posts[loop] = LoopPost(self._line)
+        return post
+
+    def close(self) -> None:
+        for post in list(self._posts.values()):
+            post.close()
+
+    def forked(self) -> None:
+        for post in list(self._posts.values()):
+            post.forked()
+
+
+async def _open(target: Target, factory: Callable[[], LoopWire]) -> LoopWire:
+    loop = asyncio.get_running_loop()
+    if target.path:
+        _, wire = await loop.create_unix_connection(factory, target.path)
+        return wire
+    context = target.tls_context()
+    name = target.host if context is not None else None
+    transport, wire = await loop.create_connection(factory, target.host, target.port, ssl=context, server_hostname=name)
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        keep_alive(sock)
+    return wire

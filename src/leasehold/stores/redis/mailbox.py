@@ -1,0 +1,197 @@
+"""One thread's way to the server: a wire that is opened when it is needed, and opened again when it broke.
+
+Every op is sent once. What was certainly not sent is sent again on a new connection; what may have been is
+OutcomeUnknown, and the flow knows what to do about that.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import hiredis
+
+from leasehold.core.ops import Claim, Push, Reply, StoreOp
+from leasehold.core.ports import WAKE
+from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
+from leasehold.stores.redis import failures, speech
+from leasehold.stores.redis.handshake import greet
+from leasehold.stores.redis.target import Target
+from leasehold.stores.redis.wire import NotSent, Wire, pack
+
+LOOK_AFTER = 0.5  # seconds of silence after which one looks whether the other side has hung up
+ASK_AFTER = 20.0  # and after which one asks: a firewall that dropped the connection tells nobody
+ASK_SECONDS = 1.0
+ReplyError = hiredis.ReplyError
+
+
+def new_channel() -> str:
+    """Where pushes for one connection are published. Unguessable: whoever knows it could rouse a waiter in vain."""
+    return f"lock:v1:push:{os.urandom(12).hex()}"
+
+
+class Line:
+    """The address of one server, as all connections of one store use it."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.closed = False
+        self.looked = False  # at how the server is set up
+
+    def open(self, channel: str, give_up: float) -> tuple[Wire, bool]:
+        """A new connection, and whether it hears pushes."""
+        if self.closed:
+            raise StoreUnavailable(f"the store of {self.target} is closed")
+        try:
+            wire = Wire(self.target, max(give_up - time.monotonic(), 0.001))
+        except (OSError, ValueError) as error:
+            raise failures.unreachable(self.target, error) from error
+        try:
+            hello = greet(self.target, channel, not self.looked)
+            commands = next(hello)
+            while True:
+                commands = hello.send(wire.exchange_many(commands, give_up))
+        except StopIteration as end:
+            self.looked = True
+            pushes: bool = end.value.pushes
+            return wire, pushes
+        except BaseException as error:
+            wire.close()
+            if isinstance(error, (OSError, hiredis.HiredisError)):
+                raise failures.unreachable(self.target, error) from error
+            raise
+
+
+class Mailbox:
+    """Implements ``core.ports.Mailbox``. Used by one thread at a time."""
+
+    __slots__ = ("__weakref__", "_channel", "_closed", "_forget", "_line", "_pushes", "_wire", "address")
+
+    def __init__(self, line: Line, forget: Callable[[Mailbox], object] = lambda box: None) -> None:
+        self._line = line
+        self._forget = forget
+        self.address = self._channel = new_channel()
+        self._wire: Wire | None = None
+        self._pushes = True  # until the server says otherwise
+        self._closed = False
+
+    def execute(self, op: StoreOp) -> Reply:
+        now = time.monotonic()
+        give_up = now + op.budget_ms / 1000
+        wire = self._wire
+        if wire is None or wire.busy or now - wire.used > LOOK_AFTER:
+            wire = self.ready(give_up)
+        if not self._pushes and type(op) is Claim:
+            op = op._replace(address="")
+        command = speech.ENCODE[type(op)](op)
+        try:
+            reply = wire.exchange(pack(command), give_up)
+            if type(reply) is ReplyError:
+                reply = self._again(command, reply, give_up)
+        except LeaseholdError as error:
+            error.resource = op.resource
+            raise
+        except NotSent:
+            reply = self._resend(op, command, give_up)
+        except (OSError, hiredis.HiredisError) as error:
+            raise self._broken(error, op) from error
+        wire.used = time.monotonic()
+        return speech.decode(reply, op)
+
+    def take(self, seconds: float) -> Push | None:
+        wire = self._wire
+        if wire is None:
+            time.sleep(seconds)
+            return None
+        try:
+            wire.wait(seconds)
+        except (OSError, hiredis.HiredisError, ValueError):  # closed: by the server, or by us in another thread
+            self.drop()
+            return WAKE
+        return self._parse(wire.pushes.popleft()) if wire.pushes else None
+
+    def read(self) -> list[Push]:
+        """All pushes that have arrived, without waiting."""
+        wire = self._wire
+        if wire is None:
+            return []
+        try:
+            wire.look()
+        except (OSError, hiredis.HiredisError):
+            self.drop()
+        pushes = [self._parse(wire.pushes.popleft()) for _ in range(len(wire.pushes))]
+        return [push for push in pushes if push is not None]
+
+    def fileno(self) -> int:
+        return -1 if self._wire is None else self._wire.fileno()
+
+    def connect(self, give_up: float) -> Wire:
+        """An open connection, the present one if it is sound."""
+        if self._wire is None:
+            if self._closed:
+                raise StoreUnavailable(f"the store of {self._line.target} is closed")
+            self._wire, self._pushes = self._line.open(self._channel, give_up)
+        return self._wire
+
+    def drop(self) -> None:
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.close()
+
+    def ready(self, give_up: float) -> Wire:
+        """A connection that can be used: not one whose last exchange was interrupted, not one that the server has
+        closed, not one that a firewall has forgotten."""
+        wire = self._wire
+        if wire is not None and wire.busy:
+            self.drop()
+        elif wire is not None:
+            now = time.monotonic()
+            try:
+                wire.look()
+                if now - wire.used > ASK_AFTER:
+                    wire.exchange(pack(("PING",)), min(now + ASK_SECONDS, (now + give_up) / 2))
+                wire.used = now
+            except (OSError, hiredis.HiredisError):
+                self.drop()
+        return self.connect(give_up)
+
+    def close(self) -> None:
+        self._closed = True
+        self._forget(self)
+        self.drop()
+
+    def forked(self) -> None:
+        """In the child: close our copy of the descriptor, say nothing, and be somebody else from now on."""
+        self.address = self._channel = new_channel()
+        self.drop()
+
+    # ------------------------------------------------------------ when something is odd
+
+    def _again(self, command: speech.Command, reply: Any, give_up: float) -> Any:
+        """An error reply. A script that the server does not know (any more) is sent in full."""
+        if str(reply).startswith("NOSCRIPT") and self._wire is not None:
+            reply = self._wire.exchange(pack(speech.with_text(command)), give_up)
+        if type(reply) is ReplyError:
+            raise failures.refusal(self._line.target, reply)
+        return reply
+
+    def _resend(self, op: StoreOp, command: speech.Command, give_up: float) -> Any:
+        """Nothing had left: a new connection may try."""
+        self.drop()
+        wire = self.connect(give_up)
+        try:
+            reply = wire.exchange(pack(command), give_up)
+            return self._again(command, reply, give_up) if type(reply) is ReplyError else reply
+        except (OSError, hiredis.HiredisError) as error:
+            raise self._broken(error, op) from error
+
+    def _broken(self, error: BaseException, op: StoreOp) -> OutcomeUnknown:
+        self.drop()
+        unknown = failures.unanswered(self._line.target, error)
+        unknown.resource = op.resource
+        return unknown
+
+    def _parse(self, message: Any) -> Push | None:
+        return speech.push(self._channel, message[2]) if message[0] == b"message" else None

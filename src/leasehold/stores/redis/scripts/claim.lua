@@ -1,0 +1,53 @@
+-- claim: ask for a place. Creates; a repeated one is told what the first one got.
+--
+--   ARGV   owner ttl_ms beat floor enqueue(1|0) address news delay_ms meta
+--   reply  {GRANTED fence remaining_ms}  {QUEUED ahead free_in_ms holder pushable(1|0)}  {BUSY holder retry_in_ms}
+--          {GONE outcome}  {REFUSED}: the floor is out of bounds
+
+-- include _state
+
+local owner, ttl, beat, floor, enqueue = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local address, news, delay, meta = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9]
+
+-- Mostly nobody is there.
+if not found[1] and not found[2] and redis.call('EXISTS', QUEUE, ENDED) == 0 then
+    look_at_clock()
+    if wrong_floor(floor) then
+        return {REFUSED}
+    end
+    last = tonumber(found[3] or 0)
+    seat(owner, mint(floor), ttl, delay, news, meta)
+    return {GRANTED, grant.fence, ttl}
+end
+
+-- include _turn
+
+if wrong_floor(floor) then
+    return {REFUSED}
+end
+if holder == owner then
+    return standing(owner)
+end
+local known = tombstone(owner)
+if known then -- it had its one grant, or its sender gave up before this arrived
+    return {GONE, known.outcome}
+end
+local one = waiter(owner)
+if one then
+    if hear(one, beat, floor) then
+        hand_on(owner)
+    end
+    return standing(owner, one)
+end
+if not holder and door == 0 and ahead_of(owner) == 0 then
+    seat(owner, mint(floor), ttl, delay, news, meta)
+    return {GRANTED, grant.fence, ttl}
+end
+if enqueue == '0' then -- wait=0 never stays in the queue
+    return {BUSY, holder or '', free_in()}
+end
+one = {owner = owner, beat = beat, beat_ms = ms, ttl = ttl, floor = floor, since = text(wall), delay = delay,
+       address = address, news = news, meta = meta}
+redis.call('RPUSH', QUEUE, owner)
+write_waiter(one)
+return standing(owner, one)

@@ -1,0 +1,35 @@
+-- evict: take a grant away. The door stays closed for delay_ms; -1: for what remained of the victim's time, and less
+-- than that needs force. Idempotent by request.
+--
+--   ARGV   owner fence request delay_ms force(1|0)
+--   reply  {EVICTED fence closed_ms}  {NOT_YOURS reason}  {REFUSED remaining_ms}
+
+-- include _state
+-- include _turn
+
+local owner, fence, request, delay, force = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
+if holder ~= owner or grant.fence ~= fence then
+    local known = tombstone(owner)
+    if known and known.outcome == 'evicted' and known.detail == request then
+        return {EVICTED, known.fence, math.max(door - ms, 0)}
+    end
+    return {NOT_YOURS, why_not(owner, fence)}
+end
+local victim = grant
+local remaining = victim.expires - ms
+if delay < 0 then
+    delay = remaining + victim.delay
+end
+if delay < remaining and not force then
+    return {REFUSED, remaining}
+end
+end_grant()
+local minted = mint(0) -- above the victim's: a guard that is told of it refuses the victim at once
+write_fence(minted)
+bury(owner, minted, 'evicted', ms + keep(victim.ttl), request)
+close_until(math.max(ms + delay, victim.closed))
+if victim.news ~= '-' then
+    publish(victim.news, 'evicted', owner, fence, 0, remaining)
+end
+hand_on()
+return {EVICTED, minted, math.max(door - ms, 0)}

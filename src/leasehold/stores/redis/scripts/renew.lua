@@ -1,0 +1,27 @@
+-- renew: hold on for ttl_ms from now. Never shortens, unless exact and not overtaken by a later one.
+--
+--   ARGV   owner fence ttl_ms exact(1|0) number closed_ms ticket
+--   reply  {RENEWED remaining_ms}  {NOT_YOURS reason}
+
+-- include _state
+-- include _turn
+
+local owner, fence, ttl, exact, number, closed = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1',
+    tonumber(ARGV[5]), tonumber(ARGV[6])
+if holder ~= owner or grant.fence ~= fence then -- never brought back to life
+    return {NOT_YOURS, why_not(owner, fence)}
+end
+local expires = ms + ttl
+if not exact or number < grant.renewals then
+    expires = math.max(expires, grant.expires)
+end
+grant.ttl, grant.expires, grant.renewals = ttl, expires, math.max(grant.renewals, number)
+if closed > 0 then
+    grant.closed = math.max(grant.closed, ms + closed)
+end
+if ARGV[7] ~= '-' then
+    grant.ticket = ARGV[7]
+end
+redis.call('PEXPIREAT', OWNER, text(expires - 1))
+write_grant()
+return {RENEWED, expires - ms}

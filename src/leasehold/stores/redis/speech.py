@@ -1,0 +1,217 @@
+"""Ops as Redis commands, and replies as the ledger's: one script and one round trip for each op."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from leasehold.core import ops
+from leasehold.core.types import Grant, Waiter, public_owner
+
+FOLDER = Path(__file__).parent / "scripts"
+KEYS = ("owner", "fence", "meta", "queue", "waiters", "ended")
+EMPTY = "-"
+
+Command = tuple[Any, ...]
+
+
+class Script:
+    """A Lua script, put together from its own file and the parts that it includes."""
+
+    __slots__ = ("name", "sha", "text")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.text = _assemble(name)
+        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _assemble(name: str) -> str:
+    lines = []
+    for line in (FOLDER / f"{name}.lua").read_text("utf-8").splitlines():
+        if line.startswith("-- include "):
+            lines.append(_assemble(line.removeprefix("-- include ")))
+        elif line and not line.startswith("--"):
+            lines.append(line)
+    return "\n".join(lines)
+
+
+CLAIM, BEAT, RENEW, RENEW_MANY, RELEASE, WITHDRAW, INSPECT, EVICT, ADOPT = SCRIPTS = tuple(
+    map(Script, ("claim", "beat", "renew", "renew_many", "release", "withdraw", "inspect", "evict", "adopt"))
+)
+_by_sha = {script.sha: script for script in SCRIPTS}
+
+
+@lru_cache(maxsize=4096)
+def keys(resource: str) -> tuple[str, ...]:
+    """The keys of one resource: all in one slot of a Cluster."""
+    return tuple([f"lock:v1:{{{resource}}}:{key}" for key in KEYS])
+
+
+def with_text(command: Command) -> Command:
+    """The same command for a server that does not have the script (any more)."""
+    return ("EVAL", _by_sha[command[1]].text, *command[2:])
+
+
+# ---------------------------------------------------------------- ops as commands
+
+
+def _claim(op: ops.Claim) -> Command:
+    return (
+        "EVALSHA", CLAIM.sha, 6, *keys(op.resource), op.owner, op.ttl_ms, op.beat, op.floor, 1 if op.enqueue else 0,
+        op.address or EMPTY, op.news or EMPTY, op.delay_ms, op.meta,
+    )  # fmt: skip
+
+
+def _beat(op: ops.Beat) -> Command:
+    return ("EVALSHA", BEAT.sha, 6, *keys(op.resource), op.owner, op.beat, op.floor)
+
+
+def _renew(op: ops.Renew) -> Command:
+    return (
+        "EVALSHA", RENEW.sha, 6, *keys(op.resource), op.owner, op.fence, op.ttl_ms, 1 if op.exact else 0, op.number,
+        op.closed_ms, op.ticket or EMPTY,
+    )  # fmt: skip
+
+
+def _release(op: ops.Release) -> Command:
+    return (
+        "EVALSHA", RELEASE.sha, 6, *keys(op.resource), op.owner, op.fence, op.forget_ms, 1 if op.again else 0,
+    )  # fmt: skip
+
+
+def _withdraw(op: ops.Withdraw) -> Command:
+    return ("EVALSHA", WITHDRAW.sha, 6, *keys(op.resource), op.owner, op.forget_ms)
+
+
+def _inspect(op: ops.Inspect) -> Command:
+    return ("EVALSHA", INSPECT.sha, 6, *keys(op.resource), "")
+
+
+def _evict(op: ops.Evict) -> Command:
+    return (
+        "EVALSHA", EVICT.sha, 6, *keys(op.resource), op.owner, op.fence, op.request,
+        -1 if op.delay_ms is None else op.delay_ms, 1 if op.force else 0,
+    )  # fmt: skip
+
+
+def _adopt(op: ops.Adopt) -> Command:
+    return (
+        "EVALSHA", ADOPT.sha, 6, *keys(op.resource), op.owner, op.fence, op.ticket or EMPTY, op.adopter, op.ttl_ms,
+        op.floor, op.news or EMPTY,
+    )  # fmt: skip
+
+
+ENCODE: dict[type, Callable[[Any], Command]] = {
+    ops.Claim: _claim,
+    ops.Beat: _beat,
+    ops.Renew: _renew,
+    ops.Release: _release,
+    ops.Withdraw: _withdraw,
+    ops.Inspect: _inspect,
+    ops.Evict: _evict,
+    ops.Adopt: _adopt,
+}
+
+
+def command(op: ops.StoreOp) -> Command:
+    return ENCODE[type(op)](op)
+
+
+def plain(op: ops.StoreOp) -> bool:
+    """A renewal that may travel with hundreds of others."""
+    return type(op) is ops.Renew and not (op.exact or op.closed_ms or op.ticket)
+
+
+def renewals(many: Sequence[ops.Renew]) -> Command:
+    """One command for many plain renewals."""
+    names: list[Any] = []
+    values: list[Any] = []
+    for op in many:
+        all_keys = keys(op.resource)
+        names += (all_keys[0], all_keys[2])
+        values += (op.owner, op.fence, op.ttl_ms, op.number)
+    return ("EVALSHA", RENEW_MANY.sha, len(names), *names, *values)
+
+
+# ---------------------------------------------------------------- replies
+
+
+def _text(value: Any) -> str:
+    """Whatever the connection makes of a string (``decode_responses``)."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def _field(value: str) -> str:
+    return "" if value == EMPTY else value
+
+
+def _queued(reply: Any, op: Any) -> ops.Queued:
+    holder = _text(reply[3])
+    return ops.Queued(reply[1], reply[2], public_owner(holder) if holder else "", reply[4] == 1)
+
+
+def _busy(reply: Any, op: Any) -> ops.Busy:
+    holder = _text(reply[1])
+    return ops.Busy(public_owner(holder) if holder else "", reply[2])
+
+
+def _view(reply: Any, op: Any) -> ops.View:
+    _, now_ms, closed_ms, fence, held, queue = reply
+    holders = (_grant(held),) if held else ()
+    waiters = tuple([_waiter(_text(queue[at]), _text(queue[at + 1])) for at in range(0, len(queue), 2)])
+    return ops.View(holders, waiters, fence, closed_ms, now_ms)
+
+
+def _grant(held: Sequence[Any]) -> Grant:
+    owner, fence, ttl_ms, expires_ms, renewals, since_us, closed, delay_ms, news, ticket, meta = held
+    return Grant(
+        _text(owner), fence, ttl_ms, expires_ms, since_us=since_us, meta=_text(meta), news=_field(_text(news)),
+        delay_ms=delay_ms, ticket=_field(_text(ticket)), closed_until_ms=closed, renewals=renewals,
+    )  # fmt: skip
+
+
+def _waiter(owner: str, raw: str) -> Waiter:
+    beat, beat_ms, ttl_ms, floor, since_us, delay_ms, address, news, meta = raw.split(" ", 8)
+    return Waiter(
+        owner, int(ttl_ms), int(beat), int(beat_ms), _field(address), int(floor), since_us=int(since_us), meta=meta,
+        news=_field(news), delay_ms=int(delay_ms),
+    )  # fmt: skip
+
+
+def _refused(reply: Any, op: Any) -> ops.Refused:
+    if isinstance(op, ops.Evict):
+        return ops.Refused(f"the holder may work for {reply[1]} ms more: a shorter delay needs force=True")
+    return ops.Refused(f"the fence floor {op.floor} is negative, near 2**53 or more than ten years ahead of the clock")
+
+
+DECODE: tuple[Callable[[Any, Any], ops.Reply], ...] = (
+    lambda reply, op: ops.Granted(reply[1], reply[2]),
+    _queued,
+    _busy,
+    lambda reply, op: ops.Gone(_text(reply[1])),
+    lambda reply, op: ops.Renewed(reply[1]),
+    lambda reply, op: ops.Released(),
+    lambda reply, op: ops.NotYours(_text(reply[1])),
+    lambda reply, op: ops.Withdrawn(_text(reply[1])),
+    _view,
+    lambda reply, op: ops.Evicted(reply[1], reply[2]),
+    _refused,
+)
+
+
+def decode(reply: Any, op: ops.StoreOp) -> ops.Reply:
+    decoder: Callable[[Any, Any], ops.Reply] = DECODE[reply[0] - 1]
+    return decoder(reply, op)
+
+
+def push(address: str, message: Any) -> ops.Push | None:
+    """What a script published to that address; None for what no script of ours would."""
+    try:
+        event, fence, beat, remaining_ms, owner, resource = _text(message).split(" ", 5)
+        return ops.Push(address, event, resource, owner, int(fence), int(beat), int(remaining_ms))
+    except ValueError:
+        return None

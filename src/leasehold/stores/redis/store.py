@@ -1,0 +1,91 @@
+"""The Redis store: the ledger as Lua, one round trip for each op, on thin connections of its own."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from leasehold.core.ops import Push, Reply, StoreOp
+from leasehold.core.ports import Clock, Ear, News
+from leasehold.core.types import Capabilities
+from leasehold.errors import LeaseholdError
+from leasehold.stores.clock import SystemClock
+from leasehold.stores.redis.batch import Batch
+from leasehold.stores.redis.mailbox import Line, Mailbox
+from leasehold.stores.redis.target import Target, from_url
+
+if TYPE_CHECKING:
+    from leasehold.stores.redis.loop import Loops
+
+
+class RedisStore:
+    """Implements ``core.ports.Store``. Making one connects to nothing; the first op does.
+
+    Expiry and fences run on the server's clock; ``clock`` is for local deadlines."""
+
+    name = "redis"
+    capabilities = Capabilities(durable_fences=False, hosts=True)
+
+    def __init__(self, target: str | Target, clock: Clock | None = None) -> None:
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self._line = Line(from_url(target) if isinstance(target, str) else target)
+        self._boxes: weakref.WeakSet[Mailbox] = weakref.WeakSet()
+        self._batch = Batch(self._line)
+        self.news: News | None = self._batch
+        self._idle: list[Mailbox] = []
+        self._loops: Loops | None = None
+
+    def execute(self, op: StoreOp) -> Reply:
+        try:
+            box = self._idle.pop()
+        except IndexError:
+            box = self.mailbox()
+        try:
+            return box.execute(op)
+        finally:
+            self._idle.append(box)
+
+    async def execute_async(self, op: StoreOp) -> Reply:
+        return await self._on_loops().current().execute(op)
+
+    def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+        return self._batch.execute_many(ops)
+
+    def mailbox(self) -> Mailbox:
+        box = Mailbox(self._line, self._boxes.discard)
+        self._boxes.add(box)
+        return box
+
+    def listen(self, notify: Callable[[Push], None]) -> Ear:
+        return self._on_loops().current().listen(notify)
+
+    def before_fork(self) -> None:
+        """A child closes its copies of the sockets; ours stay as they are."""
+
+    def after_fork(self) -> None:
+        """Nothing was closed."""
+
+    def forked(self) -> None:
+        for box in list(self._boxes):
+            box.forked()
+        self._idle = []
+        self._batch.forked()
+        if self._loops is not None:
+            self._loops.forked()
+            self._loops = None
+
+    def close(self) -> None:
+        self._line.closed = True
+        for box in list(self._boxes):
+            box.close()
+        self._batch.close()
+        if self._loops is not None:
+            self._loops.close()
+
+    def _on_loops(self) -> Loops:
+        if self._loops is None:
+            from leasehold.stores.redis.loop import Loops  # asyncio is loaded only by those who use it
+
+            self._loops = Loops(self._line)
+        return self._loops

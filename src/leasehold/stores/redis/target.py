@@ -1,0 +1,202 @@
+"""Where a server is and how to be let in: from a URL, or from the settings of somebody's client."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from leasehold.errors import InvalidRequest
+
+PORT = 6379
+CONNECT_TIMEOUT = 5.0
+TLS = ("rediss", "valkeys")
+SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
+TLS_OPTIONS = (
+    "ssl_ca_certs",
+    "ssl_ca_data",
+    "ssl_ca_path",
+    "ssl_cert_reqs",
+    "ssl_certfile",
+    "ssl_check_hostname",
+    "ssl_ciphers",
+    "ssl_keyfile",
+    "ssl_min_version",
+    "ssl_password",
+)
+OPTIONS = ("client_name", "db", "password", "protocol", "socket_connect_timeout", "username", *TLS_OPTIONS)
+VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+VERSIONS = {"tlsv1.2": ssl.TLSVersion.TLSv1_2, "tlsv1.3": ssl.TLSVersion.TLSv1_3}
+
+Credentials = Callable[[], tuple[str, ...]]
+
+
+class Target(NamedTuple):
+    """One server, one database, one user."""
+
+    host: str = "localhost"
+    port: int = PORT
+    path: str = ""  # of a unix socket
+    db: int = 0
+    username: str = ""
+    password: str = ""
+    credentials: Credentials | None = None  # asked at each connect, for passwords that change
+    tls: dict[str, Any] | None = None
+    client_name: str = ""
+    connect_timeout: float = CONNECT_TIMEOUT
+    resp: int = 3
+
+    def __str__(self) -> str:
+        return self.path or (f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}")
+
+    def __repr__(self) -> str:
+        return f"<{self} db={self.db}>"  # never the password
+
+    def checked(self) -> Target:
+        """Bad TLS settings are found before anything is sent."""
+        if self.tls is not None:
+            try:
+                self.tls_context()
+            except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+                raise InvalidRequest(f"the TLS settings cannot be used: {error}") from error
+        return self
+
+    def login(self) -> tuple[str, str]:
+        """User and password, or two empty texts."""
+        if self.credentials is None:
+            return (self.username or ("default" if self.password else ""), self.password)
+        given = [str(part or "") for part in self.credentials()]
+        return (given[0] or "default", given[1]) if len(given) > 1 else ("default", given[0])
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """What ``ssl_*`` asks for: certificates are checked unless somebody says otherwise."""
+        if self.tls is None:
+            return None
+        options = self.tls
+        context = ssl.create_default_context(cafile=options.get("ssl_ca_certs"), capath=options.get("ssl_ca_path"),
+                                             cadata=options.get("ssl_ca_data"))  # fmt: skip
+        verify = _verify(options.get("ssl_cert_reqs"))
+        context.check_hostname = verify is not ssl.CERT_NONE and _yes(options.get("ssl_check_hostname", True))
+        context.verify_mode = verify
+        if options.get("ssl_min_version"):
+            context.minimum_version = _version(options["ssl_min_version"])
+        if options.get("ssl_ciphers"):
+            context.set_ciphers(options["ssl_ciphers"])
+        if options.get("ssl_certfile") or options.get("ssl_keyfile"):
+            certificate = options.get("ssl_certfile") or options["ssl_keyfile"]
+            context.load_cert_chain(certificate, options.get("ssl_keyfile"), options.get("ssl_password"))
+        return context
+
+
+def from_url(url: str) -> Target:
+    """``scheme://[[user]:password@]host[:port][/db][?option=value&...]``, or ``unix://[...@]/path[?...]``. Errors say
+    what is wrong and never show the password."""
+    scheme = url.partition("://")[0]
+    try:
+        parts = urlsplit(url)
+        port, host = parts.port, parts.hostname
+    except ValueError:
+        raise InvalidRequest(f"the {scheme} URL has a bad host or port: write {scheme}://host:6379/0") from None
+    if parts.fragment:
+        raise InvalidRequest(f"the {scheme} URL has a '#': percent-encode it as %23")
+    options = _options(scheme, parts.query)
+    secure = scheme in TLS
+    if not secure and any(name in TLS_OPTIONS for name in options):
+        raise InvalidRequest("ssl_* options need rediss:// or valkeys://")
+    path, db = "", options.get("db", "0")
+    if scheme == "unix":
+        path = unquote(parts.path)
+        if not path or "\0" in path or (host and host != "localhost"):
+            raise InvalidRequest("a unix URL has three slashes and a path: unix:///run/redis/redis.sock?db=0")
+    elif parts.path.strip("/"):
+        if "db" in options:
+            raise InvalidRequest(f"the {scheme} URL names the database twice: in its path and as an option")
+        db = parts.path.strip("/")
+    return Target(
+        host=host or "localhost",
+        port=PORT if port is None else _port(scheme, port),
+        path=path,
+        db=_number(db, "the database number", 0),
+        username=unquote(parts.username or "") or options.get("username", ""),
+        password=unquote(parts.password or "") or options.get("password", ""),
+        tls={name: value for name, value in options.items() if name in TLS_OPTIONS} if secure else None,
+        client_name=_name(options.get("client_name", "")),
+        connect_timeout=_seconds(options.get("socket_connect_timeout")),
+        resp=_resp(options.get("protocol", "3")),
+    ).checked()
+
+
+def _options(scheme: str, query: str) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        raise InvalidRequest(f"the options of the {scheme} URL must be name=value, joined by '&'") from None
+    options: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in OPTIONS:
+            raise InvalidRequest(f"the {scheme} URL has an unknown option; there are: {', '.join(OPTIONS)}")
+        if name in options:
+            raise InvalidRequest(f"the {scheme} URL has the option {name} twice")
+        options[name] = value
+    return options
+
+
+def _port(scheme: str, port: int) -> int:
+    if port == 0:
+        raise InvalidRequest(f"the {scheme} URL has port 0")
+    return port
+
+
+def _number(text: str, what: str, least: int) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) < least:
+        raise InvalidRequest(f"{what} of a Redis URL must be a whole number")
+    return int(text)
+
+
+def _seconds(text: str | None) -> float:
+    if text is None:
+        return CONNECT_TIMEOUT
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= 3600:
+        raise InvalidRequest("socket_connect_timeout must be a number of seconds above 0")
+    return seconds
+
+
+def _resp(text: str) -> int:
+    if text not in ("2", "3"):
+        raise InvalidRequest("protocol must be 2 or 3")
+    return int(text)
+
+
+def _name(text: str) -> str:
+    if any(not 33 <= ord(char) <= 126 for char in text):
+        raise InvalidRequest("client_name must have no spaces or control characters")
+    return text
+
+
+def _yes(value: Any) -> bool:
+    return value if isinstance(value, bool) else str(value).lower() not in ("0", "false", "no", "")
+
+
+def _verify(value: Any) -> ssl.VerifyMode:
+    if value is None:
+        return ssl.CERT_REQUIRED
+    if isinstance(value, ssl.VerifyMode):
+        return value
+    known = VERIFY.get(str(value).lower())
+    if known is None:
+        raise InvalidRequest(f"ssl_cert_reqs must be one of {', '.join(VERIFY)}")
+    return known
+
+
+def _version(value: Any) -> ssl.TLSVersion:
+    if isinstance(value, ssl.TLSVersion):
+        return value
+    known = VERSIONS.get(str(value).lower())
+    if known is None:
+        raise InvalidRequest(f"ssl_min_version must be one of {', '.join(VERSIONS)}")
+    return known
