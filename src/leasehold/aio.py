@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leasehold.coordinator import AsyncLeasehold, open_store
-from leasehold.core.ports import Store
 
 if TYPE_CHECKING:
+    from leasehold.coordinator import Target
     from leasehold.primitives.lease import Duration
 
 __all__ = ["connect"]
 
 
 def connect(
-    target: str | Store | None = None,
+    target: Target | None = None,
     *,
     namespace: str | None = None,
     wait: Duration | None = None,

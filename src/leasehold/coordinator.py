@@ -7,8 +7,9 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import lru_cache
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from leasehold.core.durations import is_long, optional_ms, optional_seconds, ttl_ms, wait_seconds
 from leasehold.core.names import Name, check_id_key, check_namespace, make_name
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
 
     from leasehold.primitives.lease import Duration
 
+    class Client(Protocol):
+        """A client of redis-py or valkey-py, sync or asyncio, or something that behaves like one."""
+
+        def execute_command(self, *args: Any, **options: Any) -> Any: ...
+
     Id = str | int | UUID
+    Target = str | Client | Store
 
 L = TypeVar("L", Lock, AsyncLock)
 MOST_META_BYTES = 4096
@@ -69,18 +76,17 @@ class Coordinator(ABC, Generic[L]):
         ``at_least`` keeps others out for that long even when it is released earlier. ``meta`` is shown to whoever
         inspects the holder.
         """
-        options = Options(
-            ttl_ms=_checked_ttl(ttl),
-            wait=self._default_wait if isinstance(wait, Unset) else wait_seconds(wait),
-            renews=_flag(renew, "renew"),
-            max_hold=optional_seconds(max_hold, "max_hold"),
-            max_idle=optional_seconds(max_idle, "max_idle"),
-            at_least_ms=optional_ms(at_least, "at_least"),
-            fenced=_flag(fenced, "fenced"),
-            reentrant=_flag(reentrant, "reentrant"),
-            meta_text=_meta_text(meta),
-            meta=dict(meta) if meta else None,
-        )
+        if isinstance(wait, Unset):
+            wait = self._default_wait
+        asked = (ttl, wait, renew, max_hold, max_idle, at_least, fenced, reentrant)
+        try:
+            options = _known_options(*asked)
+        except TypeError:  # what cannot be hashed is refused as any other wrong thing
+            options = _options(*asked)
+        if is_long(options.ttl_ms):
+            _warn_long()
+        if meta is not None:
+            options = options._replace(meta_text=_meta_text(meta), meta=dict(meta) or None)
         return self._make_lock(make_name(self._namespace, kind, ids, self._id_key), options)
 
     def rlock(
@@ -171,7 +177,7 @@ class AsyncLeasehold(Coordinator[AsyncLock]):
 
 
 def connect(
-    target: str | Store | None = None,
+    target: Target | None = None,
     *,
     namespace: str | None = None,
     wait: Duration | None = None,
@@ -179,8 +185,9 @@ def connect(
 ) -> Leasehold:
     """A coordinator for threads, over the store that ``target`` names.
 
-    ``target`` is a URL: ``sqlite:///path`` (every process of this host) or ``memory://`` (this process). Without
-    one it is ``LEASEHOLD_URL``, else the embedded store in the user's state folder. ``wait`` is the default of
+    ``target`` is a URL: ``redis://host``, ``sqlite:///path`` (every process of this host) or ``memory://`` (this
+    process); or a client of redis-py or valkey-py, whose server and settings are used and which is never closed.
+    Without one it is ``LEASEHOLD_URL``, else the embedded store in the user's state folder. ``wait`` is the default of
     every lock; ``hide_ids`` is a key under which ids are hashed before they are stored.
 
     >>> import leasehold
@@ -191,8 +198,8 @@ def connect(
     return Leasehold(open_store(target), namespace=namespace, wait=wait, hide_ids=hide_ids)
 
 
-def open_store(target: str | Store | None) -> Store:
-    """The store that a URL names. Touches nothing yet."""
+def open_store(target: Target | None) -> Store:
+    """The store that a URL names or a client leads to. Touches nothing yet."""
     if target is None:
         target = os.environ.get("LEASEHOLD_URL") or None
     if target is None:
@@ -200,9 +207,7 @@ def open_store(target: str | Store | None) -> Store:
 
         return SQLiteStore(default_path())
     if not isinstance(target, str):
-        if not hasattr(target, "execute_many"):
-            raise InvalidRequest(f"connect() takes a URL or a store, not {type(target).__name__}")
-        return target
+        return cast("Store", target) if hasattr(target, "execute_many") else _of_client(target)
     scheme, separator, rest = target.partition("://")
     if not separator:
         raise InvalidRequest("that is no URL: write sqlite:///path/to/file.db or memory://")
@@ -221,6 +226,16 @@ def open_store(target: str | Store | None) -> Store:
     if scheme in LATER:
         raise Unsupported(f"there is no store for {scheme}:// in this version: use sqlite:///path or memory://")
     raise InvalidRequest("the URL has an unknown scheme: write sqlite:///path/to/file.db or memory://")
+
+
+def _of_client(thing: object) -> Store:
+    if isinstance(thing, (list, tuple)):
+        raise Unsupported("several clients are a Redlock: there is no store for that in this version")
+    if not hasattr(thing, "execute_command") and type(thing).__module__.partition(".")[0] not in ("redis", "valkey"):
+        raise InvalidRequest(f"connect() takes a URL, a Redis client or a store, not {type(thing).__name__}")
+    from leasehold.stores.redis.clients import open_client
+
+    return open_client(thing)
 
 
 def _sqlite_path(rest: str) -> str:
@@ -248,16 +263,38 @@ def _or_env(value: Any, variable: str) -> Any:
     return os.environ.get(variable) or None if value is None else value
 
 
-def _checked_ttl(ttl: Duration) -> int:
-    ms = ttl_ms(ttl)
-    if is_long(ms):
-        warnings.warn(
-            "a ttl over 1 h blocks recovery after a crash for that long: renewing leases need seconds, and work of "
-            "hours needs durable ownership",
-            UserWarning,
-            stacklevel=_outside(),
-        )
-    return ms
+def _options(
+    ttl: Duration,
+    wait: Duration | None,
+    renew: bool,
+    max_hold: Duration | None,
+    max_idle: Duration | None,
+    at_least: Duration | None,
+    fenced: bool,
+    reentrant: bool,
+) -> Options:
+    return Options(
+        ttl_ms=ttl_ms(ttl),
+        wait=wait_seconds(wait),
+        renews=_flag(renew, "renew"),
+        max_hold=optional_seconds(max_hold, "max_hold"),
+        max_idle=optional_seconds(max_idle, "max_idle"),
+        at_least_ms=optional_ms(at_least, "at_least"),
+        fenced=_flag(fenced, "fenced"),
+        reentrant=_flag(reentrant, "reentrant"),
+    )
+
+
+_known_options = lru_cache(maxsize=256, typed=True)(_options)  # typed: True is no duration, though 1 is
+
+
+def _warn_long() -> None:
+    warnings.warn(
+        "a ttl over 1 h blocks recovery after a crash for that long: renewing leases need seconds, and work of "
+        "hours needs durable ownership",
+        UserWarning,
+        stacklevel=_outside(),
+    )
 
 
 def _outside() -> int:
@@ -275,8 +312,6 @@ def _flag(value: bool, what: str) -> bool:
 
 
 def _meta_text(meta: object) -> str:
-    if meta is None:
-        return ""
     if not isinstance(meta, Mapping):
         raise InvalidRequest(f"meta must be a mapping, not {type(meta).__name__}")
     import json

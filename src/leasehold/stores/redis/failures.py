@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 
 # The first word of an error reply that is a definite no: nothing was changed.
@@ -51,3 +53,50 @@ def reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and not str(error):
         return "it took too long"
     return str(error) or type(error).__name__
+
+
+# ---------------------------------------------------------------- errors of somebody's client
+
+BY_CLASS = {
+    "AuthenticationError": "WRONGPASS",
+    "BusyLoadingError": "LOADING",
+    "MasterDownError": "MASTERDOWN",
+    "NoPermissionError": "NOPERM",
+    "NoScriptError": "NOSCRIPT",
+    "OutOfMemoryError": "OOM",
+    "ReadOnlyError": "READONLY",
+}
+
+
+def unknown_script(error: BaseException) -> bool:
+    return _word(error) == "NOSCRIPT"
+
+
+def of_client(where: object, error: BaseException) -> LeaseholdError:
+    """redis-py and valkey-py give many errors a class and take the first word away."""
+    word = _word(error)
+    if word:
+        return StoreUnavailable(f"Redis at {where} {NO[word]}")
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if "ResponseError" in names:
+        return refusal(where, error)
+    if "MaxConnectionsError" in names or isinstance(_root(error), NEVER_SENT):
+        return unreachable(where, error)
+    return unanswered(where, error)
+
+
+def _word(error: BaseException) -> str:
+    for cls in type(error).__mro__:
+        if cls.__name__ in BY_CLASS:
+            return BY_CLASS[cls.__name__]
+    first = str(error).split(" ", 1)[0]
+    return first if first in NO else ""
+
+
+NEVER_SENT = (ConnectionRefusedError, FileNotFoundError, socket.gaierror)
+
+
+def _root(error: BaseException) -> BaseException:
+    while (deeper := error.__cause__ or error.__context__) is not None:
+        error = deeper
+    return error

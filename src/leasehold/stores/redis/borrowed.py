@@ -1,0 +1,157 @@
+"""The store over somebody's own client: the same scripts, sent through its own commands. There are no pushes, and how
+often a command is repeated or how long it may take is the client's to say; so every release leaves a tombstone, and a
+repeated one gets the same answer."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from leasehold.core.ops import Claim, Push, Release, Reply, StoreOp
+from leasehold.core.policy import tombstone_ms
+from leasehold.core.ports import Clock, News
+from leasehold.core.types import Capabilities
+from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
+from leasehold.stores.clock import SystemClock
+from leasehold.stores.redis import failures, speech
+
+
+class BorrowedStore:
+    """Implements ``core.ports.Store``."""
+
+    name = "redis"
+    capabilities = Capabilities(push=False, durable_fences=False, hosts=True)
+    news: News | None = None
+
+    def __init__(self, client: Any, clock: Clock | None = None) -> None:
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self._client = client
+        self._where = f"the other end of {type(client).__name__}"
+        self._awaited = inspect.iscoroutinefunction(client.execute_command)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.RLock()  # not every client may be used by several threads at once
+        self._closed = False
+
+    def execute(self, op: StoreOp) -> Reply:
+        command = self._prepare(op)
+        if self._awaited:
+            raise InvalidRequest("an asyncio client needs leasehold.aio.connect()")
+        return speech.decode(self._call(command), op)
+
+    async def execute_async(self, op: StoreOp) -> Reply:
+        self._loop = asyncio.get_running_loop()
+        if not self._awaited:
+            return await self._loop.run_in_executor(None, self.execute, op)
+        return speech.decode(await self._await(self._prepare(op)), op)
+
+    def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+        """From the watchdog's thread. An asyncio client is asked on its own loop: while that is blocked, nothing can
+        be renewed."""
+        if not ops:
+            return []
+        seconds = min(op.budget_ms for op in ops) / 1000
+        if not self._awaited:
+            return self._many(ops, time.monotonic() + seconds)
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return [StoreUnavailable("the event loop of the client is closed")] * len(ops)
+        task = asyncio.run_coroutine_threadsafe(self._many_async(ops), loop)
+        try:
+            return task.result(seconds)
+        except TimeoutError as error:
+            task.cancel()
+            return [failures.unanswered(self._where, error)] * len(ops)
+
+    def mailbox(self) -> BorrowedMailbox:
+        return BorrowedMailbox(self.execute)
+
+    def listen(self, notify: Callable[[Push], None]) -> BorrowedMailbox:
+        return self.mailbox()
+
+    def before_fork(self) -> None:
+        """The client looks after its own sockets."""
+
+    def after_fork(self) -> None:
+        """Nothing was closed."""
+
+    def forked(self) -> None:
+        self._lock = threading.RLock()
+        self._loop = None
+
+    def close(self) -> None:
+        """The client is not ours to close."""
+        self._closed = True
+
+    # ------------------------------------------------------------ one command
+
+    def _prepare(self, op: StoreOp) -> speech.Command:
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        if isinstance(op, Release) and not op.forget_ms:
+            op = op._replace(forget_ms=tombstone_ms(0))
+        return speech.command(op._replace(address="") if isinstance(op, Claim) else op)
+
+    def _call(self, command: speech.Command) -> Any:
+        with self._lock:
+            try:
+                return self._client.execute_command(*command)
+            except Exception as error:
+                if not failures.unknown_script(error):
+                    raise failures.of_client(self._where, error) from error
+            try:
+                return self._client.execute_command(*speech.with_text(command))
+            except Exception as error:
+                raise failures.of_client(self._where, error) from error
+
+    async def _await(self, command: speech.Command) -> Any:
+        try:
+            return await self._client.execute_command(*command)
+        except Exception as error:
+            if not failures.unknown_script(error):
+                raise failures.of_client(self._where, error) from error
+        try:
+            return await self._client.execute_command(*speech.with_text(command))
+        except Exception as error:
+            raise failures.of_client(self._where, error) from error
+
+    # ------------------------------------------------------------ many at once
+
+    def _many(self, ops: Sequence[StoreOp], give_up: float) -> list[Reply | LeaseholdError]:
+        answers: list[Reply | LeaseholdError] = []
+        for op in ops:
+            try:
+                if time.monotonic() >= give_up:
+                    raise StoreUnavailable("there was no time left to ask")
+                answers.append(self.execute(op))
+            except LeaseholdError as error:
+                answers.append(error)
+        return answers
+
+    async def _many_async(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+        answers: list[Reply | LeaseholdError] = []
+        for op in ops:
+            try:
+                answers.append(await self.execute_async(op))
+            except LeaseholdError as error:
+                answers.append(error)
+        return answers
+
+
+class BorrowedMailbox:
+    """Nothing is ever pushed here: whoever waits asks again."""
+
+    address = ""
+
+    def __init__(self, execute: Callable[[StoreOp], Reply]) -> None:
+        self.execute = execute
+
+    def take(self, seconds: float) -> Push | None:
+        time.sleep(seconds)
+        return None
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,89 @@
+"""Somebody's own client object: what it knows of its server is enough for connections of our own. One that cannot be
+reduced to an address, such as a test double, is used through its own commands. It is never closed by us."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from leasehold.core.ports import Clock
+from leasehold.errors import InvalidRequest, Unsupported
+from leasehold.observe import log
+from leasehold.stores.redis.borrowed import BorrowedStore
+from leasehold.stores.redis.store import RedisStore
+from leasehold.stores.redis.target import CONNECT_TIMEOUT, TLS_OPTIONS, Target
+
+PACKAGES = ("redis", "valkey")
+CONNECTIONS = ("Connection", "SSLConnection", "UnixDomainSocketConnection")
+# What a connection may be told that we cannot do for it.
+SPECIAL = (
+    "redis_connect_func",
+    "valkey_connect_func",
+    "ssl_validate_ocsp",
+    "ssl_validate_ocsp_stapled",
+    "ssl_include_verify_flags",
+    "ssl_exclude_verify_flags",
+)
+REFUSED = {
+    "MultiDBClient": "a MultiDBClient moves between databases that share no leases: give it the client of one",
+    "RedisCluster": "this version has no store for Cluster",
+    "ValkeyCluster": "this version has no store for Cluster",
+    "Sentinel": "give it the master's client: sentinel.master_for(name)",
+    "Pipeline": "a pipeline sends nothing until it is executed: give it the client",
+    "PubSub": "give it the client",
+    "Lock": "give it the client",
+}
+
+
+def open_client(client: Any, clock: Clock | None = None) -> RedisStore | BorrowedStore:
+    """The store behind a client. Sends nothing."""
+    for cls in type(client).__mro__:
+        if cls.__name__ in REFUSED and _family(cls):
+            raise Unsupported(f"connect() cannot use a {cls.__name__}: {REFUSED[cls.__name__]}")
+    if inspect.isclass(client) or not callable(getattr(client, "execute_command", None)):
+        raise InvalidRequest(f"connect() takes a client such as redis.Redis(), not {type(client).__name__}")
+    target = reduce(client)
+    if target is None:
+        log.debug("%s is used through its own commands: slower, and without pushes", type(client).__name__)
+        return BorrowedStore(client, clock)
+    return RedisStore(target, clock)
+
+
+def reduce(client: Any) -> Target | None:
+    """Where its server is and how to be let in; None when that is not all there is to it."""
+    pool = getattr(client, "connection_pool", None)
+    kind: Any = getattr(pool, "connection_class", None)
+    settings = getattr(pool, "connection_kwargs", None)
+    known = inspect.isclass(kind) and kind.__name__ in CONNECTIONS and kind.__module__.endswith(".connection")
+    if not known or not _family(kind) or not isinstance(settings, dict) or not _speaks_plainly(client):
+        return None
+    if any(settings.get(name) for name in SPECIAL):
+        return None
+    provider = settings.get("credential_provider")
+    return Target(
+        host=settings.get("host") or "localhost",
+        port=int(settings.get("port") or 6379),
+        path=str(settings.get("path") or ""),
+        db=int(settings.get("db") or 0),
+        username=settings.get("username") or "",
+        password=settings.get("password") or "",
+        credentials=provider.get_credentials if provider is not None else None,
+        tls={name: settings[name] for name in TLS_OPTIONS if settings.get(name) is not None}
+        if kind.__name__ == "SSLConnection"
+        else None,
+        client_name=settings.get("client_name") or "",
+        connect_timeout=float(settings.get("socket_connect_timeout") or CONNECT_TIMEOUT),
+    ).checked()
+
+
+def _family(cls: Any) -> str:
+    package = str(getattr(cls, "__module__", "")).partition(".")[0]
+    return package if package in PACKAGES else ""
+
+
+def _speaks_plainly(client: Any) -> bool:
+    """Commands go to the server as they are: no subclass of somebody's changes them on the way."""
+    for cls in type(client).__mro__:
+        if "execute_command" in vars(cls):
+            return _family(cls) != "" and "execute_command" not in vars(client)
+    return False
