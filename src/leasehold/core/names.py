@@ -12,7 +12,7 @@ from typing import NamedTuple
 from leasehold.errors import InvalidRequest
 
 MAX_NAME_BYTES = 512
-_SPECIAL = "%{}:/" + "".join(map(chr, range(0x20))) + "\x7f"
+_SPECIAL = frozenset("%{}:/" + "".join(map(chr, range(0x20))) + "\x7f")
 _ESCAPES = str.maketrans({char: f"%{ord(char):02X}" for char in _SPECIAL})
 
 
@@ -39,8 +39,9 @@ class Name(NamedTuple):
 def make_name(namespace: str, kind: object, ids: tuple[object, ...], key: bytes = b"") -> Name:
     """Check the parts and join them. With a key the ids are replaced by 128 bits of keyed BLAKE2b."""
     label = part(kind, "kind")
-    prefix = f"{namespace}/{label}" if namespace else label
-    text = ":".join([prefix, *[part(one, "id") for one in ids]])
+    text = prefix = f"{namespace}/{label}" if namespace else label
+    for one in ids:
+        text = f"{text}:{part(one, 'id')}"
     if len(text) * 4 > MAX_NAME_BYTES and (size := len(text.encode())) > MAX_NAME_BYTES:
         raise InvalidRequest(
             f"the name of a resource takes at most {MAX_NAME_BYTES} bytes, this one {size}: hash long ids first"
@@ -59,11 +60,11 @@ def _digest(text: str, key: bytes) -> str:
 def part(value: object, what: str) -> str:
     """One part of a name, encoded. Refuses what would make two resources look alike, or one look like two."""
     if isinstance(value, str):
-        text = str.__str__(value)
+        text = value if type(value) is str else str.__str__(value)
     elif isinstance(value, int) and not isinstance(value, bool) and what == "id":
         if value.bit_length() > 1024:
             raise InvalidRequest("an id that is a number takes at most 1024 bits")
-        text = int.__repr__(value)
+        return str(value) if type(value) is int else int.__repr__(value)
     elif what == "id" and "uuid" in sys.modules and isinstance(value, sys.modules["uuid"].UUID):
         text = str(value)
     else:
@@ -75,7 +76,7 @@ def part(value: object, what: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         raise InvalidRequest(f"{what} holds a lone surrogate and cannot be written as UTF-8") from None
-    return text.translate(_ESCAPES)
+    return text if _SPECIAL.isdisjoint(text) else text.translate(_ESCAPES)
 
 
 def check_namespace(value: object) -> str:
