@@ -126,7 +126,7 @@ def test_unsure_to_held_by_a_renewal() -> None:
     holding = hold()
     holding.unanswered(110.0)
     op = renewal(holding, 112.0)
-    holding.renewed(op, 112.0, TTL)
+    holding.answered(op, 112.0, ops.Renewed(TTL), 112.0)
     assert holding.settle(112.1) == "held"
     assert holding.deadline == pytest.approx(112 + 30 - 0.302)
     assert holding.renew_at == pytest.approx(122.0)
@@ -187,7 +187,7 @@ def test_loss_is_sticky_against_a_late_ok() -> None:
     holding = hold()
     op = renewal(holding, 110.0)
     holding.settle(STOP + 1)
-    holding.renewed(op, 110.0, TTL)
+    holding.answered(op, 110.0, ops.Renewed(TTL), 110.0)
     assert holding.settle(STOP + 1) == "lost"
     assert holding.deadline == pytest.approx(DEADLINE)
 
@@ -290,8 +290,8 @@ def test_trap_44_a_confirmation_never_lowers_the_deadline() -> None:
     """Two renewals answered in the wrong order: the later deadline stays."""
     holding = hold()
     op = renewal(holding, 105.0)
-    holding.renewed(op, 110.0, TTL)
-    holding.renewed(op, 105.0, TTL)
+    holding.answered(op, 110.0, ops.Renewed(TTL), 110.0)
+    holding.answered(op, 105.0, ops.Renewed(TTL), 105.0)
     assert holding.deadline == pytest.approx(110 + 30 - 0.302)
 
 
@@ -301,7 +301,7 @@ def test_trap_44_a_renewal_sent_before_an_extend_is_ignored() -> None:
     op = renewal(holding, 110.0)
     extend(holding, 5_000, 111.0)
     lowered = holding.deadline
-    holding.renewed(op, 110.0, TTL)
+    holding.answered(op, 110.0, ops.Renewed(TTL), 110.0)
     assert holding.deadline == lowered
     assert holding.ttl_ms == 5_000
 
@@ -312,7 +312,7 @@ def test_the_answer_of_a_renewal_sent_after_the_extend_counts() -> None:
     extend(holding, 60_000, 101.0)
     op = renewal(holding, 102.0)
     assert op.ttl_ms == 60_000
-    holding.renewed(op, 102.0, 60_000)
+    holding.answered(op, 102.0, ops.Renewed(60_000), 102.0)
     assert holding.deadline == pytest.approx(102 + 60 - 0.602)
 
 
@@ -328,7 +328,7 @@ def test_a_lease_that_does_not_renew_is_never_scheduled() -> None:
     """Neither an answer nor an error gives it a renewal time."""
     holding = hold(renews=False)
     op = extend(holding, TTL, 101.0)
-    holding.renewed(op, 101.0, TTL)
+    holding.answered(op, 101.0, ops.Renewed(TTL), 101.0)
     holding.unanswered(102.0)
     assert holding.renew_at == float("inf")
 
@@ -340,7 +340,7 @@ def test_trap_6_want_longer_is_asked_for_by_the_next_renewal() -> None:
     assert holding.deadline == pytest.approx(DEADLINE)
     op = renewal(holding, 110.0)
     assert op.ttl_ms == 60_000
-    holding.renewed(op, 110.0, 60_000)
+    holding.answered(op, 110.0, ops.Renewed(60_000), 110.0)
     assert holding.ttl_ms == 60_000
 
 
@@ -369,7 +369,7 @@ def test_extend_longer_is_believed_when_it_is_confirmed() -> None:
     holding = hold()
     op = extend(holding, 60_000, 101.0)
     assert holding.deadline == pytest.approx(DEADLINE)
-    holding.renewed(op, 101.0, 60_000)
+    holding.answered(op, 101.0, ops.Renewed(60_000), 101.0)
     assert holding.deadline == pytest.approx(101 + 60 - 0.602)
 
 
@@ -378,7 +378,7 @@ def test_later_renewals_use_the_ttl_of_the_extend() -> None:
     for ttl_ms in (5_000, 60_000):
         holding = hold()
         op = extend(holding, ttl_ms, 101.0)
-        holding.renewed(op, 101.0, ttl_ms)
+        holding.answered(op, 101.0, ops.Renewed(ttl_ms), 101.0)
         assert renewal(holding, 102.0).ttl_ms == ttl_ms
 
 
@@ -467,7 +467,7 @@ def test_trap_5_max_hold_ends_a_lease_that_renews_well() -> None:
     """Hung work is not renewed for ever."""
     holding = hold(max_hold=20)
     op = renewal(holding, 110.0)
-    holding.renewed(op, 110.0, TTL)
+    holding.answered(op, 110.0, ops.Renewed(TTL), 110.0)
     assert holding.settle(AT + 19.999) == "held"
     assert holding.settle(AT + 20) == "lost"
     assert holding.reason == "max_hold"
@@ -558,7 +558,7 @@ def test_trap_43_renewal_answers_are_ignored_while_releasing() -> None:
     op = renewal(holding, 110.0)
     holding.begin_release(110.1)
     holding.refused("deleted")
-    holding.renewed(op, 110.0, TTL)
+    holding.answered(op, 110.0, ops.Renewed(TTL), 110.0)
     holding.unanswered(110.2)
     holding.lose("closed")
     assert (holding.phase, holding.reason) == ("releasing", "")

@@ -60,7 +60,7 @@ async def renew(holding: Holding, now: float) -> None:
     except (StoreUnavailable, OutcomeUnknown):
         holding.unanswered(now)
         return
-    _confirm(holding, op, now, answer)
+    holding.answered(op, now, answer.reply, answer.at)
 
 
 async def extend(holding: Holding, ttl_ms: int, now: float) -> None:
@@ -73,16 +73,8 @@ async def extend(holding: Holding, ttl_ms: int, now: float) -> None:
         raise
     finally:
         holding.end_extension()
-    _confirm(holding, op, now, answer)
+    holding.answered(op, now, answer.reply, answer.at)
     holding.require(answer.at)
-
-
-def _confirm(holding: Holding, op: ops.Renew, sent: float, answer: ops.Answer[ops.Renewed | ops.NotYours]) -> None:
-    if isinstance(answer.reply, ops.Renewed):
-        holding.renewed(op, sent, answer.reply.remaining_ms)
-    else:
-        holding.refused(answer.reply.reason)
-    holding.settle(answer.at)
 
 
 async def release(holding: Holding, now: float) -> bool:

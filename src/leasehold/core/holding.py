@@ -6,12 +6,14 @@
                  └─ release is about to be sent ──> RELEASING ── answered ──> RELEASED
 
 Times are seconds on the local suspend-safe clock, always counted from before the request that they answer
-(trap 23). Transitions happen under ``lock``, which the runtime supplies; nobody does I/O under it.
+(trap 23). Transitions happen under ``lock``, which the runtime supplies; nobody does I/O under it. A method whose name
+begins with an underscore is called by somebody who has the lock.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasehold.core import ops
 from leasehold.core.names import Name
@@ -25,7 +27,7 @@ from leasehold.core.policy import (
     tombstone_ms,
 )
 from leasehold.core.types import public_owner
-from leasehold.errors import LeaseLost, NotHeld
+from leasehold.errors import LeaseholdError, LeaseLost, NotHeld
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -34,6 +36,7 @@ HELD, UNSURE, LOST, RELEASING, RELEASED = "held", "unsure", "lost", "releasing",
 ALIVE = (HELD, UNSURE)
 LOSSES = ("expired", "taken", "deleted", "evicted")  # what a store says of a grant that is not there
 NEVER = float("inf")
+H = TypeVar("H", bound="Holding")
 
 
 class Holding:
@@ -44,13 +47,11 @@ class Holding:
         "_extended",
         "_extending",
         "_forget",
-        "_idle_from",
-        "_max_idle",
+        "_limits",
         "_number",
         "_wanted_ms",
         "deadline",
         "fence",
-        "hold_until",
         "lock",
         "name",
         "owner",
@@ -58,7 +59,6 @@ class Holding:
         "reason",
         "renew_at",
         "renews",
-        "since",
         "ttl_ms",
     )
 
@@ -67,7 +67,6 @@ class Holding:
         name: Name,
         taken: Taken,
         lock: AbstractContextManager[Any],
-        *,
         renews: bool = True,
         max_hold: float | None = None,
         max_idle: float | None = None,
@@ -78,14 +77,11 @@ class Holding:
         self.fence = taken.fence
         self.ttl_ms = self._wanted_ms = taken.ttl_ms
         self.deadline = taken.deadline
-        self.since = taken.at
         self.renews = renews
         self.renew_at = taken.renew_at if renews else NEVER
-        self.hold_until = NEVER if max_hold is None else taken.at + max_hold
         self.phase = HELD
         self.reason = ""
-        self._max_idle = max_idle
-        self._idle_from = taken.at
+        self._limits = None if max_hold is None and max_idle is None else Limits(taken.at, max_hold, max_idle)
         self._forget = taken.unanswered
         self._again = False
         self._number = 0
@@ -94,31 +90,31 @@ class Holding:
 
     # ------------------------------------------------------------ believing
 
-    def ends(self) -> tuple[float, str]:
-        """When work must stop unless something better is heard, and why. The margin exists because a renewing lease
-        that could not renew needs time to wind down; one that does not renew knows its end."""
-        confirmed = self.deadline - (margin(self.ttl_ms / 1000) if self.renews else 0)
-        end = (confirmed, "renewal_failed" if self.phase == UNSURE else "expired")
-        if self.hold_until < end[0]:
-            end = (self.hold_until, "max_hold")
-        if self._max_idle is not None and self._idle_from + self._max_idle < end[0]:
-            end = (self._idle_from + self._max_idle, "max_idle")
-        return end
-
     def stop_at(self) -> float:
-        return self.ends()[0]
+        """When work must stop unless something better is heard. The margin exists because a renewing lease that could
+        not renew needs time to wind down; one that does not renew knows its end."""
+        early = margin(self.ttl_ms / 1000) if self.renews else 0.0  # before the deadline: who looks without the lock
+        end = self.deadline - early  # beside an extend must err on this side
+        return end if self._limits is None else min(end, self._limits.ends()[0])
 
     def settle(self, now: float) -> str:
-        """Apply the clock and say the phase. A frozen process learns here that its time is over."""
-        with self.lock:
-            return self._settle(now)
+        """Apply the clock and say the phase. A frozen process learns here that its time is over. Looking needs no
+        lock, deciding does."""
+        if self.phase in ALIVE and now >= self.stop_at():
+            with self.lock:
+                return self._settle(now)
+        return self.phase
 
     def _settle(self, now: float) -> str:
-        if self.phase in ALIVE:
-            end, reason = self.ends()
-            if now >= end:
-                self._lose(reason)
+        if self.phase in ALIVE and now >= self.stop_at():
+            self._lose(self._why())
         return self.phase
+
+    def _why(self) -> str:
+        """What ends it at ``stop_at``."""
+        if self._limits is not None and self._limits.ends()[0] == self.stop_at():
+            return self._limits.ends()[1]
+        return "renewal_failed" if self.phase == UNSURE else "expired"
 
     def look_at(self) -> float:
         """When the watchdog must look at this lease again. No renewal is due beside an extend."""
@@ -145,8 +141,8 @@ class Holding:
     def beat(self, now: float) -> None:
         """The work shows that it is alive (max_idle). Too late is too late."""
         with self.lock:
-            if self._settle(now) in ALIVE:
-                self._idle_from = now
+            if self._settle(now) in ALIVE and self._limits is not None:
+                self._limits.beat(now)
 
     def require(self, now: float) -> None:
         """Raise unless the lease can be acted upon now."""
@@ -175,10 +171,16 @@ class Holding:
         """The Renew to send now; None when there must be none: never after the time to stop, never beside an extend.
         Its budget leaves time for another try, and never exceeds what the lease has left (trap 2)."""
         with self.lock:
-            if self._settle(now) not in ALIVE or self._extending:
-                return None
-            left_ms = max(int((self.stop_at() - now) * 1000), 1)
-            return self._renew(self._wanted_ms, min(renewal_budget_ms(self.ttl_ms), left_ms))
+            return self._renewal(now)
+
+    def _renewal(self, now: float) -> ops.Renew | None:
+        left = self.stop_at() - now
+        if left <= 0:
+            self._settle(now)
+        if self.phase not in ALIVE or self._extending:
+            return None
+        budget_ms = min(renewal_budget_ms(self.ttl_ms), max(int(left * 1000), 1))
+        return self._renew(self._wanted_ms, budget_ms)
 
     def want(self, ttl_ms: int) -> None:
         """Re-entry with a longer ttl: later renewals ask for it. A shorter one changes nothing (trap 6)."""
@@ -203,40 +205,56 @@ class Holding:
 
     def _renew(self, ttl_ms: int, budget_ms: int, exact: bool = False) -> ops.Renew:
         self._number += 1
-        return ops.Renew(
-            self.name.text, self.owner, self.fence, ttl_ms, exact=exact, number=self._number, budget_ms=budget_ms
-        )
+        return ops.Renew(self.name.text, self.owner, self.fence, ttl_ms, exact, self._number, 0, "", budget_ms)
 
     def end_extension(self) -> None:
         """Whatever came of it, renewals may go on."""
         with self.lock:
             self._extending -= 1
 
-    def renewed(self, renew: ops.Renew, sent: float, remaining_ms: int) -> None:
+    def answered(self, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float) -> None:
+        """What the store says to a Renew that was sent at that time."""
+        with self.lock:
+            self._answered(renew, sent, reply, now)
+
+    def _answered(self, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float) -> None:
+        if isinstance(reply, ops.Renewed):
+            self._renewed(renew, sent, reply.remaining_ms)
+        else:
+            self._refused(reply.reason)
+        self._settle(now)
+
+    def _renewed(self, renew: ops.Renew, sent: float, remaining_ms: int) -> None:
         """A confirmation. Ignored when the lease has ended meanwhile (sticky loss; trap 43), or when it was sent
         before the last extend and speaks of an end that is no longer so (trap 44)."""
-        with self.lock:
-            if self.phase not in ALIVE or renew.number < self._extended:
-                return
-            self.phase = HELD
-            self.ttl_ms = renew.ttl_ms
-            self.deadline = max(self.deadline, deadline_after(sent, remaining_ms))
-            if self.renews:
-                self.renew_at = renewal_after(sent, renew.ttl_ms, remaining_ms)
+        if self.phase not in ALIVE or renew.number < self._extended:
+            return
+        self.phase = HELD
+        self.ttl_ms = renew.ttl_ms
+        self.deadline = max(self.deadline, deadline_after(sent, remaining_ms))
+        if self.renews:
+            self.renew_at = renewal_after(sent, renew.ttl_ms, remaining_ms)
 
     def refused(self, reason: str) -> None:
-        """An answer of "not yours" is loss now (trap 1), except for a lease that is being given back (trap 43)."""
+        """The store says "not yours", asked or not."""
         with self.lock:
-            if self.phase in ALIVE:
-                self._lose(reason if reason in LOSSES else "taken")
+            self._refused(reason)
+
+    def _refused(self, reason: str) -> None:
+        """Loss now (trap 1), except for a lease that is being given back (trap 43)."""
+        if self.phase in ALIVE:
+            self._lose(reason if reason in LOSSES else "taken")
 
     def unanswered(self, now: float) -> None:
         """A transport error says nothing: unsure, and try again before the margin."""
         with self.lock:
-            if self.phase in ALIVE:
-                self.phase = UNSURE
-                if self.renews:
-                    self.renew_at = now + retry_renewal_after(self.ttl_ms / 1000)
+            self._unanswered(now)
+
+    def _unanswered(self, now: float) -> None:
+        if self.phase in ALIVE:
+            self.phase = UNSURE
+            if self.renews:
+                self.renew_at = now + retry_renewal_after(self.ttl_ms / 1000)
 
     # ------------------------------------------------------------ giving back
 
@@ -265,6 +283,52 @@ class Holding:
                 return False
             self.phase = RELEASED
             return True
+
+
+class Limits:
+    """``max_hold`` and ``max_idle``: what ends a lease however well it is renewed."""
+
+    __slots__ = ("_hold_until", "_idle_from", "_max_idle")
+
+    def __init__(self, at: float, max_hold: float | None, max_idle: float | None) -> None:
+        self._hold_until = NEVER if max_hold is None else at + max_hold
+        self._max_idle = NEVER if max_idle is None else max_idle
+        self._idle_from = at
+
+    def beat(self, now: float) -> None:
+        self._idle_from = now
+
+    def ends(self) -> tuple[float, str]:
+        idle_until = self._idle_from + self._max_idle
+        return (self._hold_until, "max_hold") if self._hold_until <= idle_until else (idle_until, "max_idle")
+
+
+# ---------------------------------------------------------------- many at once
+
+
+def renewals(holdings: Iterable[H], now: float, lock: AbstractContextManager[Any]) -> list[tuple[H, ops.Renew]]:
+    """Those that must be renewed now, each with its Renew. They share the lock, which is taken once."""
+    with lock:
+        return [(holding, renew) for holding in holdings if (renew := holding._renewal(now)) is not None]
+
+
+def hear(
+    asked: Iterable[tuple[H, ops.Renew]],
+    sent: float,
+    replies: Iterable[Any],
+    now: float,
+    lock: AbstractContextManager[Any],
+) -> None:
+    """The replies to what was sent at that time, or the errors."""
+    with lock:
+        for (holding, renew), reply in zip(asked, replies, strict=True):
+            if isinstance(reply, LeaseholdError):
+                holding._unanswered(sent)
+            else:
+                holding._answered(renew, sent, reply, now)
+
+
+# ---------------------------------------------------------------- grants
 
 
 def deadline_after(sent: float, remaining_ms: int) -> float:

@@ -43,6 +43,8 @@ class Ask(NamedTuple):
 class Line:
     """One owner's time in line: what was sent when, and what may still be under way."""
 
+    __slots__ = ("ask", "beat", "floor", "give_up", "known", "now", "owner", "push", "sent", "trouble", "unanswered")
+
     def __init__(self, ask: Ask, owner: str, floor: Callable[[], int], now: float, give_up: float | None) -> None:
         self.ask = ask
         self.owner = owner
@@ -59,21 +61,23 @@ class Line:
     async def stand(self) -> Taken | None:
         """The grant; None when this owner's claim is gone and another owner must claim."""
         while True:
-            reply = await self.show_up()
             taken = None
-            if isinstance(reply, ops.Granted):
-                taken = self.taken(reply.fence, self.beat, reply.remaining_ms)
-                if taken is None:  # so little is left that it is not entered
-                    await self.leave()
+            try:
+                answer = await self.sign_of_life()
+            except (StoreUnavailable, OutcomeUnknown) as error:
+                await self.bear(error)
+            else:
+                reply = self.hear(answer)
+                if isinstance(reply, ops.Granted):
+                    taken = self.taken(reply.fence, self.beat, reply.remaining_ms)
+                    if taken is None:  # so little is left that it is not entered
+                        await self.leave()
+                        return None
+                elif isinstance(reply, ops.Queued):
+                    await self.queue(reply)
+                else:
+                    self.turned_away(reply)
                     return None
-            elif isinstance(reply, ops.Queued):
-                if self.out_of_time():
-                    await self.leave()
-                    raise self.not_acquired(reply.holder, reply.free_in_ms)
-                await self.park(self.next_beat(reply))
-            elif reply is not None:
-                self.turned_away(reply)
-                return None
             if taken is None and self.push is not None:
                 taken = self.taken(self.push.fence, self.push.beat, self.push.remaining_ms)
                 self.push = None  # one that was read too late is a hint to beat, nothing more (trap 41)
@@ -82,57 +86,60 @@ class Line:
 
     # ------------------------------------------------------------ asking the store
 
-    async def show_up(self) -> ops.ClaimReply | None:
-        """A claim until the store knows us, a beat from then on. None: no answer this time."""
+    def sign_of_life(self) -> ops.Claim | ops.Beat:
+        """A claim until the store knows us, a beat from then on."""
         self.beat += 1
         self.sent[self.beat] = self.now
-        try:
-            answer = await self.heartbeat() if self.known else await self.claim()
-        except (StoreUnavailable, OutcomeUnknown) as error:
-            await self.bear(error)
-            return None
-        self.now = answer.at
-        self.trouble = None
-        return answer.reply
+        return self.heartbeat() if self.known else self.claim()
 
-    async def claim(self) -> ops.Answer[ops.ClaimReply]:
-        ask = self.ask
+    def claim(self) -> ops.Claim:
         self.unanswered += 1
-        try:
-            answer = await ops.Claim(
-                resource=ask.name.text,
-                owner=self.owner,
-                ttl_ms=ask.ttl_ms,
-                beat=self.beat,
-                floor=self.floor(),
-                enqueue=ask.wait != 0,
-                rule=ask.rule,
-                permits=ask.permits,
-                limit=ask.limit,
-                address=ask.address,
-                news=ask.news,
-                meta=ask.meta,
-                delay_ms=ask.delay_ms,
-                budget_ms=self.budget_ms(),
-            )
-        except StoreUnavailable:  # a definite no; after OutcomeUnknown the claim stays in doubt
-            self.unanswered -= 1
-            raise
-        self.unanswered -= 1
-        self.known = isinstance(answer.reply, (ops.Granted, ops.Queued))
-        return answer
+        ask = self.ask
+        return ops.Claim(
+            ask.name.text,
+            self.owner,
+            ask.ttl_ms,
+            self.beat,
+            self.floor(),
+            ask.wait != 0,
+            ask.rule,
+            ask.permits,
+            ask.limit,
+            ask.address,
+            ask.news,
+            ask.meta,
+            ask.delay_ms,
+            self.budget_ms(),
+        )
 
-    async def heartbeat(self) -> ops.Answer[ops.BeatReply]:
+    def heartbeat(self) -> ops.Beat:
         oldest = next(iter(self.sent))
         if self.sent[oldest] + forgotten_after_ms(self.ask.ttl_ms) / 1000 < self.now:
             del self.sent[oldest]  # no grant names a beat as old as that
-        return await ops.Beat(self.ask.name.text, self.owner, self.beat, self.floor(), self.budget_ms())
+        return ops.Beat(self.ask.name.text, self.owner, self.beat, self.floor(), self.budget_ms())
+
+    def hear(self, answer: ops.Answer[ops.ClaimReply] | ops.Answer[ops.BeatReply]) -> ops.ClaimReply:
+        self.now = answer.at
+        self.trouble = None
+        if not self.known:  # it was a claim
+            self.unanswered -= 1
+            self.known = isinstance(answer.reply, (ops.Granted, ops.Queued))
+        return answer.reply
+
+    async def queue(self, reply: ops.Queued) -> None:
+        if self.out_of_time():
+            await self.leave()
+            raise self.not_acquired(reply.holder, reply.free_in_ms)
+        await self.park(self.next_beat(reply))
 
     async def bear(self, error: Exception) -> None:
         """The store does not answer. A place in the queue outlives that for a while (10 L); a first claim
         is only repeated when it may have won (trap 10)."""
-        if not self.known and not self.unanswered:
-            raise error
+        if not self.known:
+            if isinstance(error, StoreUnavailable):  # a definite no; after OutcomeUnknown the claim stays in doubt
+                self.unanswered -= 1
+            if not self.unanswered:
+                raise error
         self.trouble = self.now if self.trouble is None else self.trouble
         ttl_ms = self.ask.ttl_ms
         await self.park(self.now + beat_every_ms(ttl_ms) / 1000)
@@ -220,8 +227,9 @@ class Line:
         return self.give_up is not None and self.now >= self.give_up
 
     def budget_ms(self) -> int:
-        left_ms = BUDGET_MS if self.give_up is None else (self.give_up - self.now) * 1000
-        return int(min(BUDGET_MS, max(LEAST_BUDGET_MS, left_ms)))
+        if self.give_up is None:
+            return BUDGET_MS
+        return int(min(BUDGET_MS, max(LEAST_BUDGET_MS, (self.give_up - self.now) * 1000)))
 
     def not_acquired(self, holder: str, retry_in_ms: int) -> NotAcquired:
         by = f"held by {holder}" if holder else "not free"

@@ -27,16 +27,21 @@ def context(holding: Holding) -> dict[str, Any]:
     }
 
 
-def say(level: int, event: str, holding: Holding, **more: Any) -> None:
-    """One record about one lease. An error in somebody's log handler harms nobody."""
+def wanted(level: int) -> bool:
+    """Does anybody want to know?"""
     global _logger
     if _logger is None:
         if level < WARNING and "logging" not in sys.modules:
-            return
+            return False
         import logging
 
         _logger = logging.getLogger("leasehold.lease")
-    if not _logger.isEnabledFor(level):
+    return bool(_logger.isEnabledFor(level))
+
+
+def say(level: int, event: str, holding: Holding, **more: Any) -> None:
+    """One record about one lease. An error in somebody's log handler harms nobody."""
+    if not wanted(level):
         return
     fields = {**context(holding), **more}
     text = " ".join(f"{key}={value}" for key, value in fields.items())

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
-from leasehold.core import flows
-from leasehold.core.holding import ALIVE, LOST, NEVER
-from leasehold.core.ops import Answer, Later
+from leasehold.core.holding import ALIVE, LOST, NEVER, hear, renewals
+from leasehold.core.ops import Later, Renew, Renewed, Reply
 from leasehold.core.policy import margin
 from leasehold.core.ports import Store
 from leasehold.errors import LeaseholdError, StoreUnavailable
@@ -28,6 +28,8 @@ from leasehold.runtime.inbox import Inbox
 AWAKE = NOW
 SHORTEST_ERRAND, LONGEST_ERRAND = 0.02, 0.5  # seconds for one try
 LONGEST_NAP = 3600.0
+SLICE = 256  # leases that change together under the lock
+T = TypeVar("T")
 
 
 class Watchdog:
@@ -43,7 +45,7 @@ class Watchdog:
     def _begin(self) -> None:
         self.transitions = threading.RLock()  # every change of a holding's phase
         self.abandoned = Inbox(self._store.news)
-        self._lock = threading.RLock()
+        self._starting = threading.RLock()
         self._held: set[Held] = set()
         self._errands = Errands(self._store)
         self._thread: threading.Thread | None = None
@@ -56,26 +58,22 @@ class Watchdog:
 
     def add(self, held: Held) -> None:
         """Look after this lease from now on."""
-        with self._lock:
-            self._held.add(held)
-            self._rouse(held.look_at())
+        self._held.add(held)
+        self._rouse(held.look_at())
 
     def remove(self, held: Held) -> None:
         """It was given back. Nobody is woken: the next round simply does not find it."""
-        with self._lock:
-            self._held.discard(held)
+        self._held.discard(held)
 
     def look_again(self, held: Held) -> None:
         """Its times have changed."""
-        with self._lock:
-            self._rouse(held.look_at())
+        self._rouse(held.look_at())
 
     def later(self, later: Later) -> None:
         """Do this in the background, soon."""
         self._errands.add(later)
         try:
-            with self._lock:
-                self._rouse(NOW)
+            self._rouse(NOW)
         except StoreUnavailable:  # no thread can be started: then this one does it
             self._errands.run(int(LONGEST_ERRAND * 1000))
 
@@ -84,20 +82,26 @@ class Watchdog:
         self._errands.add(later)
 
     def all(self) -> list[Held]:
-        with self._lock:
-            return list(self._held)
+        return list(self._held)
 
     def _rouse(self, at: float) -> None:
-        if self._thread is None and not self._stopped:
+        """After what there is to do was noted: see _sleep."""
+        if self._thread is None:
+            self._start()
+        elif at < self._wake_at:
+            self._asked = at
+            self.abandoned.ring()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is not None or self._stopped:
+                return
             thread = threading.Thread(target=self._run, name="leasehold-watchdog", daemon=True)
             try:
                 thread.start()
             except RuntimeError as error:
                 raise StoreUnavailable(f"no thread can be started to look after leases: {error}") from error
             self._thread = thread
-        elif at < self._wake_at:
-            self._asked = at
-            self.abandoned.ring()
 
     # ------------------------------------------------------------ the thread
 
@@ -112,17 +116,17 @@ class Watchdog:
             self.on_dismissed()
 
     def _sleep(self) -> None:
-        """Until the first lease needs a look, or somebody asks for one."""
-        with self._lock:
-            first = min((held.look_at() for held in self._held), default=NEVER)
-            self._wake_at = min(first, self._errands.next_at(), self._asked)
-            pause = min(self._clock.nap(self._wake_at), LONGEST_NAP)
+        """Until the first lease needs a look, or somebody asks for one. Who adds something does so first and then looks
+        at ``_wake_at``: while we look at what there is, everybody must ring, else both could miss each other."""
+        self._wake_at = NEVER
+        first = min([held.look_at() for held in self.all()], default=NEVER)
+        self._wake_at = wake_at = min(first, self._errands.next_at(), self._asked)
+        pause = min(self._clock.nap(wake_at), LONGEST_NAP)
         if pause > 0 and not self._over():
             self.abandoned.wait(pause)
-        with self._lock:
-            self._wake_at = AWAKE
-            if self._clock.now() >= self._asked:
-                self._asked = NEVER
+        self._wake_at = AWAKE
+        if self._clock.now() >= self._asked:
+            self._asked = NEVER
 
     def _over(self) -> bool:
         return self._stopped or (self._dismissed and not self._errands)
@@ -160,29 +164,27 @@ class Watchdog:
     # ------------------------------------------------------------ renewing
 
     def _renew(self, due: list[Held]) -> None:
-        """One batch. Each lease has its own flow; the ops of all of them travel together."""
+        """One batch. The lock is free again after each few of them: somebody may be waiting to give one back."""
         now = self._clock.now()
-        started = []
+        asked: list[tuple[Held, Renew]] = []
+        for some in _slices(due):
+            asked += renewals(some, now, self.transitions)
+        if asked:
+            replies = self._store.execute_many([renew for _, renew in asked])
+            at = self._clock.now()
+            for pairs, some_replies in zip(_slices(asked), _slices(replies), strict=True):
+                hear(pairs, now, some_replies, at, self.transitions)
+            self._say(asked, replies)
         for held in due:
-            flow = flows.renew(held, now)
-            try:
-                started.append((held, flow, flow.send(None)))
-            except StopIteration:
-                self.tell(held)
-        if not started:
-            return
-        replies = self._store.execute_many([op for _, _, op in started])
-        at = self._clock.now()
-        for (held, flow, _), reply in zip(started, replies, strict=True):
-            try:
-                if isinstance(reply, LeaseholdError):
-                    log.say(log.WARNING, "lease_unsure", held, error=str(reply))
-                    flow.throw(reply)
-                else:
-                    flow.send(Answer(reply, at))
-            except StopIteration:
-                log.say(log.DEBUG, "lease_renewed", held)
             self.tell(held)
+
+    def _say(self, asked: list[tuple[Held, Renew]], replies: list[Reply | LeaseholdError]) -> None:
+        renewed = log.wanted(log.DEBUG)
+        for (held, _), reply in zip(asked, replies, strict=True):
+            if isinstance(reply, LeaseholdError):
+                log.say(log.WARNING, "lease_unsure", held, error=str(reply))
+            elif renewed and isinstance(reply, Renewed):
+                log.say(log.DEBUG, "lease_renewed", held)
 
     # ------------------------------------------------------------ what nobody can use
 
@@ -254,6 +256,11 @@ class Watchdog:
         self._begin()
         for held in lost:
             held.forked(self.transitions)
+
+
+def _slices(things: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(things), SLICE):
+        yield things[start : start + SLICE]
 
 
 def _warn_abandoned(held: Held) -> None:
