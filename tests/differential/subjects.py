@@ -7,7 +7,9 @@ time. Addresses differ from store to store; here they have names, which are tran
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -16,7 +18,13 @@ from leasehold.core.ports import Mailbox, Store
 from leasehold.core.types import State
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
+from leasehold.stores.redis import RedisStore
+from leasehold.stores.redis.mailbox import Mailbox as RedisMailbox
+from leasehold.stores.redis.speech import SCRIPTS
 from leasehold.stores.sqlite import SQLiteStore
+from tests.servers.clock import OneClock
+from tests.servers.process import until
+from tests.servers.redis import RedisServer
 
 MOST_PUSHES = 50  # after one step there are one or two
 
@@ -151,6 +159,7 @@ class StoreSubject:
             self.shut(address, killed=False)
         for client in self._clients:
             client.close()
+        self._loop.run_until_complete(asyncio.sleep(0.001))  # for what is closed on the loop
         self._loop.close()
 
     def _going_in(self, op: ops.StoreOp) -> ops.StoreOp:
@@ -167,6 +176,35 @@ class StoreSubject:
         return reply._replace(holders=holders, queue=queue)
 
 
+class RedisSubject(StoreSubject):
+    """Two clients of a server that sees the same clock. A closed socket is noticed by the server a moment later."""
+
+    def __init__(self, server: RedisServer, clock: OneClock) -> None:
+        super().__init__("redis", [RedisStore(server.url, clock), RedisStore(server.url, clock)], push_within=5.0)
+        self._server = server.client()
+        for script in SCRIPTS:  # one that is missing is sent again, after the others of its batch
+            self._server.script_load(script.text)
+
+    def open(self, address: str, via: int) -> None:
+        """Listening from now on."""
+        super().open(address, via)
+        box = self._boxes[address]
+        assert isinstance(box, RedisMailbox)
+        box.connect(time.monotonic() + 5)
+
+    def shut(self, address: str, killed: bool) -> None:
+        """And wait until the server knows."""
+        channel = self._inward[address]
+        super().shut(address, killed)
+        until(lambda: self._server.pubsub_numsub(channel)[0][1] == 0, "the server knows that nobody listens")
+
+    def close(self) -> None:
+        """And leave nothing on the server."""
+        super().close()
+        self._server.flushall()
+        self._server.close()
+
+
 def memory(clock: ManualClock, folder: Path) -> Subject:
     """One space: both clients share the object."""
     return StoreSubject("memory", [MemoryStore(clock)])
@@ -178,5 +216,16 @@ def sqlite(clock: ManualClock, folder: Path) -> Subject:
     return StoreSubject("sqlite", [SQLiteStore(path, clock), SQLiteStore(path, clock)])
 
 
+def redis(clock: ManualClock, folder: Path) -> Subject:
+    """One server, two clients. It is started once for each clock."""
+    assert isinstance(clock, OneClock), "a server needs a clock that it can see"
+    return RedisSubject(_server(clock), clock)
+
+
+@cache
+def _server(clock: OneClock) -> RedisServer:
+    return RedisServer(clock=clock).start()
+
+
 Opener = Callable[[ManualClock, Path], Subject]
-STORES: dict[str, Opener] = {"memory": memory, "sqlite": sqlite}
+STORES: dict[str, Opener] = {"memory": memory, "sqlite": sqlite, "redis": redis}

@@ -88,7 +88,7 @@ class Store(Protocol):
         ...
 
     def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
-        """Several ops of several resources at once; each has its own reply or error."""
+        """Several ops at once; each has its own reply or error. Those of one resource may change places."""
         ...
 
     def mailbox(self) -> Mailbox:

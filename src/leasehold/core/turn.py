@@ -207,10 +207,10 @@ class Turn:
 
     def why_not(self, owner: str, fence: int) -> ops.NotYours:
         """Why a grant is not there. Expiry, eviction and adoption leave a record. What left none and was followed by
-        another was taken; what left none and was not was deleted."""
+        another was taken, also by somebody who minted no fence; what left none and was not was deleted."""
         if owner in self.ended:
             return ops.NotYours(self.ended[owner].outcome)
-        newer = any(last > fence for last in self.fences.values())
+        newer = bool(self.holders) or any(last > fence for last in self.fences.values())
         return ops.NotYours("taken" if newer else "deleted")
 
     def bury(self, owner: str, fence: int, outcome: str, keep_ms: int, detail: str = "") -> None:

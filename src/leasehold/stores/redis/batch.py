@@ -71,22 +71,18 @@ class Batch:
     # ------------------------------------------------------------ one round
 
     def _ask(self, ops: Sequence[StoreOp], give_up: float) -> list[Reply | LeaseholdError | None]:
-        """Plain renewals in scripts of many, all else one by one, everything in one write."""
-        plain = [at for at, op in enumerate(ops) if speech.plain(op)]
-        chunks = [plain[start : start + MANY] for start in range(0, len(plain), MANY)]
-        others = [at for at, op in enumerate(ops) if not speech.plain(op)]
-        commands = [speech.renewals([ops[at] for at in chunk]) for chunk in chunks]  # type: ignore[misc]  # plain ones
-        commands += [speech.command(ops[at]) for at in others]
-        replies = self._exchange(commands, give_up)
-        answers: list[Reply | LeaseholdError | None] = [None] * len(ops)
-        for chunk, reply in zip(chunks, replies[: len(chunks)], strict=True):
-            for number, at in enumerate(chunk):
-                if isinstance(reply, LeaseholdError):
-                    answers[at] = reply
-                elif reply[number] >= 0:
-                    answers[at] = Renewed(reply[number])
-        for at, reply in zip(others, replies[len(chunks) :], strict=True):
-            answers[at] = reply if isinstance(reply, LeaseholdError) else speech.decode(reply, ops[at])
+        """In order, and all in one write; plain renewals that stand together in one script. None: nobody can say why
+        that one was not found."""
+        groups = _groups(ops)
+        replies = self._exchange([_command(group) for group in groups], give_up)
+        answers: list[Reply | LeaseholdError | None] = []
+        for group, reply in zip(groups, replies, strict=True):
+            if isinstance(reply, LeaseholdError):
+                answers += [reply] * len(group)
+            elif len(group) == 1:
+                answers.append(speech.decode(reply, group[0]))
+            else:
+                answers += [Renewed(left) if left >= 0 else None for left in reply]
         return answers
 
     def _ask_alone(self, ops: Sequence[StoreOp], give_up: float) -> Answers:
@@ -119,6 +115,23 @@ class Batch:
             raise failures.unanswered(self._line.target, error) from error
         wire.used = time.monotonic()
         return replies
+
+
+def _groups(ops: Sequence[StoreOp]) -> list[list[Any]]:
+    groups: list[list[Any]] = []
+    together = False
+    for op in ops:
+        plain = speech.plain(op)
+        if plain and together and len(groups[-1]) < MANY:
+            groups[-1].append(op)
+        else:
+            groups.append([op])
+        together = plain
+    return groups
+
+
+def _command(group: list[Any]) -> speech.Command:
+    return speech.command(group[0]) if len(group) == 1 else speech.renewals(group)
 
 
 def _unknown_script(reply: BaseException) -> bool:

@@ -62,7 +62,7 @@ def with_text(command: Command) -> Command:
 def _claim(op: ops.Claim) -> Command:
     return (
         "EVALSHA", CLAIM.sha, 6, *keys(op.resource), op.owner, op.ttl_ms, op.beat, op.floor, 1 if op.enqueue else 0,
-        op.address or EMPTY, op.news or EMPTY, op.delay_ms, op.meta,
+        op.rule, op.address or EMPTY, op.news or EMPTY, op.delay_ms, _bytes(op.meta) if op.meta else "",
     )  # fmt: skip
 
 
@@ -142,7 +142,17 @@ def renewals(many: Sequence[ops.Renew]) -> Command:
 
 def _text(value: Any) -> str:
     """Whatever the connection makes of a string (``decode_responses``)."""
-    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return value.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:  # not written by us
+        return value.decode("utf-8", "replace")
+
+
+def _bytes(text: str) -> bytes:
+    """A lone surrogate in somebody's metadata must not make it unwritable."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _field(value: str) -> str:
@@ -185,6 +195,8 @@ def _waiter(owner: str, raw: str) -> Waiter:
 def _refused(reply: Any, op: Any) -> ops.Refused:
     if isinstance(op, ops.Evict):
         return ops.Refused(f"the holder may work for {reply[1]} ms more: a shorter delay needs force=True")
+    if reply[1] in (b"rule", "rule"):
+        return ops.Refused(f"no rule {op.rule!r}")
     return ops.Refused(f"the fence floor {op.floor} is negative, near 2**53 or more than ten years ahead of the clock")
 
 

@@ -2,7 +2,7 @@
 --
 --   KEYS[1] owner    string  the holder's owner token. Gone: nobody holds
 --   KEYS[2] fence    string  the last fence that was given
---   KEYS[3] meta     string  the last grant; outlives its owner for as long as its tombstone would stand
+--   KEYS[3] meta     string  the last grant; outlives its owner until its tombstone and its closed door are over
 --                            fence ttl expires renewals since closed delay news ticket owner meta
 --   KEYS[4] queue    list    the owners who wait, in order of arrival
 --   KEYS[5] waiters  hash    owner -> beat beat_ms ttl floor since delay address news meta
@@ -49,9 +49,10 @@ local function write_fence(fence)
 end
 
 local function write_grant()
+    local over = math.max(grant.expires + keep(grant.ttl), grant.expires + grant.delay, grant.closed)
     redis.call('SET', META, string.format('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %s %s ', grant.fence, grant.ttl,
         grant.expires, grant.renewals, grant.since, grant.closed, grant.delay, grant.news, grant.ticket)
-        .. grant.owner .. ' ' .. grant.meta, 'PXAT', text(grant.expires + keep(grant.ttl) - 1))
+        .. grant.owner .. ' ' .. grant.meta, 'PXAT', text(over - 1))
 end
 
 -- The only place where a grant comes into being.

@@ -76,7 +76,7 @@ local function why_not(owner, fence)
     if known then
         return known.outcome
     end
-    return (last > fence or (holder and holder ~= owner)) and 'taken' or 'deleted'
+    return (holder or last > fence) and 'taken' or 'deleted'
 end
 
 local function end_grant()

@@ -1,7 +1,7 @@
 -- adopt: take over a grant whose ticket one knows: a new owner, a new fence, in one step.
 --
 --   ARGV   owner fence ticket adopter ttl_ms floor news
---   reply  {GRANTED fence remaining_ms}  {NOT_YOURS reason}  {REFUSED}: the floor is out of bounds
+--   reply  {GRANTED fence remaining_ms}  {NOT_YOURS reason}  {REFUSED floor}: it is out of bounds
 
 -- include _state
 -- include _turn
@@ -9,7 +9,7 @@
 local owner, fence, ticket, adopter, ttl, floor, news = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4],
     tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 if wrong_floor(floor) then
-    return {REFUSED}
+    return {REFUSED, 'floor'}
 end
 local known = tombstone(owner)
 if holder == adopter and known and known.fence == fence and known.detail == adopter then -- asked again

@@ -1,19 +1,19 @@
 -- claim: ask for a place. Creates; a repeated one is told what the first one got.
 --
---   ARGV   owner ttl_ms beat floor enqueue(1|0) address news delay_ms meta
+--   ARGV   owner ttl_ms beat floor enqueue(1|0) rule address news delay_ms meta
 --   reply  {GRANTED fence remaining_ms}  {QUEUED ahead free_in_ms holder pushable(1|0)}  {BUSY holder retry_in_ms}
---          {GONE outcome}  {REFUSED}: the floor is out of bounds
+--          {GONE outcome}  {REFUSED rule|floor}: there is no such rule, or the floor is out of bounds
 
 -- include _state
 
 local owner, ttl, beat, floor, enqueue = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local address, news, delay, meta = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9]
+local rule, address, news, delay, meta = ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9]), ARGV[10]
 
 -- Mostly nobody is there.
-if not found[1] and not found[2] and redis.call('EXISTS', QUEUE, ENDED) == 0 then
+if not found[1] and not found[2] and rule == 'mutex' and redis.call('EXISTS', QUEUE, ENDED) == 0 then
     look_at_clock()
     if wrong_floor(floor) then
-        return {REFUSED}
+        return {REFUSED, 'floor'}
     end
     last = tonumber(found[3] or 0)
     seat(owner, mint(floor), ttl, delay, news, meta)
@@ -22,8 +22,11 @@ end
 
 -- include _turn
 
+if rule ~= 'mutex' then
+    return {REFUSED, 'rule'}
+end
 if wrong_floor(floor) then
-    return {REFUSED}
+    return {REFUSED, 'floor'}
 end
 if holder == owner then
     return standing(owner)
