@@ -1,0 +1,44 @@
+"""Servers, a bad network, and a stage in each flavour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from leasehold.core import holding, line, ops
+from leasehold.stores.redis import loop
+from leasehold.testing.parties import FLAVOURS
+from tests.redis.stage import HASTE, Stage
+from tests.servers.fixtures import own_redis, proxy, redis_server, redis_url
+from tests.servers.proxy import Proxy
+from tests.servers.redis import RedisServer
+
+__all__ = ["async_stage", "hasty", "own_redis", "proxy", "redis_server", "redis_url", "stage"]
+
+
+@pytest.fixture(params=FLAVOURS)
+def stage(request: pytest.FixtureRequest, redis_server: RedisServer, proxy: Proxy) -> Iterator[Stage]:
+    """Threads, then asyncio, behind a network in front of an empty server."""
+    stage = Stage(request.param, redis_server, proxy)
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def async_stage(redis_server: RedisServer, proxy: Proxy) -> Iterator[Stage]:
+    """The same for tests that are tasks themselves."""
+    stage = Stage("asyncio", redis_server, proxy)
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls give up after tenths of a second in place of seconds."""
+    monkeypatch.setattr(line.Line, "budget_ms", lambda _: round(HASTE * 1000))
+    monkeypatch.setattr(line, "LEAST_BUDGET_MS", round(HASTE * 1000))
+    monkeypatch.setattr(holding, "BUDGET_MS", round(HASTE * 1000))
+    monkeypatch.setattr(loop, "SILENT", HASTE)
+    *others, _ = ops.Release.__new__.__defaults__ or ()
+    monkeypatch.setattr(ops.Release.__new__, "__defaults__", (*others, round(HASTE * 1000)))
