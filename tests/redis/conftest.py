@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from tests.servers.fixtures import own_redis, proxy, redis_server, redis_url
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
 
-__all__ = ["async_stage", "hasty", "own_redis", "proxy", "redis_server", "redis_url", "stage"]
+__all__ = ["async_stage", "hasty", "own_redis", "own_stage", "proxy", "redis_server", "redis_url", "stage"]
 
 
 @pytest.fixture(params=FLAVOURS)
@@ -31,6 +33,19 @@ def async_stage(redis_server: RedisServer, proxy: Proxy) -> Iterator[Stage]:
     stage = Stage("asyncio", redis_server, proxy)
     yield stage
     stage.close()
+
+
+@pytest.fixture(params=FLAVOURS)
+def own_stage(request: pytest.FixtureRequest, own_redis: Callable[..., RedisServer]) -> Iterator[Callable[..., Stage]]:
+    """Stages whose servers may be harmed, each flavour in turn; takes what ``RedisServer`` takes."""
+    with ExitStack() as stack:
+
+        def make(*options: Any, **more: Any) -> Stage:
+            stage = Stage(request.param, own_redis(*options, **more))
+            stack.callback(stage.close)
+            return stage
+
+        yield make
 
 
 @pytest.fixture

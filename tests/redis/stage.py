@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import redis
 
-from leasehold import Leasehold
+from leasehold import Leasehold, LeaseLost
 from leasehold.core.ops import Reply, StoreOp
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.speech import SCRIPTS, keys
@@ -38,6 +39,13 @@ def ask(hold: Any, op: StoreOp) -> Reply | Awaitable[Reply]:
 def now() -> float:
     """Seconds on the clock that leases use."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def losses(lease: Any) -> list[tuple[float, LeaseLost]]:
+    """When the loss is told, and how: at most one of them, as soon as anybody knows."""
+    told: list[tuple[float, LeaseLost]] = []
+    lease._held.listen(lambda: told.append((now(), lease._held.loss())))
+    return told
 
 
 async def until_async(condition: Callable[[], object], what: str, within: float = PATIENCE) -> None:
@@ -141,29 +149,61 @@ class Look:
         assert believed <= now() + (left + 2) / 1000, "it believes in more than it was given"
 
 
-class Stage:
-    """Parties in one flavour. ``party()`` goes through the network, ``other()`` straight to the server."""
+class Turn:
+    """Somebody's time inside: whose, with which fence, and since when."""
 
-    def __init__(self, flavour: str, server: RedisServer, proxy: Proxy) -> None:
+    def __init__(self, lease: Any) -> None:
+        self.owner: str = lease.owner
+        self.fence: int = lease.fence
+        self.at = now()
+
+
+class Stage:
+    """Parties in one flavour. ``party()`` goes through the network where there is one, ``other()`` never does."""
+
+    def __init__(self, flavour: str, server: RedisServer, proxy: Proxy | None = None) -> None:
         self.flavour = flavour
         self.server = server
-        self.proxy = proxy
-        self.aim = Aim(proxy)
+        self.url = proxy.url if proxy else server.url
         self.look = Look(server)
         self.look.client.config_resetstat()
         for script in SCRIPTS:
             self.look.client.script_load(script.text)
-        self._closing = ExitStack()
+        self._parties = ExitStack()
+        if proxy is not None:
+            self.proxy = proxy
+            self.aim = Aim(proxy)
 
     def party(self, url: str | None = None, flavour: str | None = None) -> Party:
-        """Somebody behind the network."""
-        party = FLAVOURS[flavour or self.flavour](RedisStore(url or self.proxy.url))
-        self._closing.callback(party.close)
+        """Somebody, with a coordinator of his own."""
+        party = FLAVOURS[flavour or self.flavour](RedisStore(url or self.url))
+        self._parties.callback(party.close)
         return party
+
+    def acquire(self, **options: Any) -> tuple[Party, Any]:
+        """Somebody, and a lease of his."""
+        party = self.party()
+        return party, party.do(lambda hold: hold.lock("job", **options).acquire(wait=PATIENCE))
 
     def other(self) -> Party:
         """Somebody with a good network."""
         return self.party(self.server.url)
+
+    def queue(self, count: int, resource: str = "job", **options: Any) -> list[Future[Turn]]:
+        """So many more parties wait for the resource, in this order, and hand it on at once. Their turns."""
+        turns = []
+        for _ in range(count):
+            place = len(self.look.queue(resource)) + 1
+            turns.append(self.party().within(lambda hold: hold.lock(resource, wait=PATIENCE, **options), Turn))
+            until(partial(self._waiting, resource, place), f"{place} wait for {resource}")
+        return turns
+
+    def _waiting(self, resource: str, count: int) -> bool:
+        return len(self.look.queue(resource)) == count
+
+    def listening(self, count: int) -> bool:
+        """Do so many connections hear pushes?"""
+        return len(self.look.client.pubsub_channels("lock:v1:push:*")) >= count
 
     def without_reply(self, op: str, begin: Callable[[], Future[Any]], done: bool = True) -> Future[Any]:
         """Begin something whose next op of that kind gets no reply: the connection breaks when the server has done it,
@@ -179,6 +219,10 @@ class Stage:
 
     def close(self) -> None:
         """Everybody goes home, on a good network."""
+        if hasattr(self, "proxy"):
+            self._heal()
+        self._parties.close()
+
+    def _heal(self) -> None:
         self.aim.relent()
         self.proxy.release()
-        self._closing.close()
