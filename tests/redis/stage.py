@@ -14,7 +14,7 @@ from typing import Any
 
 import redis
 
-from leasehold import Leasehold, LeaseLost
+from leasehold import Leasehold, LeaseLost, OutcomeUnknown
 from leasehold.core.ops import Reply, StoreOp
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.speech import SCRIPTS, keys
@@ -39,6 +39,14 @@ def ask(hold: Any, op: StoreOp) -> Reply | Awaitable[Reply]:
 def now() -> float:
     """Seconds on the clock that leases use."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def give_back(party: Party, lease: Any) -> None:
+    """Release; once more where the first was not confirmed."""
+    try:
+        assert party.do(lambda _: lease.release()) is True
+    except OutcomeUnknown:
+        assert party.do(lambda _: lease.release()) is True
 
 
 def losses(lease: Any) -> list[tuple[float, LeaseLost]]:
@@ -102,6 +110,11 @@ class Look:
 
     def __init__(self, server: RedisServer) -> None:
         self.client: redis.Redis = server.client(decode_responses=True)
+
+    def run(self, command: str) -> Any:
+        """A command, as one types it."""
+        execute: Any = self.client.execute_command
+        return execute(*command.split())
 
     def holder(self, resource: str = "job") -> str | None:
         """The owner token of whoever holds."""
