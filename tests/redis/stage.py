@@ -183,6 +183,7 @@ class Stage:
         for script in SCRIPTS:
             self.look.client.script_load(script.text)
         self._parties = ExitStack()
+        self._users: list[str] = []
         if proxy is not None:
             self.proxy = proxy
             self.aim = Aim(proxy)
@@ -192,6 +193,11 @@ class Stage:
         party = FLAVOURS[flavour or self.flavour](RedisStore(url or self.url))
         self._parties.callback(party.close)
         return party
+
+    def user(self, line: str) -> None:
+        """A user of the server, by the ACL line that makes it, for the time of the test."""
+        self.look.run(line)
+        self._users.append(line.split()[2])
 
     def acquire(self, **options: Any) -> tuple[Party, Any]:
         """Somebody, and a lease of his."""
@@ -235,6 +241,8 @@ class Stage:
         if hasattr(self, "proxy"):
             self._heal()
         self._parties.close()
+        for user in self._users:
+            self.look.run(f"ACL DELUSER {user}")
 
     def _heal(self) -> None:
         self.aim.relent()

@@ -53,7 +53,7 @@ def test_pushes_go_nowhere(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_user_without_channels(stage: Stage, protocol: int) -> None:
     """ACL forbids channels: it works by asking. The first in the queue asks every 30 ms, who becomes first within a
     beat."""
-    stage.look.run(DEAF)
+    stage.user(DEAF)
     stage.url = stage.url.replace("redis://", "redis://deaf:secret@") + f"?protocol={protocol}"
     first, *others = pauses(stage, 3)
     assert first < BEAT / 2 and max(others) <= BEAT + SLACK
@@ -61,7 +61,7 @@ def test_a_user_without_channels(stage: Stage, protocol: int) -> None:
 
 def test_a_mixed_company(stage: Stage) -> None:
     """Some may hear and some may not: they stand in one queue, in order, and nobody waits for more than a beat."""
-    stage.look.run(DEAF)
+    stage.user(DEAF)
     hearing, deaf = stage.url, stage.url.replace("redis://", "redis://deaf:secret@")
     party, lease = stage.acquire(ttl=30)
     turns = []
