@@ -40,6 +40,7 @@ def frozen(stage: Stage) -> Iterator[None]:
     stage.server.freeze()
     yield
     stage.server.thaw()
+    time.sleep(0.1)  # what it was asked meanwhile is answered
 
 
 @contextmanager
