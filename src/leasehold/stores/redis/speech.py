@@ -177,10 +177,10 @@ def _view(reply: Any, op: Any) -> ops.View:
 
 
 def _grant(held: Sequence[Any]) -> Grant:
-    owner, fence, ttl_ms, expires_ms, renewals, since_us, closed, delay_ms, news, ticket, meta = held
+    owner, fence, ttl_ms, expires_ms, renewals, since_us, closed, delay_ms, news, ticket, meta = map(_text, held)
     return Grant(
-        _text(owner), fence, ttl_ms, expires_ms, since_us=since_us, meta=_text(meta), news=_field(_text(news)),
-        delay_ms=delay_ms, ticket=_field(_text(ticket)), closed_until_ms=closed, renewals=renewals,
+        owner, int(fence), int(ttl_ms), int(expires_ms), since_us=int(since_us), meta=meta, news=_field(news),
+        delay_ms=int(delay_ms), ticket=_field(ticket), closed_until_ms=int(closed), renewals=int(renewals),
     )  # fmt: skip
 
 
