@@ -1,12 +1,12 @@
 -- claim: ask for a place. Creates; a repeated one is told what the first one got.
 --
---   ARGV   owner ttl_ms beat floor enqueue(1|0) rule address news delay_ms meta
+--   ARGV   owner floor ttl_ms beat enqueue(1|0) rule address news delay_ms meta
 --   reply  {GRANTED fence remaining_ms}  {QUEUED ahead free_in_ms holder pushable(1|0)}  {BUSY holder retry_in_ms}
 --          {GONE outcome}  {REFUSED rule|floor}: there is no such rule, or the floor is out of bounds
 
 -- include _state
 
-local owner, ttl, beat, floor, enqueue = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local owner, floor, ttl, beat, enqueue = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 local rule, address, news, delay, meta = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 
 -- Mostly nobody is there.
@@ -49,7 +49,7 @@ end
 if enqueue == '0' then -- wait=0 never stays in the queue
     return {BUSY, holder or '', free_in()}
 end
-one = {owner = owner, beat = beat, beat_ms = ms, ttl = ttl, floor = ARGV[4], since = wall_text, delay = delay,
+one = {owner = owner, beat = beat, beat_ms = ms, ttl = ttl, floor = ARGV[2], since = wall_text, delay = delay,
        address = address, news = news, meta = meta}
 redis.call('RPUSH', QUEUE, owner)
 write_waiter(one)
