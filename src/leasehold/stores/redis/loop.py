@@ -20,8 +20,9 @@ from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, speech
 from leasehold.stores.redis.handshake import greet
 from leasehold.stores.redis.mailbox import ASK_AFTER, ASK_SECONDS, Line, ReplyError, new_channel
+from leasehold.stores.redis.speech import pack
 from leasehold.stores.redis.target import Target
-from leasehold.stores.redis.wire import NOTHING, SUBSCRIBED, NotSent, is_push, keep_alive, pack
+from leasehold.stores.redis.wire import NOTHING, SUBSCRIBED, NotSent, is_push, keep_alive
 
 SILENT = 1.0  # a request that waited so long while nothing at all arrived: the connection is given up
 

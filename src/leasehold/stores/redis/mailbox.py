@@ -18,8 +18,9 @@ from leasehold.core.ports import WAKE
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.redis import failures, speech
 from leasehold.stores.redis.handshake import greet
+from leasehold.stores.redis.speech import pack
 from leasehold.stores.redis.target import Target
-from leasehold.stores.redis.wire import NotSent, Wire, pack
+from leasehold.stores.redis.wire import NotSent, Wire
 
 LOOK_AFTER = 0.5  # seconds of silence after which one looks whether the other side has hung up
 ASK_AFTER = 20.0  # and after which one asks: a firewall that dropped the connection tells nobody

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import hiredis
 
@@ -22,7 +22,7 @@ KEYS = ("owner", "fence", "meta", "queue", "waiters", "ended")
 EMPTY = "-"
 
 Command = tuple[Any, ...]
-pack = hiredis.pack_command
+pack = cast("Callable[[Command], bytes]", hiredis.pack_command)
 
 
 class Script:
@@ -38,13 +38,13 @@ class Script:
 
 
 def _head(sha: str, following: int) -> bytes:
-    packed: bytes = pack(("EVALSHA", sha, len(KEYS), *[""] * following))
+    packed = pack(("EVALSHA", sha, len(KEYS), *[""] * following))
     return packed[: -following * len(_elements(("",)))]
 
 
 def _elements(values: tuple[Any, ...]) -> bytes:
     """Packed, without the array's header."""
-    packed: bytes = pack(values)
+    packed = pack(values)
     return packed[packed.index(b"\n") + 1 :]
 
 
@@ -164,8 +164,7 @@ def request(op: ops.StoreOp) -> bytes:
     kind = type(op)
     if kind in QUICK:
         return QUICK[kind](op)
-    packed: bytes = pack(ENCODE[kind](op))
-    return packed
+    return pack(ENCODE[kind](op))
 
 
 def _quick_claim(op: ops.Claim) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any
 
 import hiredis
 
+from leasehold.stores.redis.speech import pack
 from leasehold.stores.redis.target import Target
 
 CHUNK = 65_536
@@ -25,7 +26,6 @@ SUBSCRIBED = b"subscribe"  # a push by its form, and the reply to its command al
 KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 USER_TIMEOUT_MS = 30_000  # sent and not acknowledged for this long: the other side is gone
 
-pack = hiredis.pack_command
 is_push = hiredis.PushNotification
 
 
