@@ -85,16 +85,16 @@ class Mailbox:
             wire = self.ready(give_up)
         if not self._pushes and type(op) is Claim:
             op = op._replace(address="")
-        command = speech.ENCODE[type(op)](op)
+        request = speech.request(op)
         try:
-            reply = wire.exchange(pack(command), give_up)
+            reply = wire.exchange(request, give_up)
             if type(reply) is ReplyError:
-                reply = self._again(command, reply, give_up)
+                reply = self._again(op, reply, give_up)
         except LeaseholdError as error:
             error.resource = op.resource
             raise
         except NotSent:
-            reply = self._resend(op, command, give_up)
+            reply = self._resend(op, request, give_up)
         except (OSError, hiredis.HiredisError) as error:
             raise self._broken(error, op) from error
         wire.used = time.monotonic()
@@ -169,21 +169,21 @@ class Mailbox:
 
     # ------------------------------------------------------------ when something is odd
 
-    def _again(self, command: speech.Command, reply: Any, give_up: float) -> Any:
+    def _again(self, op: StoreOp, reply: Any, give_up: float) -> Any:
         """An error reply. A script that the server does not know (any more) is sent in full."""
         if str(reply).startswith("NOSCRIPT") and self._wire is not None:
-            reply = self._wire.exchange(pack(speech.with_text(command)), give_up)
+            reply = self._wire.exchange(pack(speech.with_text(speech.command(op))), give_up)
         if type(reply) is ReplyError:
             raise failures.refusal(self._line.target, reply)
         return reply
 
-    def _resend(self, op: StoreOp, command: speech.Command, give_up: float) -> Any:
+    def _resend(self, op: StoreOp, request: bytes, give_up: float) -> Any:
         """Nothing had left: a new connection may try."""
         self.drop()
         wire = self.connect(give_up)
         try:
-            reply = wire.exchange(pack(command), give_up)
-            return self._again(command, reply, give_up) if type(reply) is ReplyError else reply
+            reply = wire.exchange(request, give_up)
+            return self._again(op, reply, give_up) if type(reply) is ReplyError else reply
         except (OSError, hiredis.HiredisError) as error:
             raise self._broken(error, op) from error
 

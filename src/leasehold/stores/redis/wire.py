@@ -40,7 +40,7 @@ class Wire:
 
     def __init__(self, target: Target, seconds: float) -> None:
         self._sock = _open(target, seconds)
-        self._pending: Callable[[], int] = getattr(self._sock, "pending", _none)  # TLS reads ahead
+        self._pending: Callable[[], int] | None = getattr(self._sock, "pending", None)  # TLS reads ahead
         self._poll = select.poll()
         self._poll.register(self._sock, select.POLLIN)
         self._reader = hiredis.Reader(notEnoughData=NOTHING)
@@ -52,12 +52,26 @@ class Wire:
         return self._sock.fileno()
 
     def exchange(self, request: bytes, give_up: float) -> Any:
-        """Send, and wait for the one reply."""
+        """Send, and wait for the one reply. On everybody's way, hence in one piece."""
         self.busy = True
-        self._send(request, give_up)
-        reply = self._receive(give_up)
-        self.busy = False
-        return reply
+        try:
+            sent = self._sock.send(request)
+        except OSError as error:
+            self._send_failed(error)
+            sent = 0
+        if sent < len(request):
+            self._send_rest(memoryview(request)[sent:], give_up)
+        reader = self._reader
+        while True:
+            if not self._read_some(give_up - time.monotonic()):
+                raise TimeoutError
+            reply = reader.gets()
+            while type(reply) is is_push and reply[0] != SUBSCRIBED:
+                self.pushes.append(reply)
+                reply = reader.gets()
+            if reply is not NOTHING:
+                self.busy = False
+                return reply
 
     def exchange_many(self, commands: Sequence[tuple[Any, ...]], give_up: float) -> list[Any]:
         """Send several commands at once, and wait for all their replies."""
@@ -95,12 +109,16 @@ class Wire:
     def _send(self, request: bytes, give_up: float) -> None:
         try:
             sent = self._sock.send(request)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            sent = 0
         except OSError as error:
-            raise NotSent(str(error)) from error
+            self._send_failed(error)
+            sent = 0
         if sent < len(request):
             self._send_rest(memoryview(request)[sent:], give_up)
+
+    def _send_failed(self, error: OSError) -> None:
+        """Full is no failure."""
+        if not isinstance(error, (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)):
+            raise NotSent(str(error)) from error
 
     def _send_rest(self, rest: memoryview, give_up: float) -> None:
         poll = select.poll()
@@ -128,7 +146,9 @@ class Wire:
 
     def _read_some(self, seconds: float) -> bool:
         """Feed the reader; False when nothing came in time."""
-        if not self._pending() and not self._poll.poll(seconds * 1000):
+        if self._pending is not None and self._pending():
+            pass
+        elif not self._poll.poll(seconds * 1000 if seconds > 0 else 0):
             return False
         try:
             data = self._sock.recv(CHUNK)
@@ -142,10 +162,6 @@ class Wire:
     def _put_aside(self, reply: Any) -> None:
         if type(reply) is is_push:
             self.pushes.append(reply)
-
-
-def _none() -> int:
-    return 0
 
 
 def _open(target: Target, seconds: float) -> socket.socket:

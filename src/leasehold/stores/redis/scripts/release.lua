@@ -5,12 +5,12 @@
 
 -- include _state
 
-local owner, fence, forget, again = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
+local owner, fence, forget, again = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 
 -- Mostly nobody waits.
-if found[1] == owner and found[2] and forget == 0 and redis.call('EXISTS', QUEUE) == 0 then
-    grant = read_grant(found[2])
-    if grant.owner == owner and grant.fence == fence and grant.closed == 0 then
+if forget == 0 and redis.call('GET', OWNER) == owner and redis.call('EXISTS', QUEUE) == 0 then
+    local given, closed = string.match(redis.call('GET', META) or '', '^(%d+) %d+ %d+ %d+ %d+ (%d+) ')
+    if given == fence and closed == '0' then
         redis.call('DEL', OWNER, META)
         return {RELEASED}
     end
@@ -20,7 +20,7 @@ end
 
 local ours = holder == owner and grant.fence == fence
 if ours then
-    local closed = grant.closed
+    local closed = tonumber(grant.closed)
     end_grant()
     close_until(closed)
 end

@@ -4,24 +4,25 @@
 --   ARGV   owner fence ttl_ms number, for each
 --   reply  {remaining_ms, ...}; -1: ask with renew, which knows why
 
-local time = redis.call('TIME')
+local call, match, format, max = redis.call, string.match, string.format, math.max
+local time = call('TIME')
 local ms = math.floor((time[1] * 1000000 + time[2]) / 1000)
 local replies = {}
 for at = 1, #KEYS, 2 do
     local from = at * 2 - 1
-    local found = redis.call('MGET', KEYS[at], KEYS[at + 1])
     local left = -1
-    if found[1] == ARGV[from] and found[2] then
+    if call('GET', KEYS[at]) == ARGV[from] then
         local fence, expires, renewals, rest, closed, delay =
-            string.match(found[2], '^(%d+) %d+ (%d+) (%d+) (%d+ (%d+) (%d+) .*)$')
-        if fence == ARGV[from + 1] and tonumber(expires) > ms then
-            local ttl, number = tonumber(ARGV[from + 2]), tonumber(ARGV[from + 3])
-            local ends = math.max(ms + ttl, tonumber(expires))
-            redis.call('PEXPIREAT', KEYS[at], string.format('%.0f', ends - 1))
-            redis.call('SET', KEYS[at + 1], string.format('%s %.0f %.0f %.0f ', fence, ttl, ends,
-                math.max(tonumber(renewals), number)) .. rest, 'PXAT',
-                string.format('%.0f', math.max(ends + math.max(ttl, 60000, tonumber(delay)), tonumber(closed)) - 1))
-            left = ends - ms
+            match(call('GET', KEYS[at + 1]) or '', '^(%d+) %d+ (%d+) (%d+) (%d+ (%d+) (%d+) .*)$')
+        if fence == ARGV[from + 1] and expires + 0 > ms then
+            local ttl, number = ARGV[from + 2], ARGV[from + 3]
+            left = max(ttl, expires - ms)
+            if renewals + 0 > number + 0 then
+                number = renewals
+            end
+            call('PEXPIRE', KEYS[at], format('%d', left - 1))
+            call('SET', KEYS[at + 1], fence .. ' ' .. ttl .. ' ' .. format('%.0f', ms + left) .. ' ' .. number .. ' '
+                .. rest, 'PX', format('%d', max(left + max(ttl, 60000, delay), closed - ms) - 1))
         end
     end
     replies[#replies + 1] = left

@@ -7,7 +7,7 @@
 -- include _turn
 
 local owner, forget = ARGV[1], tonumber(ARGV[2])
-local what, fence = 'nothing', 0
+local what, fence = 'nothing', '0'
 if holder == owner then
     what, fence = 'held', grant.fence
     end_grant()
