@@ -39,7 +39,7 @@ ANYWHERE: list[tuple[Callable[..., Any], int]] = [
     (log.say, 1),
     (log.say, 2),
     (Lease.__init__, 1),
-    (Engine.expect_no_more, 1),
+    (Engine.end, 1),
     (Mailboxes.give_back, 1),
     (BaseLock._enter, 1),
     (BaseLock._innermost, 1),

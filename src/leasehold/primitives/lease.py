@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold.core import flows
 from leasehold.core.durations import ttl_ms
-from leasehold.core.holding import LOST, RELEASING
+from leasehold.core.holding import ALIVE, LOST, RELEASING
 from leasehold.core.types import public_owner
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.observe import log
@@ -85,15 +85,15 @@ class BaseLease:
 
     def remaining(self) -> float:
         """Seconds until work must stop, unless a renewal succeeds before."""
-        alive = self._settle() in ("held", "unsure")
+        alive = self._settle() in ALIVE
         return max(self._held.stop_at() - self._engine.clock.now(), 0.0) if alive else 0.0
 
     def check(self) -> None:
         """Raise LeaseLost (or NotHeld after release) unless the lease is still ours. Costs no round trip.
 
         A check is not a fence: the process may be paused right after it. Guard the write itself."""
-        self._settle()
-        self._held.require(self._engine.clock.now())
+        if self._settle() not in ALIVE:
+            self._held.require(self._engine.clock.now())
 
     def beat(self) -> None:
         """Tell that the work is alive: with ``max_idle`` a lease whose work is silent for longer is ended."""
@@ -112,14 +112,18 @@ class BaseLease:
         return log.context(self._held)
 
     def _settle(self) -> str:
-        phase = self._held.settle(self._engine.clock.now())
+        held = self._held
+        phase = held.phase
+        if phase in ALIVE:
+            phase = held.settle(self._engine.clock.now())
         if phase == LOST:
-            self._engine.watchdog.tell(self._held)
+            self._engine.watchdog.tell(held)
         return phase
 
     def _ended(self, ours: bool) -> None:
         held = self._held
-        self._engine.watchdog.tell(held)
+        if not ours:
+            self._engine.watchdog.tell(held)
         self._engine.forget(held)
         log.say(log.DEBUG, "lease_released" if ours else "stale_release", held)
 
@@ -254,10 +258,14 @@ class AsyncLease(BaseLease):
         return ours
 
     async def __aenter__(self) -> AsyncLease:
+        return self._begin(self._driver.task())
+
+    def _begin(self, task: asyncio.Task[Any]) -> AsyncLease:
+        """A body begins in this task."""
         self.check()
         self._bodies += 1
         if self._interrupt is None:
-            self._interrupt = self._driver.interrupt()
+            self._interrupt = self._driver.interrupt(task)
             self._held.listen(self._interrupt)
         return self
 
@@ -266,13 +274,16 @@ class AsyncLease(BaseLease):
     ) -> None:
         ours = False
         self._bodies -= 1
+        interrupt = self._interrupt if self._bodies == 0 else None  # the outermost body is over
         try:
-            if self._interrupt is not None and self._bodies == 0:  # the outermost body is over
-                interrupt, self._interrupt = self._interrupt, None
-                self._held.unlisten(interrupt)
-                ours = await interrupt.leave(error)
+            if interrupt is not None:
+                self._interrupt = None
+                if interrupt.leave():
+                    ours = await interrupt.ours(error)
         finally:
             await self._release_on_exit()
+            if interrupt is not None and self._held.phase in ALIVE:  # acquired explicitly before, too
+                self._held.unlisten(interrupt)
         self._after_body(error, ours)
 
     async def _release_on_exit(self) -> None:

@@ -50,6 +50,7 @@ def perform(engine: Engine, op: Op, box: Mailbox) -> Answer[Any]:
     elif isinstance(op, Later):
         engine.watchdog.later(op)
     else:
-        engine.go_on()
+        if engine.closed:
+            raise Closed
         reply = box.execute(op)
     return Answer(reply, engine.clock.now())
