@@ -210,7 +210,7 @@ def open_store(target: Target | None) -> Store:
         return cast("Store", target) if hasattr(target, "execute_many") else _of_client(target)
     scheme, separator, rest = target.partition("://")
     if not separator:
-        raise InvalidRequest("that is no URL: write sqlite:///path/to/file.db or memory://")
+        raise InvalidRequest("that is no URL: write redis://host, sqlite:///path/to/file.db or memory://")
     if scheme == "memory":
         from leasehold.stores.memory import MemoryStore
 
@@ -220,22 +220,32 @@ def open_store(target: Target | None) -> Store:
 
         return SQLiteStore(_sqlite_path(rest))
     if scheme in REDIS:
-        from leasehold.stores.redis import RedisStore
-
-        return RedisStore(target)
+        store: Store = _redis().RedisStore(target)
+        return store
     if scheme in LATER:
         raise Unsupported(f"there is no store for {scheme}:// in this version: use sqlite:///path or memory://")
-    raise InvalidRequest("the URL has an unknown scheme: write sqlite:///path/to/file.db or memory://")
+    raise InvalidRequest("the URL has an unknown scheme: write redis://host, sqlite:///path/to/file.db or memory://")
 
 
 def _of_client(thing: object) -> Store:
-    if isinstance(thing, (list, tuple)):
+    if isinstance(thing, (list, tuple)) and thing:
         raise Unsupported("several clients are a Redlock: there is no store for that in this version")
     if not hasattr(thing, "execute_command") and type(thing).__module__.partition(".")[0] not in ("redis", "valkey"):
         raise InvalidRequest(f"connect() takes a URL, a Redis client or a store, not {type(thing).__name__}")
+    _redis()
     from leasehold.stores.redis.clients import open_client
 
     return open_client(thing)
+
+
+def _redis() -> Any:
+    try:
+        import leasehold.stores.redis as package
+    except ModuleNotFoundError as error:
+        if error.name != "hiredis":
+            raise
+        raise Unsupported("a store on Redis or Valkey needs hiredis: pip install 'leasehold[redis]'") from error
+    return package
 
 
 def _sqlite_path(rest: str) -> str:
