@@ -7,7 +7,6 @@ The format is frozen: a table of inputs and names in the tests never changes. Te
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
 
 from leasehold.errors import InvalidRequest
 
@@ -16,12 +15,15 @@ _SPECIAL = frozenset("%{}:/" + "".join(map(chr, range(0x20))) + "\x7f")
 _ESCAPES = str.maketrans({char: f"%{ord(char):02X}" for char in _SPECIAL})
 
 
-class Name(NamedTuple):
+class Name:
     """A resource: its text and its low-cardinality kind; ``hidden`` says that its ids are hashed already."""
 
-    text: str
-    kind: str
-    hidden: bool = False
+    __slots__ = ("hidden", "kind", "text")
+
+    def __init__(self, text: str, kind: str, hidden: bool = False) -> None:
+        self.text = text
+        self.kind = kind
+        self.hidden = hidden
 
     @property
     def id_hash(self) -> str:
