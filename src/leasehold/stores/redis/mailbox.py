@@ -166,7 +166,9 @@ class Mailbox:
     def forked(self) -> None:
         """In the child: close our copy of the descriptor, say nothing, and be somebody else from now on."""
         self.address = self._channel = new_channel()
-        self.drop()
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.forget()
 
     # ------------------------------------------------------------ when something is odd
 

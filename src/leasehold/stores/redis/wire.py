@@ -102,6 +102,15 @@ class Wire:
         self.busy = False
 
     def close(self) -> None:
+        """From any thread: whoever waits here looks up."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:  # it was broken already
+            pass
+        self._sock.close()
+
+    def forget(self) -> None:
+        """In a forked child: close this copy of the descriptor. The connection is the parent's."""
         self._sock.close()
 
     # ------------------------------------------------------------ bytes
