@@ -12,12 +12,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from leasehold.core.durations import is_long, optional_ms, optional_seconds, ttl_ms, wait_seconds
-from leasehold.core.names import Name, check_id_key, check_namespace, make_name
+from leasehold.core.names import Name, check_id_key, check_namespace, known_name, make_name
 from leasehold.core.ports import Store
 from leasehold.errors import InvalidRequest, Unsupported
-from leasehold.primitives.base import UNSET, Options, Unset
+from leasehold.primitives.base import UNSET, Unset
 from leasehold.primitives.lock import AsyncLock, Lock
 from leasehold.runtime.engine import Engine
+from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -81,13 +82,16 @@ class Coordinator(ABC, Generic[L]):
         asked = (ttl, wait, renew, max_hold, max_idle, at_least, fenced, reentrant)
         try:
             options = _known_options(*asked)
+            name = known_name(self._namespace, self._id_key, kind, *ids)
         except TypeError:  # what cannot be hashed is refused as any other wrong thing
             options = _options(*asked)
+            name = make_name(self._namespace, kind, ids, self._id_key)
         if is_long(options.ttl_ms):
             _warn_long()
         if meta is not None:
-            options = options._replace(meta_text=_meta_text(meta), meta=dict(meta) or None)
-        return self._make_lock(make_name(self._namespace, kind, ids, self._id_key), options)
+            text = _meta_text(meta)
+            options = options.with_meta(dict(meta), text)
+        return self._make_lock(name, options)
 
     def rlock(
         self,

@@ -7,6 +7,7 @@ The format is frozen: a table of inputs and names in the tests never changes. Te
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 
 from leasehold.errors import InvalidRequest
 
@@ -51,6 +52,12 @@ def make_name(namespace: str, kind: object, ids: tuple[object, ...], key: bytes 
     if key and ids:
         return Name(f"{prefix}:{_digest(text, key)}", label, hidden=True)
     return Name(text, label)
+
+
+@lru_cache(maxsize=1024, typed=True)  # typed: 1 is an id, and True, which equals it, is none
+def known_name(namespace: str, key: bytes, kind: object, *ids: object) -> Name:
+    """The same from memory, for what can be hashed: many programs ask for the same few names again and again."""
+    return make_name(namespace, kind, ids, key)
 
 
 def _digest(text: str, key: bytes) -> str:

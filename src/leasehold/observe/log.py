@@ -36,7 +36,8 @@ def wanted(level: int) -> bool:
         import logging
 
         _logger = logging.getLogger("leasehold.lease")
-    return bool(_logger.isEnabledFor(level))
+    enabled: bool = _logger.isEnabledFor(level)
+    return enabled
 
 
 def say(level: int, event: str, holding: Holding, **more: Any) -> None:

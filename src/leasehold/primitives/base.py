@@ -3,7 +3,7 @@ thread or task holds, and what is left to clean up when an exception ends an acq
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leasehold.core.durations import wait_seconds
 from leasehold.core.flows import Ask
@@ -16,6 +16,7 @@ from leasehold.primitives.lease import BaseLease
 from leasehold.runtime.attempt import Attempt
 from leasehold.runtime.engine import Engine
 from leasehold.runtime.held import Held
+from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
     from leasehold.primitives.lease import Duration
@@ -29,21 +30,6 @@ class Unset:
 
 
 UNSET = Unset()
-
-
-class Options(NamedTuple):
-    """How a lock behaves, checked and in internal units."""
-
-    ttl_ms: int
-    wait: float | None
-    renews: bool = True
-    max_hold: float | None = None
-    max_idle: float | None = None
-    at_least_ms: int = 0
-    fenced: bool = True
-    reentrant: bool = False
-    meta: dict[str, Any] | None = None
-    meta_text: str = ""
 
 
 Body: TypeAlias = "tuple[BaseLease, Body | None]"  # its lease, and the body around it
@@ -67,15 +53,9 @@ class BaseLock:
 
     def _ask(self, wait: float | None, address: str) -> Ask:
         options = self._options
+        news, meta = self._engine.news(), options.meta_text
         return Ask(
-            self._name,
-            options.ttl_ms,
-            wait,
-            options.renews,
-            options.at_least_ms,
-            address=address,
-            news=self._engine.news(),
-            meta=options.meta_text,
+            self._name, options.ttl_ms, wait, options.renews, options.at_least_ms, "mutex", 1, 1, address, news, meta
         )
 
     def _wait(self, wait: Duration | Unset | None) -> float | None:
@@ -83,19 +63,9 @@ class BaseLock:
 
     def _keep(self, taken: Taken, anchor: object) -> Held:
         """The grant is ours: have it looked after."""
-        options = self._options
-        held = Held(
-            self._name,
-            taken,
-            self._engine.watchdog.transitions,
-            anchor,
-            options.renews,
-            options.max_hold,
-            options.max_idle,
-            options.fenced,
-            options.meta,
-        )
-        self._engine.remember(held, anchor)
+        engine = self._engine
+        held = Held(self._name, taken, engine.watchdog.transitions, self._options, anchor)
+        engine.remember(held, anchor)
         log.say(log.DEBUG, "lease_acquired", held)
         return held
 

@@ -53,7 +53,7 @@ class BaseLease:
     @property
     def fence(self) -> int | None:
         """The fencing token: grows with every grant of this resource. None with ``fenced=False``."""
-        return self._held.fence if self._held.fenced else None
+        return self._held.fence if self._held.options.fenced else None
 
     @property
     def ttl(self) -> float:
@@ -63,7 +63,7 @@ class BaseLease:
     @property
     def meta(self) -> dict[str, Any]:
         """What the holder said about itself."""
-        return dict(self._held.meta or {})
+        return dict(self._held.options.meta or {})
 
     @property
     def acquired_at(self) -> datetime:

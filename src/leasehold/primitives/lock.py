@@ -14,12 +14,13 @@ from leasehold.core import flows
 from leasehold.core.names import Name
 from leasehold.core.ops import Answer, Inspect, View
 from leasehold.errors import LeaseholdError, NotAcquired
-from leasehold.primitives.base import UNSET, BaseLock, Options, Unset
+from leasehold.primitives.base import UNSET, BaseLock, Unset
 from leasehold.primitives.lease import AsyncLease, Lease
 from leasehold.runtime import sync
 from leasehold.runtime.attempt import Attempt
 from leasehold.runtime.engine import Engine
 from leasehold.runtime.held import Held
+from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
     import asyncio
@@ -103,14 +104,14 @@ class Lock(BaseLock):
         flow = flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now())
         taken = None
         try:
-            engine.begin(attempt)
+            engine.pending.add(attempt)
             taken = sync.drive(engine, flow, box)
             return Lease(engine, self._keep(taken, thread))
         except BaseException:
             self._clean_up(flow, attempt, taken, thread)
             raise
         finally:
-            engine.end(attempt)
+            engine.pending.discard(attempt)
             engine.mailboxes.give_back(box)
 
     def _lease(self, held: Held) -> Lease:
@@ -178,14 +179,14 @@ class AsyncLock(BaseLock):
         flow = flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now())
         taken = None
         try:
-            engine.begin(attempt)
+            engine.pending.add(attempt)
             taken = await self._driver.drive(flow, box)
             return AsyncLease(engine, self._keep(taken, task), self._driver)
         except BaseException:
             self._clean_up(flow, attempt, taken, task)
             raise
         finally:
-            engine.end(attempt)
+            engine.pending.discard(attempt)
             box.expect_no_more(attempt.owners)
 
     def _lease(self, held: Held) -> AsyncLease:

@@ -41,7 +41,7 @@ class Engine:
         self.mailboxes = Mailboxes(store)
         self._floor = 0
         self._mine: dict[tuple[str, int], Held] = {}
-        self._pending: set[Attempt] = set()
+        self.pending: set[Attempt] = set()  # acquires that are under way
         self._prune_at = 64
         self.closed = self._ended = False
         self.watchdog.on_gone = _weakly(self)
@@ -65,12 +65,13 @@ class Engine:
     def remember(self, held: Held, anchor: object) -> None:
         """This thread or task holds this. In one step with the look whether the coordinator is open: what close()
         does not see would be held by nobody."""
-        resource = held.name.text
+        key = (held.name.text, id(anchor))
         with self.watchdog.transitions:
             self.ensure_open()
             self._floor = max(self._floor, held.fence)
-            held.outer = self.mine(resource, anchor)
-            self._mine[resource, id(anchor)] = held
+            if key in self._mine:
+                held.outer = self.mine(held.name.text, anchor)
+            self._mine[key] = held
             self.watchdog.add(held)
         if len(self._mine) > self._prune_at:
             self._prune()
@@ -96,6 +97,7 @@ class Engine:
                 self._mine.pop(key, None)  # a signal handler may have been quicker
                 if held.outer is not None:
                     self._mine[key] = held.outer
+                return
             while top is not None:
                 if top.outer is held:
                     top.outer = held.outer
@@ -110,17 +112,9 @@ class Engine:
 
     # ------------------------------------------------------------ beginning and end
 
-    def begin(self, attempt: Attempt) -> None:
-        """This acquire is under way."""
-        self._pending.add(attempt)
-
-    def end(self, attempt: Attempt) -> None:
-        """It came to its end, whatever that was."""
-        self._pending.discard(attempt)
-
     def withdraw(self, attempt: Attempt) -> None:
         """Nobody knows how far it came."""
-        if attempt in self._pending:
+        if attempt in self.pending:
             for withdrawal in attempt.withdrawals():
                 self.watchdog.later(Later(withdrawal, BUDGET_MS / 1000))
 
@@ -135,7 +129,7 @@ class Engine:
                 return
             self.closed = True
         self.mailboxes.close()
-        for attempt in list(self._pending):
+        for attempt in list(self.pending):
             for withdrawal in attempt.withdrawals():
                 self.watchdog.postpone(Later(withdrawal, 0))
 
@@ -154,7 +148,7 @@ class Engine:
     def forked(self) -> None:
         """In a forked child: start anew with nothing (trap 32)."""
         self._mine = {}
-        self._pending = set()
+        self.pending.clear()
         self.watchdog.forked()
         self.mailboxes.forked()
 

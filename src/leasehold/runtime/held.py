@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from leasehold.runtime.inbox import Inbox
+    from leasehold.runtime.options import Options
 
 Listener = Callable[[], None]
 
@@ -46,33 +47,22 @@ class Held(Holding):
         "anchor",
         "bodies",
         "depth",
-        "fenced",
         "keeper",
-        "meta",
+        "options",
         "outer",
         "shell",
     )
 
     def __init__(
-        self,
-        name: Name,
-        taken: Taken,
-        lock: AbstractContextManager[Any],
-        anchor: object,
-        renews: bool = True,
-        max_hold: float | None = None,
-        max_idle: float | None = None,
-        fenced: bool = True,
-        meta: dict[str, Any] | None = None,
+        self, name: Name, taken: Taken, lock: AbstractContextManager[Any], options: Options, anchor: object
     ) -> None:
-        Holding.__init__(self, name, taken, lock, renews, max_hold, max_idle)
+        Holding.__init__(self, name, taken, lock, options.renews, options.max_hold, options.max_idle)
+        self.options = options
         self.acquired_at = time.time()
-        self.fenced = fenced
-        self.meta = meta
-        self.depth = 1
-        self.outer: Held | None = None  # held by the same thread or task before, and lost
-        self.bodies = 0  # with statements that it is inside of
         self.anchor = weakref.ref(anchor)  # the thread or task that acquired it
+        self.depth = 1
+        self.bodies = 0  # with statements that it is inside of
+        self.outer: Held | None = None  # held by the same thread or task before, and lost
         self.shell: Shell | None = None
         self.keeper: weakref.ref[Any] | None = None
         self._listeners: tuple[Listener, ...] | None = ()  # None: they were told
@@ -81,10 +71,9 @@ class Held(Holding):
 
     def watch(self, lease: object, abandoned: Inbox) -> None:
         """Notice when the Lease object goes away."""
-        shell = Shell(lease, _gone)
+        self.shell = shell = Shell(lease, _gone)
         shell.held = self
         shell.abandoned = abandoned
-        self.shell = shell
 
     def keep(self, keeper: object) -> None:
         """Acquired through this lock object, which can release it."""
@@ -104,8 +93,9 @@ class Held(Holding):
     def step_out(self) -> bool:
         """One level up; False when it was the last, and the lease is to be given back."""
         with self.lock:
-            self.depth = max(self.depth - 1, 0)
-            return self.depth > 0
+            deeper = self.depth > 1
+            self.depth = self.depth - 1 if deeper else 0
+            return deeper
 
     def usable(self) -> bool:
         """Can anybody still use this lease? One that was entered is used by its body, and ends with its thread."""
