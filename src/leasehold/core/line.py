@@ -72,10 +72,11 @@ def budget_ms(give_up: float | None, now: float) -> int:
 
 def at_once(ask: Ask, owner: str, sent: float, answer: ops.Answer[ops.ClaimReply]) -> Taken | None:
     """The grant, when the first claim got one and there is nothing more to ask: nobody has to stand in line."""
-    reply, at = answer
+    reply = answer.reply
     if not isinstance(reply, ops.Granted) or ask.at_least_ms:
         return None
-    taken = Taken(owner, reply.fence, ask.ttl_ms, sent, reply.remaining_ms, at, False)
+    fence, remaining_ms = reply
+    taken = Taken(owner, fence, ask.ttl_ms, sent, remaining_ms, answer.at, False)
     return taken if taken.usable(ask.renews) else None
 
 

@@ -3,6 +3,7 @@ thread or task holds, and what is left to clean up when an exception ends an acq
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leasehold.core.durations import wait_seconds
@@ -91,28 +92,27 @@ class BaseLock:
         self._bodies[anchor] = (lease, self._bodies.get(anchor))
         lease._held.bodies += 1
 
-    def _innermost(self, anchor: object) -> Any:
-        """The lease of the body that ends now: the innermost of this thread or task. A body that moved, such as a
-        generator's that is closed elsewhere, is certain when it is the only one of this lock object."""
-        body = self._bodies.get(anchor)
+    def _innermost(self, whoever: Callable[[], object]) -> Any:
+        """The lease of the body that ends now: the innermost of the calling thread or task. A body that moved, such as
+        a generator's that is closed elsewhere, is certain when it is the only one of this lock object."""
+        bodies = list(self._bodies.values())
+        body = bodies[0] if len(bodies) == 1 else self._bodies.get(whoever())
         if body is None:
-            bodies = list(self._bodies.values())
-            if len(bodies) != 1:
-                raise self._not_held()
-            body = bodies[0]
+            raise self._not_held()
         return body[0]
 
     def _leave(self, lease: BaseLease) -> None:
         """Its body is over."""
-        anchor = lease._held.anchor()  # of whoever entered, and the body keeps him alive
-        body = self._bodies.get(anchor)
+        held, bodies = lease._held, self._bodies
+        anchor = held.anchor()  # whoever entered, and the body keeps him alive
+        body = bodies.get(anchor)
         if body is None or body[0] is not lease:
             return
         if body[1] is None:
-            del self._bodies[anchor]
+            del bodies[anchor]
         else:
-            self._bodies[anchor] = body[1]
-        lease._held.bodies -= 1
+            bodies[anchor] = body[1]
+        held.bodies -= 1
 
     def _give_up(self, lease: BaseLease) -> None:
         """An interrupt hit the beginning or the end of a body: whatever was done already, it ends in the background."""

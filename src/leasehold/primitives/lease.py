@@ -33,11 +33,12 @@ if TYPE_CHECKING:
 class BaseLease:
     """What a lease says about itself, the same in both flavours. None of this asks the store."""
 
-    __slots__ = ("__weakref__", "_engine", "_held")
+    __slots__ = ("__weakref__", "_engine", "_held", "_lost")
 
     def __init__(self, engine: Engine, held: Held) -> None:
         self._engine = engine
         self._held = held
+        self._lost: Any = None  # the event, once somebody has asked for it
         held.watch(self, engine.watchdog.abandoned)
 
     @property
@@ -152,11 +153,7 @@ class Lease(BaseLease):
     ('held', True, 'released')
     """
 
-    __slots__ = ("_lost",)
-
-    def __init__(self, engine: Engine, held: Held) -> None:
-        super().__init__(engine, held)
-        self._lost: threading.Event | None = None
+    __slots__ = ()
 
     @property
     def lost(self) -> threading.Event:
@@ -165,7 +162,8 @@ class Lease(BaseLease):
             self._lost = threading.Event()
             self._held.listen(self._lost.set)
         self._settle()
-        return self._lost
+        event: threading.Event = self._lost
+        return event
 
     def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
         """Call ``callback(error)`` in a thread of its own when the lease is lost."""
@@ -211,13 +209,12 @@ class Lease(BaseLease):
 class AsyncLease(BaseLease):
     """A lease for asyncio. The task inside ``async with`` is cancelled when the lease is lost."""
 
-    __slots__ = ("_bodies", "_driver", "_interrupt", "_loop", "_lost")
+    __slots__ = ("_bodies", "_driver", "_interrupt", "_loop")
 
-    def __init__(self, engine: Engine, held: Held, driver: AsyncDriver) -> None:
-        super().__init__(engine, held)
+    def __init__(self, engine: Engine, held: Held, driver: AsyncDriver, loop: asyncio.AbstractEventLoop) -> None:
+        BaseLease.__init__(self, engine, held)
         self._driver = driver
-        self._loop = driver.loop()
-        self._lost: asyncio.Event | None = None
+        self._loop = loop
         self._interrupt: Interrupt | None = None
         self._bodies = 0
 
@@ -227,9 +224,10 @@ class AsyncLease(BaseLease):
         if self._lost is None:
             self._lost = self._driver.event()
             self._held.listen(self._driver.on_loop(self._loop, self._lost.set))
+        event: asyncio.Event = self._lost
         if self._settle() == LOST:
-            self._lost.set()
-        return self._lost
+            event.set()
+        return event
 
     def on_lost(self, callback: Callable[[LeaseLost], object | Awaitable[object]]) -> None:
         """Call ``callback(error)``, a function or a coroutine function, on the loop when the lease is lost."""
@@ -258,16 +256,16 @@ class AsyncLease(BaseLease):
         return ours
 
     async def __aenter__(self) -> AsyncLease:
-        return self._begin(self._driver.task())
+        self._begin(self._driver.task())
+        return self
 
-    def _begin(self, task: asyncio.Task[Any]) -> AsyncLease:
+    def _begin(self, task: asyncio.Task[Any]) -> None:
         """A body begins in this task."""
         self.check()
         self._bodies += 1
         if self._interrupt is None:
             self._interrupt = self._driver.interrupt(task)
             self._held.listen(self._interrupt)
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -83,13 +83,13 @@ class Lock(BaseLock):
     ) -> None:
         lease = None
         try:
-            lease = self._innermost(current_thread())
+            lease = self._innermost(current_thread)
             self._leave(lease)
             lease.__exit__(kind, error, trace)
         except LeaseholdError:
             raise
         except BaseException:  # an interrupt, here of all places
-            self._give_up(lease or self._innermost(current_thread()))
+            self._give_up(lease or self._innermost(current_thread))
             raise
 
     def _acquire(self, wait: float | None, thread: threading.Thread) -> Lease:
@@ -143,7 +143,8 @@ class AsyncLock(BaseLock):
 
     async def release(self) -> bool:
         """Give back the calling task's lease. False: it was no longer ours."""
-        return await self._lease(self._held_by(self._driver.task())).release()
+        task = self._driver.task()
+        return await self._lease(self._held_by(task), task).release()
 
     async def locked(self) -> bool:
         """Does anybody hold it now? Asks the store; true only in the past by the time you read it."""
@@ -157,13 +158,14 @@ class AsyncLock(BaseLock):
     async def __aenter__(self) -> AsyncLease:
         task = self._driver.task()
         lease = await self._acquire(self._options.wait, task)
+        lease._begin(task)
         self._enter(lease, task)
-        return lease._begin(task)
+        return lease
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lease = self._innermost(self._driver.task())
+        lease = self._innermost(self._driver.task)
         self._leave(lease)
         await lease.__aexit__(kind, error, trace)
 
@@ -172,8 +174,9 @@ class AsyncLock(BaseLock):
         engine.ensure_open()
         held = self._reenter(task) if self._options.reentrant else None
         if held is not None:
-            return self._lease(held)
-        box = self._driver.mailbox()
+            return self._lease(held, task)
+        loop = task.get_loop()
+        box = self._driver.mailbox(loop)
         ask = self._ask(wait, box.address)
         attempt = Attempt(ask, box.expect)
         flow = flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now())
@@ -181,7 +184,7 @@ class AsyncLock(BaseLock):
         try:
             engine.pending.add(attempt)
             taken = await self._driver.drive(flow, box)
-            return AsyncLease(engine, self._keep(taken, task), self._driver)
+            return AsyncLease(engine, self._keep(taken, task), self._driver, loop)
         except BaseException:
             self._clean_up(flow, attempt, taken, task)
             raise
@@ -189,9 +192,9 @@ class AsyncLock(BaseLock):
             engine.pending.discard(attempt)
             box.expect_no_more(attempt.owners)
 
-    def _lease(self, held: Held) -> AsyncLease:
+    def _lease(self, held: Held, task: asyncio.Task[Any]) -> AsyncLease:
         known = held.shell() if held.shell is not None else None
-        return known if isinstance(known, AsyncLease) else AsyncLease(self._engine, held, self._driver)
+        return known if isinstance(known, AsyncLease) else AsyncLease(self._engine, held, self._driver, task.get_loop())
 
 
 async def _look(resource: str) -> View:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from leasehold.core.ops import Answer, Later, Op, Park, Push
+from leasehold.core.ops import ASIDE, Answer, Later, Op, Park, Push
 from leasehold.core.ports import WAKE, Store
 from leasehold.errors import LeaseLost, StoreUnavailable
 from leasehold.observe import log
@@ -78,9 +78,8 @@ class AsyncDriver:
         self.engine = engine
         self._boxes: dict[asyncio.AbstractEventLoop, LoopMailbox] = {}
 
-    def mailbox(self) -> LoopMailbox:
-        """The mailbox of the running loop."""
-        loop = asyncio.get_running_loop()
+    def mailbox(self, loop: asyncio.AbstractEventLoop) -> LoopMailbox:
+        """The mailbox of this loop, which runs."""
         box = self._boxes.get(loop)
         if box is None:
             self._drop_closed_loops()
@@ -101,8 +100,8 @@ class AsyncDriver:
             op = flow.send(None)
             while True:
                 try:
-                    if isinstance(op, (Park, Later)):
-                        reply = await self._wait(op, box)
+                    if isinstance(op, ASIDE):
+                        reply = await self._aside(op, box)
                     elif engine.closed:
                         raise Closed
                     else:
@@ -118,7 +117,7 @@ class AsyncDriver:
         except Closed:
             raise StoreUnavailable(CLOSED) from None
 
-    async def _wait(self, op: Park | Later, box: LoopMailbox | None) -> Push | None:
+    async def _aside(self, op: Park | Later, box: LoopMailbox | None) -> Push | None:
         """An op that asks nothing of the store."""
         if isinstance(op, Later):
             self.engine.watchdog.later(op)
@@ -129,9 +128,6 @@ class AsyncDriver:
         return None
 
     # ------------------------------------------------------------ what a lease needs of its loop
-
-    def loop(self) -> asyncio.AbstractEventLoop:
-        return asyncio.get_running_loop()
 
     def task(self) -> asyncio.Task[Any]:
         task = asyncio.current_task()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from leasehold.core.ops import Answer, Later, Op, Park, Push
+from leasehold.core.ops import ASIDE, Answer, Later, Op, Park, Push
 from leasehold.core.ports import Mailbox
 from leasehold.errors import StoreUnavailable
 from leasehold.runtime import wakeups
@@ -23,7 +23,7 @@ def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Mailbox) -> R:
         op = flow.send(None)
         while True:
             try:
-                if isinstance(op, (Park, Later)):
+                if isinstance(op, ASIDE):
                     answer = Answer(aside(engine, op, box), now())
                 elif engine.closed:
                     raise Closed
