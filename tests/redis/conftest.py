@@ -1,4 +1,4 @@
-"""Servers, a bad network, and a stage in each flavour."""
+"""A stage in each flavour, and haste."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from typing import Any
 
 import pytest
 
-from leasehold.core import holding, line, ops
+from leasehold.core import flows, holding, line, ops
 from leasehold.stores.redis import loop
 from leasehold.testing.parties import FLAVOURS
 from tests.redis.stage import HASTE, Stage
-from tests.servers.fixtures import own_redis, proxy, redis_server, redis_url
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
-
-__all__ = ["async_stage", "hasty", "own_redis", "own_stage", "proxy", "redis_server", "redis_url", "stage"]
 
 
 @pytest.fixture(params=FLAVOURS)
@@ -51,7 +48,8 @@ def own_stage(request: pytest.FixtureRequest, own_redis: Callable[..., RedisServ
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls give up after tenths of a second in place of seconds."""
-    monkeypatch.setattr(line.Line, "budget_ms", lambda _: round(HASTE * 1000))
+    for module in (flows, line):
+        monkeypatch.setattr(module, "budget_ms", lambda *_: round(HASTE * 1000))
     monkeypatch.setattr(line, "LEAST_BUDGET_MS", round(HASTE * 1000))
     monkeypatch.setattr(holding, "BUDGET_MS", round(HASTE * 1000))
     monkeypatch.setattr(loop, "SILENT", HASTE)

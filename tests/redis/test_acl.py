@@ -41,7 +41,7 @@ pytestmark = pytest.mark.slow
 ACL = (
     "ACL SETUSER lease reset on >secret ~lock:v1:* resetchannels &lock:v1:push:*"
     " +evalsha +eval +select +subscribe +info +time"
-    " +mget +set +del +exists +pttl +pexpire +pexpireat"
+    " +get +mget +set +del +exists +pttl +pexpire +pexpireat"
     " +hget +hmget +hgetall +hset +hdel +hlen +rpush +lrange +lrem +publish"
 )
 COMMANDS = [word for word in ACL.split() if word.startswith("+")]
