@@ -26,7 +26,7 @@ def stage(request: pytest.FixtureRequest, redis_server: RedisServer, proxy: Prox
 
 @pytest.fixture
 def async_stage(redis_server: RedisServer, proxy: Proxy) -> Iterator[Stage]:
-    """The same for tests that are tasks themselves."""
+    """Tasks only: for tests that are tasks themselves."""
     stage = Stage("asyncio", redis_server, proxy)
     yield stage
     stage.close()

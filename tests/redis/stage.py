@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+import pytest
 import redis
 
 from leasehold import Leasehold, LeaseLost, OutcomeUnknown
@@ -26,6 +27,9 @@ from tests.servers.redis import RedisServer
 PATIENCE = 10.0  # seconds after which a test fails in place of waiting on
 HASTE = 0.15  # seconds that a call may take where calls are hasty
 SLACK = 0.5  # seconds that a busy machine may add to a bound of the protocol
+# For tests of what the watchdog does, which is the same for tasks.
+THREADS_ONLY = pytest.mark.parametrize("stage", ["sync"], indirect=True)
+OWN_THREADS_ONLY = pytest.mark.parametrize("own_stage", ["sync"], indirect=True)
 MARKS = [(script.name, script.sha.encode(), script.text.encode()) for script in SCRIPTS]
 
 

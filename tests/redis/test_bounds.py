@@ -13,15 +13,15 @@ import pytest
 
 import leasehold
 from leasehold import OutcomeUnknown, StoreUnavailable
-from leasehold.core.policy import LEAST_BUDGET_MS
-from tests.redis.stage import HASTE, PATIENCE, SLACK, Stage, losses, now
+from leasehold.core import line
+from tests.redis.stage import HASTE, OWN_THREADS_ONLY, PATIENCE, SLACK, THREADS_ONLY, Stage, losses, now
 from tests.servers.process import until
 
 pytestmark = pytest.mark.slow
 
 Make = Callable[..., Stage]
 Trouble = Callable[[Stage], AbstractContextManager[None]]
-BUDGET = LEAST_BUDGET_MS / 1000  # what a call may take at the end of a wait
+BUDGET = 0.3  # what a call may take at the end of a wait; a second in the product
 
 
 def busy(seconds: float) -> float:
@@ -58,8 +58,9 @@ def well(stage: Stage) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("server", [frozen, gone])
-def test_a_waiter_whose_server_goes_away(own_stage: Make, server: Trouble) -> None:
+def test_a_waiter_whose_server_goes_away(own_stage: Make, server: Trouble, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its wait ends in time, by one call at most; it had a place in the queue, so nobody knows what became of it."""
+    monkeypatch.setattr(line, "LEAST_BUDGET_MS", BUDGET * 1000)
     stage = own_stage()
     stage.acquire(ttl=30, renew=False)
     waiting = stage.party().start(lambda hold: hold.lock("job", ttl=30).acquire(wait=0.4))
@@ -125,6 +126,7 @@ def test_trap_23_a_slow_reply_counts_from_the_request(stage: Stage) -> None:
     stage.look.honest(lease)
 
 
+@OWN_THREADS_ONLY
 def test_a_renewal_takes_no_longer_than_its_budget(own_stage: Make) -> None:
     """A server that stands still: each try ends in time for another, and the loss is told at the margin."""
     stage = own_stage()
@@ -137,9 +139,11 @@ def test_a_renewal_takes_no_longer_than_its_budget(own_stage: Make) -> None:
     until(lambda: bool(told), "it is told")
     margin = lease.deadline - told[0][0]
     assert 0.1 < margin <= 0.2 + 0.01
+    stage.server.thaw()
 
 
 @pytest.mark.xfail(reason="the watchdog connects for news for up to a second, whatever its leases need")
+@THREADS_ONLY
 def test_a_loss_is_told_while_the_watchdog_connects(stage: Stage) -> None:
     """New connections get no answer: the watchdog has none yet, and tells in time."""
     party = stage.party()
@@ -153,15 +157,16 @@ def test_a_loss_is_told_while_the_watchdog_connects(stage: Stage) -> None:
 
 @pytest.mark.xfail(reason="one renewal may block the watchdog for longer than another lease lives")
 @pytest.mark.parametrize("renew", [True, False])
+@THREADS_ONLY
 def test_a_short_lease_beside_a_stuck_renewal(stage: Stage, renew: bool) -> None:
     """The watchdog's connection is stuck in the renewal of a long lease: a short one is renewed, or ends, on time."""
-    party, _ = stage.acquire(ttl=3)
+    party, _ = stage.acquire(ttl=1.8)
     stage.aim.hold("renew")
     until(lambda: stage.aim.seen["renew"] == 1, "it is stuck")
-    lease = party.do(lambda hold: hold.lock("short", ttl=0.3, renew=renew).acquire(wait=PATIENCE))
+    lease = party.do(lambda hold: hold.lock("short", ttl=0.2, renew=renew).acquire(wait=PATIENCE))
     told, first = losses(lease), lease.deadline
     until(lambda: bool(told) or lease.deadline > first, "it is renewed or lost")
-    assert (told == []) if renew else (told[0][0] < lease.deadline + 0.1)
+    assert (told == []) if renew else (told[0][0] < lease.deadline + 0.05)
 
 
 # ---------------------------------------------------------------- what waiting costs
@@ -180,7 +185,7 @@ def test_waiting_costs_next_to_nothing(own_stage: Make, protocol: int, server: T
     with crowd(f"{stage.url}?protocol={protocol}"):
         until(lambda: len(stage.look.queue()) == MANY, "all wait")
         with server(stage):
-            share = busy(0.5)
+            share = busy(0.4)
     assert share < 0.3, f"{share:.0%} of a core"
     assert lease is not None
 

@@ -11,7 +11,7 @@ import leasehold
 from leasehold import OutcomeUnknown, StoreUnavailable
 from leasehold.core.policy import beat_every_ms
 from leasehold.stores.redis import loop, mailbox
-from tests.redis.stage import PATIENCE, SLACK, Stage, give_back, losses, now
+from tests.redis.stage import PATIENCE, SLACK, THREADS_ONLY, Stage, give_back, losses, now
 from tests.servers.process import until
 
 pytestmark = pytest.mark.slow
@@ -58,6 +58,7 @@ def test_a_connection_killed_at_the_release(stage: Stage) -> None:
     assert first - released < BEAT + SLACK
 
 
+@THREADS_ONLY
 def test_a_killed_connection_of_a_holder(stage: Stage) -> None:
     """The watchdog's connection is killed again and again; the lease is renewed all the same."""
     _, lease = stage.acquire(ttl=0.9)
@@ -127,6 +128,7 @@ def test_one_try_on_a_forgotten_connection(stage: Stage) -> None:
 
 
 @pytest.mark.usefixtures("wary")
+@THREADS_ONLY
 def test_a_forgotten_connection_of_the_watchdog(stage: Stage) -> None:
     """A renewal asks first as well, and has time left for a new connection: the lease is never lost."""
     _, lease = stage.acquire(ttl=1.2)
@@ -170,7 +172,7 @@ async def test_close_while_connecting(async_stage: Stage) -> None:
     """A server that does not answer the first words: close() leaves neither a task nor a socket."""
     before = asyncio.all_tasks()
     async_stage.proxy.hold_requests()
-    async with leasehold.aio.connect(f"{async_stage.url}?socket_connect_timeout=2") as hold:
+    async with leasehold.aio.connect(f"{async_stage.url}?socket_connect_timeout=1.2") as hold:
         with pytest.raises(StoreUnavailable):
             await hold.lock("job").acquire(wait=0)
     left = asyncio.all_tasks() - before

@@ -194,7 +194,7 @@ async def main():
     assert first.release()
     got = await waiter
     print("parent", got.state, got.fence > first.fence, time.monotonic() - begun < 0.3)
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(0.9)
     print("still", lease.state, await lease.release())
     await got.release()
     await hold.close()

@@ -29,7 +29,7 @@ from leasehold.core.ops import (
     Withdraw,
     Withdrawn,
 )
-from tests.redis.stage import HASTE, PATIENCE, SLACK, Look, Stage, ask, now
+from tests.redis.stage import HASTE, PATIENCE, SLACK, THREADS_ONLY, Look, Stage, ask, now
 from tests.servers.process import until
 
 pytestmark = pytest.mark.slow
@@ -226,6 +226,7 @@ def test_a_waiter_is_not_forgotten_by_a_lost_release(stage: Stage) -> None:
 # ---------------------------------------------------------------- renewals
 
 
+@THREADS_ONLY
 def test_a_lost_renewal_is_not_a_loss(stage: Stage) -> None:
     """Unsure, then held again by the next try; at no time does it believe in more than it was given."""
     party = stage.party()
@@ -239,6 +240,7 @@ def test_a_lost_renewal_is_not_a_loss(stage: Stage) -> None:
     stage.look.honest(lease)
 
 
+@THREADS_ONLY
 def test_renewals_that_stay_lost(stage: Stage) -> None:
     """Loss by the margin, told before the deadline although the server goes on renewing; nothing is sent after it."""
     party = stage.party()
@@ -294,6 +296,7 @@ def test_a_lost_shorter_extend_is_believed_before_it_is_sent(stage: Stage) -> No
 
 
 @pytest.mark.xfail(reason="an extend may take all the time that is left, and no renewal is tried beside it")
+@THREADS_ONLY
 def test_one_lost_extend_does_not_end_a_short_lease(stage: Stage) -> None:
     """A call that goes unanswered leaves time for another try, as a renewal's does (trap 2)."""
     party = stage.party()

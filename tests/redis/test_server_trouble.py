@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leasehold.core.policy import beat_every_ms
-from tests.redis.stage import PATIENCE, SLACK, Stage, losses, now
+from tests.redis.stage import OWN_THREADS_ONLY, PATIENCE, SLACK, Stage, losses, now
 from tests.servers.process import until
 
 pytestmark = pytest.mark.slow
@@ -47,6 +47,7 @@ def test_a_restart_with_a_file(own_stage: Make, way: str) -> None:
     assert lease.fence < first.fence < second.fence
 
 
+@OWN_THREADS_ONLY
 def test_a_restart_without_a_file(own_stage: Make) -> None:
     """Everything is forgotten, and the holder is told before its time is over."""
     stage = own_stage()
@@ -74,6 +75,7 @@ def test_waiters_after_a_restart_without_a_file(own_stage: Make) -> None:
     assert told[0][1].reason in ("deleted", "taken")
 
 
+@OWN_THREADS_ONLY
 def test_a_holder_bears_a_server_that_is_away(own_stage: Make) -> None:
     """Down for less than what remains: unsure meanwhile, and held when it is back with its data."""
     stage = own_stage(appendonly=True)
@@ -89,6 +91,7 @@ def test_a_holder_bears_a_server_that_is_away(own_stage: Make) -> None:
 # ---------------------------------------------------------------- standing still
 
 
+@OWN_THREADS_ONLY
 def test_a_server_that_stands_still_past_the_ttl(own_stage: Make) -> None:
     """Loss is told before the deadline, by a watchdog that waits for no reply; what arrives later revives nothing."""
     stage = own_stage()
@@ -125,13 +128,13 @@ def test_waiters_of_a_server_that_stands_still(own_stage: Make) -> None:
 def test_client_pause(own_stage: Make) -> None:
     """Everybody waits for the server for a while: nobody fails, nobody loses what he holds."""
     stage = own_stage()
-    party, lease = stage.acquire(ttl=1.8)
+    party, lease = stage.acquire(ttl=1.2)
     told = losses(lease)
-    time.sleep(0.4)
+    time.sleep(0.3)
     begun = now()
-    stage.look.client.client_pause(700)
+    stage.look.client.client_pause(400)
     _, another = stage.party(), stage.party().do(lambda hold: hold.lock("other", ttl=3).acquire(wait=PATIENCE))
-    assert 0.6 < now() - begun < 0.7 + SLACK and another.state == "held"
+    assert 0.3 < now() - begun < 0.4 + SLACK and another.state == "held"
     until(lambda: lease.state == "held", "a renewal is answered")
     assert told == [] and party.do(lambda _: lease.release()) is True
     stage.look.honest(another)

@@ -9,7 +9,7 @@ import pytest
 
 from leasehold.core.ops import Evict, Evicted
 from leasehold.stores.redis.speech import keys
-from tests.redis.stage import PATIENCE, SLACK, Look, Stage, ask, losses, now
+from tests.redis.stage import PATIENCE, SLACK, THREADS_ONLY, Look, Stage, ask, losses, now
 from tests.servers.clock import OneClock
 from tests.servers.process import until
 
@@ -62,6 +62,7 @@ def overwrite(look: Look) -> None:
         (overwrite, "taken"),
     ],
 )
+@THREADS_ONLY
 def test_the_next_renewal_finds_out(stage: Stage, event: Callable[[Look], None], reason: str) -> None:
     """Told with the right reason, a third of the ttl after the last confirmation, long before the deadline."""
     party, lease = stage.acquire(ttl=TTL)
@@ -133,6 +134,7 @@ def test_an_evicted_holder_is_told_by_a_push(stage: Stage) -> None:
     assert stage.other().do(lambda hold: hold.lock("job").try_acquire()) is None
 
 
+@THREADS_ONLY
 def test_an_evicted_holder_whose_push_is_lost(stage: Stage) -> None:
     """Its watchdog is not connected when it happens: the next renewal says so, with the same reason."""
     _, lease = stage.acquire(ttl=TTL)
