@@ -61,8 +61,9 @@ class News(Protocol):
     @property
     def address(self) -> str: ...
 
-    def fileno(self) -> int:
-        """Readable when there is news; -1 while there is nothing to listen to."""
+    def fileno(self, ready: Callable[[], None]) -> int:
+        """Readable when there is news; -1 while there is nothing to listen to. Does not wait: ``ready`` is called, from
+        any thread, when it is worth asking again."""
         ...
 
     def read(self) -> list[Push]:
