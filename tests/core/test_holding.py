@@ -6,7 +6,7 @@ import pytest
 
 from leasehold.core import ops
 from leasehold.core.holding import Holding, Taken, deadline_after, renewal_after
-from leasehold.core.policy import BUDGET_MS
+from leasehold.core.policy import BUDGET_MS, RENEWAL_MS
 from leasehold.errors import LeaseLost, NotHeld
 from tests.core.play import NAME, Latch
 
@@ -518,8 +518,8 @@ def test_the_reason_is_the_end_that_came_first() -> None:
 def test_no_renewal_outlives_max_hold() -> None:
     """Its budget ends with the permission to hold."""
     holding = hold(max_hold=12)
-    op = renewal(holding, 110.0)
-    assert op.budget_ms == 2_500
+    assert renewal(holding, 110.0).budget_ms == RENEWAL_MS
+    assert renewal(holding, 112.3).budget_ms == 200
 
 
 # ---------------------------------------------------------------- giving back
