@@ -49,7 +49,6 @@ class Held(Holding):
         "depth",
         "interrupt",
         "keeper",
-        "key",
         "options",
         "outer",
         "shell",
@@ -62,7 +61,6 @@ class Held(Holding):
         self.options = options
         self.acquired_at = time.time()
         self.anchor = weakref.ref(anchor)  # the thread or task that acquired it
-        self.key = (name.text, id(anchor))  # under which the engine knows it
         self.depth = 1
         self.bodies = 0  # with statements that it is inside of
         self.outer: Held | None = None  # held by the same thread or task before, and lost
