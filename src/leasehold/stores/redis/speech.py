@@ -193,10 +193,9 @@ def renewals(many: Sequence[ops.Renew]) -> Command:
     """One command for many plain renewals."""
     names: list[Any] = []
     values: list[Any] = []
-    for op in many:
-        all_keys = keys(op.resource)
-        names += (all_keys[0], all_keys[2])
-        values += (op.owner, op.fence, op.ttl_ms, op.number)
+    for resource, owner, fence, ttl_ms, _, number, _, _, _ in many:
+        names += (f"lock:v1:{{{resource}}}:owner", f"lock:v1:{{{resource}}}:meta")  # not cached: there may be thousands
+        values += (owner, fence, ttl_ms, number)
     return ("EVALSHA", RENEW_MANY.sha, len(names), *names, *values)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import socket
 import ssl
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -174,30 +175,77 @@ class Wire:
 
 
 def _open(target: Target, seconds: float) -> socket.socket:
-    seconds = min(seconds, target.connect_timeout)
-    give_up = time.monotonic() + seconds
-    if target.path:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.settimeout(seconds)
-            sock.connect(target.path)
-        except BaseException:
-            sock.close()
-            raise
-    else:
-        sock = socket.create_connection((target.host, target.port), timeout=seconds)
+    give_up = time.monotonic() + min(seconds, target.connect_timeout)
+    sock = _dial(target, give_up)
     try:
         if not target.path:
             keep_alive(sock)
         context = target.tls_context()
         if context is not None:
-            sock.settimeout(max(give_up - time.monotonic(), 0.001))
+            sock.settimeout(_left(give_up))
             sock = context.wrap_socket(sock, server_hostname=target.host)
         sock.settimeout(0)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def _dial(target: Target, give_up: float) -> socket.socket:
+    """Connect to the first address that answers."""
+    if target.path:
+        return _connect(socket.AF_UNIX, target.path, give_up)
+    failure: OSError = OSError("the name has no address")
+    for family, _, _, _, address in _resolve(target.host, target.port, give_up):
+        try:
+            return _connect(family, address, give_up)
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+def _connect(family: int, address: Any, give_up: float) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(_left(give_up))
+        sock.connect(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _resolve(host: str, port: int, give_up: float) -> list[Any]:
+    """The addresses of a name. The system's resolver cannot be told how long it may take: it is asked in a thread of
+    its own, which is left behind when it takes too long."""
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:  # a name, not a number
+        pass
+    found: list[Any] = []
+
+    def ask() -> None:
+        try:
+            found.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            found.append(error)
+
+    thread = threading.Thread(target=ask, name="leasehold-resolver", daemon=True)
+    thread.start()
+    thread.join(_left(give_up))
+    if not found:
+        raise TimeoutError("looking up the name took too long")
+    if isinstance(found[0], Exception):
+        raise found[0]
+    addresses: list[Any] = found[0]
+    return addresses
+
+
+def _left(give_up: float) -> float:
+    left = give_up - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
 
 
 def keep_alive(sock: socket.socket) -> None:

@@ -16,11 +16,12 @@ do
     last = tonumber(found[3] or 0)
 end
 
-local PATIENCE, FORGOTTEN, MOST_AHEAD, MOST_ENDED = 3000, 30000, 8, 64
+local PATIENCE, FORGOTTEN, MOST_AHEAD, MOST_ENDED = 3000, 30000, 1, 64
 local FOR_EVER = 86400000
 local SPEAKER = ARGV[1]
 
-local door = tonumber(redis.call('HGET', ENDED, ':closed') or 0)
+local any_ended = redis.call('EXISTS', ENDED) == 1
+local door = any_ended and tonumber(redis.call('HGET', ENDED, ':closed') or 0) or 0
 if door <= ms then
     door = 0
 end
@@ -32,16 +33,24 @@ local function stretch(key, until_ms)
     end
 end
 
+-- A server without memory refuses the first write of a script if it adds something, and no other: so the first is one
+-- that adds nothing. What ends a lease must not fail for want of memory.
+local function insist()
+    redis.call('HDEL', WAITERS, '')
+end
+
 local function close_until(until_ms)
     if until_ms > ms and until_ms > door then
         door = until_ms
+        any_ended = true
+        insist()
         redis.call('HSET', ENDED, ':closed', text(door))
         stretch(ENDED, door)
     end
 end
 
 local function tombstone(owner)
-    local raw = redis.call('HGET', ENDED, owner)
+    local raw = any_ended and redis.call('HGET', ENDED, owner)
     if not raw then
         return nil
     end
@@ -75,6 +84,8 @@ local function bury(owner, fence, outcome, until_ms, detail)
         return
     end
     known = known or {fence = fence, outcome = outcome, detail = detail or ''}
+    any_ended = true
+    insist()
     redis.call('HSET', ENDED, owner, text(until_ms) .. ' ' .. known.fence .. ' ' .. known.outcome .. ' '
         .. known.detail)
     stretch(ENDED, until_ms)
@@ -89,9 +100,17 @@ local function why_not(owner, fence)
     return (holder or last > tonumber(fence)) and 'taken' or 'deleted'
 end
 
+-- The keys go at the end of the turn, unless the next grant is written over them.
+local vacated = false
+
 local function end_grant()
-    redis.call('DEL', OWNER, META)
-    holder, grant = false, nil
+    holder, grant, vacated = false, nil, true
+end
+
+local function clear_up()
+    if vacated and not holder then
+        redis.call('DEL', OWNER, META)
+    end
 end
 
 -- ------------------------------------------------------------ the queue
@@ -107,7 +126,7 @@ local function read_waiter(owner, raw)
             delay = delay, address = address, news = news, meta = meta}
 end
 
--- PEXPIRE first: a server without memory refuses the first write of a script if it adds something, and no other.
+-- PEXPIRE first, for the same reason as in insist().
 local function write_waiter(one)
     redis.call('PEXPIRE', QUEUE, FORGOTTEN)
     redis.call('HSET', WAITERS, one.owner, one.beat .. ' ' .. text(one.beat_ms) .. ' ' .. one.ttl .. ' ' .. one.floor
@@ -238,11 +257,11 @@ end
 
 if grant and (grant.owner ~= holder or grant.expires <= ms) then
     local over = grant
-    if grant.owner == holder then
-        end_grant()
-    else -- its key expired, or somebody deleted or replaced it by hand
+    if holder and grant.owner ~= holder then -- somebody replaced it by hand
         redis.call('DEL', META)
         grant = nil
+    else
+        end_grant()
     end
     if over.expires <= ms then
         bury(over.owner, over.fence, 'expired', over.expires + keep(tonumber(over.ttl)))
@@ -259,3 +278,4 @@ if grant then
     last = math.max(last, tonumber(grant.fence))
 end
 hand_on()
+clear_up()

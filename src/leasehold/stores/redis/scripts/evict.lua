@@ -31,4 +31,5 @@ if victim.news ~= '-' then
     publish(victim.news, 'evicted', owner, fence, '0', string.format('%d', remaining))
 end
 hand_on()
+clear_up()
 return {EVICTED, minted, math.max(door - ms, 0)}

@@ -35,4 +35,5 @@ if forget > 0 and holder ~= owner then
     bury(owner, fence, outcome, ms + forget)
 end
 hand_on()
+clear_up()
 return ours and {RELEASED} or {NOT_YOURS, outcome}

@@ -19,4 +19,5 @@ if forget > 0 then
     bury(owner, fence, 'withdrawn', ms + forget)
 end
 hand_on()
+clear_up()
 return {WITHDRAWN, what}
