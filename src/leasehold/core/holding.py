@@ -272,7 +272,9 @@ class Holding:
         """The Release to send, or None when there is nothing to give back. From here on renewals are ignored.
         What was lost for a local reason may still be ours in the store, so it is given back as well."""
         with self.lock:
-            if self._settle(now) in ALIVE:
+            if now >= self._stop_at:
+                self._settle(now)
+            if self.phase in ALIVE:
                 self.phase = RELEASING
             elif self.phase == RELEASED or self._gone():
                 return None

@@ -65,7 +65,7 @@ class Engine:
     def remember(self, held: Held, anchor: object) -> None:
         """This thread or task holds this. In one step with the look whether the coordinator is open: what close()
         does not see would be held by nobody."""
-        key = (held.name.text, id(anchor))
+        key = held.key
         with self.watchdog.transitions:
             self.ensure_open()
             self._floor = max(self._floor, held.fence)
@@ -90,7 +90,7 @@ class Engine:
     def _unlink(self, held: Held) -> None:
         """Whoever held the same resource before, in the same thread or task, is found again: a lease that was lost
         and acquired anew inside its own body must not hide the first."""
-        key = (held.name.text, id(held.anchor()))
+        key = held.key
         with self.watchdog.transitions:
             top = self._mine.get(key)
             if top is held:

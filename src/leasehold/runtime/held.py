@@ -47,7 +47,9 @@ class Held(Holding):
         "anchor",
         "bodies",
         "depth",
+        "interrupt",
         "keeper",
+        "key",
         "options",
         "outer",
         "shell",
@@ -60,11 +62,13 @@ class Held(Holding):
         self.options = options
         self.acquired_at = time.time()
         self.anchor = weakref.ref(anchor)  # the thread or task that acquired it
+        self.key = (name.text, id(anchor))  # under which the engine knows it
         self.depth = 1
         self.bodies = 0  # with statements that it is inside of
         self.outer: Held | None = None  # held by the same thread or task before, and lost
         self.shell: Shell | None = None
         self.keeper: weakref.ref[Any] | None = None
+        self.interrupt: Any = None  # the listener of the asyncio body that runs now
         self._listeners: tuple[Listener, ...] | None = ()  # None: they were told
 
     # ------------------------------------------------------------ who can use it
@@ -128,17 +132,14 @@ class Held(Holding):
                 return
         listener()
 
-    def unlisten(self, listener: Listener) -> None:
-        with self.lock:
-            if self._listeners is not None:
-                self._listeners = tuple(one for one in self._listeners if one is not listener)
-
     def tell(self) -> bool:
         """Tell everybody, once. True for the caller who did. Listeners run outside the lock."""
         with self.lock:
             if self.phase != LOST or self._listeners is None:
                 return False
             listeners, self._listeners = self._listeners, None
+        if self.interrupt is not None:
+            listeners = (self.interrupt, *listeners)
         for listener in listeners:
             try:
                 listener()

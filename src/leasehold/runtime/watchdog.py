@@ -59,7 +59,9 @@ class Watchdog:
     def add(self, held: Held) -> None:
         """Look after this lease from now on."""
         self._held.add(held)
-        self._rouse(held.look_at())
+        at = held.look_at()
+        if at < self._wake_at or self._thread is None:  # mostly it will look in time anyway
+            self._rouse(at)
 
     def remove(self, held: Held) -> None:
         """It was given back. Nobody is woken: the next round simply does not find it."""
