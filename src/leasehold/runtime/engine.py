@@ -26,6 +26,7 @@ class Closed(Exception):
     the store. Drivers turn it into StoreUnavailable."""
 
 
+FORKED = "this process was forked in the middle of the call: what it asked for is its parent's"
 CLOSED = "this coordinator is closed: make a new one with connect()"
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()  # a store may outlive its coordinator
@@ -43,6 +44,7 @@ class Engine:
         self.register = Register()
         self.pending: set[Attempt] = set()  # acquires that are under way
         self.closed = self._ended = False
+        self.epoch = 0  # another one in each forked child
         self.watchdog.on_gone = _weakly(self)
         self.watchdog.on_dismissed = self.mailboxes.close
         _engines.add(self)
@@ -121,6 +123,7 @@ class Engine:
 
     def forked(self) -> None:
         """In a forked child: start anew with nothing (trap 32)."""
+        self.epoch += 1
         self.register.clear()
         self.pending.clear()
         self.watchdog.forked()

@@ -8,7 +8,7 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from leasehold.core.ops import Claim, Push, Release, Reply, StoreOp
@@ -83,7 +83,7 @@ class BorrowedStore:
         return list(answers)
 
     def mailbox(self) -> BorrowedMailbox:
-        return BorrowedMailbox(self.execute)
+        return BorrowedMailbox(self.execute, self.execute_async)
 
     def listen(self, notify: Callable[[Push], None]) -> BorrowedMailbox:
         return self.mailbox()
@@ -162,8 +162,10 @@ class BorrowedMailbox:
 
     address = ""
 
-    def __init__(self, execute: Callable[[StoreOp], Reply]) -> None:
-        self.execute = execute
+    def __init__(
+        self, execute: Callable[[StoreOp], Reply], execute_async: Callable[[StoreOp], Awaitable[Reply]]
+    ) -> None:
+        self.execute, self.execute_async = execute, execute_async
 
     def take(self, seconds: float) -> Push | None:
         time.sleep(seconds)

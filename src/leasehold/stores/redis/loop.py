@@ -308,10 +308,11 @@ class LoopPost:
 class LoopEar:
     """Implements ``core.ports.Ear``."""
 
-    __slots__ = ("_post", "notify")
+    __slots__ = ("_post", "execute_async", "notify")
 
     def __init__(self, post: LoopPost, notify: Notify) -> None:
         self._post = post
+        self.execute_async = post.execute
         self.notify = notify
 
     @property
