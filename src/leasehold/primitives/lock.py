@@ -124,7 +124,7 @@ class AsyncLock(BaseLock):
     __slots__ = ("_driver",)
 
     def __init__(self, engine: Engine, name: Name, options: Options, driver: AsyncDriver) -> None:
-        super().__init__(engine, name, options)
+        BaseLock.__init__(self, engine, name, options)
         self._driver = driver
 
     async def acquire(self, wait: Duration | Unset | None = UNSET) -> AsyncLease | None:

@@ -79,7 +79,8 @@ class Engine:
     def forget(self, held: Held) -> None:
         """It is over and everybody knows."""
         self.watchdog.remove(held)
-        self.unregister(held)
+        with self.watchdog.transitions:
+            self.register.remove(held)
         held.let_go()
 
     def unregister(self, held: Held) -> None:
