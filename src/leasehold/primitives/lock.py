@@ -114,7 +114,7 @@ class Lock(BaseLock):
             engine.mailboxes.give_back(box)
 
     def _lease(self, held: Held) -> Lease:
-        known = held.shell() if held.shell is not None else None
+        known = held.lease()
         return known if isinstance(known, Lease) else Lease(self._engine, held)
 
 
@@ -191,7 +191,7 @@ class AsyncLock(BaseLock):
             attempt.expect_no_more()
 
     def _lease(self, held: Held, task: asyncio.Task[Any]) -> AsyncLease:
-        known = held.shell() if held.shell is not None else None
+        known = held.lease()
         return known if isinstance(known, AsyncLease) else AsyncLease(self._engine, held, self._driver, task.get_loop())
 
 
