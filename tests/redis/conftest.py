@@ -1,0 +1,5 @@
+"""The fixtures that the tests of Redis ask for."""
+
+from tests.servers.fixtures import certificates, own_redis, proxy, redis_server, redis_url
+
+__all__ = ["certificates", "own_redis", "proxy", "redis_server", "redis_url"]
