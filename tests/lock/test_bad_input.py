@@ -395,10 +395,6 @@ BAD_URLS = {
     "no scheme before the slashes": "://localhost",
 }
 LATER_URLS = [
-    "redis://localhost:6379/0",
-    "rediss://localhost",
-    "valkey://localhost",
-    "unix:///run/redis.sock",
     "redis+sentinel://a,b,c/service",
     "redis+cluster://a,b",
     "redlock://a,b,c",
@@ -407,7 +403,7 @@ LATER_URLS = [
     "postgresql://localhost/db",
 ]
 SECRET_URLS = [
-    "redis://user:hunter2@localhost:6379/0",
+    "redis://user:hunter2@localhost:port/0",
     "postgresql://user:hunter2@localhost/db",
     "sqlite://user:hunter2@localhost/leases.db",
     "sqlite:///leases.db?password=hunter2",
@@ -449,7 +445,7 @@ def test_no_error_prints_a_password(url: str, way: str, monkeypatch: pytest.Monk
     assert "hunter2" not in "".join([*shown, *map(repr, chain)])
 
 
-@pytest.mark.parametrize("bad", [42, 4.2, b"memory://", ["memory://"], object(), True, Path("leases.db"), {}, ()])
+@pytest.mark.parametrize("bad", [42, 4.2, b"memory://", object(), True, Path("leases.db"), {}, set()])
 @pytest.mark.parametrize("connect", [leasehold.connect, leasehold.aio.connect])
 def test_connect_takes_a_url_or_a_store(connect: Callable[..., Any], bad: Any) -> None:
     """Anything else is refused by its type."""

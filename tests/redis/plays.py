@@ -58,7 +58,7 @@ def failure(target: Any, flavour: str) -> leasehold.LeaseholdError:
 
 def connected(server: RedisServer) -> list[dict[str, Any]]:
     """Everybody who is connected, except those who ask."""
-    with redis.Redis(port=server.port, client_name="asks") as client:
+    with redis.Redis(port=server.port, client_name="asks", protocol=2) as client:
         return [one for one in client.client_list() if one["name"] != "asks"]
 
 
