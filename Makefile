@@ -16,7 +16,7 @@ TYPED := $(wildcard src tests benchmarks)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test quick check bench soak clean
+.PHONY: help demo test quick check bench soak clean servers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -27,7 +27,7 @@ demo: .venv/.has-cli ## see in a few seconds what a stale owner is, and how a gu
 quick: .venv/.has-test ## the fast tests: no servers, seconds
 	$(PYTEST) -n 2 --dist loadgroup -m "not slow and not soak" $(ARGS)
 
-test: .venv/.has-test ## every test but the soak
+test: .venv/.has-test servers ## every test but the soak
 	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not soak" $(ARGS)
 
 check: .venv/.has-dev ## lint, format, types, and who may import whom
@@ -36,10 +36,11 @@ check: .venv/.has-dev ## lint, format, types, and who may import whom
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports --no-logo
 
-bench: .venv/.has-bench ## measure the embedded store
-	$(BIN)/python -m benchmarks.embedded $(ARGS)
+bench: .venv/.has-bench ## measure the embedded store and the one over Redis
+	@tools/servers.sh redis
+	$(BIN)/python -m benchmarks.embedded && $(BIN)/python -m benchmarks.redis $(ARGS)
 
-soak: .venv/.has-test ## the long rounds: minutes
+soak: .venv/.has-test servers ## the long rounds: minutes
 	$(PYTEST) -m soak --timeout 1800 $(ARGS)
 
 clean: ## remove .venv, caches and build results
@@ -48,6 +49,10 @@ clean: ## remove .venv, caches and build results
 
 # ---------------------------------------------------------------- what is installed
 # Stamps: a target runs at once when its stamp is newer than pyproject.toml.
+
+# No stamp: servers belong to the machine, not to .venv, and a look takes milliseconds.
+servers:
+	@tools/servers.sh
 
 .venv/.made:
 	@tools/venv.sh $(PYTHON)

@@ -12,12 +12,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from leasehold.core.durations import is_long, optional_ms, optional_seconds, ttl_ms, wait_seconds
-from leasehold.core.names import Name, check_id_key, check_namespace, make_name
+from leasehold.core.names import Name, check_id_key, check_namespace, known_name, make_name
 from leasehold.core.ports import Store
 from leasehold.errors import InvalidRequest, Unsupported
-from leasehold.primitives.base import UNSET, Options, Unset
+from leasehold.primitives.base import UNSET, Unset
 from leasehold.primitives.lock import AsyncLock, Lock
 from leasehold.runtime.engine import Engine
+from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -81,13 +82,16 @@ class Coordinator(ABC, Generic[L]):
         asked = (ttl, wait, renew, max_hold, max_idle, at_least, fenced, reentrant)
         try:
             options = _known_options(*asked)
+            name = known_name(self._namespace, self._id_key, kind, *ids)
         except TypeError:  # what cannot be hashed is refused as any other wrong thing
             options = _options(*asked)
+            name = make_name(self._namespace, kind, ids, self._id_key)
         if is_long(options.ttl_ms):
             _warn_long()
         if meta is not None:
-            options = options._replace(meta_text=_meta_text(meta), meta=dict(meta) or None)
-        return self._make_lock(make_name(self._namespace, kind, ids, self._id_key), options)
+            text = _meta_text(meta)
+            options = options.with_meta(dict(meta), text)
+        return self._make_lock(name, options)
 
     def rlock(
         self,
@@ -210,7 +214,7 @@ def open_store(target: Target | None) -> Store:
         return cast("Store", target) if hasattr(target, "execute_many") else _of_client(target)
     scheme, separator, rest = target.partition("://")
     if not separator:
-        raise InvalidRequest("that is no URL: write sqlite:///path/to/file.db or memory://")
+        raise InvalidRequest("that is no URL: write redis://host, sqlite:///path/to/file.db or memory://")
     if scheme == "memory":
         from leasehold.stores.memory import MemoryStore
 
@@ -220,22 +224,32 @@ def open_store(target: Target | None) -> Store:
 
         return SQLiteStore(_sqlite_path(rest))
     if scheme in REDIS:
-        from leasehold.stores.redis import RedisStore
-
-        return RedisStore(target)
+        store: Store = _redis().RedisStore(target)
+        return store
     if scheme in LATER:
         raise Unsupported(f"there is no store for {scheme}:// in this version: use sqlite:///path or memory://")
-    raise InvalidRequest("the URL has an unknown scheme: write sqlite:///path/to/file.db or memory://")
+    raise InvalidRequest("the URL has an unknown scheme: write redis://host, sqlite:///path/to/file.db or memory://")
 
 
 def _of_client(thing: object) -> Store:
-    if isinstance(thing, (list, tuple)):
+    if isinstance(thing, (list, tuple)) and thing:
         raise Unsupported("several clients are a Redlock: there is no store for that in this version")
     if not hasattr(thing, "execute_command") and type(thing).__module__.partition(".")[0] not in ("redis", "valkey"):
         raise InvalidRequest(f"connect() takes a URL, a Redis client or a store, not {type(thing).__name__}")
+    _redis()
     from leasehold.stores.redis.clients import open_client
 
     return open_client(thing)
+
+
+def _redis() -> Any:
+    try:
+        import leasehold.stores.redis as package
+    except ModuleNotFoundError as error:
+        if error.name != "hiredis":
+            raise
+        raise Unsupported("a store on Redis or Valkey needs hiredis: pip install 'leasehold[redis]'") from error
+    return package
 
 
 def _sqlite_path(rest: str) -> str:

@@ -203,10 +203,11 @@ def test_an_unreachable_waiter_that_stays_away_is_forgotten() -> None:
     expect(desk.beat("b", 2), ops.Gone("unknown"))
 
 
-def test_a_waiter_is_told_of_a_few_ahead_at_most() -> None:
-    """Counting all of them would cost more, the more wait."""
+def test_a_waiter_is_told_of_one_ahead_at_most() -> None:
+    """It need only know whether it is first: counting all of them would cost more, the more wait."""
     desk, _ = crowd(*[f"w{number}" for number in range(20)])
-    expect(desk.beat("w3", 2), ops.Queued(3, TTL, "?"))
+    expect(desk.beat("w0", 2), ops.Queued(0, TTL, "?"))
+    expect(desk.beat("w3", 2), ops.Queued(MOST_AHEAD, TTL, "?"))
     expect(desk.beat("w19", 2), ops.Queued(MOST_AHEAD, TTL, "?"))
 
 

@@ -116,7 +116,7 @@ async def test_a_hundred_tasks_one_at_a_time(kind: str, tmp_path: Path) -> None:
         assert sorted(order) == list(range(MANY)) and len(set(arrival)) == MANY
         assert fences == sorted({fence for fence in fences if fence is not None}) and len(fences) == MANY
         assert nothing_left(store, "job")
-        assert not hold._driver.mailbox()._pushes
+        assert not hold._driver.mailbox(asyncio.get_running_loop())._pushes
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -549,7 +549,7 @@ async def waiting_attempt(k: int) -> bool:
         await handing_on
         await eventually_async(lambda: nothing_left(spy, "job"), f"nothing is left after suspension {k}", 3)
         await eventually_async(lambda: not hold._engine.watchdog._errands, "no errand is left")
-        assert not hold._driver.mailbox()._pushes
+        assert not hold._driver.mailbox(asyncio.get_running_loop())._pushes
         return cancelled
 
 
@@ -748,7 +748,7 @@ async def test_trap_37_a_push_that_crosses_a_beat_is_not_kept(real: Scene) -> No
         lease = got(await asyncio.wait_for(hold.lock("job", ttl=0.15).acquire(), 5))
         await lease.release()
         await asyncio.sleep(0.01)
-    assert not hold._driver.mailbox()._pushes
+    assert not hold._driver.mailbox(asyncio.get_running_loop())._pushes
 
 
 async def test_no_thread_before_the_first_lease(real: Scene) -> None:

@@ -404,6 +404,8 @@ LATER_URLS = [
 ]
 SECRET_URLS = [
     "redis://user:hunter2@localhost:port/0",
+    "redis://user:hunter2@localhost/0?retries=3",
+    "rediss://localhost?password=hunter2&ssl_ca_certs=/no/such/file",
     "postgresql://user:hunter2@localhost/db",
     "sqlite://user:hunter2@localhost/leases.db",
     "sqlite:///leases.db?password=hunter2",
@@ -445,12 +447,19 @@ def test_no_error_prints_a_password(url: str, way: str, monkeypatch: pytest.Monk
     assert "hunter2" not in "".join([*shown, *map(repr, chain)])
 
 
-@pytest.mark.parametrize("bad", [42, 4.2, b"memory://", object(), True, Path("leases.db"), {}, set()])
+@pytest.mark.parametrize("bad", [42, 4.2, b"memory://", [], object(), True, Path("leases.db"), {}, ()])
 @pytest.mark.parametrize("connect", [leasehold.connect, leasehold.aio.connect])
 def test_connect_takes_a_url_or_a_store(connect: Callable[..., Any], bad: Any) -> None:
     """Anything else is refused by its type."""
     with pytest.raises(InvalidRequest, match=type(bad).__name__):
         connect(bad)
+
+
+@pytest.mark.parametrize("connect", [leasehold.connect, leasehold.aio.connect])
+def test_several_servers_are_for_later(connect: Callable[..., Any]) -> None:
+    """A list is a Redlock, which this version does not have."""
+    with pytest.raises(Unsupported, match="Redlock"):
+        connect(["redis://a", "redis://b", "redis://c"])
 
 
 def test_making_one_touches_nothing(tmp_path: Path, spy: Spy) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -189,6 +189,14 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "last come, first served": (patched(Turn, "hand_on", last_come_first), "I15"),
     "acquire returns what is over (26)": (patched(Taken, "usable", lambda *_: True), "trap 26"),
 }
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> Iterator[None]:
+    """Times that were computed with the rule in place, or without it, are not used again."""
+    holding.spans.cache_clear()
+    yield
+    holding.spans.cache_clear()
 
 
 @pytest.mark.slow

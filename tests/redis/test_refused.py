@@ -72,7 +72,7 @@ def test_a_part_of_a_client_is_unsupported(part: str, kind: str, connect: Connec
 
 
 @both
-@pytest.mark.parametrize("several", [[redis.Redis()], [redis.Redis(), redis.Redis()], (), ["redis://a", "redis://b"]])
+@pytest.mark.parametrize("several", [[redis.Redis()], [redis.Redis(), redis.Redis()], ["redis://a", "redis://b"]])
 def test_several_clients_are_unsupported(several: Any, connect: Connect) -> None:
     """A Redlock is another store, which this version has not."""
     with pytest.raises(Unsupported, match="Redlock"):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from leasehold.core import ops
 from leasehold.core.holding import LOST, Holding, Taken
-from leasehold.core.line import Ask, Line
+from leasehold.core.line import Ask, Line, at_once, budget_ms, claim
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 
 __all__ = ["Ask", "acquire", "extend", "release", "renew"]
@@ -26,16 +26,22 @@ async def acquire(ask: Ask, new_owner: Callable[[], str], floor: Callable[[], in
     used again: the next attempt has a new one."""
     give_up = None if ask.wait is None else now + ask.wait
     for _ in range(MOST_OWNERS):
-        line = Line(ask, new_owner(), floor, now, give_up)
+        owner = new_owner()
+        line = None
         try:
-            taken = await line.stand()
-        except GeneratorExit:
-            raise
-        except BaseException as error:  # cancellation and interrupts too (trap 9): withdraw, then let them through
-            in_doubt = line.known or line.unanswered
-            await line.withdraw_later()
-            if in_doubt and isinstance(error, StoreUnavailable):  # "nothing was taken" would not be true
-                raise OutcomeUnknown(str(error), resource=ask.name.text) from error
+            answer = None
+            try:
+                answer = await claim(ask, owner, 1, floor(), budget_ms(give_up, now))
+                taken = at_once(ask, owner, now, answer)
+                if taken is not None:
+                    return taken
+                line = Line(ask, owner, floor, now, give_up)
+            except (StoreUnavailable, OutcomeUnknown) as error:
+                line = Line(ask, owner, floor, now, give_up)
+                await line.bear(error)
+            taken = await line.stand(answer)
+        except BaseException as error:
+            await _leave_nothing(line or Line(ask, owner, floor, now, give_up), error)
             raise
         if taken is not None:
             return taken
@@ -48,6 +54,17 @@ async def acquire(ask: Ask, new_owner: Callable[[], str], floor: Callable[[], in
         f"than a ttl of {ask.ttl_ms} ms allows, or forgets its waiters",
         resource=ask.name.text,
     )
+
+
+async def _leave_nothing(line: Line, error: BaseException) -> None:
+    """Cancellation and interrupts too (trap 9): withdraw, then let them through. One that is closed may ask for
+    nothing more."""
+    if isinstance(error, GeneratorExit):
+        return
+    in_doubt = line.known or line.unanswered
+    await line.withdraw_later()
+    if in_doubt and isinstance(error, StoreUnavailable):  # "nothing was taken" would not be true
+        raise OutcomeUnknown(str(error), resource=line.ask.name.text) from error
 
 
 async def renew(holding: Holding, now: float) -> None:

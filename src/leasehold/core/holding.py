@@ -13,6 +13,7 @@ begins with an underscore is called by somebody who has the lock.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasehold.core import ops
@@ -49,6 +50,7 @@ class Holding:
         "_forget",
         "_limits",
         "_number",
+        "_stop_at",
         "_wanted_ms",
         "deadline",
         "fence",
@@ -81,38 +83,45 @@ class Holding:
         self.renew_at = taken.renew_at if renews else NEVER
         self.phase = HELD
         self.reason = ""
-        self._limits = None if max_hold is None and max_idle is None else Limits(taken.at, max_hold, max_idle)
+        self._stop_at = taken.stop_at if renews else taken.deadline
+        self._limits: Limits | None = None
         self._forget = taken.unanswered
         self._again = False
         self._number = 0
         self._extended = 0  # the number of the last extend
         self._extending = 0
+        if max_hold is not None or max_idle is not None:
+            self._limits = Limits(taken.at, max_hold, max_idle)
+            self._set_stop()
 
     # ------------------------------------------------------------ believing
 
     def stop_at(self) -> float:
-        """When work must stop unless something better is heard. The margin exists because a renewing lease that could
-        not renew needs time to wind down; one that does not renew knows its end."""
-        early = margin(self.ttl_ms / 1000) if self.renews else 0.0  # before the deadline: who looks without the lock
-        end = self.deadline - early  # beside an extend must err on this side
-        return end if self._limits is None else min(end, self._limits.ends()[0])
+        """When work must stop unless something better is heard."""
+        return self._stop_at
+
+    def _set_stop(self) -> None:
+        """To be called when one of its times has changed. The margin exists because a renewing lease that could not
+        renew needs time to wind down; one that does not renew knows its end."""
+        end = self.deadline - margin(self.ttl_ms / 1000) if self.renews else self.deadline
+        self._stop_at = end if self._limits is None else min(end, self._limits.ends()[0])
 
     def settle(self, now: float) -> str:
         """Apply the clock and say the phase. A frozen process learns here that its time is over. Looking needs no
         lock, deciding does."""
-        if self.phase in ALIVE and now >= self.stop_at():
+        if now >= self._stop_at and self.phase in ALIVE:
             with self.lock:
                 return self._settle(now)
         return self.phase
 
     def _settle(self, now: float) -> str:
-        if self.phase in ALIVE and now >= self.stop_at():
+        if now >= self._stop_at and self.phase in ALIVE:
             self._lose(self._why())
         return self.phase
 
     def _why(self) -> str:
         """What ends it at ``stop_at``."""
-        if self._limits is not None and self._limits.ends()[0] == self.stop_at():
+        if self._limits is not None and self._limits.ends()[0] <= self._stop_at:
             return self._limits.ends()[1]
         return "renewal_failed" if self.phase == UNSURE else "expired"
 
@@ -120,7 +129,7 @@ class Holding:
         """When the watchdog must look at this lease again. No renewal is due beside an extend."""
         if self.phase not in ALIVE:
             return NEVER
-        return self.stop_at() if self._extending else min(self.stop_at(), self.renew_at)
+        return self._stop_at if self._extending else min(self._stop_at, self.renew_at)
 
     def loss(self) -> LeaseLost:
         """The error that tells of it."""
@@ -143,6 +152,7 @@ class Holding:
         with self.lock:
             if self._settle(now) in ALIVE and self._limits is not None:
                 self._limits.beat(now)
+                self._set_stop()
 
     def require(self, now: float) -> None:
         """Raise unless the lease can be acted upon now."""
@@ -174,13 +184,12 @@ class Holding:
             return self._renewal(now)
 
     def _renewal(self, now: float) -> ops.Renew | None:
-        left = self.stop_at() - now
-        if left <= 0:
-            self._settle(now)
-        if self.phase not in ALIVE or self._extending:
+        if self._settle(now) not in ALIVE or self._extending:
             return None
-        budget_ms = min(renewal_budget_ms(self.ttl_ms), max(int(left * 1000), 1))
-        return self._renew(self._wanted_ms, budget_ms)
+        return self._renew(self._wanted_ms, min(renewal_budget_ms(self.ttl_ms), self._left_ms(now)))
+
+    def _left_ms(self, now: float) -> int:
+        return max(int((self._stop_at - now) * 1000), 1)
 
     def want(self, ttl_ms: int) -> None:
         """Re-entry with a longer ttl: later renewals ask for it. A shorter one changes nothing (trap 6)."""
@@ -198,10 +207,10 @@ class Holding:
             if sooner < self.deadline:
                 self.deadline = sooner
                 self.ttl_ms = min(self.ttl_ms, ttl_ms)
+                self._set_stop()
                 if self.renews:
                     self.renew_at = min(self.renew_at, renewal_after(now, ttl_ms, ttl_ms))
-            left_ms = max(int((self.stop_at() - now) * 1000), 1)
-            return self._renew(ttl_ms, min(BUDGET_MS, left_ms), exact=True)
+            return self._renew(ttl_ms, min(BUDGET_MS, self._left_ms(now)), exact=True)
 
     def _renew(self, ttl_ms: int, budget_ms: int, exact: bool = False) -> ops.Renew:
         self._number += 1
@@ -232,6 +241,7 @@ class Holding:
         self.phase = HELD
         self.ttl_ms = renew.ttl_ms
         self.deadline = max(self.deadline, deadline_after(sent, remaining_ms))
+        self._set_stop()
         if self.renews:
             self.renew_at = renewal_after(sent, renew.ttl_ms, remaining_ms)
 
@@ -262,16 +272,17 @@ class Holding:
         """The Release to send, or None when there is nothing to give back. From here on renewals are ignored.
         What was lost for a local reason may still be ours in the store, so it is given back as well."""
         with self.lock:
-            self._settle(now)
-            gone = self.reason in ("taken", "deleted", "evicted") and not self._forget
-            if gone or self.phase == RELEASED or self.reason == "forked":
-                return None
-            if self.phase in ALIVE:
+            if self._settle(now) in ALIVE:
                 self.phase = RELEASING
+            elif self.phase == RELEASED or self._gone():
+                return None
+            again, self._again = self._again, True  # until it is answered, nobody must be told "not yours" (trap 11)
             forget_ms = tombstone_ms(self.ttl_ms) if self._forget else 0
-            release = ops.Release(self.name.text, self.owner, self.fence, forget_ms, self._again)
-            self._again = True  # until this one is answered, another must not be told "not yours" (trap 11)
-            return release
+            return ops.Release(self.name.text, self.owner, self.fence, forget_ms, again)
+
+    def _gone(self) -> bool:
+        """Is there nothing of it in the store, or nothing that is ours to give back?"""
+        return self.reason == "forked" or (self.reason in ("taken", "deleted", "evicted") and not self._forget)
 
     def end_release(self, reply: ops.Released | ops.NotYours) -> bool:
         """True when it was ours until now. "Not yours" means that it was lost while the work believed in it."""
@@ -331,34 +342,43 @@ def hear(
 # ---------------------------------------------------------------- grants
 
 
+@lru_cache(maxsize=1024)
+def spans(ttl_ms: int, remaining_ms: int) -> tuple[float, float, float]:
+    """How many seconds after a request was sent what it got must be let go of, ends, and is to be renewed: a third of
+    the ttl after the store's own count began. Mostly a whole ttl remains, so they are the same again and again."""
+    ttl, remaining = ttl_ms / 1000, remaining_ms / 1000
+    deadline = remaining - drift(remaining)
+    return deadline - margin(ttl), deadline, remaining - ttl + renew_after(ttl)
+
+
 def deadline_after(sent: float, remaining_ms: int) -> float:
     """The local deadline of a grant or renewal that was asked for at ``sent``."""
-    remaining = remaining_ms / 1000
-    return sent + remaining - drift(remaining)
+    return sent + spans(remaining_ms, remaining_ms)[1]
 
 
 def renewal_after(sent: float, ttl_ms: int, remaining_ms: int) -> float:
-    """When to renew: a third of the ttl after the store's own count began."""
-    ttl = ttl_ms / 1000
-    return sent + remaining_ms / 1000 - ttl + renew_after(ttl)
+    """When to renew it."""
+    return sent + spans(ttl_ms, remaining_ms)[2]
 
 
 class Taken:
     """A grant as the acquire flow hands it over."""
 
-    __slots__ = ("at", "deadline", "fence", "owner", "renew_at", "ttl_ms", "unanswered")
+    __slots__ = ("at", "deadline", "fence", "owner", "renew_at", "stop_at", "ttl_ms", "unanswered")
 
     def __init__(
         self, owner: str, fence: int, ttl_ms: int, sent: float, remaining_ms: int, at: float, unanswered: bool
     ) -> None:
+        stop, deadline, renewal = spans(ttl_ms, remaining_ms)
         self.owner = owner
         self.fence = fence
         self.ttl_ms = ttl_ms
-        self.deadline = deadline_after(sent, remaining_ms)
-        self.renew_at = renewal_after(sent, ttl_ms, remaining_ms)
+        self.stop_at = sent + stop
+        self.deadline = sent + deadline
+        self.renew_at = sent + renewal
         self.at = at
         self.unanswered = unanswered  # a claim of this owner may still be under way: release with a tombstone
 
     def usable(self, renews: bool) -> bool:
         """Is there time left to work in? A push that was read late may name a grant that is all but over."""
-        return self.deadline - (margin(self.ttl_ms / 1000) if renews else 0) > self.at
+        return (self.stop_at if renews else self.deadline) > self.at

@@ -7,7 +7,7 @@ noted with a local time not later than its sending, because that is what a deadl
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from leasehold.core import ops
 from leasehold.core.holding import Taken
@@ -21,6 +21,8 @@ from leasehold.core.policy import (
     tombstone_ms,
 )
 from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable
+
+AnyAnswer: TypeAlias = ops.Answer[ops.ClaimReply] | ops.Answer[ops.BeatReply]
 
 
 class Ask(NamedTuple):
@@ -40,8 +42,47 @@ class Ask(NamedTuple):
     delay_ms: int = 0
 
 
+def claim(ask: Ask, owner: str, beat: int, floor: int, budget_ms: int) -> ops.Claim:
+    """All that was asked for, as the store hears it."""
+    name, ttl_ms, wait, _, _, rule, permits, limit, address, news, meta, delay_ms = ask
+    return ops.Claim(
+        name.text,
+        owner,
+        ttl_ms,
+        beat,
+        floor,
+        wait != 0,
+        rule,
+        permits,
+        limit,
+        address,
+        news,
+        meta,
+        delay_ms,
+        budget_ms,
+    )
+
+
+def budget_ms(give_up: float | None, now: float) -> int:
+    """How long one call may take for somebody who gives up then."""
+    if give_up is None:
+        return BUDGET_MS
+    return int(min(BUDGET_MS, max(LEAST_BUDGET_MS, (give_up - now) * 1000)))
+
+
+def at_once(ask: Ask, owner: str, sent: float, answer: ops.Answer[ops.ClaimReply]) -> Taken | None:
+    """The grant, when the first claim got one and there is nothing more to ask: nobody has to stand in line."""
+    reply = answer.reply
+    if not isinstance(reply, ops.Granted) or ask.at_least_ms:
+        return None
+    fence, remaining_ms = reply
+    taken = Taken(owner, fence, ask.ttl_ms, sent, remaining_ms, answer.at, False)
+    return taken if taken.usable(ask.renews) else None
+
+
 class Line:
-    """One owner's time in line: what was sent when, and what may still be under way."""
+    """One owner's time in line, from its first claim on, which was sent ``now``: what was sent when, and what may still
+    be under way."""
 
     __slots__ = ("ask", "beat", "floor", "give_up", "known", "now", "owner", "push", "sent", "trouble", "unanswered")
 
@@ -52,21 +93,18 @@ class Line:
         self.now = now
         self.give_up = give_up
         self.known = False  # the store has us, waiting or granted
-        self.unanswered = 0  # claims that may still be delivered
-        self.beat = 0
-        self.sent: dict[int, float] = {}  # beat -> a local time not later than its sending
+        self.unanswered = 1  # claims that may still be delivered
+        self.beat = 1
+        self.sent = {1: now}  # beat -> a local time not later than its sending
         self.push: ops.Push | None = None
         self.trouble: float | None = None  # since when the store has not answered
 
-    async def stand(self) -> Taken | None:
-        """The grant; None when this owner's claim is gone and another owner must claim."""
+    async def stand(self, answer: AnyAnswer | None) -> Taken | None:
+        """From what was answered, if anything, to the grant. None when this owner's claim is gone and another owner
+        must claim."""
         while True:
             taken = None
-            try:
-                answer = await self.sign_of_life()
-            except (StoreUnavailable, OutcomeUnknown) as error:
-                await self.bear(error)
-            else:
+            if answer is not None:
                 reply = self.hear(answer)
                 if isinstance(reply, ops.Granted):
                     taken = self.taken(reply.fence, self.beat, reply.remaining_ms)
@@ -83,42 +121,31 @@ class Line:
                 self.push = None  # one that was read too late is a hint to beat, nothing more (trap 41)
             if taken is not None:
                 return await self.close_door(taken) if self.ask.at_least_ms else taken
+            answer = await self.show_up()
 
     # ------------------------------------------------------------ asking the store
 
-    def sign_of_life(self) -> ops.Claim | ops.Beat:
-        """A claim until the store knows us, a beat from then on."""
+    async def show_up(self) -> AnyAnswer | None:
+        """A claim until the store knows us, a beat from then on. None: no answer this time."""
         self.beat += 1
         self.sent[self.beat] = self.now
-        return self.heartbeat() if self.known else self.claim()
+        try:
+            return await self.heartbeat() if self.known else await self.claim()
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            await self.bear(error)
+            return None
 
     def claim(self) -> ops.Claim:
         self.unanswered += 1
-        ask = self.ask
-        return ops.Claim(
-            ask.name.text,
-            self.owner,
-            ask.ttl_ms,
-            self.beat,
-            self.floor(),
-            ask.wait != 0,
-            ask.rule,
-            ask.permits,
-            ask.limit,
-            ask.address,
-            ask.news,
-            ask.meta,
-            ask.delay_ms,
-            self.budget_ms(),
-        )
+        return claim(self.ask, self.owner, self.beat, self.floor(), budget_ms(self.give_up, self.now))
 
     def heartbeat(self) -> ops.Beat:
         oldest = next(iter(self.sent))
         if self.sent[oldest] + forgotten_after_ms(self.ask.ttl_ms) / 1000 < self.now:
             del self.sent[oldest]  # no grant names a beat as old as that
-        return ops.Beat(self.ask.name.text, self.owner, self.beat, self.floor(), self.budget_ms())
+        return ops.Beat(self.ask.name.text, self.owner, self.beat, self.floor(), budget_ms(self.give_up, self.now))
 
-    def hear(self, answer: ops.Answer[ops.ClaimReply] | ops.Answer[ops.BeatReply]) -> ops.ClaimReply:
+    def hear(self, answer: AnyAnswer) -> ops.ClaimReply:
         self.now = answer.at
         self.trouble = None
         if not self.known:  # it was a claim
@@ -225,11 +252,6 @@ class Line:
 
     def out_of_time(self) -> bool:
         return self.give_up is not None and self.now >= self.give_up
-
-    def budget_ms(self) -> int:
-        if self.give_up is None:
-            return BUDGET_MS
-        return int(min(BUDGET_MS, max(LEAST_BUDGET_MS, (self.give_up - self.now) * 1000)))
 
     def not_acquired(self, holder: str, retry_in_ms: int) -> NotAcquired:
         by = f"held by {holder}" if holder else "not free"

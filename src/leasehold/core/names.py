@@ -7,7 +7,7 @@ The format is frozen: a table of inputs and names in the tests never changes. Te
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
+from functools import lru_cache
 
 from leasehold.errors import InvalidRequest
 
@@ -16,12 +16,15 @@ _SPECIAL = frozenset("%{}:/" + "".join(map(chr, range(0x20))) + "\x7f")
 _ESCAPES = str.maketrans({char: f"%{ord(char):02X}" for char in _SPECIAL})
 
 
-class Name(NamedTuple):
+class Name:
     """A resource: its text and its low-cardinality kind; ``hidden`` says that its ids are hashed already."""
 
-    text: str
-    kind: str
-    hidden: bool = False
+    __slots__ = ("hidden", "kind", "text")
+
+    def __init__(self, text: str, kind: str, hidden: bool = False) -> None:
+        self.text = text
+        self.kind = kind
+        self.hidden = hidden
 
     @property
     def id_hash(self) -> str:
@@ -49,6 +52,12 @@ def make_name(namespace: str, kind: object, ids: tuple[object, ...], key: bytes 
     if key and ids:
         return Name(f"{prefix}:{_digest(text, key)}", label, hidden=True)
     return Name(text, label)
+
+
+@lru_cache(maxsize=1024, typed=True)  # typed: 1 is an id, and True, which equals it, is none
+def known_name(namespace: str, key: bytes, kind: object, *ids: object) -> Name:
+    """The same from memory, for what can be hashed: many programs ask for the same few names again and again."""
+    return make_name(namespace, kind, ids, key)
 
 
 def _digest(text: str, key: bytes) -> str:

@@ -27,11 +27,14 @@ from leasehold.core.types import Grant, Waiter
 R = TypeVar("R", covariant=True)
 
 
-class Answer(NamedTuple, Generic[R]):
+class Answer(Generic[R]):
     """What a driver gives back for an op: the reply, and the local time after it came."""
 
-    reply: R
-    at: float
+    __slots__ = ("at", "reply")
+
+    def __init__(self, reply: R, at: float) -> None:
+        self.reply = reply
+        self.at = at
 
 
 # ---------------------------------------------------------------- replies
@@ -285,4 +288,5 @@ class Later(NamedTuple):
         return (yield self)
 
 
+ASIDE = (Park, Later)
 Op: TypeAlias = StoreOp | Park | Later

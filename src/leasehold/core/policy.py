@@ -15,7 +15,7 @@ MAX_FLOOR_AHEAD_US = 3653 * DAY_US  # ten years: a floor further ahead is a mist
 BUDGET_MS = 5_000  # how long one call may take where nothing shorter bounds it
 LEAST_BUDGET_MS = 1_000  # and may take even at the end of a wait: a busy store is no refusal
 HEAD_POLL_MS = 30  # the head of the queue beats this often when no push can reach it
-MOST_AHEAD = 8  # a waiter is told of at most so many before it: counting them all would cost more, the more wait
+MOST_AHEAD = 1  # a waiter need only know whether it is first; counting all would cost more, the more wait
 SHORT_BEAT_MS = 5  # nobody beats more often than this
 
 

@@ -29,19 +29,22 @@ def context(holding: Holding) -> dict[str, Any]:
 
 def wanted(level: int) -> bool:
     """Does anybody want to know?"""
-    global _logger
-    if _logger is None:
-        if level < WARNING and "logging" not in sys.modules:
-            return False
-        import logging
+    return (_logger is not None or _found(level)) and bool(_logger.isEnabledFor(level))
 
-        _logger = logging.getLogger("leasehold.lease")
-    return bool(_logger.isEnabledFor(level))
+
+def _found(level: int) -> bool:
+    global _logger
+    if level < WARNING and "logging" not in sys.modules:
+        return False
+    import logging
+
+    _logger = logging.getLogger("leasehold.lease")
+    return True
 
 
 def say(level: int, event: str, holding: Holding, **more: Any) -> None:
     """One record about one lease. An error in somebody's log handler harms nobody."""
-    if not wanted(level):
+    if (_logger is None and not _found(level)) or not _logger.isEnabledFor(level):
         return
     fields = {**context(holding), **more}
     text = " ".join(f"{key}={value}" for key, value in fields.items())

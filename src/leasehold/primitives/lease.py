@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold.core import flows
 from leasehold.core.durations import ttl_ms
-from leasehold.core.holding import LOST, RELEASING
+from leasehold.core.holding import ALIVE, LOST, RELEASING
 from leasehold.core.types import public_owner
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.observe import log
@@ -33,11 +33,12 @@ if TYPE_CHECKING:
 class BaseLease:
     """What a lease says about itself, the same in both flavours. None of this asks the store."""
 
-    __slots__ = ("__weakref__", "_engine", "_held")
+    __slots__ = ("__weakref__", "_engine", "_held", "_lost")
 
     def __init__(self, engine: Engine, held: Held) -> None:
         self._engine = engine
         self._held = held
+        self._lost: Any = None  # the event, once somebody has asked for it
         held.watch(self, engine.watchdog.abandoned)
 
     @property
@@ -53,7 +54,7 @@ class BaseLease:
     @property
     def fence(self) -> int | None:
         """The fencing token: grows with every grant of this resource. None with ``fenced=False``."""
-        return self._held.fence if self._held.fenced else None
+        return self._held.fence if self._held.options.fenced else None
 
     @property
     def ttl(self) -> float:
@@ -63,7 +64,7 @@ class BaseLease:
     @property
     def meta(self) -> dict[str, Any]:
         """What the holder said about itself."""
-        return dict(self._held.meta or {})
+        return dict(self._held.options.meta or {})
 
     @property
     def acquired_at(self) -> datetime:
@@ -85,15 +86,15 @@ class BaseLease:
 
     def remaining(self) -> float:
         """Seconds until work must stop, unless a renewal succeeds before."""
-        alive = self._settle() in ("held", "unsure")
+        alive = self._settle() in ALIVE
         return max(self._held.stop_at() - self._engine.clock.now(), 0.0) if alive else 0.0
 
     def check(self) -> None:
         """Raise LeaseLost (or NotHeld after release) unless the lease is still ours. Costs no round trip.
 
         A check is not a fence: the process may be paused right after it. Guard the write itself."""
-        self._settle()
-        self._held.require(self._engine.clock.now())
+        if self._settle() not in ALIVE:
+            self._held.require(self._engine.clock.now())
 
     def beat(self) -> None:
         """Tell that the work is alive: with ``max_idle`` a lease whose work is silent for longer is ended."""
@@ -112,14 +113,18 @@ class BaseLease:
         return log.context(self._held)
 
     def _settle(self) -> str:
-        phase = self._held.settle(self._engine.clock.now())
+        held = self._held
+        phase = held.phase
+        if phase in ALIVE:
+            phase = held.settle(self._engine.clock.now())
         if phase == LOST:
-            self._engine.watchdog.tell(self._held)
+            self._engine.watchdog.tell(held)
         return phase
 
     def _ended(self, ours: bool) -> None:
         held = self._held
-        self._engine.watchdog.tell(held)
+        if not ours:
+            self._engine.watchdog.tell(held)
         self._engine.forget(held)
         log.say(log.DEBUG, "lease_released" if ours else "stale_release", held)
 
@@ -148,11 +153,7 @@ class Lease(BaseLease):
     ('held', True, 'released')
     """
 
-    __slots__ = ("_lost",)
-
-    def __init__(self, engine: Engine, held: Held) -> None:
-        super().__init__(engine, held)
-        self._lost: threading.Event | None = None
+    __slots__ = ()
 
     @property
     def lost(self) -> threading.Event:
@@ -161,7 +162,8 @@ class Lease(BaseLease):
             self._lost = threading.Event()
             self._held.listen(self._lost.set)
         self._settle()
-        return self._lost
+        event: threading.Event = self._lost
+        return event
 
     def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
         """Call ``callback(error)`` in a thread of its own when the lease is lost."""
@@ -207,13 +209,12 @@ class Lease(BaseLease):
 class AsyncLease(BaseLease):
     """A lease for asyncio. The task inside ``async with`` is cancelled when the lease is lost."""
 
-    __slots__ = ("_bodies", "_driver", "_interrupt", "_loop", "_lost")
+    __slots__ = ("_bodies", "_driver", "_interrupt", "_loop")
 
-    def __init__(self, engine: Engine, held: Held, driver: AsyncDriver) -> None:
-        super().__init__(engine, held)
+    def __init__(self, engine: Engine, held: Held, driver: AsyncDriver, loop: asyncio.AbstractEventLoop) -> None:
+        BaseLease.__init__(self, engine, held)
         self._driver = driver
-        self._loop = driver.loop()
-        self._lost: asyncio.Event | None = None
+        self._loop = loop
         self._interrupt: Interrupt | None = None
         self._bodies = 0
 
@@ -223,9 +224,10 @@ class AsyncLease(BaseLease):
         if self._lost is None:
             self._lost = self._driver.event()
             self._held.listen(self._driver.on_loop(self._loop, self._lost.set))
+        event: asyncio.Event = self._lost
         if self._settle() == LOST:
-            self._lost.set()
-        return self._lost
+            event.set()
+        return event
 
     def on_lost(self, callback: Callable[[LeaseLost], object | Awaitable[object]]) -> None:
         """Call ``callback(error)``, a function or a coroutine function, on the loop when the lease is lost."""
@@ -254,25 +256,32 @@ class AsyncLease(BaseLease):
         return ours
 
     async def __aenter__(self) -> AsyncLease:
+        self._begin(self._driver.task())
+        return self
+
+    def _begin(self, task: asyncio.Task[Any]) -> None:
+        """A body begins in this task."""
         self.check()
         self._bodies += 1
         if self._interrupt is None:
-            self._interrupt = self._driver.interrupt()
+            self._interrupt = self._driver.interrupt(task)
             self._held.listen(self._interrupt)
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         ours = False
         self._bodies -= 1
+        interrupt = self._interrupt if self._bodies == 0 else None  # the outermost body is over
         try:
-            if self._interrupt is not None and self._bodies == 0:  # the outermost body is over
-                interrupt, self._interrupt = self._interrupt, None
-                self._held.unlisten(interrupt)
-                ours = await interrupt.leave(error)
+            if interrupt is not None:
+                self._interrupt = None
+                if interrupt.leave():
+                    ours = await interrupt.ours(error)
         finally:
             await self._release_on_exit()
+            if interrupt is not None and self._held.phase in ALIVE:  # acquired explicitly before, too
+                self._held.unlisten(interrupt)
         self._after_body(error, ours)
 
     async def _release_on_exit(self) -> None:

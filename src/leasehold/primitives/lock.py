@@ -6,21 +6,26 @@ never releases somebody else's lease, and re-entering costs no round trip and ke
 
 from __future__ import annotations
 
-import threading
+from threading import current_thread
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leasehold.core import flows
 from leasehold.core.names import Name
 from leasehold.core.ops import Answer, Inspect, View
 from leasehold.errors import LeaseholdError, NotAcquired
-from leasehold.primitives.base import UNSET, BaseLock, Options, Unset
+from leasehold.primitives.base import UNSET, BaseLock, Unset
 from leasehold.primitives.lease import AsyncLease, Lease
 from leasehold.runtime import sync
+from leasehold.runtime.attempt import Attempt
 from leasehold.runtime.engine import Engine
 from leasehold.runtime.held import Held
+from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
+    import asyncio
+    import threading
+
     from leasehold.primitives.lease import Duration
     from leasehold.runtime.aio import AsyncDriver
 
@@ -40,7 +45,7 @@ class Lock(BaseLock):
     def acquire(self, wait: Duration | Unset | None = UNSET) -> Lease | None:
         """A lease, or None when the wait was over first. ``wait=None`` waits for ever, 0 tries once."""
         try:
-            lease = self._acquire(self._wait(wait))
+            lease = self._acquire(self._wait(wait), current_thread())
         except NotAcquired:
             return None
         lease._held.keep(self)
@@ -52,7 +57,7 @@ class Lock(BaseLock):
 
     def release(self) -> bool:
         """Give back the calling thread's lease. False: it was no longer ours."""
-        return self._lease(self._held_by(threading.current_thread())).release()
+        return self._lease(self._held_by(current_thread())).release()
 
     def locked(self) -> bool:
         """Does anybody hold it now? Asks the store; true only in the past by the time you read it."""
@@ -61,12 +66,13 @@ class Lock(BaseLock):
 
     def owned(self) -> bool:
         """Does the calling thread hold it? Asks nobody."""
-        return self._owned_by(threading.current_thread())
+        return self._owned_by(current_thread())
 
     def __enter__(self) -> Lease:
-        lease = self._acquire(self._options.wait)
+        thread = current_thread()
+        lease = self._acquire(self._options.wait, thread)
         try:
-            self._enter(lease, threading.current_thread())
+            self._enter(lease, thread)
         except BaseException:
             self._give_up(lease)
             raise
@@ -77,35 +83,35 @@ class Lock(BaseLock):
     ) -> None:
         lease = None
         try:
-            lease = self._innermost(threading.current_thread())
+            lease = self._innermost(current_thread)
             self._leave(lease)
             lease.__exit__(kind, error, trace)
         except LeaseholdError:
             raise
         except BaseException:  # an interrupt, here of all places
-            self._give_up(lease or self._innermost(threading.current_thread()))
+            self._give_up(lease or self._innermost(current_thread))
             raise
 
-    def _acquire(self, wait: float | None) -> Lease:
+    def _acquire(self, wait: float | None, thread: threading.Thread) -> Lease:
         engine = self._engine
         engine.ensure_open()
-        thread = threading.current_thread()
-        held = self._reenter(thread)
+        held = self._reenter(thread) if self._options.reentrant else None
         if held is not None:
             return self._lease(held)
-        owners: list[str] = []
         box = engine.mailboxes.borrow()
         ask = self._ask(wait, box.address)
-        flow = flows.acquire(ask, lambda: self._new_owner(owners), engine.floor, engine.clock.now())
+        attempt = Attempt(ask)
+        flow = flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now())
         taken = None
         try:
+            engine.pending.add(attempt)
             taken = sync.drive(engine, flow, box)
             return Lease(engine, self._keep(taken, thread))
         except BaseException:
-            self._clean_up(flow, owners, taken, thread)
+            self._clean_up(flow, attempt, taken, thread)
             raise
         finally:
-            engine.expect_no_more(owners)
+            engine.pending.discard(attempt)
             engine.mailboxes.give_back(box)
 
     def _lease(self, held: Held) -> Lease:
@@ -125,7 +131,7 @@ class AsyncLock(BaseLock):
     async def acquire(self, wait: Duration | Unset | None = UNSET) -> AsyncLease | None:
         """A lease, or None when the wait was over first. ``wait=None`` waits for ever, 0 tries once."""
         try:
-            lease = await self._acquire(self._wait(wait))
+            lease = await self._acquire(self._wait(wait), self._driver.task())
         except NotAcquired:
             return None
         lease._held.keep(self)
@@ -137,7 +143,8 @@ class AsyncLock(BaseLock):
 
     async def release(self) -> bool:
         """Give back the calling task's lease. False: it was no longer ours."""
-        return await self._lease(self._held_by(self._driver.task())).release()
+        task = self._driver.task()
+        return await self._lease(self._held_by(task), task).release()
 
     async def locked(self) -> bool:
         """Does anybody hold it now? Asks the store; true only in the past by the time you read it."""
@@ -149,42 +156,45 @@ class AsyncLock(BaseLock):
         return self._owned_by(self._driver.task())
 
     async def __aenter__(self) -> AsyncLease:
-        lease = await self._acquire(self._options.wait)
-        self._enter(lease, self._driver.task())
-        return await lease.__aenter__()
+        task = self._driver.task()
+        lease = await self._acquire(self._options.wait, task)
+        lease._begin(task)
+        self._enter(lease, task)
+        return lease
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lease = self._innermost(self._driver.task())
+        lease = self._innermost(self._driver.task)
         self._leave(lease)
         await lease.__aexit__(kind, error, trace)
 
-    async def _acquire(self, wait: float | None) -> AsyncLease:
+    async def _acquire(self, wait: float | None, task: asyncio.Task[Any]) -> AsyncLease:
         engine = self._engine
         engine.ensure_open()
-        task = self._driver.task()
-        held = self._reenter(task)
+        held = self._reenter(task) if self._options.reentrant else None
         if held is not None:
-            return self._lease(held)
-        owners: list[str] = []
-        box = self._driver.mailbox()
+            return self._lease(held, task)
+        loop = task.get_loop()
+        box = self._driver.mailbox(loop)
         ask = self._ask(wait, box.address)
-        flow = flows.acquire(ask, lambda: self._new_owner(owners, box.expect), engine.floor, engine.clock.now())
+        attempt = Attempt(ask, box.expect)
+        flow = flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now())
         taken = None
         try:
+            engine.pending.add(attempt)
             taken = await self._driver.drive(flow, box)
-            return AsyncLease(engine, self._keep(taken, task), self._driver)
+            return AsyncLease(engine, self._keep(taken, task), self._driver, loop)
         except BaseException:
-            self._clean_up(flow, owners, taken, task)
+            self._clean_up(flow, attempt, taken, task)
             raise
         finally:
-            engine.expect_no_more(owners)
-            box.expect_no_more(owners)
+            engine.pending.discard(attempt)
+            box.expect_no_more(attempt.owners)
 
-    def _lease(self, held: Held) -> AsyncLease:
+    def _lease(self, held: Held, task: asyncio.Task[Any]) -> AsyncLease:
         known = held.shell() if held.shell is not None else None
-        return known if isinstance(known, AsyncLease) else AsyncLease(self._engine, held, self._driver)
+        return known if isinstance(known, AsyncLease) else AsyncLease(self._engine, held, self._driver, task.get_loop())
 
 
 async def _look(resource: str) -> View:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from leasehold.core.ops import Answer, Later, Op, Park, Push
+from leasehold.core.ops import ASIDE, Answer, Later, Op, Park, Push
 from leasehold.core.ports import WAKE, Store
 from leasehold.errors import LeaseLost, StoreUnavailable
 from leasehold.observe import log
@@ -25,7 +25,8 @@ class LoopMailbox:
 
     def __init__(self, store: Store) -> None:
         self._clock = store.clock
-        self._pushes: dict[str, asyncio.Future[Push]] = {}  # by the owners of the acquires that are under way
+        # By the owners of the acquires that are under way: what has come, or the future of one that is parked.
+        self._pushes: dict[str, Push | asyncio.Future[Push] | None] = {}
         self._ear = store.listen(self._arrived)
 
     @property
@@ -37,30 +38,37 @@ class LoopMailbox:
 
     def expect(self, owner: str) -> None:
         """Keep what comes for this owner: a push may overtake the reply of its claim."""
-        self._pushes[owner] = asyncio.get_running_loop().create_future()
+        self._pushes[owner] = None
 
     def expect_no_more(self, owners: Iterable[str]) -> None:
         for owner in owners:
             self._pushes.pop(owner, None)
 
     def _arrived(self, push: Push) -> None:
-        waiting = self._pushes.values() if push is WAKE else [self._pushes.get(push.owner)]
-        for future in waiting:
-            if future is not None and not future.done():
-                future.set_result(push)
+        owners = list(self._pushes) if push is WAKE else [push.owner] if push.owner in self._pushes else []
+        for owner in owners:
+            waiting = self._pushes[owner]
+            if waiting is None:  # its acquire is not parked now
+                self._pushes[owner] = push
+            elif isinstance(waiting, asyncio.Future) and not waiting.done():
+                waiting.set_result(push)
 
     async def take(self, owner: str, until: float) -> Push | None:
         """Wait for a push to this owner, until a time on the local clock."""
-        future = self._pushes[owner]
+        push = self._pushes[owner]
+        if not isinstance(push, Push):
+            push = await self._next(owner, until)
+        self._pushes[owner] = None  # each is read once
+        return None if push is WAKE else push
+
+    async def _next(self, owner: str, until: float) -> Push | None:
+        future: asyncio.Future[Push] = asyncio.get_running_loop().create_future()
+        self._pushes[owner] = future
         while not future.done():
             await asyncio.wait([future], timeout=self._clock.nap(until))
             if self._clock.now() >= until:
                 break
-        if not future.done():
-            return None
-        self.expect(owner)  # each is read once
-        push = future.result()
-        return None if push is WAKE else push
+        return future.result() if future.done() else None
 
 
 class AsyncDriver:
@@ -70,9 +78,8 @@ class AsyncDriver:
         self.engine = engine
         self._boxes: dict[asyncio.AbstractEventLoop, LoopMailbox] = {}
 
-    def mailbox(self) -> LoopMailbox:
-        """The mailbox of the running loop."""
-        loop = asyncio.get_running_loop()
+    def mailbox(self, loop: asyncio.AbstractEventLoop) -> LoopMailbox:
+        """The mailbox of this loop, which runs."""
         box = self._boxes.get(loop)
         if box is None:
             self._drop_closed_loops()
@@ -87,11 +94,19 @@ class AsyncDriver:
 
     async def drive(self, flow: Coroutine[Op, Any, R], box: LoopMailbox | None = None) -> R:
         """Run a flow to its end on this task."""
+        engine = self.engine
+        reply: object
         try:
             op = flow.send(None)
             while True:
                 try:
-                    answer = await self.perform(op, box)
+                    if isinstance(op, ASIDE):
+                        reply = await self._aside(op, box)
+                    elif engine.closed:
+                        raise Closed
+                    else:
+                        reply = await engine.store.execute_async(op)
+                    answer = Answer(reply, engine.clock.now())
                 except BaseException as error:
                     op = flow.throw(error)
                 else:
@@ -102,25 +117,17 @@ class AsyncDriver:
         except Closed:
             raise StoreUnavailable(CLOSED) from None
 
-    async def perform(self, op: Op, box: LoopMailbox | None) -> Answer[Any]:
-        """One op, on this loop."""
-        reply: object = None
-        if isinstance(op, Park):
-            if box is not None:
-                reply = await box.take(op.owner, op.until)
-            else:
-                await asyncio.sleep(self.engine.clock.nap(op.until))
-        elif isinstance(op, Later):
+    async def _aside(self, op: Park | Later, box: LoopMailbox | None) -> Push | None:
+        """An op that asks nothing of the store."""
+        if isinstance(op, Later):
             self.engine.watchdog.later(op)
+        elif box is not None:
+            return await box.take(op.owner, op.until)
         else:
-            self.engine.go_on()
-            reply = await self.engine.store.execute_async(op)
-        return Answer(reply, self.engine.clock.now())
+            await asyncio.sleep(self.engine.clock.nap(op.until))
+        return None
 
     # ------------------------------------------------------------ what a lease needs of its loop
-
-    def loop(self) -> asyncio.AbstractEventLoop:
-        return asyncio.get_running_loop()
 
     def task(self) -> asyncio.Task[Any]:
         task = asyncio.current_task()
@@ -134,8 +141,8 @@ class AsyncDriver:
     def event(self) -> asyncio.Event:
         return asyncio.Event()
 
-    def interrupt(self) -> Interrupt:
-        return Interrupt(self.task(), self.loop())
+    def interrupt(self, task: asyncio.Task[Any]) -> Interrupt:
+        return Interrupt(task, task.get_loop())
 
     def on_loop(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> Listener:
         """A listener that calls this on that loop, from whichever thread tells of the loss."""
@@ -178,6 +185,8 @@ class AsyncDriver:
 class Interrupt:
     """Cancels the task inside an ``async with`` when its lease is lost, as ``asyncio.timeout`` does."""
 
+    __slots__ = ("_before", "_fired", "_left", "_loop", "_task")
+
     def __init__(self, task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> None:
         self._task = task
         self._loop = loop
@@ -196,10 +205,14 @@ class Interrupt:
             self._fired = True
             self._task.cancel()
 
-    async def leave(self, error: BaseException | None) -> bool:
-        """The body is over. True when the CancelledError that ended it was ours, and nobody else's too."""
+    def leave(self) -> bool:
+        """The body is over: cancel nobody from here on. True when its task was cancelled."""
         self._left = True
-        if not self._fired or asyncio.current_task() is not self._task:
+        return self._fired
+
+    async def ours(self, error: BaseException | None) -> bool:
+        """After that: was the CancelledError that ended the body ours, and nobody else's too?"""
+        if asyncio.current_task() is not self._task:
             return False
         only_ours = self._task.uncancel() <= self._before
         if isinstance(error, asyncio.CancelledError):

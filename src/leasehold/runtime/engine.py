@@ -6,24 +6,24 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from leasehold.core.holding import ALIVE
-from leasehold.core.names import Name
-from leasehold.core.ops import Later, Withdraw
-from leasehold.core.policy import BUDGET_MS, tombstone_ms
+from leasehold.core.ops import Later
+from leasehold.core.policy import BUDGET_MS
 from leasehold.core.ports import Store
 from leasehold.errors import StoreUnavailable
 from leasehold.observe import log
+from leasehold.runtime.attempt import Attempt
 from leasehold.runtime.held import Held
 from leasehold.runtime.wakeups import Mailboxes
 from leasehold.runtime.watchdog import Watchdog
 
 
 class Closed(Exception):
-    """Thrown into a flow whose coordinator was closed meanwhile: it must end at once, not bear with the store. Drivers
-    turn it into StoreUnavailable."""
+    """Thrown into a flow whose coordinator was closed meanwhile, before its next op: it must end at once, not bear with
+    the store. Drivers turn it into StoreUnavailable."""
 
 
 CLOSED = "this coordinator is closed: make a new one with connect()"
@@ -41,9 +41,9 @@ class Engine:
         self.mailboxes = Mailboxes(store)
         self._floor = 0
         self._mine: dict[tuple[str, int], Held] = {}
-        self._pending: dict[str, tuple[str, int]] = {}  # acquires that are under way: resource and ttl, by owner
+        self.pending: set[Attempt] = set()  # acquires that are under way
         self._prune_at = 64
-        self._closed = self._ended = False
+        self.closed = self._ended = False
         self.watchdog.on_gone = _weakly(self)
         self.watchdog.on_dismissed = self.mailboxes.close
         _engines.add(self)
@@ -65,11 +65,13 @@ class Engine:
     def remember(self, held: Held, anchor: object) -> None:
         """This thread or task holds this. In one step with the look whether the coordinator is open: what close()
         does not see would be held by nobody."""
+        key = (held.name.text, id(anchor))
         with self.watchdog.transitions:
             self.ensure_open()
             self._floor = max(self._floor, held.fence)
-            held.outer = self.mine(held.name.text, anchor)
-            self._mine[held.name.text, id(anchor)] = held
+            if key in self._mine:
+                held.outer = self.mine(held.name.text, anchor)
+            self._mine[key] = held
             self.watchdog.add(held)
         if len(self._mine) > self._prune_at:
             self._prune()
@@ -77,9 +79,7 @@ class Engine:
     def mine(self, resource: str, anchor: object) -> Held | None:
         """What the calling thread or task holds of this resource: never what its parent task holds (trap 12)."""
         held = self._mine.get((resource, id(anchor)))
-        if held is None or held.anchor is None or held.anchor() is not anchor:
-            return None
-        return held
+        return held if held is not None and held.anchor() is anchor else None
 
     def forget(self, held: Held) -> None:
         """It is over and everybody knows."""
@@ -90,14 +90,14 @@ class Engine:
     def _unlink(self, held: Held) -> None:
         """Whoever held the same resource before, in the same thread or task, is found again: a lease that was lost
         and acquired anew inside its own body must not hide the first."""
-        anchor = held.anchor() if held.anchor is not None else None
-        key = (held.name.text, id(anchor))
+        key = (held.name.text, id(held.anchor()))
         with self.watchdog.transitions:
             top = self._mine.get(key)
             if top is held:
                 self._mine.pop(key, None)  # a signal handler may have been quicker
                 if held.outer is not None:
                     self._mine[key] = held.outer
+                return
             while top is not None:
                 if top.outer is held:
                     top.outer = held.outer
@@ -112,39 +112,26 @@ class Engine:
 
     # ------------------------------------------------------------ beginning and end
 
-    def expect(self, owner: str, name: Name, ttl_ms: int) -> None:
-        """An acquire with this owner is under way."""
-        self._pending[owner] = (name.text, ttl_ms)
-
-    def expect_no_more(self, owners: Iterable[str]) -> None:
-        for owner in owners:
-            self._pending.pop(owner, None)
-
-    def withdraw(self, owners: Iterable[str]) -> None:
-        """Nobody knows how far they came."""
-        for owner in owners:
-            if owner in self._pending:
-                resource, ttl_ms = self._pending[owner]
-                self.watchdog.later(Later(Withdraw(resource, owner, tombstone_ms(ttl_ms)), BUDGET_MS / 1000))
+    def withdraw(self, attempt: Attempt) -> None:
+        """Nobody knows how far it came."""
+        if attempt in self.pending:
+            for withdrawal in attempt.withdrawals():
+                self.watchdog.later(Later(withdrawal, BUDGET_MS / 1000))
 
     def ensure_open(self) -> None:
-        if self._closed:
+        if self.closed:
             raise StoreUnavailable(CLOSED)
-
-    def go_on(self) -> None:
-        """Asked before each op of a flow that is under way."""
-        if self._closed:
-            raise Closed
 
     def shut(self) -> None:
         """Grant nothing from here on: acquires that are under way are withdrawn."""
         with self.watchdog.transitions:
-            if self._closed:
+            if self.closed:
                 return
-            self._closed = True
+            self.closed = True
         self.mailboxes.close()
-        for owner, (resource, ttl_ms) in list(self._pending.items()):
-            self.watchdog.postpone(Later(Withdraw(resource, owner, tombstone_ms(ttl_ms)), 0))
+        for attempt in list(self.pending):
+            for withdrawal in attempt.withdrawals():
+                self.watchdog.postpone(Later(withdrawal, 0))
 
     def close(self) -> None:
         """Give back what is held, stop the watchdog, close the store. Safe to call twice. Shut first: what is given
@@ -161,7 +148,7 @@ class Engine:
     def forked(self) -> None:
         """In a forked child: start anew with nothing (trap 32)."""
         self._mine = {}
-        self._pending = {}
+        self.pending.clear()
         self.watchdog.forked()
         self.mailboxes.forked()
 

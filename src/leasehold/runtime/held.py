@@ -16,8 +16,23 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from leasehold.runtime.inbox import Inbox
+    from leasehold.runtime.options import Options
 
 Listener = Callable[[], None]
+
+
+class Shell(weakref.ref[Any]):
+    """The Lease object of a holding, for as long as somebody refers to it."""
+
+    __slots__ = ("abandoned", "held")
+
+    held: Held
+    abandoned: Inbox
+
+
+def _gone(shell: Shell) -> None:
+    """May run at any bytecode of any thread, inside any lock: it only puts into the inbox."""
+    shell.abandoned.put(shell.held)
 
 
 class Held(Holding):
@@ -28,57 +43,37 @@ class Held(Holding):
 
     __slots__ = (
         "_listeners",
-        "_told",
         "acquired_at",
         "anchor",
         "bodies",
         "depth",
-        "fenced",
         "keeper",
-        "meta",
+        "options",
         "outer",
         "shell",
     )
 
     def __init__(
-        self,
-        name: Name,
-        taken: Taken,
-        lock: AbstractContextManager[Any],
-        *,
-        renews: bool = True,
-        max_hold: float | None = None,
-        max_idle: float | None = None,
-        fenced: bool = True,
-        meta: dict[str, Any] | None = None,
+        self, name: Name, taken: Taken, lock: AbstractContextManager[Any], options: Options, anchor: object
     ) -> None:
-        super().__init__(name, taken, lock, renews=renews, max_hold=max_hold, max_idle=max_idle)
+        Holding.__init__(self, name, taken, lock, options.renews, options.max_hold, options.max_idle)
+        self.options = options
         self.acquired_at = time.time()
-        self.fenced = fenced
-        self.meta = meta
+        self.anchor = weakref.ref(anchor)  # the thread or task that acquired it
         self.depth = 1
-        self.outer: Held | None = None  # held by the same thread or task before, and lost
         self.bodies = 0  # with statements that it is inside of
-        self.shell: weakref.ref[Any] | None = None
+        self.outer: Held | None = None  # held by the same thread or task before, and lost
+        self.shell: Shell | None = None
         self.keeper: weakref.ref[Any] | None = None
-        self.anchor: weakref.ref[Any] | None = None
-        self._listeners: list[Listener] = []
-        self._told = False
+        self._listeners: tuple[Listener, ...] | None = ()  # None: they were told
 
     # ------------------------------------------------------------ who can use it
 
     def watch(self, lease: object, abandoned: Inbox) -> None:
-        """Notice when the Lease object goes away. The callback may run at any bytecode of any thread, inside
-        any lock: it only puts into the inbox."""
-
-        def gone(_: object) -> None:
-            abandoned.put(self)
-
-        self.shell = weakref.ref(lease, gone)
-
-    def tie(self, anchor: object) -> None:
-        """Acquired by this thread or task."""
-        self.anchor = weakref.ref(anchor)
+        """Notice when the Lease object goes away."""
+        self.shell = shell = Shell(lease, _gone)
+        shell.held = self
+        shell.abandoned = abandoned
 
     def keep(self, keeper: object) -> None:
         """Acquired through this lock object, which can release it."""
@@ -98,8 +93,9 @@ class Held(Holding):
     def step_out(self) -> bool:
         """One level up; False when it was the last, and the lease is to be given back."""
         with self.lock:
-            self.depth = max(self.depth - 1, 0)
-            return self.depth > 0
+            deeper = self.depth > 1
+            self.depth = self.depth - 1 if deeper else 0
+            return deeper
 
     def usable(self) -> bool:
         """Can anybody still use this lease? One that was entered is used by its body, and ends with its thread."""
@@ -111,7 +107,7 @@ class Held(Holding):
 
     def finished(self) -> bool:
         """Has the thread or task that acquired it ended (trap 3)?"""
-        anchor = self.anchor() if self.anchor is not None else None
+        anchor: Any = self.anchor()
         if anchor is None:
             return True
         done = getattr(anchor, "done", None)
@@ -127,23 +123,22 @@ class Held(Holding):
     def listen(self, listener: Listener) -> None:
         """Call this, quickly and from any thread, when the lease is lost; at once when it is already."""
         with self.lock:
-            if not self._told:
-                self._listeners.append(listener)
+            if self._listeners is not None:
+                self._listeners += (listener,)
                 return
         listener()
 
     def unlisten(self, listener: Listener) -> None:
         with self.lock:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
+            if self._listeners is not None:
+                self._listeners = tuple(one for one in self._listeners if one is not listener)
 
     def tell(self) -> bool:
         """Tell everybody, once. True for the caller who did. Listeners run outside the lock."""
         with self.lock:
-            if self.phase != LOST or self._told:
+            if self.phase != LOST or self._listeners is None:
                 return False
-            self._told = True
-            listeners, self._listeners = self._listeners, []
+            listeners, self._listeners = self._listeners, None
         for listener in listeners:
             try:
                 listener()
@@ -155,9 +150,8 @@ class Held(Holding):
         """In a forked child: lost. Callbacks are the parent's; events are set, for whoever waits in the child. Their
         locks may have been held at the fork by a thread that does not exist here."""
         self.lock = lock
-        events = [getattr(listener, "__self__", None) for listener in self._listeners]
-        self._listeners = []
-        self._told = True
+        events = [getattr(listener, "__self__", None) for listener in self._listeners or ()]
+        self._listeners = None
         self.lose("forked")
         for event in events:
             if isinstance(event, threading.Event):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from leasehold.core.ops import Answer, Later, Op, Park
+from leasehold.core.ops import ASIDE, Answer, Later, Op, Park, Push
 from leasehold.core.ports import Mailbox
 from leasehold.errors import StoreUnavailable
 from leasehold.runtime import wakeups
@@ -17,11 +17,18 @@ R = TypeVar("R")
 def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Mailbox) -> R:
     """Run a flow to its end. Whatever happens while an op is performed, an interrupt too, is thrown into the
     flow at that op, so that it can clean up."""
+    now = engine.clock.now
+    answer: Answer[Any]
     try:
         op = flow.send(None)
         while True:
             try:
-                answer = perform(engine, op, box)
+                if isinstance(op, ASIDE):
+                    answer = Answer(aside(engine, op, box), now())
+                elif engine.closed:
+                    raise Closed
+                else:
+                    answer = Answer(box.execute(op), now())
             except BaseException as error:
                 op = flow.throw(error)
             else:
@@ -42,14 +49,9 @@ def run(engine: Engine, flow: Coroutine[Op, Any, R]) -> R:
         engine.mailboxes.give_back(box)
 
 
-def perform(engine: Engine, op: Op, box: Mailbox) -> Answer[Any]:
-    """One op, in the calling thread."""
-    reply: object = None
+def aside(engine: Engine, op: Park | Later, box: Mailbox) -> Push | None:
+    """An op that asks nothing of the store."""
     if isinstance(op, Park):
-        reply = wakeups.take(box, engine.clock, op.owner, op.until)
-    elif isinstance(op, Later):
-        engine.watchdog.later(op)
-    else:
-        engine.go_on()
-        reply = box.execute(op)
-    return Answer(reply, engine.clock.now())
+        return wakeups.take(box, engine.clock, op.owner, op.until)
+    engine.watchdog.later(op)
+    return None

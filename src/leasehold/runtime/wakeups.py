@@ -17,33 +17,33 @@ class Mailboxes:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._idle: list[Mailbox] = []
-        self._lent: set[Mailbox] = set()
+        self._open: set[Mailbox] = set()
+        self._idle: list[Mailbox] = []  # those that are not lent
 
     def borrow(self) -> Mailbox:
         try:
-            box = self._idle.pop()
+            return self._idle.pop()
         except IndexError:
             box = self._store.mailbox()
-        self._lent.add(box)
+        self._open.add(box)
         return box
 
     def give_back(self, box: Mailbox) -> None:
-        self._lent.discard(box)
         if len(self._idle) < MOST_IDLE:
             self._idle.append(box)
         else:
+            self._open.discard(box)
             box.close()
 
     def close(self) -> None:
         """Also those that are lent: whoever waits there can be reached no more, and is passed over."""
-        for box in [*self._idle, *self._lent]:
+        for box in list(self._open):
             box.close()
         self._idle = []
 
     def forked(self) -> None:
         self._idle = []
-        self._lent = set()
+        self._open = set()
 
 
 def take(box: Mailbox, clock: Clock, owner: str, until: float) -> Push | None:

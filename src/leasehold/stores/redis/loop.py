@@ -20,8 +20,9 @@ from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, speech
 from leasehold.stores.redis.handshake import greet
 from leasehold.stores.redis.mailbox import ASK_AFTER, ASK_SECONDS, Line, ReplyError, new_channel
+from leasehold.stores.redis.speech import pack
 from leasehold.stores.redis.target import Target
-from leasehold.stores.redis.wire import NOTHING, SUBSCRIBED, NotSent, is_push, keep_alive, pack
+from leasehold.stores.redis.wire import NOTHING, SUBSCRIBED, NotSent, is_push, keep_alive
 
 SILENT = 1.0  # a request that waited so long while nothing at all arrived: the connection is given up
 
@@ -173,13 +174,13 @@ class LoopPost:
                 wire = await self._ready(seconds)
             if not self._pushes and type(op) is Claim:
                 op = op._replace(address="")
-            command = speech.ENCODE[type(op)](op)
+            request = speech.request(op)
             try:
-                reply = await wire.ask(pack(command), seconds)
+                reply = await wire.ask(request, seconds)
             except NotSent:
-                reply = await (await self._ready(seconds)).ask(pack(command), seconds)
+                reply = await (await self._ready(seconds)).ask(request, seconds)
             if type(reply) is ReplyError:
-                reply = await self._again(command, reply, seconds)
+                reply = await self._again(op, reply, seconds)
         except LeaseholdError as error:
             error.resource = op.resource
             raise
@@ -189,10 +190,10 @@ class LoopPost:
             raise unknown from error
         return speech.decode(reply, op)
 
-    async def _again(self, command: speech.Command, reply: Any, seconds: float) -> Any:
+    async def _again(self, op: StoreOp, reply: Any, seconds: float) -> Any:
         """An error reply. A script that the server does not know (any more) is sent in full."""
         if str(reply).startswith("NOSCRIPT") and self._wire is not None:
-            reply = await self._wire.ask(pack(speech.with_text(command)), seconds)
+            reply = await self._wire.ask(pack(speech.with_text(speech.command(op))), seconds)
         if type(reply) is ReplyError:
             raise failures.refusal(self._line.target, reply)
         return reply

@@ -18,8 +18,9 @@ from leasehold.core.ports import WAKE
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.redis import failures, speech
 from leasehold.stores.redis.handshake import greet
+from leasehold.stores.redis.speech import pack
 from leasehold.stores.redis.target import Target
-from leasehold.stores.redis.wire import NotSent, Wire, pack
+from leasehold.stores.redis.wire import NotSent, Wire
 
 LOOK_AFTER = 0.5  # seconds of silence after which one looks whether the other side has hung up
 ASK_AFTER = 20.0  # and after which one asks: a firewall that dropped the connection tells nobody
@@ -85,16 +86,16 @@ class Mailbox:
             wire = self.ready(give_up)
         if not self._pushes and type(op) is Claim:
             op = op._replace(address="")
-        command = speech.ENCODE[type(op)](op)
+        request = speech.request(op)
         try:
-            reply = wire.exchange(pack(command), give_up)
+            reply = wire.exchange(request, give_up)
             if type(reply) is ReplyError:
-                reply = self._again(command, reply, give_up)
+                reply = self._again(op, reply, give_up)
         except LeaseholdError as error:
             error.resource = op.resource
             raise
         except NotSent:
-            reply = self._resend(op, command, give_up)
+            reply = self._resend(op, request, give_up)
         except (OSError, hiredis.HiredisError) as error:
             raise self._broken(error, op) from error
         wire.used = time.monotonic()
@@ -165,25 +166,27 @@ class Mailbox:
     def forked(self) -> None:
         """In the child: close our copy of the descriptor, say nothing, and be somebody else from now on."""
         self.address = self._channel = new_channel()
-        self.drop()
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.forget()
 
     # ------------------------------------------------------------ when something is odd
 
-    def _again(self, command: speech.Command, reply: Any, give_up: float) -> Any:
+    def _again(self, op: StoreOp, reply: Any, give_up: float) -> Any:
         """An error reply. A script that the server does not know (any more) is sent in full."""
         if str(reply).startswith("NOSCRIPT") and self._wire is not None:
-            reply = self._wire.exchange(pack(speech.with_text(command)), give_up)
+            reply = self._wire.exchange(pack(speech.with_text(speech.command(op))), give_up)
         if type(reply) is ReplyError:
             raise failures.refusal(self._line.target, reply)
         return reply
 
-    def _resend(self, op: StoreOp, command: speech.Command, give_up: float) -> Any:
+    def _resend(self, op: StoreOp, request: bytes, give_up: float) -> Any:
         """Nothing had left: a new connection may try."""
         self.drop()
         wire = self.connect(give_up)
         try:
-            reply = wire.exchange(pack(command), give_up)
-            return self._again(command, reply, give_up) if type(reply) is ReplyError else reply
+            reply = wire.exchange(request, give_up)
+            return self._again(op, reply, give_up) if type(reply) is ReplyError else reply
         except (OSError, hiredis.HiredisError) as error:
             raise self._broken(error, op) from error
 

@@ -1,4 +1,8 @@
-"""Ops as Redis commands, and replies as the ledger's: one script and one round trip for each op."""
+"""Ops as Redis commands, and replies as the ledger's: one script and one round trip for each op.
+
+hiredis packs. What does not change from call to call is packed once: a command on the wire is an array's header and its
+elements in a row, so a new request is put together from the script's part, the resource's and its own.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import hiredis
 
 from leasehold.core import ops
 from leasehold.core.types import Grant, Waiter, public_owner
@@ -16,17 +22,30 @@ KEYS = ("owner", "fence", "meta", "queue", "waiters", "ended")
 EMPTY = "-"
 
 Command = tuple[Any, ...]
+pack = cast("Callable[[Command], bytes]", hiredis.pack_command)
 
 
 class Script:
     """A Lua script, put together from its own file and the parts that it includes."""
 
-    __slots__ = ("name", "sha", "text")
+    __slots__ = ("head", "name", "sha", "text")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, arguments: int) -> None:
         self.name = name
         self.text = _assemble(name)
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+        self.head = _head(self.sha, len(KEYS) + arguments)  # the packed command up to its keys
+
+
+def _head(sha: str, following: int) -> bytes:
+    packed = pack(("EVALSHA", sha, len(KEYS), *[""] * following))
+    return packed[: -following * len(_elements(("",)))]
+
+
+def _elements(values: tuple[Any, ...]) -> bytes:
+    """Packed, without the array's header."""
+    packed = pack(values)
+    return packed[packed.index(b"\n") + 1 :]
 
 
 def _assemble(name: str) -> str:
@@ -39,8 +58,16 @@ def _assemble(name: str) -> str:
     return "\n".join(lines)
 
 
-CLAIM, BEAT, RENEW, RENEW_MANY, RELEASE, WITHDRAW, INSPECT, EVICT, ADOPT = SCRIPTS = tuple(
-    map(Script, ("claim", "beat", "renew", "renew_many", "release", "withdraw", "inspect", "evict", "adopt"))
+CLAIM, BEAT, RENEW, RELEASE, WITHDRAW, INSPECT, EVICT, ADOPT, RENEW_MANY = SCRIPTS = (
+    Script("claim", 10),
+    Script("beat", 3),
+    Script("renew", 7),
+    Script("release", 4),
+    Script("withdraw", 2),
+    Script("inspect", 1),
+    Script("evict", 5),
+    Script("adopt", 7),
+    Script("renew_many", 0),  # as many as there are
 )
 _by_sha = {script.sha: script for script in SCRIPTS}
 
@@ -49,6 +76,17 @@ _by_sha = {script.sha: script for script in SCRIPTS}
 def keys(resource: str) -> tuple[str, ...]:
     """The keys of one resource: all in one slot of a Cluster."""
     return tuple([f"lock:v1:{{{resource}}}:{key}" for key in KEYS])
+
+
+@lru_cache(maxsize=4096)
+def _packed_keys(resource: str) -> bytes:
+    return _elements(keys(resource))
+
+
+@lru_cache(maxsize=256)
+def _packed(*values: Any) -> bytes:
+    """Arguments that are the same for many calls."""
+    return _elements(values)
 
 
 def with_text(command: Command) -> Command:
@@ -61,7 +99,7 @@ def with_text(command: Command) -> Command:
 
 def _claim(op: ops.Claim) -> Command:
     return (
-        "EVALSHA", CLAIM.sha, 6, *keys(op.resource), op.owner, op.ttl_ms, op.beat, op.floor, 1 if op.enqueue else 0,
+        "EVALSHA", CLAIM.sha, 6, *keys(op.resource), op.owner, op.floor, op.ttl_ms, op.beat, 1 if op.enqueue else 0,
         op.rule, op.address or EMPTY, op.news or EMPTY, op.delay_ms, _bytes(op.meta) if op.meta else "",
     )  # fmt: skip
 
@@ -121,6 +159,31 @@ def command(op: ops.StoreOp) -> Command:
     return ENCODE[type(op)](op)
 
 
+def request(op: ops.StoreOp) -> bytes:
+    """The packed command."""
+    kind = type(op)
+    if kind in QUICK:
+        return QUICK[kind](op)
+    return pack(ENCODE[kind](op))
+
+
+def _quick_claim(op: ops.Claim) -> bytes:
+    _, owner, ttl_ms, beat, floor, enqueue, rule, _, _, address, news, meta, delay_ms, _ = op
+    static = (ttl_ms, beat, 1 if enqueue else 0, rule, address or EMPTY, news or EMPTY, delay_ms)
+    rest = _packed(*static, "") if not meta else _elements((*static, _bytes(meta)))
+    return b"".join((CLAIM.head, _packed_keys(op.resource), _elements((owner, floor)), rest))
+
+
+def _quick_release(op: ops.Release) -> bytes:
+    _, owner, fence, forget_ms, again, _ = op
+    rest = _packed(forget_ms, 1 if again else 0)
+    return b"".join((RELEASE.head, _packed_keys(op.resource), _elements((owner, fence)), rest))
+
+
+# These two are on everybody's way.
+QUICK: dict[type, Callable[[Any], bytes]] = {ops.Claim: _quick_claim, ops.Release: _quick_release}
+
+
 def plain(op: ops.StoreOp) -> bool:
     """A renewal that may travel with hundreds of others."""
     return type(op) is ops.Renew and not (op.exact or op.closed_ms or op.ticket)
@@ -130,10 +193,9 @@ def renewals(many: Sequence[ops.Renew]) -> Command:
     """One command for many plain renewals."""
     names: list[Any] = []
     values: list[Any] = []
-    for op in many:
-        all_keys = keys(op.resource)
-        names += (all_keys[0], all_keys[2])
-        values += (op.owner, op.fence, op.ttl_ms, op.number)
+    for resource, owner, fence, ttl_ms, _, number, _, _, _ in many:
+        names += (f"lock:v1:{{{resource}}}:owner", f"lock:v1:{{{resource}}}:meta")  # not cached: there may be thousands
+        values += (owner, fence, ttl_ms, number)
     return ("EVALSHA", RENEW_MANY.sha, len(names), *names, *values)
 
 
@@ -177,10 +239,10 @@ def _view(reply: Any, op: Any) -> ops.View:
 
 
 def _grant(held: Sequence[Any]) -> Grant:
-    owner, fence, ttl_ms, expires_ms, renewals, since_us, closed, delay_ms, news, ticket, meta = held
+    owner, fence, ttl_ms, expires_ms, renewals, since_us, closed, delay_ms, news, ticket, meta = map(_text, held)
     return Grant(
-        _text(owner), fence, ttl_ms, expires_ms, since_us=since_us, meta=_text(meta), news=_field(_text(news)),
-        delay_ms=delay_ms, ticket=_field(_text(ticket)), closed_until_ms=closed, renewals=renewals,
+        owner, int(fence), int(ttl_ms), int(expires_ms), since_us=int(since_us), meta=meta, news=_field(news),
+        delay_ms=int(delay_ms), ticket=_field(ticket), closed_until_ms=int(closed), renewals=int(renewals),
     )  # fmt: skip
 
 
@@ -200,13 +262,15 @@ def _refused(reply: Any, op: Any) -> ops.Refused:
     return ops.Refused(f"the fence floor {op.floor} is negative, near 2**53 or more than ten years ahead of the clock")
 
 
+RELEASED = ops.Released()
+
 DECODE: tuple[Callable[[Any, Any], ops.Reply], ...] = (
     lambda reply, op: ops.Granted(reply[1], reply[2]),
     _queued,
     _busy,
     lambda reply, op: ops.Gone(_text(reply[1])),
     lambda reply, op: ops.Renewed(reply[1]),
-    lambda reply, op: ops.Released(),
+    lambda reply, op: RELEASED,
     lambda reply, op: ops.NotYours(_text(reply[1])),
     lambda reply, op: ops.Withdrawn(_text(reply[1])),
     _view,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import socket
 import ssl
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 
 import hiredis
 
+from leasehold.stores.redis.speech import pack
 from leasehold.stores.redis.target import Target
 
 CHUNK = 65_536
@@ -25,7 +27,6 @@ SUBSCRIBED = b"subscribe"  # a push by its form, and the reply to its command al
 KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 USER_TIMEOUT_MS = 30_000  # sent and not acknowledged for this long: the other side is gone
 
-pack = hiredis.pack_command
 is_push = hiredis.PushNotification
 
 
@@ -40,7 +41,7 @@ class Wire:
 
     def __init__(self, target: Target, seconds: float) -> None:
         self._sock = _open(target, seconds)
-        self._pending: Callable[[], int] = getattr(self._sock, "pending", _none)  # TLS reads ahead
+        self._pending: Callable[[], int] | None = getattr(self._sock, "pending", None)  # TLS reads ahead
         self._poll = select.poll()
         self._poll.register(self._sock, select.POLLIN)
         self._reader = hiredis.Reader(notEnoughData=NOTHING)
@@ -52,12 +53,26 @@ class Wire:
         return self._sock.fileno()
 
     def exchange(self, request: bytes, give_up: float) -> Any:
-        """Send, and wait for the one reply."""
+        """Send, and wait for the one reply. On everybody's way, hence in one piece."""
         self.busy = True
-        self._send(request, give_up)
-        reply = self._receive(give_up)
-        self.busy = False
-        return reply
+        try:
+            sent = self._sock.send(request)
+        except OSError as error:
+            self._send_failed(error)
+            sent = 0
+        if sent < len(request):
+            self._send_rest(memoryview(request)[sent:], give_up)
+        reader = self._reader
+        while True:
+            if not self._read_some(give_up - time.monotonic()):
+                raise TimeoutError
+            reply = reader.gets()
+            while type(reply) is is_push and reply[0] != SUBSCRIBED:
+                self.pushes.append(reply)
+                reply = reader.gets()
+            if reply is not NOTHING:
+                self.busy = False
+                return reply
 
     def exchange_many(self, commands: Sequence[tuple[Any, ...]], give_up: float) -> list[Any]:
         """Send several commands at once, and wait for all their replies."""
@@ -88,6 +103,15 @@ class Wire:
         self.busy = False
 
     def close(self) -> None:
+        """From any thread: whoever waits here looks up."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:  # it was broken already
+            pass
+        self._sock.close()
+
+    def forget(self) -> None:
+        """In a forked child: close this copy of the descriptor. The connection is the parent's."""
         self._sock.close()
 
     # ------------------------------------------------------------ bytes
@@ -95,12 +119,16 @@ class Wire:
     def _send(self, request: bytes, give_up: float) -> None:
         try:
             sent = self._sock.send(request)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            sent = 0
         except OSError as error:
-            raise NotSent(str(error)) from error
+            self._send_failed(error)
+            sent = 0
         if sent < len(request):
             self._send_rest(memoryview(request)[sent:], give_up)
+
+    def _send_failed(self, error: OSError) -> None:
+        """Full is no failure."""
+        if not isinstance(error, (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)):
+            raise NotSent(str(error)) from error
 
     def _send_rest(self, rest: memoryview, give_up: float) -> None:
         poll = select.poll()
@@ -128,7 +156,9 @@ class Wire:
 
     def _read_some(self, seconds: float) -> bool:
         """Feed the reader; False when nothing came in time."""
-        if not self._pending() and not self._poll.poll(seconds * 1000):
+        if self._pending is not None and self._pending():
+            pass
+        elif not self._poll.poll(seconds * 1000 if seconds > 0 else 0):
             return False
         try:
             data = self._sock.recv(CHUNK)
@@ -144,35 +174,78 @@ class Wire:
             self.pushes.append(reply)
 
 
-def _none() -> int:
-    return 0
-
-
 def _open(target: Target, seconds: float) -> socket.socket:
-    seconds = min(seconds, target.connect_timeout)
-    give_up = time.monotonic() + seconds
-    if target.path:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.settimeout(seconds)
-            sock.connect(target.path)
-        except BaseException:
-            sock.close()
-            raise
-    else:
-        sock = socket.create_connection((target.host, target.port), timeout=seconds)
+    give_up = time.monotonic() + min(seconds, target.connect_timeout)
+    sock = _dial(target, give_up)
     try:
         if not target.path:
             keep_alive(sock)
         context = target.tls_context()
         if context is not None:
-            sock.settimeout(max(give_up - time.monotonic(), 0.001))
+            sock.settimeout(_left(give_up))
             sock = context.wrap_socket(sock, server_hostname=target.host)
         sock.settimeout(0)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def _dial(target: Target, give_up: float) -> socket.socket:
+    """Connect to the first address that answers."""
+    if target.path:
+        return _connect(socket.AF_UNIX, target.path, give_up)
+    failure: OSError = OSError("the name has no address")
+    for family, _, _, _, address in _resolve(target.host, target.port, give_up):
+        try:
+            return _connect(family, address, give_up)
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+def _connect(family: int, address: Any, give_up: float) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(_left(give_up))
+        sock.connect(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _resolve(host: str, port: int, give_up: float) -> list[Any]:
+    """The addresses of a name. The system's resolver cannot be told how long it may take: it is asked in a thread of
+    its own, which is left behind when it takes too long."""
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:  # a name, not a number
+        pass
+    found: list[Any] = []
+
+    def ask() -> None:
+        try:
+            found.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            found.append(error)
+
+    thread = threading.Thread(target=ask, name="leasehold-resolver", daemon=True)
+    thread.start()
+    thread.join(_left(give_up))
+    if not found:
+        raise TimeoutError("looking up the name took too long")
+    if isinstance(found[0], Exception):
+        raise found[0]
+    addresses: list[Any] = found[0]
+    return addresses
+
+
+def _left(give_up: float) -> float:
+    left = give_up - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
 
 
 def keep_alive(sock: socket.socket) -> None:

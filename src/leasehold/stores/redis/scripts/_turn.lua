@@ -1,16 +1,27 @@
 -- One turn of the ledger (core/turn.py says the same in Python): what is over ends, the next live waiter is granted,
 -- and then comes the op. SPEAKER is whoever sends it.
 
-look_at_clock()
-holder = found[1]
-grant = found[2] and read_grant(found[2])
-last = tonumber(found[3] or 0)
+local function read_grant(raw)
+    local fence, ttl, expires, renewals, since, closed, delay, news, ticket, owner, meta =
+        string.match(raw, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%S+) ?(.*)$')
+    return {owner = owner, fence = fence, ttl = ttl, expires = tonumber(expires), renewals = renewals, since = since,
+            closed = closed, delay = delay, news = news, ticket = ticket, meta = meta}
+end
 
-local PATIENCE, FORGOTTEN, MOST_AHEAD, MOST_ENDED = 3000, 30000, 8, 64
+look_at_clock()
+do
+    local found = redis.call('MGET', OWNER, META, FENCE)
+    holder = found[1]
+    grant = found[2] and read_grant(found[2])
+    last = tonumber(found[3] or 0)
+end
+
+local PATIENCE, FORGOTTEN, MOST_AHEAD, MOST_ENDED = 3000, 30000, 1, 64
 local FOR_EVER = 86400000
 local SPEAKER = ARGV[1]
 
-local door = tonumber(redis.call('HGET', ENDED, ':closed') or 0)
+local any_ended = redis.call('EXISTS', ENDED) == 1
+local door = any_ended and tonumber(redis.call('HGET', ENDED, ':closed') or 0) or 0
 if door <= ms then
     door = 0
 end
@@ -22,16 +33,24 @@ local function stretch(key, until_ms)
     end
 end
 
+-- A server without memory refuses the first write of a script if it adds something, and no other: so the first is one
+-- that adds nothing. What ends a lease must not fail for want of memory.
+local function insist()
+    redis.call('HDEL', WAITERS, '')
+end
+
 local function close_until(until_ms)
     if until_ms > ms and until_ms > door then
         door = until_ms
+        any_ended = true
+        insist()
         redis.call('HSET', ENDED, ':closed', text(door))
         stretch(ENDED, door)
     end
 end
 
 local function tombstone(owner)
-    local raw = redis.call('HGET', ENDED, owner)
+    local raw = any_ended and redis.call('HGET', ENDED, owner)
     if not raw then
         return nil
     end
@@ -39,7 +58,7 @@ local function tombstone(owner)
     if tonumber(until_ms) <= ms then
         return nil
     end
-    return {until_ms = tonumber(until_ms), fence = tonumber(fence), outcome = outcome, detail = detail}
+    return {until_ms = tonumber(until_ms), fence = fence, outcome = outcome, detail = detail}
 end
 
 -- Only so many are kept past their time: nobody else would throw them away while others are added.
@@ -65,7 +84,9 @@ local function bury(owner, fence, outcome, until_ms, detail)
         return
     end
     known = known or {fence = fence, outcome = outcome, detail = detail or ''}
-    redis.call('HSET', ENDED, owner, text(until_ms) .. ' ' .. text(known.fence) .. ' ' .. known.outcome .. ' '
+    any_ended = true
+    insist()
+    redis.call('HSET', ENDED, owner, text(until_ms) .. ' ' .. known.fence .. ' ' .. known.outcome .. ' '
         .. known.detail)
     stretch(ENDED, until_ms)
     sweep_ended()
@@ -76,33 +97,40 @@ local function why_not(owner, fence)
     if known then
         return known.outcome
     end
-    return (holder or last > fence) and 'taken' or 'deleted'
+    return (holder or last > tonumber(fence)) and 'taken' or 'deleted'
 end
 
+-- The keys go at the end of the turn, unless the next grant is written over them.
+local vacated = false
+
 local function end_grant()
-    redis.call('DEL', OWNER, META)
-    holder, grant = false, nil
+    holder, grant, vacated = false, nil, true
+end
+
+local function clear_up()
+    if vacated and not holder then
+        redis.call('DEL', OWNER, META)
+    end
 end
 
 -- ------------------------------------------------------------ the queue
 
 local function patience(ttl)
-    return math.min(ttl, PATIENCE)
+    return math.min(tonumber(ttl), PATIENCE)
 end
 
 local function read_waiter(owner, raw)
     local beat, beat_ms, ttl, floor, since, delay, address, news, meta =
         string.match(raw, '^(%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) ?(.*)$')
-    return {owner = owner, beat = tonumber(beat), beat_ms = tonumber(beat_ms), ttl = tonumber(ttl),
-            floor = tonumber(floor), since = since, delay = tonumber(delay), address = address, news = news,
-            meta = meta}
+    return {owner = owner, beat = beat, beat_ms = tonumber(beat_ms), ttl = ttl, floor = floor, since = since,
+            delay = delay, address = address, news = news, meta = meta}
 end
 
--- PEXPIRE first: a server without memory refuses the first write of a script if it adds something, and no other.
+-- PEXPIRE first, for the same reason as in insist().
 local function write_waiter(one)
     redis.call('PEXPIRE', QUEUE, FORGOTTEN)
-    redis.call('HSET', WAITERS, one.owner, string.format('%.0f %.0f %.0f %.0f %s %.0f %s %s ', one.beat, one.beat_ms,
-        one.ttl, one.floor, one.since, one.delay, one.address, one.news) .. one.meta)
+    redis.call('HSET', WAITERS, one.owner, one.beat .. ' ' .. text(one.beat_ms) .. ' ' .. one.ttl .. ' ' .. one.floor
+        .. ' ' .. one.since .. ' ' .. one.delay .. ' ' .. one.address .. ' ' .. one.news .. ' ' .. one.meta)
     redis.call('PEXPIRE', WAITERS, FORGOTTEN)
 end
 
@@ -150,8 +178,8 @@ end
 
 local function publish(address, event, owner, fence, beat, remaining)
     local resource = string.sub(OWNER, 10, -8)
-    return redis.pcall('PUBLISH', address, event .. ' ' .. text(fence) .. ' ' .. text(beat) .. ' ' .. text(remaining)
-        .. ' ' .. owner .. ' ' .. resource)
+    return redis.pcall('PUBLISH', address, event .. ' ' .. fence .. ' ' .. beat .. ' ' .. remaining .. ' ' .. owner
+        .. ' ' .. resource)
 end
 
 -- Grant to the first live waiter. `asking` is told by the reply; others by a push that names their last beat, and who
@@ -169,7 +197,7 @@ local function hand_on(asking)
             if one.address == '-' then
                 return true
             end
-            local heard = publish(one.address, 'granted', one.owner, fence, one.beat, one.ttl)
+            local heard = publish(one.address, 'granted', one.owner, text(fence), one.beat, one.ttl)
             if type(heard) == 'table' then -- this user may not publish
                 return true
             end
@@ -200,24 +228,27 @@ local function ahead_of(owner)
 end
 
 local function free_in()
-    local ends = grant and math.max(grant.expires, grant.closed) or 0
+    local ends = grant and math.max(grant.expires, tonumber(grant.closed)) or 0
     return math.max(ends, door, ms) - ms
 end
 
 -- Where this claim stands, granted or waiting.
 local function standing(owner, one)
     if holder == owner then
-        return {GRANTED, grant.fence, grant.expires - ms}
+        return {GRANTED, tonumber(grant.fence), grant.expires - ms}
     end
     return {QUEUED, ahead_of(owner), free_in(), holder or '', one.address ~= '-' and 1 or 0}
 end
 
 -- A sign of life. One that was overtaken by a later beat says nothing about now.
 local function hear(one, beat, floor)
-    if beat <= one.beat then
+    if tonumber(beat) <= tonumber(one.beat) then
         return false
     end
-    one.beat, one.beat_ms, one.floor = beat, ms, math.max(one.floor, floor)
+    one.beat, one.beat_ms = beat, ms
+    if floor > tonumber(one.floor) then
+        one.floor = text(floor)
+    end
     write_waiter(one)
     return true
 end
@@ -226,24 +257,25 @@ end
 
 if grant and (grant.owner ~= holder or grant.expires <= ms) then
     local over = grant
-    if grant.owner == holder then
-        end_grant()
-    else -- its key expired, or somebody deleted or replaced it by hand
+    if holder and grant.owner ~= holder then -- somebody replaced it by hand
         redis.call('DEL', META)
         grant = nil
+    else
+        end_grant()
     end
     if over.expires <= ms then
-        bury(over.owner, over.fence, 'expired', over.expires + keep(over.ttl))
-        close_until(math.max(over.closed, over.expires + over.delay))
+        bury(over.owner, over.fence, 'expired', over.expires + keep(tonumber(over.ttl)))
+        close_until(math.max(tonumber(over.closed), over.expires + over.delay))
     end
 end
 if holder and not grant then -- somebody who only knows SET NX PX
     local left = redis.call('PTTL', OWNER)
     left = left < 0 and FOR_EVER or left + 1
-    grant = {owner = holder, fence = 0, ttl = left, expires = ms + left, renewals = 0, since = 0, closed = 0,
-             delay = 0, news = '-', ticket = '-', meta = ''}
+    grant = {owner = holder, fence = '0', ttl = string.format('%d', left), expires = ms + left, renewals = '0',
+             since = '0', closed = '0', delay = '0', news = '-', ticket = '-', meta = ''}
 end
-if grant and grant.fence > last then
-    last = grant.fence
+if grant then
+    last = math.max(last, tonumber(grant.fence))
 end
 hand_on()
+clear_up()

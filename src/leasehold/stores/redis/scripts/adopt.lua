@@ -6,14 +6,14 @@
 -- include _state
 -- include _turn
 
-local owner, fence, ticket, adopter, ttl, floor, news = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4],
-    tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
+local owner, fence, ticket, adopter, ttl, floor, news = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5],
+    tonumber(ARGV[6]), ARGV[7]
 if wrong_floor(floor) then
     return {REFUSED, 'floor'}
 end
 local known = tombstone(owner)
 if holder == adopter and known and known.fence == fence and known.detail == adopter then -- asked again
-    return {GRANTED, grant.fence, grant.expires - ms}
+    return {GRANTED, tonumber(grant.fence), grant.expires - ms}
 end
 if holder ~= owner or grant.fence ~= fence then
     return {NOT_YOURS, why_not(owner, fence)}
@@ -25,5 +25,5 @@ local given = grant
 seat(adopter, mint(floor), ttl, given.delay, news, given.meta)
 grant.closed = given.closed
 write_grant()
-bury(owner, fence, 'adopted', ms + keep(given.ttl), adopter)
-return {GRANTED, grant.fence, ttl}
+bury(owner, fence, 'adopted', ms + keep(tonumber(given.ttl)), adopter)
+return {GRANTED, last, tonumber(ttl)}

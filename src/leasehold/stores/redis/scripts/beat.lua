@@ -6,7 +6,7 @@
 -- include _state
 -- include _turn
 
-local owner, beat, floor = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local owner, beat, floor = ARGV[1], ARGV[2], tonumber(ARGV[3])
 if holder == owner then
     return standing(owner)
 end

@@ -7,11 +7,11 @@
 -- include _state
 -- include _turn
 
-local owner, fence, request, delay, force = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
+local owner, fence, request, delay, force = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 if holder ~= owner or grant.fence ~= fence then
     local known = tombstone(owner)
     if known and known.outcome == 'evicted' and known.detail == request then
-        return {EVICTED, known.fence, math.max(door - ms, 0)}
+        return {EVICTED, tonumber(known.fence), math.max(door - ms, 0)}
     end
     return {NOT_YOURS, why_not(owner, fence)}
 end
@@ -25,11 +25,11 @@ if delay < remaining and not force then
 end
 end_grant()
 local minted = mint(0) -- above the victim's: a guard that is told of it refuses the victim at once
-write_fence(minted)
-bury(owner, minted, 'evicted', ms + keep(victim.ttl), request)
-close_until(math.max(ms + delay, victim.closed))
+bury(owner, write_fence(minted), 'evicted', ms + keep(tonumber(victim.ttl)), request)
+close_until(math.max(ms + delay, tonumber(victim.closed)))
 if victim.news ~= '-' then
-    publish(victim.news, 'evicted', owner, fence, 0, remaining)
+    publish(victim.news, 'evicted', owner, fence, '0', string.format('%d', remaining))
 end
 hand_on()
+clear_up()
 return {EVICTED, minted, math.max(door - ms, 0)}

@@ -3,24 +3,23 @@
 --   ARGV   owner fence forget_ms again(1|0)
 --   reply  {RELEASED}  {NOT_YOURS reason}
 
--- include _state
+local owner, fence, forget, again = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 
-local owner, fence, forget, again = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
-
--- Mostly nobody waits.
-if found[1] == owner and found[2] and forget == 0 and redis.call('EXISTS', QUEUE) == 0 then
-    grant = read_grant(found[2])
-    if grant.owner == owner and grant.fence == fence and grant.closed == 0 then
-        redis.call('DEL', OWNER, META)
-        return {RELEASED}
+-- Mostly nobody waits. The keys: owner fence meta queue waiters ended, as _state says.
+if forget == 0 and redis.call('GET', KEYS[1]) == owner and redis.call('EXISTS', KEYS[4]) == 0 then
+    local given, closed = string.match(redis.call('GET', KEYS[3]) or '', '^(%d+) %d+ %d+ %d+ %d+ (%d+) ')
+    if given == fence and closed == '0' then
+        redis.call('DEL', KEYS[1], KEYS[3])
+        return {6} -- RELEASED
     end
 end
 
+-- include _state
 -- include _turn
 
 local ours = holder == owner and grant.fence == fence
 if ours then
-    local closed = grant.closed
+    local closed = tonumber(grant.closed)
     end_grant()
     close_until(closed)
 end
@@ -36,4 +35,5 @@ if forget > 0 and holder ~= owner then
     bury(owner, fence, outcome, ms + forget)
 end
 hand_on()
+clear_up()
 return ours and {RELEASED} or {NOT_YOURS, outcome}

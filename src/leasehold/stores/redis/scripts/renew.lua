@@ -6,18 +6,19 @@
 -- include _state
 -- include _turn
 
-local owner, fence, ttl, exact, number, closed = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1',
-    tonumber(ARGV[5]), tonumber(ARGV[6])
+local owner, fence, ttl, exact, number, closed = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1', tonumber(ARGV[5]),
+    tonumber(ARGV[6])
 if holder ~= owner or grant.fence ~= fence then -- never brought back to life
     return {NOT_YOURS, why_not(owner, fence)}
 end
 local expires = ms + ttl
-if not exact or number < grant.renewals then
+local renewals = tonumber(grant.renewals)
+if not exact or number < renewals then
     expires = math.max(expires, grant.expires)
 end
-grant.ttl, grant.expires, grant.renewals = ttl, expires, math.max(grant.renewals, number)
+grant.ttl, grant.expires, grant.renewals = ttl, expires, text(math.max(renewals, number))
 if closed > 0 then
-    grant.closed = math.max(grant.closed, ms + closed)
+    grant.closed = text(math.max(tonumber(grant.closed), ms + closed))
 end
 if ARGV[7] ~= '-' then
     grant.ticket = ARGV[7]

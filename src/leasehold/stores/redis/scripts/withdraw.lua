@@ -7,7 +7,7 @@
 -- include _turn
 
 local owner, forget = ARGV[1], tonumber(ARGV[2])
-local what, fence = 'nothing', 0
+local what, fence = 'nothing', '0'
 if holder == owner then
     what, fence = 'held', grant.fence
     end_grant()
@@ -19,4 +19,5 @@ if forget > 0 then
     bury(owner, fence, 'withdrawn', ms + forget)
 end
 hand_on()
+clear_up()
 return {WITHDRAWN, what}

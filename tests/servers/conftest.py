@@ -1,4 +1,4 @@
-"""The fixtures that the tests of Redis ask for."""
+"""The fixtures that every test of servers may ask for."""
 
 from tests.servers.fixtures import certificates, own_redis, proxy, redis_server, redis_url
 

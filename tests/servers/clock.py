@@ -1,0 +1,61 @@
+"""One clock for a test and its servers, turned by hand: all see the same microsecond."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import subprocess
+import tempfile
+import weakref
+from functools import cache
+from pathlib import Path
+
+from leasehold.core.types import Instant
+from leasehold.stores.clock import ManualClock
+from tests.servers.process import home, temporary
+
+
+class OneClock(ManualClock):
+    """One line of time: what a store calls now is the wall, as it is for a server that has no other clock.
+
+    ``advance`` moves everything. ``step_wall`` moves the wall, so the servers, and leaves local deadlines alone.
+    """
+
+    def __init__(self, start: float = 1_000.0, wall: float = 1_700_000_000.0) -> None:
+        super().__init__(start, wall)
+        with tempfile.NamedTemporaryFile(prefix="clock-", dir=home(), delete=False) as file:
+            file.truncate(8)
+            self._shown = ctypes.c_int64.from_buffer(mmap.mmap(file.fileno(), 8))  # written in one piece
+        self._shown.value = self._wall_us
+        self.path = Path(file.name)
+        weakref.finalize(self, self.path.unlink, missing_ok=True).atexit = False  # the folder goes anyway
+
+    def instant(self) -> Instant:
+        """The store's time, and it is the wall's."""
+        with self._lock:
+            return Instant(self._wall_us // 1_000, self._wall_us)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, here and on the servers."""
+        with self._lock:
+            self._now_us += round(seconds * 1_000_000)
+            self._wall_us += round(seconds * 1_000_000)
+            self._shown.value = self._wall_us
+
+    def step_wall(self, seconds: float) -> None:
+        """Set the wall clock, and with it the servers, as an administrator or NTP does."""
+        with self._lock:
+            self._wall_us += round(seconds * 1_000_000)
+            self._shown.value = self._wall_us
+
+    def environment(self) -> dict[str, str]:
+        """What a server needs to see this clock."""
+        return {"LD_PRELOAD": str(_library()), "LEASEHOLD_CLOCK": str(self.path)}
+
+
+@cache
+def _library() -> Path:
+    library = temporary() / "clock.so"  # not in memory, where programs may be forbidden
+    source = Path(__file__).with_suffix(".c")
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
+    return library

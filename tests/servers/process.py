@@ -1,0 +1,97 @@
+"""Programs that tests start. They end with the tests, whatever happens, and leave no folder and no port behind."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+PATIENCE = 10.0  # seconds after which a test fails in place of waiting on
+# Below the ports that the kernel gives to clients: one that calls a server which is down could be given its port.
+PORTS = range(11_000, 21_000)
+KEEPER = 'read -r _; for _ in 1 2 3 4 5; do rm -rf -- "$1" && break; sleep 0.1; done'
+
+
+def temporary(place: str | None = None) -> Path:
+    """A folder that goes away with this process, even when it is killed."""
+    folder = tempfile.mkdtemp(prefix="leasehold-", dir=place)
+    # The keeper reads until the pipe ends, and the pipe ends with us.
+    keeper = subprocess.Popen(["sh", "-c", KEEPER, "keeper", folder], stdin=subprocess.PIPE, start_new_session=True)
+    atexit.register(keeper.communicate)
+    return Path(folder)
+
+
+@cache
+def home() -> Path:
+    """Where servers keep their files: in memory when that can be had. The path is short, as sockets need it."""
+    return temporary("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+
+
+def reserve(port: int | None = None) -> socket.socket:
+    """A port of 127.0.0.1 that nobody else is given while this socket is open. One server may listen there."""
+    chance = random.SystemRandom()
+    for _ in range(100):
+        place = socket.socket()
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, port is not None)
+        try:
+            place.bind(("127.0.0.1", port or chance.choice(PORTS)))
+        except OSError:
+            place.close()
+        else:
+            # Only from here on: two sockets that say so may share a port, and the first bind must find it free.
+            place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            return place
+    raise OSError(f"port {port} is taken" if port else "no port is free")
+
+
+@cache
+def _starter() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "starts servers")
+
+
+def start(command: list[str], folder: Path, log: Path, more: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a program that is killed when this process ends."""
+    # The kernel kills it when the thread ends that started it. So one thread starts them all, and stays.
+    with log.open("ab") as output:
+        begun = _starter().submit(
+            subprocess.Popen,
+            ["setpriv", "--pdeathsig", "KILL", *command],
+            cwd=folder,
+            env={**os.environ, **more},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for the tests; they stop it
+        )
+        return begun.result(PATIENCE)
+
+
+def freeze(pid: int) -> None:
+    """SIGSTOP, and wait until it stands still."""
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: status(pid) == "T", f"{pid} stands still")
+
+
+def status(pid: int) -> str:
+    """The kernel's letter for what a process does, empty when there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def until(condition: Callable[[], bool], what: str, within: float = PATIENCE) -> None:
+    """Wait, with an end, until something is so."""
+    end = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < end, f"never came true: {what}"
+        time.sleep(0.001)
