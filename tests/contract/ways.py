@@ -5,6 +5,7 @@ A way gets the fixtures of its test and gives back how a party opens the store a
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -62,20 +63,36 @@ def redis_client_resp2(request: pytest.FixtureRequest, flavour: str) -> Opened:
     return lambda: open_client(client, clock), clock
 
 
+class FakeOfLoops:
+    """An asyncio client belongs to one event loop, and the parties of a case have several: a fake one for each."""
+
+    def __init__(self, space: Any) -> None:
+        self._space = space
+        self._clients: dict[asyncio.AbstractEventLoop, Any] = {}
+
+    async def execute_command(self, *args: Any) -> Any:
+        """With the one of this loop."""
+        import fakeredis
+
+        loop = asyncio.get_running_loop()
+        client = self._clients.setdefault(loop, fakeredis.FakeAsyncRedis(server=self._space))
+        return await client.execute_command(*args)
+
+
 def redis_borrowed(request: pytest.FixtureRequest, flavour: str) -> Opened:
-    """Every party has a client that no server is behind: it is used through its own commands, and nothing is pushed."""
+    """A client that no server is behind: it is used through its own commands, and nothing is pushed."""
     import fakeredis
 
     clock, space = ManualClock(), fakeredis.FakeServer()
     request.getfixturevalue("monkeypatch").setattr(time, "time", lambda: clock.instant().wall_us / 1_000_000)
     looker = fakeredis.FakeRedis(server=space)
     request.addfinalizer(let_moments_pass(looker, clock))
-    kind: Any = fakeredis.FakeAsyncRedis if flavour == "asyncio" else fakeredis.FakeRedis
     opened: list[Store] = []
 
     def open_store() -> Store:
         # The first is the scene's own, which looks from outside any event loop.
-        opened.append(open_client(kind(server=space) if opened else looker, clock))
+        client = FakeOfLoops(space) if opened and flavour == "asyncio" else looker
+        opened.append(open_client(client, clock))
         assert isinstance(opened[-1], BorrowedStore)
         return opened[-1]
 

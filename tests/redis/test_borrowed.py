@@ -22,6 +22,7 @@ from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.borrowed import BorrowedStore
 from leasehold.testing.parties import FLAVOURS
 from tests.redis.plays import KINDS, Start, connected, play
+from tests.servers.process import until
 
 SAYS_SO = "is used through its own commands: slower, and without pushes"
 OWNER = "lock:v1:{job}:owner"
@@ -303,7 +304,7 @@ def test_with_resp3_waiters_are_told(flavour: str, own_redis: Start, caplog: pyt
     with caplog.at_level(logging.DEBUG, "leasehold"):
         party = FLAVOURS[flavour](open_store(server.url))
         lease = party.do(lambda hold: hold.lock("job").acquire())
-        assert all(one["sub"] == "1" and one["resp"] == "3" for one in connected(server))
+        until(lambda: all((one["sub"], one["resp"]) == ("1", "3") for one in connected(server)), "all of them listen")
         assert party.do(lambda _: lease.release()) is True
         party.close()
     assert not [one for one in caplog.records if "pushes" in one.getMessage()]

@@ -156,9 +156,12 @@ def test_connections_say_who_they_are(protocol: int, flavour: str, own_redis: St
     url = f"redis://joe:{quote(PASSWORD, safe='')}@127.0.0.1:{server.port}?client_name=worker-7&protocol={protocol}"
     party = FLAVOURS[flavour](open_store(url))
     lease = party.do(lambda hold: hold.lock("job").acquire())
-    listed = server.client(password="the default user's").client_list()
-    ours = [one for one in listed if one["user"] == "joe"]
-    assert ours and {one["name"] for one in ours} == {"worker-7"} and {one["resp"] for one in ours} == {str(protocol)}
+    admin = server.client(password="the default user's")
+
+    def said() -> set[tuple[str, str]]:
+        return {(one["name"], one["resp"]) for one in admin.client_list() if one["user"] == "joe"}
+
+    until(lambda: said() == {("worker-7", str(protocol))}, "all have said so")
     party.do(lambda _: lease.release())
     party.close()
 
@@ -169,7 +172,7 @@ def test_the_name_of_a_client_is_used(kind: str, flavour: str, redis_server: Red
     """CLIENT LIST shows whose locks those are."""
     party = FLAVOURS[flavour](open_store(KINDS[kind](port=redis_server.port, client_name="worker-7")))
     lease = party.do(lambda hold: hold.lock("job").acquire())
-    assert {one["name"] for one in connected(redis_server)} == {"worker-7"}
+    until(lambda: {one["name"] for one in connected(redis_server)} == {"worker-7"}, "all have said so")
     party.do(lambda _: lease.release())
     party.close()
 
@@ -358,10 +361,10 @@ def test_our_own_connections_are_closed(way: str, flavour: str, redis_server: Re
     assert lease.state == "lost" and isinstance(waiting.exception(), StoreUnavailable)
     until(lambda: not connected(redis_server), "nobody is connected")
     redis_server.wipe()
-    until(lambda: descriptors("socket:") == sockets, "no socket is left")
+    until(lambda: descriptors("socket:") <= sockets, "no socket is left")
     del holder, waiter, lease, waiting
     gc.collect()
-    until(lambda: descriptors() == before, "no descriptor is left")
+    until(lambda: descriptors() <= before, "no descriptor is left")
 
 
 @pytest.mark.xfail(reason="the watchdog's connection is left to the garbage collector")
