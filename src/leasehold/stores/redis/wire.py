@@ -188,7 +188,9 @@ class Wire:
 
     def __del__(self) -> None:
         """Nobody warns of a connection that was dropped with its coordinator."""
-        self._sock.close()
+        sock = getattr(self, "_sock", None)  # none was opened
+        if sock is not None:
+            sock.close()
 
 
 def _open(target: Target, give_up: float) -> socket.socket:
