@@ -38,7 +38,7 @@ def greet(target: Target, channel: str, first: bool) -> Generator[list[Command],
         ("SUBSCRIBE", channel) if speaks_resp3 else ("PING",),
         ("INFO", "memory") if first else ("PING",),
     ]
-    if isinstance(selected, ReplyError):
+    if target.db and isinstance(selected, ReplyError):
         raise StoreUnavailable(f"Redis at {target} has no database {target.db} for us: {selected}")
     if first:
         _warn_of_eviction(target, memory)
