@@ -3,6 +3,7 @@ repeated by itself; and on the same socket the news for the holders of this proc
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +16,8 @@ from leasehold.stores.redis.mailbox import Line, Mailbox, ReplyError
 from leasehold.stores.redis.wire import SLOW, Broken
 
 MANY = 250  # renewals in one script: the server does nothing else meanwhile
-NEWS_SECONDS = 5.0  # to connect for news alone, and until that is tried again
+NEWS_SECONDS = 5.0  # to connect for news alone
+NEWS_PAUSE = 1.0  # until that is tried again
 
 Answers = list[Reply | LeaseholdError]
 
@@ -37,20 +39,19 @@ class Batch:
         """Connects, in a thread of its own: the watchdog has deadlines to keep."""
         found = self._box.fileno()
         if found < 0 and time.monotonic() >= self._connect_at:
-            self._connect_at = time.monotonic() + NEWS_SECONDS
+            self._connect_at = math.inf  # one at a time
             threading.Thread(target=self._connect, args=(ready,), name="leasehold-news", daemon=True).start()
         return found
 
     def _connect(self, ready: Callable[[], None]) -> None:
-        give_up = time.monotonic() + NEWS_SECONDS
-        if not self._lock.acquire(timeout=NEWS_SECONDS):
-            return
-        try:
-            self._box.connect(give_up)
-        except LeaseholdError:  # the next renewal will say so
-            return
-        finally:
-            self._lock.release()
+        again = time.monotonic() + NEWS_PAUSE
+        with self._lock:
+            try:
+                self._box.connect(time.monotonic() + NEWS_SECONDS)
+                again = 0.0
+            except LeaseholdError:  # the next renewal will say so
+                pass
+            self._connect_at = again
         ready()
 
     def read(self) -> list[Push]:

@@ -24,23 +24,28 @@ from leasehold.stores.redis.speech import pack
 from leasehold.stores.redis.target import Target
 from leasehold.stores.redis.wire import NOTHING, SLOW, SUBSCRIBED, Broken, NotSent, is_push, keep_alive
 
-SILENT = 1.0  # a request that waited so long while nothing at all arrived: the connection is given up
-
 Notify = Callable[[Push], None]
 
 
 class LoopWire(asyncio.Protocol):
     """One open connection. Knows nothing of leases."""
 
-    def __init__(self, on_push: Callable[[Any], None], on_lost: Callable[[LoopWire], None]) -> None:
+    def __init__(
+        self,
+        on_push: Callable[[Any], None],
+        on_doubt: Callable[[LoopWire], None],
+        on_lost: Callable[[LoopWire], None],
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_push = on_push
+        self._on_doubt = on_doubt
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(notEnoughData=NOTHING)
         self._waiting: deque[tuple[asyncio.Future[Any], float, float]] = deque()  # reply, when to give up, sent when
         self._unsent: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._doubted = False
         self.heard = self._loop.time()
 
     # ------------------------------------------------------------ asking
@@ -83,18 +88,22 @@ class LoopWire(asyncio.Protocol):
         self._timer = self._loop.call_at(when, self._look_at_clock)
 
     def _look_at_clock(self) -> None:
-        """Give up on what took too long. Its reply may still come: the place in line stays."""
+        """Give up on what took too long. Its reply may still come: the place in line stays. When nothing at all has
+        come since it was sent, the connection may be dead: others take a new one, and this one ends with its last
+        request."""
         self._timer = None
         now = self._loop.time()
         for reply, give_up, sent in self._waiting:
-            if reply.done() or give_up > now:
-                continue
-            reply.set_exception(Broken(SLOW))
-            if now - sent >= SILENT and self.heard < sent:
-                self.abort()
+            if not reply.done() and give_up <= now:
+                reply.set_exception(Broken(SLOW))
+                self._doubted = self._doubted or self.heard < sent
         first = min((give_up for reply, give_up, _ in self._waiting if not reply.done()), default=None)
+        if self._doubted:
+            self._on_doubt(self)
         if first is not None:
             self._set_timer(first)
+        elif self._doubted:
+            self.abort()
 
     # ------------------------------------------------------------ asyncio's side
 
@@ -235,7 +244,7 @@ class LoopPost:
         wire = None
         try:
             async with asyncio.timeout(line.target.connect_timeout):
-                wire = await _open(line.target, lambda: LoopWire(self._pushed, self._lost))
+                wire = await _open(line.target, lambda: LoopWire(self._pushed, self._doubt, self._lost))
                 self._pushes = await self._greet(wire)
             self._check_open()  # again: it may have been closed meanwhile
         except BaseException as error:
@@ -274,6 +283,11 @@ class LoopPost:
     def _tell(self, push: Push) -> None:
         for ear in self._ears:
             ear.notify(push)
+
+    def _doubt(self, wire: LoopWire) -> None:
+        """The next op connects anew."""
+        if wire is self._wire:
+            self._wire = None
 
     def _lost(self, wire: LoopWire) -> None:
         """Whoever waits beats now: that opens a new connection, and claims the place in the queue again."""
