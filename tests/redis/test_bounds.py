@@ -106,6 +106,25 @@ def test_close_when_the_server_stands_still(own_stage: Make) -> None:
 # ---------------------------------------------------------------- deadlines
 
 
+def test_trap_23_a_slow_reply_counts_from_the_request(stage: Stage) -> None:
+    """The reply takes a third of a second: that much of the lease is over when it comes. Renewals alike."""
+    party = stage.party()
+    assert party.do(lambda hold: hold.lock("job").locked()) is False
+    stage.proxy.hold_replies()
+    slow = party.start(lambda hold: hold.lock("job", ttl=2, renew=False).acquire())
+    time.sleep(0.33)
+    stage.proxy.release()
+    lease = slow.result(PATIENCE)
+    stage.look.honest(lease)
+    stage.proxy.hold_replies()
+    extended = party.start(lambda _: lease.extend(3))
+    time.sleep(0.33)
+    stage.proxy.release()
+    extended.result(PATIENCE)
+    assert lease.remaining() > 2
+    stage.look.honest(lease)
+
+
 def test_a_renewal_takes_no_longer_than_its_budget(own_stage: Make) -> None:
     """A server that stands still: each try ends in time for another, and the loss is told at the margin."""
     stage = own_stage()
