@@ -249,6 +249,24 @@ def test_a_bad_url_is_refused_in_words(url: str, words: str, connect: Connect) -
     assert not leaks(info.value)
 
 
+@pytest.mark.xfail(reason="accepted, or refused with somebody else's error")
+@pytest.mark.parametrize("connect", CONNECTS)
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://joe:{SECRET}@host/{'9' * 5_000}",
+        f"redis://joe:{SECRET}\udcff@host",  # what os.environ makes of a byte that is not UTF-8
+        f"unix://joe:{SECRET}@/",
+    ],
+    ids=["db too large", "a lone surrogate", "a socket's folder alone"],
+)
+def test_urls_that_nothing_can_be_made_of(url: str, connect: Connect) -> None:
+    """They too are refused at once."""
+    with pytest.raises(InvalidRequest) as info:
+        connect(url)
+    assert not leaks(info.value)
+
+
 def test_the_password_of_a_key_is_not_shown(certificates: Certificates) -> None:
     """Also when the key cannot be read with it."""
     url = f"rediss://host?ssl_certfile={certificates.authority}&ssl_password={SECRET}"
