@@ -44,7 +44,7 @@ class Keeper(weakref.ref[Any]):
 
 
 def _dropped(keeper: Keeper) -> None:
-    """As above."""
+    """Wherever this runs: it only makes itself forgotten."""
     if keeper.held.keeper is keeper:
         keeper.held.keeper = None
 

@@ -86,10 +86,10 @@ class Watchdog:
         return list(self._held)
 
     def _rouse(self, at: float) -> None:
-        """After what there is to do was noted: see _sleep."""
+        """After what there is to do was noted: see _sleep. Who finds the thread just being started rings, too."""
         if self._thread is None:
             self._start()
-        elif at < self._wake_at:
+        if at < self._wake_at:
             self._asked = at
             self.abandoned.ring()
 
