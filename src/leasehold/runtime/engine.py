@@ -46,7 +46,7 @@ class Engine:
         self.closed = self._ended = False
         self.epoch = 0  # another one in each forked child
         self.watchdog.on_gone = _weakly(self)
-        self.watchdog.on_dismissed = self.mailboxes.close
+        self.watchdog.on_dismissed = _ending(self.mailboxes, store)
         _engines.add(self)
         _stores.add(store)
         weakref.finalize(self, self.watchdog.dismiss).atexit = False
@@ -141,6 +141,16 @@ def _weakly(engine: Engine) -> Callable[[Held], None]:
             alive.unregister(held)
 
     return gone
+
+
+def _ending(mailboxes: Mailboxes, store: Store) -> Callable[[], None]:
+    """What the watchdog's thread does last for a coordinator that the program has dropped."""
+
+    def end() -> None:
+        mailboxes.close()
+        store.close()
+
+    return end
 
 
 _quiet: dict[int, list[Store]] = {}  # by the thread that forks: what was quieted must be roused, and nothing else

@@ -61,13 +61,18 @@ def reason(error: BaseException) -> str:
 # ---------------------------------------------------------------- errors of somebody's client
 
 BY_CLASS = {
+    "AskError": "ASK",
     "AuthenticationError": "WRONGPASS",
     "BusyLoadingError": "LOADING",
+    "ClusterCrossSlotError": "CROSSSLOT",
+    "ClusterDownError": "CLUSTERDOWN",
     "MasterDownError": "MASTERDOWN",
+    "MovedError": "MOVED",
     "NoPermissionError": "NOPERM",
     "NoScriptError": "NOSCRIPT",
     "OutOfMemoryError": "OOM",
     "ReadOnlyError": "READONLY",
+    "TryAgainError": "TRYAGAIN",
 }
 
 
@@ -82,7 +87,7 @@ def of_client(where: object, error: BaseException, retries: bool) -> LeaseholdEr
     if word:
         return StoreUnavailable(f"Redis at {where} {NO[word]}")
     names = {cls.__name__ for cls in type(error).__mro__}
-    if "ResponseError" in names:
+    if "ResponseError" in names or "max number of clients" in str(error):
         return refusal(where, error)
     if names & {"MaxConnectionsError", "MasterNotFoundError"} or (not retries and isinstance(_root(error), NEVER_SENT)):
         return unreachable(where, error)
@@ -101,6 +106,8 @@ NEVER_SENT = (ConnectionRefusedError, FileNotFoundError, socket.gaierror)
 
 
 def _root(error: BaseException) -> BaseException:
-    while (deeper := error.__cause__ or error.__context__) is not None:
+    seen = {id(error)}  # one that is raised again may have become its own cause
+    while (deeper := error.__cause__ or error.__context__) is not None and id(deeper) not in seen:
         error = deeper
+        seen.add(id(error))
     return error

@@ -224,11 +224,16 @@ class LoopPost:
         if self._connecting is None:
             self._connecting = self.loop.create_task(self._connect())
             self._connecting.add_done_callback(self._connected)
+        connecting = self._connecting
         try:
             async with asyncio.timeout_at(give_up):  # wait_for would swallow a cancellation that comes with the result
-                await asyncio.shield(self._connecting)
+                await asyncio.shield(connecting)
         except TimeoutError as error:
             raise failures.unreachable(self._line.target, Broken(SLOW)) from error
+        except asyncio.CancelledError:
+            if connecting.cancelled() and self.closed:  # by close(), not by whoever waits here
+                self._check_open()
+            raise
         if self._wire is None:
             raise failures.unreachable(self._line.target, Broken("the connection was closed at once"))
         return self._wire
@@ -307,12 +312,16 @@ class LoopPost:
         """From any thread, also when the loop is closed already."""
         self.closed = True
         wire, self._wire = self._wire, None
-        if wire is None or self.loop.is_closed():
-            return
-        try:
-            self.loop.call_soon_threadsafe(wire.abort)
-        except RuntimeError:  # closed meanwhile
-            return
+        connecting = self._connecting
+        ends: list[Callable[[], object]] = [] if wire is None else [wire.abort]
+        if connecting is not None:
+            ends.append(connecting.cancel)
+        for end in ends:
+            if not self.loop.is_closed():
+                try:
+                    self.loop.call_soon_threadsafe(end)
+                except RuntimeError:  # closed meanwhile
+                    return
 
     def forked(self) -> None:
         if self._wire is not None:
