@@ -454,8 +454,9 @@ def test_a_coordinator_that_is_dropped_closes_its_connections(own_redis: Start) 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         hold = leasehold.connect(server.url)
-        assert hold.lock("job").try_acquire()
-        del hold
+        lease = hold.lock("job").acquire()
+        assert lease is not None and lease.release()
+        del hold, lease
         gc.collect()
         until(lambda: not connected(server), "nobody is connected")
     assert not caught
