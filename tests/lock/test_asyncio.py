@@ -116,7 +116,7 @@ async def test_a_hundred_tasks_one_at_a_time(kind: str, tmp_path: Path) -> None:
         assert sorted(order) == list(range(MANY)) and len(set(arrival)) == MANY
         assert fences == sorted({fence for fence in fences if fence is not None}) and len(fences) == MANY
         assert nothing_left(store, "job")
-        assert not hold._driver.mailbox(asyncio.get_running_loop())._pushes
+        assert not hold._driver.mailbox(asyncio.get_running_loop()).pushes
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -549,7 +549,7 @@ async def waiting_attempt(k: int) -> bool:
         await handing_on
         await eventually_async(lambda: nothing_left(spy, "job"), f"nothing is left after suspension {k}", 3)
         await eventually_async(lambda: not hold._engine.watchdog._errands, "no errand is left")
-        assert not hold._driver.mailbox(asyncio.get_running_loop())._pushes
+        assert not hold._driver.mailbox(asyncio.get_running_loop()).pushes
         return cancelled
 
 
@@ -748,7 +748,26 @@ async def test_trap_37_a_push_that_crosses_a_beat_is_not_kept(real: Scene) -> No
         lease = got(await asyncio.wait_for(hold.lock("job", ttl=0.15).acquire(), 5))
         await lease.release()
         await asyncio.sleep(0.01)
-    assert not hold._driver.mailbox(asyncio.get_running_loop())._pushes
+    assert not hold._driver.mailbox(asyncio.get_running_loop()).pushes
+
+
+async def test_trap_24_a_push_that_overtakes_the_reply_is_not_lost(real: Scene) -> None:
+    """The grant is pushed while the claim's reply is still on its way: who then parks is granted at once."""
+    spy, hold = real
+    spy.inner.execute(Claim("job", "other:1:x", 60_000))
+    suspended: list[int] = []
+
+    async def suspend() -> None:
+        suspended.append(1)
+        if len(suspended) == 2:  # the claim stands in the queue, and its reply is not here yet
+            spy.inner.execute(Release("job", "other:1:x", look(spy, "job").holders[0].fence))
+            await asyncio.sleep(0.02)
+
+    spy.suspend = suspend
+    began = time.monotonic()
+    lease = got(await hold.lock("job", ttl=60).acquire())
+    assert time.monotonic() - began < 0.5  # the next beat would be after a second
+    assert not spy.of(Beat) and await lease.release()
 
 
 async def test_no_thread_before_the_first_lease(real: Scene) -> None:

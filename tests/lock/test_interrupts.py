@@ -24,6 +24,7 @@ from leasehold.runtime import sync
 from leasehold.runtime.engine import Engine
 from leasehold.runtime.errands import Errands
 from leasehold.runtime.held import Held
+from leasehold.runtime.register import Register
 from leasehold.runtime.wakeups import Mailboxes
 from leasehold.runtime.watchdog import Watchdog
 from leasehold.stores.sqlite import SQLiteStore
@@ -271,7 +272,7 @@ def test_a_handler_that_outlasts_a_wait(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize(
-    "function", [Holding._settle, Holding.begin_release, Watchdog._rouse, Engine.ensure_open, Held.step_out]
+    "function", [Holding.begin_release, Holding.end_release, Watchdog.add, Engine.ensure_open, Held.step_out]
 )
 def test_a_handler_in_the_middle_of_a_call(kind: str, function: Callable[..., Any], tmp_path: Path) -> None:
     """The same at chosen places, inside our locks: another lease is read and given back there."""
@@ -292,14 +293,14 @@ def test_a_handler_in_the_middle_of_a_call(kind: str, function: Callable[..., An
 
 
 @pytest.mark.parametrize("kind", STORES)
-@pytest.mark.parametrize("text", ["top = self._mine.get(key)", "if top is held", "if held.outer is not None"])
+@pytest.mark.parametrize("text", ["entry = self._by_id.get(key)", "if entry is held", "self._by_id.pop(key, None)"])
 def test_a_handler_that_gives_back_what_is_being_given_back(kind: str, text: str, tmp_path: Path) -> None:
     """Two releases of one lease in one thread, the second inside the first: both come through."""
     with leasehold.connect(url_of(kind, tmp_path)) as hold:
         lease = hold.lock("job", ttl=30).acquire(wait=0)
         assert lease is not None
         seen: list[bool] = []
-        trace = at_line(Engine._unlink, text, 0, 1, lambda: seen.append(lease.release()))
+        trace = at_line(Register.remove, text, 0, 1, lambda: seen.append(lease.release()))
         assert not interrupted(lease.release, trace)
         assert seen == [False] and lease.state == "released"
         assert hold.lock("job").try_acquire() is not None

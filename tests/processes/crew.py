@@ -126,12 +126,12 @@ class Worker:
 
 
 class Crew:
-    """The workers of one test, one lease file and one journal."""
+    """The workers of one test, one lease file and one journal. What is stored elsewhere has a crew of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str = "") -> None:
         self.folder = folder
         self.path = str(folder / "leases.db")
-        self.url = f"sqlite:///{self.path}"
+        self.url = url or f"sqlite:///{self.path}"
         self.data = str(folder / "journal.db")
         journal.create(self.data)
         self.workers: list[Worker] = []

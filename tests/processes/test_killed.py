@@ -11,17 +11,8 @@ import pytest
 
 import leasehold
 from tests.processes import journal
-from tests.processes.crew import SLACK, Crew, Worker, beat, report
-
-
-def hold_and_queue(crew: Crew, count: int, ttl: float) -> tuple[Worker, list[Worker]]:
-    """One holds, and so many wait in a known order."""
-    holder, *waiters = [crew.spawn() for _ in range(count + 1)]
-    assert holder.ask("acquire", kind="job", ttl=ttl)["fence"]
-    for place, waiter in enumerate(waiters, start=1):
-        waiter.tell("acquire", kind="job", ttl=ttl)
-        crew.waiting("job", place)
-    return holder, waiters
+from tests.processes.crew import SLACK, Crew, beat, report
+from tests.processes.scenes import hold_and_queue
 
 
 def test_the_next_is_granted_after_a_killed_holder(crew: Crew) -> None:

@@ -122,7 +122,8 @@ class Worker:
         ) -> ledger.Outcome:
             outcome = real(state, now, op, reachable)
             if isinstance(op, ops.Claim) and isinstance(outcome.reply, ops.Queued):
-                self.queued[op.owner] = (max(fence for _, fence in outcome.state.fences), outcome.reply.ahead)
+                ahead = [waiter.owner for waiter in outcome.state.queue].index(op.owner)  # the reply does not count all
+                self.queued[op.owner] = (max(fence for _, fence in outcome.state.fences), ahead)
             return outcome
 
         ledger.apply = spy

@@ -184,12 +184,11 @@ class Holding:
             return self._renewal(now)
 
     def _renewal(self, now: float) -> ops.Renew | None:
-        if self._settle(now) not in ALIVE or self._extending:
+        if now >= self._stop_at:
+            self._settle(now)
+        if self.phase not in ALIVE or self._extending:
             return None
-        return self._renew(self._wanted_ms, min(renewal_budget_ms(self.ttl_ms), self._left_ms(now)))
-
-    def _left_ms(self, now: float) -> int:
-        return max(int((self._stop_at - now) * 1000), 1)
+        return self._renew(self._wanted_ms, renewal_budget_ms(self.ttl_ms), now)
 
     def want(self, ttl_ms: int) -> None:
         """Re-entry with a longer ttl: later renewals ask for it. A shorter one changes nothing (trap 6)."""
@@ -210,9 +209,14 @@ class Holding:
                 self._set_stop()
                 if self.renews:
                     self.renew_at = min(self.renew_at, renewal_after(now, ttl_ms, ttl_ms))
-            return self._renew(ttl_ms, min(BUDGET_MS, self._left_ms(now)), exact=True)
+            # Half of what is left: when it goes unanswered, there must be time for a renewal (trap 2).
+            half_ms = max(int((self._stop_at - now) * 500), 1)
+            return self._renew(ttl_ms, min(BUDGET_MS, half_ms), now, exact=True)
 
-    def _renew(self, ttl_ms: int, budget_ms: int, exact: bool = False) -> ops.Renew:
+    def _renew(self, ttl_ms: int, budget_ms: int, now: float, exact: bool = False) -> ops.Renew:
+        left_ms = int((self._stop_at - now) * 1000)
+        if left_ms < budget_ms:
+            budget_ms = max(left_ms, 1)
         self._number += 1
         return ops.Renew(self.name.text, self.owner, self.fence, ttl_ms, exact, self._number, 0, "", budget_ms)
 
@@ -227,23 +231,20 @@ class Holding:
             self._answered(renew, sent, reply, now)
 
     def _answered(self, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float) -> None:
-        if isinstance(reply, ops.Renewed):
-            self._renewed(renew, sent, reply.remaining_ms)
-        else:
-            self._refused(reply.reason)
-        self._settle(now)
-
-    def _renewed(self, renew: ops.Renew, sent: float, remaining_ms: int) -> None:
-        """A confirmation. Ignored when the lease has ended meanwhile (sticky loss; trap 43), or when it was sent
+        """A confirmation is ignored when the lease has ended meanwhile (sticky loss; trap 43), or when it was sent
         before the last extend and speaks of an end that is no longer so (trap 44)."""
-        if self.phase not in ALIVE or renew.number < self._extended:
-            return
-        self.phase = HELD
-        self.ttl_ms = renew.ttl_ms
-        self.deadline = max(self.deadline, deadline_after(sent, remaining_ms))
-        self._set_stop()
-        if self.renews:
-            self.renew_at = renewal_after(sent, renew.ttl_ms, remaining_ms)
+        if isinstance(reply, ops.NotYours):
+            self._refused(reply.reason)
+        elif self.phase in ALIVE and renew.number >= self._extended:
+            self.phase = HELD
+            self.ttl_ms = ttl_ms = renew.ttl_ms
+            _, deadline, renewal = spans(ttl_ms, reply.remaining_ms)
+            self.deadline = max(self.deadline, sent + deadline)
+            self._set_stop()
+            if self.renews:
+                self.renew_at = sent + renewal
+        if now >= self._stop_at:
+            self._settle(now)
 
     def refused(self, reason: str) -> None:
         """The store says "not yours", asked or not."""
@@ -272,7 +273,9 @@ class Holding:
         """The Release to send, or None when there is nothing to give back. From here on renewals are ignored.
         What was lost for a local reason may still be ours in the store, so it is given back as well."""
         with self.lock:
-            if self._settle(now) in ALIVE:
+            if now >= self._stop_at:
+                self._settle(now)
+            if self.phase in ALIVE:
                 self.phase = RELEASING
             elif self.phase == RELEASED or self._gone():
                 return None
@@ -317,26 +320,36 @@ class Limits:
 # ---------------------------------------------------------------- many at once
 
 
-def renewals(holdings: Iterable[H], now: float, lock: AbstractContextManager[Any]) -> list[tuple[H, ops.Renew]]:
-    """Those that must be renewed now, each with its Renew. They share the lock, which is taken once."""
+def renewals(holdings: Iterable[H], now: float, lock: AbstractContextManager[Any]) -> tuple[list[H], list[ops.Renew]]:
+    """Those that must be renewed now, and the Renew of each. They share the lock, which is taken once."""
+    due, renews = [], []
     with lock:
-        return [(holding, renew) for holding in holdings if (renew := holding._renewal(now)) is not None]
+        for holding in holdings:
+            renew = holding._renewal(now)
+            if renew is not None:
+                due.append(holding)
+                renews.append(renew)
+    return due, renews
 
 
 def hear(
-    asked: Iterable[tuple[H, ops.Renew]],
+    holdings: Iterable[H],
+    renews: Iterable[ops.Renew],
     sent: float,
     replies: Iterable[Any],
     now: float,
     lock: AbstractContextManager[Any],
-) -> None:
-    """The replies to what was sent at that time, or the errors."""
+) -> list[tuple[H, LeaseholdError]]:
+    """The replies to what was sent at that time; those that got none are given back, each with its error."""
+    unsure = []
     with lock:
-        for (holding, renew), reply in zip(asked, replies, strict=True):
+        for holding, renew, reply in zip(holdings, renews, replies, strict=True):
             if isinstance(reply, LeaseholdError):
                 holding._unanswered(sent)
+                unsure.append((holding, reply))
             else:
                 holding._answered(renew, sent, reply, now)
+    return unsure
 
 
 # ---------------------------------------------------------------- grants

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold.core import flows
 from leasehold.core.durations import ttl_ms
-from leasehold.core.holding import ALIVE, LOST, RELEASING
+from leasehold.core.holding import ALIVE, LOST, RELEASED, RELEASING
 from leasehold.core.types import public_owner
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.observe import log
@@ -203,19 +203,19 @@ class Lease(BaseLease):
         except OutcomeUnknown:
             log.say(log.WARNING, "release_unknown", self._held)
             self._engine.forget(self._held)
-        self._after_body(error)
+        if self._held.phase != RELEASED:
+            self._after_body(error)
 
 
 class AsyncLease(BaseLease):
     """A lease for asyncio. The task inside ``async with`` is cancelled when the lease is lost."""
 
-    __slots__ = ("_bodies", "_driver", "_interrupt", "_loop")
+    __slots__ = ("_bodies", "_driver", "_loop")
 
     def __init__(self, engine: Engine, held: Held, driver: AsyncDriver, loop: asyncio.AbstractEventLoop) -> None:
         BaseLease.__init__(self, engine, held)
         self._driver = driver
         self._loop = loop
-        self._interrupt: Interrupt | None = None
         self._bodies = 0
 
     @property
@@ -256,40 +256,45 @@ class AsyncLease(BaseLease):
         return ours
 
     async def __aenter__(self) -> AsyncLease:
+        self.check()
         self._begin(self._driver.task())
         return self
 
     def _begin(self, task: asyncio.Task[Any]) -> None:
-        """A body begins in this task."""
-        self.check()
+        """A body begins in this task, unless the lease is lost by now: what comes later, the interrupt hears of."""
+        held = self._held
         self._bodies += 1
-        if self._interrupt is None:
-            self._interrupt = self._driver.interrupt(task)
-            self._held.listen(self._interrupt)
+        if held.interrupt is None:
+            held.interrupt = self._driver.interrupt(task)
+        if held.phase not in ALIVE:
+            self._end()
+            self.check()
+
+    def _end(self) -> Interrupt | None:
+        """A body is over: when it was the outermost, nobody is cancelled any more. The interrupt, if it has fired."""
+        self._bodies -= 1
+        interrupt: Interrupt | None = self._held.interrupt
+        if interrupt is None or self._bodies:
+            return None
+        self._held.interrupt = None
+        return interrupt if interrupt.leave() else None
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         ours = False
-        self._bodies -= 1
-        interrupt = self._interrupt if self._bodies == 0 else None  # the outermost body is over
+        interrupt = self._end()
         try:
             if interrupt is not None:
-                self._interrupt = None
-                if interrupt.leave():
-                    ours = await interrupt.ours(error)
+                ours = await interrupt.delivered(error)
         finally:
-            await self._release_on_exit()
-            if interrupt is not None and self._held.phase in ALIVE:  # acquired explicitly before, too
-                self._held.unlisten(interrupt)
-        self._after_body(error, ours)
-
-    async def _release_on_exit(self) -> None:
-        try:
-            await self.release()
-        except OutcomeUnknown:
-            log.say(log.WARNING, "release_unknown", self._held)
-            self._engine.forget(self._held)
+            try:
+                await self.release()
+            except OutcomeUnknown:
+                log.say(log.WARNING, "release_unknown", self._held)
+                self._engine.forget(self._held)
+        if self._held.phase != RELEASED:
+            self._after_body(error, ours)
 
 
 def _callable(callback: Any) -> Any:

@@ -95,8 +95,7 @@ class Lock(BaseLock):
     def _acquire(self, wait: float | None, thread: threading.Thread) -> Lease:
         engine = self._engine
         engine.ensure_open()
-        held = self._reenter(thread) if self._options.reentrant else None
-        if held is not None:
+        if self._options.reentrant and (held := self._reenter(thread)) is not None:
             return self._lease(held)
         box = engine.mailboxes.borrow()
         ask = self._ask(wait, box.address)
@@ -115,7 +114,7 @@ class Lock(BaseLock):
             engine.mailboxes.give_back(box)
 
     def _lease(self, held: Held) -> Lease:
-        known = held.shell() if held.shell is not None else None
+        known = held.lease()
         return known if isinstance(known, Lease) else Lease(self._engine, held)
 
 
@@ -125,7 +124,7 @@ class AsyncLock(BaseLock):
     __slots__ = ("_driver",)
 
     def __init__(self, engine: Engine, name: Name, options: Options, driver: AsyncDriver) -> None:
-        super().__init__(engine, name, options)
+        BaseLock.__init__(self, engine, name, options)
         self._driver = driver
 
     async def acquire(self, wait: Duration | Unset | None = UNSET) -> AsyncLease | None:
@@ -172,13 +171,12 @@ class AsyncLock(BaseLock):
     async def _acquire(self, wait: float | None, task: asyncio.Task[Any]) -> AsyncLease:
         engine = self._engine
         engine.ensure_open()
-        held = self._reenter(task) if self._options.reentrant else None
-        if held is not None:
+        if self._options.reentrant and (held := self._reenter(task)) is not None:
             return self._lease(held, task)
         loop = task.get_loop()
         box = self._driver.mailbox(loop)
         ask = self._ask(wait, box.address)
-        attempt = Attempt(ask, box.expect)
+        attempt = Attempt(ask, box.pushes)
         flow = flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now())
         taken = None
         try:
@@ -190,10 +188,10 @@ class AsyncLock(BaseLock):
             raise
         finally:
             engine.pending.discard(attempt)
-            box.expect_no_more(attempt.owners)
+            attempt.expect_no_more()
 
     def _lease(self, held: Held, task: asyncio.Task[Any]) -> AsyncLease:
-        known = held.shell() if held.shell is not None else None
+        known = held.lease()
         return known if isinstance(known, AsyncLease) else AsyncLease(self._engine, held, self._driver, task.get_loop())
 
 

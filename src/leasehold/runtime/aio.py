@@ -7,7 +7,7 @@ which needs no await, so nothing can cancel the clean-up (trap 9).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from leasehold.core.ops import ASIDE, Answer, Later, Op, Park, Push
@@ -26,8 +26,9 @@ class LoopMailbox:
     def __init__(self, store: Store) -> None:
         self._clock = store.clock
         # By the owners of the acquires that are under way: what has come, or the future of one that is parked.
-        self._pushes: dict[str, Push | asyncio.Future[Push] | None] = {}
+        self.pushes: dict[str, Push | asyncio.Future[Push] | None] = {}
         self._ear = store.listen(self._arrived)
+        self.execute = self._ear.execute_async
 
     @property
     def address(self) -> str:
@@ -36,34 +37,26 @@ class LoopMailbox:
     def close(self) -> None:
         self._ear.close()
 
-    def expect(self, owner: str) -> None:
-        """Keep what comes for this owner: a push may overtake the reply of its claim."""
-        self._pushes[owner] = None
-
-    def expect_no_more(self, owners: Iterable[str]) -> None:
-        for owner in owners:
-            self._pushes.pop(owner, None)
-
     def _arrived(self, push: Push) -> None:
-        owners = list(self._pushes) if push is WAKE else [push.owner] if push.owner in self._pushes else []
+        owners = list(self.pushes) if push is WAKE else [push.owner] if push.owner in self.pushes else []
         for owner in owners:
-            waiting = self._pushes[owner]
+            waiting = self.pushes[owner]
             if waiting is None:  # its acquire is not parked now
-                self._pushes[owner] = push
+                self.pushes[owner] = push
             elif isinstance(waiting, asyncio.Future) and not waiting.done():
                 waiting.set_result(push)
 
     async def take(self, owner: str, until: float) -> Push | None:
         """Wait for a push to this owner, until a time on the local clock."""
-        push = self._pushes[owner]
+        push = self.pushes[owner]
         if not isinstance(push, Push):
             push = await self._next(owner, until)
-        self._pushes[owner] = None  # each is read once
+        self.pushes[owner] = None  # each is read once
         return None if push is WAKE else push
 
     async def _next(self, owner: str, until: float) -> Push | None:
         future: asyncio.Future[Push] = asyncio.get_running_loop().create_future()
-        self._pushes[owner] = future
+        self.pushes[owner] = future
         while not future.done():
             await asyncio.wait([future], timeout=self._clock.nap(until))
             if self._clock.now() >= until:
@@ -95,6 +88,7 @@ class AsyncDriver:
     async def drive(self, flow: Coroutine[Op, Any, R], box: LoopMailbox | None = None) -> R:
         """Run a flow to its end on this task."""
         engine = self.engine
+        box = box or self.mailbox(asyncio.get_running_loop())
         reply: object
         try:
             op = flow.send(None)
@@ -105,7 +99,7 @@ class AsyncDriver:
                     elif engine.closed:
                         raise Closed
                     else:
-                        reply = await engine.store.execute_async(op)
+                        reply = await box.execute(op)
                     answer = Answer(reply, engine.clock.now())
                 except BaseException as error:
                     op = flow.throw(error)
@@ -117,14 +111,11 @@ class AsyncDriver:
         except Closed:
             raise StoreUnavailable(CLOSED) from None
 
-    async def _aside(self, op: Park | Later, box: LoopMailbox | None) -> Push | None:
+    async def _aside(self, op: Park | Later, box: LoopMailbox) -> Push | None:
         """An op that asks nothing of the store."""
-        if isinstance(op, Later):
-            self.engine.watchdog.later(op)
-        elif box is not None:
+        if isinstance(op, Park):
             return await box.take(op.owner, op.until)
-        else:
-            await asyncio.sleep(self.engine.clock.nap(op.until))
+        self.engine.watchdog.later(op)
         return None
 
     # ------------------------------------------------------------ what a lease needs of its loop
@@ -210,8 +201,8 @@ class Interrupt:
         self._left = True
         return self._fired
 
-    async def ours(self, error: BaseException | None) -> bool:
-        """After that: was the CancelledError that ended the body ours, and nobody else's too?"""
+    async def delivered(self, error: BaseException | None) -> bool:
+        """Then: was the CancelledError that ended the body ours, and nobody else's too?"""
         if asyncio.current_task() is not self._task:
             return False
         only_ours = self._task.uncancel() <= self._before

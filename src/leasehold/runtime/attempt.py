@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leasehold.core.ops import Withdraw
 from leasehold.core.policy import tombstone_ms
@@ -16,20 +15,26 @@ if TYPE_CHECKING:
 class Attempt:
     """Known to the engine from before its first claim until it has come to its end."""
 
-    __slots__ = ("_expect", "ask", "owners")
+    __slots__ = ("_pushes", "ask", "owners")
 
-    def __init__(self, ask: Ask, expect: Callable[[str], None] | None = None) -> None:
+    def __init__(self, ask: Ask, pushes: dict[str, Any] | None = None) -> None:
         self.ask = ask
         self.owners: list[str] = []
-        self._expect = expect
+        self._pushes = pushes  # where what comes for its owners is kept; for threads their mailbox does that
 
     def new_owner(self) -> str:
-        """A new owner, known to whoever must clean up or wake it."""
+        """A new owner, known to whoever must clean up or wake it: a push may overtake the reply of its claim."""
         owner = new_owner()
         self.owners.append(owner)
-        if self._expect is not None:
-            self._expect(owner)
+        if self._pushes is not None:
+            self._pushes[owner] = None
         return owner
+
+    def expect_no_more(self) -> None:
+        """It is over."""
+        if self._pushes is not None:
+            for owner in self.owners:
+                self._pushes.pop(owner, None)
 
     def withdrawals(self) -> list[Withdraw]:
         """What takes back all that it may have claimed, also what is still on its way."""

@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from leasehold.core.holding import ALIVE
 from leasehold.core.ops import Later
 from leasehold.core.policy import BUDGET_MS
 from leasehold.core.ports import Store
@@ -17,6 +16,7 @@ from leasehold.errors import StoreUnavailable
 from leasehold.observe import log
 from leasehold.runtime.attempt import Attempt
 from leasehold.runtime.held import Held
+from leasehold.runtime.register import Register
 from leasehold.runtime.wakeups import Mailboxes
 from leasehold.runtime.watchdog import Watchdog
 
@@ -26,6 +26,7 @@ class Closed(Exception):
     the store. Drivers turn it into StoreUnavailable."""
 
 
+FORKED = "this process was forked in the middle of the call: what it asked for is its parent's"
 CLOSED = "this coordinator is closed: make a new one with connect()"
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()  # a store may outlive its coordinator
@@ -40,12 +41,12 @@ class Engine:
         self.watchdog = Watchdog(store)
         self.mailboxes = Mailboxes(store)
         self._floor = 0
-        self._mine: dict[tuple[str, int], Held] = {}
+        self.register = Register()
         self.pending: set[Attempt] = set()  # acquires that are under way
-        self._prune_at = 64
         self.closed = self._ended = False
+        self.epoch = 0  # another one in each forked child
         self.watchdog.on_gone = _weakly(self)
-        self.watchdog.on_dismissed = self.mailboxes.close
+        self.watchdog.on_dismissed = _ending(self.mailboxes, store)
         _engines.add(self)
         _stores.add(store)
         weakref.finalize(self, self.watchdog.dismiss).atexit = False
@@ -65,50 +66,26 @@ class Engine:
     def remember(self, held: Held, anchor: object) -> None:
         """This thread or task holds this. In one step with the look whether the coordinator is open: what close()
         does not see would be held by nobody."""
-        key = (held.name.text, id(anchor))
         with self.watchdog.transitions:
             self.ensure_open()
             self._floor = max(self._floor, held.fence)
-            if key in self._mine:
-                held.outer = self.mine(held.name.text, anchor)
-            self._mine[key] = held
+            self.register.add(held, anchor)
             self.watchdog.add(held)
-        if len(self._mine) > self._prune_at:
-            self._prune()
 
     def mine(self, resource: str, anchor: object) -> Held | None:
-        """What the calling thread or task holds of this resource: never what its parent task holds (trap 12)."""
-        held = self._mine.get((resource, id(anchor)))
-        return held if held is not None and held.anchor() is anchor else None
+        """What the calling thread or task holds of this resource."""
+        return self.register.find(resource, anchor)
 
     def forget(self, held: Held) -> None:
         """It is over and everybody knows."""
         self.watchdog.remove(held)
-        self._unlink(held)
+        with self.watchdog.transitions:
+            self.register.remove(held)
         held.let_go()
 
-    def _unlink(self, held: Held) -> None:
-        """Whoever held the same resource before, in the same thread or task, is found again: a lease that was lost
-        and acquired anew inside its own body must not hide the first."""
-        key = (held.name.text, id(held.anchor()))
+    def unregister(self, held: Held) -> None:
         with self.watchdog.transitions:
-            top = self._mine.get(key)
-            if top is held:
-                self._mine.pop(key, None)  # a signal handler may have been quicker
-                if held.outer is not None:
-                    self._mine[key] = held.outer
-                return
-            while top is not None:
-                if top.outer is held:
-                    top.outer = held.outer
-                top = top.outer
-
-    def _prune(self) -> None:
-        """Entries of leases that are over and whose thread or task has ended, so that nothing piles up."""
-        for key, held in list(self._mine.items()):
-            if held.phase not in ALIVE and held.finished():
-                self._mine.pop(key, None)
-        self._prune_at = 2 * len(self._mine) + 64
+            self.register.remove(held)
 
     # ------------------------------------------------------------ beginning and end
 
@@ -141,13 +118,14 @@ class Engine:
         self.shut()
         self.watchdog.give_back(self.watchdog.all(), "closed")
         self.watchdog.stop()
-        self._mine.clear()
+        self.register.clear()
         self.store.close()
         self._ended = True  # last: a close() that was interrupted can be repeated
 
     def forked(self) -> None:
         """In a forked child: start anew with nothing (trap 32)."""
-        self._mine = {}
+        self.epoch += 1
+        self.register.clear()
         self.pending.clear()
         self.watchdog.forked()
         self.mailboxes.forked()
@@ -160,9 +138,19 @@ def _weakly(engine: Engine) -> Callable[[Held], None]:
     def gone(held: Held) -> None:
         alive = known()
         if alive is not None:
-            alive._unlink(held)
+            alive.unregister(held)
 
     return gone
+
+
+def _ending(mailboxes: Mailboxes, store: Store) -> Callable[[], None]:
+    """What the watchdog's thread does last for a coordinator that the program has dropped."""
+
+    def end() -> None:
+        mailboxes.close()
+        store.close()
+
+    return end
 
 
 _quiet: dict[int, list[Store]] = {}  # by the thread that forks: what was quieted must be roused, and nothing else

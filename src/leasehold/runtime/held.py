@@ -35,6 +35,20 @@ def _gone(shell: Shell) -> None:
     shell.abandoned.put(shell.held)
 
 
+class Keeper(weakref.ref[Any]):
+    """The lock object that a holding was acquired through. Most are dropped at once, and this goes with them."""
+
+    __slots__ = ("held",)
+
+    held: Held
+
+
+def _dropped(keeper: Keeper) -> None:
+    """Wherever this runs: it only makes itself forgotten."""
+    if keeper.held.keeper is keeper:
+        keeper.held.keeper = None
+
+
 class Held(Holding):
     """One lease of this process.
 
@@ -47,6 +61,7 @@ class Held(Holding):
         "anchor",
         "bodies",
         "depth",
+        "interrupt",
         "keeper",
         "options",
         "outer",
@@ -64,7 +79,8 @@ class Held(Holding):
         self.bodies = 0  # with statements that it is inside of
         self.outer: Held | None = None  # held by the same thread or task before, and lost
         self.shell: Shell | None = None
-        self.keeper: weakref.ref[Any] | None = None
+        self.keeper: Keeper | None = None
+        self.interrupt: Any = None  # the listener of the asyncio body that runs now
         self._listeners: tuple[Listener, ...] | None = ()  # None: they were told
 
     # ------------------------------------------------------------ who can use it
@@ -77,7 +93,8 @@ class Held(Holding):
 
     def keep(self, keeper: object) -> None:
         """Acquired through this lock object, which can release it."""
-        self.keeper = weakref.ref(keeper)
+        self.keeper = kept = Keeper(keeper, _dropped)
+        kept.held = self
 
     def enter_again(self, ttl_ms: int, now: float) -> bool:
         """One level deeper: same fence, never shortened (traps 6, 13). False when it has been given back; LeaseLost
@@ -101,9 +118,15 @@ class Held(Holding):
         """Can anybody still use this lease? One that was entered is used by its body, and ends with its thread."""
         if self.bodies:
             return not self.finished()
-        if self.shell is not None and self.shell() is not None:
+        if self.lease() is not None:
             return True
-        return self.keeper is not None and self.keeper() is not None and not self.finished()
+        keeper = self.keeper  # may go at any moment
+        return keeper is not None and keeper() is not None and not self.finished()
+
+    def lease(self) -> Any:
+        """The Lease object, if somebody refers to it."""
+        shell = self.shell
+        return None if shell is None else shell()
 
     def finished(self) -> bool:
         """Has the thread or task that acquired it ended (trap 3)?"""
@@ -128,17 +151,14 @@ class Held(Holding):
                 return
         listener()
 
-    def unlisten(self, listener: Listener) -> None:
-        with self.lock:
-            if self._listeners is not None:
-                self._listeners = tuple(one for one in self._listeners if one is not listener)
-
     def tell(self) -> bool:
         """Tell everybody, once. True for the caller who did. Listeners run outside the lock."""
         with self.lock:
             if self.phase != LOST or self._listeners is None:
                 return False
             listeners, self._listeners = self._listeners, None
+        if self.interrupt is not None:
+            listeners = (self.interrupt, *listeners)
         for listener in listeners:
             try:
                 listener()

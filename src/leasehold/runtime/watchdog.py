@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
 
 from leasehold.core.holding import ALIVE, LOST, NEVER, hear, renewals
 from leasehold.core.ops import Later, Renew, Renewed, Reply
@@ -28,8 +27,8 @@ from leasehold.runtime.inbox import Inbox
 AWAKE = NOW
 SHORTEST_ERRAND, LONGEST_ERRAND = 0.02, 0.5  # seconds for one try
 LONGEST_NAP = 3600.0
+AFTER_ERROR = 0.1  # it must not fill the log and the processor
 SLICE = 256  # leases that change together under the lock
-T = TypeVar("T")
 
 
 class Watchdog:
@@ -59,7 +58,9 @@ class Watchdog:
     def add(self, held: Held) -> None:
         """Look after this lease from now on."""
         self._held.add(held)
-        self._rouse(held.look_at())
+        at = held.look_at()
+        if at < self._wake_at or self._thread is None:  # mostly it will look in time anyway
+            self._rouse(at)
 
     def remove(self, held: Held) -> None:
         """It was given back. Nobody is woken: the next round simply does not find it."""
@@ -85,10 +86,10 @@ class Watchdog:
         return list(self._held)
 
     def _rouse(self, at: float) -> None:
-        """After what there is to do was noted: see _sleep."""
+        """After what there is to do was noted: see _sleep. Who finds the thread just being started rings, too."""
         if self._thread is None:
             self._start()
-        elif at < self._wake_at:
+        if at < self._wake_at:
             self._asked = at
             self.abandoned.ring()
 
@@ -112,6 +113,7 @@ class Watchdog:
                 self.round()
             except Exception as error:  # a bug here must not end every lease of the process
                 log.warn("the watchdog had an error and goes on: %r", error, error=error)
+                self.abandoned.wait(AFTER_ERROR)
         if self._dismissed:
             self.on_dismissed()
 
@@ -143,8 +145,10 @@ class Watchdog:
                 self.tell(held)
             elif held.renew_at <= now + margin(held.ttl_ms / 1000) / 2:
                 due.append(held)  # a little early, so that leases that fall due together travel together
-        self._renew([held for held in due if self._still_wanted(held)])
-        self._errands.run(self._spare_ms())
+        self._renew([held for held in due if held.usable() or self._still_wanted(held)])
+        if self._errands:
+            self._errands.run(self._spare_ms())
+        self._hear_news()  # what came beside a reply rings no bell
 
     def tell(self, held: Held) -> None:
         """Its loss reaches everybody who must know, once (trap 1)."""
@@ -166,25 +170,22 @@ class Watchdog:
     def _renew(self, due: list[Held]) -> None:
         """One batch. The lock is free again after each few of them: somebody may be waiting to give one back."""
         now = self._clock.now()
-        asked: list[tuple[Held, Renew]] = []
-        for some in _slices(due):
-            asked += renewals(some, now, self.transitions)
-        if asked:
-            replies = self._store.execute_many([renew for _, renew in asked])
-            at = self._clock.now()
-            for pairs, some_replies in zip(_slices(asked), _slices(replies), strict=True):
-                hear(pairs, now, some_replies, at, self.transitions)
-            self._say(asked, replies)
+        asked: list[Held] = []
+        renews: list[Renew] = []
+        for few in _slices(len(due)):
+            some, theirs = renewals(due[few], now, self.transitions)
+            asked += some
+            renews += theirs
+        replies = self._store.execute_many(renews) if renews else []
+        at = self._clock.now()
+        for few in _slices(len(asked)):
+            for held, error in hear(asked[few], renews[few], now, replies[few], at, self.transitions):
+                log.say(log.WARNING, "lease_unsure", held, error=str(error))
+        if log.wanted(log.DEBUG):
+            _say_renewed(asked, replies)
         for held in due:
-            self.tell(held)
-
-    def _say(self, asked: list[tuple[Held, Renew]], replies: list[Reply | LeaseholdError]) -> None:
-        renewed = log.wanted(log.DEBUG)
-        for (held, _), reply in zip(asked, replies, strict=True):
-            if isinstance(reply, LeaseholdError):
-                log.say(log.WARNING, "lease_unsure", held, error=str(reply))
-            elif renewed and isinstance(reply, Renewed):
-                log.say(log.DEBUG, "lease_renewed", held)
+            if held.phase == LOST:
+                self.tell(held)
 
     # ------------------------------------------------------------ what nobody can use
 
@@ -258,9 +259,15 @@ class Watchdog:
             held.forked(self.transitions)
 
 
-def _slices(things: Sequence[T]) -> Iterator[Sequence[T]]:
-    for start in range(0, len(things), SLICE):
-        yield things[start : start + SLICE]
+def _say_renewed(asked: list[Held], replies: list[Reply | LeaseholdError]) -> None:
+    for held, reply in zip(asked, replies, strict=True):
+        if isinstance(reply, Renewed):
+            log.say(log.DEBUG, "lease_renewed", held)
+
+
+def _slices(count: int) -> Iterator[slice]:
+    for start in range(0, count, SLICE):
+        yield slice(start, start + SLICE)
 
 
 def _warn_abandoned(held: Held) -> None:

@@ -108,7 +108,7 @@ class SQLiteStore:
         return answers
 
     def mailbox(self) -> Mailbox:
-        made = Mailbox(self._folder, self.execute, lambda address: self._boxes.pop(address, None))
+        made = Mailbox(self._folder, self.execute, self.execute_async, lambda address: self._boxes.pop(address, None))
         self._boxes[made.address] = made
         return made
 

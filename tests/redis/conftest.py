@@ -1,0 +1,56 @@
+"""A stage in each flavour, and haste."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from leasehold.core import flows, holding, line, ops
+from leasehold.stores.redis import loop
+from leasehold.testing.parties import FLAVOURS
+from tests.redis.stage import HASTE, Stage
+from tests.servers.proxy import Proxy
+from tests.servers.redis import RedisServer
+
+
+@pytest.fixture(params=FLAVOURS)
+def stage(request: pytest.FixtureRequest, redis_server: RedisServer, proxy: Proxy) -> Iterator[Stage]:
+    """Threads, then asyncio, behind a network in front of an empty server."""
+    stage = Stage(request.param, redis_server, proxy)
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def async_stage(redis_server: RedisServer, proxy: Proxy) -> Iterator[Stage]:
+    """The same for tests that are tasks themselves."""
+    stage = Stage("asyncio", redis_server, proxy)
+    yield stage
+    stage.close()
+
+
+@pytest.fixture(params=FLAVOURS)
+def own_stage(request: pytest.FixtureRequest, own_redis: Callable[..., RedisServer]) -> Iterator[Callable[..., Stage]]:
+    """Stages whose servers may be harmed, each flavour in turn; takes what ``RedisServer`` takes."""
+    with ExitStack() as stack:
+
+        def make(*options: Any, **more: Any) -> Stage:
+            stage = Stage(request.param, own_redis(*options, **more))
+            stack.callback(stage.close)
+            return stage
+
+        yield make
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls give up after tenths of a second in place of seconds."""
+    for module in (flows, line):
+        monkeypatch.setattr(module, "budget_ms", lambda *_: round(HASTE * 1000))
+    monkeypatch.setattr(line, "LEAST_BUDGET_MS", round(HASTE * 1000))
+    monkeypatch.setattr(holding, "BUDGET_MS", round(HASTE * 1000))
+    *others, _ = ops.Release.__new__.__defaults__ or ()
+    monkeypatch.setattr(ops.Release.__new__, "__defaults__", (*others, round(HASTE * 1000)))

@@ -1,0 +1,228 @@
+"""Requests that arrive after their sender gave up, and replies that arrive after nobody waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import leasehold
+from leasehold import OutcomeUnknown
+from leasehold.core.ops import Claim, Granted, Inspect, View
+from leasehold.stores.redis import RedisStore
+from tests.redis.stage import PATIENCE, Stage, ask, until_async
+from tests.servers.process import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty")]
+
+
+def deliver(stage: Stage) -> None:
+    """What waits in the network arrives now, and is done."""
+    assert stage.proxy.waiting > 0, "nothing is late"
+    served = stage.look.served()
+    stage.aim.relent()
+    stage.proxy.release()
+    until(lambda: stage.look.served() > served and stage.proxy.waiting == 0, "it arrives")
+
+
+# ---------------------------------------------------------------- claims
+
+
+@pytest.mark.parametrize("wait", [0, 0.2])
+def test_a_late_claim_takes_nothing(stage: Stage, wait: float) -> None:
+    """It finds a tombstone, whether it would have been granted or put into the queue."""
+    party = stage.party()
+    stage.aim.hold("claim", 9)
+    with pytest.raises(OutcomeUnknown):
+        party.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=wait))
+    until(lambda: "withdrawn" in stage.look.ended().values(), "it is withdrawn on another connection")
+    deliver(stage)
+    assert stage.look.leftovers() == []
+
+
+def test_a_late_claim_does_not_queue(stage: Stage) -> None:
+    """Others hold and wait: whoever gave up does not come back among them."""
+    party, other = stage.party(), stage.other()
+    lease = other.do(lambda hold: hold.lock("job", ttl=30).acquire())
+    stage.aim.hold("claim", 9)
+    with pytest.raises(OutcomeUnknown):
+        party.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=0.2))
+    until(lambda: "withdrawn" in stage.look.ended().values(), "it is withdrawn")
+    deliver(stage)
+    assert stage.look.queue() == [] and stage.look.holder() == lease.owner
+
+
+def test_a_late_claim_after_the_same_owner_has_released(stage: Stage) -> None:
+    """The second try was granted and given back; then the first arrives. An owner has one grant in its life."""
+    party = stage.party()
+    stage.aim.hold("claim")
+    lease = party.do(lambda hold: hold.lock("job", ttl=1.5).acquire(wait=PATIENCE))
+    assert stage.aim.seen["claim"] == 2
+    assert party.do(lambda _: lease.release()) is True
+    deliver(stage)
+    assert stage.look.leftovers() == [] and stage.look.ended() == {lease.owner: "released"}
+
+
+def test_a_late_claim_while_the_same_owner_holds(stage: Stage) -> None:
+    """It changes nothing: neither fence nor time."""
+    party = stage.party()
+    stage.aim.hold("claim")
+    lease = party.do(lambda hold: hold.lock("job", ttl=1.5, renew=False).acquire(wait=PATIENCE))
+    before = stage.look.left_ms()
+    deliver(stage)
+    assert stage.look.holder() == lease.owner and stage.look.fence() == lease.fence
+    assert stage.look.left_ms() <= before
+    stage.look.honest(lease)
+
+
+async def test_a_cancelled_claim_that_is_late(async_stage: Stage) -> None:
+    """The task is cancelled while its claim is in the network (trap 9); the claim arrives after the withdrawal."""
+    stage = async_stage
+    async with leasehold.aio.connect(stage.proxy.url) as hold:
+        stage.aim.hold("claim")
+        task = asyncio.create_task(hold.lock("job", ttl=30).acquire())
+        await until_async(lambda: stage.aim.seen["claim"] == 1, "it is under way")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until_async(lambda: "withdrawn" in stage.look.ended().values(), "it is withdrawn")
+        deliver(stage)
+        assert stage.look.leftovers() == []
+
+
+# ---------------------------------------------------------------- endings
+
+
+def test_a_late_release_frees_nobody_else(stage: Stage) -> None:
+    """Given up, repeated and confirmed; somebody else holds when the first one arrives (traps 8, 11)."""
+    party, other = stage.party(), stage.other()
+    lease = party.do(lambda hold: hold.lock("job", ttl=30).acquire())
+    stage.aim.hold("release")
+    with pytest.raises(OutcomeUnknown):
+        party.do(lambda _: lease.release())
+    assert party.do(lambda _: lease.release()) is True
+    mine = other.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=5))
+    deliver(stage)
+    assert stage.look.holder() == mine.owner and other.do(lambda _: mine.release()) is True
+
+
+def test_a_late_release_after_the_body(stage: Stage) -> None:
+    """The same at the end of ``with``: the release in the background was first, and a successor is safe."""
+    party, other = stage.party(), stage.other()
+    stage.aim.hold("release")
+    party.within(lambda hold: hold.lock("job", ttl=30), lambda lease: None).result(PATIENCE)
+    mine = other.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=5))
+    assert mine is not None
+    deliver(stage)
+    assert stage.look.holder() == mine.owner and other.do(lambda _: mine.release()) is True
+
+
+def test_a_late_withdrawal_removes_nobody_else(stage: Stage) -> None:
+    """Whoever gave up comes back as a new owner before its withdrawal arrives: the new place stays."""
+    party, other = stage.party(), stage.other()
+    lease = other.do(lambda hold: hold.lock("job", ttl=30).acquire())
+    stage.aim.hold("withdraw")
+    assert party.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=0.1)) is None
+    again = party.start(lambda hold: hold.lock("job", ttl=30).acquire(wait=PATIENCE))
+    until(lambda: stage.aim.seen["claim"] == 2, "it is back")
+    until(lambda: len(stage.look.queue()) == 1, "with one place")
+    deliver(stage)
+    assert len(stage.look.queue()) == 1
+    assert other.do(lambda _: lease.release()) is True
+    assert again.result(PATIENCE).owner == stage.look.holder()
+
+
+# ---------------------------------------------------------------- signs of life
+
+
+def test_a_late_beat_brings_nobody_back(stage: Stage) -> None:
+    """A beat never creates (trap 26): it arrives after the withdrawal, and the queue stays empty."""
+    party, other = stage.party(), stage.other()
+    lease = other.do(lambda hold: hold.lock("job", ttl=30).acquire())
+    stage.aim.hold("beat")
+    assert party.do(lambda hold: hold.lock("job", ttl=0.6).acquire(wait=0.7)) is None
+    assert stage.look.queue() == []
+    deliver(stage)
+    assert stage.look.queue() == [] and stage.look.holder() == lease.owner
+
+
+def test_a_late_renewal_helps_nobody(stage: Stage) -> None:
+    """Tried again and confirmed, then given back: the late one neither revives it nor touches the successor."""
+    party, other = stage.party(), stage.other()
+    lease = party.do(lambda hold: hold.lock("job", ttl=0.9).acquire())
+    stage.aim.hold("renew")
+    until(lambda: stage.aim.seen["renew"] >= 2 and lease.state == "held", "the second try is confirmed")
+    assert party.do(lambda _: lease.release()) is True
+    mine = other.do(lambda hold: hold.lock("job", ttl=5, renew=False).acquire(wait=5))
+    before = stage.look.left_ms()
+    deliver(stage)
+    assert stage.look.holder() == mine.owner and stage.look.left_ms() <= before
+
+
+def test_trap_44_a_late_extend_shortens_nothing(stage: Stage) -> None:
+    """A shorter end, given up and replaced by a longer one: when it arrives it is too old to count."""
+    party = stage.party()
+    lease = party.do(lambda hold: hold.lock("job", ttl=10).acquire())
+    stage.aim.hold("renew")
+    with pytest.raises(OutcomeUnknown):
+        party.do(lambda _: lease.extend(5))
+    party.do(lambda _: lease.extend(30))
+    deliver(stage)
+    assert stage.look.left_ms() > 25_000 and lease.remaining() > 20
+    stage.look.honest(lease)
+
+
+def test_a_late_extend_is_not_outlived(stage: Stage) -> None:
+    """A shorter end that arrives late and still counts: it was believed from the moment it was sent."""
+    party = stage.party()
+    lease = party.do(lambda hold: hold.lock("job", ttl=10, renew=False).acquire())
+    stage.aim.hold("renew")
+    with pytest.raises(OutcomeUnknown):
+        party.do(lambda _: lease.extend(2))
+    believed = lease.deadline
+    deliver(stage)
+    assert stage.look.left_ms() <= 2_000 and lease.deadline == believed
+    stage.look.honest(lease)
+
+
+# ---------------------------------------------------------------- replies
+
+
+async def test_late_replies_are_not_mixed_up(async_stage: Stage) -> None:
+    """Many tasks share a connection; some give up. When the replies come after all, each goes to its own question."""
+    stage = async_stage
+    store = RedisStore(stage.proxy.url)
+    try:
+        first = await store.execute_async(Claim("job:0", "host:1:a", 30_000))
+        assert isinstance(first, Granted)
+        stage.proxy.hold_replies()
+        asked = [
+            asyncio.create_task(store.execute_async(Claim(f"job:{number}", "host:1:a", 30_000, budget_ms=budget)))
+            for number, budget in enumerate([50, 5_000] * 20, start=1)
+        ]
+        await until_async(lambda: stage.look.served() == 41, "all are done")
+        await asyncio.sleep(0.06)
+        stage.proxy.release()
+        replies = await asyncio.gather(*asked, return_exceptions=True)
+        for number, reply in enumerate(replies, start=1):
+            if number % 2:
+                assert isinstance(reply, OutcomeUnknown)
+            else:
+                assert isinstance(reply, Granted) and reply.fence == stage.look.fence(f"job:{number}")
+        for number in range(1, 41):
+            view = await store.execute_async(Inspect(f"job:{number}"))
+            assert isinstance(view, View) and view.holders[0].fence == stage.look.fence(f"job:{number}")
+    finally:
+        store.close()
+
+
+def test_a_late_reply_is_not_taken_for_another(stage: Stage) -> None:
+    """A reply that comes after its question was given up does not answer the next one."""
+    party = stage.party()
+    party.do(lambda hold: ask(hold, Claim("one", "host:1:a", 30_000)))
+    stage.proxy.hold_replies()
+    with pytest.raises(OutcomeUnknown):
+        party.do(lambda hold: ask(hold, Claim("two", "host:1:a", 30_000, budget_ms=50)))
+    stage.proxy.release()
+    reply = party.do(lambda hold: ask(hold, Claim("three", "host:1:a", 30_000)))
+    assert isinstance(reply, Granted) and reply.fence == stage.look.fence("three")

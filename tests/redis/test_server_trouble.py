@@ -1,0 +1,158 @@
+"""The server restarts, stands still or is paused: holders learn what they must, waiters get their grants."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from leasehold.core.policy import beat_every_ms
+from tests.redis.stage import PATIENCE, SLACK, Stage, losses, now
+from tests.servers.process import until
+
+pytestmark = pytest.mark.slow
+
+Make = Callable[..., Stage]
+
+
+def keep(number: int, hold: Any) -> Any:
+    """One of several short leases of one party."""
+    return hold.lock("kept", number, ttl=0.3).acquire()
+
+
+# ---------------------------------------------------------------- restarts
+
+
+@pytest.mark.parametrize("way", ["kill", "restart"])
+def test_a_restart_with_a_file(own_stage: Make, way: str) -> None:
+    """The lease survives, and so do the places in the queue, in their order."""
+    stage = own_stage(appendonly=True)
+    party, lease = stage.acquire(ttl=3)
+    waiting = stage.queue(2, ttl=3)
+    before = stage.look.queue()
+    if way == "kill":
+        stage.server.kill()
+        stage.server.start()
+    else:
+        stage.server.restart()
+    assert stage.look.holder() == lease.owner and stage.look.queue() == before
+    until(lambda: stage.listening(3), "everybody is back")
+    assert lease.state in ("held", "unsure")
+    assert party.do(lambda _: lease.release()) is True
+    first, second = (turn.result(PATIENCE) for turn in waiting)
+    assert [first.owner, second.owner] == before
+    assert lease.fence < first.fence < second.fence
+
+
+def test_a_restart_without_a_file(own_stage: Make) -> None:
+    """Everything is forgotten, and the holder is told before its time is over."""
+    stage = own_stage()
+    _, lease = stage.acquire(ttl=0.9)
+    told = losses(lease)
+    stage.server.kill()
+    stage.server.start()
+    until(lambda: bool(told), "it is told")
+    at, error = told[0]
+    assert error.reason == "deleted" and at < lease.deadline
+    assert stage.look.holder() is None
+
+
+def test_waiters_after_a_restart_without_a_file(own_stage: Make) -> None:
+    """Each claims anew, is granted in turn, and has a fence above every one of before."""
+    stage = own_stage()
+    _, lease = stage.acquire(ttl=0.9)
+    told = losses(lease)
+    waiting = stage.queue(2, ttl=0.9)
+    stage.server.kill()
+    stage.server.start()
+    fences = {turn.result(PATIENCE).fence for turn in waiting}
+    assert len(fences) == 2 and min(fences) > lease.fence
+    until(lambda: bool(told), "the holder is told")
+    assert told[0][1].reason in ("deleted", "taken")
+
+
+def test_a_holder_bears_a_server_that_is_away(own_stage: Make) -> None:
+    """Down for less than what remains: unsure meanwhile, and held when it is back with its data."""
+    stage = own_stage(appendonly=True)
+    _, lease = stage.acquire(ttl=1.5)
+    stage.server.kill()
+    until(lambda: lease.state == "unsure", "a renewal fails")
+    stage.server.start()
+    until(lambda: lease.state != "unsure", "another is tried")
+    assert lease.state == "held" and stage.look.holder() == lease.owner
+    stage.look.honest(lease)
+
+
+# ---------------------------------------------------------------- standing still
+
+
+def test_a_server_that_stands_still_past_the_ttl(own_stage: Make) -> None:
+    """Loss is told before the deadline, by a watchdog that waits for no reply; what arrives later revives nothing."""
+    stage = own_stage()
+    _, lease = stage.acquire(ttl=0.9)
+    told = losses(lease)
+    until(lambda: stage.listening(2), "the watchdog is connected")
+    stage.server.freeze()
+    until(lambda: bool(told), "it is told")
+    at, error = told[0]
+    assert at < lease.deadline and error.reason == "renewal_failed"
+    time.sleep(max(lease.deadline - now(), 0) + 0.1)
+    stage.server.thaw()
+    _, successor = stage.acquire(ttl=30)
+    assert successor.fence > lease.fence and stage.look.holder() == successor.owner
+    assert lease.state == "lost"
+
+
+def test_waiters_of_a_server_that_stands_still(own_stage: Make) -> None:
+    """It goes on: the lease of its holder is over, and whoever waits has it within a beat."""
+    stage = own_stage()
+    _, lease = stage.acquire(ttl=0.6)
+    waiting = stage.queue(3, ttl=0.6)
+    stage.server.freeze()
+    time.sleep(0.9)
+    assert lease.state == "lost"
+    stage.server.thaw()
+    thawed = now()
+    turns = [turn.result(PATIENCE) for turn in waiting]
+    assert min(turn.at for turn in turns) - thawed < beat_every_ms(600) / 1000 + SLACK
+    fences = [turn.fence for turn in sorted(turns, key=lambda turn: turn.at)]
+    assert [lease.fence, *fences] == sorted({lease.fence, *fences})
+
+
+def test_client_pause(own_stage: Make) -> None:
+    """Everybody waits for the server for a while: nobody fails, nobody loses what he holds."""
+    stage = own_stage()
+    party, lease = stage.acquire(ttl=1.8)
+    told = losses(lease)
+    time.sleep(0.4)
+    begun = now()
+    stage.look.client.client_pause(700)
+    _, another = stage.party(), stage.party().do(lambda hold: hold.lock("other", ttl=3).acquire(wait=PATIENCE))
+    assert 0.6 < now() - begun < 0.7 + SLACK and another.state == "held"
+    until(lambda: lease.state == "held", "a renewal is answered")
+    assert told == [] and party.do(lambda _: lease.release()) is True
+    stage.look.honest(another)
+
+
+# ---------------------------------------------------------------- scripts
+
+
+def test_script_flush_at_any_time(own_stage: Make) -> None:
+    """The server forgets its scripts again and again: nobody notices, the watchdog's batches neither."""
+    stage = own_stage()
+    keeper = stage.party()
+    kept = [keeper.do(partial(keep, number)) for number in range(5)]
+    parties = [stage.party() for _ in range(3)]
+    fences, end = [0], now() + 1.5
+    while now() < end:
+        stage.look.client.script_flush()
+        futures = [party.within(lambda hold: hold.lock("job", ttl=5), lambda lease: lease.fence) for party in parties]
+        stage.look.client.script_flush()
+        fences += sorted(future.result(PATIENCE) for future in futures)
+    assert fences == sorted(set(fences)) and len(fences) > 30
+    assert [lease.state for lease in kept] == ["held"] * 5, "five times their ttl"
+    for lease in kept:
+        stage.look.honest(lease)
