@@ -249,6 +249,30 @@ def test_an_asyncio_double_needs_an_event_loop() -> None:
         hold.lock("job").acquire(wait=0)
 
 
+class Repeats:
+    """A client that sends each command again, as clients do when the first reply was lost on the way."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def execute_command(self, *args: Any) -> Any:
+        """The second reply is the one that is seen."""
+        self._client.execute_command(*args)
+        return self._client.execute_command(*args)
+
+
+def test_a_client_may_repeat_itself() -> None:
+    """Twice granted is granted once, and twice released is released: the answer is that of the first (trap 11)."""
+    client = fakeredis.FakeRedis()
+    with leasehold.connect(Repeats(client)) as hold:
+        lease = hold.lock("job", ttl=5).acquire()
+        assert lease is not None and client.get("lock:v1:{job}:fence") == str(lease.fence).encode()
+        lease.extend(9)
+        assert hold.lock("job").try_acquire() is None and lease.release() is True
+        again = hold.lock("job").acquire()
+        assert again is not None and again.release() is True and (again.fence or 0) > (lease.fence or 0)
+
+
 # ---------------------------------------------------------------- errors
 
 # What servers say when they changed nothing. Clients make many classes of it, and take away the first word.

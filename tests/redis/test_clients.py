@@ -432,6 +432,15 @@ def test_our_own_connections_are_closed(way: str, flavour: str, redis_server: Re
     until(lambda: descriptors() <= before, "no descriptor is left")
 
 
+@both_flavours
+def test_who_only_looked_leaves_nothing(flavour: str, redis_server: RedisServer, redis_url: str) -> None:
+    """Nobody held or waited: the connection that was used to look is closed all the same."""
+    party = FLAVOURS[flavour](open_store(redis_url))
+    assert party.do(lambda hold: hold.lock("job").locked()) is False and len(connected(redis_server)) == 1
+    close_now(party)
+    until(lambda: not connected(redis_server), "nobody is connected")
+
+
 @pytest.mark.xfail(reason="a connection that is ready after close() stays", run=False)
 def test_a_connection_that_is_being_made_is_closed_too(own_redis: Start) -> None:
     """close() in the middle of the first words."""
@@ -454,8 +463,9 @@ def test_a_coordinator_that_is_dropped_closes_its_connections(own_redis: Start) 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         hold = leasehold.connect(server.url)
-        assert hold.lock("job").try_acquire()
-        del hold
+        lease = hold.lock("job").acquire()
+        assert lease is not None and lease.release()
+        del hold, lease
         gc.collect()
         until(lambda: not connected(server), "nobody is connected")
     assert not caught
