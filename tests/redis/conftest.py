@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from leasehold.core import flows, holding, line, ops
-from leasehold.stores.redis import loop
 from leasehold.testing.parties import FLAVOURS
 from tests.redis.stage import HASTE, Stage
 from tests.servers.proxy import Proxy

@@ -75,11 +75,12 @@ class BorrowedStore:
             return [StoreUnavailable("the client has not come back from the last call")] * len(ops)
         answers: list[Reply | LeaseholdError] = []
         give_up = time.monotonic() + seconds
-        self._asking = threading.Thread(
+        asking = threading.Thread(
             target=lambda: answers.extend(self._many(ops, give_up)), name="leasehold-borrowed", daemon=True
         )
-        self._asking.start()
-        self._asking.join(seconds)
+        asking.start()
+        self._asking = asking
+        asking.join(seconds)
         return list(answers)
 
     def mailbox(self) -> BorrowedMailbox:

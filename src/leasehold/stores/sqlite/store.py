@@ -249,9 +249,9 @@ class SQLiteStore:
             raise unavailable(
                 self._path, "was in use when this process was forked, and is its parent's. Fork elsewhere"
             )
-        self._database = open_database(self._path, self._boot)
+        self._database = opened = open_database(self._path, self._boot)
         self._folder.sweep()
-        return self._database
+        return opened  # a signal handler may have closed the store meanwhile
 
     def _drop(self) -> None:
         database, self._database = self._database, None
