@@ -16,7 +16,7 @@ TYPED := $(wildcard src tests benchmarks)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test quick check bench soak clean servers
+.PHONY: help demo test quick check bench matrix soak clean servers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -40,11 +40,14 @@ bench: .venv/.has-bench ## measure the embedded store and the one over Redis
 	@tools/servers.sh redis
 	$(BIN)/python -m benchmarks.embedded && $(BIN)/python -m benchmarks.redis $(ARGS)
 
+matrix: .venv/.made servers ## the tests of clients against each redis-py that is supported
+	@PYTHON=$(BIN)/python tools/matrix.sh $(ARGS)
+
 soak: .venv/.has-test servers ## the long rounds: minutes
 	$(PYTEST) -m soak --timeout 1800 $(ARGS)
 
 clean: ## remove .venv, caches and build results
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf .venv .venv-matrix .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------- what is installed

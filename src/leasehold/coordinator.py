@@ -227,7 +227,9 @@ def open_store(target: Target | None) -> Store:
         store: Store = _redis().RedisStore(target)
         return store
     if scheme in LATER:
-        raise Unsupported(f"there is no store for {scheme}:// in this version: use sqlite:///path or memory://")
+        raise Unsupported(
+            f"there is no store for {scheme}:// in this version: use redis://host, sqlite:///path or memory://"
+        )
     raise InvalidRequest("the URL has an unknown scheme: write redis://host, sqlite:///path/to/file.db or memory://")
 
 

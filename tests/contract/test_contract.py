@@ -1,52 +1,52 @@
-"""The contract of a lock, over every store and both flavours."""
+"""The contract of a lock, over every store, every way to it, and both flavours."""
 
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 import leasehold.stores
-from leasehold.core.ports import Store
-from leasehold.stores.clock import ManualClock
-from leasehold.stores.memory import MemoryStore
-from leasehold.stores.sqlite import SQLiteStore
 from leasehold.testing.contract import CASES
 from leasehold.testing.parties import FLAVOURS
 from leasehold.testing.scene import Scene
+from tests.contract.ways import WAYS
+from tests.servers.clock import OneClock
+from tests.servers.redis import RedisServer
+
+COMBINATIONS = [(way, flavour) for way in WAYS for flavour in FLAVOURS]
+ON_A_SERVER = ("redis-url", "redis-client", "redis-client-resp2")
 
 
-def memory(clock: ManualClock, folder: Path) -> Callable[[], Store]:
-    """Every party shares one store object: that is what a process-wide space is."""
-    store = MemoryStore(clock)
-    return lambda: store
+def parameter(way: str, flavour: str) -> Any:
+    """What needs a server is slow."""
+    return pytest.param((way, flavour), id=f"{way}-{flavour}", marks=[pytest.mark.slow] if way in ON_A_SERVER else [])
 
 
-def sqlite(clock: ManualClock, folder: Path) -> Callable[[], Store]:
-    """Every party opens the same file."""
-    return lambda: SQLiteStore(str(folder / "leases.db"), clock)
-
-
-STORES = {"memory": memory, "sqlite": sqlite}
-COMBINATIONS = [(store, flavour) for store in STORES for flavour in FLAVOURS]
+@pytest.fixture(scope="session")
+def turned_redis() -> Iterator[tuple[OneClock, RedisServer]]:
+    """A server for the whole run that sees the clock which the cases turn."""
+    clock = OneClock()
+    with RedisServer(clock=clock) as server:
+        yield clock, server
 
 
 @pytest.fixture
-def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
-    """A fresh store, and a clock that the case turns."""
-    store, flavour = request.param
-    clock = ManualClock()
-    scene = Scene(STORES[store](clock, tmp_path), FLAVOURS[flavour], clock)
+def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
+    """An empty store, and a clock that the case turns."""
+    way, flavour = request.param
+    open_store, clock = WAYS[way](request, flavour)
+    scene = Scene(open_store, FLAVOURS[flavour], clock)
     yield scene
     scene.close()
 
 
-@pytest.mark.parametrize("scene", COMBINATIONS, indirect=True, ids="-".join)
+@pytest.mark.parametrize("scene", [parameter(*one) for one in COMBINATIONS], indirect=True)
 @pytest.mark.parametrize("name", CASES)
 def test_contract(name: str, scene: Scene) -> None:
-    """The case holds on this store in this flavour."""
+    """The case holds on this store, reached in this way, in this flavour."""
     CASES[name](scene)
 
 
@@ -54,10 +54,16 @@ def test_every_store_takes_part() -> None:
     """A store that exists and has no scene here fails the suite: nothing is left out quietly."""
     helpers = {"clock"}
     existing = {module.name for module in pkgutil.iter_modules(leasehold.stores.__path__)} - helpers
-    assert existing == set(STORES)
+    assert existing == {way.partition("-")[0] for way in WAYS}
+
+
+def test_every_way_to_redis_is_gone() -> None:
+    """By URL, with a client of either protocol, and through a client's own commands."""
+    ways = {way.partition("-")[2] for way in WAYS if way.startswith("redis")}
+    assert ways == {"url", "client", "client-resp2", "borrowed"}
 
 
 def test_every_combination_is_run() -> None:
-    """Stores times flavours, none missing, and the suite has cases."""
-    assert set(COMBINATIONS) == {(store, flavour) for store in STORES for flavour in ("sync", "asyncio")}
+    """Ways times flavours, none missing, and the suite has cases."""
+    assert set(COMBINATIONS) == {(way, flavour) for way in WAYS for flavour in ("sync", "asyncio")}
     assert len(CASES) >= 25

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pkgutil
 import random
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -12,15 +13,20 @@ import pytest
 
 import leasehold.stores
 from leasehold.core import ops
+from leasehold.errors import LeaseholdError
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.sqlite import database
 from leasehold.stores.sqlite.wake import Folder
+from tests.differential import subjects
 from tests.differential.machine import play
-from tests.differential.subjects import STORES, LedgerSubject, Opener, Subject
+from tests.differential.subjects import ON_SERVERS, STORES, LedgerSubject, Opener, Subject, redis
 from tests.differential.wrong import WRONG
+from tests.differential.wrong_scripts import WRONG_SCRIPTS, break_scripts
+from tests.servers.clock import OneClock
+from tests.servers.redis import EVERY, RedisServer
 
-EVERY_STORE: list[Opener] = list(STORES.values())
+WITHOUT_SERVERS: list[Opener] = list(STORES.values())
 NEVER = 10**9
 SWEEP_ONE = MemoryStore._sweep_one
 
@@ -33,16 +39,41 @@ def no_sweeping(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryStore, "_sweep_one", lambda self: None)
 
 
+@pytest.fixture(scope="module")
+def turned_redis() -> Iterator[tuple[OneClock, RedisServer]]:
+    """A server that sees the same clock as everybody else."""
+    clock = OneClock()
+    with RedisServer(clock=clock) as server:
+        yield clock, server
+
+
 def test_stores_answer_like_the_ledger_quick() -> None:
-    """Every reply, push and final state of every store is the ledger's: a short run for everyday."""
-    play(EVERY_STORE, number=1, examples=40)
+    """Every reply, push and final state of the stores without servers is the ledger's: a short run for everyday."""
+    play(WITHOUT_SERVERS, number=1, examples=40)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 3])
-def test_stores_answer_like_the_ledger(number: int) -> None:
-    """Every reply, push and final state of every store is the ledger's."""
-    play(EVERY_STORE, number, examples=150)
+def test_stores_without_servers_answer_like_the_ledger(number: int) -> None:
+    """Every reply, push and final state is the ledger's, also when the wall clock alone is set back."""
+    play(WITHOUT_SERVERS, number, examples=150)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [20, 21])
+def test_every_store_answers_like_the_ledger(number: int, turned_redis: tuple[OneClock, RedisServer]) -> None:
+    """Every reply, push and final state of every store is the ledger's, on one clock."""
+    clock, server = turned_redis
+    play([*WITHOUT_SERVERS, *[store(server) for store in ON_SERVERS.values()]], number, examples=80, clock=clock)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", EVERY, ids=lambda find: find.__name__)
+def test_every_redis_answers_like_the_ledger(program: Callable[[], str]) -> None:
+    """The oldest that is supported, today's, and Valkey."""
+    clock = OneClock()
+    with RedisServer(executable=program(), clock=clock) as server:
+        play([redis(server)], number=22, examples=30, clock=clock)
 
 
 @pytest.mark.slow
@@ -50,7 +81,7 @@ def test_sweeping_changes_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old names are tidied after every turn, and nobody can tell, except that reasons are forgotten sooner."""
     monkeypatch.setattr(database, "SWEEP_EVERY", 1)
     monkeypatch.setattr(MemoryStore, "_sweep_one", SWEEP_ONE)
-    play(EVERY_STORE, number=12, examples=120, swept=True)
+    play(WITHOUT_SERVERS, number=12, examples=120, swept=True)
 
 
 @pytest.mark.parametrize("name", STORES)
@@ -60,19 +91,45 @@ def test_sweeping_keeps_a_door_closed(name: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(MemoryStore, "_sweep_one", SWEEP_ONE)
     clock = ManualClock()
     with closing(STORES[name](clock, tmp_path)) as store:
-        (granted,) = store.ask([ops.Claim("job", "host:1:a.1", 1_000)], 0, "sync")
-        assert isinstance(granted, ops.Granted)
-        store.ask([ops.Renew("job", "host:1:a.1", granted.fence, 1_000, closed_ms=600_000)], 0, "sync")
-        clock.advance(65)
-        store.ask([ops.Inspect("another")] * 4, 0, "sync")
-        assert store.ask([ops.Claim("job", "host:2:b.1", 1_000, enqueue=False)], 0, "sync") == [ops.Busy("", 535_000)]
+        door_stays_closed(store, clock)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ON_SERVERS)
+def test_expiry_keeps_a_door_closed(name: str, turned_redis: tuple[OneClock, RedisServer], tmp_path: Path) -> None:
+    """The same where keys expire by themselves."""
+    clock, server = turned_redis
+    with closing(ON_SERVERS[name](server)(clock, tmp_path)) as store:
+        door_stays_closed(store, clock)
+
+
+def door_stays_closed(store: Subject, clock: ManualClock) -> None:
+    """The lease is over and its tombstone too; the door is not."""
+    (granted,) = store.ask([ops.Claim("job", "host:1:a.1", 1_000)], 0, "sync")
+    assert isinstance(granted, ops.Granted)
+    store.ask([ops.Renew("job", "host:1:a.1", granted.fence, 1_000, closed_ms=600_000)], 0, "sync")
+    clock.advance(65)
+    store.ask([ops.Inspect("another")] * 4, 0, "sync")
+    assert store.ask([ops.Claim("job", "host:2:b.1", 1_000, enqueue=False)], 0, "sync") == [ops.Busy("", 535_000)]
 
 
 @pytest.mark.soak
 def test_stores_answer_like_the_ledger_for_long() -> None:
-    """Every reply, push and final state of every store is the ledger's, over many lives. LEASEHOLD_SEED replays."""
-    number = int(os.environ.get("LEASEHOLD_SEED") or random.randrange(2**32))
-    play(EVERY_STORE, number, examples=6_000, steps=80)
+    """Every reply, push and final state is the ledger's, over many lives. LEASEHOLD_SEED replays."""
+    play(WITHOUT_SERVERS, seed(), examples=6_000, steps=80)
+
+
+@pytest.mark.soak
+def test_every_store_answers_like_the_ledger_for_long(turned_redis: tuple[OneClock, RedisServer]) -> None:
+    """The same with those that have a server, which are slower."""
+    clock, server = turned_redis
+    openers = [*WITHOUT_SERVERS, *[store(server) for store in ON_SERVERS.values()]]
+    play(openers, seed(), examples=2_000, steps=80, clock=clock)
+
+
+def seed() -> int:
+    """A new one each time, unless one is to be played again."""
+    return int(os.environ.get("LEASEHOLD_SEED") or random.randrange(2**32))
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)
@@ -93,8 +150,21 @@ def test_a_lost_push_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         play([STORES["sqlite"]], number=6, examples=300, shrink=False)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WRONG_SCRIPTS)
+def test_a_wrong_script_is_found(
+    name: str, monkeypatch: pytest.MonkeyPatch, turned_redis: tuple[OneClock, RedisServer]
+) -> None:
+    """Also what is wrong inside a server is found out."""
+    clock, server = turned_redis
+    monkeypatch.setattr(subjects, "PUSH_WITHIN", 0.3)  # it never comes
+    break_scripts(monkeypatch, WRONG_SCRIPTS[name])
+    with pytest.raises((AssertionError, LeaseholdError), match=r"redis (answers|pushes)|Redis at"):
+        play([redis(server)], number=9, examples=300, shrink=False, clock=clock)
+
+
 def test_every_store_takes_part() -> None:
     """A store that exists and is not compared fails the suite: nothing is left out quietly."""
     helpers = {"clock"}
     existing = {module.name for module in pkgutil.iter_modules(leasehold.stores.__path__)} - helpers
-    assert existing == set(STORES)
+    assert existing == {*STORES, *ON_SERVERS}

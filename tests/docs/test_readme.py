@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 import leasehold
+from tests.servers.certificates import Certificates
+from tests.servers.redis import RedisServer
 
 ROOT = Path(__file__).parents[2]
 FENCE = "```"
 LEAST_BLOCKS = 6
+WITH_A_SERVER = ["docs/redis.md"]
+# Where such a page says that its server is, and what of the test's server stands in for that.
+ADDRESSES = {
+    "redis://localhost:6379/0": "url",
+    "rediss://localhost:6380/0": "tls_url",
+    "unix:///run/redis/redis.sock?db=0": "unix_url",
+}
 
 
 def program(page: Path) -> tuple[str, int]:
@@ -31,15 +43,19 @@ def program(page: Path) -> tuple[str, int]:
 
 
 def pages() -> list[str]:
-    """The first page, and every other one that has Python in it."""
+    """The first page, and every other one that has Python in it and needs no server."""
     others = [page for page in sorted((ROOT / "docs").rglob("*.md")) if program(page)[1]]
-    return [str(page.relative_to(ROOT)) for page in [ROOT / "README.md", *others]]
+    names = [str(page.relative_to(ROOT)) for page in [ROOT / "README.md", *others]]
+    return [name for name in names if name not in WITH_A_SERVER]
 
 
-def run(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+def run(page: Path, folder: Path, replaced: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """In a process, a state folder and a working folder of its own. Warnings are errors."""
     copy = folder / page.name
-    copy.write_text(program(page)[0], encoding="utf-8")
+    code = program(page)[0]
+    for written, real in (replaced or {}).items():
+        code = code.replace(written, real)
+    copy.write_text(code, encoding="utf-8")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
     return subprocess.run(
         [sys.executable, "-W", "error", copy.name],
@@ -57,6 +73,29 @@ def test_examples_run_as_written(page: str, tmp_path: Path) -> None:
     """Whoever types what a page says gets what it says; a failure names the line of the page."""
     done = run(ROOT / page, tmp_path)
     assert done.returncode == 0, f"an example of {page} failed:\n{done.stderr}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_A_SERVER)
+def test_examples_run_on_a_server(
+    page: str, tmp_path: Path, own_redis: Callable[..., RedisServer], certificates: Certificates
+) -> None:
+    """The same for a page that needs a server: one stands in for each address that the page names."""
+    server = own_redis(tls=certificates)
+    shutil.copy(certificates.authority, tmp_path / "ca.pem")
+    shutil.copy(certificates.client, tmp_path / "client.pem")
+    done = run(ROOT / page, tmp_path, {written: getattr(server, real) for written, real in ADDRESSES.items()})
+    assert done.returncode == 0, f"an example of {page} failed:\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", WITH_A_SERVER)
+def test_examples_turn_to_no_other_server(page: str) -> None:
+    """Every URL in them is one that has a stand-in, so that none reaches a server which happens to be there."""
+    code = program(ROOT / page)[0]
+    for written in ADDRESSES:
+        assert written in code
+        code = code.replace(written, "")
+    assert re.findall(r"(?:redis|unix|valkey)s?://|localhost|\b(?:Redis|Valkey)\(", code) == []
 
 
 def test_the_first_page_shows_the_embedded_store(tmp_path: Path) -> None:

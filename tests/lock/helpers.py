@@ -125,8 +125,8 @@ class Spy:
         return SpyMailbox(self.inner.mailbox(), self)
 
     def listen(self, notify: Callable[[Push], None]) -> Ear:
-        """Pass it on."""
-        return self.inner.listen(notify)
+        """An ear whose ops go through the spy."""
+        return SpyEar(self.inner.listen(notify), self)
 
     def before_fork(self) -> None:
         """Pass it on."""
@@ -166,6 +166,16 @@ class SpyMailbox:
     def close(self) -> None:
         """Pass it on."""
         self.inner.close()
+
+
+class SpyEar:
+    """An event loop's way to the spied store."""
+
+    def __init__(self, inner: Ear, spy: Spy) -> None:
+        self.inner = inner
+        self.address = inner.address
+        self.execute_async = spy.execute_async
+        self.close = inner.close
 
 
 STORES = ("memory", "sqlite")

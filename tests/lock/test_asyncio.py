@@ -751,6 +751,25 @@ async def test_trap_37_a_push_that_crosses_a_beat_is_not_kept(real: Scene) -> No
     assert not hold._driver.mailbox(asyncio.get_running_loop()).pushes
 
 
+async def test_trap_24_a_push_that_overtakes_the_reply_is_not_lost(real: Scene) -> None:
+    """The grant is pushed while the claim's reply is still on its way: who then parks is granted at once."""
+    spy, hold = real
+    spy.inner.execute(Claim("job", "other:1:x", 60_000))
+    suspended: list[int] = []
+
+    async def suspend() -> None:
+        suspended.append(1)
+        if len(suspended) == 2:  # the claim stands in the queue, and its reply is not here yet
+            spy.inner.execute(Release("job", "other:1:x", look(spy, "job").holders[0].fence))
+            await asyncio.sleep(0.02)
+
+    spy.suspend = suspend
+    began = time.monotonic()
+    lease = got(await hold.lock("job", ttl=60).acquire())
+    assert time.monotonic() - began < 0.5  # the next beat would be after a second
+    assert not spy.of(Beat) and await lease.release()
+
+
 async def test_no_thread_before_the_first_lease(real: Scene) -> None:
     """Looking, waiting and being refused need no helper thread; the first lease starts one."""
     spy, hold = real

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from leasehold.core import flows, holding, line, ops
-from leasehold.stores.redis import loop
 from leasehold.testing.parties import FLAVOURS
 from tests.redis.stage import HASTE, Stage
 from tests.servers.proxy import Proxy
@@ -52,6 +51,5 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "budget_ms", lambda *_: round(HASTE * 1000))
     monkeypatch.setattr(line, "LEAST_BUDGET_MS", round(HASTE * 1000))
     monkeypatch.setattr(holding, "BUDGET_MS", round(HASTE * 1000))
-    monkeypatch.setattr(loop, "SILENT", HASTE)
     *others, _ = ops.Release.__new__.__defaults__ or ()
     monkeypatch.setattr(ops.Release.__new__, "__defaults__", (*others, round(HASTE * 1000)))

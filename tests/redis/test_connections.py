@@ -167,7 +167,6 @@ def test_no_answer_in_time(stage: Stage, connected: bool) -> None:
     assert now() - begun < 1 + SLACK
 
 
-@pytest.mark.xfail(reason="close() forgets a connection that is being made: its task and its socket stay")
 async def test_close_while_connecting(async_stage: Stage) -> None:
     """A server that does not answer the first words: close() leaves neither a task nor a socket."""
     before = asyncio.all_tasks()

@@ -242,7 +242,6 @@ hold.close()
 """
 
 
-@pytest.mark.xfail(reason="looking up the host imports a codec")
 def test_the_first_connect_imports_nothing(redis_url: str) -> None:
     """A child that is forked while another thread imports something waits for that for ever when it needs it too."""
     assert script(IMPORTS, redis_url) == [""]

@@ -176,7 +176,6 @@ def test_coordinators_that_come_and_go(redis_url: str, look: Look) -> None:
     assert look.leftovers() == [] and descriptors() <= before
 
 
-@pytest.mark.xfail(reason="the watchdog's connection is not closed when a coordinator is dropped")
 def test_coordinators_that_are_dropped(redis_url: str, look: Look) -> None:
     """Without close(): threads end and connections are closed, and nobody is warned of a socket that is not his."""
     before = descriptors()

@@ -295,7 +295,6 @@ def test_a_lost_shorter_extend_is_believed_before_it_is_sent(stage: Stage) -> No
     stage.look.honest(lease)
 
 
-@pytest.mark.xfail(reason="an extend may take all the time that is left, and no renewal is tried beside it")
 @THREADS_ONLY
 def test_one_lost_extend_does_not_end_a_short_lease(stage: Stage) -> None:
     """A call that goes unanswered leaves time for another try, as a renewal's does (trap 2)."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leasehold.core.policy import beat_every_ms
-from tests.redis.stage import OWN_THREADS_ONLY, PATIENCE, SLACK, Stage, losses, now
+from tests.redis.stage import OWN_THREADS_ONLY, PATIENCE, SLACK, Stage, give_back, losses, now
 from tests.servers.process import until
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ def test_a_restart_with_a_file(own_stage: Make, way: str) -> None:
     assert stage.look.holder() == lease.owner and stage.look.queue() == before
     until(lambda: stage.listening(3), "everybody is back")
     assert lease.state in ("held", "unsure")
-    assert party.do(lambda _: lease.release()) is True
+    give_back(party, lease)
     first, second = (turn.result(PATIENCE) for turn in waiting)
     assert [first.owner, second.owner] == before
     assert lease.fence < first.fence < second.fence

@@ -209,7 +209,9 @@ class Holding:
                 self._set_stop()
                 if self.renews:
                     self.renew_at = min(self.renew_at, renewal_after(now, ttl_ms, ttl_ms))
-            return self._renew(ttl_ms, BUDGET_MS, now, exact=True)
+            # Half of what is left: when it goes unanswered, there must be time for a renewal (trap 2).
+            half_ms = max(int((self._stop_at - now) * 500), 1)
+            return self._renew(ttl_ms, min(BUDGET_MS, half_ms), now, exact=True)
 
     def _renew(self, ttl_ms: int, budget_ms: int, now: float, exact: bool = False) -> ops.Renew:
         left_ms = int((self._stop_at - now) * 1000)

@@ -15,9 +15,9 @@ from leasehold.core.names import Name
 from leasehold.core.policy import (
     BUDGET_MS,
     LEAST_BUDGET_MS,
-    beat_every_ms,
     forgotten_after_ms,
     next_beat_ms,
+    retry_beat_after,
     tombstone_ms,
 )
 from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable
@@ -169,7 +169,7 @@ class Line:
                 raise error
         self.trouble = self.now if self.trouble is None else self.trouble
         ttl_ms = self.ask.ttl_ms
-        await self.park(self.now + beat_every_ms(ttl_ms) / 1000)
+        await self.park(self.now + retry_beat_after(ttl_ms, self.now - self.trouble))
         bearable_ms = forgotten_after_ms(ttl_ms) if self.known else 2 * BUDGET_MS
         if self.push is None and (self.out_of_time() or self.now > self.trouble + bearable_ms / 1000):
             raise error

@@ -13,6 +13,7 @@ MAX_FENCE = 2**53 - DAY_US  # beyond 2**53 a float (Lua, JavaScript) no longer c
 MAX_FLOOR_AHEAD_US = 3653 * DAY_US  # ten years: a floor further ahead is a mistake, not a clock
 
 BUDGET_MS = 5_000  # how long one call may take where nothing shorter bounds it
+RENEWAL_MS = 500  # and one batch of renewals
 LEAST_BUDGET_MS = 1_000  # and may take even at the end of a wait: a busy store is no refusal
 HEAD_POLL_MS = 30  # the head of the queue beats this often when no push can reach it
 MOST_AHEAD = 1  # a waiter need only know whether it is first; counting all would cost more, the more wait
@@ -55,13 +56,20 @@ def renew_after(ttl: float) -> float:
 
 
 def renewal_budget_ms(ttl_ms: int) -> int:
-    """How long one renewal may take: short enough that one lost reply leaves time for another try (trap 2)."""
-    return min(max(ttl_ms // 6, 20), BUDGET_MS)
+    """How long one renewal may take: short enough that one lost reply leaves time for another try (trap 2), and that
+    leases which are taken meanwhile do not wait for those of others."""
+    return min(max(ttl_ms // 6, 20), RENEWAL_MS)
 
 
 def retry_renewal_after(ttl: float) -> float:
     """After a transport error: often enough to try several times before the margin."""
     return min(max(ttl / 12, 0.005), 1.0)
+
+
+def retry_beat_after(ttl_ms: int, trouble: float) -> float:
+    """How long a waiter parks when the store does not answer: soon at first, for a server that restarts is back in
+    milliseconds; then as long as the trouble has lasted, at most a beat."""
+    return min(max(trouble, 0.05), beat_every_ms(ttl_ms) / 1000)
 
 
 def next_beat_ms(ttl_ms: int, ahead: int, free_in_ms: int, pushable: bool) -> int:

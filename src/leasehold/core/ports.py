@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from leasehold.core.ops import Push, Reply, StoreOp
@@ -46,10 +46,14 @@ class Mailbox(Protocol):
 
 
 class Ear(Protocol):
-    """Where pushes for the waiters of one event loop arrive."""
+    """One event loop's way to the store: its ops go out here, and pushes for its waiters come in here."""
 
     @property
     def address(self) -> str: ...
+
+    def execute_async(self, op: StoreOp) -> Awaitable[Reply]:
+        """The same as the store's."""
+        ...
 
     def close(self) -> None: ...
 
@@ -61,8 +65,9 @@ class News(Protocol):
     @property
     def address(self) -> str: ...
 
-    def fileno(self) -> int:
-        """Readable when there is news; -1 while there is nothing to listen to."""
+    def fileno(self, ready: Callable[[], None]) -> int:
+        """Readable when there is news; -1 while there is nothing to listen to. Does not wait: ``ready`` is called, from
+        any thread, when it is worth asking again."""
         ...
 
     def read(self) -> list[Push]:

@@ -114,7 +114,7 @@ class Lock(BaseLock):
             engine.mailboxes.give_back(box)
 
     def _lease(self, held: Held) -> Lease:
-        known = held.shell() if held.shell is not None else None
+        known = held.lease()
         return known if isinstance(known, Lease) else Lease(self._engine, held)
 
 
@@ -124,7 +124,7 @@ class AsyncLock(BaseLock):
     __slots__ = ("_driver",)
 
     def __init__(self, engine: Engine, name: Name, options: Options, driver: AsyncDriver) -> None:
-        super().__init__(engine, name, options)
+        BaseLock.__init__(self, engine, name, options)
         self._driver = driver
 
     async def acquire(self, wait: Duration | Unset | None = UNSET) -> AsyncLease | None:
@@ -191,7 +191,7 @@ class AsyncLock(BaseLock):
             attempt.expect_no_more()
 
     def _lease(self, held: Held, task: asyncio.Task[Any]) -> AsyncLease:
-        known = held.shell() if held.shell is not None else None
+        known = held.lease()
         return known if isinstance(known, AsyncLease) else AsyncLease(self._engine, held, self._driver, task.get_loop())
 
 

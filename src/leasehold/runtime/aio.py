@@ -28,6 +28,7 @@ class LoopMailbox:
         # By the owners of the acquires that are under way: what has come, or the future of one that is parked.
         self.pushes: dict[str, Push | asyncio.Future[Push] | None] = {}
         self._ear = store.listen(self._arrived)
+        self.execute = self._ear.execute_async
 
     @property
     def address(self) -> str:
@@ -87,6 +88,7 @@ class AsyncDriver:
     async def drive(self, flow: Coroutine[Op, Any, R], box: LoopMailbox | None = None) -> R:
         """Run a flow to its end on this task."""
         engine = self.engine
+        box = box or self.mailbox(asyncio.get_running_loop())
         reply: object
         try:
             op = flow.send(None)
@@ -97,7 +99,7 @@ class AsyncDriver:
                     elif engine.closed:
                         raise Closed
                     else:
-                        reply = await engine.store.execute_async(op)
+                        reply = await box.execute(op)
                     answer = Answer(reply, engine.clock.now())
                 except BaseException as error:
                     op = flow.throw(error)
@@ -109,14 +111,11 @@ class AsyncDriver:
         except Closed:
             raise StoreUnavailable(CLOSED) from None
 
-    async def _aside(self, op: Park | Later, box: LoopMailbox | None) -> Push | None:
+    async def _aside(self, op: Park | Later, box: LoopMailbox) -> Push | None:
         """An op that asks nothing of the store."""
-        if isinstance(op, Later):
-            self.engine.watchdog.later(op)
-        elif box is not None:
+        if isinstance(op, Park):
             return await box.take(op.owner, op.until)
-        else:
-            await asyncio.sleep(self.engine.clock.nap(op.until))
+        self.engine.watchdog.later(op)
         return None
 
     # ------------------------------------------------------------ what a lease needs of its loop

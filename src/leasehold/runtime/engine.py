@@ -26,6 +26,7 @@ class Closed(Exception):
     the store. Drivers turn it into StoreUnavailable."""
 
 
+FORKED = "this process was forked in the middle of the call: what it asked for is its parent's"
 CLOSED = "this coordinator is closed: make a new one with connect()"
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()  # a store may outlive its coordinator
@@ -43,8 +44,9 @@ class Engine:
         self.register = Register()
         self.pending: set[Attempt] = set()  # acquires that are under way
         self.closed = self._ended = False
+        self.epoch = 0  # another one in each forked child
         self.watchdog.on_gone = _weakly(self)
-        self.watchdog.on_dismissed = self.mailboxes.close
+        self.watchdog.on_dismissed = _ending(self.mailboxes, store)
         _engines.add(self)
         _stores.add(store)
         weakref.finalize(self, self.watchdog.dismiss).atexit = False
@@ -77,7 +79,8 @@ class Engine:
     def forget(self, held: Held) -> None:
         """It is over and everybody knows."""
         self.watchdog.remove(held)
-        self.unregister(held)
+        with self.watchdog.transitions:
+            self.register.remove(held)
         held.let_go()
 
     def unregister(self, held: Held) -> None:
@@ -121,6 +124,7 @@ class Engine:
 
     def forked(self) -> None:
         """In a forked child: start anew with nothing (trap 32)."""
+        self.epoch += 1
         self.register.clear()
         self.pending.clear()
         self.watchdog.forked()
@@ -137,6 +141,16 @@ def _weakly(engine: Engine) -> Callable[[Held], None]:
             alive.unregister(held)
 
     return gone
+
+
+def _ending(mailboxes: Mailboxes, store: Store) -> Callable[[], None]:
+    """What the watchdog's thread does last for a coordinator that the program has dropped."""
+
+    def end() -> None:
+        mailboxes.close()
+        store.close()
+
+    return end
 
 
 _quiet: dict[int, list[Store]] = {}  # by the thread that forks: what was quieted must be roused, and nothing else

@@ -35,6 +35,20 @@ def _gone(shell: Shell) -> None:
     shell.abandoned.put(shell.held)
 
 
+class Keeper(weakref.ref[Any]):
+    """The lock object that a holding was acquired through. Most are dropped at once, and this goes with them."""
+
+    __slots__ = ("held",)
+
+    held: Held
+
+
+def _dropped(keeper: Keeper) -> None:
+    """Wherever this runs: it only makes itself forgotten."""
+    if keeper.held.keeper is keeper:
+        keeper.held.keeper = None
+
+
 class Held(Holding):
     """One lease of this process.
 
@@ -65,7 +79,7 @@ class Held(Holding):
         self.bodies = 0  # with statements that it is inside of
         self.outer: Held | None = None  # held by the same thread or task before, and lost
         self.shell: Shell | None = None
-        self.keeper: weakref.ref[Any] | None = None
+        self.keeper: Keeper | None = None
         self.interrupt: Any = None  # the listener of the asyncio body that runs now
         self._listeners: tuple[Listener, ...] | None = ()  # None: they were told
 
@@ -79,7 +93,8 @@ class Held(Holding):
 
     def keep(self, keeper: object) -> None:
         """Acquired through this lock object, which can release it."""
-        self.keeper = weakref.ref(keeper)
+        self.keeper = kept = Keeper(keeper, _dropped)
+        kept.held = self
 
     def enter_again(self, ttl_ms: int, now: float) -> bool:
         """One level deeper: same fence, never shortened (traps 6, 13). False when it has been given back; LeaseLost
@@ -103,9 +118,15 @@ class Held(Holding):
         """Can anybody still use this lease? One that was entered is used by its body, and ends with its thread."""
         if self.bodies:
             return not self.finished()
-        if self.shell is not None and self.shell() is not None:
+        if self.lease() is not None:
             return True
-        return self.keeper is not None and self.keeper() is not None and not self.finished()
+        keeper = self.keeper  # may go at any moment
+        return keeper is not None and keeper() is not None and not self.finished()
+
+    def lease(self) -> Any:
+        """The Lease object, if somebody refers to it."""
+        shell = self.shell
+        return None if shell is None else shell()
 
     def finished(self) -> bool:
         """Has the thread or task that acquired it ended (trap 3)?"""

@@ -76,7 +76,7 @@ class NewsBell:
         """Until it rings, or there is news."""
         poll = select.poll()
         poll.register(self._out, select.POLLIN)
-        news = self._news.fileno()
+        news = self._news.fileno(self.ring)
         if news >= 0:
             poll.register(news, select.POLLIN)
         poll.poll(seconds * 1000)

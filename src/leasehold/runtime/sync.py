@@ -9,7 +9,7 @@ from leasehold.core.ops import ASIDE, Answer, Later, Op, Park, Push
 from leasehold.core.ports import Mailbox
 from leasehold.errors import StoreUnavailable
 from leasehold.runtime import wakeups
-from leasehold.runtime.engine import CLOSED, Closed, Engine
+from leasehold.runtime.engine import CLOSED, FORKED, Closed, Engine
 
 R = TypeVar("R")
 
@@ -18,6 +18,7 @@ def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Mailbox) -> R:
     """Run a flow to its end. Whatever happens while an op is performed, an interrupt too, is thrown into the
     flow at that op, so that it can clean up."""
     now = engine.clock.now
+    epoch = engine.epoch
     answer: Answer[Any]
     try:
         op = flow.send(None)
@@ -30,8 +31,14 @@ def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Mailbox) -> R:
                 else:
                     answer = Answer(box.execute(op), now())
             except BaseException as error:
+                if engine.epoch != epoch:  # a signal handler forked: the parent goes on with this, not its child
+                    flow.close()
+                    raise StoreUnavailable(FORKED) from error
                 op = flow.throw(error)
             else:
+                if engine.epoch != epoch:
+                    flow.close()
+                    raise StoreUnavailable(FORKED)
                 op = flow.send(answer)
     except StopIteration as end:
         result: R = end.value

@@ -27,6 +27,7 @@ from leasehold.runtime.inbox import Inbox
 AWAKE = NOW
 SHORTEST_ERRAND, LONGEST_ERRAND = 0.02, 0.5  # seconds for one try
 LONGEST_NAP = 3600.0
+AFTER_ERROR = 0.1  # it must not fill the log and the processor
 SLICE = 256  # leases that change together under the lock
 
 
@@ -85,10 +86,10 @@ class Watchdog:
         return list(self._held)
 
     def _rouse(self, at: float) -> None:
-        """After what there is to do was noted: see _sleep."""
+        """After what there is to do was noted: see _sleep. Who finds the thread just being started rings, too."""
         if self._thread is None:
             self._start()
-        elif at < self._wake_at:
+        if at < self._wake_at:
             self._asked = at
             self.abandoned.ring()
 
@@ -112,6 +113,7 @@ class Watchdog:
                 self.round()
             except Exception as error:  # a bug here must not end every lease of the process
                 log.warn("the watchdog had an error and goes on: %r", error, error=error)
+                self.abandoned.wait(AFTER_ERROR)
         if self._dismissed:
             self.on_dismissed()
 
@@ -146,6 +148,7 @@ class Watchdog:
         self._renew([held for held in due if held.usable() or self._still_wanted(held)])
         if self._errands:
             self._errands.run(self._spare_ms())
+        self._hear_news()  # what came beside a reply rings no bell
 
     def tell(self, held: Held) -> None:
         """Its loss reaches everybody who must know, once (trap 1)."""

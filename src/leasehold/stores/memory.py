@@ -123,7 +123,7 @@ class MemoryMailbox:
 
     def __init__(self, store: MemoryStore) -> None:
         self.address = os.urandom(8).hex()
-        self.execute = store.execute
+        self.execute, self.execute_async = store.execute, store.execute_async
         self._store = store
         self._pushes: SimpleQueue[Push] = SimpleQueue()
         self._bell = threading.Lock()  # taken while there is nothing to read

@@ -3,20 +3,21 @@ repeated by itself; and on the same socket the news for the holders of this proc
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import hiredis
 
 from leasehold.core.ops import Push, Renewed, Reply, StoreOp
 from leasehold.errors import LeaseholdError
 from leasehold.stores.redis import failures, speech
 from leasehold.stores.redis.mailbox import Line, Mailbox, ReplyError
+from leasehold.stores.redis.wire import SLOW, Broken
 
 MANY = 250  # renewals in one script: the server does nothing else meanwhile
-NEWS_SECONDS = 1.0  # to connect for news alone
+NEWS_SECONDS = 5.0  # to connect for news alone
+NEWS_PAUSE = 1.0  # until that is tried again
 
 Answers = list[Reply | LeaseholdError]
 
@@ -28,37 +29,55 @@ class Batch:
         self._line = line
         self._box = Mailbox(line)
         self._lock = threading.RLock()
+        self._connect_at = 0.0
 
     @property
     def address(self) -> str:
         return self._box.address
 
-    def fileno(self) -> int:
-        """Connects: from here on there is something to listen to."""
-        if self._lock.acquire(blocking=False):
+    def fileno(self, ready: Callable[[], None]) -> int:
+        """Connects, in a thread of its own: the watchdog has deadlines to keep."""
+        found = self._box.fileno()
+        if found < 0 and time.monotonic() >= self._connect_at:
+            self._connect_at = math.inf  # one at a time
+            threading.Thread(target=self._connect, args=(ready,), name="leasehold-news", daemon=True).start()
+        return found
+
+    def _connect(self, ready: Callable[[], None]) -> None:
+        again = time.monotonic() + NEWS_PAUSE
+        with self._lock:
             try:
                 self._box.connect(time.monotonic() + NEWS_SECONDS)
+                again = 0.0
             except LeaseholdError:  # the next renewal will say so
-                return -1
-            finally:
-                self._lock.release()
-        return self._box.fileno()
+                pass
+            self._connect_at = again
+        ready()
 
     def read(self) -> list[Push]:
-        with self._lock:
+        if not self._lock.acquire(blocking=False):  # somebody connects or renews; there is a next time
+            return []
+        try:
             return self._box.read()
+        finally:
+            self._lock.release()
 
     def execute_many(self, ops: Sequence[StoreOp]) -> Answers:
         if not ops:
             return []
         seconds = min(op.budget_ms for op in ops) / 1000
-        with self._lock:
-            answers = self._ask(ops, time.monotonic() + seconds)
+        give_up = time.monotonic() + seconds
+        if not self._lock.acquire(timeout=seconds):
+            return [failures.unreachable(self._line.target, Broken(SLOW))] * len(ops)
+        try:
+            answers = self._ask(ops, give_up)
             unclear = [at for at, answer in enumerate(answers) if answer is None]
             if unclear:  # not found as it should be: each is asked for alone, to learn why
-                left = self._ask_alone([ops[at] for at in unclear], time.monotonic() + seconds)
+                left = self._ask_alone([ops[at] for at in unclear], give_up)
                 for at, answer in zip(unclear, left, strict=True):
                     answers[at] = answer
+        finally:
+            self._lock.release()
         return answers  # type: ignore[return-value]  # none is None any more
 
     def close(self) -> None:
@@ -66,6 +85,7 @@ class Batch:
 
     def forked(self) -> None:
         self._lock = threading.RLock()
+        self._connect_at = 0.0
         self._box.forked()
 
     # ------------------------------------------------------------ one round
@@ -110,7 +130,7 @@ class Batch:
         wire = self._box.ready(give_up)
         try:
             replies = wire.exchange_many(commands, give_up)
-        except (OSError, hiredis.HiredisError) as error:
+        except Broken as error:
             self._box.drop()
             raise failures.unanswered(self._line.target, error) from error
         wire.used = time.monotonic()

@@ -8,7 +8,7 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from leasehold.core.ops import Claim, Push, Release, Reply, StoreOp
@@ -31,6 +31,8 @@ class BorrowedStore:
         self.clock: Clock = SystemClock() if clock is None else clock
         self._client = client
         self._where = f"the other end of {type(client).__name__}"
+        self._retries = _retries(client)
+        self._asking: threading.Thread | None = None
         self._awaited = inspect.iscoroutinefunction(client.execute_command)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.RLock()  # not every client may be used by several threads at once
@@ -49,25 +51,40 @@ class BorrowedStore:
         return speech.decode(await self._await(self._prepare(op)), op)
 
     def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
-        """From the watchdog's thread. An asyncio client is asked on its own loop: while that is blocked, nothing can
-        be renewed."""
+        """From the watchdog's thread, which has deadlines to keep: a client that takes longer is left to it. An asyncio
+        client is asked on its own loop: while that is blocked, nothing can be renewed."""
         if not ops:
             return []
         seconds = min(op.budget_ms for op in ops) / 1000
-        if not self._awaited:
-            return self._many(ops, time.monotonic() + seconds)
+        answers = self._many_on_loop(ops, seconds) if self._awaited else self._many_in_thread(ops, seconds)
+        return answers or [failures.unanswered(self._where, TimeoutError())] * len(ops)
+
+    def _many_on_loop(self, ops: Sequence[StoreOp], seconds: float) -> list[Reply | LeaseholdError]:
         loop = self._loop
         if loop is None or loop.is_closed():
             return [StoreUnavailable("the event loop of the client is closed")] * len(ops)
         task = asyncio.run_coroutine_threadsafe(self._many_async(ops), loop)
         try:
             return task.result(seconds)
-        except TimeoutError as error:
+        except TimeoutError:
             task.cancel()
-            return [failures.unanswered(self._where, error)] * len(ops)
+            return []
+
+    def _many_in_thread(self, ops: Sequence[StoreOp], seconds: float) -> list[Reply | LeaseholdError]:
+        if self._asking is not None and self._asking.is_alive():
+            return [StoreUnavailable("the client has not come back from the last call")] * len(ops)
+        answers: list[Reply | LeaseholdError] = []
+        give_up = time.monotonic() + seconds
+        asking = threading.Thread(
+            target=lambda: answers.extend(self._many(ops, give_up)), name="leasehold-borrowed", daemon=True
+        )
+        asking.start()
+        self._asking = asking
+        asking.join(seconds)
+        return list(answers)
 
     def mailbox(self) -> BorrowedMailbox:
-        return BorrowedMailbox(self.execute)
+        return BorrowedMailbox(self.execute, self.execute_async)
 
     def listen(self, notify: Callable[[Push], None]) -> BorrowedMailbox:
         return self.mailbox()
@@ -101,22 +118,22 @@ class BorrowedStore:
                 return self._client.execute_command(*command)
             except Exception as error:
                 if not failures.unknown_script(error):
-                    raise failures.of_client(self._where, error) from error
+                    raise failures.of_client(self._where, error, self._retries) from error
             try:
                 return self._client.execute_command(*speech.with_text(command))
             except Exception as error:
-                raise failures.of_client(self._where, error) from error
+                raise failures.of_client(self._where, error, self._retries) from error
 
     async def _await(self, command: speech.Command) -> Any:
         try:
             return await self._client.execute_command(*command)
         except Exception as error:
             if not failures.unknown_script(error):
-                raise failures.of_client(self._where, error) from error
+                raise failures.of_client(self._where, error, self._retries) from error
         try:
             return await self._client.execute_command(*speech.with_text(command))
         except Exception as error:
-            raise failures.of_client(self._where, error) from error
+            raise failures.of_client(self._where, error, self._retries) from error
 
     # ------------------------------------------------------------ many at once
 
@@ -146,8 +163,10 @@ class BorrowedMailbox:
 
     address = ""
 
-    def __init__(self, execute: Callable[[StoreOp], Reply]) -> None:
-        self.execute = execute
+    def __init__(
+        self, execute: Callable[[StoreOp], Reply], execute_async: Callable[[StoreOp], Awaitable[Reply]]
+    ) -> None:
+        self.execute, self.execute_async = execute, execute_async
 
     def take(self, seconds: float) -> Push | None:
         time.sleep(seconds)
@@ -155,3 +174,12 @@ class BorrowedMailbox:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def _retries(client: Any) -> bool:
+    """Does it repeat commands by itself? Unless it says that it does not, it may."""
+    settings = getattr(getattr(client, "connection_pool", None), "connection_kwargs", None)
+    if not isinstance(settings, dict) or "retry" not in settings:
+        return True
+    retry = settings["retry"]
+    return retry is not None and getattr(retry, "_retries", 1) != 0

@@ -57,9 +57,9 @@ def reduce(client: Any) -> Target | None:
     known = inspect.isclass(kind) and kind.__name__ in CONNECTIONS and kind.__module__.endswith(".connection")
     if not known or not _family(kind) or not isinstance(settings, dict) or not _speaks_plainly(client):
         return None
-    if any(settings.get(name) for name in SPECIAL):
-        return None
     provider = settings.get("credential_provider")
+    if not _family(type(pool)) or any(settings.get(name) for name in SPECIAL) or _must_be_awaited(provider):
+        return None
     return Target(
         host=settings.get("host") or "localhost",
         port=int(settings.get("port") or 6379),
@@ -79,6 +79,14 @@ def reduce(client: Any) -> Target | None:
 def _family(cls: Any) -> str:
     package = str(getattr(cls, "__module__", "")).partition(".")[0]
     return package if package in PACKAGES else ""
+
+
+def _must_be_awaited(provider: Any) -> bool:
+    """It only has the asyncio way to get credentials: redis-py's own base class has neither."""
+    for cls in type(provider).__mro__:
+        if "get_credentials" in vars(cls):
+            return cls.__name__ == "CredentialProvider" and _family(cls) != ""
+    return False
 
 
 def _speaks_plainly(client: Any) -> bool:

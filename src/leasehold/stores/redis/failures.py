@@ -8,14 +8,14 @@ from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 
 # The first word of an error reply that is a definite no: nothing was changed.
 NO: dict[str, str] = {
-    "ASK": "is a node of a Cluster: use redis+cluster://",
+    "ASK": "is a node of a Cluster, for which this version has no store",
     "BUSY": "is busy with a script that runs for too long",
     "CLUSTERDOWN": "is a node of a Cluster that is down",
-    "CROSSSLOT": "is a node of a Cluster: use redis+cluster://",
+    "CROSSSLOT": "is a node of a Cluster, for which this version has no store",
     "LOADING": "is still loading its data",
     "MASTERDOWN": "is a replica whose master is down",
     "MISCONF": "refuses writes because it cannot save its data to disk",
-    "MOVED": "is a node of a Cluster: use redis+cluster://",
+    "MOVED": "is a node of a Cluster, for which this version has no store",
     "NOAUTH": "wants a password: redis://user:password@host",
     "NOPERM": "does not allow this user what a lease needs; docs/redis.md has the ACL line",
     "NOREPLICAS": "refuses writes because it has too few replicas",
@@ -23,6 +23,7 @@ NO: dict[str, str] = {
     "OOM": "has no memory left (maxmemory with noeviction): nothing can be locked until some is freed",
     "READONLY": "is a read-only replica: write to its master",
     "TRYAGAIN": "is a node of a Cluster that moves this slot",
+    "WRONGTYPE": "has something that is no lease at the keys lock:v1:{...} of this resource",
     "WRONGPASS": "does not accept this user and password",
 }
 
@@ -32,6 +33,8 @@ def refusal(where: object, reply: BaseException) -> LeaseholdError:
     text = str(reply)
     word = text.split(" ", 1)[0].rstrip(":")
     why = NO.get(word) or next((NO[known] for known in NO if f"-{known} " in text or f" {known} " in text), None)
+    if why is None and ("ACL failure in script" in text or "executing the script can't" in text):
+        why = NO["NOPERM"]
     if why is None and "max number of clients" in text:
         why = "has no connection left (maxclients)"
     if why is None:
@@ -52,19 +55,24 @@ def unanswered(where: object, error: BaseException) -> OutcomeUnknown:
 def reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and not str(error):
         return "it took too long"
-    return str(error) or type(error).__name__
+    return str(error)[:200] or type(error).__name__
 
 
 # ---------------------------------------------------------------- errors of somebody's client
 
 BY_CLASS = {
+    "AskError": "ASK",
     "AuthenticationError": "WRONGPASS",
     "BusyLoadingError": "LOADING",
+    "ClusterCrossSlotError": "CROSSSLOT",
+    "ClusterDownError": "CLUSTERDOWN",
     "MasterDownError": "MASTERDOWN",
+    "MovedError": "MOVED",
     "NoPermissionError": "NOPERM",
     "NoScriptError": "NOSCRIPT",
     "OutOfMemoryError": "OOM",
     "ReadOnlyError": "READONLY",
+    "TryAgainError": "TRYAGAIN",
 }
 
 
@@ -72,15 +80,16 @@ def unknown_script(error: BaseException) -> bool:
     return _word(error) == "NOSCRIPT"
 
 
-def of_client(where: object, error: BaseException) -> LeaseholdError:
-    """redis-py and valkey-py give many errors a class and take the first word away."""
+def of_client(where: object, error: BaseException, retries: bool) -> LeaseholdError:
+    """redis-py and valkey-py give many errors a class and take the first word away. Of a client that ``retries`` only
+    the last attempt is seen: that nothing was sent then says nothing about the first."""
     word = _word(error)
     if word:
         return StoreUnavailable(f"Redis at {where} {NO[word]}")
     names = {cls.__name__ for cls in type(error).__mro__}
-    if "ResponseError" in names:
+    if "ResponseError" in names or "max number of clients" in str(error):
         return refusal(where, error)
-    if "MaxConnectionsError" in names or isinstance(_root(error), NEVER_SENT):
+    if names & {"MaxConnectionsError", "MasterNotFoundError"} or (not retries and isinstance(_root(error), NEVER_SENT)):
         return unreachable(where, error)
     return unanswered(where, error)
 
@@ -97,6 +106,8 @@ NEVER_SENT = (ConnectionRefusedError, FileNotFoundError, socket.gaierror)
 
 
 def _root(error: BaseException) -> BaseException:
-    while (deeper := error.__cause__ or error.__context__) is not None:
+    seen = {id(error)}  # one that is raised again may have become its own cause
+    while (deeper := error.__cause__ or error.__context__) is not None and id(deeper) not in seen:
         error = deeper
+        seen.add(id(error))
     return error

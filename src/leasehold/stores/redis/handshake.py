@@ -34,11 +34,11 @@ def greet(target: Target, channel: str, first: bool) -> Generator[list[Command],
     if not speaks_resp3:
         yield from _resp2(target)
     selected, subscribed, memory = yield [
-        ("SELECT", target.db),
+        ("SELECT", target.db) if target.db else ("PING",),  # a user need not be allowed more than it needs
         ("SUBSCRIBE", channel) if speaks_resp3 else ("PING",),
         ("INFO", "memory") if first else ("PING",),
     ]
-    if isinstance(selected, ReplyError):
+    if target.db and isinstance(selected, ReplyError):
         raise StoreUnavailable(f"Redis at {target} has no database {target.db} for us: {selected}")
     if first:
         _warn_of_eviction(target, memory)
@@ -49,9 +49,9 @@ def greet(target: Target, channel: str, first: bool) -> Generator[list[Command],
 
 
 def _hello(target: Target) -> Generator[list[Command], list[Any], bool]:
-    user, password = target.login()
+    user, password = _login(target)
     hello: Command = ("HELLO", 3)
-    if password:
+    if user or password:
         hello += ("AUTH", user, password)
     if target.client_name:
         hello += ("SETNAME", target.client_name)
@@ -66,8 +66,8 @@ def _hello(target: Target) -> Generator[list[Command], list[Any], bool]:
 
 def _resp2(target: Target) -> Generator[list[Command], list[Any], None]:
     """A server that was told to speak RESP2, or cannot do better."""
-    user, password = target.login()
-    if password:
+    user, password = _login(target)
+    if user or password:
         (reply,) = yield [("AUTH", password) if user == "default" else ("AUTH", user, password)]
         if isinstance(reply, ReplyError):
             raise _denied(target, reply)
@@ -88,16 +88,26 @@ def _check(target: Target, told: dict[bytes, Any]) -> None:
     version = told.get(b"version", b"").decode()
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if numbers and numbers < OLDEST:
-        raise Unsupported(
-            f"Redis at {target} is version {version}: leases need 6.2 or newer (SET with PXAT, pushes inside scripts)"
-        )
+        raise Unsupported(f"Redis at {target} is version {version}: leases need 6.2 or newer")
     if told.get(b"mode") == b"cluster":
         raise Unsupported(f"Redis at {target} is a node of a Cluster: this version has no store for one")
 
 
+def _login(target: Target) -> tuple[str, str]:
+    try:
+        return target.login()
+    except Exception as error:  # somebody's credential provider
+        raise StoreUnavailable(
+            f"the credentials for Redis at {target} could not be had: {type(error).__name__}"
+        ) from error
+
+
 def _denied(target: Target, reply: BaseException) -> LeaseholdError:
+    """A server may quote what it was sent: the reply itself is not shown."""
     error = failures.refusal(target, reply)
-    return error if isinstance(error, StoreUnavailable) else StoreUnavailable(str(error))
+    if isinstance(error, StoreUnavailable):
+        return error
+    return StoreUnavailable(f"Redis at {target} refused the login ({str(reply).split(' ', 1)[0]})")
 
 
 def _warn_of_eviction(target: Target, reply: Any) -> None:

@@ -22,9 +22,7 @@ from leasehold.stores.redis.handshake import greet
 from leasehold.stores.redis.mailbox import ASK_AFTER, ASK_SECONDS, Line, ReplyError, new_channel
 from leasehold.stores.redis.speech import pack
 from leasehold.stores.redis.target import Target
-from leasehold.stores.redis.wire import NOTHING, SUBSCRIBED, NotSent, is_push, keep_alive
-
-SILENT = 1.0  # a request that waited so long while nothing at all arrived: the connection is given up
+from leasehold.stores.redis.wire import NOTHING, SLOW, SUBSCRIBED, Broken, NotSent, is_push, keep_alive
 
 Notify = Callable[[Push], None]
 
@@ -32,21 +30,28 @@ Notify = Callable[[Push], None]
 class LoopWire(asyncio.Protocol):
     """One open connection. Knows nothing of leases."""
 
-    def __init__(self, on_push: Callable[[Any], None], on_lost: Callable[[LoopWire], None]) -> None:
+    def __init__(
+        self,
+        on_push: Callable[[Any], None],
+        on_doubt: Callable[[LoopWire], None],
+        on_lost: Callable[[LoopWire], None],
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_push = on_push
+        self._on_doubt = on_doubt
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(notEnoughData=NOTHING)
         self._waiting: deque[tuple[asyncio.Future[Any], float, float]] = deque()  # reply, when to give up, sent when
         self._unsent: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._doubted = False
         self.heard = self._loop.time()
 
     # ------------------------------------------------------------ asking
 
-    def ask(self, request: bytes, seconds: float) -> asyncio.Future[Any]:
-        """The reply, or TimeoutError after that long, or another OSError."""
+    def ask(self, request: bytes, give_up: float) -> asyncio.Future[Any]:
+        """The reply, or Broken, at the latest at that time of the loop's clock."""
         now = self._loop.time()
         reply: asyncio.Future[Any] = self._loop.create_future()
         if not self.usable():
@@ -58,9 +63,9 @@ class LoopWire(asyncio.Protocol):
             self._unsent.append(request)
         else:
             self._transport.write(request)  # type: ignore[union-attr]  # it is usable
-        self._waiting.append((reply, now + seconds, now))
-        if self._timer is None or self._timer.when() > now + seconds:
-            self._set_timer(now + seconds)
+        self._waiting.append((reply, give_up, now))
+        if self._timer is None or self._timer.when() > give_up:
+            self._set_timer(give_up)
         return reply
 
     def usable(self) -> bool:
@@ -83,18 +88,22 @@ class LoopWire(asyncio.Protocol):
         self._timer = self._loop.call_at(when, self._look_at_clock)
 
     def _look_at_clock(self) -> None:
-        """Give up on what took too long. Its reply may still come: the place in line stays."""
+        """Give up on what took too long. Its reply may still come: the place in line stays. When nothing at all has
+        come since it was sent, the connection may be dead: others take a new one, and this one ends with its last
+        request."""
         self._timer = None
         now = self._loop.time()
         for reply, give_up, sent in self._waiting:
-            if reply.done() or give_up > now:
-                continue
-            reply.set_exception(TimeoutError())
-            if now - sent >= SILENT and self.heard < sent:
-                self.abort()
+            if not reply.done() and give_up <= now:
+                reply.set_exception(Broken(SLOW))
+                self._doubted = self._doubted or self.heard < sent
         first = min((give_up for reply, give_up, _ in self._waiting if not reply.done()), default=None)
+        if self._doubted:
+            self._on_doubt(self)
         if first is not None:
             self._set_timer(first)
+        elif self._doubted:
+            self.abort()
 
     # ------------------------------------------------------------ asyncio's side
 
@@ -125,7 +134,7 @@ class LoopWire(asyncio.Protocol):
             if not reply.done():
                 never_left = place >= len(self._waiting) - unsent
                 text = "the connection was closed by the server" if error is None else str(error)
-                reply.set_exception(NotSent(text) if never_left else ConnectionResetError(text))
+                reply.set_exception(NotSent(text) if never_left else Broken(text))
                 reply.exception()  # whoever was cancelled does not ask for it
         self._waiting.clear()
         self._unsent.clear()
@@ -167,59 +176,66 @@ class LoopPost:
         return ear
 
     async def execute(self, op: StoreOp) -> Reply:
-        seconds = op.budget_ms / 1000
+        give_up = self.loop.time() + op.budget_ms / 1000
         try:
             wire = self._wire
             if wire is None or not wire.usable() or wire.quiet() > ASK_AFTER:
-                wire = await self._ready(seconds)
+                wire = await self._ready(give_up)
             if not self._pushes and type(op) is Claim:
                 op = op._replace(address="")
             request = speech.request(op)
             try:
-                reply = await wire.ask(request, seconds)
+                reply = await wire.ask(request, give_up)
             except NotSent:
-                reply = await (await self._ready(seconds)).ask(request, seconds)
+                reply = await (await self._ready(give_up)).ask(request, give_up)
             if type(reply) is ReplyError:
-                reply = await self._again(op, reply, seconds)
+                reply = await self._again(op, reply, give_up)
         except LeaseholdError as error:
             error.resource = op.resource
             raise
-        except OSError as error:
+        except Broken as error:
             unknown = failures.unanswered(self._line.target, error)
             unknown.resource = op.resource
             raise unknown from error
         return speech.decode(reply, op)
 
-    async def _again(self, op: StoreOp, reply: Any, seconds: float) -> Any:
+    async def _again(self, op: StoreOp, reply: Any, give_up: float) -> Any:
         """An error reply. A script that the server does not know (any more) is sent in full."""
         if str(reply).startswith("NOSCRIPT") and self._wire is not None:
-            reply = await self._wire.ask(pack(speech.with_text(speech.command(op))), seconds)
+            reply = await self._wire.ask(pack(speech.with_text(speech.command(op))), give_up)
         if type(reply) is ReplyError:
             raise failures.refusal(self._line.target, reply)
         return reply
 
     # ------------------------------------------------------------ connecting
 
-    async def _ready(self, seconds: float) -> LoopWire:
+    async def _ready(self, give_up: float) -> LoopWire:
         """A connection that can be used. All tasks that need one wait for the same."""
         wire = self._wire
+        now = self.loop.time()
         if wire is not None and wire.usable():
             if wire.quiet() <= ASK_AFTER:
                 return wire
             try:
-                await wire.ask(pack(("PING",)), min(seconds / 2, ASK_SECONDS))
+                await wire.ask(pack(("PING",)), min(now + ASK_SECONDS, (now + give_up) / 2))
                 return wire
-            except OSError:
+            except Broken:
                 wire.abort()
         if self._connecting is None:
             self._connecting = self.loop.create_task(self._connect())
             self._connecting.add_done_callback(self._connected)
+        connecting = self._connecting
         try:
-            await asyncio.wait_for(asyncio.shield(self._connecting), seconds)
+            async with asyncio.timeout_at(give_up):  # wait_for would swallow a cancellation that comes with the result
+                await asyncio.shield(connecting)
         except TimeoutError as error:
-            raise failures.unreachable(self._line.target, error) from error
+            raise failures.unreachable(self._line.target, Broken(SLOW)) from error
+        except asyncio.CancelledError:
+            if connecting.cancelled() and self.closed:  # by close(), not by whoever waits here
+                self._check_open()
+            raise
         if self._wire is None:
-            raise failures.unreachable(self._line.target, ConnectionResetError("the connection was closed at once"))
+            raise failures.unreachable(self._line.target, Broken("the connection was closed at once"))
         return self._wire
 
     def _connected(self, task: asyncio.Task[None]) -> None:
@@ -229,29 +245,34 @@ class LoopPost:
 
     async def _connect(self) -> None:
         line = self._line
-        if line.closed or self.closed:
-            raise StoreUnavailable(f"the store of {line.target} is closed")
+        self._check_open()
         wire = None
         try:
             async with asyncio.timeout(line.target.connect_timeout):
-                wire = await _open(line.target, lambda: LoopWire(self._pushed, self._lost))
+                wire = await _open(line.target, lambda: LoopWire(self._pushed, self._doubt, self._lost))
                 self._pushes = await self._greet(wire)
+            self._check_open()  # again: it may have been closed meanwhile
         except BaseException as error:
             if wire is not None:
                 wire.abort()
-            if isinstance(error, (OSError, hiredis.HiredisError, ValueError)):  # TimeoutError is an OSError
-                raise failures.unreachable(line.target, error) from error
-            raise
+            if isinstance(error, LeaseholdError) or not isinstance(error, (OSError, Broken, UnicodeError)):
+                raise
+            slow = isinstance(error, TimeoutError)
+            raise failures.unreachable(line.target, Broken(SLOW) if slow else error) from error
         line.looked = True
         self._wire = wire
 
+    def _check_open(self) -> None:
+        if self._line.closed or self.closed:
+            raise StoreUnavailable(f"the store of {self._line.target} is closed")
+
     async def _greet(self, wire: LoopWire) -> bool:
         hello = greet(self._line.target, self._channel, not self._line.looked)
-        seconds = self._line.target.connect_timeout
+        give_up = self.loop.time() + self._line.target.connect_timeout
         try:
             commands = next(hello)
             while True:
-                asked = [wire.ask(pack(command), seconds) for command in commands]
+                asked = [wire.ask(pack(command), give_up) for command in commands]
                 commands = hello.send([await reply for reply in asked])
         except StopIteration as end:
             return bool(end.value.pushes)
@@ -267,6 +288,11 @@ class LoopPost:
     def _tell(self, push: Push) -> None:
         for ear in self._ears:
             ear.notify(push)
+
+    def _doubt(self, wire: LoopWire) -> None:
+        """The next op connects anew."""
+        if wire is self._wire:
+            self._wire = None
 
     def _lost(self, wire: LoopWire) -> None:
         """Whoever waits beats now: that opens a new connection, and claims the place in the queue again."""
@@ -286,12 +312,16 @@ class LoopPost:
         """From any thread, also when the loop is closed already."""
         self.closed = True
         wire, self._wire = self._wire, None
-        if wire is None or self.loop.is_closed():
-            return
-        try:
-            self.loop.call_soon_threadsafe(wire.abort)
-        except RuntimeError:  # closed meanwhile
-            return
+        connecting = self._connecting
+        ends: list[Callable[[], object]] = [] if wire is None else [wire.abort]
+        if connecting is not None:
+            ends.append(connecting.cancel)
+        for end in ends:
+            if not self.loop.is_closed():
+                try:
+                    self.loop.call_soon_threadsafe(end)
+                except RuntimeError:  # closed meanwhile
+                    return
 
     def forked(self) -> None:
         if self._wire is not None:
@@ -301,10 +331,11 @@ class LoopPost:
 class LoopEar:
     """Implements ``core.ports.Ear``."""
 
-    __slots__ = ("_post", "notify")
+    __slots__ = ("_post", "execute_async", "notify")
 
     def __init__(self, post: LoopPost, notify: Notify) -> None:
         self._post = post
+        self.execute_async = post.execute
         self.notify = notify
 
     @property

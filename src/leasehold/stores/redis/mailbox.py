@@ -15,12 +15,12 @@ import hiredis
 
 from leasehold.core.ops import Claim, Push, Reply, StoreOp
 from leasehold.core.ports import WAKE
-from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
+from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, speech
 from leasehold.stores.redis.handshake import greet
 from leasehold.stores.redis.speech import pack
 from leasehold.stores.redis.target import Target
-from leasehold.stores.redis.wire import NotSent, Wire
+from leasehold.stores.redis.wire import Broken, NotSent, Wire
 
 LOOK_AFTER = 0.5  # seconds of silence after which one looks whether the other side has hung up
 ASK_AFTER = 20.0  # and after which one asks: a firewall that dropped the connection tells nobody
@@ -46,8 +46,8 @@ class Line:
         if self.closed:
             raise StoreUnavailable(f"the store of {self.target} is closed")
         try:
-            wire = Wire(self.target, max(give_up - time.monotonic(), 0.001))
-        except (OSError, ValueError) as error:
+            wire = Wire(self.target, give_up)
+        except Broken as error:
             raise failures.unreachable(self.target, error) from error
         try:
             hello = greet(self.target, channel, not self.looked)
@@ -60,7 +60,7 @@ class Line:
             return wire, pushes
         except BaseException as error:
             wire.close()
-            if isinstance(error, (OSError, hiredis.HiredisError)):
+            if isinstance(error, Broken):
                 raise failures.unreachable(self.target, error) from error
             raise
 
@@ -76,28 +76,34 @@ class Mailbox:
         self.address = self._channel = new_channel()
         self._wire: Wire | None = None
         self._pushes = True  # until the server says otherwise
-        self._closed = False
+        self._closed = False  # by any thread
 
     def execute(self, op: StoreOp) -> Reply:
         now = time.monotonic()
         give_up = now + op.budget_ms / 1000
         wire = self._wire
-        if wire is None or wire.busy or now - wire.used > LOOK_AFTER:
-            wire = self.ready(give_up)
-        if not self._pushes and type(op) is Claim:
-            op = op._replace(address="")
-        request = speech.request(op)
         try:
-            reply = wire.exchange(request, give_up)
+            if wire is None or wire.busy or now - wire.used > LOOK_AFTER:
+                wire = self.ready(give_up)
+            if not self._pushes and type(op) is Claim:
+                op = op._replace(address="")
+            request = speech.request(op)
+            try:
+                reply = wire.exchange(request, give_up)
+            except NotSent:  # a new connection may try
+                self.drop()
+                wire = self.connect(give_up)
+                reply = wire.exchange(request, give_up)
             if type(reply) is ReplyError:
-                reply = self._again(op, reply, give_up)
+                reply = self._again(wire, op, reply, give_up)
         except LeaseholdError as error:
             error.resource = op.resource
             raise
-        except NotSent:
-            reply = self._resend(op, request, give_up)
-        except (OSError, hiredis.HiredisError) as error:
-            raise self._broken(error, op) from error
+        except Broken as error:
+            self.drop()
+            unknown = failures.unanswered(self._line.target, error)
+            unknown.resource = op.resource
+            raise unknown from error
         wire.used = time.monotonic()
         return speech.decode(reply, op)
 
@@ -108,7 +114,7 @@ class Mailbox:
             return None
         try:
             wire.wait(seconds)
-        except (OSError, hiredis.HiredisError, ValueError):  # closed: by the server, or by us in another thread
+        except Broken:  # closed: by the server, or by us in another thread
             self.drop()
             return WAKE
         return self._parse(wire.pushes.popleft()) if wire.pushes else None
@@ -120,7 +126,7 @@ class Mailbox:
             return []
         try:
             wire.look()
-        except (OSError, hiredis.HiredisError):
+        except Broken:
             self.drop()
         pushes = [self._parse(wire.pushes.popleft()) for _ in range(len(wire.pushes))]
         return [push for push in pushes if push is not None]
@@ -131,10 +137,15 @@ class Mailbox:
     def connect(self, give_up: float) -> Wire:
         """An open connection, the present one if it is sound."""
         if self._wire is None:
-            if self._closed:
-                raise StoreUnavailable(f"the store of {self._line.target} is closed")
+            self._check_open()
             self._wire, self._pushes = self._line.open(self._channel, give_up)
+            self._check_open()  # again: another thread may have closed it meanwhile
         return self._wire
+
+    def _check_open(self) -> None:
+        if self._closed:
+            self.drop()
+            raise StoreUnavailable(f"the store of {self._line.target} is closed")
 
     def drop(self) -> None:
         wire, self._wire = self._wire, None
@@ -154,7 +165,7 @@ class Mailbox:
                 if now - wire.used > ASK_AFTER:
                     wire.exchange(pack(("PING",)), min(now + ASK_SECONDS, (now + give_up) / 2))
                 wire.used = now
-            except (OSError, hiredis.HiredisError):
+            except Broken:
                 self.drop()
         return self.connect(give_up)
 
@@ -172,29 +183,13 @@ class Mailbox:
 
     # ------------------------------------------------------------ when something is odd
 
-    def _again(self, op: StoreOp, reply: Any, give_up: float) -> Any:
+    def _again(self, wire: Wire, op: StoreOp, reply: Any, give_up: float) -> Any:
         """An error reply. A script that the server does not know (any more) is sent in full."""
-        if str(reply).startswith("NOSCRIPT") and self._wire is not None:
-            reply = self._wire.exchange(pack(speech.with_text(speech.command(op))), give_up)
+        if str(reply).startswith("NOSCRIPT"):
+            reply = wire.exchange(pack(speech.with_text(speech.command(op))), give_up)
         if type(reply) is ReplyError:
             raise failures.refusal(self._line.target, reply)
         return reply
-
-    def _resend(self, op: StoreOp, request: bytes, give_up: float) -> Any:
-        """Nothing had left: a new connection may try."""
-        self.drop()
-        wire = self.connect(give_up)
-        try:
-            reply = wire.exchange(request, give_up)
-            return self._again(op, reply, give_up) if type(reply) is ReplyError else reply
-        except (OSError, hiredis.HiredisError) as error:
-            raise self._broken(error, op) from error
-
-    def _broken(self, error: BaseException, op: StoreOp) -> OutcomeUnknown:
-        self.drop()
-        unknown = failures.unanswered(self._line.target, error)
-        unknown.resource = op.resource
-        return unknown
 
     def _parse(self, message: Any) -> Push | None:
         return speech.push(self._channel, message[2]) if message[0] == b"message" else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -17,6 +18,9 @@ from leasehold.stores.redis.target import Target, from_url
 
 if TYPE_CHECKING:
     from leasehold.stores.redis.loop import Loops
+
+
+MOST_IDLE = 64
 
 
 class RedisStore:
@@ -35,6 +39,7 @@ class RedisStore:
         self.news: News | None = self._batch
         self._idle: list[Mailbox] = []
         self._loops: Loops | None = None
+        self._lock = threading.Lock()
 
     def execute(self, op: StoreOp) -> Reply:
         try:
@@ -44,7 +49,10 @@ class RedisStore:
         try:
             return box.execute(op)
         finally:
-            self._idle.append(box)
+            if len(self._idle) < MOST_IDLE:
+                self._idle.append(box)
+            else:
+                box.close()
 
     async def execute_async(self, op: StoreOp) -> Reply:
         return await self._on_loops().current().execute(op)
@@ -70,6 +78,7 @@ class RedisStore:
         for box in list(self._boxes):
             box.forked()
         self._idle = []
+        self._lock = threading.Lock()
         self._batch.forked()
         if self._loops is not None:
             self._loops.forked()
@@ -87,5 +96,7 @@ class RedisStore:
         if self._loops is None:
             from leasehold.stores.redis.loop import Loops  # asyncio is loaded only by those who use it
 
-            self._loops = Loops(self._line)
+            with self._lock:  # two loops may begin at the same moment
+                known: Loops | None = self._loops
+                self._loops = Loops(self._line) if known is None else known
         return self._loops

@@ -98,6 +98,10 @@ def from_url(url: str) -> Target:
         port, host = parts.port, parts.hostname
     except ValueError:
         raise InvalidRequest(f"the {scheme} URL has a bad host or port: write {scheme}://host:6379/0") from None
+    try:
+        url.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"the {scheme} URL holds what is no text: percent-encode it") from None
     if parts.fragment:
         raise InvalidRequest(f"the {scheme} URL has a '#': percent-encode it as %23")
     options = _options(scheme, parts.query)
@@ -107,7 +111,7 @@ def from_url(url: str) -> Target:
     path, db = "", options.get("db", "0")
     if scheme == "unix":
         path = unquote(parts.path)
-        if not path or "\0" in path or (host and host != "localhost"):
+        if path.endswith("/") or not path or "\0" in path or (host and host != "localhost"):
             raise InvalidRequest("a unix URL has three slashes and a path: unix:///run/redis/redis.sock?db=0")
     elif parts.path.strip("/"):
         if "db" in options:
@@ -149,7 +153,7 @@ def _port(scheme: str, port: int) -> int:
 
 
 def _number(text: str, what: str, least: int) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) < least:
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) < least:
         raise InvalidRequest(f"{what} of a Redis URL must be a whole number")
     return int(text)
 

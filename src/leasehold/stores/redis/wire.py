@@ -6,6 +6,7 @@ puts pushes aside for whoever waits for them.
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401  # else the first lookup imports it, and a fork meanwhile would leave it half done
 import select
 import socket
 import ssl
@@ -27,11 +28,25 @@ SUBSCRIBED = b"subscribe"  # a push by its form, and the reply to its command al
 KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 USER_TIMEOUT_MS = 30_000  # sent and not acknowledged for this long: the other side is gone
 
+SLOW = "it took too long"
+FULL = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)  # no failure: not now
+
 is_push = hiredis.PushNotification
 
 
-class NotSent(OSError):
-    """The connection was found broken before anything of this request left."""
+class Broken(Exception):
+    """The connection cannot be used any more. Not an OSError: a signal handler may raise one of those in the middle of
+    our calls, a TimeoutError for instance, and that is not ours to catch."""
+
+
+class NotSent(Broken):
+    """It was found broken before anything of this request left."""
+
+
+def broken(error: Exception, kind: type[Broken] = Broken) -> Exception:
+    """What the system or hiredis says, as ours; what somebody else raised, as it is."""
+    ours = isinstance(error, hiredis.HiredisError) or getattr(error, "errno", None) is not None
+    return kind(str(error)) if ours else error
 
 
 class Wire:
@@ -39,8 +54,13 @@ class Wire:
 
     __slots__ = ("_pending", "_poll", "_reader", "_sock", "busy", "pushes", "used")
 
-    def __init__(self, target: Target, seconds: float) -> None:
-        self._sock = _open(target, seconds)
+    def __init__(self, target: Target, give_up: float) -> None:
+        try:
+            self._sock = _open(target, give_up)
+        except OSError as error:
+            if isinstance(error, TimeoutError) and time.monotonic() >= give_up - 0.001:
+                raise Broken(SLOW) from error
+            raise broken(error) from error
         self._pending: Callable[[], int] | None = getattr(self._sock, "pending", None)  # TLS reads ahead
         self._poll = select.poll()
         self._poll.register(self._sock, select.POLLIN)
@@ -55,21 +75,11 @@ class Wire:
     def exchange(self, request: bytes, give_up: float) -> Any:
         """Send, and wait for the one reply. On everybody's way, hence in one piece."""
         self.busy = True
-        try:
-            sent = self._sock.send(request)
-        except OSError as error:
-            self._send_failed(error)
-            sent = 0
-        if sent < len(request):
-            self._send_rest(memoryview(request)[sent:], give_up)
-        reader = self._reader
+        self._send(request, give_up)
         while True:
             if not self._read_some(give_up - time.monotonic()):
-                raise TimeoutError
-            reply = reader.gets()
-            while type(reply) is is_push and reply[0] != SUBSCRIBED:
-                self.pushes.append(reply)
-                reply = reader.gets()
+                raise Broken(SLOW)
+            reply = self._next()
             if reply is not NOTHING:
                 self.busy = False
                 return reply
@@ -83,23 +93,20 @@ class Wire:
         return replies
 
     def wait(self, seconds: float) -> None:
-        """Until there is a push, at most that long. Raises OSError when the connection is gone."""
-        self.busy = True
+        """Until there is a push, at most that long."""
+        self._begin()
         give_up = time.monotonic() + seconds
         while not self.pushes:
-            reply = self._reader.gets()
-            if reply is not NOTHING:
-                self._put_aside(reply)
-            elif not self._read_some(max(give_up - time.monotonic(), 0)):
+            self._next()
+            if self.pushes or not self._read_some(give_up - time.monotonic()):
                 break
         self.busy = False
 
     def look(self) -> None:
-        """Read what has arrived without being asked for. Raises OSError when the other side has closed."""
-        self.busy = True
+        """Read what has arrived without being asked for."""
+        self._begin()
         while self._read_some(0):
-            while (reply := self._reader.gets()) is not NOTHING:
-                self._put_aside(reply)
+            self._next()
         self.busy = False
 
     def close(self) -> None:
@@ -116,19 +123,20 @@ class Wire:
 
     # ------------------------------------------------------------ bytes
 
+    def _begin(self) -> None:
+        if self.busy:  # an exchange was interrupted: its reply is still to come
+            raise Broken("it was interrupted")
+        self.busy = True
+
     def _send(self, request: bytes, give_up: float) -> None:
         try:
             sent = self._sock.send(request)
-        except OSError as error:
-            self._send_failed(error)
+        except FULL:
             sent = 0
+        except OSError as error:
+            raise broken(error, NotSent) from error
         if sent < len(request):
             self._send_rest(memoryview(request)[sent:], give_up)
-
-    def _send_failed(self, error: OSError) -> None:
-        """Full is no failure."""
-        if not isinstance(error, (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)):
-            raise NotSent(str(error)) from error
 
     def _send_rest(self, rest: memoryview, give_up: float) -> None:
         poll = select.poll()
@@ -136,46 +144,58 @@ class Wire:
         while rest:
             left = give_up - time.monotonic()
             if left <= 0:
-                raise TimeoutError
+                raise Broken(SLOW)
             poll.poll(left * 1000)
             try:
                 rest = rest[self._sock.send(rest) :]
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            except FULL:
                 self._read_some(0)  # both sides may be full
+            except OSError as error:
+                raise broken(error) from error
 
     def _receive(self, give_up: float) -> Any:
-        while True:
+        while (reply := self._next()) is NOTHING:
+            if not self._read_some(give_up - time.monotonic()):
+                raise Broken(SLOW)
+        return reply
+
+    def _next(self) -> Any:
+        """The next reply that was read, or NOTHING; pushes are put aside."""
+        try:
             reply = self._reader.gets()
-            if reply is NOTHING:
-                if not self._read_some(max(give_up - time.monotonic(), 0)):
-                    raise TimeoutError
-            elif type(reply) is is_push and reply[0] != SUBSCRIBED:
+            while type(reply) is is_push and reply[0] != SUBSCRIBED:
                 self.pushes.append(reply)
-            else:
-                return reply
+                reply = self._reader.gets()
+        except hiredis.HiredisError as error:
+            raise broken(error) from error
+        return reply
 
     def _read_some(self, seconds: float) -> bool:
         """Feed the reader; False when nothing came in time."""
-        if self._pending is not None and self._pending():
-            pass
-        elif not self._poll.poll(seconds * 1000 if seconds > 0 else 0):
-            return False
         try:
+            if self._pending is not None and self._pending():
+                pass
+            elif not self._poll.poll(seconds * 1000 if seconds > 0 else 0):
+                return False
             data = self._sock.recv(CHUNK)
-        except (BlockingIOError, ssl.SSLWantReadError):  # half a TLS record
+        except FULL:  # half a TLS record
             return True
+        except (OSError, ValueError) as error:  # ValueError: closed by another thread
+            raise broken(error) from error
         if not data:
-            raise ConnectionResetError("the connection was closed by the server")
+            raise Broken("the connection was closed by the server")
         self._reader.feed(data)
         return True
 
-    def _put_aside(self, reply: Any) -> None:
-        if type(reply) is is_push:
-            self.pushes.append(reply)
+    def __del__(self) -> None:
+        """Nobody warns of a connection that was dropped with its coordinator."""
+        sock = getattr(self, "_sock", None)  # none was opened
+        if sock is not None:
+            sock.close()
 
 
-def _open(target: Target, seconds: float) -> socket.socket:
-    give_up = time.monotonic() + min(seconds, target.connect_timeout)
+def _open(target: Target, give_up: float) -> socket.socket:
+    give_up = min(give_up, time.monotonic() + target.connect_timeout)
     sock = _dial(target, give_up)
     try:
         if not target.path:
@@ -195,13 +215,14 @@ def _dial(target: Target, give_up: float) -> socket.socket:
     """Connect to the first address that answers."""
     if target.path:
         return _connect(socket.AF_UNIX, target.path, give_up)
-    failure: OSError = OSError("the name has no address")
-    for family, _, _, _, address in _resolve(target.host, target.port, give_up):
+    addresses = _resolve(target.host, target.port, give_up)
+    for family, _, _, _, address in addresses[:-1]:
         try:
             return _connect(family, address, give_up)
         except OSError as error:
-            failure = error
-    raise failure
+            if error.errno is None:
+                raise
+    return _connect(addresses[-1][0], addresses[-1][4], give_up)
 
 
 def _connect(family: int, address: Any, give_up: float) -> socket.socket:
@@ -220,7 +241,7 @@ def _resolve(host: str, port: int, give_up: float) -> list[Any]:
     its own, which is left behind when it takes too long."""
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except socket.gaierror:  # a name, not a number
+    except (socket.gaierror, UnicodeError):  # a name, not a number
         pass
     found: list[Any] = []
 
@@ -234,7 +255,9 @@ def _resolve(host: str, port: int, give_up: float) -> list[Any]:
     thread.start()
     thread.join(_left(give_up))
     if not found:
-        raise TimeoutError("looking up the name took too long")
+        raise Broken("looking up its name took too long")
+    if isinstance(found[0], UnicodeError):
+        raise Broken(f"its name cannot be looked up: {found[0]}")
     if isinstance(found[0], Exception):
         raise found[0]
     addresses: list[Any] = found[0]
@@ -244,7 +267,7 @@ def _resolve(host: str, port: int, give_up: float) -> list[Any]:
 def _left(give_up: float) -> float:
     left = give_up - time.monotonic()
     if left <= 0:
-        raise TimeoutError
+        raise Broken(SLOW)
     return left
 
 

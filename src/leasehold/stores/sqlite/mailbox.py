@@ -12,7 +12,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from leasehold.core.ops import Push, Reply, StoreOp
@@ -40,10 +40,17 @@ class Mailbox:
         "_watched",
         "address",
         "execute",
+        "execute_async",
     )
 
-    def __init__(self, folder: Folder, execute: Callable[[StoreOp], Reply], forget: Callable[[str], object]) -> None:
-        self.execute = execute
+    def __init__(
+        self,
+        folder: Folder,
+        execute: Callable[[StoreOp], Reply],
+        execute_async: Callable[[StoreOp], Awaitable[Reply]],
+        forget: Callable[[str], object],
+    ) -> None:
+        self.execute, self.execute_async = execute, execute_async
         self._name = os.urandom(8).hex()
         self.address = self._name  # empty when nobody can reach it: its owner then asks more often
         self._folder = folder

@@ -108,7 +108,7 @@ class SQLiteStore:
         return answers
 
     def mailbox(self) -> Mailbox:
-        made = Mailbox(self._folder, self.execute, lambda address: self._boxes.pop(address, None))
+        made = Mailbox(self._folder, self.execute, self.execute_async, lambda address: self._boxes.pop(address, None))
         self._boxes[made.address] = made
         return made
 
@@ -249,9 +249,9 @@ class SQLiteStore:
             raise unavailable(
                 self._path, "was in use when this process was forked, and is its parent's. Fork elsewhere"
             )
-        self._database = open_database(self._path, self._boot)
+        self._database = opened = open_database(self._path, self._boot)
         self._folder.sweep()
-        return self._database
+        return opened  # a signal handler may have closed the store meanwhile
 
     def _drop(self) -> None:
         database, self._database = self._database, None

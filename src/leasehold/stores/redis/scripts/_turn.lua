@@ -9,12 +9,12 @@ local function read_grant(raw)
 end
 
 look_at_clock()
+holder = redis.call('GET', OWNER)
 do
-    local found = redis.call('MGET', OWNER, META, FENCE)
-    holder = found[1]
-    grant = found[2] and read_grant(found[2])
-    last = tonumber(found[3] or 0)
+    local raw = redis.call('GET', META)
+    grant = raw and read_grant(raw)
 end
+last = tonumber(redis.call('GET', FENCE) or 0)
 
 local PATIENCE, FORGOTTEN, MOST_AHEAD, MOST_ENDED = 3000, 30000, 1, 64
 local FOR_EVER = 86400000
@@ -33,8 +33,8 @@ local function stretch(key, until_ms)
     end
 end
 
--- A server without memory refuses the first write of a script if it adds something, and no other: so the first is one
--- that adds nothing. What ends a lease must not fail for want of memory.
+-- A first write that adds nothing. A server without memory refuses the first write of a script if it adds something, and
+-- no other; one that takes no writes at all refuses this one, before anything was said.
 local function insist()
     redis.call('HDEL', WAITERS, '')
 end
@@ -61,9 +61,9 @@ local function tombstone(owner)
     return {until_ms = tonumber(until_ms), fence = fence, outcome = outcome, detail = detail}
 end
 
--- Only so many are kept past their time: nobody else would throw them away while others are added.
+-- Those past their time are thrown away now and then: nobody else does it while others are added.
 local function sweep_ended()
-    if redis.call('HLEN', ENDED) <= MOST_ENDED then
+    if redis.call('HLEN', ENDED) % MOST_ENDED ~= 0 then
         return
     end
     local all = redis.call('HGETALL', ENDED)
@@ -151,7 +151,7 @@ local function waiter(owner)
 end
 
 local function live(one)
-    return ms - one.beat_ms <= patience(one.ttl)
+    return math.abs(ms - one.beat_ms) <= patience(one.ttl)
 end
 
 -- Call visit(waiter) for each in order, until it returns true. The first is read alone: mostly it is all there is to do.
@@ -197,6 +197,7 @@ local function hand_on(asking)
             if one.address == '-' then
                 return true
             end
+            insist() -- a server that refuses writes does so before anybody is told
             local heard = publish(one.address, 'granted', one.owner, text(fence), one.beat, one.ttl)
             if type(heard) == 'table' then -- this user may not publish
                 return true

@@ -1,0 +1,143 @@
+"""Every way to a store that the contract is played on: stores, and for Redis a URL, a client, and a borrowed one.
+
+A way gets the fixtures of its test and gives back how a party opens the store and the clock that all of them share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from leasehold.core.policy import HEAD_POLL_MS
+from leasehold.core.ports import Store
+from leasehold.stores.clock import ManualClock
+from leasehold.stores.memory import MemoryStore
+from leasehold.stores.redis import RedisStore
+from leasehold.stores.redis.borrowed import BorrowedStore
+from leasehold.stores.redis.clients import open_client
+from leasehold.stores.sqlite import SQLiteStore
+from tests.servers.clock import OneClock
+from tests.servers.redis import RedisServer
+
+Opened = tuple[Callable[[], Store], ManualClock]
+Way = Callable[[pytest.FixtureRequest, str], Opened]
+
+
+def memory(request: pytest.FixtureRequest, flavour: str) -> Opened:
+    """Every party shares one store object: that is what a process-wide space is."""
+    store = MemoryStore(ManualClock())
+    return lambda: store, store.clock  # type: ignore[return-value]  # the clock that it was given
+
+
+def sqlite(request: pytest.FixtureRequest, flavour: str) -> Opened:
+    """Every party opens the same file."""
+    clock, folder = ManualClock(), request.getfixturevalue("tmp_path")
+    return lambda: SQLiteStore(str(folder / "leases.db"), clock), clock
+
+
+# ---------------------------------------------------------------- Redis
+
+
+def redis_url(request: pytest.FixtureRequest, flavour: str) -> Opened:
+    """Every party is told where the server is."""
+    clock, server = wiped(request)
+    return lambda: RedisStore(server.url, clock), clock
+
+
+def redis_client(request: pytest.FixtureRequest, flavour: str) -> Opened:
+    """Every party is given the same client, made with nothing but an address."""
+    clock, server = wiped(request)
+    client = client_class(flavour)(port=server.port)
+    return lambda: open_client(client, clock), clock
+
+
+def redis_client_resp2(request: pytest.FixtureRequest, flavour: str) -> Opened:
+    """The same with a client that speaks RESP2 and gives back text (trap 16)."""
+    clock, server = wiped(request)
+    client = client_class(flavour)(port=server.port, protocol=2, decode_responses=True)
+    return lambda: open_client(client, clock), clock
+
+
+class FakeOfLoops:
+    """An asyncio client belongs to one event loop, and the parties of a case have several: a fake one for each."""
+
+    def __init__(self, space: Any) -> None:
+        self._space = space
+        self._clients: dict[asyncio.AbstractEventLoop, Any] = {}
+
+    async def execute_command(self, *args: Any) -> Any:
+        """With the one of this loop."""
+        import fakeredis
+
+        loop = asyncio.get_running_loop()
+        client = self._clients.setdefault(loop, fakeredis.FakeAsyncRedis(server=self._space))
+        return await client.execute_command(*args)
+
+
+def redis_borrowed(request: pytest.FixtureRequest, flavour: str) -> Opened:
+    """A client that no server is behind: it is used through its own commands, and nothing is pushed."""
+    import fakeredis
+
+    clock, space = ManualClock(), fakeredis.FakeServer()
+    request.getfixturevalue("monkeypatch").setattr(time, "time", lambda: clock.instant().wall_us / 1_000_000)
+    looker = fakeredis.FakeRedis(server=space)
+    request.addfinalizer(let_moments_pass(looker, clock))
+    opened: list[Store] = []
+
+    def open_store() -> Store:
+        # The first is the scene's own, which looks from outside any event loop.
+        client = FakeOfLoops(space) if opened and flavour == "asyncio" else looker
+        opened.append(open_client(client, clock))
+        assert isinstance(opened[-1], BorrowedStore)
+        return opened[-1]
+
+    return open_store, clock
+
+
+def let_moments_pass(client: Any, clock: ManualClock) -> Callable[[], None]:
+    """Where nothing is pushed, whoever is first in line asks again after a moment. So moments pass, by themselves,
+    while a lock is free and somebody stands in line for it. Ends when the result is called."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(0.002):
+            if any(not client.exists(key.replace(b":queue", b":owner")) for key in client.keys("*:queue")):
+                clock.advance(HEAD_POLL_MS / 1000)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        over.set()
+        thread.join()
+
+    return stop
+
+
+def client_class(flavour: str) -> Any:
+    """What a user of that flavour has."""
+    import redis.asyncio
+
+    return redis.asyncio.Redis if flavour == "asyncio" else redis.Redis
+
+
+def wiped(request: pytest.FixtureRequest) -> tuple[OneClock, RedisServer]:
+    """The server of this run and its clock, with nothing of the case before."""
+    clock, server = request.getfixturevalue("turned_redis")
+    server.wipe()
+    return clock, server
+
+
+WAYS: dict[str, Way] = {
+    "memory": memory,
+    "sqlite": sqlite,
+    "redis-url": redis_url,
+    "redis-client": redis_client,
+    "redis-client-resp2": redis_client_resp2,
+    "redis-borrowed": redis_borrowed,
+}

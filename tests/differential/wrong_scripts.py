@@ -1,0 +1,68 @@
+"""Redis scripts that are wrong on purpose, each in one way that somebody could write by mistake.
+
+A few words are put before a script: they change its arguments, which its header names, or what it says to the server.
+So nothing here depends on how a script is written otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+import pytest
+
+from leasehold.stores.redis import speech
+
+EVERY = "every script"
+NUMBERS = (
+    "local real = string local string = setmetatable({{format = function(form, ...)\n{0}\nend}}, {{__index = real}})\n"
+)
+COMMANDS = (
+    "local real = redis local function call(name, ...)\n{0}\nreturn real.call(name, ...) end\n"
+    "local redis = setmetatable({{call = call, pcall = call}}, {{__index = real}})\n"
+)
+
+# Which scripts, and what stands before them. In braces: the place of an argument.
+WRONG_SCRIPTS: dict[str, dict[str, str]] = {
+    "the floor is forgotten (trap 14)": dict.fromkeys(["claim", "beat"], "ARGV[{floor}] = '0'"),
+    "numbers keep 14 digits (trap 17)": {
+        EVERY: NUMBERS.format("return real.format(real.gsub(form, '%%.0f', '%%.14g'), ...)"),
+    },
+    "nothing is published (trap 24)": {EVERY: COMMANDS.format("if name == 'PUBLISH' then return 1 end")},
+    "one who does not listen is granted (trap 25)": {
+        EVERY: COMMANDS.format("if name == 'PUBLISH' then return math.max(1, real.call(name, ...)) end"),
+    },
+    "one who gave up is forgotten (trap 10)": {
+        "withdraw": "ARGV[{forget_ms}] = '0'",
+        "release": "ARGV[{forget_ms}] = '0'",
+    },
+    "a late renewal shortens (trap 44)": {"renew": "ARGV[{exact}], ARGV[{number}] = '1', '99'"},
+    "release compares the owner alone": {
+        "release": "ARGV[{fence}] = string.match(redis.call('GET', KEYS[3]) or '', '^%d+') or ARGV[{fence}]",
+    },
+    "the door opens with the release": {"renew": "ARGV[{closed_ms}] = '0'"},
+    "a lock-delay is forgotten": {"claim": "ARGV[{delay_ms}] = '0'"},
+    "the last comes first": {EVERY: COMMANDS.format("if name == 'RPUSH' then return real.call('LPUSH', ...) end")},
+    "whoever asks once stays in line": {"claim": "ARGV[{enqueue}] = '1'"},
+    "an eviction needs no force": {"evict": "ARGV[{force}] = '1'"},
+    "any ticket will do": {"adopt": "ARGV[{ticket}] = 'right'"},
+}
+
+
+def arguments(name: str) -> dict[str, int]:
+    """The place of each argument, as the header of the script has it."""
+    header = (speech.FOLDER / f"{name}.lua").read_text("utf-8")
+    found = re.search(r"^-- +ARGV +(.+)$", header, re.MULTILINE)
+    return {word.partition("(")[0]: at for at, word in enumerate(found.group(1).split(), 1)} if found else {}
+
+
+def break_scripts(monkeypatch: pytest.MonkeyPatch, wrong: dict[str, str]) -> None:
+    """Until the end of the test they are wrong."""
+    for script in speech.SCRIPTS:
+        before = wrong[EVERY] if EVERY in wrong else wrong.get(script.name, "").format(**arguments(script.name))
+        if before:
+            text = f"{before}\n{script.text}"
+            sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+            monkeypatch.setattr(script, "text", text)
+            monkeypatch.setattr(script, "sha", sha)
+            monkeypatch.setitem(speech._by_sha, sha, script)
