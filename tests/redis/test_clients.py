@@ -227,7 +227,6 @@ class Awaited(redis.credentials.CredentialProvider):
         return "default", "right"
 
 
-@pytest.mark.xfail(reason="its own error escapes, again and again in the watchdog", run=False)
 @both_flavours
 def test_a_credential_provider_that_fails(flavour: str, redis_server: RedisServer, redis_url: str) -> None:
     """StoreUnavailable: nothing was sent. Its error is the cause."""
@@ -235,7 +234,6 @@ def test_a_credential_provider_that_fails(flavour: str, redis_server: RedisServe
     assert isinstance(error, StoreUnavailable) and "RuntimeError" in f"{error.__cause__!r}"
 
 
-@pytest.mark.xfail(reason="only the other method is called", run=False)
 async def test_a_credential_provider_that_must_be_awaited(own_redis: Start) -> None:
     """The client itself can ask it: so it is used through its own commands."""
     server = own_redis(None, "--requirepass", "right")
@@ -247,7 +245,6 @@ async def test_a_credential_provider_that_must_be_awaited(own_redis: Start) -> N
         await client.aclose()
 
 
-@pytest.mark.xfail(reason="without a password nobody logs in")
 @both_flavours
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_a_user_without_a_password(protocol: int, flavour: str, own_redis: Start) -> None:
@@ -339,7 +336,6 @@ def test_who_is_not_let_in_is_told_why(protocol: int, flavour: str, own_redis: S
         assert SECRET not in f"{error} {error!r} {error.__cause__!r} {vars(error)}"
 
 
-@pytest.mark.xfail(reason="it says so twice")
 @both_flavours
 def test_who_is_not_let_in_is_told_once(flavour: str, own_redis: Start) -> None:
     """A server that answers is not out of reach."""
@@ -441,7 +437,6 @@ def test_who_only_looked_leaves_nothing(flavour: str, redis_server: RedisServer,
     until(lambda: not connected(redis_server), "nobody is connected")
 
 
-@pytest.mark.xfail(reason="a connection that is ready after close() stays", run=False)
 def test_a_connection_that_is_being_made_is_closed_too(own_redis: Start) -> None:
     """close() in the middle of the first words."""
     server = own_redis()
@@ -456,7 +451,6 @@ def test_a_connection_that_is_being_made_is_closed_too(own_redis: Start) -> None
         until(lambda: not connected(server), "nobody is connected", within=1)
 
 
-@pytest.mark.xfail(reason="the watchdog's connection is left to the garbage collector", run=False)
 def test_a_coordinator_that_is_dropped_closes_its_connections(own_redis: Start) -> None:
     """Without close() too, as soon as nobody refers to it, and without a warning."""
     server = own_redis()

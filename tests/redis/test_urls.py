@@ -249,7 +249,6 @@ def test_a_bad_url_is_refused_in_words(url: str, words: str, connect: Connect) -
     assert not leaks(info.value)
 
 
-@pytest.mark.xfail(reason="accepted, or refused with somebody else's error")
 @pytest.mark.parametrize("connect", CONNECTS)
 @pytest.mark.parametrize(
     "url",
