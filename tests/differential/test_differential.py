@@ -64,7 +64,7 @@ def test_stores_without_servers_answer_like_the_ledger(number: int) -> None:
 def test_every_store_answers_like_the_ledger(number: int, turned_redis: tuple[OneClock, RedisServer]) -> None:
     """Every reply, push and final state of every store is the ledger's, on one clock."""
     clock, server = turned_redis
-    play([*WITHOUT_SERVERS, *[store(server) for store in ON_SERVERS.values()]], number, examples=80, clock=clock)
+    play([*WITHOUT_SERVERS, *[store(server) for store in ON_SERVERS.values()]], number, examples=60, clock=clock)
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_every_redis_answers_like_the_ledger(program: Callable[[], str]) -> None
     """The oldest that is supported, today's, and Valkey."""
     clock = OneClock()
     with RedisServer(executable=program(), clock=clock) as server:
-        play([redis(server)], number=22, examples=30, clock=clock)
+        play([redis(server)], number=22, examples=20, clock=clock)
 
 
 @pytest.mark.slow
