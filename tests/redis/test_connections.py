@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -17,7 +16,8 @@ from tests.servers.process import until
 
 pytestmark = pytest.mark.slow
 
-TTL = 1.5
+TTL = 0.9
+ASK = 0.4  # seconds; a whole one in the product
 BEAT = beat_every_ms(round(TTL * 1000)) / 1000
 
 
@@ -88,10 +88,11 @@ def test_a_killed_connection_is_replaced(stage: Stage, idle: float) -> None:
 
 @pytest.fixture
 def wary(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A silence of a tenth of a second is suspicious, in place of twenty seconds."""
+    """A silence of a tenth of a second is suspicious, in place of twenty seconds, and an answer is due soon."""
     monkeypatch.setattr(mailbox, "LOOK_AFTER", 0.05)
-    monkeypatch.setattr(mailbox, "ASK_AFTER", 0.1)
-    monkeypatch.setattr(loop, "ASK_AFTER", 0.1)
+    for module in (mailbox, loop):
+        monkeypatch.setattr(module, "ASK_AFTER", 0.1)
+        monkeypatch.setattr(module, "ASK_SECONDS", ASK)
 
 
 def forget(stage: Stage) -> None:
@@ -103,13 +104,13 @@ def forget(stage: Stage) -> None:
 
 @pytest.mark.usefixtures("wary")
 def test_a_forgotten_connection_is_noticed(stage: Stage) -> None:
-    """It is asked before it is trusted: the next acquire takes about a second and succeeds, with one claim."""
+    """It is asked before it is trusted: the next acquire takes that much longer and succeeds, with one claim."""
     party = stage.party()
     assert party.do(lambda hold: hold.lock("job").locked()) is False
     forget(stage)
     begun = now()
     lease = party.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=5))
-    assert now() - begun < 1 + SLACK and stage.aim.seen["claim"] == 1
+    assert ASK <= now() - begun < ASK + SLACK and stage.aim.seen["claim"] == 1
     assert stage.look.holder() == lease.owner
     assert stage.look.ended() == {}, "nothing was in doubt"
 
@@ -151,24 +152,13 @@ def test_refused(stage: Stage) -> None:
     assert party.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=5)) is not None
 
 
-def silence(stage: Stage) -> None:
-    """Nothing comes through."""
-    stage.proxy.blackhole()
-
-
-def hold_all(stage: Stage) -> None:
-    """Everything is stuck."""
-    stage.proxy.hold_requests()
-
-
-@pytest.mark.parametrize("trouble", [silence, hold_all])
 @pytest.mark.parametrize("connected", [False, True])
-def test_no_answer_in_time(stage: Stage, connected: bool, trouble: Callable[[Stage], None]) -> None:
+def test_no_answer_in_time(stage: Stage, connected: bool) -> None:
     """A second's wait ends after a second: StoreUnavailable when nothing was asked, OutcomeUnknown when it was."""
     party = stage.party(f"{stage.url}?socket_connect_timeout=0.9")
     if connected:
         assert party.do(lambda hold: hold.lock("job").locked()) is False
-    trouble(stage)
+    stage.proxy.blackhole()
     begun = now()
     with pytest.raises(OutcomeUnknown if connected else StoreUnavailable):
         party.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=1))

@@ -102,7 +102,7 @@ hold = leasehold.connect(sys.argv[1])
 wrong, rounds, end = [], [], time.monotonic() + 1
 
 def work(kind, number, go_on):
-    server = redis.Redis.from_url(sys.argv[1].split("?")[0])
+    server = redis.Redis.from_url(sys.argv[1])
     while go_on():
         with hold.lock(kind, number, ttl=10) as lease:
             if lease.fence != int(server.get(f"lock:v1:{{{lease.resource}}}:fence")):
@@ -110,6 +110,7 @@ def work(kind, number, go_on):
         rounds.append(number)
     server.close()
 
+work("warm", 0, lambda: not rounds)  # everything that is imported late is there: see the last test
 threads = [threading.Thread(target=work, args=("parent", n, lambda: time.monotonic() < end)) for n in range(4)]
 for thread in threads:
     thread.start()
@@ -227,3 +228,20 @@ hold.close()
 def test_a_child_that_leaves_the_body(redis_url: str) -> None:
     """A child that runs out of its parent's ``with`` gets LeaseLost (forked) and releases nothing."""
     assert sorted(script(BODY, redis_url)) == ["child forked", "parent released False"]
+
+
+IMPORTS = """
+import sys, leasehold
+
+hold = leasehold.connect(sys.argv[1])
+before = set(sys.modules)
+with hold.lock("job"):
+    pass
+print(*sorted(set(sys.modules) - before))
+hold.close()
+"""
+
+
+def test_the_first_connect_imports_nothing(redis_url: str) -> None:
+    """A child that is forked while another thread imports something waits for that for ever when it needs it too."""
+    assert script(IMPORTS, redis_url) == [""]

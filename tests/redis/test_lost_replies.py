@@ -327,7 +327,7 @@ def test_a_lost_beat_costs_no_place(stage: Stage, protocol: int) -> None:
     """A beat goes unanswered, with RESP2 the one that brings the grant: it is granted once, from its first place."""
     party, other = stage.party(f"{stage.proxy.url}?protocol={protocol}"), stage.other()
     first = other.do(lambda hold: hold.lock("job", ttl=30).acquire())
-    future = party.start(lambda hold: hold.lock("job", ttl=1.5).acquire(wait=PATIENCE))
+    future = party.start(lambda hold: hold.lock("job", ttl=0.9).acquire(wait=PATIENCE))
     until(lambda: stage.aim.seen["beat"] > 0, "it waits")
     (owner,) = stage.look.queue()
     stage.aim.lose("beat")

@@ -6,6 +6,7 @@ puts pushes aside for whoever waits for them.
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401  # else the first lookup imports it, and a fork meanwhile would leave it half done
 import select
 import socket
 import ssl
