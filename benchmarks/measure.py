@@ -82,5 +82,5 @@ def show(title: str, unit: str, series: Mapping[str, Series], *bases: str, cpu: 
     print(f"  {'':<44}{unit:>14}{'spread':>9}", *[f"{head:>15}" for head in heads.values()], *["   CPU µs"] * cpu)
     for name, one in series.items():
         ratios = [f"{one.median / series[base].median:>{max(len(head), 15)}.2f}" for base, head in heads.items()]
-        cost = [f"{statistics.median(one.cpu_us):>9.1f}"] * cpu
+        cost = [f"{statistics.median(one.cpu_us):>9.1f}"] if cpu else []
         print(f"  {name:<44}{one.median:>14,.0f}{one.spread:>8.1f}%", *ratios, *cost)
