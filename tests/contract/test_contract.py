@@ -17,6 +17,7 @@ from tests.servers.clock import OneClock
 from tests.servers.redis import RedisServer
 
 COMBINATIONS = [(way, flavour) for way in WAYS for flavour in FLAVOURS]
+STILL = ("--jemalloc-bg-thread", "no")  # it would wait in vain for a clock that stands, and take a whole core for that
 ON_A_SERVER = ("redis-url", "redis-client", "redis-client-resp2")
 
 
@@ -29,7 +30,7 @@ def parameter(way: str, flavour: str) -> Any:
 def turned_redis() -> Iterator[tuple[OneClock, RedisServer]]:
     """A server for the whole run that sees the clock which the cases turn."""
     clock = OneClock()
-    with RedisServer(clock=clock) as server:
+    with RedisServer(None, *STILL, clock=clock) as server:
         yield clock, server
 
 

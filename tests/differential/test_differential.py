@@ -28,6 +28,7 @@ from tests.servers.redis import EVERY, RedisServer
 
 WITHOUT_SERVERS: list[Opener] = list(STORES.values())
 NEVER = 10**9
+STILL = ("--jemalloc-bg-thread", "no")  # it would wait in vain for a clock that stands, and take a whole core for that
 SWEEP_ONE = MemoryStore._sweep_one
 
 
@@ -43,7 +44,7 @@ def no_sweeping(monkeypatch: pytest.MonkeyPatch) -> None:
 def turned_redis() -> Iterator[tuple[OneClock, RedisServer]]:
     """A server that sees the same clock as everybody else."""
     clock = OneClock()
-    with RedisServer(clock=clock) as server:
+    with RedisServer(None, *STILL, clock=clock) as server:
         yield clock, server
 
 
@@ -72,7 +73,7 @@ def test_every_store_answers_like_the_ledger(number: int, turned_redis: tuple[On
 def test_every_redis_answers_like_the_ledger(program: Callable[[], str]) -> None:
     """The oldest that is supported, today's, and Valkey."""
     clock = OneClock()
-    with RedisServer(executable=program(), clock=clock) as server:
+    with RedisServer(None, *STILL, executable=program(), clock=clock) as server:
         play([redis(server)], number=22, examples=30, clock=clock)
 
 

@@ -161,6 +161,7 @@ class LoopPost:
         self._line = line
         self._channel = new_channel()
         self._wire: LoopWire | None = None
+        self._open: set[LoopWire] = set()  # also those that only finish what was asked of them
         self._pushes = True
         self._connecting: asyncio.Task[None] | None = None
         self._ears: list[LoopEar] = []
@@ -250,6 +251,7 @@ class LoopPost:
         try:
             async with asyncio.timeout(line.target.connect_timeout):
                 wire = await _open(line.target, lambda: LoopWire(self._pushed, self._doubt, self._lost))
+                self._open.add(wire)
                 self._pushes = await self._greet(wire)
             self._check_open()  # again: it may have been closed meanwhile
         except BaseException as error:
@@ -296,6 +298,7 @@ class LoopPost:
 
     def _lost(self, wire: LoopWire) -> None:
         """Whoever waits beats now: that opens a new connection, and claims the place in the queue again."""
+        self._open.discard(wire)
         if wire is self._wire:
             self._wire = None
             self._tell(WAKE)
@@ -311,9 +314,9 @@ class LoopPost:
     def close(self) -> None:
         """From any thread, also when the loop is closed already."""
         self.closed = True
-        wire, self._wire = self._wire, None
+        self._wire = None
         connecting = self._connecting
-        ends: list[Callable[[], object]] = [] if wire is None else [wire.abort]
+        ends: list[Callable[[], object]] = [wire.abort for wire in list(self._open)]
         if connecting is not None:
             ends.append(connecting.cancel)
         for end in ends:
@@ -324,8 +327,8 @@ class LoopPost:
                     return
 
     def forked(self) -> None:
-        if self._wire is not None:
-            self._wire.forked()
+        for wire in list(self._open):
+            wire.forked()
 
 
 class LoopEar:
