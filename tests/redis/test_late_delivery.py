@@ -218,7 +218,6 @@ async def test_late_replies_are_not_mixed_up(async_stage: Stage) -> None:
         await until_async(lambda: stage.look.connections("app") == 0, "the other one, too")
 
 
-@pytest.mark.xfail(reason="a connection in doubt is forgotten, not closed")
 async def test_a_connection_in_doubt_is_closed_with_the_others(async_stage: Stage) -> None:
     """One request was given up and another is still waited for: close() ends that connection at once."""
     stage = async_stage
