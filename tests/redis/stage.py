@@ -149,6 +149,11 @@ class Look:
         stats: Any = self.client.info("commandstats")
         return sum(int(stats.get(name, {}).get("calls", 0)) for name in ("cmdstat_evalsha", "cmdstat_eval"))
 
+    def connections(self, name: str) -> int:
+        """How many clients of that name the server has."""
+        clients: Any = self.client.client_list()
+        return sum(one["name"] == name for one in clients)
+
     def leftovers(self) -> list[str]:
         """Every key but fences and tombstones; those must have an end as well."""
         found: Any = list(self.client.scan_iter(count=1000))

@@ -10,7 +10,7 @@ import leasehold
 from leasehold import OutcomeUnknown
 from leasehold.core.ops import Claim, Granted, Inspect, View
 from leasehold.stores.redis import RedisStore
-from tests.redis.stage import PATIENCE, Stage, ask, until_async
+from tests.redis.stage import PATIENCE, Stage, ask, now, until_async
 from tests.servers.process import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty")]
@@ -191,14 +191,14 @@ def test_a_late_extend_is_not_outlived(stage: Stage) -> None:
 async def test_late_replies_are_not_mixed_up(async_stage: Stage) -> None:
     """Many tasks share a connection; some give up. When the replies come after all, each goes to its own question."""
     stage = async_stage
-    store = RedisStore(stage.proxy.url)
+    store = RedisStore(f"{stage.proxy.url}?client_name=app")
     try:
         first = await store.execute_async(Claim("job:0", "host:1:a", 30_000))
         assert isinstance(first, Granted)
         stage.proxy.hold_replies()
         asked = [
             asyncio.create_task(store.execute_async(Claim(f"job:{number}", "host:1:a", 30_000, budget_ms=budget)))
-            for number, budget in enumerate([50, 5_000] * 20, start=1)
+            for number, budget in enumerate([50, 500] * 20, start=1)
         ]
         await until_async(lambda: stage.look.served() == 41, "all are done")
         await asyncio.sleep(0.06)
@@ -212,8 +212,24 @@ async def test_late_replies_are_not_mixed_up(async_stage: Stage) -> None:
         for number in range(1, 41):
             view = await store.execute_async(Inspect(f"job:{number}"))
             assert isinstance(view, View) and view.holders[0].fence == stage.look.fence(f"job:{number}")
+        await until_async(lambda: stage.look.connections("app") == 1, "the connection that was in doubt is closed")
     finally:
         store.close()
+        await until_async(lambda: stage.look.connections("app") == 0, "the other one, too")
+
+
+async def test_a_connection_in_doubt_is_closed_with_the_others(async_stage: Stage) -> None:
+    """One request was given up and another is still waited for: close() ends that connection at once."""
+    stage = async_stage
+    store = RedisStore(f"{stage.proxy.url}?client_name=app")
+    await store.execute_async(Inspect("job"))
+    stage.proxy.hold_replies()
+    asked = [asyncio.create_task(store.execute_async(Inspect("job", budget_ms=budget))) for budget in (50, 2_000)]
+    assert isinstance((await asyncio.gather(asked[0], return_exceptions=True))[0], OutcomeUnknown)
+    store.close()
+    begun = now()
+    assert isinstance((await asyncio.gather(asked[1], return_exceptions=True))[0], OutcomeUnknown)
+    assert now() - begun < 1
 
 
 def test_a_late_reply_is_not_taken_for_another(stage: Stage) -> None:
