@@ -236,6 +236,9 @@ BAD: dict[str, tuple[str, str]] = {
     "NUL in a socket's name": (f"unix://joe:{SECRET}@/run/redis%00.sock", "three slashes and a path"),
     "socket without slashes": (f"unix:{SECRET}.sock", "no URL"),
     "scheme without slashes": (f"redis:joe:{SECRET}@host", "no URL"),
+    "several hosts": (f"redis://joe:{SECRET}@h1,h2", "names one host"),
+    "a space in the host": (f"redis://joe:{SECRET}@my host", "names one host"),
+    "a space in the host, encoded": (f"redis://joe:{SECRET}@my%20host", "names one host"),
     "unknown scheme": (f"redi://joe:{SECRET}@host", "unknown scheme"),
 }
 

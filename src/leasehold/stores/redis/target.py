@@ -104,6 +104,8 @@ def from_url(url: str) -> Target:
         raise InvalidRequest(f"the {scheme} URL holds what is no text: percent-encode it") from None
     if parts.fragment:
         raise InvalidRequest(f"the {scheme} URL has a '#': percent-encode it as %23")
+    if host and (any(char in host for char in ", ") or ("%" in host and ":" not in host)):
+        raise InvalidRequest(f"the {scheme} URL names one host, without spaces: {scheme}://host:6379/0")
     options = _options(scheme, parts.query)
     secure = scheme in TLS
     if not secure and any(name in TLS_OPTIONS for name in options):
