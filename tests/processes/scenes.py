@@ -11,7 +11,7 @@ from tests.processes.crew import Crew, Worker, report
 
 STORM_TTL = 0.25
 STORM_WORK = 0.004  # seconds between the grant and the write: there the pause hits
-FORK_TTL = 0.4
+FORK_TTL = 1.0
 
 
 def hold_and_queue(crew: Crew, count: int, ttl: float) -> tuple[Worker, list[Worker]]:
