@@ -11,7 +11,7 @@ from tests.processes.crew import Crew, Worker, report
 
 STORM_TTL = 0.25
 STORM_WORK = 0.004  # seconds between the grant and the write: there the pause hits
-FORK_TTL = 1.0
+FORK_TTL = 0.8
 
 
 def hold_and_queue(crew: Crew, count: int, ttl: float) -> tuple[Worker, list[Worker]]:
@@ -88,8 +88,8 @@ def holding(crew: Crew) -> tuple[Worker, dict[str, Any]]:
 
 
 def still_renews(crew: Crew, worker: Worker, lease: dict[str, Any]) -> None:
-    """The parent's lease outlives its ttl several times, with the same owner and fence."""
-    time.sleep(3 * FORK_TTL)
+    """The parent's lease outlives its ttl twice, with the same owner and fence."""
+    time.sleep(2 * FORK_TTL)
     (grant,) = crew.peek("job").holders
     assert (grant.owner, grant.fence) == (lease["owner"], lease["fence"])
     assert worker.ask("state") == {"state": "held", "owned": True}
