@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leasehold.coordinator import AsyncLeasehold, open_store
+from leasehold.coordinator import AsyncLeasehold
+from leasehold.coordinator.opening import open_store
 
 if TYPE_CHECKING:
-    from leasehold.coordinator import Target
+    from leasehold.coordinator.opening import Target
     from leasehold.primitives.lease import Duration
 
 __all__ = ["connect"]

@@ -20,7 +20,7 @@ import valkey
 
 import leasehold
 from leasehold import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
-from leasehold.coordinator import open_store
+from leasehold.coordinator.opening import open_store
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.borrowed import BorrowedStore
 from leasehold.testing.parties import FLAVOURS

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import leasehold
 from leasehold import InvalidRequest, LeaseholdError, StoreUnavailable, Unsupported
-from leasehold.coordinator import LATER
+from leasehold.coordinator.opening import LATER
 from leasehold.stores.redis.target import OPTIONS, SCHEMES, TLS_OPTIONS, Target, from_url
 from tests.servers.certificates import Certificates
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import lru_cache
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from leasehold.core.durations import is_long, optional_ms, optional_seconds, ttl_ms, wait_seconds
+from leasehold.coordinator.asking import known_options, make_options, meta_text, warn_long
+from leasehold.coordinator.opening import open_store
+from leasehold.core.durations import is_long, wait_seconds
 from leasehold.core.names import Name, check_id_key, check_namespace, known_name, make_name
 from leasehold.core.ports import Store
-from leasehold.errors import InvalidRequest, Unsupported
 from leasehold.primitives.base import UNSET, Unset
 from leasehold.primitives.lock import AsyncLock, Lock
 from leasehold.runtime.engine import Engine
@@ -23,20 +21,12 @@ from leasehold.runtime.options import Options
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from leasehold.coordinator.opening import Target
     from leasehold.primitives.lease import Duration
 
-    class Client(Protocol):
-        """A client of redis-py or valkey-py, sync or asyncio, or something that behaves like one."""
-
-        def execute_command(self, *args: Any, **options: Any) -> Any: ...
-
     Id = str | int | UUID
-    Target = str | Client | Store
 
 L = TypeVar("L", Lock, AsyncLock)
-MOST_META_BYTES = 4096
-REDIS = ("redis", "rediss", "unix", "valkey", "valkeys")
-LATER = ("redis+sentinel", "redis+cluster", "redlock", "etcd", "zk", "postgresql")
 
 
 class Coordinator(ABC, Generic[L]):
@@ -81,15 +71,15 @@ class Coordinator(ABC, Generic[L]):
             wait = self._default_wait
         asked = (ttl, wait, renew, max_hold, max_idle, at_least, fenced, reentrant)
         try:
-            options = _known_options(*asked)
+            options = known_options(*asked)
             name = known_name(self._namespace, self._id_key, kind, *ids)
         except TypeError:  # what cannot be hashed is refused as any other wrong thing
-            options = _options(*asked)
+            options = make_options(*asked)
             name = make_name(self._namespace, kind, ids, self._id_key)
         if is_long(options.ttl_ms):
-            _warn_long()
+            warn_long()
         if meta is not None:
-            text = _meta_text(meta)
+            text = meta_text(meta)
             options = options.with_meta(dict(meta), text)
         return self._make_lock(name, options)
 
@@ -202,141 +192,5 @@ def connect(
     return Leasehold(open_store(target), namespace=namespace, wait=wait, hide_ids=hide_ids)
 
 
-def open_store(target: Target | None) -> Store:
-    """The store that a URL names or a client leads to. Touches nothing yet."""
-    if target is None:
-        target = os.environ.get("LEASEHOLD_URL") or None
-    if target is None:
-        from leasehold.stores.sqlite import SQLiteStore, default_path
-
-        return SQLiteStore(default_path())
-    if not isinstance(target, str):
-        return cast("Store", target) if hasattr(target, "execute_many") else _of_client(target)
-    scheme, separator, rest = target.partition("://")
-    if not separator:
-        raise InvalidRequest("that is no URL: write redis://host, sqlite:///path/to/file.db or memory://")
-    if scheme == "memory":
-        from leasehold.stores.memory import MemoryStore
-
-        return MemoryStore.shared(rest)
-    if scheme == "sqlite":
-        from leasehold.stores.sqlite import SQLiteStore
-
-        return SQLiteStore(_sqlite_path(rest))
-    if scheme in REDIS:
-        store: Store = _redis().RedisStore(target)
-        return store
-    if scheme in LATER:
-        raise Unsupported(
-            f"there is no store for {scheme}:// in this version: use redis://host, sqlite:///path or memory://"
-        )
-    raise InvalidRequest("the URL has an unknown scheme: write redis://host, sqlite:///path/to/file.db or memory://")
-
-
-def _of_client(thing: object) -> Store:
-    if isinstance(thing, (list, tuple)) and thing:
-        raise Unsupported("several clients are a Redlock: there is no store for that in this version")
-    if not hasattr(thing, "execute_command") and type(thing).__module__.partition(".")[0] not in ("redis", "valkey"):
-        raise InvalidRequest(f"connect() takes a URL, a Redis client or a store, not {type(thing).__name__}")
-    _redis()
-    from leasehold.stores.redis.clients import open_client
-
-    return open_client(thing)
-
-
-def _redis() -> Any:
-    try:
-        import leasehold.stores.redis as package
-    except ModuleNotFoundError as error:
-        if error.name != "hiredis":
-            raise
-        raise Unsupported("a store on Redis or Valkey needs hiredis: pip install 'leasehold[redis]'") from error
-    return package
-
-
-def _sqlite_path(rest: str) -> str:
-    """``sqlite:///relative`` and ``sqlite:////absolute``, as SQLAlchemy writes them."""
-    path, _, query = rest.partition("?")
-    if query:
-        raise InvalidRequest("a sqlite URL takes no options")
-    if not path.startswith("/"):
-        raise InvalidRequest("a sqlite URL has three slashes and a path: sqlite:///path/to/file.db")
-    path = path[1:]
-    if "%" in path:
-        from urllib.parse import unquote
-
-        path = unquote(path)
-    if not path or path == ":memory:" or "\0" in path:
-        raise InvalidRequest("a sqlite URL names a file; for a store in memory use memory://")
-    try:
-        os.fsencode(path)
-    except UnicodeEncodeError:
-        raise InvalidRequest("the path of a sqlite URL cannot be written as a file name") from None
-    return os.path.abspath(path)
-
-
 def _or_env(value: Any, variable: str) -> Any:
     return os.environ.get(variable) or None if value is None else value
-
-
-def _options(
-    ttl: Duration,
-    wait: Duration | None,
-    renew: bool,
-    max_hold: Duration | None,
-    max_idle: Duration | None,
-    at_least: Duration | None,
-    fenced: bool,
-    reentrant: bool,
-) -> Options:
-    return Options(
-        ttl_ms=ttl_ms(ttl),
-        wait=wait_seconds(wait),
-        renews=_flag(renew, "renew"),
-        max_hold=optional_seconds(max_hold, "max_hold"),
-        max_idle=optional_seconds(max_idle, "max_idle"),
-        at_least_ms=optional_ms(at_least, "at_least"),
-        fenced=_flag(fenced, "fenced"),
-        reentrant=_flag(reentrant, "reentrant"),
-    )
-
-
-_known_options = lru_cache(maxsize=256, typed=True)(_options)  # typed: True is no duration, though 1 is
-
-
-def _warn_long() -> None:
-    warnings.warn(
-        "a ttl over 1 h blocks recovery after a crash for that long: renewing leases need seconds, and work of "
-        "hours needs durable ownership",
-        UserWarning,
-        stacklevel=_outside(),
-    )
-
-
-def _outside() -> int:
-    """The stacklevel of whoever called lock() or rlock(), for the function that calls this one."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals["__name__"] == __name__:
-        level, frame = level + 1, frame.f_back
-    return level
-
-
-def _flag(value: bool, what: str) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidRequest(f"{what} must be True or False, not {type(value).__name__}")
-    return value
-
-
-def _meta_text(meta: object) -> str:
-    if not isinstance(meta, Mapping):
-        raise InvalidRequest(f"meta must be a mapping, not {type(meta).__name__}")
-    import json
-
-    try:
-        text = json.dumps(dict(meta), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        size = len(text.encode())
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidRequest(f"meta cannot be written as JSON: {type(error).__name__}") from None
-    if size > MOST_META_BYTES:
-        raise InvalidRequest(f"meta takes at most {MOST_META_BYTES} bytes as JSON")
-    return text

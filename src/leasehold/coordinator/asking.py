@@ -1,0 +1,81 @@
+"""What somebody asks of a lock, checked and in internal units, before anything is sent."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from leasehold.core.durations import optional_ms, optional_seconds, ttl_ms, wait_seconds
+from leasehold.errors import InvalidRequest
+from leasehold.runtime.options import Options
+
+if TYPE_CHECKING:
+    from leasehold.primitives.lease import Duration
+
+MOST_META_BYTES = 4096
+
+
+def make_options(
+    ttl: Duration,
+    wait: Duration | None,
+    renew: bool,
+    max_hold: Duration | None,
+    max_idle: Duration | None,
+    at_least: Duration | None,
+    fenced: bool,
+    reentrant: bool,
+) -> Options:
+    return Options(
+        ttl_ms=ttl_ms(ttl),
+        wait=wait_seconds(wait),
+        renews=_flag(renew, "renew"),
+        max_hold=optional_seconds(max_hold, "max_hold"),
+        max_idle=optional_seconds(max_idle, "max_idle"),
+        at_least_ms=optional_ms(at_least, "at_least"),
+        fenced=_flag(fenced, "fenced"),
+        reentrant=_flag(reentrant, "reentrant"),
+    )
+
+
+known_options = lru_cache(maxsize=256, typed=True)(make_options)  # typed: True is no duration, though 1 is
+
+
+def warn_long() -> None:
+    warnings.warn(
+        "a ttl over 1 h blocks recovery after a crash for that long: renewing leases need seconds, and work of "
+        "hours needs durable ownership",
+        UserWarning,
+        stacklevel=_outside(),
+    )
+
+
+def _outside() -> int:
+    """The stacklevel of whoever called lock() or rlock(), for the function that calls this one."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("leasehold.coordinator"):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _flag(value: bool, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{what} must be True or False, not {type(value).__name__}")
+    return value
+
+
+def meta_text(meta: object) -> str:
+    if not isinstance(meta, Mapping):
+        raise InvalidRequest(f"meta must be a mapping, not {type(meta).__name__}")
+    import json
+
+    try:
+        text = json.dumps(dict(meta), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"meta cannot be written as JSON: {type(error).__name__}") from None
+    if size > MOST_META_BYTES:
+        raise InvalidRequest(f"meta takes at most {MOST_META_BYTES} bytes as JSON")
+    return text

@@ -1,0 +1,94 @@
+"""From what somebody hands to ``connect`` to a store: a URL, a client, or nothing. Touches nothing yet."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from leasehold.core.ports import Store
+from leasehold.errors import InvalidRequest, Unsupported
+
+if TYPE_CHECKING:
+
+    class Client(Protocol):
+        """A client of redis-py or valkey-py, sync or asyncio, or something that behaves like one."""
+
+        def execute_command(self, *args: Any, **options: Any) -> Any: ...
+
+    Target = str | Client | Store
+
+REDIS = ("redis", "rediss", "unix", "valkey", "valkeys")
+LATER = ("redis+sentinel", "redis+cluster", "redlock", "etcd", "zk", "postgresql")
+
+
+def open_store(target: Target | None) -> Store:
+    """The store that a URL names or a client leads to. Touches nothing yet."""
+    if target is None:
+        target = os.environ.get("LEASEHOLD_URL") or None
+    if target is None:
+        from leasehold.stores.sqlite import SQLiteStore, default_path
+
+        return SQLiteStore(default_path())
+    if not isinstance(target, str):
+        return cast("Store", target) if hasattr(target, "execute_many") else _of_client(target)
+    scheme, separator, rest = target.partition("://")
+    if not separator:
+        raise InvalidRequest("that is no URL: write redis://host, sqlite:///path/to/file.db or memory://")
+    if scheme == "memory":
+        from leasehold.stores.memory import MemoryStore
+
+        return MemoryStore.shared(rest)
+    if scheme == "sqlite":
+        from leasehold.stores.sqlite import SQLiteStore
+
+        return SQLiteStore(_sqlite_path(rest))
+    if scheme in REDIS:
+        store: Store = _redis().RedisStore(target)
+        return store
+    if scheme in LATER:
+        raise Unsupported(
+            f"there is no store for {scheme}:// in this version: use redis://host, sqlite:///path or memory://"
+        )
+    raise InvalidRequest("the URL has an unknown scheme: write redis://host, sqlite:///path/to/file.db or memory://")
+
+
+def _of_client(thing: object) -> Store:
+    if isinstance(thing, (list, tuple)) and thing:
+        raise Unsupported("several clients are a Redlock: there is no store for that in this version")
+    if not hasattr(thing, "execute_command") and type(thing).__module__.partition(".")[0] not in ("redis", "valkey"):
+        raise InvalidRequest(f"connect() takes a URL, a Redis client or a store, not {type(thing).__name__}")
+    _redis()
+    from leasehold.stores.redis.clients import open_client
+
+    return open_client(thing)
+
+
+def _redis() -> Any:
+    try:
+        import leasehold.stores.redis as package
+    except ModuleNotFoundError as error:
+        if error.name != "hiredis":
+            raise
+        raise Unsupported("a store on Redis or Valkey needs hiredis: pip install 'leasehold[redis]'") from error
+    return package
+
+
+def _sqlite_path(rest: str) -> str:
+    """``sqlite:///relative`` and ``sqlite:////absolute``, as SQLAlchemy writes them."""
+    path, _, query = rest.partition("?")
+    if query:
+        raise InvalidRequest("a sqlite URL takes no options")
+    if not path.startswith("/"):
+        raise InvalidRequest("a sqlite URL has three slashes and a path: sqlite:///path/to/file.db")
+    path = path[1:]
+    if "%" in path:
+        from urllib.parse import unquote
+
+        path = unquote(path)
+    if not path or path == ":memory:" or "\0" in path:
+        raise InvalidRequest("a sqlite URL names a file; for a store in memory use memory://")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise InvalidRequest("the path of a sqlite URL cannot be written as a file name") from None
+    return os.path.abspath(path)
