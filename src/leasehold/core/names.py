@@ -54,6 +54,15 @@ def make_name(namespace: str, kind: object, ids: tuple[object, ...], key: bytes 
     return Name(text, label)
 
 
+def parse_name(text: str, key: bytes = b"") -> Name:
+    """The name that a text form stands for, or that it stands for once its ids are hidden under ``key``."""
+    head, colon, _ = text.partition(":")
+    label = head.rpartition("/")[2]
+    if key and colon:
+        return Name(f"{head}:{_digest(text, key)}", label, hidden=True)
+    return Name(text, label)
+
+
 @lru_cache(maxsize=1024, typed=True)  # typed: 1 is an id, and True, which equals it, is none
 def known_name(namespace: str, key: bytes, kind: object, *ids: object) -> Name:
     """The same from memory, for what can be hashed: many programs ask for the same few names again and again."""

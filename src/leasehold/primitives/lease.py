@@ -7,7 +7,7 @@ its deadline learns so at its next look, before any message arrives.
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import asyncio
     from datetime import datetime, timedelta
 
+    from leasehold.observe.events import Observer
     from leasehold.runtime.aio import AsyncDriver, Interrupt
 
     Duration = float | str | timedelta
@@ -54,7 +55,9 @@ class BaseLease:
     @property
     def fence(self) -> int | None:
         """The fencing token: grows with every grant of this resource. None with ``fenced=False``."""
-        return self._held.fence if self._held.options.fenced else None
+        held = self._held
+        held.exported = True
+        return held.fence if held.options.fenced else None
 
     @property
     def ttl(self) -> float:
@@ -104,13 +107,32 @@ class BaseLease:
 
     def headers(self) -> dict[str, str]:
         """The fence as an HTTP header, for a service whose guard refuses a stale one."""
-        if self.fence is None:
+        fence = self.fence
+        if fence is None:
             raise InvalidRequest("this lease was acquired with fenced=False: it has no fence to send")
-        return {"X-Fencing-Token": str(self.fence)}
+        return {"X-Fencing-Token": str(fence)}
 
     def log_context(self) -> dict[str, Any]:
         """Fields for a log record: no full id, no owner secret."""
-        return log.context(self._held)
+        held = self._held
+        return {
+            "kind": held.name.kind,
+            "id_hash": held.name.id_hash,
+            "owner_prefix": public_owner(held.owner),
+            "fence": held.fence,
+            "ttl_ms": held.ttl_ms,
+        }
+
+    def _fenced_off(self, seen: int | None, downstream: str, observers: Iterable[Observer] = ()) -> None:
+        """A guard, with its own observers, refused this lease. Claims from here on ask for more than what it has seen
+        (trap 14)."""
+        from leasehold.observe.events import FencedOff, subject
+
+        held = self._held
+        if seen is not None:
+            self._engine.learn(seen)
+        lease = subject(held, self._engine.store.name, held.number)
+        self._engine.audience.joined_by(observers).tell(FencedOff(lease, downstream, seen))
 
     def _settle(self) -> str:
         held = self._held
@@ -121,12 +143,25 @@ class BaseLease:
             self._engine.watchdog.tell(held)
         return phase
 
+    def _extended(self, stop_at: float) -> None:
+        """Confirmed, when work would have had to stop at that time."""
+        if self._engine.audience.listens():
+            self._engine.watchdog.chronicle().renewed(self._held, stop_at - self._engine.clock.now())
+
     def _ended(self, ours: bool) -> None:
         held = self._held
         if not ours:
             self._engine.watchdog.tell(held)
         self._engine.forget(held)
-        log.say(log.DEBUG, "lease_released" if ours else "stale_release", held)
+        news = ours or (held.phase == LOST and held.reason not in ("closed", "forked"))
+        if news and self._engine.audience.listens():
+            self._engine.watchdog.chronicle().released(held, ours)
+        elif held.unguarded():
+            self._engine.watchdog.chronicle().unguarded(held)
+
+    def _unknown(self, error: OutcomeUnknown) -> None:
+        """The release goes on in the background."""
+        self._engine.watchdog.chronicle().released(self._held, error)
 
     def _after_body(self, error: BaseException | None, ours: bool = False) -> None:
         """Leaving a body whose lease was lost raises LeaseLost (trap 28), unless the body raised on its own."""
@@ -139,7 +174,8 @@ class BaseLease:
 
     def __repr__(self) -> str:
         held = self._held
-        shown = f"fence={self.fence} state={self.state} remaining={self.remaining():.3f}s"
+        fence = held.fence if held.options.fenced else None  # looking at it here exports nothing
+        shown = f"fence={fence} state={self.state} remaining={self.remaining():.3f}s"
         return f"<{type(self).__name__} {held.name.shown} owner={public_owner(held.owner)} {shown}>"
 
 
@@ -174,8 +210,13 @@ class Lease(BaseLease):
         """Set the end of the lease to ``ttl`` from now: sets, never adds. Later renewals use it too."""
         length = ttl_ms(ttl)
         self._settle()
+        stop_at = self._held.stop_at()
         try:
             sync.run(self._engine, flows.extend(self._held, length, self._engine.clock.now()))
+            self._extended(stop_at)
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            self._engine.watchdog.chronicle().not_renewed(self._held, error)
+            raise
         finally:
             self._engine.watchdog.tell(self._held)
             self._engine.watchdog.look_again(self._held)
@@ -188,6 +229,9 @@ class Lease(BaseLease):
             ours = sync.run(self._engine, flows.release(self._held, self._engine.clock.now()))
         except StoreUnavailable:  # the coordinator is closed, and close() gives it back
             ours = False
+        except OutcomeUnknown as error:
+            self._unknown(error)
+            raise
         self._ended(ours)
         return ours
 
@@ -201,7 +245,6 @@ class Lease(BaseLease):
         try:
             self.release()
         except OutcomeUnknown:
-            log.say(log.WARNING, "release_unknown", self._held)
             self._engine.forget(self._held)
         if self._held.phase != RELEASED:
             self._after_body(error)
@@ -238,8 +281,13 @@ class AsyncLease(BaseLease):
         """Set the end of the lease to ``ttl`` from now: sets, never adds. Later renewals use it too."""
         length = ttl_ms(ttl)
         self._settle()
+        stop_at = self._held.stop_at()
         try:
             await self._driver.drive(flows.extend(self._held, length, self._engine.clock.now()))
+            self._extended(stop_at)
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            self._engine.watchdog.chronicle().not_renewed(self._held, error)
+            raise
         finally:
             self._engine.watchdog.tell(self._held)
             self._engine.watchdog.look_again(self._held)
@@ -252,6 +300,9 @@ class AsyncLease(BaseLease):
             ours = await self._driver.drive(flows.release(self._held, self._engine.clock.now()))
         except StoreUnavailable:  # the coordinator is closed, and close() gives it back
             ours = False
+        except OutcomeUnknown as error:
+            self._unknown(error)
+            raise
         self._ended(ours)
         return ours
 
@@ -291,7 +342,6 @@ class AsyncLease(BaseLease):
             try:
                 await self.release()
             except OutcomeUnknown:
-                log.say(log.WARNING, "release_unknown", self._held)
                 self._engine.forget(self._held)
         if self._held.phase != RELEASED:
             self._after_body(error, ours)

@@ -99,15 +99,15 @@ class Lock(BaseLock):
             return self._lease(held)
         box = engine.mailboxes.borrow()
         ask = self._ask(wait, box.address)
-        attempt = Attempt(ask)
+        attempt = Attempt(ask, self._story(ask))
         flow = flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now())
         taken = None
         try:
             engine.pending.add(attempt)
-            taken = sync.drive(engine, flow, box)
-            return Lease(engine, self._keep(taken, thread))
-        except BaseException:
-            self._clean_up(flow, attempt, taken, thread)
+            taken = sync.drive(engine, flow, box if attempt.story is None else attempt.story.through(box))
+            return Lease(engine, self._keep(taken, thread, attempt.story))
+        except BaseException as error:
+            self._clean_up(flow, attempt, taken, thread, error)
             raise
         finally:
             engine.pending.discard(attempt)
@@ -176,15 +176,15 @@ class AsyncLock(BaseLock):
         loop = task.get_loop()
         box = self._driver.mailbox(loop)
         ask = self._ask(wait, box.address)
-        attempt = Attempt(ask, box.pushes)
+        attempt = Attempt(ask, self._story(ask), box.pushes)
         flow = flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now())
         taken = None
         try:
             engine.pending.add(attempt)
-            taken = await self._driver.drive(flow, box)
-            return AsyncLease(engine, self._keep(taken, task), self._driver, loop)
-        except BaseException:
-            self._clean_up(flow, attempt, taken, task)
+            taken = await self._driver.drive(flow, box if attempt.story is None else attempt.story.through_loop(box))
+            return AsyncLease(engine, self._keep(taken, task, attempt.story), self._driver, loop)
+        except BaseException as error:
+            self._clean_up(flow, attempt, taken, task, error)
             raise
         finally:
             engine.pending.discard(attempt)

@@ -61,11 +61,14 @@ class Held(Holding):
         "anchor",
         "bodies",
         "depth",
+        "exported",
         "interrupt",
         "keeper",
+        "number",
         "options",
         "outer",
         "shell",
+        "since",
     )
 
     def __init__(
@@ -74,6 +77,9 @@ class Held(Holding):
         Holding.__init__(self, name, taken, lock, options.renews, options.max_hold, options.max_idle)
         self.options = options
         self.acquired_at = time.time()
+        self.since = taken.at  # the same, on the local clock
+        self.number = 0  # of its acquire, where somebody observes
+        self.exported = False  # its fence was read, or shown to a guard
         self.anchor = weakref.ref(anchor)  # the thread or task that acquired it
         self.depth = 1
         self.bodies = 0  # with statements that it is inside of
@@ -135,6 +141,10 @@ class Held(Holding):
             return True
         done = getattr(anchor, "done", None)
         return bool(done()) if done is not None else not anchor.is_alive()
+
+    def unguarded(self) -> bool:
+        """Was correctness to be protected, and has nobody who could refuse it ever seen the fence?"""
+        return self.options.protects == "correctness" and not self.exported
 
     def let_go(self) -> None:
         """It is over: forget the people."""
