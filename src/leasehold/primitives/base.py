@@ -3,14 +3,15 @@ thread or task holds, and what is left to clean up when an exception ends an acq
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from leasehold.core import flows
 from leasehold.core.durations import wait_seconds
 from leasehold.core.flows import Ask
 from leasehold.core.holding import ALIVE, Taken
 from leasehold.core.names import Name
-from leasehold.core.ops import Later
+from leasehold.core.ops import Later, Op
 from leasehold.errors import NotHeld
 from leasehold.primitives.lease import BaseLease
 from leasehold.runtime.attempt import Attempt
@@ -19,6 +20,7 @@ from leasehold.runtime.held import Held
 from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
+    from leasehold.core.tickets import Ticket
     from leasehold.primitives.lease import Duration
     from leasehold.runtime.story import Story
 
@@ -60,6 +62,13 @@ class BaseLock:
         return Ask(
             self._name, options.ttl_ms, wait, options.renews, options.at_least_ms, "mutex", 1, 1, address, news, meta
         )
+
+    def _flow(self, ask: Ask, attempt: Attempt, ticket: Ticket | None) -> Coroutine[Op, Any, Taken]:
+        """How to get there: from the queue, or with somebody's ticket."""
+        engine = self._engine
+        if ticket is None:
+            return flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now())
+        return flows.adopt(ask, ticket, attempt.new_owner(), engine.floor, engine.clock.now())
 
     def _wait(self, wait: Duration | Unset | None) -> float | None:
         return self._options.wait if isinstance(wait, Unset) else wait_seconds(wait)

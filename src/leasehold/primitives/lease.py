@@ -6,6 +6,7 @@ its deadline learns so at its next look, before any message arrives.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from leasehold.core import flows
 from leasehold.core.durations import ttl_ms
 from leasehold.core.holding import ALIVE, LOST, RELEASED, RELEASING
+from leasehold.core.tickets import NONCE_BYTES, Ticket
 from leasehold.core.types import public_owner
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.observe import log
@@ -34,12 +36,13 @@ if TYPE_CHECKING:
 class BaseLease:
     """What a lease says about itself, the same in both flavours. None of this asks the store."""
 
-    __slots__ = ("__weakref__", "_engine", "_held", "_lost")
+    __slots__ = ("__weakref__", "_engine", "_held", "_lost", "_revoked")
 
     def __init__(self, engine: Engine, held: Held) -> None:
         self._engine = engine
         self._held = held
         self._lost: Any = None  # the event, once somebody has asked for it
+        self._revoked: Any = None  # and the other one
         held.watch(self, engine.watchdog.abandoned)
 
     @property
@@ -123,6 +126,12 @@ class BaseLease:
             "ttl_ms": held.ttl_ms,
         }
 
+    def _new_ticket(self) -> Ticket:
+        held = self._held
+        self._settle()
+        held.require_single()
+        return Ticket(held.name.text, held.fence, held.ttl_ms, os.urandom(NONCE_BYTES).hex())
+
     def _fenced_off(self, seen: int | None, downstream: str, observers: Iterable[Observer] = ()) -> None:
         """A guard, with its own observers, refused this lease. Claims from here on ask for more than what it has seen
         (trap 14)."""
@@ -203,8 +212,22 @@ class Lease(BaseLease):
 
     def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
         """Call ``callback(error)`` in a thread of its own when the lease is lost."""
-        self._held.listen(_in_thread(_callable(callback), self._held))
+        held = self._held
+        held.listen(_in_thread(_callable(callback, "on_lost"), lambda: (held.loss(),), "on_lost"))
         self._settle()
+
+    @property
+    def revoked(self) -> threading.Event:
+        """Set when somebody asks for the lease (``hold.revoke``): finish soon, and give it back. It is still yours."""
+        if self._revoked is None:
+            self._revoked = threading.Event()
+            self._held.listen_for_revocation(self._revoked.set)
+        event: threading.Event = self._revoked
+        return event
+
+    def on_revoked(self, callback: Callable[[], object]) -> None:
+        """Call ``callback()`` in a thread of its own when somebody asks for the lease."""
+        self._held.listen_for_revocation(_in_thread(_callable(callback, "on_revoked"), tuple, "on_revoked"))
 
     def extend(self, ttl: Duration) -> None:
         """Set the end of the lease to ``ttl`` from now: sets, never adds. Later renewals use it too."""
@@ -220,6 +243,17 @@ class Lease(BaseLease):
         finally:
             self._engine.watchdog.tell(self._held)
             self._engine.watchdog.look_again(self._held)
+
+    def transfer(self) -> str:
+        """Give the lease away: the text is a ticket, with which one other process can ``adopt`` it, until its ttl is
+        over. From here on it is no longer yours (``released``). When this raises, it still is."""
+        ticket = self._new_ticket()
+        try:
+            sync.run(self._engine, flows.transfer(self._held, ticket.nonce, self._engine.clock.now()))
+        finally:
+            self._engine.watchdog.tell(self._held)
+        self._ended(ours=True)
+        return ticket.text()
 
     def release(self) -> bool:
         """Give the lease back. False: it was no longer ours. OutcomeUnknown: not confirmed; may be repeated."""
@@ -274,8 +308,24 @@ class AsyncLease(BaseLease):
 
     def on_lost(self, callback: Callable[[LeaseLost], object | Awaitable[object]]) -> None:
         """Call ``callback(error)``, a function or a coroutine function, on the loop when the lease is lost."""
-        self._held.listen(self._driver.callback(self._loop, _callable(callback), self._held))
+        held = self._held
+        listener = self._driver.callback(self._loop, _callable(callback, "on_lost"), lambda: (held.loss(),), "on_lost")
+        held.listen(listener)
         self._settle()
+
+    @property
+    def revoked(self) -> asyncio.Event:
+        """Set when somebody asks for the lease (``hold.revoke``): finish soon, and give it back. It is still yours."""
+        if self._revoked is None:
+            self._revoked = self._driver.event()
+            self._held.listen_for_revocation(self._driver.on_loop(self._loop, self._revoked.set))
+        event: asyncio.Event = self._revoked
+        return event
+
+    def on_revoked(self, callback: Callable[[], object | Awaitable[object]]) -> None:
+        """Call ``callback()``, a function or a coroutine function, on the loop when somebody asks for the lease."""
+        checked = _callable(callback, "on_revoked")
+        self._held.listen_for_revocation(self._driver.callback(self._loop, checked, tuple, "on_revoked"))
 
     async def extend(self, ttl: Duration) -> None:
         """Set the end of the lease to ``ttl`` from now: sets, never adds. Later renewals use it too."""
@@ -291,6 +341,17 @@ class AsyncLease(BaseLease):
         finally:
             self._engine.watchdog.tell(self._held)
             self._engine.watchdog.look_again(self._held)
+
+    async def transfer(self) -> str:
+        """Give the lease away: the text is a ticket, with which one other process can ``adopt`` it, until its ttl is
+        over. From here on it is no longer yours (``released``). When this raises, it still is."""
+        ticket = self._new_ticket()
+        try:
+            await self._driver.drive(flows.transfer(self._held, ticket.nonce, self._engine.clock.now()))
+        finally:
+            self._engine.watchdog.tell(self._held)
+        self._ended(ours=True)
+        return ticket.text()
 
     async def release(self) -> bool:
         """Give the lease back. False: it was no longer ours. OutcomeUnknown: not confirmed; may be repeated."""
@@ -347,19 +408,21 @@ class AsyncLease(BaseLease):
             self._after_body(error, ours)
 
 
-def _callable(callback: Any) -> Any:
+def _callable(callback: Any, what: str) -> Any:
     if not callable(callback):
-        raise InvalidRequest(f"on_lost takes a function, not {type(callback).__name__}")
+        raise InvalidRequest(f"{what} takes a function, not {type(callback).__name__}")
     return callback
 
 
-def _in_thread(callback: Callable[[LeaseLost], object], held: Held) -> Callable[[], None]:
+def _in_thread(
+    callback: Callable[..., object], arguments: Callable[[], tuple[Any, ...]], what: str
+) -> Callable[[], None]:
     """A listener that runs somebody's callback apart: it may block or raise, and harms nobody."""
 
     def run() -> None:
         try:
-            callback(held.loss())
+            callback(*arguments())
         except Exception as error:
-            log.warn("a callback of on_lost raised %r", error, error=error)
+            log.warn("a callback of %s raised %r", what, error, error=error)
 
-    return lambda: threading.Thread(target=run, name="leasehold-on-lost", daemon=True).start()
+    return lambda: threading.Thread(target=run, name=f"leasehold-{what}", daemon=True).start()

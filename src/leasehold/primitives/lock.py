@@ -10,7 +10,6 @@ from threading import current_thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from leasehold.core import flows
 from leasehold.core.names import Name
 from leasehold.core.ops import Answer, Inspect, View
 from leasehold.errors import LeaseholdError, NotAcquired
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     import asyncio
     import threading
 
+    from leasehold.core.tickets import Ticket
     from leasehold.primitives.lease import Duration
     from leasehold.runtime.aio import AsyncDriver
 
@@ -92,7 +92,7 @@ class Lock(BaseLock):
             self._give_up(lease or self._innermost(current_thread))
             raise
 
-    def _acquire(self, wait: float | None, thread: threading.Thread) -> Lease:
+    def _acquire(self, wait: float | None, thread: threading.Thread, ticket: Ticket | None = None) -> Lease:
         engine = self._engine
         engine.ensure_open()
         if self._options.reentrant and (held := self._reenter(thread)) is not None:
@@ -100,7 +100,7 @@ class Lock(BaseLock):
         box = engine.mailboxes.borrow()
         ask = self._ask(wait, box.address)
         attempt = Attempt(ask, self._story(ask))
-        flow = flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now())
+        flow = self._flow(ask, attempt, ticket)
         taken = None
         try:
             engine.pending.add(attempt)
@@ -168,7 +168,7 @@ class AsyncLock(BaseLock):
         self._leave(lease)
         await lease.__aexit__(kind, error, trace)
 
-    async def _acquire(self, wait: float | None, task: asyncio.Task[Any]) -> AsyncLease:
+    async def _acquire(self, wait: float | None, task: asyncio.Task[Any], ticket: Ticket | None = None) -> AsyncLease:
         engine = self._engine
         engine.ensure_open()
         if self._options.reentrant and (held := self._reenter(task)) is not None:
@@ -177,7 +177,7 @@ class AsyncLock(BaseLock):
         box = self._driver.mailbox(loop)
         ask = self._ask(wait, box.address)
         attempt = Attempt(ask, self._story(ask), box.pushes)
-        flow = flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now())
+        flow = self._flow(ask, attempt, ticket)
         taken = None
         try:
             engine.pending.add(attempt)

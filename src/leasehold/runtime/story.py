@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from leasehold.core.ops import Busy, Inspect, NotYours, Queued, Released, Reply, StoreOp, View
-from leasehold.errors import InvalidRequest, LeaseholdError, NotAcquired, OutcomeUnknown, StoreUnavailable
+from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, NotAcquired, OutcomeUnknown, StoreUnavailable
 from leasehold.observe import events
 
 if TYPE_CHECKING:
@@ -128,6 +128,8 @@ class OverheardOnLoop:
 
 
 def _outcome(error: BaseException, wait: float | None) -> str:
+    if isinstance(error, LeaseLost):  # somebody else has adopted it
+        return "busy"
     if isinstance(error, NotAcquired):
         return "busy" if wait == 0 else "timeout"
     if isinstance(error, StoreUnavailable):

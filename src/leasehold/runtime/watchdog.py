@@ -221,9 +221,13 @@ class Watchdog:
         news = self._store.news
         for push in news.read() if news is not None else ():
             for held in self.all():
-                if (held.owner, held.fence, push.event) == (push.owner, push.fence, "evicted"):
+                if (held.owner, held.fence) != (push.owner, push.fence):
+                    continue
+                if push.event == "evicted":
                     held.refused(push.event)
                     self.tell(held)
+                elif push.event == "revoke":
+                    held.revoke()
 
     def _still_wanted(self, held: Held) -> bool:
         """Can anybody use it (trap 3)? What its thread or task left behind is given back; what nobody refers to
