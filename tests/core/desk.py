@@ -135,7 +135,6 @@ class Desk:
 
     def adopt(
         self,
-        owner: str,
         fence: int,
         adopter: str,
         *,
@@ -144,7 +143,7 @@ class Desk:
         floor: int = 0,
     ) -> ops.Reply:
         """Take over."""
-        return self.ask(ops.Adopt(ROOM, owner, fence, ticket, adopter, ttl_ms, floor, f"news@{adopter}"))
+        return self.ask(ops.Adopt(ROOM, fence, ticket, adopter, ttl_ms, floor, f"news@{adopter}"))
 
     def look(self) -> ops.View:
         """Anybody's op: it advances the resource and changes nothing else."""

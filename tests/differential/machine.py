@@ -218,13 +218,13 @@ class Differential(RuleBasedStateMachine):
     @precondition(lambda self: self.given)
     @rule(aim=AIM, ticket=st.sampled_from(["right", "right", "wrong", ""]), seat=SEAT, ttl_ms=TTL, floor=FLOOR, how=HOW)
     def adopt(self, aim: str, ticket: str, seat: int, ttl_ms: int, floor: str, how: tuple[int, str]) -> None:
-        """Hand it over: a ticket is left with the grant, and somebody comes with one, twice."""
+        """Hand it over: a ticket is left with the grant, and somebody comes with one, twice, and then another."""
         room, owner, fence = self.target(aim)
         self.send([ops.Renew(room, owner, fence, ttl_ms, ticket="right")], *how)
-        heir = self.owner(seat, anew=ticket != "wrong")
-        self.beats.setdefault(heir, 0)
-        for _ in range(2):
-            self.send([ops.Adopt(room, owner, fence, ticket, heir, ttl_ms, self.floor(floor), "news")], *how)
+        heir, late = self.owner(seat, anew=ticket != "wrong"), self.owner((seat + 1) % SEATS)
+        for one in (heir, heir, late):
+            self.beats.setdefault(one, 0)
+            self.send([ops.Adopt(room, fence, ticket, one, ttl_ms, self.floor(floor), "news")], *how)
 
     @precondition(lambda self: self.given)
     @rule(aim=AIM, ttl_ms=TTL, seat=SEAT, via=st.integers(0, 1))

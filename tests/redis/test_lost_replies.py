@@ -99,8 +99,8 @@ CASES: dict[str, tuple[list[StoreOp], StoreOp, StoreOp, Judge]] = {
     ),
     "adopt": (
         [*HELD, Renew("job", A, FENCE, 5_000, number=1, ticket="ticket")],
-        Adopt("job", A, FENCE, "ticket", B, 5_000),
-        Adopt("job", A, FENCE, "ticket", B, 5_000),
+        Adopt("job", FENCE, "ticket", B, 5_000),
+        Adopt("job", FENCE, "ticket", B, 5_000),
         lambda reply, look: type(reply) is Granted and reply.fence == look.fence() == FENCE + 1,
     ),
 }

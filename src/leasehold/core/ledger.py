@@ -44,7 +44,7 @@ def everyone(address: str) -> bool:
 def apply(state: State, now: Instant, op: ops.StoreOp, reachable: Callable[[str], bool] = everyone) -> Outcome:
     """One turn. ``reachable`` is asked before a waiter is granted behind its back: False means that its
     socket is closed or its process is gone, and passes it over."""
-    turn = Turn(state, now, op.resource, getattr(op, "owner", ""), reachable)
+    turn = Turn(state, now, op.resource, getattr(op, "owner", "") or getattr(op, "adopter", ""), reachable)
     turn.expire()
     if turn.queue:
         turn.hand_on()
@@ -194,13 +194,12 @@ def evict(turn: Turn, op: ops.Evict) -> ops.Evicted | ops.NotYours | ops.Refused
 def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Refused:
     if why := turn.wrong_floor(op.floor):
         return ops.Refused(why)
-    known = turn.ended.get(op.owner)
     mine = turn.grant_of(op.adopter)
-    if mine is not None and known is not None and (known.fence, known.detail) == (op.fence, op.adopter):
-        return ops.Granted(mine.fence, mine.expires_ms - turn.now.ms)  # asked again by the same adopter
-    grant = turn.grant_of(op.owner, op.fence)
+    if mine is not None and mine.fence > op.fence:  # asked again: an owner has one grant in its life
+        return ops.Granted(mine.fence, mine.expires_ms - turn.now.ms)
+    grant = turn.grant_at(op.fence)
     if grant is None:
-        return turn.why_not(op.owner, op.fence)
+        return turn.why_not_at(op.fence)
     busy = mine is not None or op.adopter in turn.ended or turn.place_of(op.adopter) is not None
     if busy or not op.ticket or grant.ticket != op.ticket:
         return ops.NotYours("taken")
@@ -215,7 +214,7 @@ def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Refused
         renewals=0,
     )
     turn.holders[turn.holders.index(grant)] = taken
-    turn.bury(op.owner, op.fence, "adopted", tombstone_ms(grant.ttl_ms), op.adopter)
+    turn.bury(grant.owner, grant.fence, "adopted", tombstone_ms(grant.ttl_ms), op.adopter)
     return ops.Granted(taken.fence, op.ttl_ms)
 
 

@@ -245,10 +245,10 @@ class Evict(NamedTuple):
 
 
 class Adopt(NamedTuple):
-    """Take over a grant whose ticket one knows: a new owner, a new fence, in one step."""
+    """Take over a grant whose ticket one knows: a new owner, a new fence, in one step. The grant is found by its fence:
+    whoever bears a ticket need not know the owner, whose token is a secret of the giver's process."""
 
     resource: str
-    owner: str
     fence: int
     ticket: str
     adopter: str

@@ -21,6 +21,8 @@ from leasehold.core.policy import (
 from leasehold.core.rules import RULES
 from leasehold.core.types import Ended, Grant, Instant, State, Waiter, public_owner
 
+ENDINGS = ("adopted", "expired", "withdrawn", "released")
+
 
 class Turn:
     """The state laid open for one op."""
@@ -164,6 +166,9 @@ class Turn:
                 return grant
         return None
 
+    def grant_at(self, fence: int) -> Grant | None:
+        return next((grant for grant in self.holders if grant.fence == fence), None)
+
     def place_of(self, owner: str) -> int | None:
         for place, waiter in enumerate(self.queue):
             if waiter.owner == owner:
@@ -212,6 +217,15 @@ class Turn:
             return ops.NotYours(self.ended[owner].outcome)
         newer = bool(self.holders) or any(last > fence for last in self.fences.values())
         return ops.NotYours("taken" if newer else "deleted")
+
+    def why_not_at(self, fence: int) -> ops.NotYours:
+        """The same for somebody who knows the fence alone. Several may have left a record of it, also those who only
+        believed that it was theirs: what the ledger itself says of a grant comes first."""
+        outcomes = {one.outcome for one in self.ended.values() if one.fence == fence}
+        for outcome in ENDINGS:
+            if outcome in outcomes:
+                return ops.NotYours(outcome)
+        return self.why_not("", fence)
 
     def bury(self, owner: str, fence: int, outcome: str, keep_ms: int, detail: str = "") -> None:
         """Leave a tombstone. The first outcome stays; only its time can grow."""

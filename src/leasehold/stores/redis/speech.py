@@ -74,7 +74,7 @@ CLAIM, BEAT, RENEW, RELEASE, WITHDRAW, INSPECT, EVICT, ADOPT, RENEW_MANY = SCRIP
     Script("withdraw", 2),
     Script("inspect", 1),
     Script("evict", 5),
-    Script("adopt", 7),
+    Script("adopt", 6),
     Script("renew_many", 0),  # as many as there are
 )
 _by_sha = {script.sha: script for script in SCRIPTS}
@@ -152,8 +152,8 @@ def _evict(op: ops.Evict) -> Command:
 
 def _adopt(op: ops.Adopt) -> Command:
     return (
-        "EVALSHA", ADOPT.sha, 6, *keys(op.resource), op.owner, op.fence, op.ticket or EMPTY, op.adopter, op.ttl_ms,
-        op.floor, op.news or EMPTY,
+        "EVALSHA", ADOPT.sha, 6, *keys(op.resource), op.adopter, op.fence, op.ticket or EMPTY, op.ttl_ms, op.floor,
+        op.news or EMPTY,
     )  # fmt: skip
 
 
