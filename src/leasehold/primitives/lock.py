@@ -113,6 +113,9 @@ class Lock(BaseLock):
             engine.pending.discard(attempt)
             engine.mailboxes.give_back(box)
 
+    def _adopt(self, ticket: Ticket) -> Lease:
+        return self._acquire(None, current_thread(), ticket)
+
     def _lease(self, held: Held) -> Lease:
         known = held.lease()
         return known if isinstance(known, Lease) else Lease(self._engine, held)
@@ -189,6 +192,9 @@ class AsyncLock(BaseLock):
         finally:
             engine.pending.discard(attempt)
             attempt.expect_no_more()
+
+    async def _adopt(self, ticket: Ticket) -> AsyncLease:
+        return await self._acquire(None, self._driver.task(), ticket)
 
     def _lease(self, held: Held, task: asyncio.Task[Any]) -> AsyncLease:
         known = held.lease()
