@@ -124,9 +124,14 @@ class Desk:
         request: str = "request-1",
         delay_ms: int | None = None,
         force: bool = False,
+        note: str = "",
     ) -> ops.Reply:
         """Take a grant away."""
-        return self.ask(ops.Evict(ROOM, owner, fence, request, delay_ms, force))
+        return self.ask(ops.Evict(ROOM, owner, fence, request, delay_ms, force, note))
+
+    def revoke(self, owner: str, fence: int) -> ops.Reply:
+        """Ask for it back."""
+        return self.ask(ops.Revoke(ROOM, owner, fence))
 
     def offer(self, owner: str, fence: int, ticket: str = "ticket") -> None:
         """Allow the bearer of the ticket to adopt."""

@@ -43,7 +43,7 @@ ACL = (
     "ACL SETUSER lease reset on >secret ~lock:v1:* resetchannels &lock:v1:push:*"
     " +evalsha +eval +subscribe +info +time"
     " +get +set +del +exists +pttl +pexpire +pexpireat"
-    " +hget +hmget +hgetall +hset +hdel +hlen +rpush +lrange +lrem +publish"
+    " +hget +hmget +hgetall +hset +hdel +hlen +rpush +lrange +lrem +ltrim +publish"
 )
 PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
 COMMANDS = [word for word in ACL.split() if word.startswith("+")]

@@ -62,8 +62,8 @@ def tidy(state: State, now: Instant) -> State:
 
 
 def rebooted(state: State) -> State:
-    """After a restart of the machine every process is gone, and so are its claims. Fences stay (trap 14)."""
-    return State(fences=state.fences, fences_until_us=state.fences_until_us)
+    """After a restart of the machine every process is gone, and so are its claims. Fences stay (trap 14), and notes."""
+    return State(fences=state.fences, fences_until_us=state.fences_until_us, notes=state.notes)
 
 
 # ---------------------------------------------------------------- one function for each op
@@ -168,7 +168,7 @@ def withdraw(turn: Turn, op: ops.Withdraw) -> ops.Withdrawn:
 def inspect(turn: Turn, op: ops.Inspect) -> ops.View:
     last = max(turn.fences.values(), default=0)
     closed_ms = max(turn.closed_until_ms - turn.now.ms, 0)
-    return ops.View(tuple(turn.holders), tuple(turn.queue), last, closed_ms, turn.now.ms)
+    return ops.View(tuple(turn.holders), tuple(turn.queue), last, closed_ms, turn.now.ms, turn.notes)
 
 
 def evict(turn: Turn, op: ops.Evict) -> ops.Evicted | ops.NotYours | ops.Refused:
@@ -186,9 +186,20 @@ def evict(turn: Turn, op: ops.Evict) -> ops.Evicted | ops.NotYours | ops.Refused
     fence = turn.mint(grant.slots, 0)  # above the victim's: a guard that is told of it refuses the victim at once
     turn.bury(grant.owner, fence, "evicted", tombstone_ms(grant.ttl_ms), op.request)
     turn.close_until(max(turn.now.ms + delay_ms, grant.closed_until_ms))
+    turn.note("evicted", grant, op.note)
     if grant.news:
         turn.push(grant.news, "evicted", grant)
     return ops.Evicted(fence, max(turn.closed_until_ms - turn.now.ms, 0))
+
+
+def revoke(turn: Turn, op: ops.Revoke) -> ops.Told | ops.NotYours:
+    grant = turn.grant_of(op.owner, op.fence)
+    if grant is None:
+        return turn.why_not(op.owner, op.fence)
+    reached = grant.news != "" and turn.reachable(grant.news)
+    if reached:
+        turn.push(grant.news, "revoke", grant)
+    return ops.Told(reached)
 
 
 def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Refused:
@@ -226,5 +237,6 @@ TURNS: dict[type, Callable[[Turn, Any], ops.Reply]] = {
     ops.Withdraw: withdraw,
     ops.Inspect: inspect,
     ops.Evict: evict,
+    ops.Revoke: revoke,
     ops.Adopt: adopt,
 }

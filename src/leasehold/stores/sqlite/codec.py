@@ -8,17 +8,22 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from leasehold.core.types import Ended, Grant, State, Waiter
+from leasehold.core.types import Ended, Grant, Note, State, Waiter
 
 # Plain ASCII: a lone surrogate in somebody's metadata must not make the row unwritable.
-encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+_write = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 _parse = json.JSONDecoder().raw_decode
 SLOTS = Grant._fields.index("slots")
 
 
+def encode(state: State) -> str:
+    """Without notes, which are rare, a row is what the first version wrote and can read."""
+    return _write(state if state.notes else state[:-1])
+
+
 def decode(text: str) -> State:
     """Raises ValueError, TypeError, IndexError or KeyError for a text that is no state."""
-    holders, queue, fences, fences_until_us, closed_until_ms, ended = _parse(text)[0]
+    holders, queue, fences, fences_until_us, closed_until_ms, ended, *notes = _parse(text)[0]
     return State(
         tuple([_grant(one) for one in holders]) if holders else (),
         tuple([Waiter(*one) for one in queue]) if queue else (),
@@ -26,6 +31,7 @@ def decode(text: str) -> State:
         fences_until_us,
         closed_until_ms,
         tuple([Ended(*one) for one in ended]) if ended else (),
+        tuple([Note(*one) for one in notes[0]]) if notes else (),
     )
 
 
