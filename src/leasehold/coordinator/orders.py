@@ -45,7 +45,7 @@ def named(hold: Any, resource: Resource) -> Name:
     return known
 
 
-def pattern_of(hold: Any, pattern: str) -> str:
+def pattern_of(hold: Any, pattern: object) -> str:
     """In this namespace; without one, in the whole store."""
     if not isinstance(pattern, str) or not 0 < len(pattern) <= MAX_NAME_BYTES:
         raise InvalidRequest(f"a pattern is text such as 'report-export:*', of at most {MAX_NAME_BYTES} characters")
@@ -55,11 +55,11 @@ def pattern_of(hold: Any, pattern: str) -> str:
 def order(
     hold: Any,
     resource: Resource,
-    fence: int,
-    reason: str,
-    by: str | None,
+    fence: object,
+    reason: object,
+    by: object,
     delay: Duration | None,
-    force: bool,
+    force: object,
 ) -> Order:
     if isinstance(fence, bool) or not isinstance(fence, int) or fence <= 0:
         raise InvalidRequest("evict needs the fence of the lease that is meant: inspect() says which it is")

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from leasehold.core import ops, types
+from leasehold.core.names import parse_name
 from leasehold.core.policy import patience_ms
 from leasehold.core.types import public_owner
 
@@ -57,6 +58,12 @@ class Inspection(NamedTuple):
     closed_for: float
     notes: tuple[Note, ...]
 
+    def __repr__(self) -> str:
+        """Without the ids, which ``.resource`` says: a repr ends up in logs."""
+        by = ", ".join(f"{one.owner} fence={one.fence} remaining={one.remaining:.3f}s" for one in self.holders)
+        waiting = f"{len(self.waiters)} waiting" if self.waiters else "nobody waits"
+        return f"<Inspection {parse_name(self.resource).shown} {f'held by {by}' if by else 'free'}, {waiting}>"
+
     @property
     def held(self) -> bool:
         return bool(self.holders)
@@ -74,6 +81,10 @@ class Eviction(NamedTuple):
     owner: str
     fence: int
     closed_for: float
+
+    def __repr__(self) -> str:
+        shown = parse_name(self.resource).shown
+        return f"<Eviction of {self.owner} from {shown} fence={self.fence} closed_for={self.closed_for:.3f}s>"
 
 
 def inspection(resource: str, view: ops.View) -> Inspection:
