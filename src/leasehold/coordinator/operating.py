@@ -40,7 +40,7 @@ class Operating:
         from leasehold.primitives.inspection import inspection
 
         name = named(self, resource)
-        return inspection(name.text, self._operate(operations.look(name.text)))
+        return inspection(name.text, self._operate(operations.look, name.text))
 
     def scan(self, pattern: str = "*") -> Iterator[Inspection]:
         """Every resource of this namespace (without one: of the whole store) whose name matches and that is held,
@@ -53,12 +53,12 @@ class Operating:
         from leasehold.primitives.inspection import inspection
 
         seen: set[str] = set()
-        found, cursor = self._operate(operations.scan(pattern, "", seen))
+        found, cursor = self._operate(operations.scan, pattern, "", seen)
         while True:
             yield from [inspection(resource, view) for resource, view in found]
             if not cursor:
                 return
-            found, cursor = self._operate(operations.scan(pattern, cursor, seen))
+            found, cursor = self._operate(operations.scan, pattern, cursor, seen)
 
     def evict(
         self,
@@ -79,7 +79,7 @@ class Operating:
         from leasehold.primitives.inspection import Eviction
 
         asked = order(self, resource, fence, reason, by, delay, force)
-        victim, reply = self._operate(operations.evict(*asked))
+        victim, reply = self._operate(operations.evict, *asked)
         return Eviction(asked.name.text, public_owner(victim.owner), reply.fence, reply.closed_ms / 1000)
 
     def revoke(self, resource: Resource, *, fence: int | None = None) -> bool:
@@ -87,7 +87,7 @@ class Operating:
         False when it cannot be told. NotHeld when nobody holds, or nobody with this fence."""
         from leasehold.coordinator.orders import check_fence, named
 
-        reached: bool = self._operate(operations.revoke(named(self, resource), check_fence(fence)))
+        reached: bool = self._operate(operations.revoke, named(self, resource), check_fence(fence))
         return reached
 
     def leaks(self, pattern: str = "lock:*") -> list[str]:
@@ -95,13 +95,13 @@ class Operating:
         ever get. Leasehold leaves none; on memory and SQLite there can be none."""
         from leasehold.coordinator.orders import check_pattern
 
-        keys: list[str] = self._operate(operations.leaks(check_pattern(pattern)))
+        keys: list[str] = self._operate(operations.leaks, check_pattern(pattern))
         tell_of_leaks(self._engine, keys)
         return keys
 
-    def _operate(self, flow: Any) -> Any:
+    def _operate(self, flow: Any, *arguments: Any) -> Any:
         self._engine.ensure_open()
-        return sync.run(self._engine, flow)
+        return sync.run(self._engine, flow(*arguments))
 
 
 class AsyncOperating:
@@ -116,7 +116,7 @@ class AsyncOperating:
         from leasehold.primitives.inspection import inspection
 
         name = named(self, resource)
-        return inspection(name.text, await self._operate(operations.look(name.text)))
+        return inspection(name.text, await self._operate(operations.look, name.text))
 
     def scan(self, pattern: str = "*") -> AsyncIterator[Inspection]:
         """Every resource that matches, for ``async for``; see :meth:`leasehold.Leasehold.scan`."""
@@ -128,13 +128,13 @@ class AsyncOperating:
         from leasehold.primitives.inspection import inspection
 
         seen: set[str] = set()
-        found, cursor = await self._operate(operations.scan(pattern, "", seen))
+        found, cursor = await self._operate(operations.scan, pattern, "", seen)
         while True:
             for resource, view in found:
                 yield inspection(resource, view)
             if not cursor:
                 return
-            found, cursor = await self._operate(operations.scan(pattern, cursor, seen))
+            found, cursor = await self._operate(operations.scan, pattern, cursor, seen)
 
     async def evict(
         self,
@@ -151,27 +151,27 @@ class AsyncOperating:
         from leasehold.primitives.inspection import Eviction
 
         asked = order(self, resource, fence, reason, by, delay, force)
-        victim, reply = await self._operate(operations.evict(*asked))
+        victim, reply = await self._operate(operations.evict, *asked)
         return Eviction(asked.name.text, public_owner(victim.owner), reply.fence, reply.closed_ms / 1000)
 
     async def revoke(self, resource: Resource, *, fence: int | None = None) -> bool:
         """Ask the holder to give its lease back; see :meth:`leasehold.Leasehold.revoke`."""
         from leasehold.coordinator.orders import check_fence, named
 
-        reached: bool = await self._operate(operations.revoke(named(self, resource), check_fence(fence)))
+        reached: bool = await self._operate(operations.revoke, named(self, resource), check_fence(fence))
         return reached
 
     async def leaks(self, pattern: str = "lock:*") -> list[str]:
         """Keys without a TTL, of whichever library; see :meth:`leasehold.Leasehold.leaks`."""
         from leasehold.coordinator.orders import check_pattern
 
-        keys: list[str] = await self._operate(operations.leaks(check_pattern(pattern)))
+        keys: list[str] = await self._operate(operations.leaks, check_pattern(pattern))
         tell_of_leaks(self._engine, keys)
         return keys
 
-    async def _operate(self, flow: Any) -> Any:
+    async def _operate(self, flow: Any, *arguments: Any) -> Any:
         self._engine.ensure_open()
-        return await self._driver.drive(flow)
+        return await self._driver.drive(flow(*arguments))
 
 
 def tell_of_leaks(engine: Engine, keys: list[str]) -> None:

@@ -150,17 +150,21 @@ def what_was_lost_cannot_be_given_away(scene: Scene) -> None:
 @case
 def inspect_shows_who_holds_and_who_waits(scene: Scene) -> None:
     """Holder, metadata, time left and queue; and nothing with which one could act as the owner."""
-    a, b = scene.party(), scene.party()
+    a, b, c = scene.party(), scene.party(), scene.party()
     lease = a.do(lambda hold: hold.lock("job", 7, ttl=9, meta={"run": 1}).acquire())
     waiting = b.start(lambda hold: hold.lock("job", 7, meta={"run": 2}).acquire())
     scene.queued("job:7", 1)
-    seen = b.do(lambda hold: hold.inspect("job:7"))
+    seen = c.do(lambda hold: hold.inspect("job:7"))
     assert (seen.resource, seen.held, seen.fence, seen.closed_for) == ("job:7", True, lease.fence, 0)
     assert (seen.holder.fence, seen.holder.ttl, seen.holder.meta) == (lease.fence, 9, {"run": 1})
     assert 0 < seen.holder.remaining <= 9 and lease.owner.startswith(seen.holder.owner + ":")
     assert [(one.live, one.meta) for one in seen.waiters] == [(True, {"run": 2})]
     assert lease.owner not in repr(tuple(seen)) and "job:7" not in repr(seen)
-    assert b.do(lambda hold: hold.inspect(lease)) == b.do(lambda hold: hold.inspect(hold.lock("job", 7)))
+    same = [
+        c.do(lambda hold, one=one: hold.inspect(one(hold)))
+        for one in (lambda _: lease, lambda hold: hold.lock("job", 7))
+    ]
+    assert [one.holder.fence for one in same] == [lease.fence] * 2
     give_back(a, lease)
     assert waiting.result(PATIENCE)
 
