@@ -44,7 +44,7 @@ def test_a_name_in_the_store_is_taken_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", ":", "report:", ":42", "/report", "acme/", "a/b/c", "report:%zz", "report:%41", "report:{42}", 
+    "wrong", ["", ":", "report:", ":42", "/report", "acme/", "a/b/c", "report:%zz", "report:%41", "report:{42}",
               "a\x00b", "report:%", "\ud800", None, 42, b"report:42", "x" * 600],
 )  # fmt: skip
 def test_what_is_no_name_is_refused(wrong: object) -> None:
