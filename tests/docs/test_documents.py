@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 from leasehold import errors
+from tests.docs.blocks import PAGES, ROOT, blocks
 
-ROOT = Path(__file__).parents[2]
 FIRST_PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
-PAGES = [*(ROOT / name for name in FIRST_PAGES), *DOCS]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 HEADINGS = ["Decision", "Why", "What it costs", "What would change our mind"]
 
-BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^(```+).*?^\1$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 MACHINE_PATH = re.compile(r"(?<![\w.~/-])/+(?:work|root|home|Users|mnt|srv)(?:/|\b(?![.\w-]))")
 REGISTRY = re.compile(
@@ -48,7 +47,7 @@ def anchors(page: Path) -> set[str]:
 
 def code(page: Path) -> list[str]:
     """What a page sets as code: the lines of its blocks, and the spans in its text."""
-    lines = [line for block in BLOCK.findall(text(page)) for line in block.splitlines()[1:-1]]
+    lines = [line for block in blocks(text(page)) for line in block.code.splitlines()]
     return [*lines, *re.findall(r"`([^`\n]+)`", prose(page))]
 
 
