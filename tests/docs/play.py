@@ -6,6 +6,7 @@ name in the working folder. A traceback names the line of the page.
 
 from __future__ import annotations
 
+import faulthandler
 import sys
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -13,9 +14,12 @@ from types import CodeType, ModuleType
 from tests.docs.blocks import Block, blocks
 from tests.docs.terminal import Terminal
 
+LONGEST = 45.0  # seconds for a page; then it says where it stands, and ends
+
 
 def play(page: Path) -> None:
     """Every block of a page, where it stands."""
+    faulthandler.dump_traceback_later(LONGEST, exit=True)
     program = ModuleType("__main__")
     program.__file__ = str(page)
     sys.modules["__main__"] = program  # so that what a page defines can be pickled
