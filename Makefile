@@ -37,8 +37,7 @@ check: .venv/.has-dev ## lint, format, types, and who may import whom
 	$(BIN)/lint-imports --no-logo
 
 docs: .venv/.has-docs ## build the documents as a site in build/docs; a warning or a broken link fails
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file tools/docs/mkdocs.yml
-	@echo "build/docs/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --config-file tools/docs/mkdocs.yml # with --quiet no warning counts
 
 bench: .venv/.has-bench ## measure the embedded store and the one over Redis
 	@tools/servers.sh redis

@@ -14,6 +14,7 @@ from tests.docs.blocks import PAGES, ROOT, blocks
 FIRST_PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+HEADING_OF = {"howto": "How-to", "concepts": "Concepts", "reference": "Reference", "decisions": "Decisions"}
 HEADINGS = ["Decision", "Why", "What it costs", "What would change our mind"]
 
 BLOCK = re.compile(r"^(```+).*?^\1$", re.MULTILINE | re.DOTALL)
@@ -86,7 +87,7 @@ def test_make_targets_exist(page: str) -> None:
 def test_the_first_page_names_the_commands() -> None:
     """Who comes anew finds how to see it, how to test it and how to change it."""
     named = {line.split("#")[0].strip() for line in code(ROOT / "README.md")}
-    assert {"make demo", "make test", "make quick", "make check", "make bench"} <= named
+    assert {"make demo", "make test", "make quick", "make check", "make bench", "make docs"} <= named
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -124,6 +125,16 @@ def test_the_index_lists_every_page() -> None:
     assert set(DOCS) - {index} - listed == set()
     titles = {text(page).partition("\n")[0].removeprefix("# ") for page in DECISIONS}
     assert {title for title in titles if f"[{title}]" not in text(index)} == set()
+
+
+def test_the_index_is_ordered_by_need() -> None:
+    """A page stands under the heading of its folder; the navigation of the site is made of these."""
+    found = {part.partition("\n")[0]: part for part in text(ROOT / "docs" / "README.md").split("\n## ")[1:]}
+    assert set(HEADING_OF.values()) <= set(found)
+    for page in DOCS:
+        folder = page.parent.name
+        if folder in HEADING_OF:
+            assert f"]({folder}/{page.name})" in found[HEADING_OF[folder]]
 
 
 def test_the_checks_can_fail() -> None:
