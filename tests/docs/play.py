@@ -21,7 +21,6 @@ def play(page: Path) -> None:
     """Every block of a page, where it stands."""
     faulthandler.dump_traceback_later(LONGEST, exit=True)
     program = ModuleType("__main__")
-    program.__file__ = str(page)
     sys.modules["__main__"] = program  # so that what a page defines can be pickled
     with Terminal() as terminal:
         for block in blocks(page.read_text(encoding="utf-8")):

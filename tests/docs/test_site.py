@@ -76,15 +76,22 @@ def test_the_search_knows_the_pages(site: Path) -> None:
     assert "Fences here jump" in (site / "search/search_index.json").read_text(encoding="utf-8")
 
 
-def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
-    """Strict means strict: a link to a heading that is not there ends the build."""
-    for name in ("docs", "src", "tools"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path)
-    first = (ROOT / "README.md").read_text(encoding="utf-8")
-    (tmp_path / "README.md").write_text(f"{first}\n[nowhere](docs/tutorial.md#no-such-heading)\n", "utf-8")
+def test_a_wrong_page_fails_the_build(tmp_path: Path) -> None:
+    """Strict means strict: a broken link or anchor, or a page that the index does not list, ends the build."""
+    shutil.copytree(ROOT / "tools" / "docs", tmp_path / "tools" / "docs")
+    (tmp_path / "docs").mkdir()
+    pages = {
+        "README.md": "# First\n\n[no heading](docs/tutorial.md#no-such-heading) [no page](docs/nothing.md)\n",
+        "CONTRIBUTING.md": "# Contributing\n",
+        "CHANGELOG.md": "# Changelog\n",
+        "docs/README.md": "# All\n\n## Tutorial\n\n- [Tutorial](tutorial.md)\n\n"
+        "## Project\n\n- [Contributing](../CONTRIBUTING.md)\n- [Changelog](../CHANGELOG.md)\n",
+        "docs/tutorial.md": "# Tutorial\n",
+        "docs/unlisted.md": "# Unlisted\n",
+    }
+    for name, text in pages.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
     done = build(tmp_path, tmp_path / "site")
     assert done.returncode != 0
-    assert "no-such-heading" in done.stderr
-    assert "Aborted with 1 warnings" in done.stdout
+    assert [what for what in ("#no-such-heading", "nothing.md", "unlisted.md") if what not in done.stderr] == []
+    assert "Aborted with 3 warnings" in done.stdout
