@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from leasehold.coordinator.asking import known_options, make_options, meta_text, warn_long
+from leasehold.coordinator.decorating import AsyncDecorating, Decorating
 from leasehold.coordinator.opening import open_store
 from leasehold.core.durations import is_long, wait_seconds
 from leasehold.core.names import Name, check_id_key, check_namespace, known_name, make_name
@@ -111,6 +112,20 @@ class Coordinator(ABC, Generic[L]):
             meta=meta,
         )
 
+    def _decorator(
+        self, kind: str, ids: tuple[Id, ...], on_busy: str, lease_as: str | None, options: dict[str, Any]
+    ) -> Any:
+        from leasehold.primitives.locked import decorator, default_wait  # needs inspect, which is slow to load
+
+        model = self.lock(
+            kind, **{**default_wait(kind, on_busy), **options}
+        )  # what is wrong is said now, and not at calls
+
+        def make(*ids: str) -> L:
+            return self._make_lock(known_name(self._namespace, self._id_key, kind, *ids), model._options)
+
+        return decorator(make, ids, on_busy, lease_as, isinstance(model, AsyncLock))
+
     @abstractmethod
     def _make_lock(self, name: Name, options: Options) -> L: ...
 
@@ -118,7 +133,7 @@ class Coordinator(ABC, Generic[L]):
         return f"<{type(self).__name__} on {self._engine.store.name}>"
 
 
-class Leasehold(Coordinator[Lock]):
+class Leasehold(Coordinator[Lock], Decorating):
     """A coordinator for threads; made by :func:`leasehold.connect`. ``close()`` gives back what it holds."""
 
     def close(self) -> None:
@@ -137,7 +152,7 @@ class Leasehold(Coordinator[Lock]):
         self.close()
 
 
-class AsyncLeasehold(Coordinator[AsyncLock]):
+class AsyncLeasehold(Coordinator[AsyncLock], AsyncDecorating):
     """A coordinator for asyncio; made by :func:`leasehold.aio.connect`."""
 
     def __init__(
