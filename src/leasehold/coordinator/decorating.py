@@ -15,12 +15,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
-Plain: TypeAlias = Callable[[Callable[P, R]], Callable[P, T]]
-Awaited: TypeAlias = Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, T]]]
-Given: TypeAlias = Callable[[Callable[..., R]], Callable[..., T]]
-AwaitedGiven: TypeAlias = Callable[[Callable[..., Coroutine[Any, Any, R]]], Callable[..., Coroutine[Any, Any, T]]]
+Work: TypeAlias = Coroutine[Any, Any, R]
 Firm: TypeAlias = Literal["raise", "wait"]
 Skip: TypeAlias = Literal["skip"]
 
@@ -54,22 +50,22 @@ class Decorating(Decorator):
     @overload
     def locked(
         self, kind: str, *ids: Id, on_busy: Firm = "raise", lease_as: None = None, **options: Unpack[LockOptions]
-    ) -> Plain[P, R, R]: ...
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
     @overload
     def locked(
         self, kind: str, *ids: Id, on_busy: Skip, lease_as: None = None, **options: Unpack[LockOptions]
-    ) -> Plain[P, R, R | Skipped]: ...
+    ) -> Callable[[Callable[P, R]], Callable[P, R | Skipped]]: ...
 
     @overload
     def locked(
         self, kind: str, *ids: Id, on_busy: Firm = "raise", lease_as: str, **options: Unpack[LockOptions]
-    ) -> Given[R, R]: ...
+    ) -> Callable[[Callable[..., R]], Callable[..., R]]: ...
 
     @overload
     def locked(
         self, kind: str, *ids: Id, on_busy: Skip, lease_as: str, **options: Unpack[LockOptions]
-    ) -> Given[R, R | Skipped]: ...
+    ) -> Callable[[Callable[..., R]], Callable[..., R | Skipped]]: ...
 
     def locked(
         self, kind: str, *ids: Id, on_busy: str = "raise", lease_as: str | None = None, **options: Unpack[LockOptions]
@@ -103,22 +99,22 @@ class AsyncDecorating(Decorator):
     @overload
     def locked(
         self, kind: str, *ids: Id, on_busy: Firm = "raise", lease_as: None = None, **options: Unpack[LockOptions]
-    ) -> Awaited[P, R, R]: ...
+    ) -> Callable[[Callable[P, Work[R]]], Callable[P, Work[R]]]: ...
 
     @overload
     def locked(
         self, kind: str, *ids: Id, on_busy: Skip, lease_as: None = None, **options: Unpack[LockOptions]
-    ) -> Awaited[P, R, R | Skipped]: ...
+    ) -> Callable[[Callable[P, Work[R]]], Callable[P, Work[R | Skipped]]]: ...
 
     @overload
     def locked(
         self, kind: str, *ids: Id, on_busy: Firm = "raise", lease_as: str, **options: Unpack[LockOptions]
-    ) -> AwaitedGiven[R, R]: ...
+    ) -> Callable[[Callable[..., Work[R]]], Callable[..., Work[R]]]: ...
 
     @overload
     def locked(
         self, kind: str, *ids: Id, on_busy: Skip, lease_as: str, **options: Unpack[LockOptions]
-    ) -> AwaitedGiven[R, R | Skipped]: ...
+    ) -> Callable[[Callable[..., Work[R]]], Callable[..., Work[R | Skipped]]]: ...
 
     def locked(
         self, kind: str, *ids: Id, on_busy: str = "raise", lease_as: str | None = None, **options: Unpack[LockOptions]
