@@ -41,7 +41,11 @@ class Backoff:
     'done'
     """
 
-    __slots__ = ("attempts", "base", "cap")
+    __slots__ = {
+        "attempts": "How many tries.",
+        "base": "The longest first pause, in seconds.",
+        "cap": "The longest pause of all, in seconds.",
+    }
 
     base: float
     cap: float
