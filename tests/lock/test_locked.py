@@ -644,6 +644,21 @@ async def test_asyncio_the_same_awaited(aio_scene: AioScene) -> None:
     assert nothing_left(spy, "job:nl")
 
 
+async def test_asyncio_a_refusal_inside_the_body_is_the_bodys(aio_scene: AioScene) -> None:
+    """``skip`` swallows only the refusal of its own lock; a partial of a coroutine function is one."""
+    spy, hold = aio_scene
+
+    async def job(kind: str) -> None:
+        async with hold.lock(kind, wait=0):
+            pytest.fail("it is held")
+
+    async with hold.lock("other"):
+        with pytest.raises(NotAcquired, match="other"):
+            await hold.locked("job", "{kind}", on_busy="skip")(partial(job, kind="other"))()
+    assert claimed(spy) == ["other", "job:other", "other"]
+    assert nothing_left(spy, "job:other")
+
+
 async def test_asyncio_waits_in_line(aio_scene: AioScene) -> None:
     """``wait`` runs one call after the other, in the order of arrival."""
     _, hold = aio_scene
