@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from leasehold import aio
 from leasehold.coordinator import AsyncLeasehold, Leasehold, connect
+from leasehold.core.bucket import bucket
 from leasehold.errors import (
     InvalidRequest,
     LeaseholdError,
@@ -27,13 +28,17 @@ from leasehold.errors import (
 )
 from leasehold.primitives.lease import AsyncLease, Lease
 from leasehold.primitives.lock import AsyncLock, Lock
+from leasehold.primitives.skipped import SKIPPED, Skipped
+from leasehold.runtime.backoff import Backoff
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "SKIPPED",
     "AsyncLease",
     "AsyncLeasehold",
     "AsyncLock",
+    "Backoff",
     "InvalidRequest",
     "Lease",
     "LeaseLost",
@@ -43,9 +48,11 @@ __all__ = [
     "NotAcquired",
     "NotHeld",
     "OutcomeUnknown",
+    "Skipped",
     "StaleOwner",
     "StoreUnavailable",
     "Unsupported",
     "aio",
+    "bucket",
     "connect",
 ]
