@@ -81,8 +81,10 @@ class Store(Protocol):
 
     name: str
     capabilities: Capabilities
-    clock: Clock
     news: News | None
+
+    @property
+    def clock(self) -> Clock: ...
 
     def execute(self, op: StoreOp) -> Reply:
         """On the calling thread, in at most ``op.budget_ms``."""
