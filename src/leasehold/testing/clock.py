@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 WATCHDOG, CALLBACK = "leasehold-watchdog", "leasehold-on-lost"  # names of threads
 PATIENCE = 10.0  # real seconds before a test that would hang fails
 FOR_CALLBACKS = 1.0  # real seconds that the callbacks of a loss may take; one that blocks goes on alone
+FOR_OTHERS = 0.05  # real seconds in which another thread may end what a test waits for, before time flies
 UNTIL_CALLED = 3600.0
 MOST_ROUNDS = 100
 TURNS = 5  # of an event loop: enough for a task that is cancelled to hear of it
@@ -130,15 +131,16 @@ class TurnableClock(ManualClock):
         if threading.current_thread().name == WATCHDOG:
             return UNTIL_CALLED  # rounds that are due are taken by whoever turns
         new, since = self.waiters.sleeps(until)
-        if not new and alone(self._home):  # what is new gets a little real time: another thread may be at work
-            return self._pass(until, since)
-        if time.monotonic() - max(since, self._turned) > PATIENCE:
+        waited = time.monotonic() - since
+        if alone(self._home) and (waited > FOR_OTHERS or not new):
+            return self._pass(until, waited)
+        if min(waited, time.monotonic() - self._turned) > PATIENCE:
             raise _hangs()
         return LOOK_AGAIN
 
-    def _pass(self, until: float, since: float) -> float:
+    def _pass(self, until: float, waited: float) -> float:
         """Nobody else could turn the clock: go on to what comes next."""
-        if time.monotonic() - since > PATIENCE:
+        if waited > PATIENCE:
             raise _hangs()
         if not self._turning.acquire(blocking=False):  # another thread does, all the same
             return LOOK_AGAIN
