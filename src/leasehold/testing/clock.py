@@ -20,6 +20,7 @@ WATCHDOG, CALLBACK = "leasehold-watchdog", "leasehold-on-lost"  # names of threa
 PATIENCE = 10.0  # real seconds before a test that would hang fails
 FOR_CALLBACKS = 1.0  # real seconds that the callbacks of a loss may take; one that blocks goes on alone
 FOR_OTHERS = 0.05  # real seconds in which another thread may end what a test waits for, before time flies
+LOOK_SOON, FOR_A_WHILE = 0.0001, 0.05  # and how those who wait look for a while after it was turned
 UNTIL_CALLED = 3600.0
 MOST_ROUNDS = 100
 TURNS = 5  # of an event loop: enough for a task that is cancelled to hear of it
@@ -61,7 +62,7 @@ class TurnableClock(ManualClock):
             end = time.monotonic() + PATIENCE
             while not self._quiet(loops_too=True):
                 _still_patient(end)
-                await asyncio.sleep(LOOK_AGAIN / 2)
+                await asyncio.sleep(0)  # not longer: an hour is thousands of moments
             for _ in range(TURNS):
                 await asyncio.sleep(0)
 
@@ -107,7 +108,7 @@ class TurnableClock(ManualClock):
             end = time.monotonic() + PATIENCE
             while not self._quiet(loops_too=False):
                 _still_patient(end)
-                time.sleep(LOOK_AGAIN / 4)
+                time.sleep(LOOK_SOON)
             if all(engine.watchdog.next_at() > ManualClock.now(self) for engine in self._engines()):
                 break
         _join_callbacks()
@@ -134,9 +135,10 @@ class TurnableClock(ManualClock):
         waited = time.monotonic() - since
         if alone(self._home) and (waited > FOR_OTHERS or not new):
             return self._pass(until, waited)
-        if min(waited, time.monotonic() - self._turned) > PATIENCE:
+        stood = time.monotonic() - self._turned
+        if min(waited, stood) > PATIENCE:
             raise _hangs()
-        return LOOK_AGAIN
+        return LOOK_AGAIN if stood > FOR_A_WHILE else LOOK_SOON
 
     def _pass(self, until: float, waited: float) -> float:
         """Nobody else could turn the clock: go on to what comes next."""

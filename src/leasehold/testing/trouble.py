@@ -86,12 +86,7 @@ def outage(hold: Coordinator[Any] | BaseLease) -> AbstractContextManager[None]:
     'held'
     >>> store.end()
     """
-    store = _engine(hold, "outage").store
-    if not isinstance(store, StandInStore):
-        raise InvalidRequest(
-            f"outage() cannot cut the way to {store.name}: use the plugin's fixtures or a StandInStore"
-        )
-    return store.away()
+    return _stand_in(hold, "outage").away()
 
 
 class Freeze:

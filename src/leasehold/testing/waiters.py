@@ -101,4 +101,11 @@ def alone(home: threading.Thread) -> bool:
     if threading.current_thread() is not home:
         return False
     who = whoever()
-    return who is home or sys.modules["asyncio"].all_tasks() == {who}
+    if who is home:
+        return True
+    return all(task is who or _runs_tests(task) for task in sys.modules["asyncio"].all_tasks())
+
+
+def _runs_tests(task: Any) -> bool:
+    """anyio runs a test in one task and waits for it in another, which will do nothing before the test is over."""
+    return getattr(task.get_coro(), "__name__", "") == "_call_in_runner_task"
