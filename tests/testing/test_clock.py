@@ -11,10 +11,18 @@ from datetime import timedelta
 import pytest
 
 import leasehold
-from leasehold import AsyncLeasehold, InvalidRequest, Leasehold, LeaseLost, NotAcquired, StoreUnavailable
+from leasehold import (
+    AsyncLeasehold,
+    InvalidRequest,
+    Leasehold,
+    LeaseLost,
+    NotAcquired,
+    OutcomeUnknown,
+    StoreUnavailable,
+)
 from leasehold.core.ops import Renew, Reply, StoreOp
 from leasehold.stores.memory import MemoryStore
-from leasehold.testing import StandInStore, TurnableClock, freeze
+from leasehold.testing import StandInStore, TurnableClock, freeze, outage
 from leasehold.testing import clock as clock_module
 from leasehold.testing.waiters import alone
 from tests.lock.helpers import elsewhere, eventually, eventually_async, look, nothing_left
@@ -77,6 +85,16 @@ def test_time_stands_still(hold: Leasehold) -> None:
     lease = hold.lock("job", ttl=0.05, renew=False).acquire()
     time.sleep(0.1)
     assert lease and lease.state == "held" and lease.remaining() > 0.04
+
+
+def test_those_who_look_after_leases_do_not_wait(
+    hold: Leasehold, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A lease may be held for any real time on a clock that nobody turns."""
+    monkeypatch.setattr(clock_module, "PATIENCE", 0.02)
+    lease = hold.lock("job").acquire()
+    time.sleep(0.1)
+    assert lease and lease.state == "held" and caplog.text == ""
 
 
 def test_leases_are_renewed_on_the_way(hold: Leasehold, leasehold_clock: TurnableClock) -> None:
@@ -172,6 +190,22 @@ def test_waiters_are_served_in_order(
     leasehold_clock.advance("2m")  # max_hold ends the work, and the ttl the grant
     eventually(lambda: log == ["two gave up", "one got it", "three got it"], "served in order")
     assert lease and lease.state == "lost"
+
+
+def test_a_waiter_that_is_sent_for_has_come(
+    hold: Leasehold, connect_leasehold: Connect, leasehold_store: StandInStore, leasehold_clock: TurnableClock
+) -> None:
+    """The holder's release arrives while the clock is turned, and is pushed: the waiter has taken the lock by then."""
+    lease = hold.lock("job").acquire()
+    assert lease
+    other = connect_leasehold()
+    with elsewhere(lambda: other.lock("job").acquire()) as result:
+        eventually(waiters(leasehold_store, 1), "it waits")
+        with outage(hold), pytest.raises(OutcomeUnknown):  # it goes on in the background
+            lease.release()
+        leasehold_clock.advance("100ms")
+        assert not other._engine.pending
+        assert result()
 
 
 def test_who_waits_at_the_end_of_the_test_is_let_go() -> None:
@@ -318,6 +352,22 @@ async def test_waiting_tasks_are_served_in_order(
     await leasehold_clock.advance_async("2m")
     await asyncio.gather(*tasks)
     assert log == ["two gave up", "one got it", "three got it"] and lease and lease.state == "lost"
+
+
+async def test_a_waiting_task_has_taken_over(
+    async_hold: AsyncLeasehold,
+    leasehold_store: StandInStore,
+    leasehold_clock: TurnableClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """When ``advance_async`` returns, and not a few turns of the loop later, however seldom the task looks."""
+    monkeypatch.setattr(clock_module, "FOR_A_WHILE", -1.0)
+    lease = await async_hold.lock("job", renew=False).acquire()
+    task = asyncio.create_task(async_hold.lock("job").acquire())
+    await eventually_async(waiters(leasehold_store, 1), "it waits")
+    await leasehold_clock.advance_async("30.001s")
+    assert task.done() and await task
+    assert lease and lease.state == "lost"
 
 
 async def test_waiting_tasks_find_themselves_at_the_end(

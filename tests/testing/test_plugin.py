@@ -171,11 +171,12 @@ def test_code_that_connects_by_itself(pytester: pytest.Pytester) -> None:
             assert application() == asyncio.run(async_application()) == "done"
 
         def test_is_closed_at_the_end(leasehold_url):
-            global left
-            left = leasehold.connect().lock("job").acquire()
+            global left, url
+            left, url = leasehold.connect().lock("job").acquire(), leasehold_url
 
         def test_afterwards():
             assert "LEASEHOLD_URL" not in os.environ and left.state == "lost"
+            assert not hasattr(leasehold.connect(url)._engine.store, "away")
         """,
     )
     result.assert_outcomes(passed=3)
