@@ -44,6 +44,15 @@ class MemoryStore:
         """The one store of that name in this process."""
         return _spaces.get(space) or _spaces.setdefault(space, cls())
 
+    def share_as(self, space: str) -> None:
+        """``memory://space`` leads here from now on, until :meth:`unshare`: for tests of code that connects itself."""
+        _spaces[space] = self
+
+    @staticmethod
+    def unshare(space: str) -> None:
+        """The name leads nowhere; whoever connects to it next gets an empty store."""
+        _spaces.pop(space, None)
+
     def execute(self, op: StoreOp) -> Reply:
         with self._lock:
             if self._inside:  # a signal handler interrupted a call of this thread
