@@ -26,6 +26,7 @@ from leasehold.errors import (
     StoreUnavailable,
     Unsupported,
 )
+from leasehold.primitives.inspection import Eviction, Holder, Inspection, Note, Waiting
 from leasehold.primitives.lease import AsyncLease, Lease
 from leasehold.primitives.lock import AsyncLock, Lock
 from leasehold.primitives.skipped import SKIPPED, Skipped
@@ -39,6 +40,9 @@ __all__ = [
     "AsyncLeasehold",
     "AsyncLock",
     "Backoff",
+    "Eviction",
+    "Holder",
+    "Inspection",
     "InvalidRequest",
     "Lease",
     "LeaseLost",
@@ -47,11 +51,13 @@ __all__ = [
     "Lock",
     "NotAcquired",
     "NotHeld",
+    "Note",
     "OutcomeUnknown",
     "Skipped",
     "StaleOwner",
     "StoreUnavailable",
     "Unsupported",
+    "Waiting",
     "aio",
     "bucket",
     "connect",

@@ -16,7 +16,7 @@ from leasehold.testing.waiters import Waiters, alone
 if TYPE_CHECKING:
     from leasehold.primitives.lease import Duration
 
-WATCHDOG, CALLBACK = "leasehold-watchdog", "leasehold-on-lost"  # names of threads
+WATCHDOG, CALLBACK = "leasehold-watchdog", "leasehold-on-"  # how names of threads begin
 PATIENCE = 10.0  # real seconds before a test that would hang fails
 FOR_CALLBACKS = 1.0  # real seconds that the callbacks of a loss may take; one that blocks goes on alone
 FOR_OTHERS = 0.05  # real seconds in which another thread may end what a test waits for, before time flies
@@ -170,5 +170,5 @@ def _join_callbacks() -> None:
     """Each callback of ``on_lost`` has a thread of its own."""
     end = time.monotonic() + FOR_CALLBACKS
     for thread in threading.enumerate():
-        if thread.name == CALLBACK and thread is not threading.current_thread():
+        if thread.name.startswith(CALLBACK) and thread is not threading.current_thread():
             thread.join(max(end - time.monotonic(), 0))
