@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from heapq import nsmallest
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from leasehold.core import ledger
-from leasehold.core.ops import Push, Reply, StoreOp
+from leasehold.core.glob import matches
+from leasehold.core.ops import LISTINGS, Leaks, Page, Push, Reply, Scan, StoreOp
+from leasehold.core.policy import PAGE
 from leasehold.core.ports import Clock
 from leasehold.core.types import Capabilities, State
 from leasehold.errors import LeaseholdError, StoreUnavailable
@@ -59,6 +62,8 @@ class MemoryStore:
                 raise StoreUnavailable("the store is in use by the call that this one interrupts")
             self._inside = True
             try:
+                if isinstance(op, LISTINGS):
+                    return self._list(op)
                 state = self._states.get(op.resource, ledger.EMPTY)
                 outcome = ledger.apply(state, self.clock.instant(), op, self._boxes.__contains__)
                 self._keep(op.resource, outcome.state)
@@ -114,6 +119,15 @@ class MemoryStore:
 
     def close(self) -> None:
         """The space outlives its coordinators: others may use it."""
+
+    def _list(self, op: Scan | Leaks) -> Page:
+        """In the order of their names. Nothing here can lack an end."""
+        if isinstance(op, Leaks):
+            return Page((), "")
+        now = self.clock.instant()
+        names = nsmallest(PAGE, [name for name in self._states if name > op.cursor])
+        found = [name for name in names if matches(op.pattern, name) and ledger.listed(self._states[name], now)]
+        return Page(tuple(found), names[-1] if len(names) == PAGE else "")
 
     def _keep(self, resource: str, state: State) -> None:
         if state == ledger.EMPTY:
