@@ -169,7 +169,7 @@ def test_keys_and_channels_are_needed(server: RedisServer, part: str, caplog: py
 @pytest.mark.parametrize("protocol", [2, 3])
 @pytest.mark.parametrize("flavour", ["sync", "asyncio"])
 def test_used_for_real(server: RedisServer, flavour: str, protocol: int) -> None:
-    """Acquire, wait, be handed over to, renew, extend, look and release, by that user, also without what is for operators."""
+    """Acquire, wait, be handed over to, renew, extend, look and release, by that user, who is no operator."""
     server.wipe()
     stage = Stage(flavour, server)
     try:
