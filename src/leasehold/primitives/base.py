@@ -3,12 +3,12 @@ thread or task holds, and what is left to clean up when an exception ends an acq
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leasehold.core.durations import wait_seconds
 from leasehold.core.flows import Ask
-from leasehold.core.holding import ALIVE, Taken
+from leasehold.core.holding import ALIVE, RELEASED, Taken
 from leasehold.core.names import Name
 from leasehold.core.ops import Later
 from leasehold.errors import NotHeld
@@ -52,11 +52,11 @@ class BaseLock:
         """The text form of the resource's name."""
         return self._name.text
 
-    def _ask(self, wait: float | None, address: str) -> Ask:
+    def _ask(self, wait: float | None, address: str, story: Story | None) -> Ask:
         options = self._options
         news, meta = self._engine.news(), options.meta_text
-        if self._engine.audience.carries:
-            meta = _carrying(self._engine.audience.carried(), options.meta)
+        if story is not None:
+            meta = story.carried(options.meta) or meta
         return Ask(
             self._name, options.ttl_ms, wait, options.renews, options.at_least_ms, "mutex", 1, 1, address, news, meta
         )
@@ -64,13 +64,13 @@ class BaseLock:
     def _wait(self, wait: Duration | Unset | None) -> float | None:
         return self._options.wait if isinstance(wait, Unset) else wait_seconds(wait)
 
-    def _story(self, ask: Ask) -> Story | None:
+    def _story(self, wait: float | None) -> Story | None:
         """For those who listen, if anybody does."""
         if not self._engine.audience.listens():
             return None
         from leasehold.runtime.story import Story
 
-        return Story(self._engine, ask)
+        return Story(self._engine, self._name, self._options.ttl_ms, wait)
 
     def _keep(self, taken: Taken, anchor: object, story: Story | None) -> Held:
         """The grant is ours: have it looked after."""
@@ -133,9 +133,11 @@ class BaseLock:
         self._leave(lease)
         release = held.begin_release(self._engine.clock.now())
         self._engine.forget(held)
+        watchdog = self._engine.watchdog
         if release is not None:
-            watchdog = self._engine.watchdog
             watchdog.later(Later(release, held.ttl_ms / 1000), watchdog.teller(held))
+        elif held.phase == RELEASED and not held.told:
+            watchdog.tell_of_release(held, True)
 
     def _held_by(self, anchor: object) -> Held:
         held = self._engine.mine(self._name.text, anchor)
@@ -156,10 +158,3 @@ class BaseLock:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name.shown} ttl={self._options.ttl_ms / 1000:g}s>"
-
-
-def _carrying(carried: Mapping[str, Any], meta: dict[str, Any] | None) -> str:
-    """The holder's metadata, with what observers want to travel in it. What the user said comes first."""
-    import json
-
-    return json.dumps({**carried, **(meta or {})}, ensure_ascii=False, separators=(",", ":"), default=str)

@@ -7,35 +7,59 @@ import json
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from leasehold.core.ops import Busy, Inspect, NotYours, Queued, Released, Reply, StoreOp, View
-from leasehold.errors import InvalidRequest, LeaseholdError, NotAcquired, OutcomeUnknown, StoreUnavailable
+from leasehold.core.ops import Busy, Inspect, NotYours, Queued, Reply, StoreOp, View
+from leasehold.errors import LeaseholdError, NotAcquired, OutcomeUnknown
 from leasehold.observe import events
+from leasehold.runtime import identity
 
 if TYPE_CHECKING:
-    from leasehold.core.flows import Ask
+    from leasehold.core.names import Name
     from leasehold.core.ports import Clock, Mailbox
     from leasehold.observe.audience import Audience
     from leasehold.runtime.aio import LoopMailbox
     from leasehold.runtime.engine import Engine
     from leasehold.runtime.held import Held
 
+LOOK_MS = 250  # for a look at the holder: it must not make anybody wait who came for the lease
+
 _numbers = count(1)
 
 
 class Story:
-    """One acquire, from its beginning to its end."""
+    """One acquire, from its beginning to its end: ``granted`` or ``failed``, once."""
 
-    __slots__ = ("_audience", "_began", "_clock", "_granted", "_store", "ask", "contended", "number")
+    __slots__ = (
+        "_audience",
+        "_began",
+        "_clock",
+        "_granted",
+        "_name",
+        "_store",
+        "_ttl_ms",
+        "_wait",
+        "contended",
+        "number",
+    )
 
-    def __init__(self, engine: Engine, ask: Ask) -> None:
+    def __init__(self, engine: Engine, name: Name, ttl_ms: int, wait: float | None) -> None:
         self._audience = engine.audience
         self._clock = engine.clock
         self._store = engine.store.name
         self._began = engine.clock.now()
-        self.ask = ask
+        self._name = name
+        self._ttl_ms = ttl_ms
+        self._wait = wait
         self.number = next(_numbers)
         self.contended = False
         self._granted: events.Subject | None = None
+
+    def carried(self, meta: dict[str, Any] | None) -> str:
+        """The holder's metadata, with what observers want to travel in it, if anything. What the user said comes
+        first."""
+        carried = self._audience.carried(self.number)
+        if not carried:
+            return ""
+        return json.dumps({**carried, **(meta or {})}, ensure_ascii=False, separators=(",", ":"))
 
     def through(self, box: Mailbox) -> Mailbox:
         """The same mailbox, and what its replies say is told."""
@@ -50,13 +74,14 @@ class Story:
 
     def look(self) -> Inspect | None:
         """What is to be asked for, if anybody wants to know more of the holder than its name."""
-        return Inspect(self.ask.name.text) if self._audience.curious else None
+        return Inspect(self._name.text, LOOK_MS) if self._audience.curious else None
 
     def taken_by(self, reply: Any, view: object = None) -> None:
         """Somebody else holds it; ``view`` when somebody was curious."""
         self.contended = True
         meta = _meta_of(view) if isinstance(view, View) else {}
-        self._audience.tell(events.Contended(self._subject(), reply.holder, isinstance(reply, Queued), meta))
+        queued = isinstance(reply, Queued)
+        self._audience.tell(events.Contended(self._subject(), reply.holder, queued, self._waited(), meta))
 
     def granted(self, held: Held) -> None:
         held.number = self.number
@@ -64,18 +89,18 @@ class Story:
         self._audience.tell(events.Acquired(lease, self._waited(), self.contended))
 
     def failed(self, error: BaseException) -> None:
-        """However it ended without a grant. What was wrong with the request itself is no event."""
+        """However it ended without a lease."""
         if self._granted is not None:  # but it could not be kept: it is withdrawn
             self._audience.tell(events.ReleaseUnknown(self._granted, 0.0))
             return
-        if isinstance(error, InvalidRequest):
-            return
-        outcome = _outcome(error, self.ask.wait)
+        outcome = _outcome(error, self._wait)
         holder = getattr(error, "holder", None) or ""
         self._audience.tell(events.Refused(self._subject(), outcome, self._waited(), holder, self.contended))
 
     def _subject(self) -> events.Subject:
-        return events.before_grant(self.ask.name, self.ask.ttl_ms, self._store, self.number)
+        return events.Subject(
+            self._name.kind, self._name.id_hash, identity.shown(), None, self._ttl_ms, self._store, self.number
+        )
 
     def _waited(self) -> float:
         return max(self._clock.now() - self._began, 0.0)
@@ -130,11 +155,11 @@ class OverheardOnLoop:
 def _outcome(error: BaseException, wait: float | None) -> str:
     if isinstance(error, NotAcquired):
         return "busy" if wait == 0 else "timeout"
-    if isinstance(error, StoreUnavailable):
-        return "unavailable"
     if isinstance(error, OutcomeUnknown):
         return "unknown"
-    return "cancelled"
+    if isinstance(error, LeaseholdError):  # the store was not there, or would not have it: nothing was taken
+        return "unavailable"
+    return "unknown" if isinstance(error, Exception) else "cancelled"
 
 
 def _meta_of(view: View) -> dict[str, Any]:
@@ -168,17 +193,15 @@ class Chronicle:
         self._audience.tell(events.NotRenewed(self._subject(held), outcome, why))
 
     def lost(self, held: Held) -> None:
+        held.told = True
         self._audience.tell(events.Lost(self._subject(held), held.reason, self._held_for(held)))
         self.unguarded(held)
 
-    def released(self, held: Held, reply: Reply | LeaseholdError | bool) -> None:
-        """What came of giving it back: True, a reply, or an error."""
-        if reply is True or isinstance(reply, Released):
-            self._audience.tell(events.Released(self._subject(held), self._held_for(held)))
-        elif isinstance(reply, LeaseholdError):
-            self._audience.tell(events.ReleaseUnknown(self._subject(held), self._held_for(held)))
-        else:
-            self._audience.tell(events.StaleRelease(self._subject(held), self._held_for(held)))
+    def released(self, held: Held, ours: bool | None) -> None:
+        """What came of giving it back; None: nobody knows."""
+        held.told = True
+        kind = events.Released if ours else events.ReleaseUnknown if ours is None else events.StaleRelease
+        self._audience.tell(kind(self._subject(held), self._held_for(held)))
         self.unguarded(held)
 
     def unguarded(self, held: Held) -> None:
