@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold.core import flows
 from leasehold.core.durations import ttl_ms
-from leasehold.core.holding import ALIVE, LOSSES, LOST, RELEASED, RELEASING
+from leasehold.core.holding import ALIVE, LOST, RELEASED, RELEASING
 from leasehold.core.ops import NotYours
 from leasehold.core.types import public_owner
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
@@ -149,12 +149,12 @@ class BaseLease:
         if self._engine.audience.listens():
             self._engine.watchdog.chronicle().renewed(self._held, stop_at - self._engine.clock.now())
 
-    def _not_extended(self, error: LeaseholdError) -> None:
-        """Not confirmed. A loss that is no matter of the clock was the store's answer."""
+    def _not_extended(self, error: LeaseholdError, alive: bool) -> None:
+        """Not confirmed. A loss of what was alive, and that is no matter of the clock, was the store's answer."""
         held, engine = self._held, self._engine
         if not isinstance(error, LeaseLost):
             engine.watchdog.chronicle().not_renewed(held, error)
-        elif held.reason in LOSSES and engine.clock.now() < held.stop_at() and engine.audience.listens():
+        elif alive and engine.clock.now() < held.stop_at() and engine.audience.listens():
             engine.watchdog.chronicle().not_renewed(held, NotYours(held.reason))
 
     def _ended(self, ours: bool) -> None:
@@ -220,13 +220,12 @@ class Lease(BaseLease):
     def extend(self, ttl: Duration) -> None:
         """Set the end of the lease to ``ttl`` from now: sets, never adds. Later renewals use it too."""
         length = ttl_ms(ttl)
-        self._settle()
-        stop_at = self._held.stop_at()
+        alive, stop_at = self._settle() in ALIVE, self._held.stop_at()
         try:
             sync.run(self._engine, flows.extend(self._held, length, self._engine.clock.now()))
             self._extended(stop_at)
         except (StoreUnavailable, OutcomeUnknown, LeaseLost) as error:
-            self._not_extended(error)
+            self._not_extended(error, alive)
             raise
         finally:
             self._engine.watchdog.tell(self._held)
@@ -291,13 +290,12 @@ class AsyncLease(BaseLease):
     async def extend(self, ttl: Duration) -> None:
         """Set the end of the lease to ``ttl`` from now: sets, never adds. Later renewals use it too."""
         length = ttl_ms(ttl)
-        self._settle()
-        stop_at = self._held.stop_at()
+        alive, stop_at = self._settle() in ALIVE, self._held.stop_at()
         try:
             await self._driver.drive(flows.extend(self._held, length, self._engine.clock.now()))
             self._extended(stop_at)
         except (StoreUnavailable, OutcomeUnknown, LeaseLost) as error:
-            self._not_extended(error)
+            self._not_extended(error, alive)
             raise
         finally:
             self._engine.watchdog.tell(self._held)
