@@ -15,7 +15,7 @@ from leasehold.observe.events import Event, Subject
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.parties import FLAVOURS, Party
-from tests.lock.helpers import Spy, eventually
+from tests.lock.helpers import Spy, eventually, in_thread
 
 E = TypeVar("E")
 RIVAL = "rival:1:0123456789abcdef.1"
@@ -99,10 +99,11 @@ class Stage:
         self.spy.inner.execute(Evict(lease.resource, lease.owner, lease.fence, request, delay_ms=0, force=True))
 
     def until(self, condition: Callable[[], object], what: str, step: float = 0.05) -> None:
-        """Let virtual time pass until something is so."""
+        """Let virtual time pass until something is so. The watchdog looks after each step, however busy the machine."""
 
         def pass_on() -> object:
             self.clock.advance(step)
+            in_thread(self.engine.watchdog.round)
             return condition()
 
         eventually(lambda: condition() or pass_on(), what)

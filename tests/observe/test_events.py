@@ -27,7 +27,6 @@ from leasehold.observe.events import (
     NotRenewed,
     Refused,
     Released,
-    ReleaseUnknown,
     Renewed,
     StaleRelease,
     Unguarded,
@@ -427,7 +426,8 @@ def test_every_life_is_whole(stage: Stage, heard: Listener) -> None:
 class Prober:
     """Looks, whenever it is told something, whether others can go on meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = 2.0) -> None:
+        self.patience = patience
         self.stage: Stage | None = None
         self.told: set[str] = set()
         self.stuck: set[str] = set()
@@ -437,16 +437,16 @@ class Prober:
         stage, name = self.stage, type(event).__name__
         if stage is not None and name not in self.told:
             self.told.add(name)
-            if not in_thread(lambda: others_go_on(stage)):
+            if not in_thread(lambda: others_go_on(stage, self.patience)):
                 self.stuck.add(name)
 
 
-def others_go_on(stage: Stage) -> bool:
+def others_go_on(stage: Stage, patience: float) -> bool:
     """Are the locks of the runtime and of the store free?"""
     inner: Any = stage.spy.inner
     errands = stage.engine.watchdog._errands
     locks = [stage.engine.watchdog.transitions, stage.engine.watchdog._starting, errands._lock, inner._lock]
-    got = [lock.acquire(timeout=2) for lock in locks]
+    got = [lock.acquire(timeout=patience) for lock in locks]
     for lock, taken in zip(locks, got, strict=True):
         if taken:
             lock.release()
@@ -466,7 +466,7 @@ def test_nothing_is_told_under_a_lock(set_up: Callable[..., Stage], heard: Liste
 
 def test_the_prober_can_fail(set_up: Callable[..., Stage]) -> None:
     """A lock that is held is noticed."""
-    prober = Prober()
+    prober = Prober(patience=0.05)
     stage = prober.stage = set_up(prober)
     with stage.engine.watchdog.transitions:
         prober(events.Leaking(0))

@@ -17,6 +17,7 @@ from leasehold.observe.events import Contended, Leaking, Subject
 from leasehold.observe.prometheus import PrometheusObserver
 from leasehold.observe.tally import MOST_LABELS
 from leasehold.stores.memory import MemoryStore
+from tests.lock.helpers import eventually
 from tests.observe.life import AT_LEAST, COUNTED, live
 from tests.observe.stage import Listener, Stage, refuse
 
@@ -69,7 +70,7 @@ def scrape(registry: CollectorRegistry) -> Iterator[Callable[[], Scrape]]:
     url = f"http://127.0.0.1:{server.server_port}/metrics"
 
     def get() -> Scrape:
-        with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - the server above
+        with urllib.request.urlopen(url, timeout=10) as answer:
             return Scrape(answer.read().decode())
 
     yield get
@@ -193,7 +194,8 @@ def test_a_signal_handler_inside_an_event_waits_for_nothing(registry: CollectorR
     observer = PrometheusObserver(registry)
     event = Contended(Subject("job", "", "", None, 0), "", False, 0.0, {})
     series: Any = observer._metrics._counters["contention"].labels("job")
-    plain, spent = series.inc, []
+    plain = series.inc
+    spent: list[int] = []
 
     def handler() -> None:
         with series._value._lock:  # as prometheus-client is while it counts
@@ -213,13 +215,13 @@ def test_a_signal_handler_inside_an_event_waits_for_nothing(registry: CollectorR
 @pytest.mark.slow
 def test_on_redis(redis_url: str, registry: CollectorRegistry, scrape: Callable[[], Scrape]) -> None:
     """The same on a server, where the label ``store`` says so."""
-    with leasehold.connect(redis_url, observers=[PrometheusObserver(registry)]) as hold:
-        with hold.lock("job", 1, ttl=0.3) as lease:
-            assert hold.lock("job", 1).try_acquire() is None
-            end = threading.Event()
-            while lease.remaining() and not scrape().value("leasehold_renew_total", kind="job", outcome="renewed"):
-                end.wait(0.02)
-            page = scrape()
+    with (
+        leasehold.connect(redis_url, observers=[PrometheusObserver(registry)]) as hold,
+        hold.lock("job", 1, ttl=1),
+    ):
+        assert hold.lock("job", 1).try_acquire() is None
+        eventually(lambda: scrape().value("leasehold_renew_total", kind="job", outcome="renewed"), "it is renewed")
+        page = scrape()
     assert page.value("leasehold_acquire_total", kind="job", store="redis", outcome="acquired") == 1
     assert page.value("leasehold_acquire_total", kind="job", store="redis", outcome="busy") == 1
     assert page.value("leasehold_contention_total", kind="job") == 1

@@ -48,6 +48,13 @@ class Subject(NamedTuple):
     number: int = 0  # counts the acquires of this process: the same in every event of one lease
 
 
+class HolderMeta(dict[str, Any]):
+    """What a holder said about itself. It is for reading, not for showing: ``repr`` does not tell."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} fields>"
+
+
 class Contended(NamedTuple):
     """Found taken. ``queued``: it waits now. ``waited``: the seconds that it took to learn this. ``holder_meta`` is
     filled in for an observer with ``wants_holder``."""

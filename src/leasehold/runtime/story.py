@@ -79,9 +79,8 @@ class Story:
     def taken_by(self, reply: Any, view: object = None) -> None:
         """Somebody else holds it; ``view`` when somebody was curious."""
         self.contended = True
-        meta = _meta_of(view) if isinstance(view, View) else {}
         queued = isinstance(reply, Queued)
-        self._audience.tell(events.Contended(self._subject(), reply.holder, queued, self._waited(), meta))
+        self._audience.tell(events.Contended(self._subject(), reply.holder, queued, self._waited(), _meta_of(view)))
 
     def granted(self, held: Held) -> None:
         held.number = self.number
@@ -162,12 +161,13 @@ def _outcome(error: BaseException, wait: float | None) -> str:
     return "unknown" if isinstance(error, Exception) else "cancelled"
 
 
-def _meta_of(view: View) -> dict[str, Any]:
+def _meta_of(view: object) -> events.HolderMeta:
+    """Anybody may have written it."""
     try:
-        found = json.loads(view.holders[0].meta)
+        found = json.loads(view.holders[0].meta) if isinstance(view, View) else {}
     except (IndexError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        found = {}
+    return events.HolderMeta(found if isinstance(found, dict) else {})
 
 
 # ---------------------------------------------------------------- leases
