@@ -36,8 +36,9 @@ check: .venv/.has-dev ## lint, format, types, and who may import whom
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports --no-logo
 
-bench: .venv/.has-bench ## measure the embedded store and the one over Redis
+bench: .venv/.has-bench ## measure the embedded store, the one over Redis, and what observers cost
 	@tools/servers.sh redis
+	$(BIN)/python -m benchmarks.observers
 	$(BIN)/python -m benchmarks.embedded && $(BIN)/python -m benchmarks.redis $(ARGS)
 
 matrix: .venv/.made servers ## the tests of clients against each redis-py that is supported

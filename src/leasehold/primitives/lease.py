@@ -171,7 +171,7 @@ class BaseLease:
         """The release goes on in the background, or was confirmed just before an interrupt. One that has not begun is
         none."""
         phase = self._held.phase
-        if phase not in ALIVE:
+        if phase not in ALIVE and not self._held.told:
             self._engine.watchdog.chronicle().released(self._held, True if phase == RELEASED else None)
 
     def _after_body(self, error: BaseException | None, ours: bool = False) -> None:
@@ -237,12 +237,13 @@ class Lease(BaseLease):
             return self._settle() != LOST
         try:
             ours = sync.run(self._engine, flows.release(self._held, self._engine.clock.now()))
+            self._ended(ours)
         except StoreUnavailable:  # the coordinator is closed, and close() gives it back
-            ours = False
+            self._ended(False)
+            return False
         except BaseException:  # not confirmed, or interrupted
             self._unknown()
             raise
-        self._ended(ours)
         return ours
 
     def __enter__(self) -> Lease:
@@ -307,12 +308,13 @@ class AsyncLease(BaseLease):
             return self._settle() != LOST
         try:
             ours = await self._driver.drive(flows.release(self._held, self._engine.clock.now()))
+            self._ended(ours)
         except StoreUnavailable:  # the coordinator is closed, and close() gives it back
-            ours = False
+            self._ended(False)
+            return False
         except BaseException:  # not confirmed, or interrupted
             self._unknown()
             raise
-        self._ended(ours)
         return ours
 
     async def __aenter__(self) -> AsyncLease:

@@ -193,15 +193,15 @@ class Chronicle:
         self._audience.tell(events.NotRenewed(self._subject(held), outcome, why))
 
     def lost(self, held: Held) -> None:
-        held.told = True
         self._audience.tell(events.Lost(self._subject(held), held.reason, self._held_for(held)))
+        held.told = True
         self.unguarded(held)
 
     def released(self, held: Held, ours: bool | None) -> None:
         """What came of giving it back; None: nobody knows."""
-        held.told = True
         kind = events.Released if ours else events.ReleaseUnknown if ours is None else events.StaleRelease
         self._audience.tell(kind(self._subject(held), self._held_for(held)))
+        held.told = True
         self.unguarded(held)
 
     def unguarded(self, held: Held) -> None:

@@ -173,8 +173,8 @@ class Watchdog:
             self.chronicle().lost(held)
 
     def tell_of_release(self, held: Held, ours: bool) -> None:
-        """It was given back, in time or not."""
-        if self._audience.listens():
+        """It was given back, in time or not. Who was not told of its beginning is not told of this."""
+        if held.number:
             self.chronicle().released(held, ours)
         elif held.unguarded():
             self.chronicle().unguarded(held)

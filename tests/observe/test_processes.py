@@ -1,4 +1,4 @@
-"""Fork: what a parent holds is nothing to its child's metrics and spans; the parent's go on. And missing packages."""
+"""Processes: what a parent holds is nothing to its child's metrics and spans; metrics of many; missing packages."""
 
 from __future__ import annotations
 
@@ -84,3 +84,38 @@ def test_a_missing_package_says_what_to_install(module: str, extra: str) -> None
     done = run(f"import leasehold\nimport leasehold.observe.{module}", "-I", "-S")
     assert done.returncode == 1
     assert "ModuleNotFoundError: " in done.stderr and f"pip install 'leasehold[{extra}]'" in done.stderr
+
+
+MANY = """
+import os
+import leasehold
+from leasehold.observe.events import Leaking
+from leasehold.observe.prometheus import PrometheusObserver
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+observer = PrometheusObserver()
+observer(Leaking(0))
+hold = leasehold.connect("memory://", observers=[observer])
+with hold.lock("job", 1):
+    child = os.fork()
+    if child == 0:
+        with hold.lock("job", 1):
+            pass
+        os._exit(0)
+    os.waitpid(child, 0)
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)
+    print(generate_latest(registry).decode())
+"""
+
+
+def test_the_multiprocess_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counters and histograms are summed over processes; what is so now is not there, as the documents say."""
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    done = run(MANY)
+    assert done.returncode == 0, done.stderr
+    assert 'leasehold_acquire_total{kind="job",outcome="acquired",store="memory"} 2.0' in done.stdout
+    assert 'leasehold_hold_seconds_count{kind="job"} 1.0' in done.stdout
+    for gauge in ("held", "waiters", "oldest_held_seconds", "keys_without_ttl"):
+        assert f"leasehold_{gauge}" not in done.stdout
