@@ -33,7 +33,7 @@ from leasehold.observe.events import (
 )
 from leasehold.runtime import identity
 from leasehold.stores.memory import MemoryStore
-from tests.lock.helpers import Spy, elsewhere, eventually, in_thread, once, only
+from tests.lock.helpers import Spy, elsewhere, eventually, in_thread, nothing, once, only
 from tests.observe.life import live
 from tests.observe.stage import RIVAL, Listener, Stage, raising, refuse, subject
 
@@ -396,15 +396,18 @@ class Curious(Listener):
 
 
 def test_the_holders_metadata(set_up: Callable[..., Stage], heard: Listener) -> None:
-    """For whoever wants it, one look more; a look that fails harms nobody."""
+    """For whoever wants it and waits, one look more; a look that fails harms nobody; one try stays one."""
     curious = Curious()
     stage = set_up(curious)
     stage.rival()
+    for trouble, known in ((None, {"host": "other"}), (StoreUnavailable, {}), (OutcomeUnknown, {})):
+        stage.spy.before = only(Inspect, raising(trouble)) if trouble else nothing
+        waiting = stage.start(lambda: stage.lock().acquire(wait=0.2))
+        stage.until(waiting.done, "the wait is over")
+        assert waiting.result() is None and curious.of(Contended)[-1].holder_meta == known
+    assert len(stage.spy.of(Inspect)) == 3 and "other" not in repr(curious.events)
     assert stage.do(stage.lock().try_acquire) is None
-    assert curious.of(Contended)[0].holder_meta == {"host": "other"} and len(stage.spy.of(Inspect)) == 1
-    stage.spy.before = only(Inspect, raising(StoreUnavailable))
-    assert stage.do(stage.lock().try_acquire) is None
-    assert curious.of(Contended)[1].holder_meta == {}
+    assert curious.of(Contended)[-1].holder_meta == {} and len(stage.spy.of(Inspect)) == 3
 
 
 def test_nobody_asks_when_nobody_is_curious(stage: Stage) -> None:

@@ -22,8 +22,8 @@ Every acquire ends with ``Acquired`` or ``Refused``, and every ``Acquired`` is f
 come after it, such as a ``StaleRelease`` after ``Lost``. A forked child hears nothing of its parent's leases: theirs
 end in the parent.
 
-An observer may have two more members. ``wants_holder = True``: ``Contended`` carries the metadata of the holder, which
-costs one look at the store. ``carry(number)`` gives a small mapping that travels in the metadata of the lease which is
+An observer may have two more members. ``wants_holder = True``: the ``Contended`` of an acquire that waits carries the
+metadata of the holder, which costs one look at the store. ``carry(number)`` gives a small mapping that travels in the metadata of the lease which is
 about to be asked for, such as the context of a trace.
 """
 
@@ -57,7 +57,7 @@ class HolderMeta(dict[str, Any]):
 
 class Contended(NamedTuple):
     """Found taken. ``queued``: it waits now. ``waited``: the seconds that it took to learn this. ``holder_meta`` is
-    filled in for an observer with ``wants_holder``."""
+    filled in for an observer with ``wants_holder``, when it waits."""
 
     lease: Subject
     holder: str

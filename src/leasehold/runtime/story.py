@@ -8,6 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from leasehold.core.ops import Busy, Inspect, NotYours, Queued, Reply, StoreOp, View
+from leasehold.core.policy import LEAST_BUDGET_MS
 from leasehold.errors import LeaseholdError, NotAcquired, OutcomeUnknown
 from leasehold.observe import events
 from leasehold.runtime import identity
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from leasehold.runtime.aio import LoopMailbox
     from leasehold.runtime.engine import Engine
     from leasehold.runtime.held import Held
-
-LOOK_MS = 250  # for a look at the holder: it must not make anybody wait who came for the lease
 
 _numbers = count(1)
 
@@ -72,9 +71,10 @@ class Story:
         """Is this the moment at which it is known?"""
         return not self.contended and isinstance(reply, (Queued, Busy))
 
-    def look(self) -> Inspect | None:
-        """What is to be asked for, if anybody wants to know more of the holder than its name."""
-        return Inspect(self._name.text, LOOK_MS) if self._audience.curious else None
+    def look(self, reply: object) -> Inspect | None:
+        """What is to be asked for, if anybody wants to know more of the holder than its name. One try stays one."""
+        curious = self._audience.curious and isinstance(reply, Queued)
+        return Inspect(self._name.text, LEAST_BUDGET_MS) if curious else None
 
     def taken_by(self, reply: Any, view: object = None) -> None:
         """Somebody else holds it; ``view`` when somebody was curious."""
@@ -117,7 +117,7 @@ class Overheard:
     def execute(self, op: StoreOp) -> Reply:
         reply = self._box.execute(op)
         if self._story.finds_it_taken(reply):
-            look = self._story.look()
+            look = self._story.look(reply)
             self._story.taken_by(reply, None if look is None else self._try(look))
         return reply
 
@@ -140,7 +140,7 @@ class OverheardOnLoop:
     async def execute(self, op: StoreOp) -> Reply:
         reply = await self._box.execute(op)
         if self._story.finds_it_taken(reply):
-            look = self._story.look()
+            look = self._story.look(reply)
             self._story.taken_by(reply, None if look is None else await self._try(look))
         return reply
 
