@@ -23,8 +23,8 @@ come after it, such as a ``StaleRelease`` after ``Lost``. A forked child hears n
 end in the parent.
 
 An observer may have two more members. ``wants_holder = True``: the ``Contended`` of an acquire that waits carries the
-metadata of the holder, which costs one look at the store. ``carry(number)`` gives a small mapping that travels in the metadata of the lease which is
-about to be asked for, such as the context of a trace.
+metadata of the holder, which costs one look at the store. ``carry(number)`` gives a small mapping that travels in the
+metadata of the lease which is about to be asked for, such as the context of a trace.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leasehold.core.durations import wait_seconds
 from leasehold.core.flows import Ask
-from leasehold.core.holding import ALIVE, RELEASED, Taken
+from leasehold.core.holding import ALIVE, Taken
 from leasehold.core.names import Name
 from leasehold.core.ops import Later
 from leasehold.errors import NotHeld
@@ -133,11 +133,9 @@ class BaseLock:
         self._leave(lease)
         release = held.begin_release(self._engine.clock.now())
         self._engine.forget(held)
-        watchdog = self._engine.watchdog
         if release is not None:
+            watchdog = self._engine.watchdog
             watchdog.later(Later(release, held.ttl_ms / 1000), watchdog.teller(held))
-        elif held.phase == RELEASED and not held.told:
-            watchdog.tell_of_release(held, True)
 
     def _held_by(self, anchor: object) -> Held:
         held = self._engine.mine(self._name.text, anchor)
