@@ -94,7 +94,9 @@ class Stage:
         self.spy.inner.execute(Release(resource, RIVAL, fence))
 
     def evict(self, lease: Any) -> None:
-        """An operator throws the holder out."""
+        """An operator throws the holder out, who cannot be told: its next renewal finds out."""
+        if self.engine.watchdog.news is not None:
+            self.engine.watchdog.news.close()
         request = f"request-{lease.fence}"
         self.spy.inner.execute(Evict(lease.resource, lease.owner, lease.fence, request, delay_ms=0, force=True))
 
