@@ -137,6 +137,13 @@ class BaseLease:
             raise loss from error
         chain(error, loss)
 
+    def __reduce__(self) -> str:
+        """Two processes that believe in one lease would be two owners."""
+        raise TypeError(
+            "a lease stays in its process: to hand it over, send ticket = lease.transfer(), and call "
+            "hold.adopt(ticket) there; for a guard, send lease.fence"
+        )
+
     def __repr__(self) -> str:
         held = self._held
         shown = f"fence={self.fence} state={self.state} remaining={self.remaining():.3f}s"
