@@ -14,6 +14,7 @@ from leasehold.core.ops import Later
 from leasehold.errors import NotHeld
 from leasehold.observe import log
 from leasehold.primitives.lease import BaseLease
+from leasehold.runtime import ending
 from leasehold.runtime.attempt import Attempt
 from leasehold.runtime.engine import Engine
 from leasehold.runtime.held import Held
@@ -86,6 +87,8 @@ class BaseLock:
         if taken is not None or flow.cr_frame is not None:
             self._engine.withdraw(attempt)
             flow.close()
+        if self._engine.closed:
+            ending.linger()
 
     def _enter(self, lease: BaseLease, anchor: object) -> None:
         """A with body begins. Its exit must find this very lease: the same thread may lose it and acquire anew."""

@@ -17,7 +17,7 @@ from leasehold.core.holding import ALIVE, LOST, RELEASED, RELEASING
 from leasehold.core.types import public_owner
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.observe import log
-from leasehold.runtime import sync
+from leasehold.runtime import ending, sync
 from leasehold.runtime.engine import Engine, chain
 from leasehold.runtime.held import Held
 
@@ -94,6 +94,7 @@ class BaseLease:
 
         A check is not a fence: the process may be paused right after it. Guard the write itself."""
         if self._settle() not in ALIVE:
+            ending.linger()
             self._held.require(self._engine.clock.now())
 
     def beat(self) -> None:
@@ -132,6 +133,7 @@ class BaseLease:
         """Leaving a body whose lease was lost raises LeaseLost (trap 28), unless the body raised on its own."""
         if self._settle() != LOST:
             return
+        ending.linger()
         loss = self._held.loss()
         if error is None or ours:
             raise loss from error

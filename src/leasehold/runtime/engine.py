@@ -14,6 +14,7 @@ from leasehold.core.policy import BUDGET_MS
 from leasehold.core.ports import Store
 from leasehold.errors import StoreUnavailable
 from leasehold.observe import log
+from leasehold.runtime import ending
 from leasehold.runtime.attempt import Attempt
 from leasehold.runtime.held import Held
 from leasehold.runtime.register import Register
@@ -67,10 +68,13 @@ class Engine:
         """This thread or task holds this. In one step with the look whether the coordinator is open: what close()
         does not see would be held by nobody."""
         with self.watchdog.transitions:
-            self.ensure_open()
+            if self.closed:
+                raise StoreUnavailable(CLOSED)
             self._floor = max(self._floor, held.fence)
             self.register.add(held, anchor)
             self.watchdog.add(held)
+        if not ending.armed:
+            ending.arm(_at_exit)
 
     def mine(self, resource: str, anchor: object) -> Held | None:
         """What the calling thread or task holds of this resource."""
@@ -97,6 +101,7 @@ class Engine:
 
     def ensure_open(self) -> None:
         if self.closed:
+            ending.linger()
             raise StoreUnavailable(CLOSED)
 
     def shut(self) -> None:
@@ -178,6 +183,7 @@ def _after_fork_in_child() -> None:
 def _at_exit() -> None:
     """The interpreter ends: what is held is given back now, not at the end of its ttl. All are shut before any gives
     back, else one would hand to a waiter of the other."""
+    ending.begin()
     engines = list(_engines)
     for step in (Engine.shut, Engine.close):
         for engine in engines:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from leasehold.core.ops import ASIDE, Answer, Later, Op, Park, Push
 from leasehold.core.ports import Mailbox
 from leasehold.errors import StoreUnavailable
-from leasehold.runtime import wakeups
+from leasehold.runtime import ending, wakeups
 from leasehold.runtime.engine import CLOSED, FORKED, Closed, Engine
 
 R = TypeVar("R")
@@ -34,6 +34,8 @@ def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Mailbox) -> R:
                 if engine.epoch != epoch:  # a signal handler forked: the parent goes on with this, not its child
                     flow.close()
                     raise StoreUnavailable(FORKED) from error
+                if engine.closed:
+                    ending.linger()
                 op = flow.throw(error)
             else:
                 if engine.epoch != epoch:
