@@ -4,7 +4,7 @@ thread or task holds, and what is left to clean up when an exception ends an acq
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from leasehold.core.durations import wait_seconds
 from leasehold.core.flows import Ask
@@ -34,6 +34,7 @@ class Unset:
 UNSET = Unset()
 
 
+B = TypeVar("B", bound=BaseLease)
 Body: TypeAlias = "tuple[BaseLease, Body | None]"  # its lease, and the body around it
 
 
@@ -71,24 +72,35 @@ class BaseLock:
         log.say(log.DEBUG, "lease_acquired", held)
         return held
 
-    def _reenter(self, anchor: object) -> Held | None:
+    def _reenter(self, anchor: object, lease: Callable[[Held], B]) -> B | None:
         """What this thread or task holds already. What it lost is an error, what it has given back is past."""
         held = self._engine.mine(self._name.text, anchor)
-        if held is None or not held.enter_again(self._options.ttl_ms, self._engine.clock.now()):
+        if held is None:
             return None
-        return held
+        depth = held.depth
+        try:
+            return lease(held) if held.enter_again(self._options.ttl_ms, self._engine.clock.now()) else None
+        except BaseException:
+            held.depth = min(held.depth, depth)  # nobody will step out of where an interrupt came in between
+            raise
 
     def _clean_up(self, flow: Any, attempt: Attempt, taken: Taken | None, anchor: object) -> None:
         """An acquire ended by an exception. A flow that ended with it has left nothing behind; one whose driver was
         interrupted has, and so has one that was granted what could not be kept."""
-        held = self._engine.mine(self._name.text, anchor)
-        if held is not None and held.owner in attempt.owners:
-            self._engine.forget(held)
+        if taken is not None:
+            for held in self._granted(attempt, anchor):
+                self._give_back(held)
         if taken is not None or flow.cr_frame is not None:
             self._engine.withdraw(attempt)
             flow.close()
         if self._engine.closed:
             ending.linger()
+
+    def _granted(self, attempt: Attempt, anchor: object) -> set[Held]:
+        """What it was granted: known to its thread or task, or to the watchdog alone, when that was quicker to hear that
+        nobody refers to it."""
+        known = {self._engine.mine(self._name.text, anchor), *self._engine.watchdog.all()}
+        return {held for held in known if held is not None and held.owner in attempt.owners}
 
     def _enter(self, lease: BaseLease, anchor: object) -> None:
         """A with body begins. Its exit must find this very lease: the same thread may lose it and acquire anew."""
@@ -119,8 +131,11 @@ class BaseLock:
 
     def _give_up(self, lease: BaseLease) -> None:
         """An interrupt hit the beginning or the end of a body: whatever was done already, it ends in the background."""
-        held = lease._held
         self._leave(lease)
+        self._give_back(lease._held)
+
+    def _give_back(self, held: Held) -> None:
+        """In the background, whatever was done already."""
         release = held.begin_release(self._engine.clock.now())
         self._engine.forget(held)
         if release is not None:

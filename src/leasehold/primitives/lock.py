@@ -95,23 +95,28 @@ class Lock(BaseLock):
     def _acquire(self, wait: float | None, thread: threading.Thread) -> Lease:
         engine = self._engine
         engine.ensure_open()
-        if self._options.reentrant and (held := self._reenter(thread)) is not None:
-            return self._lease(held)
+        if self._options.reentrant and (known := self._reenter(thread, self._lease)) is not None:
+            return known
         box = engine.mailboxes.borrow()
         ask = self._ask(wait, box.address)
         attempt = Attempt(ask)
         flow = flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now())
         taken = None
         try:
-            engine.pending.add(attempt)
-            taken = sync.drive(engine, flow, box)
-            return Lease(engine, self._keep(taken, thread))
-        except BaseException:
-            self._clean_up(flow, attempt, taken, thread)
-            raise
-        finally:
+            try:
+                engine.pending.add(attempt)
+                taken = sync.drive(engine, flow, box)
+                lease = Lease(engine, self._keep(taken, thread))
+            finally:
+                engine.mailboxes.give_back(box)
             engine.pending.discard(attempt)
-            engine.mailboxes.give_back(box)
+            return lease  # in the same try: an interrupt on the way out must not lose it
+        except BaseException:
+            try:
+                self._clean_up(flow, attempt, taken, thread)
+            finally:
+                engine.pending.discard(attempt)
+            raise
 
     def _lease(self, held: Held) -> Lease:
         known = held.lease()
@@ -171,8 +176,9 @@ class AsyncLock(BaseLock):
     async def _acquire(self, wait: float | None, task: asyncio.Task[Any]) -> AsyncLease:
         engine = self._engine
         engine.ensure_open()
-        if self._options.reentrant and (held := self._reenter(task)) is not None:
-            return self._lease(held, task)
+        known = self._reenter(task, lambda held: self._lease(held, task)) if self._options.reentrant else None
+        if known is not None:
+            return known
         loop = task.get_loop()
         box = self._driver.mailbox(loop)
         ask = self._ask(wait, box.address)

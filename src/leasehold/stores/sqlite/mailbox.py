@@ -29,6 +29,7 @@ class Mailbox:
     """Implements ``core.ports.Mailbox`` and ``Ear`` over a datagram socket."""
 
     __slots__ = (
+        "__weakref__",
         "_box",
         "_closed",
         "_folder",
