@@ -48,6 +48,8 @@ class Watchdog:
         self._held: set[Held] = set()
         self._errands = Errands(self._store)
         self._thread: threading.Thread | None = None
+        self._runs: list[threading.Thread] = []  # the first of them does
+        self._made_of = threading.Lock
         self._wake_at = AWAKE  # until when the thread sleeps; AWAKE while it does not
         self._asked = NEVER  # and when it was last asked to look, also for a lease that is gone by now
         self._stopped = False  # end now
@@ -97,16 +99,24 @@ class Watchdog:
         with self._starting:
             if self._thread is not None or self._stopped:
                 return
+            if self._made_of is not threading.Lock:  # gevent patched the process meanwhile, as its worker of gunicorn does
+                self._made_of = threading.Lock
+                self.abandoned = Inbox(self._store.news)  # the bell of before would stop every greenlet, not this one
             thread = threading.Thread(target=self._run, name="leasehold-watchdog", daemon=True)
             try:
                 thread.start()
             except RuntimeError as error:
                 raise StoreUnavailable(f"no thread can be started to look after leases: {error}") from error
-            self._thread = thread
+            if self._thread is None:
+                self._thread = thread
 
     # ------------------------------------------------------------ the thread
 
     def _run(self) -> None:
+        self._runs.append(threading.current_thread())
+        if self._runs[0] is not threading.current_thread():  # an interrupt hid from its starter that one had begun
+            return
+        self._thread = self._runs[0]
         while not self._over():
             try:
                 self._sleep()

@@ -119,7 +119,9 @@ class Folder:
 
 
 def _datagram() -> socket.socket:
-    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    made.setblocking(False)  # not by SOCK_NONBLOCK: a socket of gevent would wait all the same
+    return made
 
 
 def encode(push: Push) -> bytes:
