@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from leasehold.core.ops import ASIDE, Answer, Later, Op, Park, Push
 from leasehold.core.ports import Mailbox
-from leasehold.errors import StoreUnavailable
+from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.runtime import ending, wakeups
 from leasehold.runtime.engine import CLOSED, FORKED, Closed, Engine
 
@@ -34,8 +34,6 @@ def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Mailbox) -> R:
                 if engine.epoch != epoch:  # a signal handler forked: the parent goes on with this, not its child
                     flow.close()
                     raise StoreUnavailable(FORKED) from error
-                if engine.closed:
-                    ending.linger()
                 op = flow.throw(error)
             else:
                 if engine.epoch != epoch:
@@ -45,8 +43,12 @@ def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Mailbox) -> R:
     except StopIteration as end:
         result: R = end.value
         return result
-    except Closed:
-        raise StoreUnavailable(CLOSED) from None
+    except (Closed, LeaseholdError) as error:
+        if engine.closed:
+            ending.linger()
+        if isinstance(error, Closed):
+            raise StoreUnavailable(CLOSED) from None
+        raise
 
 
 def run(engine: Engine, flow: Coroutine[Op, Any, R]) -> R:
