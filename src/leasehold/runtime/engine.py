@@ -30,6 +30,7 @@ class Closed(Exception):
 FORKED = "this process was forked in the middle of the call: what it asked for is its parent's"
 CLOSED = "this coordinator is closed: make a new one with connect()"
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_watchdogs: weakref.WeakSet[Watchdog] = weakref.WeakSet()  # whose thread may outlive its coordinator, too
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()  # a store may outlive its coordinator
 
 
@@ -49,6 +50,7 @@ class Engine:
         self.watchdog.on_gone = _weakly(self)
         self.watchdog.on_dismissed = _ending(self.mailboxes, store)
         _engines.add(self)
+        _watchdogs.add(self.watchdog)
         _stores.add(store)
         weakref.finalize(self, self.watchdog.dismiss).atexit = False
 
@@ -174,10 +176,12 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     _quiet.clear()
+    _watchdogs.clear()  # what a dropped coordinator has left to do is the parent's
     for store in list(_stores):
         store.forked()
     for engine in list(_engines):
         engine.forked()
+        _watchdogs.add(engine.watchdog)
 
 
 def _at_exit() -> None:
@@ -185,12 +189,14 @@ def _at_exit() -> None:
     back, else one would hand to a waiter of the other."""
     ending.begin()
     engines = list(_engines)
-    for step in (Engine.shut, Engine.close):
-        for engine in engines:
-            try:
-                step(engine)
-            except Exception as error:  # the others want to be closed too
-                log.warn("a coordinator could not be closed at exit: %r", error, error=error)
+    steps: list[Callable[[], None]] = [engine.shut for engine in engines]
+    steps += [engine.close for engine in engines]
+    steps += [watchdog.finish for watchdog in list(_watchdogs)]
+    for step in steps:
+        try:
+            step()
+        except Exception as error:  # the others want to be closed too
+            log.warn("a coordinator could not be closed at exit: %r", error, error=error)
 
 
 def chain(error: BaseException, loss: BaseException) -> None:

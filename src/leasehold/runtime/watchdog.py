@@ -256,6 +256,11 @@ class Watchdog:
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=5)
 
+    def finish(self) -> None:
+        """The process ends, and would take the thread along: what a dropped coordinator has left to do is done now."""
+        if self._dismissed:
+            self.give_back(self.all(), "closed")
+
     def dismiss(self) -> None:
         """The coordinator was dropped without close(): end when errands are done. Called by the garbage collector."""
         self._dismissed = True
