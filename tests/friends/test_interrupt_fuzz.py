@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.friends.programs import environment, play
+from tests.friends.programs import play
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +92,8 @@ while engine.watchdog.all() or engine.pending or len(engine.register):
     time.sleep(0.01)
 hold.close(), other.close()
 assert rounds > 20 * seconds, rounds
-assert fired - arrived <= max(1, fired // 100), (fired, arrived, swallowed)  # Python ignores what a callback of a weak reference raises
+# Python itself ignores what is raised inside the callback of a weak reference.
+assert fired - arrived <= max(1, fired // 100), (fired, arrived, swallowed)
 print("done", threading.active_count(), fired, arrived, swallowed)
 """
 

@@ -97,8 +97,8 @@ class BaseLock:
             ending.linger()
 
     def _granted(self, attempt: Attempt, anchor: object) -> set[Held]:
-        """What it was granted: known to its thread or task, or to the watchdog alone, when that was quicker to hear that
-        nobody refers to it."""
+        """What it was granted: known to its thread or task, or to the watchdog alone when that was quicker to hear
+        that nobody refers to it."""
         known = {self._engine.mine(self._name.text, anchor), *self._engine.watchdog.all()}
         return {held for held in known if held is not None and held.owner in attempt.owners}
 

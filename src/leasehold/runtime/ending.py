@@ -23,7 +23,7 @@ def begin() -> None:
 
 def linger() -> None:
     """For whoever is about to hear that the coordinator is closed. The end takes daemon threads along wherever they
-    stand: such a thread waits for that, else all it could do is print a traceback. Not for ever: somebody may join it."""
+    stand: such a thread waits for that, else all it could do is print a traceback. Not for ever: one may join it."""
     if begun and threading.current_thread().daemon:
         time.sleep(GRACE)
 

@@ -43,12 +43,8 @@ def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Mailbox) -> R:
     except StopIteration as end:
         result: R = end.value
         return result
-    except (Closed, LeaseholdError) as error:
-        if engine.closed:
-            ending.linger()
-        if isinstance(error, Closed):
-            raise StoreUnavailable(CLOSED) from None
-        raise
+    except Closed:
+        raise StoreUnavailable(CLOSED) from None
 
 
 def run(engine: Engine, flow: Coroutine[Op, Any, R]) -> R:
@@ -56,6 +52,10 @@ def run(engine: Engine, flow: Coroutine[Op, Any, R]) -> R:
     box = engine.mailboxes.borrow()
     try:
         return drive(engine, flow, box)
+    except LeaseholdError:
+        if engine.closed:
+            ending.linger()
+        raise
     finally:
         engine.mailboxes.give_back(box)
 

@@ -99,9 +99,9 @@ class Watchdog:
         with self._starting:
             if self._thread is not None or self._stopped:
                 return
-            if self._made_of is not threading.Lock:  # gevent patched the process meanwhile, as its worker of gunicorn does
+            if self._made_of is not threading.Lock:  # gevent patched the process, as gunicorn's worker does
                 self._made_of = threading.Lock
-                self.abandoned = Inbox(self._store.news)  # the bell of before would stop every greenlet, not this one
+                self.abandoned = Inbox(self._store.news)  # the bell of before would stop every greenlet
             thread = threading.Thread(target=self._run, name="leasehold-watchdog", daemon=True)
             try:
                 thread.start()
