@@ -62,10 +62,20 @@ if not daemon:
 
 
 @pytest.mark.parametrize("what", ["holds", "waits", "loops", "checks", "extends"])
-@pytest.mark.parametrize("kind", ["daemon", "waited for"])
-def test_threads_at_the_end(url: str, what: str, kind: str, tmp_path: Path) -> None:
-    """Daemon threads end wherever they stand, in silence; the others end first, with what they hold."""
-    assert play(THREADS, tmp_path, url, what, kind) == []
+def test_daemon_threads_at_the_end(url: str, what: str, tmp_path: Path) -> None:
+    """They end wherever they stand, in silence, and what they held or waited for is free."""
+    threads_end(url, what, "daemon", tmp_path)
+
+
+@pytest.mark.parametrize("what", ["holds", "waits", "loops"])
+def test_threads_at_the_end(sqlite_url: str, what: str, tmp_path: Path) -> None:
+    """Those that are no daemons end first, with what they hold."""
+    threads_end(sqlite_url, what, "waited for", tmp_path)
+
+
+def threads_end(url: str, what: str, kind: str, folder: Path) -> None:
+    """A program ends among its threads."""
+    assert play(THREADS, folder, url, what, kind) == []
     if not url.startswith("memory"):
         with leasehold.connect(url) as hold:
             assert hold.lock("job", ttl=5).try_acquire() is not None
@@ -167,12 +177,11 @@ else:
 
 
 @pytest.mark.parametrize("how", ["closed", "open", "thread"])
-def test_loops_at_the_end(url: str, how: str, tmp_path: Path) -> None:
+def test_loops_at_the_end(shared_url: str, how: str, tmp_path: Path) -> None:
     """A coordinator that nobody closed, and its loop closed, forgotten or still running in a daemon thread."""
-    done = run(LOOPS, tmp_path, url, how)
+    done = run(LOOPS, tmp_path, shared_url, how)
     assert (done.returncode, done.stdout) == (0, "")
     noise = [line for line in done.stderr.splitlines() if "leasehold" in line or "Fatal" in line]
     assert not noise, done.stderr  # asyncio itself warns of a loop that was never closed
-    if not url.startswith("memory"):
-        with leasehold.connect(url) as hold:
-            assert hold.lock("job", ttl=5).acquire(wait=5) is not None
+    with leasehold.connect(shared_url) as hold:
+        assert hold.lock("job", ttl=5).acquire(wait=5) is not None

@@ -101,7 +101,7 @@ print("done", threading.active_count(), fired, arrived, swallowed)
 @pytest.mark.parametrize("seed", [1])
 def test_interrupts_at_random_moments(url: str, seed: int, tmp_path: Path) -> None:
     """KeyboardInterrupt and TimeoutError, somewhere in a with statement, a re-entry, a refusal, a wait."""
-    assert play(FUZZ, tmp_path, url, seed, 1.5)[0].split()[:2] == ["done", "1"]
+    assert play(FUZZ, tmp_path, url, seed, 1)[0].split()[:2] == ["done", "1"]
 
 
 @pytest.mark.soak

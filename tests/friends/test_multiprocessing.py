@@ -136,7 +136,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_pools(method: str, sqlite_url: str, tmp_path: Path) -> None:
     """Each worker connects in its initializer; exclusion holds among them, and errors arrive with what they carry."""
     counter = tmp_path / "counter"
@@ -209,7 +209,11 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "shared_url"),
+    [("fork", "sqlite"), ("fork", "redis"), ("forkserver", "sqlite"), ("spawn", "sqlite")],
+    indirect=["shared_url"],
+)
 def test_the_end_of_a_child_gives_back(method: str, shared_url: str, tmp_path: Path) -> None:
     """Also where multiprocessing ends it with os._exit; not before the threads that it waits for are done."""
     assert play(ENDS, tmp_path, shared_url, method) == [
