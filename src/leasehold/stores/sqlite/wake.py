@@ -122,9 +122,7 @@ class Folder:
 
 
 def _datagram() -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    made.setblocking(False)  # not by SOCK_NONBLOCK: a socket of gevent would wait all the same
-    return made
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
 
 def encode(push: Push) -> bytes:
