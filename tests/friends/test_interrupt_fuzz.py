@@ -90,6 +90,8 @@ engine, end = hold._engine, time.monotonic() + 8
 while engine.watchdog.all() or engine.pending or len(engine.register):
     assert time.monotonic() < end, (engine.watchdog.all(), engine.pending, len(engine.register))
     time.sleep(0.01)
+if url.startswith("redis"):
+    assert len(engine.mailboxes._open) < 4, "connections of interrupted calls stay open"
 hold.close(), other.close()
 assert rounds > 20 * seconds, rounds
 # Python itself ignores what is raised inside the callback of a weak reference.
