@@ -12,6 +12,7 @@ import leasehold
 from leasehold.core.holding import Holding
 from leasehold.primitives.lease import Lease
 from leasehold.primitives.lock import Lock
+from leasehold.runtime.attempt import Attempt
 from leasehold.runtime.held import Held
 from leasehold.runtime.wakeups import Mailboxes
 from tests.lock.test_interrupts import at_entry, interrupt, interrupted
@@ -62,3 +63,15 @@ def test_an_interrupt_while_the_watchdog_is_started(url: str) -> None:
         assert not lease.lost.wait(0.8), "it is renewed"
         assert len([thread for thread in threading.enumerate() if thread not in before]) == 1
     assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_no_connection_open(redis_url: str) -> None:
+    """What a call had borrowed when it was interrupted is closed, and not kept for as long as the coordinator lives."""
+    with leasehold.connect(redis_url) as hold:
+        lock = hold.lock("job", ttl=60)
+        for _ in range(5):
+            with lock:
+                pass
+            assert interrupted(lock.try_acquire, at_entry(Attempt.__init__.__code__, 1, interrupt))
+        assert len(hold._engine.mailboxes._open) <= 1
