@@ -138,6 +138,10 @@ class Coordinator(ABC, Generic[L]):
     @abstractmethod
     def _make_lock(self, name: Name, options: Options) -> L: ...
 
+    def __reduce__(self) -> str:
+        """Its connections, its thread and what it holds are this process's."""
+        raise TypeError("a coordinator stays in its process: send its URL, and call connect() in the other process")
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._engine.store.name}>"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from leasehold.core.ports import Store
@@ -23,6 +25,11 @@ LATER = ("redis+sentinel", "redis+cluster", "redlock", "etcd", "zk", "postgresql
 
 def open_store(target: Target | None) -> Store:
     """The store that a URL names or a client leads to. Touches nothing yet."""
+    if _in_sub_interpreter():
+        raise Unsupported(
+            "Leasehold does not work in a sub-interpreter: nobody could renew or give back there what is held. Use it "
+            "in the main interpreter (under mod_wsgi: WSGIApplicationGroup %{GLOBAL}), or in a process of its own"
+        )
     if target is None:
         target = os.environ.get("LEASEHOLD_URL") or None
     if target is None:
@@ -50,6 +57,20 @@ def open_store(target: Target | None) -> Store:
             f"there is no store for {scheme}:// in this version: use redis://host, sqlite:///path or memory://"
         )
     raise InvalidRequest("the URL has an unknown scheme: write redis://host, sqlite:///path/to/file.db or memory://")
+
+
+@cache
+def _in_sub_interpreter() -> bool:
+    """There the thread that renews would crash the end of the interpreter, where it can be started at all, and a fork
+    calls the hooks of the main one only. Python 3.13 gave the module that knows another name."""
+    try:
+        if sys.version_info >= (3, 13):
+            import _interpreters as interpreters
+        else:
+            import _xxsubinterpreters as interpreters  # type: ignore[import-not-found]  # typeshed leaves it out
+        return bool(interpreters.get_current() != interpreters.get_main())
+    except ImportError:  # a Python that was built without them
+        return False
 
 
 def _of_client(thing: object) -> Store:

@@ -4,7 +4,7 @@ thread or task holds, and what is left to clean up when an exception ends an acq
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from leasehold.core import flows
 from leasehold.core.durations import wait_seconds
@@ -14,6 +14,7 @@ from leasehold.core.names import Name
 from leasehold.core.ops import Later, Op
 from leasehold.errors import NotHeld
 from leasehold.primitives.lease import BaseLease
+from leasehold.runtime import ending
 from leasehold.runtime.attempt import Attempt
 from leasehold.runtime.engine import Engine
 from leasehold.runtime.held import Held
@@ -22,6 +23,7 @@ from leasehold.runtime.options import Options
 if TYPE_CHECKING:
     from leasehold.core.tickets import Ticket
     from leasehold.primitives.lease import Duration
+    from leasehold.runtime.errands import Done
     from leasehold.runtime.story import Story
 
 
@@ -35,6 +37,7 @@ class Unset:
 UNSET = Unset()
 
 
+B = TypeVar("B", bound=BaseLease)
 Body: TypeAlias = "tuple[BaseLease, Body | None]"  # its lease, and the body around it
 
 
@@ -90,24 +93,37 @@ class BaseLock:
         engine.remember(held, anchor)
         return held
 
-    def _reenter(self, anchor: object) -> Held | None:
+    def _reenter(self, anchor: object, lease: Callable[[Held], B]) -> B | None:
         """What this thread or task holds already. What it lost is an error, what it has given back is past."""
         held = self._engine.mine(self._name.text, anchor)
-        if held is None or not held.enter_again(self._options.ttl_ms, self._engine.clock.now()):
+        if held is None:
             return None
-        return held
+        depth = held.depth
+        try:
+            return lease(held) if held.enter_again(self._options.ttl_ms, self._engine.clock.now()) else None
+        except BaseException:
+            held.depth = min(held.depth, depth)  # nobody will step out of where an interrupt came in between
+            raise
 
     def _clean_up(self, flow: Any, attempt: Attempt, taken: Taken | None, anchor: object, error: BaseException) -> None:
         """An acquire ended by an exception. A flow that ended with it has left nothing behind; one whose driver was
         interrupted has, and so has one that was granted what could not be kept."""
-        held = self._engine.mine(self._name.text, anchor)
-        if held is not None and held.owner in attempt.owners:
-            self._engine.forget(held)
+        if taken is not None:
+            for held in self._granted(attempt, anchor):
+                self._give_back(held)
         if taken is not None or flow.cr_frame is not None:
             self._engine.withdraw(attempt)
             flow.close()
         if attempt.story is not None:
             attempt.story.failed(error)
+        if self._engine.closed:
+            ending.linger()
+
+    def _granted(self, attempt: Attempt, anchor: object) -> set[Held]:
+        """What it was granted: known to its thread or task, or to the watchdog alone when that was quicker to hear
+        that nobody refers to it."""
+        known = {self._engine.mine(self._name.text, anchor), *self._engine.watchdog.all()}
+        return {held for held in known if held is not None and held.owner in attempt.owners}
 
     def _enter(self, lease: BaseLease, anchor: object) -> None:
         """A with body begins. Its exit must find this very lease: the same thread may lose it and acquire anew."""
@@ -138,13 +154,15 @@ class BaseLock:
 
     def _give_up(self, lease: BaseLease) -> None:
         """An interrupt hit the beginning or the end of a body: whatever was done already, it ends in the background."""
-        held = lease._held
         self._leave(lease)
+        self._give_back(lease._held, self._engine.watchdog.teller(lease._held))
+
+    def _give_back(self, held: Held, done: Done | None = None) -> None:
+        """In the background, whatever was done already; ``done`` hears what came of it."""
         release = held.begin_release(self._engine.clock.now())
         self._engine.forget(held)
         if release is not None:
-            watchdog = self._engine.watchdog
-            watchdog.later(Later(release, held.ttl_ms / 1000), watchdog.teller(held))
+            self._engine.watchdog.later(Later(release, held.ttl_ms / 1000), done)
 
     def _held_by(self, anchor: object) -> Held:
         held = self._engine.mine(self._name.text, anchor)
@@ -162,6 +180,10 @@ class BaseLock:
     def _owned_by(self, anchor: object) -> bool:
         held = self._engine.mine(self._name.text, anchor)
         return held is not None and held.settle(self._engine.clock.now()) in ALIVE
+
+    def __reduce__(self) -> str:
+        """It leads to the coordinator of this process, and knows whose bodies are open here."""
+        raise TypeError("a lock stays in its process: send its kind and ids, and make it there from connect()")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name.shown} ttl={self._options.ttl_ms / 1000:g}s>"

@@ -20,7 +20,7 @@ from leasehold.core.tickets import NONCE_BYTES, Ticket
 from leasehold.core.types import public_owner
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.observe import log
-from leasehold.runtime import sync
+from leasehold.runtime import ending, sync
 from leasehold.runtime.engine import Engine, chain
 from leasehold.runtime.held import Held
 
@@ -101,6 +101,7 @@ class BaseLease:
 
         A check is not a fence: the process may be paused right after it. Guard the write itself."""
         if self._settle() not in ALIVE:
+            ending.linger()
             self._held.require(self._engine.clock.now())
 
     def beat(self) -> None:
@@ -187,10 +188,18 @@ class BaseLease:
         """Leaving a body whose lease was lost raises LeaseLost (trap 28), unless the body raised on its own."""
         if self._settle() != LOST:
             return
+        ending.linger()
         loss = self._held.loss()
         if error is None or ours:
             raise loss from error
         chain(error, loss)
+
+    def __reduce__(self) -> str:
+        """Two processes that believe in one lease would be two owners."""
+        raise TypeError(
+            "a lease stays in its process: to hand it over, send ticket = lease.transfer(), and call "
+            "hold.adopt(ticket) there; for a guard, send lease.fence"
+        )
 
     def __repr__(self) -> str:
         held = self._held
@@ -436,4 +445,11 @@ def _in_thread(
         except Exception as error:
             log.warn("a callback of %s raised %r", what, error, error=error)
 
-    return lambda: threading.Thread(target=run, name=f"leasehold-{what.replace('_', '-')}", daemon=True).start()
+    def start() -> None:
+        try:
+            threading.Thread(target=run, name=f"leasehold-{what.replace('_', '-')}", daemon=True).start()
+        except RuntimeError:
+            if not ending.begun:  # then Python 3.12 starts none; others do, and end it before it has done much
+                raise
+
+    return start

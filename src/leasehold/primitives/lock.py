@@ -95,8 +95,8 @@ class Lock(BaseLock):
     def _acquire(self, wait: float | None, thread: threading.Thread, ticket: Ticket | None = None) -> Lease:
         engine = self._engine
         engine.ensure_open()
-        if self._options.reentrant and (held := self._reenter(thread)) is not None:
-            return self._lease(held)
+        if self._options.reentrant and (known := self._reenter(thread, self._lease)) is not None:
+            return known
         story = self._story(wait)
         box = engine.mailboxes.borrow()
         ask = self._ask(wait, box.address, story)
@@ -104,15 +104,20 @@ class Lock(BaseLock):
         flow = self._flow(ask, attempt, ticket)
         taken = None
         try:
-            engine.pending.add(attempt)
-            taken = sync.drive(engine, flow, box if story is None else story.through(box))
-            return Lease(engine, self._keep(taken, thread, story))
-        except BaseException as error:
-            self._clean_up(flow, attempt, taken, thread, error)
-            raise
-        finally:
+            try:
+                engine.pending.add(attempt)
+                taken = sync.drive(engine, flow, box if story is None else story.through(box))
+                lease = Lease(engine, self._keep(taken, thread, story))
+            finally:
+                engine.mailboxes.give_back(box)
             engine.pending.discard(attempt)
-            engine.mailboxes.give_back(box)
+            return lease  # in the same try: an interrupt on the way out must not lose it
+        except BaseException as error:
+            try:
+                self._clean_up(flow, attempt, taken, thread, error)
+            finally:
+                engine.pending.discard(attempt)
+            raise
 
     def _adopt(self, ticket: Ticket) -> Lease:
         return self._acquire(None, current_thread(), ticket)
@@ -175,8 +180,9 @@ class AsyncLock(BaseLock):
     async def _acquire(self, wait: float | None, task: asyncio.Task[Any], ticket: Ticket | None = None) -> AsyncLease:
         engine = self._engine
         engine.ensure_open()
-        if self._options.reentrant and (held := self._reenter(task)) is not None:
-            return self._lease(held, task)
+        known = self._reenter(task, lambda held: self._lease(held, task)) if self._options.reentrant else None
+        if known is not None:
+            return known
         loop = task.get_loop()
         story = self._story(wait)
         box = self._driver.mailbox(loop)

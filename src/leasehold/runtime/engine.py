@@ -15,6 +15,7 @@ from leasehold.core.ports import Clock, Store
 from leasehold.errors import StoreUnavailable
 from leasehold.observe import log
 from leasehold.observe.audience import Audience
+from leasehold.runtime import ending
 from leasehold.runtime.attempt import Attempt
 from leasehold.runtime.held import Held
 from leasehold.runtime.register import Register
@@ -30,6 +31,7 @@ class Closed(Exception):
 FORKED = "this process was forked in the middle of the call: what it asked for is its parent's"
 CLOSED = "this coordinator is closed: make a new one with connect()"
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_watchdogs: weakref.WeakSet[Watchdog] = weakref.WeakSet()  # whose thread may outlive its coordinator, too
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()  # a store may outlive its coordinator
 
 
@@ -50,6 +52,7 @@ class Engine:
         self.watchdog.on_gone = _weakly(self)
         self.watchdog.on_dismissed = _ending(self.mailboxes, store)
         _engines.add(self)
+        _watchdogs.add(self.watchdog)
         _stores.add(store)
         weakref.finalize(self, self.watchdog.dismiss).atexit = False
 
@@ -76,10 +79,13 @@ class Engine:
         """This thread or task holds this. In one step with the look whether the coordinator is open: what close()
         does not see would be held by nobody."""
         with self.watchdog.transitions:
-            self.ensure_open()
+            if self.closed:
+                raise StoreUnavailable(CLOSED)
             self._floor = max(self._floor, held.fence)
             self.register.add(held, anchor)
             self.watchdog.add(held)
+        if not ending.armed:
+            ending.arm(_at_exit)
 
     def mine(self, resource: str, anchor: object) -> Held | None:
         """What the calling thread or task holds of this resource."""
@@ -106,6 +112,7 @@ class Engine:
 
     def ensure_open(self) -> None:
         if self.closed:
+            ending.linger()
             raise StoreUnavailable(CLOSED)
 
     def shut(self) -> None:
@@ -184,22 +191,27 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     _quiet.clear()
+    _watchdogs.clear()  # what a dropped coordinator has left to do is the parent's
     for store in list(_stores):
         store.forked()
     for engine in list(_engines):
         engine.forked()
+        _watchdogs.add(engine.watchdog)
 
 
 def _at_exit() -> None:
     """The interpreter ends: what is held is given back now, not at the end of its ttl. All are shut before any gives
     back, else one would hand to a waiter of the other."""
+    ending.begin()
     engines = list(_engines)
-    for step in (Engine.shut, Engine.close):
-        for engine in engines:
-            try:
-                step(engine)
-            except Exception as error:  # the others want to be closed too
-                log.warn("a coordinator could not be closed at exit: %r", error, error=error)
+    steps: list[Callable[[], None]] = [engine.shut for engine in engines]
+    steps += [engine.close for engine in engines]
+    steps += [watchdog.finish for watchdog in list(_watchdogs)]
+    for step in steps:
+        try:
+            step()
+        except Exception as error:  # the others want to be closed too
+            log.warn("a coordinator could not be closed at exit: %r", error, error=error)
 
 
 def chain(error: BaseException, loss: BaseException) -> None:

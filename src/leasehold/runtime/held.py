@@ -134,9 +134,10 @@ class Held(Holding):
             return deeper
 
     def usable(self) -> bool:
-        """Can anybody still use this lease? One that was entered is used by its body, and ends with its thread."""
+        """Can anybody still use this lease? One that was entered is used by its body, and ends with its thread. The
+        body keeps the Lease object: when that is gone, an interrupt hit the very beginning of ``__exit__``."""
         if self.bodies:
-            return not self.finished()
+            return not self.finished() and self.lease() is not None
         if self.lease() is not None:
             return True
         keeper = self.keeper  # may go at any moment

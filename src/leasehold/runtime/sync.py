@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from leasehold.core.ops import ASIDE, Answer, Later, Op, Park, Push
 from leasehold.core.ports import Mailbox
-from leasehold.errors import StoreUnavailable
-from leasehold.runtime import wakeups
+from leasehold.errors import LeaseholdError, StoreUnavailable
+from leasehold.runtime import ending, wakeups
 from leasehold.runtime.engine import CLOSED, FORKED, Closed, Engine
 
 R = TypeVar("R")
@@ -52,6 +52,10 @@ def run(engine: Engine, flow: Coroutine[Op, Any, R]) -> R:
     box = engine.mailboxes.borrow()
     try:
         return drive(engine, flow, box)
+    except LeaseholdError:
+        if engine.closed:
+            ending.linger()
+        raise
     finally:
         engine.mailboxes.give_back(box)
 

@@ -6,6 +6,8 @@ owner. The uncontended path only takes one from the list and puts it back.
 
 from __future__ import annotations
 
+import weakref
+
 from leasehold.core.ops import Push
 from leasehold.core.ports import WAKE, Clock, Mailbox, Store
 
@@ -17,7 +19,8 @@ class Mailboxes:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._open: set[Mailbox] = set()
+        # Weakly: one that an interrupt took from whoever had borrowed it ends with its connection.
+        self._open: weakref.WeakSet[Mailbox] = weakref.WeakSet()
         self._idle: list[Mailbox] = []  # those that are not lent
 
     def borrow(self) -> Mailbox:
@@ -43,7 +46,7 @@ class Mailboxes:
 
     def forked(self) -> None:
         self._idle = []
-        self._open = set()
+        self._open = weakref.WeakSet()
 
 
 def take(box: Mailbox, clock: Clock, owner: str, until: float) -> Push | None:

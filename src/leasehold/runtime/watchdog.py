@@ -59,6 +59,8 @@ class Watchdog:
         self._dropped: set[Held] = set()  # nobody refers to them, but their thread or task is there
         self._errands = Errands(self._store)
         self._thread: threading.Thread | None = None
+        self._runs: list[threading.Thread] = []  # the first of them does
+        self._made_of = threading.Lock
         self._wake_at = AWAKE  # until when the thread sleeps; AWAKE while it does not
         self._asked = NEVER  # and when it was last asked to look, also for a lease that is gone by now
         self._stopped = False  # end now
@@ -108,16 +110,24 @@ class Watchdog:
         with self._starting:
             if self._thread is not None or self._stopped:
                 return
+            if self._made_of is not threading.Lock:  # gevent patched the process, as gunicorn's worker does
+                self._made_of = threading.Lock
+                self.abandoned = Inbox(self.news)  # the bell of before would stop every greenlet
             thread = threading.Thread(target=self._run, name="leasehold-watchdog", daemon=True)
             try:
                 thread.start()
             except RuntimeError as error:
                 raise StoreUnavailable(f"no thread can be started to look after leases: {error}") from error
-            self._thread = thread
+            if self._thread is None:
+                self._thread = thread
 
     # ------------------------------------------------------------ the thread
 
     def _run(self) -> None:
+        self._runs.append(threading.current_thread())
+        if self._runs[0] is not threading.current_thread():  # an interrupt hid from its starter that one had begun
+            return
+        self._thread = self._runs[0]
         while not self._over():
             try:
                 self._sleep()
@@ -283,7 +293,7 @@ class Watchdog:
         if held.usable():
             return True
         self.on_gone(held)
-        if held.finished():
+        if held.finished() or held.bodies:
             self.remove(held)
             if held.bodies:  # a body that goes on elsewhere, such as a generator's, must hear of it
                 held.lose("closed")
@@ -341,6 +351,11 @@ class Watchdog:
             held.lose("closed")
             self.tell(held)
         self._errands.give_up(StoreUnavailable("the coordinator is closed"))
+
+    def finish(self) -> None:
+        """The process ends, and would take the thread along: what a dropped coordinator has left to do is done now."""
+        if self._dismissed:
+            self.give_back(self.all(), "closed")
 
     def dismiss(self) -> None:
         """The coordinator was dropped without close(): end when errands are done. Called by the garbage collector."""

@@ -47,9 +47,9 @@ def unreachable(where: object, error: BaseException) -> StoreUnavailable:
     return StoreUnavailable(f"Redis at {where} cannot be reached: {reason(error)}")
 
 
-def unanswered(where: object, error: BaseException) -> OutcomeUnknown:
+def unanswered(where: object, error: BaseException, resource: str | None = None) -> OutcomeUnknown:
     """It was sent, and nobody knows what became of it."""
-    return OutcomeUnknown(f"Redis at {where} did not answer: {reason(error)}")
+    return OutcomeUnknown(f"Redis at {where} did not answer: {reason(error)}", resource=resource)
 
 
 def reason(error: BaseException) -> str:

@@ -195,9 +195,7 @@ class LoopPost:
             error.resource = op.resource or None
             raise
         except Broken as error:
-            unknown = failures.unanswered(self._line.target, error)
-            unknown.resource = op.resource or None
-            raise unknown from error
+            raise failures.unanswered(self._line.target, error, op.resource or None) from error
         return speech.decode(reply, op)
 
     async def _again(self, op: StoreOp, reply: Any, give_up: float) -> Any:

@@ -101,9 +101,7 @@ class Mailbox:
             raise
         except Broken as error:
             self.drop()
-            unknown = failures.unanswered(self._line.target, error)
-            unknown.resource = op.resource or None
-            raise unknown from error
+            raise failures.unanswered(self._line.target, error, op.resource or None) from error
         wire.used = time.monotonic()
         return speech.decode(reply, op)
 

@@ -43,10 +43,15 @@ class NotSent(Broken):
     """It was found broken before anything of this request left."""
 
 
-def broken(error: Exception, kind: type[Broken] = Broken) -> Exception:
-    """What the system or hiredis says, as ours; what somebody else raised, as it is."""
-    ours = isinstance(error, hiredis.HiredisError) or getattr(error, "errno", None) is not None
-    return kind(str(error)) if ours else error
+def broken(error: Exception, kind: type[Broken] = Broken) -> Broken:
+    """What the system or hiredis says, as ours; what somebody else raised is raised again. Without a cycle: one that
+    leads back to its own frames would keep the leases of their callers in use until the collector comes by."""
+    if isinstance(error, hiredis.HiredisError) or getattr(error, "errno", None) is not None:
+        return kind(str(error))
+    try:
+        raise error
+    finally:
+        del error
 
 
 class Wire:

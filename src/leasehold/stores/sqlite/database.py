@@ -62,7 +62,9 @@ class Database:
     def moved(self) -> bool:
         try:
             found = os.stat(self.path)  # noqa: PTH116  # in each turn, where a Path costs too much
-        except OSError:
+        except OSError as error:
+            if failures.foreign(error):
+                raise
             return True
         return (found.st_ino, found.st_dev) != self._file
 

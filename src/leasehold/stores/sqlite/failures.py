@@ -60,6 +60,15 @@ def passing(error: BaseException) -> bool:
     return name_of(error).startswith(PASSING)
 
 
+OURS = (sqlite3.Error, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, MemoryError)
+
+
+def foreign(error: BaseException) -> bool:
+    """Was it raised by a signal handler in the middle of our call, a TimeoutError for instance? Then it is for whoever
+    called us, and no failure of the store. Errors of the system have a number."""
+    return error.errno is None if isinstance(error, OSError) else not isinstance(error, OURS)
+
+
 def refusal(path: str, error: Exception) -> StoreUnavailable:
     """The error of ours for one that came before COMMIT, or that is known to have undone it."""
     return unavailable(path, _what(path, error))

@@ -42,6 +42,8 @@ def open_database(path: str, boot: str) -> Database:
     except StoreUnavailable:  # an OSError too, and already in our words
         raise
     except (OSError, sqlite3.Error) as error:
+        if failures.foreign(error):
+            raise
         raise _why(path, error) from error
     try:
         _check(path, connection)
@@ -51,7 +53,7 @@ def open_database(path: str, boot: str) -> Database:
             raise Again(failures.REPLACED)
     except (sqlite3.Error, OSError, ValueError) as error:
         connection.close()
-        if isinstance(error, StoreUnavailable):
+        if isinstance(error, StoreUnavailable) or failures.foreign(error):
             raise
         raise _why(path, error) from error
     except BaseException:

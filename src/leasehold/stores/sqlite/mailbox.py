@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from leasehold.core.ops import Push, Reply, StoreOp
+from leasehold.stores.sqlite.failures import foreign
 from leasehold.stores.sqlite.wake import Folder, decode
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Mailbox:
     """Implements ``core.ports.Mailbox`` and ``Ear`` over a datagram socket."""
 
     __slots__ = (
+        "__weakref__",
         "_box",
         "_closed",
         "_folder",
@@ -89,7 +91,9 @@ class Mailbox:
                 return True
             try:
                 self._box = self._folder.bind(self._name)
-            except OSError:
+            except OSError as error:
+                if foreign(error):
+                    raise
                 return False
         self._settle(old)
         return True
@@ -188,11 +192,16 @@ class Mailbox:
 
 def _receive(box: socket.socket, seconds: float) -> Push | None:
     """One datagram, or nothing after that many seconds."""
+    descriptor = box.fileno()
+    if descriptor < 0:  # closed meanwhile
+        return None
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
     try:
-        poll = select.poll()
-        poll.register(box, select.POLLIN)
         if not poll.poll(math.ceil(seconds * 1000)):
             return None
         return decode(box.recv(MAX_DATAGRAM))
-    except (OSError, ValueError):  # empty after all, or closed meanwhile
+    except OSError as error:  # empty after all, or closed meanwhile
+        if foreign(error):
+            raise
         return None

@@ -273,7 +273,7 @@ class SQLiteStore:
         passing = failures.passing(error)
         if not sound or (isinstance(error, sqlite3.Error) and not passing):
             self._drop()
-        if isinstance(error, (Again, LeaseholdError)) or not isinstance(error, Exception):
+        if isinstance(error, (Again, LeaseholdError)) or not isinstance(error, Exception) or failures.foreign(error):
             return
         if passing:
             raise Again(LOCKED) from error

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from leasehold.core.ops import Push
+from leasehold.stores.sqlite.failures import foreign
 
 STALE_AFTER = 60.0  # seconds: a younger socket may belong to a process that is about to listen
 MAX_SWEPT = 1_000
@@ -58,8 +59,9 @@ class Folder:
                 probe.connect(self._reach(name))
         except (ConnectionRefusedError, FileNotFoundError, NotADirectoryError):
             return False
-        except OSError:
-            return True
+        except OSError as error:
+            if foreign(error):
+                raise
         return True
 
     def send(self, push: Push) -> None:
@@ -70,8 +72,9 @@ class Folder:
                 if self._sender is None:
                     self._sender = _datagram()
                 self._sender.sendto(encode(push), target)
-        except OSError:
-            pass
+        except OSError as error:
+            if foreign(error):
+                raise
 
     def sweep(self) -> None:
         """Remove what killed processes left behind."""

@@ -1,0 +1,77 @@
+"""Interrupts at chosen places where a lease once stayed held: it is free at once, long before its ttl is over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import leasehold
+from leasehold.core.holding import Holding
+from leasehold.primitives.lease import Lease
+from leasehold.primitives.lock import Lock
+from leasehold.runtime.attempt import Attempt
+from leasehold.runtime.held import Held
+from leasehold.runtime.wakeups import Mailboxes
+from tests.lock.test_interrupts import at_entry, interrupt, interrupted
+
+LOCAL = pytest.mark.parametrize("url", ["memory", "sqlite"], indirect=True)
+
+
+@LOCAL
+@pytest.mark.parametrize(
+    ("function", "nth"),
+    [
+        (Lock.__exit__, 1),  # the end of the body never begins
+        (Lock.__exit__, 2),
+        (Holding.want, 1),  # in the middle of a re-entry
+        (Held.lease, 1),
+        (Lock._lease, 1),
+        (Mailboxes.give_back, 1),  # on the way out of acquire
+        (Held.watch, 1),
+        (Lease.__init__, 1),
+    ],
+    ids=lambda one: getattr(one, "__qualname__", str(one)),
+)
+def test_an_interrupt_gives_back_at_once(url: str, function: Callable[..., Any], nth: int) -> None:
+    """Wherever it hits a with statement or a re-entry, the next one need not wait for the ttl."""
+    with leasehold.connect(url) as hold, leasehold.connect(url) as other:
+        assert hold.lock("warm").acquire(wait=0) is not None and hold.lock("warm").release()
+
+        def body() -> None:
+            with hold.rlock("job", ttl=60), hold.rlock("job", ttl=60):
+                pass
+
+        assert interrupted(body, at_entry(function.__code__, nth, interrupt))
+        for whoever in (other, hold):
+            lease = whoever.lock("job", ttl=60).acquire(wait=10)
+            assert lease is not None and lease.release()
+        assert not hold._engine.pending and not hold._engine.register
+
+
+@LOCAL
+def test_an_interrupt_while_the_watchdog_is_started(url: str) -> None:
+    """One that had begun all the same stays the only one, and ends with its coordinator."""
+    before = set(threading.enumerate())
+    with leasehold.connect(url) as hold:
+        trace = at_entry(threading.Event.wait.__code__, 1, interrupt)  # where start() waits until it runs
+        assert interrupted(lambda: hold.lock("job", ttl=60).acquire(wait=0), trace)
+        lease = hold.lock("job", ttl=0.4).acquire(wait=10)
+        assert lease is not None
+        assert not lease.lost.wait(0.8), "it is renewed"
+        assert len([thread for thread in threading.enumerate() if thread not in before]) == 1
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_no_connection_open(redis_url: str) -> None:
+    """What a call had borrowed when it was interrupted is closed, and not kept for as long as the coordinator lives."""
+    with leasehold.connect(redis_url) as hold:
+        lock = hold.lock("job", ttl=60)
+        for _ in range(5):
+            with lock:
+                pass
+            assert interrupted(lock.try_acquire, at_entry(Attempt.__init__.__code__, 1, interrupt))
+        assert len(hold._engine.mailboxes._open) <= 1
