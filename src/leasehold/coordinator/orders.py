@@ -61,14 +61,15 @@ def order(
     delay: Duration | None,
     force: object,
 ) -> Order:
-    if isinstance(fence, bool) or not isinstance(fence, int) or fence <= 0:
+    if fence is None:
         raise InvalidRequest("evict needs the fence of the lease that is meant: inspect() says which it is")
+    meant = check_fence(fence)
     who = public_owner(new_owner()) if by is None else _said(by, "by")
     note = json.dumps({"by": who, "reason": _said(reason, "reason")}, ensure_ascii=False)
     delay_ms = None if delay is None else _delay_ms(delay)
     if not isinstance(force, bool):
         raise InvalidRequest(f"force must be True or False, not {type(force).__name__}")
-    return Order(named(hold, resource), fence, os.urandom(16).hex(), delay_ms, force, note)
+    return Order(named(hold, resource), meant, os.urandom(16).hex(), delay_ms, force, note)
 
 
 def _said(text: object, what: str) -> str:
@@ -85,9 +86,11 @@ def _delay_ms(delay: Duration) -> int:
     return ms
 
 
-def check_fence(fence: int | None) -> int | None:
-    if fence is not None and (isinstance(fence, bool) or not isinstance(fence, int)):
+def check_fence(fence: object) -> int:
+    if isinstance(fence, bool) or not isinstance(fence, int):
         raise InvalidRequest(f"a fence is an int, not {type(fence).__name__}")
+    if fence <= 0:
+        raise InvalidRequest("a fence is above zero: inspect() says which it is")
     return fence
 
 

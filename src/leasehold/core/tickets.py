@@ -37,9 +37,9 @@ class Ticket(NamedTuple):
 
 def read(text: object) -> Ticket:
     """A ticket, or InvalidRequest before anything is sent: messages are cut off, mixed up and mistyped."""
-    if not isinstance(text, str) or not text.startswith(MARK):
+    if not isinstance(text, str) or not text.strip().startswith(MARK):
         raise InvalidRequest(WRONG)
-    data = _unpacked(text.removeprefix(MARK).strip())
+    data = _unpacked(text.strip().removeprefix(MARK))
     try:
         resource = data[HEAD_BYTES:].decode()
     except UnicodeDecodeError:
