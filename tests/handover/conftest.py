@@ -1,0 +1,54 @@
+"""Crews that hand leases over, on each store that processes share; and a stage in haste."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leasehold.core import flows, holding
+from leasehold.testing.parties import FLAVOURS
+from tests.processes.crew import Crew
+from tests.redis.crew import RedisCrew
+from tests.redis.stage import HASTE, Stage
+from tests.servers.proxy import Proxy
+from tests.servers.redis import RedisServer
+
+MODULE = "tests.handover.worker"
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def crew(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Crew]:
+    """Real processes, reaped at the end."""
+    if request.param == "redis":
+        request.getfixturevalue("redis_url")  # an empty server
+    servers = [request.getfixturevalue("redis_server")] if request.param == "redis" else []
+    crew = RedisCrew(tmp_path, *servers) if servers else Crew(tmp_path)
+    crew.module = MODULE
+    yield crew
+    crew.close()
+
+
+@pytest.fixture
+def redis_crew(tmp_path: Path, redis_server: RedisServer, redis_url: str) -> Iterator[RedisCrew]:
+    """Real processes whose network can be made bad."""
+    crew = RedisCrew(tmp_path, redis_server)
+    crew.module = MODULE
+    yield crew
+    crew.close()
+
+
+@pytest.fixture(params=FLAVOURS)
+def stage(request: pytest.FixtureRequest, redis_server: RedisServer, proxy: Proxy) -> Iterator[Stage]:
+    """Threads, then asyncio, behind a network in front of an empty server."""
+    stage = Stage(request.param, redis_server, proxy)
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handing over and adopting give up after tenths of a second in place of seconds."""
+    monkeypatch.setattr(flows, "LEAST_BUDGET_MS", round(HASTE * 1000))
+    monkeypatch.setattr(holding, "BUDGET_MS", round(HASTE * 1000))
