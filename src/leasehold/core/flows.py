@@ -129,19 +129,18 @@ async def adopt(ask: Ask, ticket: Ticket, adopter: str, floor: Callable[[], int]
                     raise
                 now = (await ops.Park(adopter, now + RETRY_ADOPTION)).at
         taken = _adopted(ask, ticket, adopter, now, answer, pending > 1)
+        if not taken.usable(ask.renews):
+            raise _no_longer_good(ask, ticket, "expired")
+        return taken
     except GeneratorExit:
         raise
     except BaseException as error:
         pending -= isinstance(error, StoreUnavailable)  # a definite no
-        if answer is None and pending:
+        if pending and (answer is None or isinstance(answer.reply, ops.Granted)):
             await _disown(ask, adopter)
             if isinstance(error, StoreUnavailable):  # "nothing was taken" would not be true
                 raise OutcomeUnknown(str(error), resource=ticket.resource) from error
         raise
-    if taken.usable(ask.renews):
-        return taken
-    await _disown(ask, adopter)
-    raise _no_longer_good(ask, ticket, "expired")
 
 
 async def _disown(ask: Ask, adopter: str) -> None:
