@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from leasehold.core import flows, holding
+from leasehold.stores.redis.speech import SCRIPTS
 from leasehold.testing.parties import FLAVOURS
 from tests.processes.crew import Crew
 from tests.redis.crew import RedisCrew
@@ -32,9 +33,11 @@ def crew(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Crew]:
 
 @pytest.fixture
 def redis_crew(tmp_path: Path, redis_server: RedisServer, redis_url: str) -> Iterator[RedisCrew]:
-    """Real processes whose network can be made bad."""
+    """Real processes whose network can be made bad. The server knows the scripts: the first call does the work."""
     crew = RedisCrew(tmp_path, redis_server)
     crew.module = MODULE
+    for script in SCRIPTS:
+        crew.look.client.script_load(script.text)
     yield crew
     crew.close()
 

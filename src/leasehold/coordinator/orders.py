@@ -75,7 +75,7 @@ def order(
 def _said(text: object, what: str) -> str:
     """What will stand in the audit trail: one line that says something."""
     if not isinstance(text, str) or not text.strip() or len(text) > MOST_SAID or not text.isprintable():
-        raise InvalidRequest(f"{what} is a line of text for the audit trail, of at most {MOST_SAID} characters")
+        raise InvalidRequest(f"{what} is one printable line for the audit trail, of at most {MOST_SAID} characters")
     return text.strip()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from binascii import Error, a2b_base64, b2a_base64, crc32
 from typing import NamedTuple
 
-from leasehold.core.names import MAX_NAME_BYTES
+from leasehold.core.names import MAX_NAME_BYTES, parse_name
 from leasehold.errors import InvalidRequest
 
 MARK = "lh1."
@@ -27,6 +27,10 @@ class Ticket(NamedTuple):
     fence: int
     ttl_ms: int
     nonce: str
+
+    def __repr__(self) -> str:
+        """Without what makes it worth something: error reports show the values of variables."""
+        return f"<Ticket for {parse_name(self.resource).shown} fence={self.fence}>"
 
     def text(self) -> str:
         head = bytes.fromhex(self.nonce) + self.fence.to_bytes(FENCE_BYTES) + self.ttl_ms.to_bytes(TTL_BYTES)
