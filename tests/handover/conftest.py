@@ -17,6 +17,13 @@ from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
 
 MODULE = "tests.handover.worker"
+ON_SQLITE = pytest.mark.parametrize("crew", ["sqlite"], indirect=True)  # for what the stores do alike
+ON_REDIS = pytest.mark.parametrize("crew", ["redis"], indirect=True)
+
+
+def flavour_of(crew: Crew) -> str:
+    """Threads on one store, tasks on the other: each is seen once."""
+    return "asyncio" if isinstance(crew, RedisCrew) else "sync"
 
 
 @pytest.fixture(params=["sqlite", "redis"])

@@ -137,7 +137,11 @@ def test_a_ticket_does_not_show_its_nonce() -> None:
 
 def test_a_long_ttl_is_warned_of(spy: Spy) -> None:
     """As with a lock: over an hour it is the wrong tool, and the warning points at the caller."""
-    with leasehold.connect(spy) as hold, pytest.warns(UserWarning, match="over 1 h") as warned:
-        with pytest.raises(InvalidRequest):  # what else is wrong is said too
-            hold.adopt(Ticket("job:{}", GOOD.fence, 30_000, GOOD.nonce).text(), ttl="2h")
+    forged = Ticket("job:{}", GOOD.fence, 30_000, GOOD.nonce).text()
+    with (
+        leasehold.connect(spy) as hold,
+        pytest.warns(UserWarning, match="over 1 h") as warned,
+        pytest.raises(InvalidRequest),  # what else is wrong is said too
+    ):
+        hold.adopt(forged, ttl="2h")
     assert warned[0].filename == __file__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.handover.conftest import ON_REDIS, ON_SQLITE, flavour_of
 from tests.processes import journal
 from tests.processes.crew import SLACK, Crew, Worker
 
@@ -35,17 +36,17 @@ def free_in_time(crew: Crew, since: float, ttl: float = TTL) -> int:
 # ---------------------------------------------------------------- the giver
 
 
-@pytest.mark.parametrize("flavour", ["sync", "asyncio"])
-def test_a_giver_that_is_killed_after_the_transfer(crew: Crew, flavour: str) -> None:
+def test_a_giver_that_is_killed_after_the_transfer(crew: Crew) -> None:
     """It is no longer needed: the ticket is as good as before."""
-    giver, lease, ticket = given(crew, 5, flavour)
+    giver, lease, ticket = given(crew, 5, flavour_of(crew))
     giver.kill()
-    adopter = crew.spawn(flavour)
+    adopter = crew.spawn(flavour_of(crew))
     adopted = adopter.ask("adopt", ticket=ticket)
     assert adopted["fence"] > lease["fence"] and fences(crew) == [adopted["fence"]]
     assert adopter.ask("write") == {"value": 1} and adopter.ask("release")["released"] is True
 
 
+@ON_SQLITE
 def test_a_ticket_that_died_with_its_giver(crew: Crew) -> None:
     """Killed before it could tell anybody: free after the ttl, and the ticket is then worth nothing."""
     giver, lease, ticket = given(crew)
@@ -72,6 +73,7 @@ def test_a_giver_that_wakes_after_the_adoption(crew: Crew) -> None:
     assert journal.stale_writes(journal.read(crew.data)) == 0
 
 
+@ON_REDIS
 def test_a_giver_that_stood_still_in_front_of_the_transfer(crew: Crew) -> None:
     """Its lease ended meanwhile and another has it: no ticket, and the other is not disturbed."""
     giver, other = crew.spawn(), crew.spawn()
@@ -85,6 +87,7 @@ def test_a_giver_that_stood_still_in_front_of_the_transfer(crew: Crew) -> None:
     assert fences(crew) == [fence] and other.ask("release")["released"] is True
 
 
+@ON_REDIS
 def test_a_forked_child_gives_nothing_away(crew: Crew) -> None:
     """What its parent holds is lost in the child, and the parent goes on."""
     parent = crew.spawn()
@@ -98,11 +101,10 @@ def test_a_forked_child_gives_nothing_away(crew: Crew) -> None:
 # ---------------------------------------------------------------- the adopter
 
 
-@pytest.mark.parametrize("flavour", ["sync", "asyncio"])
-def test_an_adopter_that_is_killed(crew: Crew, flavour: str) -> None:
+def test_an_adopter_that_is_killed(crew: Crew) -> None:
     """Its lease ends with its ttl; nobody else can use the ticket, neither before nor after."""
-    _, _, ticket = given(crew, 5, flavour)
-    adopter, second = crew.spawn(flavour), crew.spawn(flavour)
+    _, _, ticket = given(crew, 5, flavour_of(crew))
+    adopter, second = crew.spawn(flavour_of(crew)), crew.spawn()
     adopted = adopter.ask("adopt", ticket=ticket, ttl=TTL)
     at = journal.now()
     adopter.kill()
@@ -112,6 +114,7 @@ def test_an_adopter_that_is_killed(crew: Crew, flavour: str) -> None:
     assert second.ask("adopt", ticket=ticket)["error"] == "LeaseLost"
 
 
+@ON_SQLITE
 def test_an_adopter_that_stood_still_too_long(crew: Crew) -> None:
     """It adopted, stood still past its ttl, and another came: a stale owner like any other."""
     _, _, ticket = given(crew, 5)
@@ -132,7 +135,7 @@ def test_an_adopter_that_stood_still_too_long(crew: Crew) -> None:
 def test_one_of_many_adopters_wins(crew: Crew) -> None:
     """All come at once with the same ticket: one holds, the others are told that it is taken."""
     _, _, ticket = given(crew, 10)
-    racers = [crew.spawn("asyncio" if number % 3 == 2 else "sync") for number in range(6)]
+    racers = [crew.spawn("asyncio" if number % 3 == 2 else "sync") for number in range(4)]
     for racer in racers:
         racer.ask("chdir", folder=str(crew.folder))  # it is ready
     for racer in racers:
@@ -151,8 +154,9 @@ def test_a_chain_of_hands(crew: Crew) -> None:
     waiter = crew.spawn()
     waiter.tell("acquire", kind="job", ttl=10)
     crew.waiting("job", 1)
+    hands = [crew.spawn("asyncio"), holder]
     for number in range(4):
-        holder = crew.spawn("asyncio" if number % 2 else "sync")
+        holder = hands[number % 2]
         adopted = holder.ask("adopt", ticket=ticket)
         assert adopted["fence"] > last and holder.ask("write") == {"value": number + 1}
         last = adopted["fence"]

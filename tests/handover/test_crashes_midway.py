@@ -56,10 +56,9 @@ def test_a_request_of_a_dead_giver_that_arrives_after_the_next_grant(redis_crew:
     assert redis_crew.look.holder() == got["owner"] and other.ask("release")["released"] is True
 
 
-@pytest.mark.parametrize("flavour", ["sync", "asyncio"])
-def test_an_adopter_killed_after_it_adopted_unheard(redis_crew: RedisCrew, proxy: Proxy, flavour: str) -> None:
+def test_an_adopter_killed_after_it_adopted_unheard(redis_crew: RedisCrew, proxy: Proxy) -> None:
     """A second process with the same ticket is refused, and has to wait until the first one's time is over."""
-    giver, adopter, second = redis_crew.spawn(), redis_crew.spawn(flavour, proxy.url), redis_crew.spawn()
+    giver, adopter, second = redis_crew.spawn(), redis_crew.spawn("asyncio", proxy.url), redis_crew.spawn()
     giver.ask("acquire", kind="job", ttl=5)
     ticket = giver.ask("transfer")["ticket"]
     killed_within(redis_crew, proxy, adopter, "adopt", True, do="adopt", ticket=ticket, ttl=TTL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import inspect
 import linecache
 import sys
@@ -49,6 +48,7 @@ class Interrupter:
         self.fired = False
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        """The trace."""
         if frame.f_code is not self._code:
             return None
         if self._at_entry:
@@ -85,7 +85,6 @@ def every_line(function: Callable[..., Any], trial: Callable[[Interrupter], None
     for nth in range(1, 80):
         interrupter = Interrupter(function, nth)
         trial(interrupter)
-        gc.collect()
         if not interrupter.fired:
             return nth - 1
     raise AssertionError("it has no end")

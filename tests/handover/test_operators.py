@@ -16,8 +16,18 @@ from leasehold.core import ops
 from leasehold.core.policy import MAX_NOTE_BYTES, NOTES_KEPT
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
-from tests.lock.helpers import Spy, elsewhere, eventually, eventually_async, in_thread, look, nothing_left, once
-from tests.lock.helpers import reply_lost, sync_scene
+from tests.lock.helpers import (
+    Spy,
+    elsewhere,
+    eventually,
+    eventually_async,
+    in_thread,
+    look,
+    nothing_left,
+    once,
+    reply_lost,
+    sync_scene,
+)
 
 SOON = 20.0
 
@@ -72,7 +82,9 @@ def test_an_evicted_lease_that_waits_for_its_adopter(hold: leasehold.Leasehold, 
     assert lease.state == "released" and operator.lock("job").try_acquire() is None
 
 
-def test_an_adopted_lease_is_not_the_one_that_was_meant(hold: leasehold.Leasehold, operator: leasehold.Leasehold) -> None:
+def test_an_adopted_lease_is_not_the_one_that_was_meant(
+    hold: leasehold.Leasehold, operator: leasehold.Leasehold
+) -> None:
     """The operator saw the giver; by now somebody else holds, and is left alone."""
     lease = taken(hold)
     adopted = operator.adopt(lease.transfer())
@@ -91,7 +103,9 @@ def test_evict_during_a_renewal(spy: Spy, hold: leasehold.Leasehold, operator: l
 
 
 @pytest.mark.parametrize("first", ["evict", "release"])
-def test_evict_and_release_at_once(first: str, spy: Spy, hold: leasehold.Leasehold, operator: leasehold.Leasehold) -> None:
+def test_evict_and_release_at_once(
+    first: str, spy: Spy, hold: leasehold.Leasehold, operator: leasehold.Leasehold
+) -> None:
     """Exactly one of them happens, and each side is told which."""
     lease = taken(hold)
     if first == "evict":
@@ -100,7 +114,11 @@ def test_evict_and_release_at_once(first: str, spy: Spy, hold: leasehold.Leaseho
         assert len(operator.inspect("job").notes) == 1
     else:
         watched = Spy(spy.inner)
-        watched.before = once(ops.Evict, lambda op: in_thread(lease.release) and None)
+
+        def give_back(op: ops.StoreOp) -> None:
+            in_thread(lease.release)
+
+        watched.before = once(ops.Evict, give_back)
         with leasehold.connect(watched) as late, pytest.raises(NotHeld):
             evict(late, lease)
         assert lease.state == "released" and operator.inspect("job").notes == ()
@@ -263,7 +281,7 @@ def test_revoked_before_anybody_asked(hold: leasehold.Leasehold, operator: lease
     assert sorted(calls) == ["early", "late"] and lease.state == "held"
 
 
-async def test_revoked_in_asyncio(spy: Spy) -> None:
+async def test_revoked_in_asyncio(spy: Spy, operator: leasehold.Leasehold) -> None:
     """The event is set on the loop that acquired; asked for afterwards it is set at once; coroutines are awaited."""
     async with leasehold.aio.connect(spy) as hold:
         lease = await hold.lock("job", ttl=60).acquire()
@@ -277,11 +295,7 @@ async def test_revoked_in_asyncio(spy: Spy) -> None:
 
         lease.on_revoked(callback)
 
-        async def asked() -> bool:
-            return await hold.revoke("job")
-
-        while not await asked():
-            await asyncio.sleep(0.002)
+        await asyncio.to_thread(ask, operator)
         await eventually_async(lambda: bool(loops), "the callback ran")
         assert loops == [asyncio.get_running_loop()]
         assert lease.revoked.is_set(), "and not only in the loop's next turn"
@@ -294,12 +308,11 @@ def test_revoked_on_the_right_loop(spy: Spy, operator: leasehold.Leasehold) -> N
     ready = threading.Event()
 
     async def worker() -> bool:
-        async with leasehold.aio.connect(spy) as hold:
-            async with hold.lock("job", ttl=60) as lease:
-                revoked = lease.revoked
-                ready.set()
-                await asyncio.wait_for(revoked.wait(), SOON)
-                return lease.state == "held"
+        async with leasehold.aio.connect(spy) as hold, hold.lock("job", ttl=60) as lease:
+            revoked = lease.revoked
+            ready.set()
+            await asyncio.wait_for(revoked.wait(), SOON)
+            return lease.state == "held"
 
     with elsewhere(lambda: asyncio.run(worker())) as result:
         assert ready.wait(SOON)
@@ -322,6 +335,10 @@ def test_a_holder_that_gives_back_lets_the_next_in(hold: leasehold.Leasehold, op
 def test_revoke_and_inspect_after_close(hold: leasehold.Leasehold) -> None:
     """A closed coordinator says that it is closed."""
     hold.close()
-    for call in (lambda: hold.inspect("job"), lambda: hold.revoke("job"), lambda: hold.evict("job", fence=1, reason="r")):
+    for call in (
+        lambda: hold.inspect("job"),
+        lambda: hold.revoke("job"),
+        lambda: hold.evict("job", fence=1, reason="r"),
+    ):
         with pytest.raises(leasehold.StoreUnavailable, match="closed"):
             call()

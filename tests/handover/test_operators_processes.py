@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from tests.handover.conftest import ON_REDIS, ON_SQLITE, flavour_of
 from tests.processes import journal
 from tests.processes.crew import SLACK, Crew, until
 
@@ -16,10 +17,9 @@ TTL = 0.6
 ODD = ['"; DROP TABLE notes; --', "{\"by\": 'x'} \\ %s", "🔥 שלום 🔥", "🔒" * 300]
 
 
-@pytest.mark.parametrize("flavour", ["sync", "asyncio"])
-def test_a_holder_elsewhere_hears_of_its_eviction_at_once(crew: Crew, flavour: str) -> None:
+def test_a_holder_elsewhere_hears_of_its_eviction_at_once(crew: Crew) -> None:
     """Long before its next renewal; what it writes afterwards is refused once somebody newer has written."""
-    holder, operator = crew.spawn(flavour), crew.spawn()
+    holder, operator = crew.spawn(flavour_of(crew)), crew.spawn()
     lease = holder.ask("acquire", kind="job", ttl=HOUR)
     until(lambda: operator.ask("revoke", kind="job")["reached"], "it listens")
     holder.tell("until_lost")
@@ -34,6 +34,7 @@ def test_a_holder_elsewhere_hears_of_its_eviction_at_once(crew: Crew, flavour: s
     assert [grant.fence for grant in crew.peek("job").holders] == [newer["fence"]]
 
 
+@ON_SQLITE
 def test_a_victim_that_stood_still(crew: Crew) -> None:
     """It hears of nothing, and wakes when another has written: refused, by the guard and by the clock."""
     victim, operator, waiter = crew.spawn(), crew.spawn(), crew.spawn()
@@ -44,7 +45,9 @@ def test_a_victim_that_stood_still(crew: Crew) -> None:
     at = journal.now()
     done = operator.ask("evict", kind="job", fence=lease["fence"], reason="it hangs")
     granted = waiter.hear()
-    assert at + done["closed_for"] - 0.05 <= granted["at"] <= at + TTL + SLACK, "the door was closed for what it had left"
+    assert at + done["closed_for"] - 0.05 <= granted["at"] <= at + TTL + SLACK, (
+        "the door was closed for what it had left"
+    )
     assert waiter.ask("write") == {"value": 1}
     victim.go_on()
     assert victim.ask("write")["error"] == "StaleOwner"
@@ -53,10 +56,9 @@ def test_a_victim_that_stood_still(crew: Crew) -> None:
     assert [grant.fence for grant in crew.peek("job").holders] == [granted["fence"]]
 
 
-@pytest.mark.parametrize("flavour", ["sync", "asyncio"])
-def test_a_holder_elsewhere_gives_back_when_asked(crew: Crew, flavour: str) -> None:
+def test_a_holder_elsewhere_gives_back_when_asked(crew: Crew) -> None:
     """It is asked, finishes and gives back; the next waiter has it. A holder that is gone cannot be asked."""
-    holder, operator, waiter = crew.spawn(flavour), crew.spawn(), crew.spawn()
+    holder, operator, waiter = crew.spawn(flavour_of(crew)), crew.spawn(), crew.spawn()
     holder.ask("acquire", kind="job", ttl=HOUR)
     waiter.tell("acquire", kind="job", ttl=HOUR)
     crew.waiting("job", 1)
@@ -75,7 +77,9 @@ def test_notes_outlive_whoever_wrote_them(crew: Crew) -> None:
     said = [*ODD, *(f"round {number}" for number in range(20))]
     for reason in said:
         fence = operator.ask("acquire", kind="job", ttl=5)["fence"]
-        operator.ask("evict", kind="job", fence=fence, reason=reason, by=f"on call: {reason[:200]}", delay=0, force=True)
+        operator.ask(
+            "evict", kind="job", fence=fence, reason=reason, by=f"on call: {reason[:200]}", delay=0, force=True
+        )
         if reason == ODD[-1]:
             kept = operator.ask("inspect", kind="job")["notes"]
             assert [note[3] for note in kept] == ODD and [note[2] for note in kept] == [
@@ -83,9 +87,12 @@ def test_notes_outlive_whoever_wrote_them(crew: Crew) -> None:
             ]
     operator.kill()
     notes = crew.spawn().ask("inspect", kind="job")["notes"]
-    assert [note[3] for note in notes] == said[-20:] and [note[1] for note in notes] == sorted(note[1] for note in notes)
+    assert [note[3] for note in notes] == said[-20:] and [note[1] for note in notes] == sorted(
+        note[1] for note in notes
+    )
 
 
+@ON_REDIS
 def test_an_eviction_under_many_waiters(crew: Crew) -> None:
     """All of them wait until the door opens, then come one after the other in their order, each with a newer fence."""
     holder, operator, *waiters = [crew.spawn() for _ in range(5)]
