@@ -91,6 +91,17 @@ def test_a_failed_transfer_rouses_the_watchdog(spy: Spy, hold: leasehold.Leaseho
     assert lease.state != "lost"
 
 
+@pytest.mark.slow
+def test_a_failed_transfer_is_followed_by_a_renewal(spy: Spy, hold: leasehold.Leasehold) -> None:
+    """Soon, and not when the next one would have been due: nobody stays unsure for longer than need be."""
+    lease = taken(hold, ttl=3600 / 2)
+    spy.before = once(ops.Renew, unreachable)
+    with pytest.raises(StoreUnavailable):
+        lease.transfer()
+    assert lease.state == "unsure"
+    eventually(lambda: lease.state == "held", "it is renewed")
+
+
 def test_a_transfer_may_take_half_of_what_is_left(spy: Spy, hold: leasehold.Leasehold) -> None:
     """Else a store that is silent would take the whole lease with it (trap 2)."""
     taken(hold, ttl=0.9).transfer()
