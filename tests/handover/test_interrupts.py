@@ -119,8 +119,8 @@ def test_an_interrupted_giver(function: Callable[..., Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("function", ADOPTING, ids=lambda one: str(one.__qualname__))
 def test_an_interrupted_adopter(function: Callable[..., Any]) -> None:
-    """What it may have adopted is free within its ttl, and at once where a flow was hit; what it has not adopted is good
-    for another with the same ticket."""
+    """What it may have adopted is free within its ttl, and at once where a flow was hit; what it has not adopted is
+    good for another with the same ticket."""
     ttl = 60 if inspect.iscoroutinefunction(function) else 0.3
 
     def trial(interrupter: Interrupter) -> None:
