@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leasehold.core import flows, ops
-from leasehold.core.holding import Taken
+from leasehold.core.holding import Giving, Taken
 from leasehold.core.policy import tombstone_ms
 from leasehold.core.tickets import Ticket
 from leasehold.errors import InvalidRequest, LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
@@ -27,7 +27,7 @@ def test_the_giver_renews_once_with_the_ticket() -> None:
     """One Renew that names the ticket; then it is no longer his, and nothing more is sent."""
     holding = hold()
     play = Play(Step(ops.Renew, ops.Renewed(TTL), 0.1), now=101.0)
-    play.run(flows.transfer(holding, TICKET.nonce, play.now))
+    play.run(flows.transfer(holding, Giving(TICKET.nonce), play.now))
     renew = play.last(ops.Renew)
     assert (renew.ticket, renew.exact, renew.fence) == (TICKET.nonce, False, 9)
     assert holding.phase == "released" and holding.begin_release(play.now) is None
@@ -40,10 +40,10 @@ def test_a_giver_without_an_answer_still_holds(error: Exception) -> None:
     holding = hold()
     play = Play(Step(ops.Renew, error, 0.5), now=101.0)
     with pytest.raises(type(error)):
-        play.run(flows.transfer(holding, TICKET.nonce, play.now))
+        play.run(flows.transfer(holding, Giving(TICKET.nonce), play.now))
     assert holding.phase == "unsure" and holding.renewal(play.now) is not None
     again = Play(Step(ops.Renew, ops.Renewed(TTL)), now=102.0)
-    again.run(flows.transfer(holding, "cd" * 16, again.now))
+    again.run(flows.transfer(holding, Giving("cd" * 16), again.now))
     assert holding.phase == "released"
 
 
@@ -52,7 +52,7 @@ def test_a_giver_who_held_it_no_longer_is_told() -> None:
     holding = hold()
     play = Play(Step(ops.Renew, ops.NotYours("evicted")), now=101.0)
     with pytest.raises(LeaseLost) as caught:
-        play.run(flows.transfer(holding, TICKET.nonce, play.now))
+        play.run(flows.transfer(holding, Giving(TICKET.nonce), play.now))
     assert caught.value.reason == "evicted" and holding.phase == "lost"
 
 
@@ -61,7 +61,7 @@ def test_an_answer_that_comes_too_late_hands_nothing_over() -> None:
     holding = hold(1_000)
     play = Play(Step(ops.Renew, ops.Renewed(1_000), 2.0), now=100.1)
     with pytest.raises(LeaseLost):
-        play.run(flows.transfer(holding, TICKET.nonce, play.now))
+        play.run(flows.transfer(holding, Giving(TICKET.nonce), play.now))
     assert holding.phase == "lost"
 
 
@@ -70,7 +70,7 @@ def test_what_was_given_back_cannot_be_given_away() -> None:
     holding = hold()
     Play(Step(ops.Release, ops.Released())).run(flows.release(holding, 101.0))
     with pytest.raises(NotHeld):
-        Play().run(flows.transfer(holding, TICKET.nonce, 102.0))
+        Play().run(flows.transfer(holding, Giving(TICKET.nonce), 102.0))
 
 
 def test_a_renewal_that_was_overtaken_changes_nothing() -> None:
@@ -78,7 +78,7 @@ def test_a_renewal_that_was_overtaken_changes_nothing() -> None:
     holding = hold()
     late = holding.renewal(100.5)
     assert late is not None
-    Play(Step(ops.Renew, ops.Renewed(TTL)), now=101.0).run(flows.transfer(holding, TICKET.nonce, 101.0))
+    Play(Step(ops.Renew, ops.Renewed(TTL)), now=101.0).run(flows.transfer(holding, Giving(TICKET.nonce), 101.0))
     holding.answered(late, 100.5, ops.NotYours("adopted"), 102.0)
     assert holding.phase == "released"
 

@@ -39,12 +39,12 @@ def beat(ttl: float) -> float:
 class Worker:
     """One process."""
 
-    def __init__(self, name: str, flavour: str, url: str, data: str, folder: Path) -> None:
+    def __init__(self, name: str, flavour: str, url: str, data: str, folder: Path, module: str) -> None:
         self.name = name
         self._errors = folder / f"{name}.stderr"
         with self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.processes.worker", flavour, url, data, name],
+                [sys.executable, "-m", module, flavour, url, data, name],
                 cwd=folder,
                 env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
                 stdin=subprocess.PIPE,
@@ -128,6 +128,8 @@ class Worker:
 class Crew:
     """The workers of one test, one lease file and one journal. What is stored elsewhere has a crew of its own."""
 
+    module = "tests.processes.worker"  # what they run
+
     def __init__(self, folder: Path, url: str = "") -> None:
         self.folder = folder
         self.path = str(folder / "leases.db")
@@ -138,7 +140,7 @@ class Crew:
 
     def spawn(self, flavour: str = "sync", url: str | None = None) -> Worker:
         """Another worker; it is ready when it answers."""
-        worker = Worker(f"w{len(self.workers)}", flavour, url or self.url, self.data, self.folder)
+        worker = Worker(f"w{len(self.workers)}", flavour, url or self.url, self.data, self.folder, self.module)
         self.workers.append(worker)
         return worker
 

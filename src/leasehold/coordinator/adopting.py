@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leasehold.coordinator.asking import make_options
-from leasehold.core.names import Name, parse_name
+from leasehold.coordinator.asking import make_options, warn_long
+from leasehold.core.durations import is_long
+from leasehold.core.names import Name, parse_name, resource_name
 from leasehold.core.tickets import Ticket, read
 
 if TYPE_CHECKING:
@@ -76,4 +77,7 @@ def _adoption(key: bytes, ticket: str, ttl: Duration | None, *asked: Any) -> tup
     renew, max_hold, max_idle, fenced, protects = asked
     length = told.ttl_ms / 1000 if ttl is None else ttl
     options = make_options(length, None, renew, max_hold, max_idle, None, fenced, False, protects)
+    if ttl is not None and is_long(options.ttl_ms):  # else its giver was told
+        warn_long()
+    resource_name("", told.resource)  # what a forged ticket calls a name must not become a key
     return told, parse_name(told.resource, hidden=bool(key)), options

@@ -87,7 +87,8 @@ class Operating:
         False when it cannot be told. NotHeld when nobody holds, or nobody with this fence."""
         from leasehold.coordinator.orders import check_fence, named
 
-        reached: bool = self._operate(operations.revoke, named(self, resource), check_fence(fence))
+        meant = None if fence is None else check_fence(fence)
+        reached: bool = self._operate(operations.revoke, named(self, resource), meant)
         return reached
 
     def leaks(self, pattern: str = "lock:*") -> list[str]:
@@ -158,7 +159,8 @@ class AsyncOperating:
         """Ask the holder to give its lease back; see :meth:`leasehold.Leasehold.revoke`."""
         from leasehold.coordinator.orders import check_fence, named
 
-        reached: bool = await self._operate(operations.revoke, named(self, resource), check_fence(fence))
+        meant = None if fence is None else check_fence(fence)
+        reached: bool = await self._operate(operations.revoke, named(self, resource), meant)
         return reached
 
     async def leaks(self, pattern: str = "lock:*") -> list[str]:

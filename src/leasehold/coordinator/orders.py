@@ -61,8 +61,9 @@ def order(
     delay: Duration | None,
     force: object,
 ) -> Order:
-    if isinstance(fence, bool) or not isinstance(fence, int) or fence <= 0:
+    if fence is None:
         raise InvalidRequest("evict needs the fence of the lease that is meant: inspect() says which it is")
+    meant = check_fence(fence)
     who = public_owner(new_owner()) if by is None else _said(by, "by")
     note = json.dumps({"by": who, "reason": _said(reason, "reason")}, ensure_ascii=False)
     if len(note.encode()) > MAX_NOTE_BYTES:
@@ -70,13 +71,13 @@ def order(
     delay_ms = None if delay is None else _delay_ms(delay)
     if not isinstance(force, bool):
         raise InvalidRequest(f"force must be True or False, not {type(force).__name__}")
-    return Order(named(hold, resource), fence, os.urandom(16).hex(), delay_ms, force, note)
+    return Order(named(hold, resource), meant, os.urandom(16).hex(), delay_ms, force, note)
 
 
 def _said(text: object, what: str) -> str:
     """What will stand in the audit trail: one line that says something."""
     if not isinstance(text, str) or not text.strip() or len(text) > MOST_SAID or not text.isprintable():
-        raise InvalidRequest(f"{what} is a line of text for the audit trail, of at most {MOST_SAID} characters")
+        raise InvalidRequest(f"{what} is one printable line for the audit trail, of at most {MOST_SAID} characters")
     return text.strip()
 
 
@@ -87,9 +88,11 @@ def _delay_ms(delay: Duration) -> int:
     return ms
 
 
-def check_fence(fence: int | None) -> int | None:
-    if fence is not None and (isinstance(fence, bool) or not isinstance(fence, int)):
+def check_fence(fence: object) -> int:
+    if isinstance(fence, bool) or not isinstance(fence, int):
         raise InvalidRequest(f"a fence is an int, not {type(fence).__name__}")
+    if fence <= 0:
+        raise InvalidRequest("a fence is above zero: inspect() says which it is")
     return fence
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from leasehold.core import ops
-from leasehold.core.holding import LOSSES, LOST, Holding, Taken
+from leasehold.core.holding import LOSSES, LOST, Giving, Holding, Taken
 from leasehold.core.line import Ask, Line, at_once, budget_ms, claim
 from leasehold.core.policy import LEAST_BUDGET_MS, tombstone_ms
 from leasehold.core.tickets import Ticket
@@ -98,10 +98,10 @@ async def extend(holding: Holding, ttl_ms: int, now: float) -> None:
     holding.require(answer.at)
 
 
-async def transfer(holding: Holding, ticket: str, now: float) -> None:
+async def transfer(holding: Holding, giving: Giving, now: float) -> None:
     """Allow whoever knows the ticket to adopt the lease. When this fails it is still ours: the ticket is known to
     nobody."""
-    op = holding.handing_over(ticket, now)
+    op = holding.handing_over(giving.nonce, now)
     try:
         answer = await op
     except (StoreUnavailable, OutcomeUnknown):
@@ -109,7 +109,7 @@ async def transfer(holding: Holding, ticket: str, now: float) -> None:
         raise
     finally:
         holding.end_extension()
-    holding.handed_over(op, now, answer.reply, answer.at)
+    holding.handed_over(giving, op, now, answer.reply, answer.at)
 
 
 async def adopt(ask: Ask, ticket: Ticket, adopter: str, floor: Callable[[], int], now: float) -> Taken:
@@ -129,19 +129,18 @@ async def adopt(ask: Ask, ticket: Ticket, adopter: str, floor: Callable[[], int]
                     raise
                 now = (await ops.Park(adopter, now + RETRY_ADOPTION)).at
         taken = _adopted(ask, ticket, adopter, now, answer, pending > 1)
+        if not taken.usable(ask.renews):
+            raise _no_longer_good(ask, ticket, "expired")
+        return taken
     except GeneratorExit:
         raise
     except BaseException as error:
         pending -= isinstance(error, StoreUnavailable)  # a definite no
-        if answer is None and pending:
+        if pending and (answer is None or isinstance(answer.reply, ops.Granted)):
             await _disown(ask, adopter)
             if isinstance(error, StoreUnavailable):  # "nothing was taken" would not be true
                 raise OutcomeUnknown(str(error), resource=ticket.resource) from error
         raise
-    if taken.usable(ask.renews):
-        return taken
-    await _disown(ask, adopter)
-    raise _no_longer_good(ask, ticket, "expired")
 
 
 async def _disown(ask: Ask, adopter: str) -> None:
@@ -159,8 +158,11 @@ def _adopted(ask: Ask, ticket: Ticket, adopter: str, sent: float, answer: ops.An
 
 
 def _no_longer_good(ask: Ask, ticket: Ticket, reason: str) -> LeaseLost:
+    why = "its lease is over, or somebody has adopted it"
+    if reason == "deleted":  # nothing here was ever followed by anything: mostly it is the wrong place to look
+        why = "this store knows nothing of its lease; is it the store that the giver uses?"
     return LeaseLost(
-        f"the ticket for {ask.name.kind} is no longer good ({reason}): its lease is over, or somebody has adopted it",
+        f"the ticket for {ask.name.kind} is no longer good ({reason}): {why}",
         reason=reason if reason in LOSSES else "taken",
         resource=ticket.resource,
         fence=ticket.fence,

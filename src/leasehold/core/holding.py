@@ -47,6 +47,7 @@ class Holding:
         "_again",
         "_extended",
         "_extending",
+        "_extending_until",
         "_forget",
         "_limits",
         "_number",
@@ -90,6 +91,7 @@ class Holding:
         self._number = 0
         self._extended = 0  # the number of the last extend
         self._extending = 0
+        self._extending_until = 0.0  # however an extend ends, also by an interrupt that hits its very end
         if max_hold is not None or max_idle is not None:
             self._limits = Limits(taken.at, max_hold, max_idle)
             self._set_stop()
@@ -129,7 +131,8 @@ class Holding:
         """When the watchdog must look at this lease again. No renewal is due beside an extend."""
         if self.phase not in ALIVE:
             return NEVER
-        return self._stop_at if self._extending else min(self._stop_at, self.renew_at)
+        renew_at = max(self.renew_at, self._extending_until) if self._extending else self.renew_at
+        return min(self._stop_at, renew_at)
 
     def loss(self) -> LeaseLost:
         """The error that tells of it."""
@@ -186,7 +189,7 @@ class Holding:
     def _renewal(self, now: float) -> ops.Renew | None:
         if now >= self._stop_at:
             self._settle(now)
-        if self.phase not in ALIVE or self._extending:
+        if self.phase not in ALIVE or (self._extending and now < self._extending_until):
             return None
         return self._renew(self._wanted_ms, renewal_budget_ms(self.ttl_ms), now)
 
@@ -209,9 +212,15 @@ class Holding:
                 self._set_stop()
                 if self.renews:
                     self.renew_at = min(self.renew_at, renewal_after(now, ttl_ms, ttl_ms))
-            # Half of what is left: when it goes unanswered, there must be time for a renewal (trap 2).
-            half_ms = max(int((self._stop_at - now) * 500), 1)
-            return self._renew(ttl_ms, min(BUDGET_MS, half_ms), now, exact=True)
+            return self._apart(ttl_ms, now, exact=True)
+
+    def _apart(self, ttl_ms: int, now: float, exact: bool = False) -> ops.Renew:
+        """A Renew that somebody waits for, beside those of the watchdog. It may take half of what is left: when it goes
+        unanswered, there must be time for a renewal (trap 2)."""
+        half_ms = max(int((self._stop_at - now) * 500), 1)
+        renew = self._renew(ttl_ms, min(BUDGET_MS, half_ms), now, exact)
+        self._extending_until = max(self._extending_until, now + renew.budget_ms / 1000)
+        return renew
 
     def _renew(self, ttl_ms: int, budget_ms: int, now: float, exact: bool = False) -> ops.Renew:
         left_ms = int((self._stop_at - now) * 1000)
@@ -226,14 +235,25 @@ class Holding:
         with self.lock:
             self._require(now)
             self._extending += 1
-            return self._renew(self._wanted_ms, BUDGET_MS, now)._replace(ticket=ticket)
+            return self._apart(self._wanted_ms, now)._replace(ticket=ticket)
 
-    def handed_over(self, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float) -> None:
+    def handed_over(
+        self, giving: Giving, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float
+    ) -> None:
         """It waits for its adopter now, for a whole ttl, and is ours no longer. LeaseLost when it was not ours."""
         with self.lock:
             self._answered(renew, sent, reply, now)
             self._require(now)
+            giving.done = True
             self.phase = RELEASED
+
+    def recall(self, giving: Giving) -> ops.Release | None:
+        """The Release of what was handed over with a ticket that nobody will ever have: its giver was interrupted."""
+        with self.lock:
+            if not giving.done or self.phase != RELEASED:
+                return None
+            giving.done = False
+            return ops.Release(self.name.text, self.owner, self.fence, tombstone_ms(self.ttl_ms), again=True)
 
     def end_extension(self) -> None:
         """Whatever came of it, renewals may go on."""
@@ -312,6 +332,16 @@ class Holding:
                 return False
             self.phase = RELEASED
             return True
+
+
+class Giving:
+    """One call of ``transfer``: what its ticket says, and whether the lease was handed over by this call."""
+
+    __slots__ = ("done", "nonce")
+
+    def __init__(self, nonce: str) -> None:
+        self.nonce = nonce
+        self.done = False
 
 
 class Limits:

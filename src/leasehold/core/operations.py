@@ -7,7 +7,7 @@ from typing import Any
 from leasehold.core import ops
 from leasehold.core.names import Name
 from leasehold.core.types import Grant, public_owner
-from leasehold.errors import InvalidRequest, NotHeld, OutcomeUnknown
+from leasehold.errors import InvalidRequest, NotHeld, OutcomeUnknown, StoreUnavailable
 
 MOST_TRIES = 3  # of an eviction that goes unanswered: it is the same one by its request
 
@@ -68,7 +68,10 @@ async def revoke(name: Name, fence: int | None) -> bool:
 
 
 async def _holder(name: Name, fence: int | None) -> Grant:
-    view = await look(name.text)
+    try:
+        view = await look(name.text)
+    except OutcomeUnknown as error:  # a look may or may not have happened: nothing was done to anybody
+        raise StoreUnavailable(str(error), resource=name.text) from error
     for grant in view.holders:
         if fence is None or grant.fence == fence:
             return grant

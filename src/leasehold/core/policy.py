@@ -14,7 +14,7 @@ MAX_FLOOR_AHEAD_US = 3653 * DAY_US  # ten years: a floor further ahead is a mist
 
 NOTES_KEPT = 20  # of one resource: the last ones
 NOTE_US = 30 * DAY_US  # and how long each is kept
-MAX_NOTE_BYTES = 1024
+MAX_NOTE_BYTES = 2500  # two lines of 300 characters, of four bytes each at worst, and what JSON adds
 
 PAGE = 200  # resources that are looked at for one page of a listing
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from binascii import Error, a2b_base64, b2a_base64, crc32
 from typing import NamedTuple
 
-from leasehold.core.names import MAX_NAME_BYTES
+from leasehold.core.names import MAX_NAME_BYTES, parse_name
 from leasehold.errors import InvalidRequest
 
 MARK = "lh1."
@@ -28,6 +28,10 @@ class Ticket(NamedTuple):
     ttl_ms: int
     nonce: str
 
+    def __repr__(self) -> str:
+        """Without what makes it worth something: error reports show the values of variables."""
+        return f"<Ticket for {parse_name(self.resource).shown} fence={self.fence}>"
+
     def text(self) -> str:
         head = bytes.fromhex(self.nonce) + self.fence.to_bytes(FENCE_BYTES) + self.ttl_ms.to_bytes(TTL_BYTES)
         data = head + self.resource.encode()
@@ -37,9 +41,9 @@ class Ticket(NamedTuple):
 
 def read(text: object) -> Ticket:
     """A ticket, or InvalidRequest before anything is sent: messages are cut off, mixed up and mistyped."""
-    if not isinstance(text, str) or not text.startswith(MARK):
+    if not isinstance(text, str) or not text.strip().startswith(MARK):
         raise InvalidRequest(WRONG)
-    data = _unpacked(text.removeprefix(MARK).strip())
+    data = _unpacked(text.strip().removeprefix(MARK))
     try:
         resource = data[HEAD_BYTES:].decode()
     except UnicodeDecodeError:

@@ -6,7 +6,6 @@ its deadline learns so at its next look, before any message arrives.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
@@ -14,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold.core import flows
 from leasehold.core.durations import ttl_ms
-from leasehold.core.holding import ALIVE, LOST, RELEASED, RELEASING
-from leasehold.core.ops import NotYours
-from leasehold.core.tickets import NONCE_BYTES, Ticket
+from leasehold.core.holding import ALIVE, LOST, RELEASED, RELEASING, Giving
+from leasehold.core.ops import Later, NotYours
+from leasehold.core.tickets import Ticket
 from leasehold.core.types import public_owner
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.observe import log
@@ -128,11 +127,28 @@ class BaseLease:
             "ttl_ms": held.ttl_ms,
         }
 
-    def _new_ticket(self) -> Ticket:
-        held = self._held
+    def _give(self) -> Giving:
         self._settle()
-        held.require_single()
-        return Ticket(held.name.text, held.fence, held.ttl_ms, os.urandom(NONCE_BYTES).hex())
+        return self._held.giving()
+
+    def _given(self, giving: Giving) -> str:
+        """The ticket, when it was handed over."""
+        held = self._held
+        self._ended(ours=True)
+        return Ticket(held.name.text, held.fence, held.ttl_ms, giving.nonce).text()
+
+    def _not_given(self, giving: Giving, error: BaseException) -> None:
+        """No ticket leaves transfer(). Mostly the lease is still ours, and is renewed; who was interrupted after it was
+        handed over gives it back, because nobody else could."""
+        held, watchdog = self._held, self._engine.watchdog
+        if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
+            watchdog.chronicle().not_renewed(held, error)
+        watchdog.tell(held)
+        watchdog.look_again(held)
+        release = held.recall(giving)
+        if release is not None:
+            self._engine.forget(held)
+            watchdog.later(Later(release, held.ttl_ms / 1000), watchdog.teller(held))
 
     def _fenced_off(self, seen: int | None, downstream: str, observers: Iterable[Observer] = ()) -> None:
         """A guard, with its own observers, refused this lease. Claims from here on ask for more than what it has seen
@@ -265,14 +281,14 @@ class Lease(BaseLease):
 
     def transfer(self) -> str:
         """Give the lease away: the text is a ticket, with which one other process can ``adopt`` it, until its ttl is
-        over. From here on it is no longer yours (``released``). When this raises, it still is."""
-        ticket = self._new_ticket()
+        over. From here on it is no longer yours (``released``). When this raises an error, it still is."""
+        giving = self._give()
         try:
-            sync.run(self._engine, flows.transfer(self._held, ticket.nonce, self._engine.clock.now()))
-        finally:
-            self._engine.watchdog.tell(self._held)
-        self._ended(ours=True)
-        return ticket.text()
+            sync.run(self._engine, flows.transfer(self._held, giving, self._engine.clock.now()))
+            return self._given(giving)
+        except BaseException as error:
+            self._not_given(giving, error)
+            raise
 
     def release(self) -> bool:
         """Give the lease back. False: it was no longer ours. OutcomeUnknown: not confirmed; may be repeated."""
@@ -340,6 +356,8 @@ class AsyncLease(BaseLease):
             self._revoked = self._driver.event()
             self._held.listen_for_revocation(self._driver.on_loop(self._loop, self._revoked.set))
         event: asyncio.Event = self._revoked
+        if self._held.asked_for():  # whoever looks for the first time now need not wait for the loop's next turn
+            event.set()
         return event
 
     def on_revoked(self, callback: Callable[[], object | Awaitable[object]]) -> None:
@@ -363,14 +381,14 @@ class AsyncLease(BaseLease):
 
     async def transfer(self) -> str:
         """Give the lease away: the text is a ticket, with which one other process can ``adopt`` it, until its ttl is
-        over. From here on it is no longer yours (``released``). When this raises, it still is."""
-        ticket = self._new_ticket()
+        over. From here on it is no longer yours (``released``). When this raises an error, it still is."""
+        giving = self._give()
         try:
-            await self._driver.drive(flows.transfer(self._held, ticket.nonce, self._engine.clock.now()))
-        finally:
-            self._engine.watchdog.tell(self._held)
-        self._ended(ours=True)
-        return ticket.text()
+            await self._driver.drive(flows.transfer(self._held, giving, self._engine.clock.now()))
+            return self._given(giving)
+        except BaseException as error:
+            self._not_given(giving, error)
+            raise
 
     async def release(self) -> bool:
         """Give the lease back. False: it was no longer ours. OutcomeUnknown: not confirmed; may be repeated."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from leasehold.core.holding import LOST, RELEASED, RELEASING, Holding, Taken
+from leasehold.core import ops
+from leasehold.core.holding import LOST, RELEASED, RELEASING, Giving, Holding, Taken
 from leasehold.core.names import Name
+from leasehold.core.tickets import NONCE_BYTES
 from leasehold.errors import InvalidRequest
 from leasehold.observe import log
 
@@ -66,6 +69,7 @@ class Held(Holding):
         "exported",
         "interrupt",
         "keeper",
+        "nonce",
         "number",
         "options",
         "outer",
@@ -83,6 +87,7 @@ class Held(Holding):
         self.since = taken.at  # the same, on the local clock
         self.number = 0  # of its acquire, where somebody observes
         self.told = False  # observers have heard of its end
+        self.nonce = ""  # of its ticket, once somebody wants to give it away
         self.exported = False  # its fence was read, or shown to a guard
         self.anchor = weakref.ref(anchor)  # the thread or task that acquired it
         self.depth = 1
@@ -125,6 +130,22 @@ class Held(Holding):
                 raise InvalidRequest(
                     f"the lease on {self.name.kind} was entered {self.depth} times: leave the inner ones first"
                 )
+
+    def giving(self) -> Giving:
+        """A lease has one ticket, however often it is tried and by however many threads: whatever arrives last in the
+        store, the ticket that somebody was given is good."""
+        with self.lock:
+            self.require_single()
+            self.nonce = self.nonce or os.urandom(NONCE_BYTES).hex()
+            return Giving(self.nonce)
+
+    def handed_over(
+        self, giving: Giving, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float
+    ) -> None:
+        """Unless it was entered again meanwhile, by its own thread while another gives it away."""
+        with self.lock:
+            self.require_single()
+            Holding.handed_over(self, giving, renew, sent, reply, now)
 
     def step_out(self) -> bool:
         """One level up; False when it was the last, and the lease is to be given back."""
@@ -183,6 +204,10 @@ class Held(Holding):
                 return
         listener()
 
+    def asked_for(self) -> bool:
+        """Has somebody asked for it?"""
+        return self._revocation is None
+
     def revoke(self) -> None:
         """Somebody asks for it back. It stays ours until it is given back."""
         with self.lock:
@@ -207,7 +232,7 @@ class Held(Holding):
         locks may have been held at the fork by a thread that does not exist here."""
         self.lock = lock
         lost, asked = _events(self._listeners), _events(self._revocation)
-        self._listeners = self._revocation = None
+        self._listeners, self._revocation = None, ()
         self.lose("forked")
         for event in (*lost, *asked):
             event._at_fork_reinit()  # type: ignore[attr-defined]  # as threading does with its own

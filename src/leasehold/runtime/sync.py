@@ -49,15 +49,18 @@ def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Mailbox) -> R:
 
 def run(engine: Engine, flow: Coroutine[Op, Any, R]) -> R:
     """The same for a flow that waits for no push."""
-    box = engine.mailboxes.borrow()
     try:
-        return drive(engine, flow, box)
+        box = engine.mailboxes.borrow()
+        try:
+            return drive(engine, flow, box)
+        finally:
+            engine.mailboxes.give_back(box)
     except LeaseholdError:
         if engine.closed:
             ending.linger()
         raise
     finally:
-        engine.mailboxes.give_back(box)
+        flow.close()  # an interrupt may have kept it from beginning, or from ending; to one that is over it is nothing
 
 
 def aside(engine: Engine, op: Park | Later, box: Mailbox) -> Push | None:

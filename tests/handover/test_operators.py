@@ -1,0 +1,344 @@
+"""Operators' calls beside whatever else happens: notes, doors, races, callbacks and events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import leasehold
+from leasehold import LeaseLost, NotHeld
+from leasehold.core import ops
+from leasehold.core.policy import MAX_NOTE_BYTES, NOTES_KEPT
+from leasehold.stores.clock import ManualClock
+from leasehold.stores.memory import MemoryStore
+from tests.lock.helpers import (
+    Spy,
+    elsewhere,
+    eventually,
+    eventually_async,
+    in_thread,
+    look,
+    nothing_left,
+    once,
+    reply_lost,
+    sync_scene,
+)
+
+SOON = 20.0
+
+
+@pytest.fixture
+def spy() -> Spy:
+    """A store that counts what is sent."""
+    return Spy(MemoryStore())
+
+
+@pytest.fixture
+def hold(spy: Spy) -> Iterator[leasehold.Leasehold]:
+    """The holder's coordinator."""
+    with leasehold.connect(spy) as made:
+        yield made
+
+
+@pytest.fixture
+def operator(spy: Spy) -> Iterator[leasehold.Leasehold]:
+    """Somebody else's."""
+    with leasehold.connect(spy.inner) as made:
+        yield made
+
+
+def taken(hold: leasehold.Leasehold, **options: Any) -> leasehold.Lease:
+    """A lease."""
+    lease = hold.lock("job", **{"ttl": 60, **options}).acquire(wait=0)
+    assert lease is not None
+    return lease
+
+
+def evict(hold: leasehold.Leasehold, lease: leasehold.Lease, **more: Any) -> Any:
+    """Take it away."""
+    return hold.evict("job", **{"fence": lease._held.fence, "reason": "it hangs", **more})
+
+
+def ask(operator: leasehold.Leasehold) -> None:
+    """Ask for it, once the holder listens."""
+    eventually(lambda: operator.revoke("job"), "the holder can be told")
+
+
+# ---------------------------------------------------------------- evict
+
+
+def test_an_evicted_lease_that_waits_for_its_adopter(hold: leasehold.Leasehold, operator: leasehold.Leasehold) -> None:
+    """The ticket is then worth nothing, and the door is closed for the adopter as for everybody."""
+    lease = taken(hold)
+    ticket = lease.transfer()
+    assert 59 < evict(operator, lease).closed_for <= 60
+    with pytest.raises(LeaseLost):
+        operator.adopt(ticket)
+    assert lease.state == "released" and operator.lock("job").try_acquire() is None
+
+
+def test_an_adopted_lease_is_not_the_one_that_was_meant(
+    hold: leasehold.Leasehold, operator: leasehold.Leasehold
+) -> None:
+    """The operator saw the giver; by now somebody else holds, and is left alone."""
+    lease = taken(hold)
+    adopted = operator.adopt(lease.transfer())
+    with pytest.raises(NotHeld, match=str(adopted.fence)):
+        evict(operator, lease)
+    adopted.check()
+
+
+def test_evict_during_a_renewal(spy: Spy, hold: leasehold.Leasehold, operator: leasehold.Leasehold) -> None:
+    """The renewal is told: lost, evicted, and nothing brings it back."""
+    lease = taken(hold)
+    spy.before = once(ops.Renew, lambda op: evict(operator, lease) and None)
+    with pytest.raises(LeaseLost) as info:
+        lease.extend(60)
+    assert info.value.reason == "evicted" and lease.lost.wait(SOON) and not look(spy, "job").holders
+
+
+@pytest.mark.parametrize("first", ["evict", "release"])
+def test_evict_and_release_at_once(
+    first: str, spy: Spy, hold: leasehold.Leasehold, operator: leasehold.Leasehold
+) -> None:
+    """Exactly one of them happens, and each side is told which."""
+    lease = taken(hold)
+    if first == "evict":
+        spy.before = once(ops.Release, lambda op: evict(operator, lease) and None)
+        assert lease.release() is False
+        assert len(operator.inspect("job").notes) == 1
+    else:
+        watched = Spy(spy.inner)
+
+        def give_back(op: ops.StoreOp) -> None:
+            in_thread(lease.release)
+
+        watched.before = once(ops.Evict, give_back)
+        with leasehold.connect(watched) as late, pytest.raises(NotHeld):
+            evict(late, lease)
+        assert lease.state == "released" and operator.inspect("job").notes == ()
+        assert operator.lock("job").try_acquire() is not None
+
+
+def test_evict_races_with_release(spy: Spy, hold: leasehold.Leasehold, operator: leasehold.Leasehold) -> None:
+    """Many rounds of two threads: never both, never neither."""
+    evictions = 0
+    for number in range(40):
+        lease = taken(hold)
+        both = threading.Barrier(2)
+
+        def out(lease: leasehold.Lease = lease, both: threading.Barrier = both) -> bool:
+            both.wait(10)
+            try:
+                return bool(evict(operator, lease, delay=0, force=True))
+            except NotHeld:
+                return False
+
+        with elsewhere(out) as evicted:
+            both.wait(10)
+            released = lease.release()
+            done = evicted()
+        assert released != done, number
+        evictions += done
+        assert nothing_left(spy, "job")
+    assert len(operator.inspect("job").notes) == min(evictions, NOTES_KEPT)
+
+
+def test_an_eviction_is_repeated_when_unanswered(spy: Spy, hold: leasehold.Leasehold) -> None:
+    """The same request: one note, one fence; the holder's own coordinator may be the operator's."""
+    lease = taken(hold)
+    spy.after = once(ops.Evict, reply_lost)
+    done = evict(hold, lease)
+    assert len({op.request for op in spy.of(ops.Evict)}) == 1 and len(spy.of(ops.Evict)) == 2
+    seen = hold.inspect("job")
+    assert len(seen.notes) == 1 and seen.fence == done.fence
+    assert lease.lost.wait(SOON)
+
+
+def test_the_door_stays_closed_and_then_the_queue_goes_on() -> None:
+    """Many wait: nobody gets in before the victim's time is over, and then they come in their order."""
+    clock = ManualClock()
+    spy, hold = sync_scene(clock)
+    with hold:
+        lease = taken(hold, ttl=10)
+        for number in range(8):
+            spy.inner.execute(ops.Claim("job", f"host:{number}:w.{number}", 10_000, address=""))
+        clock.advance(1)
+        assert 8.9 < evict(hold, lease).closed_for <= 9
+        for _ in range(8):  # signs of life on the way
+            clock.advance(1)
+            for number in range(8):
+                reply = spy.inner.execute(ops.Beat("job", f"host:{number}:w.{number}", int(clock.now() * 10)))
+                assert isinstance(reply, ops.Queued)
+        clock.advance(1.1)
+        order = []
+        for _ in range(8):
+            replies = [
+                (number, spy.inner.execute(ops.Beat("job", f"host:{number}:w.{number}", 10**9 + clock.instant().ms)))
+                for number in range(8)
+                if number not in order
+            ]
+            ((number, reply),) = [(number, reply) for number, reply in replies if isinstance(reply, ops.Granted)]
+            order.append(number)
+            spy.inner.execute(ops.Release("job", f"host:{number}:w.{number}", reply.fence))
+            clock.advance(0.01)
+        assert order == list(range(8))
+
+
+# ---------------------------------------------------------------- the audit trail
+
+LINES = {
+    "quotes": "he said \"no\" and 'yes'",
+    "braces": '{"by": "me", "reason": "mine"}',
+    "backslash": "C:\\new\\table",
+    "spaces": "a  b   c",
+    "emoji": "🔥 is on 🔥",
+    "rtl": "שלום עולם",
+    "separators": "a b c" + "é",
+    "percent": "%s %d %00 {0}",
+    "longest": "x" * 300,
+    "longest quotes": '"' * 300,
+    "longest emoji": "🔒" * 300,
+}
+
+
+@pytest.mark.parametrize("text", LINES.values(), ids=LINES.keys())
+def test_what_was_said_is_kept_as_it_was(text: str, spy: Spy, hold: leasehold.Leasehold) -> None:
+    """Whatever can be printed on one line comes back the same, and takes no more room than it may."""
+    lease = taken(hold)
+    evict(hold, lease, reason=text, by=text)
+    (note,) = hold.inspect("job").notes
+    assert (note.reason, note.by, note.fence) == (text, text, lease.fence)
+    (op,) = spy.of(ops.Evict)
+    assert len(op.note.encode()) <= MAX_NOTE_BYTES
+
+
+@pytest.mark.parametrize("text", ["not json", '"text"', "[1]", '{"by": 7}', "{" * 5000, ""])
+def test_a_note_that_somebody_else_wrote(text: str, spy: Spy, hold: leasehold.Leasehold) -> None:
+    """Shown as far as it can be read, and no error."""
+    lease = taken(hold)
+    spy.inner.execute(ops.Evict("job", lease.owner, lease._held.fence, "r", note=text))
+    (note,) = hold.inspect("job").notes
+    assert note.event == "evicted" and note.by in ("", "7") and note.reason == ""
+
+
+def test_only_the_last_notes_are_kept(hold: leasehold.Leasehold) -> None:
+    """Twenty of them, in order; the default author is this process, without its secret."""
+    for number in range(NOTES_KEPT + 5):
+        lease = taken(hold)
+        evict(hold, lease, reason=f"round {number}", delay=0, force=True)
+    notes = hold.inspect("job").notes
+    assert [note.reason for note in notes] == [f"round {number}" for number in range(5, NOTES_KEPT + 5)]
+    assert {note.by for note in notes} == {note.owner for note in notes} and lease.owner.startswith(notes[0].by + ":")
+    shown = json.dumps([tuple(map(str, note)) for note in notes])
+    assert lease.owner.rpartition(":")[2].partition(".")[0] not in shown
+
+
+# ---------------------------------------------------------------- revoke
+
+
+def test_a_callback_runs_apart_and_may_raise(
+    hold: leasehold.Leasehold, operator: leasehold.Leasehold, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a thread of its own; what it raises is logged, the others are called, and the lease goes on."""
+    lease = taken(hold)
+    threads: list[str] = []
+
+    def broken() -> None:
+        raise RuntimeError("a bug of the user's")
+
+    def blocking() -> None:
+        threads.append(threading.current_thread().name)
+        done.wait(SOON)
+
+    done = threading.Event()
+    lease.on_revoked(broken)
+    lease.on_revoked(blocking)
+    ask(operator)
+    assert lease.revoked.wait(SOON)
+    eventually(lambda: threads == ["leasehold-on_revoked"], "it runs in a thread of its own")
+    eventually(lambda: "a bug of the user's" in caplog.text, "it is logged")
+    assert lease.state == "held" and lease.release() is True
+    done.set()
+
+
+def test_revoked_before_anybody_asked(hold: leasehold.Leasehold, operator: leasehold.Leasehold) -> None:
+    """Whoever asks for the event later finds it set, and a late callback is called; once, however often one asks."""
+    lease = taken(hold)
+    calls: list[str] = []
+    lease.on_revoked(lambda: calls.append("early"))
+    ask(operator)
+    operator.revoke("job", fence=lease.fence)
+    eventually(lambda: bool(calls), "it is called")
+    assert lease.revoked.is_set()
+    lease.on_revoked(lambda: calls.append("late"))
+    eventually(lambda: "late" in calls, "so is a late one")
+    assert sorted(calls) == ["early", "late"] and lease.state == "held"
+
+
+async def test_revoked_in_asyncio(spy: Spy, operator: leasehold.Leasehold) -> None:
+    """The event is set on the loop that acquired; asked for afterwards it is set at once; coroutines are awaited."""
+    async with leasehold.aio.connect(spy) as hold:
+        lease = await hold.lock("job", ttl=60).acquire()
+        assert lease is not None
+        loops: list[object] = []
+
+        async def callback() -> None:
+            await asyncio.sleep(0)
+            loops.append(asyncio.get_running_loop())
+            raise RuntimeError("a bug of the user's")
+
+        lease.on_revoked(callback)
+
+        await asyncio.to_thread(ask, operator)
+        await eventually_async(lambda: bool(loops), "the callback ran")
+        assert loops == [asyncio.get_running_loop()]
+        assert lease.revoked.is_set(), "and not only in the loop's next turn"
+        lease.check()
+        assert await lease.release() is True
+
+
+def test_revoked_on_the_right_loop(spy: Spy, operator: leasehold.Leasehold) -> None:
+    """A loop in another thread waits for it, and is woken by the watchdog's thread."""
+    ready = threading.Event()
+
+    async def worker() -> bool:
+        async with leasehold.aio.connect(spy) as hold, hold.lock("job", ttl=60) as lease:
+            revoked = lease.revoked
+            ready.set()
+            await asyncio.wait_for(revoked.wait(), SOON)
+            return lease.state == "held"
+
+    with elsewhere(lambda: asyncio.run(worker())) as result:
+        assert ready.wait(SOON)
+        ask(operator)
+        assert result() is True
+    assert nothing_left(spy, "job")
+
+
+def test_a_holder_that_gives_back_lets_the_next_in(hold: leasehold.Leasehold, operator: leasehold.Leasehold) -> None:
+    """The point of asking: nobody loses anything, and the queue moves."""
+    lease = taken(hold)
+    lease.on_revoked(lease.release)
+    with elsewhere(lambda: operator.lock("job", ttl=60).acquire(wait=SOON)) as waiting:
+        eventually(lambda: bool(operator.inspect("job").waiters), "it waits")
+        ask(operator)
+        got = waiting()
+    assert got is not None and lease.state == "released"
+
+
+def test_revoke_and_inspect_after_close(hold: leasehold.Leasehold) -> None:
+    """A closed coordinator says that it is closed."""
+    hold.close()
+    for call in (
+        lambda: hold.inspect("job"),
+        lambda: hold.revoke("job"),
+        lambda: hold.evict("job", fence=1, reason="r"),
+    ):
+        with pytest.raises(leasehold.StoreUnavailable, match="closed"):
+            call()
