@@ -36,13 +36,13 @@ def child(leave):
     raise ValueError("what the child raised")
 
 codes = {}
-with (lock := hold.lock("job", ttl=0.8)) as lease:
+with (lock := hold.lock("job", ttl=1.2)) as lease:
     for leave in ("os._exit", "exec", "sys.exit", "raise"):
         pid = os.fork()
         if pid == 0:
             child(leave)
         codes[leave] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    time.sleep(1.2)  # longer than the ttl
+    time.sleep(1.6)  # longer than the ttl
     lease.check()
     print(lease.state, lock.locked(), lock.owned())
 for leave, code in codes.items():
@@ -120,9 +120,9 @@ def works(number):
             rounds.append(number)
 
 def renews():
-    lease = hold.lock("renewed", ttl=0.6).acquire()
+    lease = hold.lock("renewed", ttl=20).acquire()
     while not end.wait(0.01):
-        lease.extend(0.6)
+        lease.extend(20)
         lease.check()
     lease.release()
 
@@ -227,7 +227,7 @@ import leasehold
 
 async def main():
     hold = leasehold.aio.connect(sys.argv[1])
-    lease = await hold.lock("held", ttl=0.8).acquire()
+    lease = await hold.lock("held", ttl=1.2).acquire()
     other = leasehold.connect(sys.argv[1])
     first = other.lock("job", ttl=30).acquire()
     waiter = asyncio.create_task(hold.lock("job", ttl=30).acquire(wait=20))
@@ -243,7 +243,7 @@ async def main():
     os.waitpid(child, 0)
     assert first.release()
     got = await waiter
-    await asyncio.sleep(1.2)
+    await asyncio.sleep(1.6)
     print("parent", got.state, lease.state, await lease.release())
     await hold.close()
     other.close()

@@ -46,8 +46,8 @@ def work(number):
 gevent.joinall([gevent.spawn(work, number) for number in range(10)], timeout=20, raise_error=True)
 print(most, len(served), served == sorted(served))
 
-with hold.lock("renewed", ttl=0.6) as lease:
-    gevent.sleep(1.2)
+with hold.lock("renewed", ttl=1) as lease:
+    gevent.sleep(1.4)
     print(lease.state, threading.active_count() > 1)
 
 def refused(release):
@@ -105,7 +105,7 @@ def wait():  # gevent copies it into the child, where it must not go on
         assert "forked in the middle" in str(error) and os.getpid() != parent
 
 parent = os.getpid()
-with hold.lock("job", ttl=0.8) as lease:
+with hold.lock("job", ttl=1.2) as lease:
     lease.lost
     gevent.spawn(wait)
     gevent.sleep(0.05)
@@ -113,9 +113,9 @@ with hold.lock("job", ttl=0.8) as lease:
     if child == 0:
         code = 1
         try:
-            with hold.lock("mine", ttl=0.3) as mine:
+            with hold.lock("mine", ttl=0.6) as mine:
                 gevent.joinall([gevent.spawn(hold.lock("other", n, ttl=5).acquire) for n in range(3)], raise_error=True)
-                gevent.sleep(0.6)
+                gevent.sleep(0.9)
                 mine.check()
             code = 0 if lease.state == "lost" and lease.lost.is_set() else 2
         finally:
@@ -138,7 +138,7 @@ import os, sys, time
 import leasehold
 
 hold = leasehold.connect(sys.argv[1])
-with hold.lock("master", ttl=0.8) as lease:
+with hold.lock("master", ttl=1.5) as lease:
     child = os.fork()
     if child:
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -151,7 +151,7 @@ with hold.lock("master", ttl=0.8) as lease:
     turns = []
 
     def work(number):
-        with hold.lock("job", ttl=0.6) as lease:
+        with hold.lock("job", ttl=1.5) as lease:
             gevent.sleep(0.3)
             lease.check()
             turns.append(time.monotonic())
