@@ -261,7 +261,7 @@ def test_a_callback_runs_apart_and_may_raise(
     lease.on_revoked(blocking)
     ask(operator)
     assert lease.revoked.wait(SOON)
-    eventually(lambda: threads == ["leasehold-on_revoked"], "it runs in a thread of its own")
+    eventually(lambda: threads == ["leasehold-on-revoked"], "it runs in a thread of its own")
     eventually(lambda: "a bug of the user's" in caplog.text, "it is logged")
     assert lease.state == "held" and lease.release() is True
     done.set()
