@@ -100,7 +100,7 @@ class Stage:
         request = f"request-{lease.fence}"
         self.spy.inner.execute(Evict(lease.resource, lease.owner, lease.fence, request, delay_ms=0, force=True))
 
-    def until(self, condition: Callable[[], object], what: str, step: float = 0.05) -> None:
+    def until(self, condition: Callable[[], object], what: str, step: float = 0.2) -> None:
         """Let virtual time pass until something is so. The watchdog looks after each step, however busy the machine."""
 
         def pass_on() -> object:

@@ -415,6 +415,18 @@ def test_the_holders_metadata(set_up: Callable[..., Stage], heard: Listener) -> 
     assert curious.of(Contended)[-1].holder_meta == {} and len(stage.spy.of(Inspect)) == 3
 
 
+def test_a_holder_that_has_just_left(set_up: Callable[..., Stage]) -> None:
+    """Between the reply and the look it was handed to us: our own metadata is not the holder's."""
+    curious = Curious()
+    stage = set_up(curious)
+    fence = stage.rival()
+    stage.spy.before = once(Inspect, lambda op: stage.rival_leaves(fence))
+    waiting = stage.start(stage.lock(meta={"host": "mine"}).acquire)
+    stage.until(waiting.done, "it is granted")
+    assert curious.of(Contended)[0].holder_meta == {} and len(stage.spy.of(Inspect)) == 1
+    stage.do(waiting.result().release)
+
+
 def test_nobody_asks_when_nobody_is_curious(stage: Stage) -> None:
     """Listening alone costs no round trip."""
     stage.rival()

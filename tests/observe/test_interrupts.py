@@ -56,7 +56,7 @@ PLACES: list[tuple[Callable[..., Any], int]] = [
 def test_what_begins_ends(heard: Listener, function: Callable[..., Any], nth: int, explicit: bool) -> None:
     """Whatever was interrupted: by the time the coordinator is closed, every lease that was told of has ended."""
     hold = leasehold.connect(MemoryStore(), observers=[heard])
-    lock = hold.lock("job", 1, ttl=0.2)
+    lock = hold.lock("job", 1, ttl=30)
 
     def body() -> None:
         if explicit:

@@ -230,9 +230,10 @@ def test_a_refusal_marks_the_span(set_up: Callable[..., Stage], telemetry: Telem
 
 def wait_for_another(store: Store, holder: Telemetry, waiter: Telemetry, around: bool) -> None:
     """One holds, another waits; both are in a span of their own when ``around``."""
+    heard = Listener()
     with (
         leasehold.connect(store, observers=[holder.observer()]) as first,
-        leasehold.connect(store, observers=[waiter.observer()]) as second,
+        leasehold.connect(store, observers=[waiter.observer(), heard]) as second,
     ):
 
         def work() -> None:
@@ -246,15 +247,9 @@ def wait_for_another(store: Store, holder: Telemetry, waiter: Telemetry, around:
         with span, first.lock("job", 1):
             other = elsewhere(work)
             done = other.__enter__()
-            eventually(lambda: waiting(store), "it waits")
+            eventually(lambda: heard.of(Contended), "it waits")
         done()
         other.__exit__(None, None, None)
-
-
-def waiting(store: Store) -> bool:
-    """Does anybody wait for the job?"""
-    view: Any = store.execute(Inspect("job:1"))
-    return bool(view.queue)
 
 
 @pytest.mark.parametrize("around", [True, False], ids=["in-a-span", "in-none"])

@@ -76,11 +76,13 @@ class Story:
         curious = self._audience.curious and isinstance(reply, Queued)
         return Inspect(self._name.text, LEAST_BUDGET_MS) if curious else None
 
-    def taken_by(self, reply: Any, view: object = None) -> None:
-        """Somebody else holds it; ``view`` when somebody was curious."""
+    def taken_by(self, reply: Any, op: Any, view: object = None) -> None:
+        """Somebody else holds it; ``view`` when somebody was curious. By then it may have been handed to us."""
         self.contended = True
         queued = isinstance(reply, Queued)
-        self._audience.tell(events.Contended(self._subject(), reply.holder, queued, self._waited(), _meta_of(view)))
+        self._audience.tell(
+            events.Contended(self._subject(), reply.holder, queued, self._waited(), _meta_of(view, op.owner))
+        )
 
     def granted(self, held: Held) -> None:
         held.number = self.number
@@ -118,7 +120,7 @@ class Overheard:
         reply = self._box.execute(op)
         if self._story.finds_it_taken(reply):
             look = self._story.look(reply)
-            self._story.taken_by(reply, None if look is None else self._try(look))
+            self._story.taken_by(reply, op, None if look is None else self._try(look))
         return reply
 
     def _try(self, look: Inspect) -> Reply | None:
@@ -141,7 +143,7 @@ class OverheardOnLoop:
         reply = await self._box.execute(op)
         if self._story.finds_it_taken(reply):
             look = self._story.look(reply)
-            self._story.taken_by(reply, None if look is None else await self._try(look))
+            self._story.taken_by(reply, op, None if look is None else await self._try(look))
         return reply
 
     async def _try(self, look: Inspect) -> Reply | None:
@@ -163,11 +165,12 @@ def _outcome(error: BaseException, wait: float | None) -> str:
     return "unknown" if isinstance(error, Exception) else "cancelled"
 
 
-def _meta_of(view: object) -> events.HolderMeta:
-    """Anybody may have written it."""
+def _meta_of(view: object, owner: str) -> events.HolderMeta:
+    """What another than this owner says about itself. Anybody may have written it."""
+    others = [one for one in view.holders if one.owner != owner] if isinstance(view, View) else []
     try:
-        found = json.loads(view.holders[0].meta) if isinstance(view, View) else {}
-    except (IndexError, ValueError, RecursionError):
+        found = json.loads(others[0].meta) if others else {}
+    except (ValueError, RecursionError):
         found = {}
     return events.HolderMeta(found if isinstance(found, dict) else {})
 
