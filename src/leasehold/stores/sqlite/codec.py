@@ -5,20 +5,19 @@ A field that is added later goes to the end of its tuple with a default: old row
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
+from leasehold.core.typed import Any
 from leasehold.core.types import Ended, Grant, State, Waiter
+from leasehold.stores.sqlite.driver import parse
+from leasehold.stores.sqlite.driver import text as encode
 
-# Plain ASCII: a lone surrogate in somebody's metadata must not make the row unwritable.
-encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
-_parse = json.JSONDecoder().raw_decode
+__all__ = ["decode", "encode"]
+
 SLOTS = Grant._fields.index("slots")
 
 
 def decode(text: str) -> State:
     """Raises ValueError, TypeError, IndexError or KeyError for a text that is no state."""
-    holders, queue, fences, fences_until_us, closed_until_ms, ended = _parse(text)[0]
+    holders, queue, fences, fences_until_us, closed_until_ms, ended = parse(text)
     return State(
         tuple([_grant(one) for one in holders]) if holders else (),
         tuple([Waiter(*one) for one in queue]) if queue else (),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 import threading
 
 from leasehold.core import ledger
 from leasehold.core.types import Instant, State
 from leasehold.stores.sqlite import codec, failures
+from leasehold.stores.sqlite.driver import sqlite3
 from leasehold.stores.sqlite.failures import Again, unavailable
 
 READ = "SELECT boot, state FROM resources WHERE name = ?"
@@ -58,7 +58,7 @@ class Database:
 
     def moved(self) -> bool:
         try:
-            found = os.stat(self.path)  # noqa: PTH116  # in each turn, where a Path costs too much
+            found = os.stat(self.path)
         except OSError:
             return True
         return (found.st_ino, found.st_dev) != self._file

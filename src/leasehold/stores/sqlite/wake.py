@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
-import socket
 import threading
 import time
 from itertools import islice
-from pathlib import Path
 
 from leasehold.core.ops import Push
+from leasehold.core.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
 
 STALE_AFTER = 60.0  # seconds: a younger socket may belong to a process that is about to listen
 MAX_SWEPT = 1_000
@@ -38,7 +39,8 @@ class Folder:
     def bind(self, name: str) -> socket.socket:
         """A socket that receives under this name. Raises OSError."""
         with self._lock:
-            Path(self.path).mkdir(mode=0o700, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self.path, mode=0o700)
             box = _datagram()
             try:
                 box.bind(self._reach(name))
@@ -49,7 +51,7 @@ class Folder:
 
     def listed(self, name: str) -> bool:
         """Can others still find this name? Not when somebody removed the folder or emptied it."""
-        return Path(self.path, name).exists()
+        return os.path.exists(os.path.join(self.path, name))
 
     def alive(self, name: str) -> bool:
         """False only when it is certain that nobody listens: dropping a live waiter would cost its place."""
@@ -76,18 +78,19 @@ class Folder:
     def sweep(self) -> None:
         """Remove what killed processes left behind."""
         try:
-            entries = list(islice(Path(self.path).iterdir(), MAX_SWEPT))
+            with os.scandir(self.path) as found:
+                entries = list(islice(found, MAX_SWEPT))
         except OSError:
             return
         old = time.time() - STALE_AFTER
         for entry in entries:
             with contextlib.suppress(OSError):
                 if entry.stat().st_mtime < old and not self.alive(entry.name):
-                    entry.unlink()
+                    os.unlink(entry.path)
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(OSError):
-            Path(self.path, name).unlink()
+            os.unlink(os.path.join(self.path, name))
 
     def close(self) -> None:
         with self._lock:
@@ -107,7 +110,7 @@ class Folder:
         """A short path to a name in the folder that stands there now."""
         if self._closed:
             raise OSError(errno.EBADF, "closed")
-        found = Path(self.path).stat()
+        found = os.stat(self.path)
         if self._fd < 0 or (found.st_ino, found.st_dev) != self._file:
             if self._fd >= 0:
                 os.close(self._fd)
@@ -119,15 +122,21 @@ class Folder:
 
 
 def _datagram() -> socket.socket:
+    import socket  # loaded by those who must wait, or wake somebody
+
     return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
 
 def encode(push: Push) -> bytes:
+    import json
+
     return json.dumps(push, separators=(",", ":")).encode()
 
 
 def decode(data: bytes) -> Push | None:
     """None for a datagram that is no push: anybody who may write into the folder can send one."""
+    import json
+
     try:
         address, event, resource, owner, fence, beat, remaining_ms = json.loads(data)
     except (ValueError, TypeError, RecursionError):

@@ -1,0 +1,58 @@
+"""SQLite and JSON as Python has them, without what a short command would load in vain.
+
+``sqlite3`` adds adapters for dates, and loads ``datetime`` for them; ``json`` compiles patterns, and loads ``re``. What
+does the work are the parts below, in C. Where there are none, it is done by the whole.
+"""
+
+from __future__ import annotations
+
+from leasehold.core.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import sqlite3
+else:
+    try:
+        import _sqlite3 as sqlite3
+    except ImportError:
+        import sqlite3
+
+__all__ = ["parse", "sqlite3", "text"]
+
+
+class _Defaults:
+    """What ``json`` decodes with when nothing else is asked for."""
+
+    strict = True
+    object_hook = object_pairs_hook = None
+    parse_float = float
+    parse_int = int
+    parse_constant = float
+
+
+def _refuse(value: object) -> Any:
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+try:
+    from _json import encode_basestring_ascii, make_encoder, make_scanner
+except ImportError:
+    import json
+
+    text = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+    _scan = json.JSONDecoder().raw_decode
+else:
+    # Plain ASCII: a lone surrogate in somebody's metadata must not make a row unwritable.
+    _chunks = make_encoder(None, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)
+    _scan = make_scanner(_Defaults())
+
+    def text(value: object) -> str:
+        """A list or tuple of texts, numbers and more such, as JSON without spaces."""
+        return "".join(_chunks(value, 0))
+
+
+def parse(text: str) -> Any:
+    """What a JSON text says that begins with its value; ValueError for one that is none."""
+    try:
+        return _scan(text, 0)[0]
+    except StopIteration:
+        raise ValueError("no JSON") from None
