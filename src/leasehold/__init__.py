@@ -12,21 +12,24 @@ which refuses an older fence, makes a late write harmless: see ``leasehold.guard
 
 from __future__ import annotations
 
-from leasehold import aio
-from leasehold.coordinator import AsyncLeasehold, Leasehold, connect
-from leasehold.errors import (
-    InvalidRequest,
-    LeaseholdError,
-    LeaseLost,
-    NotAcquired,
-    NotHeld,
-    OutcomeUnknown,
-    StaleOwner,
-    StoreUnavailable,
-    Unsupported,
-)
-from leasehold.primitives.lease import AsyncLease, Lease
-from leasehold.primitives.lock import AsyncLock, Lock
+from leasehold.core.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leasehold import aio
+    from leasehold.coordinator import AsyncLeasehold, Leasehold, connect
+    from leasehold.errors import (
+        InvalidRequest,
+        LeaseholdError,
+        LeaseLost,
+        NotAcquired,
+        NotHeld,
+        OutcomeUnknown,
+        StaleOwner,
+        StoreUnavailable,
+        Unsupported,
+    )
+    from leasehold.primitives.lease import AsyncLease, Lease
+    from leasehold.primitives.lock import AsyncLock, Lock
 
 __version__ = "0.1.0"
 
@@ -49,3 +52,31 @@ __all__ = [
     "aio",
     "connect",
 ]
+
+# Where a name comes from that is no error. It is loaded when somebody first asks for it, so that a command which
+# needs little starts fast.
+_PLACES = {
+    "AsyncLease": "primitives.lease",
+    "AsyncLeasehold": "coordinator",
+    "AsyncLock": "primitives.lock",
+    "Lease": "primitives.lease",
+    "Leasehold": "coordinator",
+    "Lock": "primitives.lock",
+    "aio": "",
+    "connect": "coordinator",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'leasehold' has no attribute {name!r}")
+    from importlib import import_module
+
+    place = _PLACES.get(name, "errors")
+    value: object = getattr(import_module(f"leasehold.{place}"), name) if place else import_module(f"leasehold.{name}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*(name for name in globals() if name.startswith("__")), *__all__])

@@ -6,13 +6,13 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from leasehold.coordinator.asking import known_options, make_options, meta_text, warn_long
 from leasehold.coordinator.opening import open_store
 from leasehold.core.durations import is_long, wait_seconds
 from leasehold.core.names import Name, check_id_key, check_namespace, known_name, make_name
 from leasehold.core.ports import Store
+from leasehold.core.typed import TYPE_CHECKING, Any, Generic, TypeVar
 from leasehold.primitives.base import UNSET, Unset
 from leasehold.primitives.lock import AsyncLock, Lock
 from leasehold.runtime.engine import Engine

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from leasehold.core.ports import Store
+from leasehold.core.typed import TYPE_CHECKING, Any, Protocol, cast
 from leasehold.errors import InvalidRequest, Unsupported
 
 if TYPE_CHECKING:

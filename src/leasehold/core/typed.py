@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 else:
-    from collections import namedtuple
+    from _collections import _tuplegetter
 
     Any = TypeAlias = None
 
@@ -31,20 +31,50 @@ else:
         return value
 
     class _Fields(type):
-        """Turns the annotations of a class into the fields of a tuple, and keeps its methods."""
+        """Turns the annotations of a class into the named places of a tuple."""
 
         def __new__(meta, name, bases, body):
-            if not bases:
-                return type.__new__(meta, name, bases, body)
-            fields = body.get("__annotations__", {})
-            defaults = [body.pop(field) for field in fields if field in body]
-            made = namedtuple(name, fields, defaults=defaults, module=body["__module__"])
-            for key, value in body.items():
-                setattr(made, key, value)
+            fields = tuple(body.get("__annotations__", ()))
+            body["_field_defaults"] = {field: body[field] for field in fields if field in body}
+            body["_fields"] = body["__match_args__"] = fields
+            body["__slots__"] = ()
+            for place, field in enumerate(fields):
+                body[field] = _tuplegetter(place, None)
+            return type.__new__(meta, name, bases, body)
+
+    class NamedTuple(tuple, metaclass=_Fields):
+        """A tuple whose places have names, as in ``typing``. What makes one is compiled when the first is made: that
+        takes longer than all the rest, and a short command needs few of them."""
+
+        def __new__(cls, *values, **named):
+            cls.__new__ = _maker(cls)
+            return cls(*values, **named)
+
+        @classmethod
+        def _make(cls, values):
+            return tuple.__new__(cls, values)
+
+        def _replace(self, **changes):
+            made = tuple.__new__(type(self), map(changes.pop, self._fields, self))
+            if changes:
+                raise ValueError(f"{type(self).__name__} has no field {list(changes)}")
             return made
 
-    class NamedTuple(metaclass=_Fields):
-        """A tuple whose places have names."""
+        def _asdict(self):
+            return dict(zip(self._fields, self, strict=True))
+
+        def __repr__(self):
+            return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in self._asdict().items())})"
+
+        def __getnewargs__(self):
+            return tuple(self)
+
+    def _maker(cls):
+        names = ", ".join(cls._fields)
+        code = f"lambda cls, {names}: new(cls, ({names}{',' if names else ''}))"
+        made = eval(code, {"new": tuple.__new__, "__builtins__": {}})  # noqa: S307  # names of fields, nothing else
+        made.__defaults__ = tuple(cls._field_defaults.values())
+        return staticmethod(made)
 
 
 __all__ = ["TYPE_CHECKING", "Any", "Generic", "NamedTuple", "Protocol", "TypeAlias", "TypeVar", "cast"]

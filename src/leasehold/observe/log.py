@@ -7,9 +7,9 @@ owner token or a password. Acquire, renew and release at DEBUG; loss at WARNING.
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from leasehold.core.holding import Holding
+from leasehold.core.typed import Any
 from leasehold.core.types import public_owner
 
 DEBUG, WARNING = 10, 30

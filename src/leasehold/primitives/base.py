@@ -4,13 +4,13 @@ thread or task holds, and what is left to clean up when an exception ends an acq
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leasehold.core.durations import wait_seconds
 from leasehold.core.flows import Ask
 from leasehold.core.holding import ALIVE, Taken
 from leasehold.core.names import Name
 from leasehold.core.ops import Later
+from leasehold.core.typed import TYPE_CHECKING, Any, TypeAlias
 from leasehold.errors import NotHeld
 from leasehold.observe import log
 from leasehold.primitives.lease import BaseLease

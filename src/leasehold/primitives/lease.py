@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
 
 from leasehold.core import flows
 from leasehold.core.durations import ttl_ms
 from leasehold.core.holding import ALIVE, LOST, RELEASED, RELEASING
+from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.core.types import public_owner
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.observe import log

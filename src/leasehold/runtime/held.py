@@ -6,10 +6,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 from leasehold.core.holding import LOST, RELEASED, RELEASING, Holding, Taken
 from leasehold.core.names import Name
+from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.observe import log
 
 if TYPE_CHECKING:

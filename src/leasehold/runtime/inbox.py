@@ -10,7 +10,8 @@ import select
 import threading
 from collections.abc import Iterator
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+
+from leasehold.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leasehold.core.ports import News

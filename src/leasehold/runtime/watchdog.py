@@ -11,7 +11,6 @@ told goes through a SimpleQueue and a bell, and its locks can be entered again b
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 
 from leasehold.core.holding import ALIVE, LOST, NEVER, hear, renewals
@@ -271,6 +270,8 @@ def _slices(count: int) -> Iterator[slice]:
 
 
 def _warn_abandoned(held: Held) -> None:
+    import warnings
+
     message = f"a lease on {held.name.kind} was dropped without release(): it is no longer renewed and will expire"
     try:
         warnings.warn(message, ResourceWarning, stacklevel=2)

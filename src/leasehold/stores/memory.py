@@ -10,11 +10,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from leasehold.core import ledger
 from leasehold.core.ops import Push, Reply, StoreOp
 from leasehold.core.ports import Clock, News
+from leasehold.core.typed import Any
 from leasehold.core.types import Capabilities, State
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.clock import SystemClock

@@ -33,25 +33,28 @@ def _refuse(value: object) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
+_scan: Any
+_write: Any
 try:
     from _json import encode_basestring_ascii, make_encoder, make_scanner
 except ImportError:
     import json
 
-    text = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
     _scan = json.JSONDecoder().raw_decode
+    _write = json.JSONEncoder(separators=(",", ":"), check_circular=False).iterencode
 else:
-    # Plain ASCII: a lone surrogate in somebody's metadata must not make a row unwritable.
-    _chunks = make_encoder(None, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)
-    _scan = make_scanner(_Defaults())
+    _scan = make_scanner(_Defaults())  # type: ignore[arg-type]  # typeshed wants a scanner where json gives its decoder
+    _write = make_encoder(None, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)
 
-    def text(value: object) -> str:
-        """A list or tuple of texts, numbers and more such, as JSON without spaces."""
-        return "".join(_chunks(value, 0))
+
+def text(value: object) -> str:
+    """A value as JSON without spaces. Plain ASCII: a lone surrogate in somebody's metadata must not make a row
+    unwritable."""
+    return "".join(_write(value, 0))
 
 
 def parse(text: str) -> Any:
-    """What a JSON text says that begins with its value; ValueError for one that is none."""
+    """The value that a text begins with; ValueError for one that is no JSON."""
     try:
         return _scan(text, 0)[0]
     except StopIteration:
