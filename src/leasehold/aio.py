@@ -7,7 +7,10 @@ from leasehold.coordinator.opening import open_store
 from leasehold.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from leasehold.coordinator.opening import Target
+    from leasehold.observe.events import Observer
     from leasehold.primitives.lease import Duration
 
 __all__ = ["connect"]
@@ -18,7 +21,8 @@ def connect(
     *,
     namespace: str | None = None,
     wait: Duration | None = None,
+    observers: Iterable[Observer] = (),
     hide_ids: str | bytes | None = None,
 ) -> AsyncLeasehold:
     """A coordinator for asyncio, over the store that ``target`` names; see :func:`leasehold.connect`."""
-    return AsyncLeasehold(open_store(target), namespace=namespace, wait=wait, hide_ids=hide_ids)
+    return AsyncLeasehold(open_store(target), namespace=namespace, wait=wait, observers=observers, hide_ids=hide_ids)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import leasehold.stores
+import leasehold.testing.contract_operators  # more cases
 from leasehold.testing.contract import CASES
 from leasehold.testing.parties import FLAVOURS
 from leasehold.testing.scene import Scene

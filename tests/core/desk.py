@@ -124,9 +124,14 @@ class Desk:
         request: str = "request-1",
         delay_ms: int | None = None,
         force: bool = False,
+        note: str = "",
     ) -> ops.Reply:
         """Take a grant away."""
-        return self.ask(ops.Evict(ROOM, owner, fence, request, delay_ms, force))
+        return self.ask(ops.Evict(ROOM, owner, fence, request, delay_ms, force, note))
+
+    def revoke(self, owner: str, fence: int) -> ops.Reply:
+        """Ask for it back."""
+        return self.ask(ops.Revoke(ROOM, owner, fence))
 
     def offer(self, owner: str, fence: int, ticket: str = "ticket") -> None:
         """Allow the bearer of the ticket to adopt."""
@@ -135,7 +140,6 @@ class Desk:
 
     def adopt(
         self,
-        owner: str,
         fence: int,
         adopter: str,
         *,
@@ -144,7 +148,7 @@ class Desk:
         floor: int = 0,
     ) -> ops.Reply:
         """Take over."""
-        return self.ask(ops.Adopt(ROOM, owner, fence, ticket, adopter, ttl_ms, floor, f"news@{adopter}"))
+        return self.ask(ops.Adopt(ROOM, fence, ticket, adopter, ttl_ms, floor, f"news@{adopter}"))
 
     def look(self) -> ops.View:
         """Anybody's op: it advances the resource and changes nothing else."""

@@ -147,7 +147,7 @@ def test_a_bad_floor_is_refused_to_an_adopter_too() -> None:
     fence = desk.granted("a")
     desk.offer("a", fence)
     before = desk.state
-    assert isinstance(desk.adopt("a", fence, "b", floor=-1), ops.Refused)
+    assert isinstance(desk.adopt(fence, "b", floor=-1), ops.Refused)
     assert desk.state == before
 
 

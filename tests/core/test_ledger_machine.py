@@ -251,11 +251,11 @@ class LedgerMachine(RuleBasedStateMachine):
         self.known.append(heir)
         offered = self.turn(ops.Renew(ROOM, owner, fence, ttl_ms, ticket="ticket"))
         ticket = "ticket" if right else "stolen"
-        reply = self.turn(ops.Adopt(ROOM, owner, fence, ticket, heir, ttl_ms, self.highest))
+        reply = self.turn(ops.Adopt(ROOM, fence, ticket, heir, ttl_ms, self.highest))
         assert isinstance(reply, ops.Granted) == (isinstance(offered, ops.Renewed) and right)
         if isinstance(reply, ops.Granted):
             self.bury(owner, 60_000)
-            again = self.turn(ops.Adopt(ROOM, owner, fence, ticket, heir, ttl_ms, self.highest))
+            again = self.turn(ops.Adopt(ROOM, fence, ticket, heir, ttl_ms, self.highest))
             assert again == reply
 
     # ------------------------------------------------------------ the world

@@ -34,7 +34,8 @@ FLOOR = st.sampled_from([*["none"] * 4, "seen", "seen", "ahead", "wrong"])
 FORGET = st.sampled_from([0, 0, 60_000, 400])
 CLOSED = st.sampled_from([0, 0, 0, 250, 5_000, 200_000])
 AIM = st.sampled_from([*["holder"] * 5, "last", "older", "nobody's", "another's"])
-TIME = st.sampled_from([300, 301, 1, 0, 16, 1_000, 2_999, 3_000, 3_001, 9_001, 30_001, 61_000, 25 * 3_600_000])
+DAY = 86_400_000
+TIME = st.sampled_from([300, 301, 1, 0, 16, 1_000, 2_999, 3_000, 3_001, 9_001, 30_001, 61_000, DAY + 1_000, 30 * DAY])
 HALF = st.booleans()
 Targets = tuple[str, str, int]
 
@@ -51,6 +52,7 @@ class Differential(RuleBasedStateMachine):
         self.others = [opener(self.clock, self.folder) for opener in openers]
         self.swept = swept  # the stores tidy up at other times than the ledger: only reasons may differ
         self.boxes: dict[int, str] = {}
+        self.news = ""
         self.opened = 0
         self.lives = [0] * SEATS
         self.beats: dict[str, int] = {}
@@ -59,8 +61,7 @@ class Differential(RuleBasedStateMachine):
     @initialize(ttl_ms=TTL, waiting=st.integers(0, 4), place=st.integers(0, PLACES))
     def begin(self, ttl_ms: int, waiting: int, place: int) -> None:
         """Somebody holds and others wait, as is usual where a lock is worth testing."""
-        for subject in (self.ledger, *self.others):
-            subject.open("news", 0)
+        self.open_news()
         for one in range(PLACES):
             self.open_box(one)
         for seat in range(waiting + 1):
@@ -73,6 +74,13 @@ class Differential(RuleBasedStateMachine):
         self.boxes[place] = f"box{place}.{self.opened}"
         for subject in (self.ledger, *self.others):
             subject.open(self.boxes[place], place)
+
+    def open_news(self) -> None:
+        """Where holders from now on hear what happened to them."""
+        self.opened += 1
+        self.news = f"news.{self.opened}"
+        for subject in (self.ledger, *self.others):
+            subject.open(self.news, 0)
 
     def teardown(self) -> None:
         """The stored states are the same at the end: who holds, who waits, and what became of every owner."""
@@ -153,7 +161,7 @@ class Differential(RuleBasedStateMachine):
             floor=self.floor(floor),
             enqueue=enqueue,
             address="" if place is None else self.boxes[place],
-            news="news" if seat % 2 else "",
+            news=self.news if seat % 2 else "",
             meta='{"né":"\ud800"}' if delay_ms else "",
             delay_ms=delay_ms,
         )
@@ -211,20 +219,38 @@ class Differential(RuleBasedStateMachine):
     @precondition(lambda self: self.given)
     @rule(aim=AIM, request=st.sampled_from("pq"), delay_ms=st.sampled_from([None, 0, 700, 10**5]), force=HALF, how=HOW)
     def evict(self, aim: str, request: str, delay_ms: int | None, force: bool, how: tuple[int, str]) -> None:
-        """Take it away, perhaps for the second time."""
+        """Take it away, perhaps for the second time, with a word about why."""
         room, owner, fence = self.target(aim)
-        self.send([ops.Evict(room, owner, fence, request, delay_ms, force)], *how)
+        note = '{"why": "né \ud800"}' if force else ""
+        self.send([ops.Evict(room, owner, fence, request, delay_ms, force, note)], *how)
+        self.send([ops.Inspect(room)], *how)
+
+    @rule(room=ROOM, rarely=st.integers(0, 9), how=HOW)
+    def evict_many(self, room: str, rarely: int, how: tuple[int, str]) -> None:
+        """One after the other, so that old notes must go."""
+        for number in range(0 if rarely else 22):
+            self.claim(room, number % SEATS, 10_000, None, how, "none")
+            room, owner, fence = self.target("last")
+            self.send([ops.Evict(room, owner, fence, f"r{number}", 0, True, str(number))], *how)
+        self.send([ops.Inspect(room)], *how)
+
+    @precondition(lambda self: self.given)
+    @rule(aim=AIM, how=HOW)
+    def revoke(self, aim: str, how: tuple[int, str]) -> None:
+        """Ask for it, politely."""
+        room, owner, fence = self.target(aim)
+        self.send([ops.Revoke(room, owner, fence)], *how)
 
     @precondition(lambda self: self.given)
     @rule(aim=AIM, ticket=st.sampled_from(["right", "right", "wrong", ""]), seat=SEAT, ttl_ms=TTL, floor=FLOOR, how=HOW)
     def adopt(self, aim: str, ticket: str, seat: int, ttl_ms: int, floor: str, how: tuple[int, str]) -> None:
-        """Hand it over: a ticket is left with the grant, and somebody comes with one, twice."""
+        """Hand it over: a ticket is left with the grant, and somebody comes with one, twice, and then another."""
         room, owner, fence = self.target(aim)
         self.send([ops.Renew(room, owner, fence, ttl_ms, ticket="right")], *how)
-        heir = self.owner(seat, anew=ticket != "wrong")
-        self.beats.setdefault(heir, 0)
-        for _ in range(2):
-            self.send([ops.Adopt(room, owner, fence, ticket, heir, ttl_ms, self.floor(floor), "news")], *how)
+        heir, late = self.owner(seat, anew=ticket != "wrong"), self.owner((seat + 1) % SEATS)
+        for one in (heir, heir, late):
+            self.beats.setdefault(one, 0)
+            self.send([ops.Adopt(room, fence, ticket, one, ttl_ms, self.floor(floor), self.news)], *how)
 
     @precondition(lambda self: self.given)
     @rule(aim=AIM, ttl_ms=TTL, seat=SEAT, via=st.integers(0, 1))
@@ -258,6 +284,13 @@ class Differential(RuleBasedStateMachine):
         forgotten by all of them first."""
         self.send([ops.Inspect(room) for room in ROOMS], 0)
         self.clock.step_wall(seconds)
+
+    @rule(killed=HALF)
+    def shut_news(self, killed: bool) -> None:
+        """A holder's process ends, and with it the place where it hears of what happens to its leases."""
+        for subject in (self.ledger, *self.others):
+            subject.shut(self.news, killed)
+        self.open_news()
 
     @rule(place=st.integers(0, PLACES - 1), killed=HALF, anew=HALF)
     def shut_box(self, place: int, killed: bool, anew: bool) -> None:

@@ -84,7 +84,34 @@ class ForgetsTheDoor(LedgerSubject):
         return super().turn(op._replace(closed_ms=0) if isinstance(op, ops.Renew) else op)
 
 
+class AdoptsForAnybody(LedgerSubject):
+    def turn(self, op: ops.StoreOp) -> ops.Reply:
+        """Whoever knows the fence may adopt."""
+        return super().turn(op._replace(ticket="right") if isinstance(op, ops.Adopt) else op)
+
+
+class NotesTwice(LedgerSubject):
+    def turn(self, op: ops.StoreOp) -> ops.Reply:
+        """An eviction that is asked for again is noted again."""
+        reply = super().turn(op)
+        if isinstance(op, ops.Evict) and isinstance(reply, ops.Evicted):
+            state = self.states[op.resource]
+            known = any(one.text == op.note for one in state.notes[:-1])
+            self.states[op.resource] = state._replace(notes=(*state.notes, state.notes[-1])) if known else state
+        return reply
+
+
+class RevokeTakes(LedgerSubject):
+    def turn(self, op: ops.StoreOp) -> ops.Reply:
+        """Whoever is asked to give back has lost it."""
+        reply = super().turn(op)
+        if isinstance(reply, ops.Told):
+            self.states[op.resource] = self.states[op.resource]._replace(holders=())
+        return reply
+
+
 WRONG: tuple[type[LedgerSubject], ...] = (
+    AdoptsForAnybody,
     CountsFences,
     ForgetsTheDoor,
     GrantsTheDead,
@@ -92,7 +119,9 @@ WRONG: tuple[type[LedgerSubject], ...] = (
     LastComeFirstServed,
     NamesTheWrongBeat,
     NoTombstones,
+    NotesTwice,
     ProlongsWhenAskedAgain,
     RenewShortens,
+    RevokeTakes,
     SaysNothing,
 )

@@ -45,6 +45,15 @@ WRONG_SCRIPTS: dict[str, dict[str, str]] = {
     "the last comes first": {EVERY: COMMANDS.format("if name == 'RPUSH' then return real.call('LPUSH', ...) end")},
     "whoever asks once stays in line": {"claim": "ARGV[{enqueue}] = '1'"},
     "an eviction needs no force": {"evict": "ARGV[{force}] = '1'"},
+    "an eviction forgets why": {"evict": "ARGV[{note}] = ''"},
+    "notes pile up": {"evict": COMMANDS.format("if name == 'LTRIM' then return end")},
+    "notes last for a day": {
+        "evict": COMMANDS.format("if name == 'PEXPIRE' then return real.call(name, KEYS[7], 86400000) end"),
+    },
+    "whoever is asked to give back is not told": {"revoke": COMMANDS.format("if name == 'PUBLISH' then return 1 end")},
+    "a holder who is gone was told": {
+        "revoke": COMMANDS.format("if name == 'PUBLISH' then return math.max(1, real.call(name, ...)) end"),
+    },
     "any ticket will do": {"adopt": "ARGV[{ticket}] = 'right'"},
 }
 
@@ -56,10 +65,16 @@ def arguments(name: str) -> dict[str, int]:
     return {word.partition("(")[0]: at for at, word in enumerate(found.group(1).split(), 1)} if found else {}
 
 
+def _filled_in(wrong: dict[str, str], name: str) -> str:
+    """With the places of its arguments."""
+    places = arguments(name)
+    return re.sub(r"\{(\w+)\}", lambda found: str(places[found[1]]), wrong.get(name, ""))
+
+
 def break_scripts(monkeypatch: pytest.MonkeyPatch, wrong: dict[str, str]) -> None:
     """Until the end of the test they are wrong."""
     for script in speech.SCRIPTS:
-        before = wrong[EVERY] if EVERY in wrong else wrong.get(script.name, "").format(**arguments(script.name))
+        before = wrong[EVERY] if EVERY in wrong else _filled_in(wrong, script.name)
         if before:
             text = f"{before}\n{script.text}"
             sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()

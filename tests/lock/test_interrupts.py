@@ -17,7 +17,6 @@ import pytest
 
 import leasehold
 from leasehold.core.holding import Holding
-from leasehold.observe import log
 from leasehold.primitives.base import BaseLock
 from leasehold.primitives.lease import Lease
 from leasehold.runtime import sync
@@ -37,8 +36,6 @@ pytestmark = pytest.mark.slow  # every function of the hot path, on each store: 
 Trace = Callable[[FrameType, str, Any], Any]
 
 ANYWHERE: list[tuple[Callable[..., Any], int]] = [
-    (log.say, 1),
-    (log.say, 2),
     (Lease.__init__, 1),
     (Mailboxes.give_back, 1),
     (BaseLock._enter, 1),

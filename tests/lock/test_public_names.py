@@ -134,7 +134,7 @@ def test_the_lock_and_the_coordinator() -> None:
 
 
 def test_the_parameters_of_lock() -> None:
-    """The pinned parameters with their defaults; ``delay``, ``linger`` and ``protects`` come later."""
+    """The pinned parameters with their defaults; ``delay`` and ``linger`` come later."""
     parameters = inspect.signature(leasehold.Leasehold.lock).parameters
     defaults = {name: one.default for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
     assert repr(defaults.pop("wait")) == "<the coordinator's>"
@@ -146,6 +146,7 @@ def test_the_parameters_of_lock() -> None:
         "at_least": None,
         "fenced": True,
         "reentrant": False,
+        "protects": None,
         "meta": None,
     }
 

@@ -43,7 +43,7 @@ ACL = (
     "ACL SETUSER lease reset on >secret ~lock:v1:* resetchannels &lock:v1:push:*"
     " +evalsha +eval +subscribe +info +time"
     " +get +set +del +exists +pttl +pexpire +pexpireat"
-    " +hget +hmget +hgetall +hset +hdel +hlen +rpush +lrange +lrem +publish"
+    " +hget +hmget +hgetall +hset +hdel +hlen +rpush +lrange +lrem +ltrim +publish"
 )
 PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
 COMMANDS = [word for word in ACL.split() if word.startswith("+")]
@@ -98,7 +98,7 @@ def play(store: RedisStore) -> None:
     expect(store, Claim("other", A, 5_000), Granted)
     many = [Renew("job", A, fence, 5_000, number=number) for number in (2, 3)]
     assert [type(one) for one in store.execute_many(many)] == [Renewed] * 2
-    fence = expect(store, Adopt("job", A, fence, "ticket", "host:1:c", 5_000), Granted).fence
+    fence = expect(store, Adopt("job", fence, "ticket", "host:1:c", 5_000), Granted).fence
     expect(store, Evict("job", "host:1:c", fence, "request", delay_ms=0, force=True), Evicted)
     fence = expect(store, Beat("job", B, 3), Granted).fence
     expect(store, Renew("job", B, fence, 5_000, closed_ms=1, number=1), Renewed)

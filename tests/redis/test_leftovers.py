@@ -242,7 +242,7 @@ def use(lease: leasehold.Lease, store: RedisStore, chance: random.Random) -> Non
             store.execute(Evict(name, owner, fence, os.urandom(4).hex(), delay_ms=20, force=True))
         elif how == 2:
             store.execute(Renew(name, owner, fence, 5_000, ticket="ticket"))
-            store.execute(Adopt(name, owner, fence, "ticket", f"{owner}x", 100))
+            store.execute(Adopt(name, fence, "ticket", f"{owner}x", 100))
         elif how == 3:
             time.sleep(0.06)
         lease.release()

@@ -24,7 +24,9 @@ from leasehold.core.ops import (
     Released,
     Renew,
     Renewed,
+    Revoke,
     StoreOp,
+    Told,
     View,
     Withdraw,
     Withdrawn,
@@ -97,10 +99,16 @@ CASES: dict[str, tuple[list[StoreOp], StoreOp, StoreOp, Judge]] = {
         Evict("job", A, FENCE, "request", delay_ms=0, force=True),
         lambda reply, look: reply == Evicted(FENCE + 1, 0) and look.fence() == FENCE + 1,
     ),
+    "revoke": (
+        HELD,
+        Revoke("job", A, FENCE),
+        Revoke("job", A, FENCE),
+        lambda reply, look: reply == Told(False) and look.holder() == A,
+    ),
     "adopt": (
         [*HELD, Renew("job", A, FENCE, 5_000, number=1, ticket="ticket")],
-        Adopt("job", A, FENCE, "ticket", B, 5_000),
-        Adopt("job", A, FENCE, "ticket", B, 5_000),
+        Adopt("job", FENCE, "ticket", B, 5_000),
+        Adopt("job", FENCE, "ticket", B, 5_000),
         lambda reply, look: type(reply) is Granted and reply.fence == look.fence() == FENCE + 1,
     ),
 }

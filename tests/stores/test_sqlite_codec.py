@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.core import ledger
-from leasehold.core.types import Ended, Grant, State, Waiter
+from leasehold.core.types import Ended, Grant, Note, State, Waiter
 from leasehold.stores.sqlite import codec
 
 numbers = st.integers(min_value=0, max_value=2**53)
@@ -32,6 +32,7 @@ states = st.builds(
     numbers,
     numbers,
     st.lists(every_field(Ended), max_size=3).map(tuple),
+    st.lists(every_field(Note), max_size=3).map(tuple),
 )
 
 
@@ -53,6 +54,13 @@ def test_the_format_is_frozen() -> None:
         '[[["o",7,10,20,"mutex",[0],0,"","",0,"",0,0]],'
         '[["w",10,1,5,"",0,"mutex",1,1,0,"","",0]],[[0,7]],9,0,[["e",6,"released",8,""]]]'
     )
+
+
+def test_notes_stand_at_the_end() -> None:
+    """Only where there are some: all other rows are what an earlier version can read."""
+    state = State(notes=(Note(5, "evicted", "host:1", 7, "why"),))
+    assert codec.encode(state) == '[[],[],[],0,0,[],[[5,"evicted","host:1",7,"why"]]]'
+    assert codec.decode(codec.encode(state)) == state
 
 
 def test_a_field_that_an_old_row_lacks_has_its_default() -> None:

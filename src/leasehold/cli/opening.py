@@ -21,7 +21,7 @@ LONG = "a ttl over 1 h blocks recovery after a crash for that long; it is renewe
 
 def open_hold(url: str | None, namespace: str | None) -> Leasehold:
     """What the user or the environment says about the store is configuration: 78 when it is wrong."""
-    getattr(log, "RECORDS", {}).clear()  # what people should know, the command tells them itself
+    log.RECORDS.clear()  # what people should know, the command tells them itself
     try:
         return connect(url, namespace=namespace)
     except (InvalidRequest, Unsupported) as error:

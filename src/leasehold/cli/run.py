@@ -42,7 +42,9 @@ def _prepared(request: Request, signals: Signals) -> Child:
     try:
         return Child(request.command, signals.mask)
     except OSError as error:
-        raise Ended(codes.NOT_EXECUTABLE, "failed", f"no process can be started: {os.strerror(error.errno or 0)}") from error
+        raise Ended(
+            codes.NOT_EXECUTABLE, "failed", f"no process can be started: {os.strerror(error.errno or 0)}"
+        ) from error
 
 
 def _under_a_lease(request: Request, voice: Voice, signals: Signals, child: Child) -> int:

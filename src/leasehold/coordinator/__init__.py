@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 
 from leasehold.coordinator.asking import known_options, make_options, meta_text, warn_long
 from leasehold.coordinator.opening import open_store
+from leasehold.coordinator.operating import AsyncOperating, Operating
 from leasehold.core.durations import is_long, wait_seconds
-from leasehold.core.names import Name, check_id_key, check_namespace, known_name, make_name
+from leasehold.core.names import Name, check_id_key, check_namespace, known_name, make_name, parse_name
 from leasehold.core.ports import Store
+from leasehold.core.tickets import Ticket, read
 from leasehold.core.typed import TYPE_CHECKING, Any, Generic, TypeVar
+from leasehold.observe.audience import Audience
 from leasehold.primitives.base import UNSET, Unset
+from leasehold.primitives.lease import AsyncLease, Lease
 from leasehold.primitives.lock import AsyncLock, Lock
 from leasehold.runtime.engine import Engine
 from leasehold.runtime.options import Options
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from leasehold.coordinator.opening import Target
+    from leasehold.observe.events import Observer
     from leasehold.primitives.lease import Duration
 
     Id = str | int | UUID
@@ -38,12 +43,13 @@ class Coordinator(ABC, Generic[L]):
         *,
         namespace: str | None = None,
         wait: Duration | None = None,
+        observers: Iterable[Observer] = (),
         hide_ids: str | bytes | None = None,
     ) -> None:
         self._namespace = check_namespace(_or_env(namespace, "LEASEHOLD_NAMESPACE"))
         self._id_key = check_id_key(_or_env(hide_ids, "LEASEHOLD_ID_KEY"))
         self._default_wait = wait_seconds(wait)
-        self._engine = Engine(store)
+        self._engine = Engine(store, Audience(observers))
 
     def lock(
         self,
@@ -57,6 +63,7 @@ class Coordinator(ABC, Generic[L]):
         at_least: Duration | None = None,
         fenced: bool = True,
         reentrant: bool = False,
+        protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> L:
         """A lock on one resource: exclusive, first come first served, fenced.
@@ -64,12 +71,13 @@ class Coordinator(ABC, Generic[L]):
         ``kind`` says what sort of thing it is and ``ids`` which one. ``ttl`` is how long the lease lasts without
         renewal; with ``renew`` it is renewed while somebody uses it, at most for ``max_hold``, and only while the
         work calls ``lease.beat()`` every ``max_idle``. ``wait`` is how long to block: None for ever, 0 one try.
-        ``at_least`` keeps others out for that long even when it is released earlier. ``meta`` is shown to whoever
-        inspects the holder.
+        ``at_least`` keeps others out for that long even when it is released earlier. ``protects`` says what for:
+        with ``"correctness"`` a lease that ends without a guard having seen its fence, or anybody having read it, is
+        told of. ``meta`` is shown to whoever inspects the holder.
         """
         if isinstance(wait, Unset):
             wait = self._default_wait
-        asked = (ttl, wait, renew, max_hold, max_idle, at_least, fenced, reentrant)
+        asked = (ttl, wait, renew, max_hold, max_idle, at_least, fenced, reentrant, protects)
         try:
             options = known_options(*asked)
             name = known_name(self._namespace, self._id_key, kind, *ids)
@@ -94,6 +102,7 @@ class Coordinator(ABC, Generic[L]):
         max_idle: Duration | None = None,
         at_least: Duration | None = None,
         fenced: bool = True,
+        protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> L:
         """A lock that the thread or task which holds it may enter again: ``lock(..., reentrant=True)``."""
@@ -108,8 +117,24 @@ class Coordinator(ABC, Generic[L]):
             at_least=at_least,
             fenced=fenced,
             reentrant=True,
+            protects=protects,
             meta=meta,
         )
+
+    def _adoption(
+        self,
+        ticket: str,
+        ttl: Duration | None,
+        renew: bool,
+        max_hold: Duration | None,
+        max_idle: Duration | None,
+        fenced: bool,
+        protects: str | None,
+    ) -> tuple[Ticket, Name, Options]:
+        told = read(ticket)
+        length = told.ttl_ms / 1000 if ttl is None else ttl
+        options = make_options(length, None, renew, max_hold, max_idle, None, fenced, False, protects)
+        return told, parse_name(told.resource, hidden=bool(self._id_key)), options
 
     @abstractmethod
     def _make_lock(self, name: Name, options: Options) -> L: ...
@@ -118,12 +143,38 @@ class Coordinator(ABC, Generic[L]):
         return f"<{type(self).__name__} on {self._engine.store.name}>"
 
 
-class Leasehold(Coordinator[Lock]):
+class Leasehold(Coordinator[Lock], Operating):
     """A coordinator for threads; made by :func:`leasehold.connect`. ``close()`` gives back what it holds."""
 
     def close(self) -> None:
         """Give back what is held and let go of the store. What was held is lost (``closed``)."""
         self._engine.close()
+
+    def adopt(
+        self,
+        ticket: str,
+        *,
+        ttl: Duration | None = None,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        max_idle: Duration | None = None,
+        fenced: bool = True,
+        protects: str | None = None,
+    ) -> Lease:
+        """Take over a lease that was given away with ``lease.transfer()``, here or in another process.
+
+        It has a new owner and a new fence: a guard that sees it refuses whoever had it before. ``ttl`` is the giver's
+        unless it is said. LeaseLost when its time was over, or somebody else was quicker: a ticket is good once.
+
+        >>> import leasehold
+        >>> with leasehold.connect("memory://") as hold:
+        ...     ticket = hold.lock("report-export", 42).acquire().transfer()
+        ...     with hold.adopt(ticket) as lease:
+        ...         lease.resource
+        'report-export:42'
+        """
+        told, name, options = self._adoption(ticket, ttl, renew, max_hold, max_idle, fenced, protects)
+        return self._make_lock(name, options)._adopt(told)
 
     def _make_lock(self, name: Name, options: Options) -> Lock:
         return Lock(self._engine, name, options)
@@ -137,7 +188,7 @@ class Leasehold(Coordinator[Lock]):
         self.close()
 
 
-class AsyncLeasehold(Coordinator[AsyncLock]):
+class AsyncLeasehold(Coordinator[AsyncLock], AsyncOperating):
     """A coordinator for asyncio; made by :func:`leasehold.aio.connect`."""
 
     def __init__(
@@ -146,17 +197,33 @@ class AsyncLeasehold(Coordinator[AsyncLock]):
         *,
         namespace: str | None = None,
         wait: Duration | None = None,
+        observers: Iterable[Observer] = (),
         hide_ids: str | bytes | None = None,
     ) -> None:
         from leasehold.runtime.aio import AsyncDriver  # asyncio is loaded only by those who use it
 
-        super().__init__(store, namespace=namespace, wait=wait, hide_ids=hide_ids)
+        super().__init__(store, namespace=namespace, wait=wait, observers=observers, hide_ids=hide_ids)
         self._driver = AsyncDriver(self._engine)
 
     async def close(self) -> None:
         """Give back what is held and let go of the store. What was held is lost (``closed``)."""
         self._driver.close()
         await self._driver.in_thread(self._engine.close)
+
+    async def adopt(
+        self,
+        ticket: str,
+        *,
+        ttl: Duration | None = None,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        max_idle: Duration | None = None,
+        fenced: bool = True,
+        protects: str | None = None,
+    ) -> AsyncLease:
+        """Take over a lease that was given away; see :meth:`leasehold.Leasehold.adopt`."""
+        told, name, options = self._adoption(ticket, ttl, renew, max_hold, max_idle, fenced, protects)
+        return await self._make_lock(name, options)._adopt(told)
 
     def _make_lock(self, name: Name, options: Options) -> AsyncLock:
         return AsyncLock(self._engine, name, options, self._driver)
@@ -175,6 +242,7 @@ def connect(
     *,
     namespace: str | None = None,
     wait: Duration | None = None,
+    observers: Iterable[Observer] = (),
     hide_ids: str | bytes | None = None,
 ) -> Leasehold:
     """A coordinator for threads, over the store that ``target`` names.
@@ -182,14 +250,15 @@ def connect(
     ``target`` is a URL: ``redis://host``, ``sqlite:///path`` (every process of this host) or ``memory://`` (this
     process); or a client of redis-py or valkey-py, whose server and settings are used and which is never closed.
     Without one it is ``LEASEHOLD_URL``, else the embedded store in the user's state folder. ``wait`` is the default of
-    every lock; ``hide_ids`` is a key under which ids are hashed before they are stored.
+    every lock; ``observers`` hear of what happens (``leasehold.observe``); ``hide_ids`` is a key under which ids are
+    hashed before they are stored.
 
     >>> import leasehold
     >>> with leasehold.connect("memory://") as hold, hold.lock("report-export", 42, ttl=30) as lease:
     ...     lease.resource
     'report-export:42'
     """
-    return Leasehold(open_store(target), namespace=namespace, wait=wait, hide_ids=hide_ids)
+    return Leasehold(open_store(target), namespace=namespace, wait=wait, observers=observers, hide_ids=hide_ids)
 
 
 def _or_env(value: Any, variable: str) -> Any:

@@ -26,6 +26,7 @@ def make_options(
     at_least: Duration | None,
     fenced: bool,
     reentrant: bool,
+    protects: str | None,
 ) -> Options:
     return Options(
         ttl_ms=ttl_ms(ttl),
@@ -36,6 +37,7 @@ def make_options(
         at_least_ms=optional_ms(at_least, "at_least"),
         fenced=_flag(fenced, "fenced"),
         reentrant=_flag(reentrant, "reentrant"),
+        protects=_protects(protects),
     )
 
 
@@ -65,6 +67,12 @@ def _flag(value: bool, what: str) -> bool:
     if not isinstance(value, bool):
         raise InvalidRequest(f"{what} must be True or False, not {type(value).__name__}")
     return value
+
+
+def _protects(value: object) -> str | None:
+    if value is None or value in ("efficiency", "correctness"):
+        return value
+    raise InvalidRequest('protects is None, "efficiency" (two at once cost work) or "correctness" (they do harm)')
 
 
 def meta_text(meta: object) -> str:

@@ -1,4 +1,4 @@
-"""How a client behaves: acquire, renew, extend, release, written once as coroutines that await ops.
+"""How a client behaves: acquire, renew, extend, hand over, release, written once as coroutines that await ops.
 
 Nothing here knows whether a thread, an event loop or a simulator drives it. A driver answers each op with its
 reply and the local time. A store that cannot be reached raises StoreUnavailable (nothing happened) or
@@ -12,12 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leasehold.core import ops
-from leasehold.core.holding import LOST, Holding, Taken
+from leasehold.core.holding import LOSSES, LOST, Holding, Taken
 from leasehold.core.line import Ask, Line, at_once, budget_ms, claim
-from leasehold.errors import OutcomeUnknown, StoreUnavailable
+from leasehold.core.policy import LEAST_BUDGET_MS, tombstone_ms
+from leasehold.core.tickets import Ticket
+from leasehold.core.typed import Any
+from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 
-__all__ = ["Ask", "acquire", "extend", "release", "renew"]
+__all__ = ["Ask", "acquire", "adopt", "extend", "release", "renew", "transfer"]
 
+MOST_ADOPTIONS, RETRY_ADOPTION = 3, 0.05  # tries of one that goes unanswered, and the pause between them in seconds
 MOST_OWNERS = 1_000  # attempts before a store that cannot keep a claim is called unavailable
 
 
@@ -92,6 +96,75 @@ async def extend(holding: Holding, ttl_ms: int, now: float) -> None:
         holding.end_extension()
     holding.answered(op, now, answer.reply, answer.at)
     holding.require(answer.at)
+
+
+async def transfer(holding: Holding, ticket: str, now: float) -> None:
+    """Allow whoever knows the ticket to adopt the lease. When this fails it is still ours: the ticket is known to
+    nobody."""
+    op = holding.handing_over(ticket, now)
+    try:
+        answer = await op
+    except (StoreUnavailable, OutcomeUnknown):
+        holding.unanswered(now)
+        raise
+    finally:
+        holding.end_extension()
+    holding.handed_over(op, now, answer.reply, answer.at)
+
+
+async def adopt(ask: Ask, ticket: Ticket, adopter: str, floor: Callable[[], int], now: float) -> Taken:
+    """Take over the lease that a ticket names. What goes unanswered is asked again as the same adopter, who gets the
+    same grant (trap 10); whoever gives up leaves nothing behind."""
+    answer = None
+    pending = 0  # adoptions that may still arrive
+    try:
+        while answer is None:
+            pending += 1
+            try:
+                answer = await ops.Adopt(
+                    ticket.resource, ticket.fence, ticket.nonce, adopter, ask.ttl_ms, floor(), ask.news, LEAST_BUDGET_MS
+                )
+            except OutcomeUnknown:
+                if pending == MOST_ADOPTIONS:
+                    raise
+                now = (await ops.Park(adopter, now + RETRY_ADOPTION)).at
+        taken = _adopted(ask, ticket, adopter, now, answer, pending > 1)
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        pending -= isinstance(error, StoreUnavailable)  # a definite no
+        if answer is None and pending:
+            await _disown(ask, adopter)
+            if isinstance(error, StoreUnavailable):  # "nothing was taken" would not be true
+                raise OutcomeUnknown(str(error), resource=ticket.resource) from error
+        raise
+    if taken.usable(ask.renews):
+        return taken
+    await _disown(ask, adopter)
+    raise _no_longer_good(ask, ticket, "expired")
+
+
+async def _disown(ask: Ask, adopter: str) -> None:
+    """What may have been adopted is given back, and what arrives late takes nothing."""
+    await ops.Later(ops.Withdraw(ask.name.text, adopter, tombstone_ms(ask.ttl_ms)), ask.ttl_ms / 1000)
+
+
+def _adopted(ask: Ask, ticket: Ticket, adopter: str, sent: float, answer: ops.Answer[Any], unanswered: bool) -> Taken:
+    reply = answer.reply
+    if isinstance(reply, ops.Granted):
+        return Taken(adopter, reply.fence, ask.ttl_ms, sent, reply.remaining_ms, answer.at, unanswered)
+    if isinstance(reply, ops.Refused):
+        raise InvalidRequest(reply.why, resource=ticket.resource)
+    raise _no_longer_good(ask, ticket, reply.reason)
+
+
+def _no_longer_good(ask: Ask, ticket: Ticket, reason: str) -> LeaseLost:
+    return LeaseLost(
+        f"the ticket for {ask.name.kind} is no longer good ({reason}): its lease is over, or somebody has adopted it",
+        reason=reason if reason in LOSSES else "taken",
+        resource=ticket.resource,
+        fence=ticket.fence,
+    )
 
 
 async def release(holding: Holding, now: float) -> bool:

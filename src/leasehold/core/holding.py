@@ -220,6 +220,21 @@ class Holding:
         self._number += 1
         return ops.Renew(self.name.text, self.owner, self.fence, ttl_ms, exact, self._number, 0, "", budget_ms)
 
+    def handing_over(self, ticket: str, now: float) -> ops.Renew:
+        """The Renew of ``transfer``: from its arrival on, whoever knows the ticket may adopt. Until it is answered the
+        lease stays ours; nobody else knows the ticket."""
+        with self.lock:
+            self._require(now)
+            self._extending += 1
+            return self._renew(self._wanted_ms, BUDGET_MS, now)._replace(ticket=ticket)
+
+    def handed_over(self, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float) -> None:
+        """It waits for its adopter now, for a whole ttl, and is ours no longer. LeaseLost when it was not ours."""
+        with self.lock:
+            self._answered(renew, sent, reply, now)
+            self._require(now)
+            self.phase = RELEASED
+
     def end_extension(self) -> None:
         """Whatever came of it, renewals may go on."""
         with self.lock:

@@ -44,7 +44,7 @@ def everyone(address: str) -> bool:
 def apply(state: State, now: Instant, op: ops.StoreOp, reachable: Callable[[str], bool] = everyone) -> Outcome:
     """One turn. ``reachable`` is asked before a waiter is granted behind its back: False means that its
     socket is closed or its process is gone, and passes it over."""
-    turn = Turn(state, now, op.resource, getattr(op, "owner", ""), reachable)
+    turn = Turn(state, now, op.resource, getattr(op, "owner", "") or getattr(op, "adopter", ""), reachable)
     turn.expire()
     if turn.queue:
         turn.hand_on()
@@ -62,8 +62,8 @@ def tidy(state: State, now: Instant) -> State:
 
 
 def rebooted(state: State) -> State:
-    """After a restart of the machine every process is gone, and so are its claims. Fences stay (trap 14)."""
-    return State(fences=state.fences, fences_until_us=state.fences_until_us)
+    """After a restart of the machine every process is gone, and so are its claims. Fences stay (trap 14), and notes."""
+    return State(fences=state.fences, fences_until_us=state.fences_until_us, notes=state.notes)
 
 
 # ---------------------------------------------------------------- one function for each op
@@ -168,7 +168,7 @@ def withdraw(turn: Turn, op: ops.Withdraw) -> ops.Withdrawn:
 def inspect(turn: Turn, op: ops.Inspect) -> ops.View:
     last = max(turn.fences.values(), default=0)
     closed_ms = max(turn.closed_until_ms - turn.now.ms, 0)
-    return ops.View(tuple(turn.holders), tuple(turn.queue), last, closed_ms, turn.now.ms)
+    return ops.View(tuple(turn.holders), tuple(turn.queue), last, closed_ms, turn.now.ms, turn.notes)
 
 
 def evict(turn: Turn, op: ops.Evict) -> ops.Evicted | ops.NotYours | ops.Refused:
@@ -186,21 +186,31 @@ def evict(turn: Turn, op: ops.Evict) -> ops.Evicted | ops.NotYours | ops.Refused
     fence = turn.mint(grant.slots, 0)  # above the victim's: a guard that is told of it refuses the victim at once
     turn.bury(grant.owner, fence, "evicted", tombstone_ms(grant.ttl_ms), op.request)
     turn.close_until(max(turn.now.ms + delay_ms, grant.closed_until_ms))
+    turn.note("evicted", grant, op.note)
     if grant.news:
         turn.push(grant.news, "evicted", grant)
     return ops.Evicted(fence, max(turn.closed_until_ms - turn.now.ms, 0))
 
 
-def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Refused:
-    if why := turn.wrong_floor(op.floor):
-        return ops.Refused(why)
-    known = turn.ended.get(op.owner)
-    mine = turn.grant_of(op.adopter)
-    if mine is not None and known is not None and (known.fence, known.detail) == (op.fence, op.adopter):
-        return ops.Granted(mine.fence, mine.expires_ms - turn.now.ms)  # asked again by the same adopter
+def revoke(turn: Turn, op: ops.Revoke) -> ops.Told | ops.NotYours:
     grant = turn.grant_of(op.owner, op.fence)
     if grant is None:
         return turn.why_not(op.owner, op.fence)
+    reached = grant.news != "" and turn.reachable(grant.news)
+    if reached:
+        turn.push(grant.news, "revoke", grant)
+    return ops.Told(reached)
+
+
+def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Refused:
+    if why := turn.wrong_floor(op.floor):
+        return ops.Refused(why)
+    mine = turn.grant_of(op.adopter)
+    if mine is not None and mine.fence > op.fence:  # asked again: an owner has one grant in its life
+        return ops.Granted(mine.fence, mine.expires_ms - turn.now.ms)
+    grant = turn.grant_at(op.fence)
+    if grant is None:
+        return turn.why_not_at(op.fence)
     busy = mine is not None or op.adopter in turn.ended or turn.place_of(op.adopter) is not None
     if busy or not op.ticket or grant.ticket != op.ticket:
         return ops.NotYours("taken")
@@ -215,7 +225,7 @@ def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Refused
         renewals=0,
     )
     turn.holders[turn.holders.index(grant)] = taken
-    turn.bury(op.owner, op.fence, "adopted", tombstone_ms(grant.ttl_ms), op.adopter)
+    turn.bury(grant.owner, grant.fence, "adopted", tombstone_ms(grant.ttl_ms), op.adopter)
     return ops.Granted(taken.fence, op.ttl_ms)
 
 
@@ -227,5 +237,6 @@ TURNS: dict[type, Callable[[Turn, Any], ops.Reply]] = {
     ops.Withdraw: withdraw,
     ops.Inspect: inspect,
     ops.Evict: evict,
+    ops.Revoke: revoke,
     ops.Adopt: adopt,
 }

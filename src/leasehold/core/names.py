@@ -54,6 +54,43 @@ def make_name(namespace: str, kind: object, ids: tuple[object, ...], key: bytes 
     return Name(text, label)
 
 
+def parse_name(text: str, hidden: bool = False) -> Name:
+    """The name that a text form stands for, as it is in the store."""
+    return Name(text, text.partition(":")[0].rpartition("/")[2], hidden)
+
+
+def resource_name(namespace: str, text: object, key: bytes = b"") -> Name:
+    """The name that somebody typed: ``kind:id:id``, of this namespace unless it says another. With a key its ids are
+    hidden, unless they are: 32 hex digits are taken for what a scan has shown."""
+    if not isinstance(text, str):
+        raise InvalidRequest(
+            f"a resource is named by its text form, such as 'report-export:42', not {type(text).__name__}"
+        )
+    head, *ids = text.split(":")
+    space, slash, label = head.rpartition("/")
+    for one, what in ((space, "namespace"), (label, "kind"), *((one, "id") for one in ids)):
+        if (one or what != "namespace" or slash) and part(_decoded(one, what), what) != one:
+            raise InvalidRequest(
+                f"the {what} in the name of a resource is written with %, {{, }} and / percent-encoded"
+            )
+    if not slash:
+        space = namespace
+    if key and len(ids) == 1 and len(ids[0]) == 32 and set(ids[0]) <= set("0123456789abcdef"):
+        return Name(f"{space}/{label}:{ids[0]}" if space else f"{label}:{ids[0]}", label, hidden=True)
+    return make_name(space, _decoded(label, "kind"), tuple(_decoded(one, "id") for one in ids), key)
+
+
+def _decoded(text: str, what: str) -> str:
+    """One part as its user wrote it."""
+    if "%" not in text:
+        return text
+    head, *rest = text.split("%")
+    try:
+        return head + "".join(bytes.fromhex(one[:2]).decode("latin-1") + one[2:] for one in rest)
+    except ValueError:
+        raise InvalidRequest(f"the {what} has a % that begins no percent-encoded byte: write %25") from None
+
+
 @lru_cache(maxsize=1024, typed=True)  # typed: 1 is an id, and True, which equals it, is none
 def known_name(namespace: str, key: bytes, kind: object, *ids: object) -> Name:
     """The same from memory, for what can be hashed: many programs ask for the same few names again and again."""

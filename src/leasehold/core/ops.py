@@ -11,6 +11,7 @@ Because ops are data, batching, tracing, fault injection and simulation need no 
     Withdraw   store      Withdrawn
     Inspect    store      View
     Evict      store      Evicted | NotYours | Refused
+    Revoke     store      Told | NotYours
     Adopt      store      Granted | NotYours | Refused
     Park       driver     Push | None        wait for a push, until a local time
     Later      driver     None               do this in the background, for a while
@@ -22,7 +23,7 @@ from collections.abc import Generator
 
 from leasehold.core.policy import BUDGET_MS
 from leasehold.core.typed import Generic, NamedTuple, TypeAlias, TypeVar
-from leasehold.core.types import Grant, Waiter
+from leasehold.core.types import Grant, Note, Waiter
 
 R = TypeVar("R", covariant=True)
 
@@ -98,6 +99,7 @@ class View(NamedTuple):
     fence: int
     closed_ms: int
     now_ms: int
+    notes: tuple[Note, ...] = ()
 
 
 class Evicted(NamedTuple):
@@ -107,6 +109,12 @@ class Evicted(NamedTuple):
     closed_ms: int
 
 
+class Told(NamedTuple):
+    """The holder was asked. ``reached``: somebody listens where it wants to hear of that."""
+
+    reached: bool
+
+
 class Refused(NamedTuple):
     """The request itself is wrong."""
 
@@ -114,7 +122,8 @@ class Refused(NamedTuple):
 
 
 class Push(NamedTuple):
-    """A hint to somebody who is not asking: a waiter was ``granted``, a holder was ``evicted``.
+    """A hint to somebody who is not asking: a waiter was ``granted``, a holder was ``evicted``, or is asked to
+    give back (``revoke``).
 
     ``beat`` names the sign of life that the grant answers: the deadline counts from the moment that beat
     was sent, neither from the last one sent nor from the arrival of the push (trap 41)."""
@@ -130,7 +139,9 @@ class Push(NamedTuple):
 
 ClaimReply: TypeAlias = Granted | Queued | Busy | Gone | Refused
 BeatReply: TypeAlias = Granted | Queued | Gone
-Reply: TypeAlias = Granted | Queued | Busy | Gone | Renewed | Released | NotYours | Withdrawn | View | Evicted | Refused
+Reply: TypeAlias = (
+    Granted | Queued | Busy | Gone | Renewed | Released | NotYours | Withdrawn | View | Evicted | Told | Refused
+)
 
 # ---------------------------------------------------------------- ops of a store
 
@@ -228,7 +239,8 @@ class Inspect(NamedTuple):
 
 class Evict(NamedTuple):
     """Take a grant away. ``delay_ms`` None: the door stays closed for what remained of the victim's time;
-    less than that needs ``force``. Idempotent by ``request``."""
+    less than that needs ``force``. Idempotent by ``request``. ``note`` says who did it and why, and is kept with the
+    resource: at most MAX_NOTE_BYTES."""
 
     resource: str
     owner: str
@@ -236,6 +248,7 @@ class Evict(NamedTuple):
     request: str
     delay_ms: int | None = None
     force: bool = False
+    note: str = ""
     budget_ms: int = BUDGET_MS
 
     def __await__(
@@ -244,11 +257,23 @@ class Evict(NamedTuple):
         return (yield self)
 
 
-class Adopt(NamedTuple):
-    """Take over a grant whose ticket one knows: a new owner, a new fence, in one step."""
+class Revoke(NamedTuple):
+    """Ask the holder to give back. It decides; nothing is taken from it."""
 
     resource: str
     owner: str
+    fence: int
+    budget_ms: int = BUDGET_MS
+
+    def __await__(self) -> Generator[Revoke, Answer[Told | NotYours], Answer[Told | NotYours]]:
+        return (yield self)
+
+
+class Adopt(NamedTuple):
+    """Take over a grant whose ticket one knows: a new owner, a new fence, in one step. The grant is found by its fence:
+    whoever bears a ticket need not know the owner, whose token is a secret of the giver's process."""
+
+    resource: str
     fence: int
     ticket: str
     adopter: str
@@ -263,7 +288,7 @@ class Adopt(NamedTuple):
         return (yield self)
 
 
-StoreOp: TypeAlias = Claim | Beat | Renew | Release | Withdraw | Inspect | Evict | Adopt
+StoreOp: TypeAlias = Claim | Beat | Renew | Release | Withdraw | Inspect | Evict | Revoke | Adopt
 
 # ---------------------------------------------------------------- ops of a driver
 

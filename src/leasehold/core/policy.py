@@ -12,6 +12,10 @@ DAY_US = 24 * 3600 * 1_000_000
 MAX_FENCE = 2**53 - DAY_US  # beyond 2**53 a float (Lua, JavaScript) no longer counts by one
 MAX_FLOOR_AHEAD_US = 3653 * DAY_US  # ten years: a floor further ahead is a mistake, not a clock
 
+NOTES_KEPT = 20  # of one resource: the last ones
+NOTE_US = 30 * DAY_US  # and how long each is kept
+MAX_NOTE_BYTES = 1024
+
 BUDGET_MS = 5_000  # how long one call may take where nothing shorter bounds it
 RENEWAL_MS = 500  # and one batch of renewals
 LEAST_BUDGET_MS = 1_000  # and may take even at the end of a wait: a busy store is no refusal

@@ -14,12 +14,16 @@ from leasehold.core.policy import (
     MAX_FENCE,
     MAX_FLOOR_AHEAD_US,
     MOST_AHEAD,
+    NOTE_US,
+    NOTES_KEPT,
     forgotten_after_ms,
     patience_ms,
     tombstone_ms,
 )
 from leasehold.core.rules import RULES
-from leasehold.core.types import Ended, Grant, Instant, State, Waiter, public_owner
+from leasehold.core.types import Ended, Grant, Instant, Note, State, Waiter, public_owner
+
+ENDINGS = ("adopted", "expired", "withdrawn", "released")
 
 
 class Turn:
@@ -31,6 +35,7 @@ class Turn:
         "fences",
         "fences_until_us",
         "holders",
+        "notes",
         "now",
         "pushes",
         "queue",
@@ -48,6 +53,7 @@ class Turn:
         self.fences_until_us = state.fences_until_us
         self.closed_until_ms = state.closed_until_ms
         self.ended = {one.owner: one for one in state.ended} if state.ended else {}
+        self.notes = state.notes
         self.now = now
         self.resource = resource
         self.speaker = speaker
@@ -62,6 +68,7 @@ class Turn:
             self.fences_until_us,
             self.closed_until_ms,
             tuple(self.ended.values()),
+            self.notes,
         )
 
     # ------------------------------------------------------------ time
@@ -84,6 +91,8 @@ class Turn:
         if self.fences and not self.holders and self.fences_until_us <= self.now.wall_us:
             self.fences.clear()
             self.fences_until_us = 0
+        if self.notes:
+            self.notes = tuple([one for one in self.notes if one.at_us + NOTE_US > self.now.wall_us])
 
     def live(self, waiter: Waiter) -> bool:
         """Heard of lately. A waiter that is not live keeps its place and is passed over (trap 25)."""
@@ -164,6 +173,9 @@ class Turn:
                 return grant
         return None
 
+    def grant_at(self, fence: int) -> Grant | None:
+        return next((grant for grant in self.holders if grant.fence == fence), None)
+
     def place_of(self, owner: str) -> int | None:
         for place, waiter in enumerate(self.queue):
             if waiter.owner == owner:
@@ -213,6 +225,15 @@ class Turn:
         newer = bool(self.holders) or any(last > fence for last in self.fences.values())
         return ops.NotYours("taken" if newer else "deleted")
 
+    def why_not_at(self, fence: int) -> ops.NotYours:
+        """The same for somebody who knows the fence alone. Several may have left a record of it, also those who only
+        believed that it was theirs: what the ledger itself says of a grant comes first."""
+        outcomes = {one.outcome for one in self.ended.values() if one.fence == fence}
+        for outcome in ENDINGS:
+            if outcome in outcomes:
+                return ops.NotYours(outcome)
+        return self.why_not("", fence)
+
     def bury(self, owner: str, fence: int, outcome: str, keep_ms: int, detail: str = "") -> None:
         """Leave a tombstone. The first outcome stays; only its time can grow."""
         if keep_ms <= 0:
@@ -223,6 +244,11 @@ class Turn:
             self.ended[owner] = Ended(owner, fence, outcome, until_ms, detail)
         elif known.until_ms < until_ms:
             self.ended[owner] = known._replace(until_ms=until_ms)
+
+    def note(self, event: str, grant: Grant, text: str) -> None:
+        """Keep for those who ask later what was done to this grant."""
+        added = Note(self.now.wall_us, event, public_owner(grant.owner), grant.fence, text)
+        self.notes = (*self.notes, added)[-NOTES_KEPT:]
 
     def wrong_floor(self, floor: int) -> str:
         if 0 <= floor <= MAX_FENCE and floor <= self.now.wall_us + MAX_FLOOR_AHEAD_US:

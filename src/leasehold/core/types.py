@@ -61,6 +61,17 @@ class Ended(NamedTuple):
     detail: str = ""  # evicted: the request's id; adopted: by whom
 
 
+class Note(NamedTuple):
+    """What an operator did here, for those who come later and ask. It names no secret: ``owner`` is what people may see
+    of the victim's token."""
+
+    at_us: int
+    event: str  # evicted
+    owner: str
+    fence: int
+    text: str = ""  # who and why, as the operator's client wrote it
+
+
 class State(NamedTuple):
     """All that a store keeps for one resource."""
 
@@ -70,6 +81,7 @@ class State(NamedTuple):
     fences_until_us: int = 0  # wall time after which the fences may be forgotten
     closed_until_ms: int = 0
     ended: tuple[Ended, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 class Capabilities(NamedTuple):

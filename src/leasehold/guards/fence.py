@@ -1,4 +1,4 @@
-"""The rule that every guard keeps, and what may be presented to one. Pure: no database, no lock client.
+"""The rule that every guard keeps, and what may be presented to one. No database, no lock client.
 
     a fence above the last            accepted, and remembered with its owner
     the last fence, from its owner    accepted: one holder may write many times
@@ -13,9 +13,10 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple, Protocol
 
-from leasehold.core.names import MAX_NAME_BYTES
+from leasehold.core.names import MAX_NAME_BYTES, parse_name
 from leasehold.core.types import public_owner
 from leasehold.errors import InvalidRequest, StaleOwner
+from leasehold.observe.audience import Audience
 
 MAX_FENCE = 2**63 - 1  # what a BIGINT column holds
 UNKNOWN_OWNER = ""
@@ -68,6 +69,19 @@ def presented(lease_or_fence: Fenced | int, resource: str | None = None, owner: 
             "guard cannot tell it from a stale one"
         )
     return _checked(lease_or_fence.fence, lease_or_fence.resource, lease_or_fence.owner)
+
+
+def announce(lease_or_fence: Fenced | int, attempt: Presented, seen: int | None, downstream: str, to: Audience) -> None:
+    """Tell those who observe: whoever observes the lease, else whoever observes the guard."""
+    tell = getattr(lease_or_fence, "_fenced_off", None)  # a lease of ours: its coordinator's observers
+    if tell is not None:
+        tell(seen, downstream, to.observers)
+        return
+    from leasehold.observe.events import FencedOff, Subject
+
+    name = parse_name(attempt.resource)
+    lease = Subject(name.kind, name.id_hash, attempt.shown or "", attempt.fence, 0)
+    to.tell(FencedOff(lease, downstream, seen))
 
 
 def refusal(attempt: Presented, seen: int | None) -> StaleOwner:

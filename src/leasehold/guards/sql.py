@@ -16,16 +16,19 @@ it may be from before a newer owner wrote (trap 46).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from leasehold.errors import InvalidRequest
+from leasehold.errors import InvalidRequest, StaleOwner
 from leasehold.guards import statements
 from leasehold.guards.connections import speaker
-from leasehold.guards.fence import Fenced, Presented, presented, refusal
+from leasehold.guards.fence import Fenced, Presented, announce, presented, refusal
+from leasehold.observe.audience import Audience
 
 if TYPE_CHECKING:
     from leasehold.guards.connections import Speaker, Transaction
     from leasehold.guards.speakers import Values
+    from leasehold.observe.events import Observer
 
 _PART = r"[A-Za-z_][A-Za-z0-9_]{0,62}"  # 63 is PostgreSQL's limit; it would cut the rest off silently
 _TABLE = re.compile(rf"{_PART}(\.{_PART})?")
@@ -33,6 +36,9 @@ _TABLE = re.compile(rf"{_PART}(\.{_PART})?")
 
 class FenceGuard:
     """Refuses a stale owner inside your own transaction. Holds no connection: make one, use it anywhere.
+
+    ``downstream`` names in logs and metrics what it protects. The observers of a lease's coordinator hear of its
+    refusal; ``observers`` are for a service that has no lock client and is given bare fences.
 
     >>> import sqlite3
     >>> guard, conn = FenceGuard(), sqlite3.connect(":memory:")
@@ -43,10 +49,14 @@ class FenceGuard:
     leasehold.errors.StaleOwner: stale owner of report-export: ...
     """
 
-    __slots__ = ("_accept", "_create", "_seen", "table")
+    __slots__ = ("_accept", "_audience", "_create", "_seen", "downstream", "table")
 
-    def __init__(self, table: str = "leasehold_fences") -> None:
+    def __init__(
+        self, table: str = "leasehold_fences", *, downstream: str = "sql", observers: Iterable[Observer] = ()
+    ) -> None:
         self.table = _plain_name(table)
+        self.downstream = _label(downstream)
+        self._audience = Audience(observers)
         self._create = statements.CREATE.format(table=table)
         self._accept = statements.ACCEPT.format(table=table)
         self._seen = statements.SEEN.format(table=table)
@@ -78,9 +88,13 @@ class FenceGuard:
         It is not InvalidRequest, because nothing is wrong with the call; and nothing was accepted."""
         attempt = presented(lease_or_fence, resource, owner)
         through = speaker(tx)
-        with through.step(self.table):
-            through.require_transaction()
-            self._insist(through, attempt)
+        try:
+            with through.step(self.table):
+                through.require_transaction()
+                self._insist(through, attempt)
+        except StaleOwner as refused:
+            announce(lease_or_fence, attempt, refused.seen, self.downstream, self._audience)
+            raise
 
     def _insist(self, through: Speaker, attempt: Presented) -> None:
         values: Values = {"resource": attempt.resource, "fence": attempt.fence, "owner": attempt.owner}
@@ -91,6 +105,12 @@ class FenceGuard:
 
     def __repr__(self) -> str:
         return f"<FenceGuard on {self.table}>"
+
+
+def _label(downstream: object) -> str:
+    if not isinstance(downstream, str) or not 0 < len(downstream) <= 100 or not downstream.isprintable():
+        raise InvalidRequest("downstream is a short name for what the guard protects, such as 'reports'")
+    return downstream
 
 
 def _plain_name(table: object) -> str:

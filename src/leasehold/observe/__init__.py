@@ -1,1 +1,2 @@
-"""What is told to the outside: for now the log records of the ``leasehold`` logger."""
+"""What happened, for those who watch: ``events`` (typed, for observers), ``log`` (the standard library's logging), and
+observers that come with Leasehold. Hand them to ``connect(..., observers=[...])``."""

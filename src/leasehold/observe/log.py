@@ -1,5 +1,5 @@
-"""Log records of leases. A record carries kind, id_hash, owner_prefix, fence and ttl_ms: never a full id, an
-owner token or a password. Acquire, renew and release at DEBUG; loss at WARNING.
+"""Log records, with the standard library's ``logging``. A record of a lease carries kind, id_hash, owner_prefix, fence
+and ttl_ms: never a full id, an owner token or a password. Acquire, renew and release at DEBUG; loss at WARNING.
 
 ``logging`` is imported only when there is something that nobody may miss, or when the program uses it anyway.
 """
@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import sys
 
-from leasehold.core.holding import Holding
-from leasehold.core.typed import Any
-from leasehold.core.types import public_owner
+from leasehold.core.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from leasehold.observe.events import Event
 
 DEBUG, WARNING = 10, 30
 _logger: Any = None  # made when it is first needed
 
-
-def context(holding: Holding) -> dict[str, Any]:
-    """The fields that may be shown of a lease."""
-    return {
-        "kind": holding.name.kind,
-        "id_hash": holding.name.id_hash,
-        "owner_prefix": public_owner(holding.owner),
-        "fence": holding.fence,
-        "ttl_ms": holding.ttl_ms,
-    }
+# The name of each event in the log, its level, and the fields that it adds. Others are not logged.
+RECORDS: dict[str, tuple[str, int, tuple[str, ...]]] = {
+    "Acquired": ("lease_acquired", DEBUG, ()),
+    "Refused": ("lease_refused", DEBUG, ("outcome",)),
+    "Renewed": ("lease_renewed", DEBUG, ()),
+    "NotRenewed": ("lease_unsure", WARNING, ("error",)),
+    "Lost": ("lease_lost", WARNING, ("reason",)),
+    "Released": ("lease_released", DEBUG, ()),
+    "StaleRelease": ("stale_release", DEBUG, ()),
+    "ReleaseUnknown": ("release_unknown", WARNING, ()),
+    "FencedOff": ("fenced_off", WARNING, ("downstream", "seen")),
+    "Unguarded": ("lease_unguarded", WARNING, ()),
+}
+FIELDS = ("kind", "id_hash", "owner_prefix", "fence", "ttl_ms")
 
 
 def wanted(level: int) -> bool:
@@ -42,16 +47,28 @@ def _found(level: int) -> bool:
     return True
 
 
-def say(level: int, event: str, holding: Holding, **more: Any) -> None:
+def record(event: Event) -> None:
     """One record about one lease. An error in somebody's log handler harms nobody."""
-    if (_logger is None and not _found(level)) or not _logger.isEnabledFor(level):
+    known = RECORDS.get(type(event).__name__)
+    if known is None:
         return
-    fields = {**context(holding), **more}
+    name, level, more = known
+    if _everyday(event):
+        level = DEBUG
+    if not wanted(level) or getattr(event, "outcome", "") == "not_owner":  # the loss has a record of its own
+        return
+    fields = {field: getattr(event.lease, field) for field in FIELDS}  # type: ignore[union-attr]  # RECORDS have one
+    fields.update((field, getattr(event, field)) for field in more)
     text = " ".join(f"{key}={value}" for key, value in fields.items())
     try:
-        _logger.log(level, "%s %s", event, text, extra={"event": event, **fields})
+        _logger.log(level, "%s %s", name, text, extra={"event": name, **fields})
     except Exception:  # the lease matters more than its record
         return
+
+
+def _everyday(event: Event) -> bool:
+    """A loss that the program asked for."""
+    return getattr(event, "reason", "") == "closed"
 
 
 def warn(message: str, *args: Any, error: BaseException | None = None) -> None:

@@ -3,16 +3,16 @@ thread or task holds, and what is left to clean up when an exception ends an acq
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 
+from leasehold.core import flows
 from leasehold.core.durations import wait_seconds
 from leasehold.core.flows import Ask
 from leasehold.core.holding import ALIVE, Taken
 from leasehold.core.names import Name
-from leasehold.core.ops import Later
+from leasehold.core.ops import Later, Op
 from leasehold.core.typed import TYPE_CHECKING, Any, TypeAlias
 from leasehold.errors import NotHeld
-from leasehold.observe import log
 from leasehold.primitives.lease import BaseLease
 from leasehold.runtime.attempt import Attempt
 from leasehold.runtime.engine import Engine
@@ -20,7 +20,9 @@ from leasehold.runtime.held import Held
 from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
+    from leasehold.core.tickets import Ticket
     from leasehold.primitives.lease import Duration
+    from leasehold.runtime.story import Story
 
 
 class Unset:
@@ -55,19 +57,37 @@ class BaseLock:
     def _ask(self, wait: float | None, address: str) -> Ask:
         options = self._options
         news, meta = self._engine.news(), options.meta_text
+        if self._engine.audience.carries:
+            meta = _carrying(self._engine.audience.carried(), options.meta)
         return Ask(
             self._name, options.ttl_ms, wait, options.renews, options.at_least_ms, "mutex", 1, 1, address, news, meta
         )
 
+    def _flow(self, ask: Ask, attempt: Attempt, ticket: Ticket | None) -> Coroutine[Op, Any, Taken]:
+        """How to get there: from the queue, or with somebody's ticket."""
+        engine = self._engine
+        if ticket is None:
+            return flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now())
+        return flows.adopt(ask, ticket, attempt.new_owner(), engine.floor, engine.clock.now())
+
     def _wait(self, wait: Duration | Unset | None) -> float | None:
         return self._options.wait if isinstance(wait, Unset) else wait_seconds(wait)
 
-    def _keep(self, taken: Taken, anchor: object) -> Held:
+    def _story(self, ask: Ask) -> Story | None:
+        """For those who listen, if anybody does."""
+        if not self._engine.audience.listens():
+            return None
+        from leasehold.runtime.story import Story
+
+        return Story(self._engine, ask)
+
+    def _keep(self, taken: Taken, anchor: object, story: Story | None) -> Held:
         """The grant is ours: have it looked after."""
         engine = self._engine
         held = Held(self._name, taken, engine.watchdog.transitions, self._options, anchor)
+        if story is not None:
+            story.granted(held)  # first: its loss, however soon, must come after it
         engine.remember(held, anchor)
-        log.say(log.DEBUG, "lease_acquired", held)
         return held
 
     def _reenter(self, anchor: object) -> Held | None:
@@ -77,7 +97,7 @@ class BaseLock:
             return None
         return held
 
-    def _clean_up(self, flow: Any, attempt: Attempt, taken: Taken | None, anchor: object) -> None:
+    def _clean_up(self, flow: Any, attempt: Attempt, taken: Taken | None, anchor: object, error: BaseException) -> None:
         """An acquire ended by an exception. A flow that ended with it has left nothing behind; one whose driver was
         interrupted has, and so has one that was granted what could not be kept."""
         held = self._engine.mine(self._name.text, anchor)
@@ -86,6 +106,8 @@ class BaseLock:
         if taken is not None or flow.cr_frame is not None:
             self._engine.withdraw(attempt)
             flow.close()
+        if attempt.story is not None:
+            attempt.story.failed(error)
 
     def _enter(self, lease: BaseLease, anchor: object) -> None:
         """A with body begins. Its exit must find this very lease: the same thread may lose it and acquire anew."""
@@ -121,7 +143,8 @@ class BaseLock:
         release = held.begin_release(self._engine.clock.now())
         self._engine.forget(held)
         if release is not None:
-            self._engine.watchdog.later(Later(release, held.ttl_ms / 1000))
+            watchdog = self._engine.watchdog
+            watchdog.later(Later(release, held.ttl_ms / 1000), watchdog.teller(held))
 
     def _held_by(self, anchor: object) -> Held:
         held = self._engine.mine(self._name.text, anchor)
@@ -142,3 +165,10 @@ class BaseLock:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name.shown} ttl={self._options.ttl_ms / 1000:g}s>"
+
+
+def _carrying(carried: Mapping[str, Any], meta: dict[str, Any] | None) -> str:
+    """The holder's metadata, with what observers want to travel in it. What the user said comes first."""
+    import json
+
+    return json.dumps({**carried, **(meta or {})}, ensure_ascii=False, separators=(",", ":"), default=str)

@@ -6,13 +6,15 @@ its deadline learns so at its next look, before any message arrives.
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 
 from leasehold.core import flows
 from leasehold.core.durations import ttl_ms
 from leasehold.core.holding import ALIVE, LOST, RELEASED, RELEASING
+from leasehold.core.tickets import NONCE_BYTES, Ticket
 from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.core.types import public_owner
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     import asyncio
     from datetime import datetime, timedelta
 
+    from leasehold.observe.events import Observer
     from leasehold.runtime.aio import AsyncDriver, Interrupt
 
     Duration = float | str | timedelta
@@ -33,12 +36,13 @@ if TYPE_CHECKING:
 class BaseLease:
     """What a lease says about itself, the same in both flavours. None of this asks the store."""
 
-    __slots__ = ("__weakref__", "_engine", "_held", "_lost")
+    __slots__ = ("__weakref__", "_engine", "_held", "_lost", "_revoked")
 
     def __init__(self, engine: Engine, held: Held) -> None:
         self._engine = engine
         self._held = held
         self._lost: Any = None  # the event, once somebody has asked for it
+        self._revoked: Any = None  # and the other one
         held.watch(self, engine.watchdog.abandoned)
 
     @property
@@ -54,7 +58,9 @@ class BaseLease:
     @property
     def fence(self) -> int | None:
         """The fencing token: grows with every grant of this resource. None with ``fenced=False``."""
-        return self._held.fence if self._held.options.fenced else None
+        held = self._held
+        held.exported = True
+        return held.fence if held.options.fenced else None
 
     @property
     def ttl(self) -> float:
@@ -104,13 +110,38 @@ class BaseLease:
 
     def headers(self) -> dict[str, str]:
         """The fence as an HTTP header, for a service whose guard refuses a stale one."""
-        if self.fence is None:
+        fence = self.fence
+        if fence is None:
             raise InvalidRequest("this lease was acquired with fenced=False: it has no fence to send")
-        return {"X-Fencing-Token": str(self.fence)}
+        return {"X-Fencing-Token": str(fence)}
 
     def log_context(self) -> dict[str, Any]:
         """Fields for a log record: no full id, no owner secret."""
-        return log.context(self._held)
+        held = self._held
+        return {
+            "kind": held.name.kind,
+            "id_hash": held.name.id_hash,
+            "owner_prefix": public_owner(held.owner),
+            "fence": held.fence,
+            "ttl_ms": held.ttl_ms,
+        }
+
+    def _new_ticket(self) -> Ticket:
+        held = self._held
+        self._settle()
+        held.require_single()
+        return Ticket(held.name.text, held.fence, held.ttl_ms, os.urandom(NONCE_BYTES).hex())
+
+    def _fenced_off(self, seen: int | None, downstream: str, observers: Iterable[Observer] = ()) -> None:
+        """A guard, with its own observers, refused this lease. Claims from here on ask for more than what it has seen
+        (trap 14)."""
+        from leasehold.observe.events import FencedOff, subject
+
+        held = self._held
+        if seen is not None:
+            self._engine.learn(seen)
+        lease = subject(held, self._engine.store.name, held.number)
+        self._engine.audience.joined_by(observers).tell(FencedOff(lease, downstream, seen))
 
     def _settle(self) -> str:
         held = self._held
@@ -121,12 +152,25 @@ class BaseLease:
             self._engine.watchdog.tell(held)
         return phase
 
+    def _extended(self, stop_at: float) -> None:
+        """Confirmed, when work would have had to stop at that time."""
+        if self._engine.audience.listens():
+            self._engine.watchdog.chronicle().renewed(self._held, stop_at - self._engine.clock.now())
+
     def _ended(self, ours: bool) -> None:
         held = self._held
         if not ours:
             self._engine.watchdog.tell(held)
         self._engine.forget(held)
-        log.say(log.DEBUG, "lease_released" if ours else "stale_release", held)
+        news = ours or (held.phase == LOST and held.reason not in ("closed", "forked"))
+        if news and self._engine.audience.listens():
+            self._engine.watchdog.chronicle().released(held, ours)
+        elif held.unguarded():
+            self._engine.watchdog.chronicle().unguarded(held)
+
+    def _unknown(self, error: OutcomeUnknown) -> None:
+        """The release goes on in the background."""
+        self._engine.watchdog.chronicle().released(self._held, error)
 
     def _after_body(self, error: BaseException | None, ours: bool = False) -> None:
         """Leaving a body whose lease was lost raises LeaseLost (trap 28), unless the body raised on its own."""
@@ -139,7 +183,8 @@ class BaseLease:
 
     def __repr__(self) -> str:
         held = self._held
-        shown = f"fence={self.fence} state={self.state} remaining={self.remaining():.3f}s"
+        fence = held.fence if held.options.fenced else None  # looking at it here exports nothing
+        shown = f"fence={fence} state={self.state} remaining={self.remaining():.3f}s"
         return f"<{type(self).__name__} {held.name.shown} owner={public_owner(held.owner)} {shown}>"
 
 
@@ -167,18 +212,48 @@ class Lease(BaseLease):
 
     def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
         """Call ``callback(error)`` in a thread of its own when the lease is lost."""
-        self._held.listen(_in_thread(_callable(callback), self._held))
+        held = self._held
+        held.listen(_in_thread(_callable(callback, "on_lost"), lambda: (held.loss(),), "on_lost"))
         self._settle()
+
+    @property
+    def revoked(self) -> threading.Event:
+        """Set when somebody asks for the lease (``hold.revoke``): finish soon, and give it back. It is still yours."""
+        if self._revoked is None:
+            self._revoked = threading.Event()
+            self._held.listen_for_revocation(self._revoked.set)
+        event: threading.Event = self._revoked
+        return event
+
+    def on_revoked(self, callback: Callable[[], object]) -> None:
+        """Call ``callback()`` in a thread of its own when somebody asks for the lease."""
+        self._held.listen_for_revocation(_in_thread(_callable(callback, "on_revoked"), tuple, "on_revoked"))
 
     def extend(self, ttl: Duration) -> None:
         """Set the end of the lease to ``ttl`` from now: sets, never adds. Later renewals use it too."""
         length = ttl_ms(ttl)
         self._settle()
+        stop_at = self._held.stop_at()
         try:
             sync.run(self._engine, flows.extend(self._held, length, self._engine.clock.now()))
+            self._extended(stop_at)
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            self._engine.watchdog.chronicle().not_renewed(self._held, error)
+            raise
         finally:
             self._engine.watchdog.tell(self._held)
             self._engine.watchdog.look_again(self._held)
+
+    def transfer(self) -> str:
+        """Give the lease away: the text is a ticket, with which one other process can ``adopt`` it, until its ttl is
+        over. From here on it is no longer yours (``released``). When this raises, it still is."""
+        ticket = self._new_ticket()
+        try:
+            sync.run(self._engine, flows.transfer(self._held, ticket.nonce, self._engine.clock.now()))
+        finally:
+            self._engine.watchdog.tell(self._held)
+        self._ended(ours=True)
+        return ticket.text()
 
     def release(self) -> bool:
         """Give the lease back. False: it was no longer ours. OutcomeUnknown: not confirmed; may be repeated."""
@@ -188,6 +263,9 @@ class Lease(BaseLease):
             ours = sync.run(self._engine, flows.release(self._held, self._engine.clock.now()))
         except StoreUnavailable:  # the coordinator is closed, and close() gives it back
             ours = False
+        except OutcomeUnknown as error:
+            self._unknown(error)
+            raise
         self._ended(ours)
         return ours
 
@@ -201,7 +279,6 @@ class Lease(BaseLease):
         try:
             self.release()
         except OutcomeUnknown:
-            log.say(log.WARNING, "release_unknown", self._held)
             self._engine.forget(self._held)
         if self._held.phase != RELEASED:
             self._after_body(error)
@@ -231,18 +308,50 @@ class AsyncLease(BaseLease):
 
     def on_lost(self, callback: Callable[[LeaseLost], object | Awaitable[object]]) -> None:
         """Call ``callback(error)``, a function or a coroutine function, on the loop when the lease is lost."""
-        self._held.listen(self._driver.callback(self._loop, _callable(callback), self._held))
+        held = self._held
+        listener = self._driver.callback(self._loop, _callable(callback, "on_lost"), lambda: (held.loss(),), "on_lost")
+        held.listen(listener)
         self._settle()
+
+    @property
+    def revoked(self) -> asyncio.Event:
+        """Set when somebody asks for the lease (``hold.revoke``): finish soon, and give it back. It is still yours."""
+        if self._revoked is None:
+            self._revoked = self._driver.event()
+            self._held.listen_for_revocation(self._driver.on_loop(self._loop, self._revoked.set))
+        event: asyncio.Event = self._revoked
+        return event
+
+    def on_revoked(self, callback: Callable[[], object | Awaitable[object]]) -> None:
+        """Call ``callback()``, a function or a coroutine function, on the loop when somebody asks for the lease."""
+        checked = _callable(callback, "on_revoked")
+        self._held.listen_for_revocation(self._driver.callback(self._loop, checked, tuple, "on_revoked"))
 
     async def extend(self, ttl: Duration) -> None:
         """Set the end of the lease to ``ttl`` from now: sets, never adds. Later renewals use it too."""
         length = ttl_ms(ttl)
         self._settle()
+        stop_at = self._held.stop_at()
         try:
             await self._driver.drive(flows.extend(self._held, length, self._engine.clock.now()))
+            self._extended(stop_at)
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            self._engine.watchdog.chronicle().not_renewed(self._held, error)
+            raise
         finally:
             self._engine.watchdog.tell(self._held)
             self._engine.watchdog.look_again(self._held)
+
+    async def transfer(self) -> str:
+        """Give the lease away: the text is a ticket, with which one other process can ``adopt`` it, until its ttl is
+        over. From here on it is no longer yours (``released``). When this raises, it still is."""
+        ticket = self._new_ticket()
+        try:
+            await self._driver.drive(flows.transfer(self._held, ticket.nonce, self._engine.clock.now()))
+        finally:
+            self._engine.watchdog.tell(self._held)
+        self._ended(ours=True)
+        return ticket.text()
 
     async def release(self) -> bool:
         """Give the lease back. False: it was no longer ours. OutcomeUnknown: not confirmed; may be repeated."""
@@ -252,6 +361,9 @@ class AsyncLease(BaseLease):
             ours = await self._driver.drive(flows.release(self._held, self._engine.clock.now()))
         except StoreUnavailable:  # the coordinator is closed, and close() gives it back
             ours = False
+        except OutcomeUnknown as error:
+            self._unknown(error)
+            raise
         self._ended(ours)
         return ours
 
@@ -291,25 +403,26 @@ class AsyncLease(BaseLease):
             try:
                 await self.release()
             except OutcomeUnknown:
-                log.say(log.WARNING, "release_unknown", self._held)
                 self._engine.forget(self._held)
         if self._held.phase != RELEASED:
             self._after_body(error, ours)
 
 
-def _callable(callback: Any) -> Any:
+def _callable(callback: Any, what: str) -> Any:
     if not callable(callback):
-        raise InvalidRequest(f"on_lost takes a function, not {type(callback).__name__}")
+        raise InvalidRequest(f"{what} takes a function, not {type(callback).__name__}")
     return callback
 
 
-def _in_thread(callback: Callable[[LeaseLost], object], held: Held) -> Callable[[], None]:
+def _in_thread(
+    callback: Callable[..., object], arguments: Callable[[], tuple[Any, ...]], what: str
+) -> Callable[[], None]:
     """A listener that runs somebody's callback apart: it may block or raise, and harms nobody."""
 
     def run() -> None:
         try:
-            callback(held.loss())
+            callback(*arguments())
         except Exception as error:
-            log.warn("a callback of on_lost raised %r", error, error=error)
+            log.warn("a callback of %s raised %r", what, error, error=error)
 
-    return lambda: threading.Thread(target=run, name="leasehold-on-lost", daemon=True).start()
+    return lambda: threading.Thread(target=run, name=f"leasehold-{what}", daemon=True).start()

@@ -9,7 +9,6 @@ from __future__ import annotations
 from threading import current_thread
 from types import TracebackType
 
-from leasehold.core import flows
 from leasehold.core.names import Name
 from leasehold.core.ops import Answer, Inspect, View
 from leasehold.core.typed import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     import asyncio
     import threading
 
+    from leasehold.core.tickets import Ticket
     from leasehold.primitives.lease import Duration
     from leasehold.runtime.aio import AsyncDriver
 
@@ -92,26 +92,29 @@ class Lock(BaseLock):
             self._give_up(lease or self._innermost(current_thread))
             raise
 
-    def _acquire(self, wait: float | None, thread: threading.Thread) -> Lease:
+    def _acquire(self, wait: float | None, thread: threading.Thread, ticket: Ticket | None = None) -> Lease:
         engine = self._engine
         engine.ensure_open()
         if self._options.reentrant and (held := self._reenter(thread)) is not None:
             return self._lease(held)
         box = engine.mailboxes.borrow()
         ask = self._ask(wait, box.address)
-        attempt = Attempt(ask)
-        flow = flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now())
+        attempt = Attempt(ask, self._story(ask))
+        flow = self._flow(ask, attempt, ticket)
         taken = None
         try:
             engine.pending.add(attempt)
-            taken = sync.drive(engine, flow, box)
-            return Lease(engine, self._keep(taken, thread))
-        except BaseException:
-            self._clean_up(flow, attempt, taken, thread)
+            taken = sync.drive(engine, flow, box if attempt.story is None else attempt.story.through(box))
+            return Lease(engine, self._keep(taken, thread, attempt.story))
+        except BaseException as error:
+            self._clean_up(flow, attempt, taken, thread, error)
             raise
         finally:
             engine.pending.discard(attempt)
             engine.mailboxes.give_back(box)
+
+    def _adopt(self, ticket: Ticket) -> Lease:
+        return self._acquire(None, current_thread(), ticket)
 
     def _lease(self, held: Held) -> Lease:
         known = held.lease()
@@ -168,7 +171,7 @@ class AsyncLock(BaseLock):
         self._leave(lease)
         await lease.__aexit__(kind, error, trace)
 
-    async def _acquire(self, wait: float | None, task: asyncio.Task[Any]) -> AsyncLease:
+    async def _acquire(self, wait: float | None, task: asyncio.Task[Any], ticket: Ticket | None = None) -> AsyncLease:
         engine = self._engine
         engine.ensure_open()
         if self._options.reentrant and (held := self._reenter(task)) is not None:
@@ -176,19 +179,22 @@ class AsyncLock(BaseLock):
         loop = task.get_loop()
         box = self._driver.mailbox(loop)
         ask = self._ask(wait, box.address)
-        attempt = Attempt(ask, box.pushes)
-        flow = flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now())
+        attempt = Attempt(ask, self._story(ask), box.pushes)
+        flow = self._flow(ask, attempt, ticket)
         taken = None
         try:
             engine.pending.add(attempt)
-            taken = await self._driver.drive(flow, box)
-            return AsyncLease(engine, self._keep(taken, task), self._driver, loop)
-        except BaseException:
-            self._clean_up(flow, attempt, taken, task)
+            taken = await self._driver.drive(flow, box if attempt.story is None else attempt.story.through_loop(box))
+            return AsyncLease(engine, self._keep(taken, task, attempt.story), self._driver, loop)
+        except BaseException as error:
+            self._clean_up(flow, attempt, taken, task, error)
             raise
         finally:
             engine.pending.discard(attempt)
             attempt.expect_no_more()
+
+    async def _adopt(self, ticket: Ticket) -> AsyncLease:
+        return await self._acquire(None, self._driver.task(), ticket)
 
     def _lease(self, held: Held, task: asyncio.Task[Any]) -> AsyncLease:
         known = held.lease()

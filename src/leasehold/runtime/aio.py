@@ -12,10 +12,10 @@ from collections.abc import Callable, Coroutine
 from leasehold.core.ops import ASIDE, Answer, Later, Op, Park, Push
 from leasehold.core.ports import WAKE, Store
 from leasehold.core.typed import Any, TypeVar
-from leasehold.errors import LeaseLost, StoreUnavailable
+from leasehold.errors import StoreUnavailable
 from leasehold.observe import log
 from leasehold.runtime.engine import CLOSED, Closed, Engine
-from leasehold.runtime.held import Held, Listener
+from leasehold.runtime.held import Listener
 
 R = TypeVar("R")
 
@@ -146,16 +146,22 @@ class AsyncDriver:
 
         return listener
 
-    def callback(self, loop: asyncio.AbstractEventLoop, callback: Callable[[LeaseLost], Any], held: Held) -> Listener:
+    def callback(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        callback: Callable[..., Any],
+        arguments: Callable[[], tuple[Any, ...]],
+        what: str,
+    ) -> Listener:
         """A listener for somebody's function or coroutine function; what it raises harms nobody."""
 
         async def run() -> None:
             try:
-                result = callback(held.loss())
+                result = callback(*arguments())
                 if asyncio.iscoroutine(result):
                     await result
             except Exception as error:
-                log.warn("a callback of on_lost raised %r", error, error=error)
+                log.warn("a callback of %s raised %r", what, error, error=error)
 
         tasks: set[asyncio.Task[None]] = set()  # a task that nobody refers to may be collected
 

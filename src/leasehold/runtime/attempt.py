@@ -9,15 +9,17 @@ from leasehold.runtime.identity import new_owner
 
 if TYPE_CHECKING:
     from leasehold.core.flows import Ask
+    from leasehold.runtime.story import Story
 
 
 class Attempt:
     """Known to the engine from before its first claim until it has come to its end."""
 
-    __slots__ = ("_pushes", "ask", "owners")
+    __slots__ = ("_pushes", "ask", "owners", "story")
 
-    def __init__(self, ask: Ask, pushes: dict[str, Any] | None = None) -> None:
+    def __init__(self, ask: Ask, story: Story | None, pushes: dict[str, Any] | None = None) -> None:
         self.ask = ask
+        self.story = story  # for those who observe, if anybody does
         self.owners: list[str] = []
         self._pushes = pushes  # where what comes for its owners is kept; for threads their mailbox does that
 

@@ -9,11 +9,12 @@ import weakref
 from collections.abc import Callable
 
 from leasehold.core.ops import Later
-from leasehold.core.policy import BUDGET_MS
+from leasehold.core.policy import BUDGET_MS, MAX_FENCE, MAX_FLOOR_AHEAD_US
 from leasehold.core.ports import Store
 from leasehold.core.typed import Any
 from leasehold.errors import StoreUnavailable
 from leasehold.observe import log
+from leasehold.observe.audience import Audience
 from leasehold.runtime.attempt import Attempt
 from leasehold.runtime.held import Held
 from leasehold.runtime.register import Register
@@ -35,10 +36,11 @@ _stores: weakref.WeakSet[Store] = weakref.WeakSet()  # a store may outlive its c
 class Engine:
     """What sync and asyncio coordinators share."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, audience: Audience | None = None) -> None:
         self.store = store
+        self.audience = Audience() if audience is None else audience
         self.clock = store.clock
-        self.watchdog = Watchdog(store)
+        self.watchdog = Watchdog(store, self.audience)
         self.mailboxes = Mailboxes(store)
         self._floor = 0
         self.register = Register()
@@ -56,6 +58,12 @@ class Engine:
     def floor(self) -> int:
         """The highest fence that this coordinator has seen anywhere; every claim carries it (trap 14)."""
         return self._floor
+
+    def learn(self, fence: int) -> None:
+        """A guard has seen this one. One that no clock can have minted would make every claim a refused one."""
+        if fence <= MAX_FENCE and fence <= self.clock.instant().wall_us + MAX_FLOOR_AHEAD_US:
+            with self.watchdog.transitions:
+                self._floor = max(self._floor, fence)
 
     def news(self) -> str:
         """Where the store can tell this process of what happened to its leases; empty where it cannot."""

@@ -4,26 +4,30 @@ until the lease would be over anyway."""
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from leasehold.core.holding import NEVER
-from leasehold.core.ops import Later, StoreOp
+from leasehold.core.ops import Later, Reply, StoreOp
 from leasehold.core.ports import Store
+from leasehold.core.typed import TypeAlias
 from leasehold.errors import LeaseholdError
 
 NOW = float("-inf")
 FIRST_RETRY, LAST_RETRY = 0.02, 1.0
+Done: TypeAlias = Callable[[Reply | LeaseholdError], object]
 
 
 class Errand:
     """One of them, and when to try it next."""
 
-    __slots__ = ("next_at", "op", "pause", "until")
+    __slots__ = ("done", "next_at", "op", "pause", "until")
 
-    def __init__(self, later: Later, now: float) -> None:
+    def __init__(self, later: Later, now: float, done: Done | None) -> None:
         self.op = later.op
         self.until = now + later.seconds
         self.next_at = NOW
         self.pause = FIRST_RETRY
+        self.done = done
 
 
 class Errands:
@@ -35,9 +39,10 @@ class Errands:
         self._lock = threading.RLock()
         self._open: list[Errand] = []
 
-    def add(self, later: Later) -> None:
+    def add(self, later: Later, done: Done | None = None) -> None:
+        """``done`` is called once: with the reply, or with the last error when it was given up."""
         with self._lock:
-            self._open.append(Errand(later, self._clock.now()))
+            self._open.append(Errand(later, self._clock.now(), done))
 
     def __bool__(self) -> bool:
         return bool(self._open)
@@ -62,11 +67,14 @@ class Errands:
         ops: list[StoreOp] = [errand.op._replace(budget_ms=budget_ms) for errand in due]
         replies = self._store.execute_many(ops)
         now = self._clock.now()
-        done = set()
+        done: dict[Errand, Reply | LeaseholdError] = {}
         for errand, reply in zip(due, replies, strict=True):
             if not isinstance(reply, LeaseholdError) or now >= errand.until:
-                done.add(errand)
+                done[errand] = reply
             errand.next_at = now + errand.pause
             errand.pause = min(errand.pause * 2, LAST_RETRY)
         with self._lock:
             self._open = [errand for errand in self._open if errand not in done]
+        for errand, reply in done.items():
+            if errand.done is not None:
+                errand.done(reply)

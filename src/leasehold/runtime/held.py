@@ -10,6 +10,7 @@ from collections.abc import Callable
 from leasehold.core.holding import LOST, RELEASED, RELEASING, Holding, Taken
 from leasehold.core.names import Name
 from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold.errors import InvalidRequest
 from leasehold.observe import log
 
 if TYPE_CHECKING:
@@ -57,15 +58,19 @@ class Held(Holding):
 
     __slots__ = (
         "_listeners",
+        "_revocation",
         "acquired_at",
         "anchor",
         "bodies",
         "depth",
+        "exported",
         "interrupt",
         "keeper",
+        "number",
         "options",
         "outer",
         "shell",
+        "since",
     )
 
     def __init__(
@@ -74,6 +79,9 @@ class Held(Holding):
         Holding.__init__(self, name, taken, lock, options.renews, options.max_hold, options.max_idle)
         self.options = options
         self.acquired_at = time.time()
+        self.since = taken.at  # the same, on the local clock
+        self.number = 0  # of its acquire, where somebody observes
+        self.exported = False  # its fence was read, or shown to a guard
         self.anchor = weakref.ref(anchor)  # the thread or task that acquired it
         self.depth = 1
         self.bodies = 0  # with statements that it is inside of
@@ -82,6 +90,7 @@ class Held(Holding):
         self.keeper: Keeper | None = None
         self.interrupt: Any = None  # the listener of the asyncio body that runs now
         self._listeners: tuple[Listener, ...] | None = ()  # None: they were told
+        self._revocation: tuple[Listener, ...] | None = ()  # the same of those who give back when asked to
 
     # ------------------------------------------------------------ who can use it
 
@@ -106,6 +115,14 @@ class Held(Holding):
             self.depth += 1
             self.want(ttl_ms)
             return True
+
+    def require_single(self) -> None:
+        """What was entered again cannot be handed over: whoever entered it first believes in it."""
+        with self.lock:
+            if self.depth > 1:
+                raise InvalidRequest(
+                    f"the lease on {self.name.kind} was entered {self.depth} times: leave the inner ones first"
+                )
 
     def step_out(self) -> bool:
         """One level up; False when it was the last, and the lease is to be given back."""
@@ -136,6 +153,10 @@ class Held(Holding):
         done = getattr(anchor, "done", None)
         return bool(done()) if done is not None else not anchor.is_alive()
 
+    def unguarded(self) -> bool:
+        """Was correctness to be protected, and has nobody who could refuse it ever seen the fence?"""
+        return self.options.protects == "correctness" and not self.exported
+
     def let_go(self) -> None:
         """It is over: forget the people."""
         self.shell = self.keeper = None
@@ -151,6 +172,21 @@ class Held(Holding):
                 return
         listener()
 
+    def listen_for_revocation(self, listener: Listener) -> None:
+        """Call this, quickly and from any thread, when somebody asks for the lease; at once when somebody has."""
+        with self.lock:
+            if self._revocation is not None:
+                self._revocation += (listener,)
+                return
+        listener()
+
+    def revoke(self) -> None:
+        """Somebody asks for it back. It stays ours until it is given back."""
+        with self.lock:
+            listeners, self._revocation = self._revocation, None
+        for listener in listeners or ():
+            _call(listener, "a revocation")
+
     def tell(self) -> bool:
         """Tell everybody, once. True for the caller who did. Listeners run outside the lock."""
         with self.lock:
@@ -160,20 +196,30 @@ class Held(Holding):
         if self.interrupt is not None:
             listeners = (self.interrupt, *listeners)
         for listener in listeners:
-            try:
-                listener()
-            except Exception as error:  # the others must hear of it too
-                log.warn("a loss could not be told: %r", error, error=error)
+            _call(listener, "a loss")
         return True
 
     def forked(self, lock: AbstractContextManager[Any]) -> None:
         """In a forked child: lost. Callbacks are the parent's; events are set, for whoever waits in the child. Their
         locks may have been held at the fork by a thread that does not exist here."""
         self.lock = lock
-        events = [getattr(listener, "__self__", None) for listener in self._listeners or ()]
-        self._listeners = None
+        lost, asked = _events(self._listeners), _events(self._revocation)
+        self._listeners = self._revocation = None
         self.lose("forked")
-        for event in events:
-            if isinstance(event, threading.Event):
-                event._at_fork_reinit()  # type: ignore[attr-defined]  # as threading does with its own
-                event.set()
+        for event in (*lost, *asked):
+            event._at_fork_reinit()  # type: ignore[attr-defined]  # as threading does with its own
+        for event in lost:
+            event.set()
+
+
+def _events(listeners: tuple[Listener, ...] | None) -> list[threading.Event]:
+    """Those among them that only set an event."""
+    found = [getattr(listener, "__self__", None) for listener in listeners or ()]
+    return [one for one in found if isinstance(one, threading.Event)]
+
+
+def _call(listener: Listener, what: str) -> None:
+    try:
+        listener()
+    except Exception as error:  # the others must hear of it too
+        log.warn("%s could not be told: %r", what, error, error=error)

@@ -15,6 +15,7 @@ class Options:
         "max_idle",
         "meta",
         "meta_text",
+        "protects",
         "reentrant",
         "renews",
         "ttl_ms",
@@ -31,6 +32,7 @@ class Options:
         at_least_ms: int = 0,
         fenced: bool = True,
         reentrant: bool = False,
+        protects: str | None = None,
         meta: dict[str, Any] | None = None,
         meta_text: str = "",
     ) -> None:
@@ -42,6 +44,7 @@ class Options:
         self.at_least_ms = at_least_ms
         self.fenced = fenced
         self.reentrant = reentrant
+        self.protects = protects
         self.meta = meta
         self.meta_text = meta_text
 
@@ -56,6 +59,7 @@ class Options:
             self.at_least_ms,
             self.fenced,
             self.reentrant,
+            self.protects,
             meta,
             text,
         )

@@ -14,14 +14,19 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 from leasehold.core.holding import ALIVE, LOST, NEVER, hear, renewals
-from leasehold.core.ops import Later, Renew, Renewed, Reply
+from leasehold.core.ops import Later, NotYours, Renew, Renewed, Reply
 from leasehold.core.policy import margin
 from leasehold.core.ports import Store
+from leasehold.core.typed import TYPE_CHECKING
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.observe import log
-from leasehold.runtime.errands import NOW, Errands
+from leasehold.observe.audience import Audience
+from leasehold.runtime.errands import NOW, Done, Errands
 from leasehold.runtime.held import Held
 from leasehold.runtime.inbox import Inbox
+
+if TYPE_CHECKING:
+    from leasehold.runtime.story import Chronicle
 
 AWAKE = NOW
 SHORTEST_ERRAND, LONGEST_ERRAND = 0.02, 0.5  # seconds for one try
@@ -33,8 +38,9 @@ SLICE = 256  # leases that change together under the lock
 class Watchdog:
     """Looks after the leases of one coordinator."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, audience: Audience) -> None:
         self._store = store
+        self._audience = audience
         self._clock = store.clock
         self.on_gone: Callable[[Held], None] = lambda held: None  # nobody can use it any more
         self.on_dismissed: Callable[[], None] = lambda: None
@@ -69,9 +75,9 @@ class Watchdog:
         """Its times have changed."""
         self._rouse(held.look_at())
 
-    def later(self, later: Later) -> None:
-        """Do this in the background, soon."""
-        self._errands.add(later)
+    def later(self, later: Later, done: Done | None = None) -> None:
+        """Do this in the background, soon; ``done`` hears what came of it."""
+        self._errands.add(later, done)
         try:
             self._rouse(NOW)
         except StoreUnavailable:  # no thread can be started: then this one does it
@@ -154,9 +160,14 @@ class Watchdog:
         if held.phase != LOST:
             return
         self.remove(held)
-        if held.tell():
-            level = log.DEBUG if held.reason == "closed" else log.WARNING
-            log.say(level, "lease_lost", held, reason=held.reason)
+        if held.tell() and (self._audience.listens() or held.reason != "closed"):
+            self.chronicle().lost(held)
+
+    def chronicle(self) -> Chronicle:
+        """For those who listen. Loaded when there is somebody, or something that nobody may miss."""
+        from leasehold.runtime.story import Chronicle
+
+        return Chronicle(self._audience, self._clock, self._store.name)
 
     def _spare_ms(self) -> int:
         """How long errands may take: never so long that a lease is lost meanwhile."""
@@ -175,16 +186,25 @@ class Watchdog:
             some, theirs = renewals(due[few], now, self.transitions)
             asked += some
             renews += theirs
+        stops = [held.stop_at() for held in asked] if self._audience.listens() else []
         replies = self._store.execute_many(renews) if renews else []
         at = self._clock.now()
         for few in _slices(len(asked)):
             for held, error in hear(asked[few], renews[few], now, replies[few], at, self.transitions):
-                log.say(log.WARNING, "lease_unsure", held, error=str(error))
-        if log.wanted(log.DEBUG):
-            _say_renewed(asked, replies)
+                self.chronicle().not_renewed(held, error)
+        if stops:
+            self._tell_renewed(asked, replies, [stop - at for stop in stops])
         for held in due:
             if held.phase == LOST:
                 self.tell(held)
+
+    def _tell_renewed(self, asked: list[Held], replies: list[Reply | LeaseholdError], slacks: list[float]) -> None:
+        chronicle = self.chronicle()
+        for held, reply, slack in zip(asked, replies, slacks, strict=True):
+            if isinstance(reply, Renewed):
+                chronicle.renewed(held, slack)
+            elif isinstance(reply, NotYours) and held.phase == LOST:  # else it was given back meanwhile (trap 43)
+                chronicle.not_renewed(held, reply)
 
     # ------------------------------------------------------------ what nobody can use
 
@@ -200,9 +220,13 @@ class Watchdog:
         news = self._store.news
         for push in news.read() if news is not None else ():
             for held in self.all():
-                if (held.owner, held.fence, push.event) == (push.owner, push.fence, "evicted"):
+                if (held.owner, held.fence) != (push.owner, push.fence):
+                    continue
+                if push.event == "evicted":
                     held.refused(push.event)
                     self.tell(held)
+                elif push.event == "revoke":
+                    held.revoke()
 
     def _still_wanted(self, held: Held) -> bool:
         """Can anybody use it (trap 3)? What its thread or task left behind is given back; what nobody refers to
@@ -217,11 +241,18 @@ class Watchdog:
                 self.tell(held)
             release = held.begin_release(self._clock.now())
             if release is not None:
-                self._errands.add(Later(release, held.ttl_ms / 1000))
+                self._errands.add(Later(release, held.ttl_ms / 1000), self.teller(held))
         else:
             held.renew_at = NEVER
             _warn_abandoned(held)
         return False
+
+    def teller(self, held: Held) -> Done | None:
+        """Tells, later, what came of giving it back."""
+        if not self._audience.listens():
+            return None
+        chronicle = self.chronicle()
+        return lambda reply: chronicle.released(held, reply)
 
     # ------------------------------------------------------------ the end
 
@@ -256,12 +287,6 @@ class Watchdog:
         self._begin()
         for held in lost:
             held.forked(self.transitions)
-
-
-def _say_renewed(asked: list[Held], replies: list[Reply | LeaseholdError]) -> None:
-    for held, reply in zip(asked, replies, strict=True):
-        if isinstance(reply, Renewed):
-            log.say(log.DEBUG, "lease_renewed", held)
 
 
 def _slices(count: int) -> Iterator[slice]:

@@ -15,7 +15,7 @@ import hiredis
 
 from leasehold.core import ops
 from leasehold.core.typed import Any, cast
-from leasehold.core.types import Grant, Waiter, public_owner
+from leasehold.core.types import Grant, Note, Waiter, public_owner
 
 FOLDER = Path(__file__).parent / "scripts"
 KEYS = ("owner", "fence", "meta", "queue", "waiters", "ended")
@@ -66,15 +66,16 @@ def _assemble(name: str) -> str:
     return "\n".join(lines)
 
 
-CLAIM, BEAT, RENEW, RELEASE, WITHDRAW, INSPECT, EVICT, ADOPT, RENEW_MANY = SCRIPTS = (
+CLAIM, BEAT, RENEW, RELEASE, WITHDRAW, INSPECT, EVICT, REVOKE, ADOPT, RENEW_MANY = SCRIPTS = (
     Script("claim", 10),
     Script("beat", 3),
     Script("renew", 7),
     Script("release", 4),
     Script("withdraw", 2),
     Script("inspect", 1),
-    Script("evict", 5),
-    Script("adopt", 7),
+    Script("evict", 6),
+    Script("revoke", 2),
+    Script("adopt", 6),
     Script("renew_many", 0),  # as many as there are
 )
 _by_sha = {script.sha: script for script in SCRIPTS}
@@ -84,6 +85,11 @@ _by_sha = {script.sha: script for script in SCRIPTS}
 def keys(resource: str) -> tuple[str, ...]:
     """The keys of one resource: all in one slot of a Cluster."""
     return tuple([f"lock:v1:{{{resource}}}:{key}" for key in KEYS])
+
+
+def _with_notes(resource: str) -> tuple[str, ...]:
+    """For the scripts that write or show what operators did."""
+    return *keys(resource), f"lock:v1:{{{resource}}}:notes"
 
 
 @lru_cache(maxsize=4096)
@@ -140,20 +146,24 @@ def _withdraw(op: ops.Withdraw) -> Command:
 
 
 def _inspect(op: ops.Inspect) -> Command:
-    return ("EVALSHA", INSPECT.sha, 6, *keys(op.resource), "")
+    return ("EVALSHA", INSPECT.sha, 7, *_with_notes(op.resource), "")
 
 
 def _evict(op: ops.Evict) -> Command:
     return (
-        "EVALSHA", EVICT.sha, 6, *keys(op.resource), op.owner, op.fence, op.request,
-        -1 if op.delay_ms is None else op.delay_ms, 1 if op.force else 0,
+        "EVALSHA", EVICT.sha, 7, *_with_notes(op.resource), op.owner, op.fence, op.request,
+        -1 if op.delay_ms is None else op.delay_ms, 1 if op.force else 0, _bytes(op.note),
     )  # fmt: skip
+
+
+def _revoke(op: ops.Revoke) -> Command:
+    return ("EVALSHA", REVOKE.sha, 6, *keys(op.resource), op.owner, op.fence)
 
 
 def _adopt(op: ops.Adopt) -> Command:
     return (
-        "EVALSHA", ADOPT.sha, 6, *keys(op.resource), op.owner, op.fence, op.ticket or EMPTY, op.adopter, op.ttl_ms,
-        op.floor, op.news or EMPTY,
+        "EVALSHA", ADOPT.sha, 6, *keys(op.resource), op.adopter, op.fence, op.ticket or EMPTY, op.ttl_ms, op.floor,
+        op.news or EMPTY,
     )  # fmt: skip
 
 
@@ -165,6 +175,7 @@ ENCODE: dict[type, Callable[[Any], Command]] = {
     ops.Withdraw: _withdraw,
     ops.Inspect: _inspect,
     ops.Evict: _evict,
+    ops.Revoke: _revoke,
     ops.Adopt: _adopt,
 }
 
@@ -246,10 +257,10 @@ def _busy(reply: Any, op: Any) -> ops.Busy:
 
 
 def _view(reply: Any, op: Any) -> ops.View:
-    _, now_ms, closed_ms, fence, held, queue = reply
+    _, now_ms, closed_ms, fence, held, queue, notes = reply
     holders = (_grant(held),) if held else ()
     waiters = tuple([_waiter(_text(queue[at]), _text(queue[at + 1])) for at in range(0, len(queue), 2)])
-    return ops.View(holders, waiters, fence, closed_ms, now_ms)
+    return ops.View(holders, waiters, fence, closed_ms, now_ms, tuple([_note(_text(one)) for one in notes]))
 
 
 def _grant(held: Sequence[Any]) -> Grant:
@@ -266,6 +277,11 @@ def _waiter(owner: str, raw: str) -> Waiter:
         owner, int(ttl_ms), int(beat), int(beat_ms), _field(address), int(floor), since_us=int(since_us), meta=meta,
         news=_field(news), delay_ms=int(delay_ms),
     )  # fmt: skip
+
+
+def _note(raw: str) -> Note:
+    at_us, event, fence, owner, text = raw.split(" ", 4)
+    return Note(int(at_us), event, owner, int(fence), text)
 
 
 def _refused(reply: Any, op: Any) -> ops.Refused:
@@ -290,6 +306,7 @@ DECODE: tuple[Callable[[Any, Any], ops.Reply], ...] = (
     _view,
     lambda reply, op: ops.Evicted(reply[1], reply[2]),
     _refused,
+    lambda reply, op: ops.Told(reply[1] == 1),
 )
 
 

@@ -7,14 +7,16 @@
 --   KEYS[4] queue    list    the owners who wait, in order of arrival
 --   KEYS[5] waiters  hash    owner -> beat beat_ms ttl floor since delay address news meta
 --   KEYS[6] ended    hash    owner -> until fence outcome detail; and ':closed' -> until when nobody is granted
+--   KEYS[7] notes    list    what operators did here, the last 20 of the last 30 days: at event fence owner text. For
+--                            inspect and evict alone
 --
 -- Fields are parted by spaces, an empty one is '-', the last may hold spaces. Times are this server's, in ms; `since`
 -- and fences count µs. Large numbers are written with %.0f: tostring and .. keep 14 digits, and a fence has 16. What
 -- is only passed on stays text. Redis keeps a key through the millisecond that it expires in: hence every `- 1`.
 
 local OWNER, FENCE, META, QUEUE, WAITERS, ENDED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local GRANTED, QUEUED, BUSY, GONE, RENEWED, RELEASED, NOT_YOURS, WITHDRAWN, VIEW, EVICTED, REFUSED
-    = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+local GRANTED, QUEUED, BUSY, GONE, RENEWED, RELEASED, NOT_YOURS, WITHDRAWN, VIEW, EVICTED, REFUSED, TOLD
+    = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
 local DAY_MS, MAX_FENCE, MAX_AHEAD_US = 86400000, 9007112854740992, 315619200000000
 
 local holder, grant, last, ms, wall, wall_text

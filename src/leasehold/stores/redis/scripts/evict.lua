@@ -1,7 +1,7 @@
 -- evict: take a grant away. The door stays closed for delay_ms; -1: for what remained of the victim's time, and less
--- than that needs force. Idempotent by request.
+-- than that needs force. Idempotent by request. The note is kept, with what people may see of the victim's token.
 --
---   ARGV   owner fence request delay_ms force(1|0)
+--   ARGV   owner fence request delay_ms force(1|0) note
 --   reply  {EVICTED fence closed_ms}  {NOT_YOURS reason}  {REFUSED remaining_ms}
 
 -- include _state
@@ -23,6 +23,11 @@ end
 if delay < remaining and not force then
     return {REFUSED, remaining}
 end
+-- The note comes first: its key may be something else, or forbidden, and then nobody is evicted.
+redis.call('LTRIM', KEYS[7], -19, -1)
+redis.call('RPUSH', KEYS[7], wall_text .. ' evicted ' .. fence .. ' '
+    .. string.gsub(string.match(owner, '^(.*:.*):[^:]*$') or '?', '%s', '?') .. ' ' .. ARGV[6])
+redis.call('PEXPIRE', KEYS[7], text(30 * DAY_MS))
 end_grant()
 local minted = mint(0) -- above the victim's: a guard that is told of it refuses the victim at once
 bury(owner, write_fence(minted), 'evicted', ms + keep(tonumber(victim.ttl)), request)

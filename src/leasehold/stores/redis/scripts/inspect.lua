@@ -1,8 +1,8 @@
 -- inspect: look, without a claim.
 --
---   reply  {VIEW now_ms closed_ms fence grant {owner waiter owner waiter ...}}
+--   reply  {VIEW now_ms closed_ms fence grant {owner waiter owner waiter ...} {note ...}}
 --          grant, as texts: owner fence ttl expires renewals since closed delay news ticket meta; empty when nobody holds
---          waiter: as it is written down
+--          waiter, note: as they are written down
 
 -- include _state
 -- include _turn
@@ -18,4 +18,10 @@ if grant then
     held = {grant.owner, grant.fence, grant.ttl, text(grant.expires), grant.renewals, grant.since, grant.closed,
             grant.delay, grant.news, grant.ticket, grant.meta}
 end
-return {VIEW, ms, math.max(door - ms, 0), last, held, queue}
+local notes = {}
+for _, note in ipairs(redis.call('LRANGE', KEYS[7], 0, -1)) do
+    if tonumber(string.match(note, '^%d+')) + 30 * DAY_MS * 1000 > wall then
+        notes[#notes + 1] = note
+    end
+end
+return {VIEW, ms, math.max(door - ms, 0), last, held, queue, notes}

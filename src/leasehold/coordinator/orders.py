@@ -1,0 +1,98 @@
+"""What operators ask of a coordinator, checked before anything is sent."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from leasehold.core.durations import seconds
+from leasehold.core.names import MAX_NAME_BYTES, Name, resource_name
+from leasehold.core.policy import MAX_TTL_MS
+from leasehold.core.typed import TYPE_CHECKING, Any, NamedTuple
+from leasehold.core.types import public_owner
+from leasehold.errors import InvalidRequest
+from leasehold.runtime.identity import new_owner
+
+if TYPE_CHECKING:
+    from leasehold.primitives.base import BaseLock
+    from leasehold.primitives.lease import BaseLease, Duration
+
+    Resource = str | BaseLock | BaseLease
+
+MOST_SAID = 300  # characters of a reason, and of a name
+
+
+class Order(NamedTuple):
+    """An eviction that was asked for, checked."""
+
+    name: Name
+    fence: int
+    request: str
+    delay_ms: int | None
+    force: bool
+    note: str
+
+
+def named(hold: Any, resource: Resource) -> Name:
+    """The name of what a lock, a lease or a text form means to this coordinator."""
+    if isinstance(resource, str):
+        return resource_name(hold._namespace, resource, hold._id_key)
+    known = getattr(resource, "_name", None) or getattr(getattr(resource, "_held", None), "name", None)
+    if not isinstance(known, Name):
+        raise InvalidRequest(
+            f"a resource is a text form such as 'report-export:42', a lock or a lease, not {type(resource).__name__}"
+        )
+    return known
+
+
+def pattern_of(hold: Any, pattern: object) -> str:
+    """In this namespace; without one, in the whole store."""
+    if not isinstance(pattern, str) or not 0 < len(pattern) <= MAX_NAME_BYTES:
+        raise InvalidRequest(f"a pattern is text such as 'report-export:*', of at most {MAX_NAME_BYTES} characters")
+    return f"{hold._namespace}/{pattern}" if hold._namespace else pattern
+
+
+def order(
+    hold: Any,
+    resource: Resource,
+    fence: object,
+    reason: object,
+    by: object,
+    delay: Duration | None,
+    force: object,
+) -> Order:
+    if isinstance(fence, bool) or not isinstance(fence, int) or fence <= 0:
+        raise InvalidRequest("evict needs the fence of the lease that is meant: inspect() says which it is")
+    who = public_owner(new_owner()) if by is None else _said(by, "by")
+    note = json.dumps({"by": who, "reason": _said(reason, "reason")}, ensure_ascii=False)
+    delay_ms = None if delay is None else _delay_ms(delay)
+    if not isinstance(force, bool):
+        raise InvalidRequest(f"force must be True or False, not {type(force).__name__}")
+    return Order(named(hold, resource), fence, os.urandom(16).hex(), delay_ms, force, note)
+
+
+def _said(text: object, what: str) -> str:
+    """What will stand in the audit trail: one line that says something."""
+    if not isinstance(text, str) or not text.strip() or len(text) > MOST_SAID or not text.isprintable():
+        raise InvalidRequest(f"{what} is a line of text for the audit trail, of at most {MOST_SAID} characters")
+    return text.strip()
+
+
+def _delay_ms(delay: Duration) -> int:
+    ms = round(seconds(delay, "delay") * 1000)
+    if ms > MAX_TTL_MS:
+        raise InvalidRequest("delay must be at most 24 h")
+    return ms
+
+
+def check_fence(fence: int | None) -> int | None:
+    if fence is not None and (isinstance(fence, bool) or not isinstance(fence, int)):
+        raise InvalidRequest(f"a fence is an int, not {type(fence).__name__}")
+    return fence
+
+
+def check_pattern(pattern: object) -> str:
+    """Of keys, as Redis understands it."""
+    if not isinstance(pattern, str) or not pattern:
+        raise InvalidRequest("a pattern of keys is text such as 'lock:*'")
+    return pattern

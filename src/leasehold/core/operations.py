@@ -1,0 +1,80 @@
+"""What operators do: look at a resource, take a lease away, ask its holder for it. Flows, like those of a client."""
+
+from __future__ import annotations
+
+from leasehold.core import ops
+from leasehold.core.names import Name
+from leasehold.core.typed import Any
+from leasehold.core.types import Grant, public_owner
+from leasehold.errors import InvalidRequest, NotHeld, OutcomeUnknown
+
+MOST_TRIES = 3  # of an eviction that goes unanswered: it is the same one by its request
+
+
+async def look(resource: str) -> ops.View:
+    answer: ops.Answer[ops.View] = await ops.Inspect(resource)
+    return answer.reply
+
+
+async def scan(pattern: str, cursor: str, seen: set[str]) -> tuple[list[tuple[str, ops.View]], str]:
+    """One page of the resources that match, each as the store sees it and once; and where the next page begins."""
+    answer: ops.Answer[ops.Page] = await ops.Scan(pattern, cursor)
+    new = [resource for resource in dict.fromkeys(answer.reply.items) if resource not in seen]
+    seen.update(new)
+    return [(resource, await look(resource)) for resource in new], answer.reply.cursor
+
+
+async def leaks(pattern: str) -> list[str]:
+    """Every key that matches and has no end."""
+    found: set[str] = set()
+    cursor = ""
+    while True:
+        answer: ops.Answer[ops.Page] = await ops.Leaks(pattern, cursor)
+        found.update(answer.reply.items)
+        cursor = answer.reply.cursor
+        if not cursor:
+            return sorted(found)
+
+
+async def evict(
+    name: Name, fence: int, request: str, delay_ms: int | None, force: bool, note: str
+) -> tuple[Grant, ops.Evicted]:
+    """Take the lease with that fence away, from whoever it is. The victim is named by owner and fence: who holds by the
+    time that this arrives is not hit by accident."""
+    victim = await _holder(name, fence)
+    op = ops.Evict(name.text, victim.owner, fence, request, delay_ms, force, note)
+    for last in (*[False] * (MOST_TRIES - 1), True):
+        try:
+            answer: ops.Answer[Any] = await op
+            break
+        except OutcomeUnknown:
+            if last:
+                raise
+    if isinstance(answer.reply, ops.Refused):
+        raise InvalidRequest(answer.reply.why, resource=name.text)
+    if isinstance(answer.reply, ops.NotYours):
+        raise _not_there(name, fence, f"its lease is over ({answer.reply.reason})")
+    return victim, answer.reply
+
+
+async def revoke(name: Name, fence: int | None) -> bool:
+    """Ask the holder for it; False when nobody listens."""
+    holder = await _holder(name, fence)
+    answer: ops.Answer[ops.Told | ops.NotYours] = await ops.Revoke(name.text, holder.owner, holder.fence)
+    if isinstance(answer.reply, ops.NotYours):
+        raise _not_there(name, holder.fence, f"its lease is over ({answer.reply.reason})")
+    return answer.reply.reached
+
+
+async def _holder(name: Name, fence: int | None) -> Grant:
+    view = await look(name.text)
+    for grant in view.holders:
+        if fence is None or grant.fence == fence:
+            return grant
+    now = ", ".join(f"{public_owner(one.owner)} with fence {one.fence}" for one in view.holders)
+    raise _not_there(name, fence, f"it is held by {now}" if now else "nobody holds it")
+
+
+def _not_there(name: Name, fence: int | None, why: str) -> NotHeld:
+    whose = "nobody" if fence is None else f"nobody with fence {fence}"
+    return NotHeld(f"{whose} holds {name.shown} now: {why}", resource=name.text, fence=fence)

@@ -1,0 +1,152 @@
+"""Events: what happened to a lease, as plain data, told to whoever observes.
+
+An observer is a callable that takes one event: ``connect(url, observers=[print])``. It is called on the thread or loop
+where the thing happened, after it happened: so it must be quick, must not block and must not call the coordinator
+back. One that raises harms nobody.
+
+    Contended        an acquire found the resource taken: it waits in the queue, or was refused
+    Acquired         a lease was granted
+    Refused          an acquire came to nothing: busy timeout cancelled unavailable unknown
+    Renewed          a renewal or an extend was confirmed
+    NotRenewed       one was not: not_owner (the lease is lost) or failed (it is unsure)
+    Lost             the lease is over while somebody believed in it
+    Released         it was given back
+    StaleRelease     it was given back too late: it was no longer ours
+    ReleaseUnknown   whether it was given back is not known; it ends with its ttl at the latest
+    FencedOff        a guard refused an older fence
+    Unguarded        protects="correctness", and the fence was neither checked by a guard nor read
+    Leaking          how many keys without a TTL ``leaks()`` has found
+
+Every ``Acquired`` is followed by ``Released``, ``StaleRelease``, ``ReleaseUnknown`` or ``Lost`` with the same number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from leasehold.core.holding import Holding
+from leasehold.core.names import Name
+from leasehold.core.typed import Any, NamedTuple, TypeAlias
+from leasehold.core.types import public_owner
+
+
+class Subject(NamedTuple):
+    """What an event is about, and may be shown: never a full id or an owner token."""
+
+    kind: str
+    id_hash: str
+    owner_prefix: str
+    fence: int | None
+    ttl_ms: int
+    store: str = ""
+    number: int = 0  # counts the acquires of this process: the same in every event of one lease
+
+
+class Contended(NamedTuple):
+    """Found taken. ``queued``: it waits now. ``holder_meta`` is filled in for an observer with ``wants_holder``."""
+
+    lease: Subject
+    holder: str
+    queued: bool
+    holder_meta: Mapping[str, Any]
+
+
+class Acquired(NamedTuple):
+    """``waited`` is in seconds, from the call to the grant."""
+
+    lease: Subject
+    waited: float
+    contended: bool
+
+
+class Refused(NamedTuple):
+    """``outcome``: busy (one try), timeout, cancelled, unavailable (nothing was taken) or unknown."""
+
+    lease: Subject
+    outcome: str
+    waited: float
+    holder: str
+    contended: bool
+
+
+class Renewed(NamedTuple):
+    """``slack`` seconds were left until the work would have had to stop."""
+
+    lease: Subject
+    slack: float
+
+
+class NotRenewed(NamedTuple):
+    """``outcome``: not_owner or failed."""
+
+    lease: Subject
+    outcome: str
+    error: str
+
+
+class Lost(NamedTuple):
+    """``held`` is in seconds, as everywhere; ``reason`` as in LeaseLost."""
+
+    lease: Subject
+    reason: str
+    held: float
+
+
+class Released(NamedTuple):
+    lease: Subject
+    held: float
+
+
+class StaleRelease(NamedTuple):
+    lease: Subject
+    held: float
+
+
+class ReleaseUnknown(NamedTuple):
+    lease: Subject
+    held: float
+
+
+class FencedOff(NamedTuple):
+    """``downstream`` is the guard's name for what it protects; ``seen`` the newer fence."""
+
+    lease: Subject
+    downstream: str
+    seen: int | None
+
+
+class Unguarded(NamedTuple):
+    lease: Subject
+
+
+class Leaking(NamedTuple):
+    keys: int
+
+
+Event: TypeAlias = (
+    Contended
+    | Acquired
+    | Refused
+    | Renewed
+    | NotRenewed
+    | Lost
+    | Released
+    | StaleRelease
+    | ReleaseUnknown
+    | FencedOff
+    | Unguarded
+    | Leaking
+)
+Observer: TypeAlias = Callable[[Event], object]
+
+
+def subject(holding: Holding, store: str = "", number: int = 0) -> Subject:
+    """What may be shown of a lease."""
+    return before_grant(holding.name, holding.ttl_ms, store, number)._replace(
+        owner_prefix=public_owner(holding.owner), fence=holding.fence
+    )
+
+
+def before_grant(name: Name, ttl_ms: int, store: str, number: int) -> Subject:
+    """The same of one that is not granted yet."""
+    return Subject(name.kind, name.id_hash, "", None, ttl_ms, store, number)

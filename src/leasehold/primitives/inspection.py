@@ -1,0 +1,131 @@
+"""What operators see of a resource: who holds it, who waits, and what was done to it. Nothing here can act as an
+owner: tokens end at ``<instance>:<pid>``."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+from leasehold.core import ops, types
+from leasehold.core.names import parse_name
+from leasehold.core.policy import patience_ms
+from leasehold.core.typed import Any, NamedTuple
+from leasehold.core.types import public_owner
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Holder(NamedTuple):
+    """Somebody who holds. ``remaining`` is in seconds, as the store counts them."""
+
+    owner: str
+    fence: int
+    ttl: float
+    remaining: float
+    since: datetime
+    meta: dict[str, Any]
+
+
+class Waiting(NamedTuple):
+    """Somebody who waits. Not ``live``: it has been silent, and is passed over until it shows up again."""
+
+    owner: str
+    ttl: float
+    since: datetime
+    live: bool
+    meta: dict[str, Any]
+
+
+class Note(NamedTuple):
+    """What an operator did: the audit trail of one resource."""
+
+    at: datetime
+    event: str
+    owner: str  # whose lease it was
+    fence: int
+    by: str
+    reason: str
+
+
+class Inspection(NamedTuple):
+    """One resource as the store sees it. ``fence`` is the last that was given; ``closed_for`` says for how many seconds
+    nobody is granted."""
+
+    resource: str
+    holders: tuple[Holder, ...]
+    waiters: tuple[Waiting, ...]
+    fence: int
+    closed_for: float
+    notes: tuple[Note, ...]
+
+    def __repr__(self) -> str:
+        """Without the ids, which ``.resource`` says: a repr ends up in logs."""
+        by = ", ".join(f"{one.owner} fence={one.fence} remaining={one.remaining:.3f}s" for one in self.holders)
+        waiting = f"{len(self.waiters)} waiting" if self.waiters else "nobody waits"
+        return f"<Inspection {parse_name(self.resource).shown} {f'held by {by}' if by else 'free'}, {waiting}>"
+
+    @property
+    def held(self) -> bool:
+        return bool(self.holders)
+
+    @property
+    def holder(self) -> Holder | None:
+        """Who holds it; the first of several."""
+        return self.holders[0] if self.holders else None
+
+
+class Eviction(NamedTuple):
+    """What came of one: whose lease it was, a fence above his, and for how many seconds nobody is granted."""
+
+    resource: str
+    owner: str
+    fence: int
+    closed_for: float
+
+    def __repr__(self) -> str:
+        shown = parse_name(self.resource).shown
+        return f"<Eviction of {self.owner} from {shown} fence={self.fence} closed_for={self.closed_for:.3f}s>"
+
+
+def inspection(resource: str, view: ops.View) -> Inspection:
+    """A view of the store, for people."""
+    return Inspection(
+        resource,
+        tuple([_holder(one, view.now_ms) for one in view.holders]),
+        tuple([_waiting(one, view.now_ms) for one in view.queue]),
+        view.fence,
+        view.closed_ms / 1000,
+        tuple([_note(one) for one in view.notes]),
+    )
+
+
+def _holder(grant: types.Grant, now_ms: int) -> Holder:
+    remaining = max(grant.expires_ms - now_ms, 0) / 1000
+    return Holder(
+        public_owner(grant.owner), grant.fence, grant.ttl_ms / 1000, remaining, _time(grant.since_us), _meta(grant.meta)
+    )
+
+
+def _waiting(waiter: types.Waiter, now_ms: int) -> Waiting:
+    live = abs(now_ms - waiter.beat_ms) <= patience_ms(waiter.ttl_ms)
+    owner = public_owner(waiter.owner)
+    return Waiting(owner, waiter.ttl_ms / 1000, _time(waiter.since_us), live, _meta(waiter.meta))
+
+
+def _note(note: types.Note) -> Note:
+    said = _meta(note.text)
+    by, reason = str(said.get("by", "")), str(said.get("reason", ""))
+    return Note(_time(note.at_us), note.event, note.owner, note.fence, by, reason)
+
+
+def _time(us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=us)
+
+
+def _meta(text: str) -> dict[str, Any]:
+    """What somebody wrote; nothing when it cannot be read."""
+    try:
+        found = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,17 @@
+-- revoke: ask the holder to give back. It decides; nothing is taken from it.
+--
+--   ARGV   owner fence
+--   reply  {TOLD reached(1|0)}  {NOT_YOURS reason}
+
+-- include _state
+-- include _turn
+
+local owner, fence = ARGV[1], ARGV[2]
+if holder ~= owner or grant.fence ~= fence then
+    return {NOT_YOURS, why_not(owner, fence)}
+end
+local heard = 0
+if grant.news ~= '-' then
+    heard = publish(grant.news, 'revoke', owner, fence, '0', string.format('%d', grant.expires - ms))
+end
+return {TOLD, type(heard) == 'number' and heard > 0 and 1 or 0}
