@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from leasehold.cli import codes
+from leasehold.cli import codes, kernel
 from leasehold.cli.arguments import Request
 from leasehold.cli.child import ABSENT, Child
 from leasehold.cli.codes import Ended
@@ -56,6 +56,7 @@ def _under_a_lease(request: Request, voice: Voice, signals: Signals, child: Chil
     with hold:
         tenure = Tenure(lock, signals.wake)
         lease = _wait(request, voice, signals, tenure, hold, lock)
+        kernel.adopt_orphans()
         child.start(_environment(lease))
         voice.note("acquired", resource=lease.resource, fence=lease.fence, ttl=lease.ttl, pid=child.pid)
         supervisor = Supervisor(child, lease, request.on_lost, signals, voice)

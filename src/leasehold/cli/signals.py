@@ -24,6 +24,8 @@ UNTOUCHED = {
 }  # fmt: skip
 HARMLESS = {signal.SIGCHLD, signal.SIGCONT, signal.SIGWINCH, signal.SIGURG}  # these end nobody who does not ask for it
 
+SHORTEST = 0.0001  # seconds; a timer of 0 never rings
+
 
 class Heard(NamedTuple):
     """A signal; ``by_kernel``: no process sent it, the terminal did."""
@@ -38,15 +40,19 @@ class Signals:
     def __init__(self) -> None:
         heeded = [one for one in signal.valid_signals() if one not in UNTOUCHED]
         watched = [one for one in heeded if signal.getsignal(one) != signal.SIG_IGN]
-        self._watched = {*watched, signal.SIGCHLD}
+        self._watched = {*watched, signal.SIGCHLD, signal.SIGALRM}
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would take the exit codes along
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._watched)
         self._main = threading.get_ident()
 
     def wait(self, seconds: float) -> Heard | None:
-        """The next one, or none in that time."""
-        info = signal.sigtimedwait(self._watched, max(seconds, 0))
-        return None if info is None else Heard(info.si_signo, info.si_code > 0)
+        """The next one, or none in that time. An alarm tells that it is over: CPython's ``sigtimedwait`` makes up a
+        signal when it was stopped meanwhile."""
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, SHORTEST))
+        info = signal.sigwaitinfo(self._watched)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        heard = Heard(info.si_signo, info.si_code > 0)
+        return None if heard == (signal.SIGALRM, True) else heard
 
     def wake(self) -> None:
         """Let the main thread look around now; from any thread."""

@@ -32,7 +32,10 @@ class Voice:
 
 def _print(line: str) -> None:
     """Nobody may be there to hear it any more; the command matters more."""
+    if sys.stderr is None:
+        return
     try:
-        print(line, file=sys.stderr, flush=True)
+        sys.stderr.write(line + "\n")  # in one piece: the command writes there, too
+        sys.stderr.flush()
     except (OSError, ValueError):
         pass
