@@ -16,7 +16,7 @@ TYPED := $(wildcard src tests benchmarks)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test quick check bench matrix soak clean servers
+.PHONY: help demo test quick check docs bench matrix soak clean servers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,9 @@ check: .venv/.has-dev ## lint, format, types, and who may import whom
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports --no-logo
+
+docs: .venv/.has-docs ## build the documents as a site in build/docs; a warning or a broken link fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --config-file tools/docs/mkdocs.yml # with --quiet no warning counts
 
 bench: .venv/.has-bench ## measure the embedded store and the one over Redis
 	@tools/servers.sh redis

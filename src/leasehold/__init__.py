@@ -17,6 +17,7 @@ from leasehold.core.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from leasehold import aio
     from leasehold.coordinator import AsyncLeasehold, Leasehold, connect
+    from leasehold.core.bucket import bucket
     from leasehold.errors import (
         InvalidRequest,
         LeaseholdError,
@@ -30,13 +31,17 @@ if TYPE_CHECKING:
     )
     from leasehold.primitives.lease import AsyncLease, Lease
     from leasehold.primitives.lock import AsyncLock, Lock
+    from leasehold.primitives.skipped import SKIPPED, Skipped
+    from leasehold.runtime.backoff import Backoff
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "SKIPPED",
     "AsyncLease",
     "AsyncLeasehold",
     "AsyncLock",
+    "Backoff",
     "InvalidRequest",
     "Lease",
     "LeaseLost",
@@ -46,23 +51,29 @@ __all__ = [
     "NotAcquired",
     "NotHeld",
     "OutcomeUnknown",
+    "Skipped",
     "StaleOwner",
     "StoreUnavailable",
     "Unsupported",
     "aio",
+    "bucket",
     "connect",
 ]
 
 # Where a name comes from that is no error. It is loaded when somebody first asks for it, so that a command which
 # needs little starts fast.
 _PLACES = {
+    "SKIPPED": "primitives.skipped",
     "AsyncLease": "primitives.lease",
     "AsyncLeasehold": "coordinator",
     "AsyncLock": "primitives.lock",
+    "Backoff": "runtime.backoff",
     "Lease": "primitives.lease",
     "Leasehold": "coordinator",
     "Lock": "primitives.lock",
+    "Skipped": "primitives.skipped",
     "aio": "",
+    "bucket": "core.bucket",
     "connect": "coordinator",
 }
 

@@ -109,8 +109,13 @@ def test_the_environment(desk: Desk) -> None:
 
 def test_it_locks_what_python_locks(desk: Desk) -> None:
     """NAME is the text form: it is the same resource as in Python, also where a part needs escapes."""
-    for name, parts in (("job", ("job",)), ("report:42", ("report", 42)), ("a:b%3Ac:%25", ("a", "b:c", "%"))):
-        with desk.hold.lock(*parts):  # type: ignore[arg-type]  # a kind, and ids
+    names: list[tuple[str, tuple[Any, ...]]] = [
+        ("job", ("job",)),
+        ("report:42", ("report", 42)),
+        ("a:b%3Ac:%25", ("a", "b:c", "%")),
+    ]
+    for name, parts in names:
+        with desk.hold.lock(*parts):
             assert desk.run("run", name, "-n", "--", "true").returncode == 75
         assert desk.run("run", name, "-n", "--", "true").returncode == 0
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from leasehold import errors
+from tests.docs.blocks import PAGES, ROOT, blocks
 
-ROOT = Path(__file__).parents[2]
 FIRST_PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
-PAGES = [*(ROOT / name for name in FIRST_PAGES), *DOCS]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+HEADING_OF = {"howto": "How-to", "concepts": "Concepts", "reference": "Reference", "decisions": "Decisions"}
 HEADINGS = ["Decision", "Why", "What it costs", "What would change our mind"]
 
-BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^(```+).*?^\1$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 MACHINE_PATH = re.compile(r"(?<![\w.~/-])/+(?:work|root|home|Users|mnt|srv)(?:/|\b(?![.\w-]))")
 REGISTRY = re.compile(
@@ -48,7 +48,7 @@ def anchors(page: Path) -> set[str]:
 
 def code(page: Path) -> list[str]:
     """What a page sets as code: the lines of its blocks, and the spans in its text."""
-    lines = [line for block in BLOCK.findall(text(page)) for line in block.splitlines()[1:-1]]
+    lines = [line for block in blocks(text(page)) for line in block.code.splitlines()]
     return [*lines, *re.findall(r"`([^`\n]+)`", prose(page))]
 
 
@@ -87,7 +87,7 @@ def test_make_targets_exist(page: str) -> None:
 def test_the_first_page_names_the_commands() -> None:
     """Who comes anew finds how to see it, how to test it and how to change it."""
     named = {line.split("#")[0].strip() for line in code(ROOT / "README.md")}
-    assert {"make demo", "make test", "make quick", "make check", "make bench"} <= named
+    assert {"make demo", "make test", "make quick", "make check", "make bench", "make docs"} <= named
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -125,6 +125,16 @@ def test_the_index_lists_every_page() -> None:
     assert set(DOCS) - {index} - listed == set()
     titles = {text(page).partition("\n")[0].removeprefix("# ") for page in DECISIONS}
     assert {title for title in titles if f"[{title}]" not in text(index)} == set()
+
+
+def test_the_index_is_ordered_by_need() -> None:
+    """A page stands under the heading of its folder; the navigation of the site is made of these."""
+    found = {part.partition("\n")[0]: part for part in text(ROOT / "docs" / "README.md").split("\n## ")[1:]}
+    assert set(HEADING_OF.values()) <= set(found)
+    for page in DOCS:
+        folder = page.parent.name
+        if folder in HEADING_OF:
+            assert f"]({folder}/{page.name})" in found[HEADING_OF[folder]]
 
 
 def test_the_checks_can_fail() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_overloads
 
 import pytest
 
@@ -71,6 +71,15 @@ def test_rlock_is_lock_with_reentrant() -> None:
     """``rlock`` takes all that ``lock`` takes, but ``reentrant``."""
     lock = [one for one in shape(leasehold.Leasehold.lock) if one[0] != "reentrant"]
     assert shape(leasehold.Leasehold.rlock) == lock
+
+
+def test_locked_has_the_same_overloads() -> None:
+    """What type checkers are told of the decorator differs in what it decorates, and in nothing else."""
+    one, two = get_overloads(leasehold.Leasehold.locked), get_overloads(leasehold.AsyncLeasehold.locked)
+    assert [(shape(each), without_return(each)) for each in one] == [
+        (shape(each), without_return(each)) for each in two
+    ]
+    assert len(one) == 4
 
 
 @pytest.mark.parametrize(("sync", "other", "name"), MEMBERS, ids=lambda part: getattr(part, "__name__", part))

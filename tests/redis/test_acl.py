@@ -111,8 +111,7 @@ def play(store: RedisStore) -> None:
 def pushes(store: RedisStore) -> None:
     """A waiter is told of its grant, and a holder of its eviction."""
     box = store.mailbox()
-    news = store.news
-    assert news is not None
+    news = store.news()
     until(lambda: news.fileno(lambda: None) >= 0, "it listens", 1.0)
     fence = expect(store, Claim("push", A, 5_000, news=news.address), Granted).fence
     assert type(box.execute(Claim("push", B, 5_000, address=box.address))) is Queued

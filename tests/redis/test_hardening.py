@@ -134,7 +134,7 @@ def test_an_interrupted_exchange_shifts_no_reply(own_redis: Start, alarm: Callab
     alarm(0.1)
     with pytest.raises(TooLong):
         store.execute_many([renewal])
-    assert store.news is not None and store.news.read() == []
+    assert store.news().read() == []
     server.thaw()
     assert store.execute_many([ops.Renew("b", "h:1:x.2", 7, 60_000)]) == [ops.NotYours("deleted")]
     store.close()

@@ -82,10 +82,10 @@ def test_a_mailbox_that_could_not_bind_is_tried_again(tmp_path: Path) -> None:
 def test_a_coordinator_uses_its_mailbox_again_after_trouble(tmp_path: Path) -> None:
     """The same from a user's side: the idle mailbox of a waiter that could not be reached is not given up."""
     url = url_of(tmp_path / "leases.db")
+    (tmp_path / "leases.db.wake").touch()
     with leasehold.connect(url) as hold, leasehold.connect(url) as other:
         lease = other.lock("job").acquire(wait=0)
         assert lease is not None
-        (tmp_path / "leases.db.wake").touch()
         assert hold.lock("job").acquire(wait=0.05) is None
         (tmp_path / "leases.db.wake").unlink()
         assert hold.lock("job").acquire(wait=0.05) is None

@@ -7,17 +7,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 
+from leasehold.coordinator.adopting import Adopting, AsyncAdopting
 from leasehold.coordinator.asking import known_options, make_options, meta_text, warn_long
+from leasehold.coordinator.decorating import AsyncDecorating, Decorating
 from leasehold.coordinator.opening import open_store
 from leasehold.coordinator.operating import AsyncOperating, Operating
 from leasehold.core.durations import is_long, wait_seconds
-from leasehold.core.names import Name, check_id_key, check_namespace, known_name, make_name, parse_name
+from leasehold.core.names import Name, check_id_key, check_namespace, known_name, make_name
 from leasehold.core.ports import Store
-from leasehold.core.tickets import Ticket, read
 from leasehold.core.typed import TYPE_CHECKING, Any, Generic, TypeVar
 from leasehold.observe.audience import Audience
 from leasehold.primitives.base import UNSET, Unset
-from leasehold.primitives.lease import AsyncLease, Lease
 from leasehold.primitives.lock import AsyncLock, Lock
 from leasehold.runtime.engine import Engine
 from leasehold.runtime.options import Options
@@ -121,20 +121,19 @@ class Coordinator(ABC, Generic[L]):
             meta=meta,
         )
 
-    def _adoption(
-        self,
-        ticket: str,
-        ttl: Duration | None,
-        renew: bool,
-        max_hold: Duration | None,
-        max_idle: Duration | None,
-        fenced: bool,
-        protects: str | None,
-    ) -> tuple[Ticket, Name, Options]:
-        told = read(ticket)
-        length = told.ttl_ms / 1000 if ttl is None else ttl
-        options = make_options(length, None, renew, max_hold, max_idle, None, fenced, False, protects)
-        return told, parse_name(told.resource, hidden=bool(self._id_key)), options
+    def _decorator(
+        self, kind: str, ids: tuple[Id, ...], on_busy: str, lease_as: str | None, options: dict[str, Any]
+    ) -> Any:
+        from leasehold.primitives.locked import decorator, default_wait  # needs inspect, which is slow to load
+
+        model = self.lock(
+            kind, **{**default_wait(kind, on_busy), **options}
+        )  # what is wrong is said now, and not at calls
+
+        def make(*ids: str) -> L:
+            return self._make_lock(known_name(self._namespace, self._id_key, kind, *ids), model._options)
+
+        return decorator(make, ids, on_busy, lease_as, isinstance(model, AsyncLock))
 
     @abstractmethod
     def _make_lock(self, name: Name, options: Options) -> L: ...
@@ -143,38 +142,12 @@ class Coordinator(ABC, Generic[L]):
         return f"<{type(self).__name__} on {self._engine.store.name}>"
 
 
-class Leasehold(Coordinator[Lock], Operating):
+class Leasehold(Coordinator[Lock], Adopting, Decorating, Operating):
     """A coordinator for threads; made by :func:`leasehold.connect`. ``close()`` gives back what it holds."""
 
     def close(self) -> None:
         """Give back what is held and let go of the store. What was held is lost (``closed``)."""
         self._engine.close()
-
-    def adopt(
-        self,
-        ticket: str,
-        *,
-        ttl: Duration | None = None,
-        renew: bool = True,
-        max_hold: Duration | None = None,
-        max_idle: Duration | None = None,
-        fenced: bool = True,
-        protects: str | None = None,
-    ) -> Lease:
-        """Take over a lease that was given away with ``lease.transfer()``, here or in another process.
-
-        It has a new owner and a new fence: a guard that sees it refuses whoever had it before. ``ttl`` is the giver's
-        unless it is said. LeaseLost when its time was over, or somebody else was quicker: a ticket is good once.
-
-        >>> import leasehold
-        >>> with leasehold.connect("memory://") as hold:
-        ...     ticket = hold.lock("report-export", 42).acquire().transfer()
-        ...     with hold.adopt(ticket) as lease:
-        ...         lease.resource
-        'report-export:42'
-        """
-        told, name, options = self._adoption(ticket, ttl, renew, max_hold, max_idle, fenced, protects)
-        return self._make_lock(name, options)._adopt(told)
 
     def _make_lock(self, name: Name, options: Options) -> Lock:
         return Lock(self._engine, name, options)
@@ -188,7 +161,7 @@ class Leasehold(Coordinator[Lock], Operating):
         self.close()
 
 
-class AsyncLeasehold(Coordinator[AsyncLock], AsyncOperating):
+class AsyncLeasehold(Coordinator[AsyncLock], AsyncAdopting, AsyncDecorating, AsyncOperating):
     """A coordinator for asyncio; made by :func:`leasehold.aio.connect`."""
 
     def __init__(
@@ -209,21 +182,6 @@ class AsyncLeasehold(Coordinator[AsyncLock], AsyncOperating):
         """Give back what is held and let go of the store. What was held is lost (``closed``)."""
         self._driver.close()
         await self._driver.in_thread(self._engine.close)
-
-    async def adopt(
-        self,
-        ticket: str,
-        *,
-        ttl: Duration | None = None,
-        renew: bool = True,
-        max_hold: Duration | None = None,
-        max_idle: Duration | None = None,
-        fenced: bool = True,
-        protects: str | None = None,
-    ) -> AsyncLease:
-        """Take over a lease that was given away; see :meth:`leasehold.Leasehold.adopt`."""
-        told, name, options = self._adoption(ticket, ttl, renew, max_hold, max_idle, fenced, protects)
-        return await self._make_lock(name, options)._adopt(told)
 
     def _make_lock(self, name: Name, options: Options) -> AsyncLock:
         return AsyncLock(self._engine, name, options, self._driver)

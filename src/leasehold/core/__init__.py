@@ -2,5 +2,6 @@
 
 Read in this order: ``types`` (the words), ``policy`` (the numbers), ``ops`` (what can be asked of a store), ``ledger``
 with ``turn`` and ``rules`` (how a store decides), ``holding`` (what a holder may believe), ``flows`` (how a client
-behaves). ``names`` and ``durations`` check what users write; ``ports`` are the shapes of what is outside.
+behaves). ``names``, ``templates``, ``bucket`` and ``durations`` check what users write; ``ports`` are the shapes of
+what is outside.
 """

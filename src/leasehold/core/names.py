@@ -104,7 +104,13 @@ def _digest(text: str, key: bytes) -> str:
 
 
 def part(value: object, what: str) -> str:
-    """One part of a name, encoded. Refuses what would make two resources look alike, or one look like two."""
+    """One part of a name, encoded."""
+    text = plain(value, what)
+    return text if _SPECIAL.isdisjoint(text) else text.translate(_ESCAPES)
+
+
+def plain(value: object, what: str) -> str:
+    """The text of one part. Refuses what would make two resources look alike, or one look like two."""
     if isinstance(value, str):
         text = value if type(value) is str else str.__str__(value)
     elif isinstance(value, int) and not isinstance(value, bool) and what == "id":
@@ -122,7 +128,7 @@ def part(value: object, what: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         raise InvalidRequest(f"{what} holds a lone surrogate and cannot be written as UTF-8") from None
-    return text if _SPECIAL.isdisjoint(text) else text.translate(_ESCAPES)
+    return text
 
 
 def check_namespace(value: object) -> str:

@@ -53,8 +53,10 @@ class Ear(Protocol):
 
 
 class News(Protocol):
-    """Where a store tells the holders of this process that something happened to their leases. Read by one thread,
-    which may poll for it together with other things."""
+    """Where a store tells the holders of one coordinator that something happened to their leases. Read by one thread,
+    which may poll for it together with other things. Nobody can be told before that thread has asked for ``fileno``."""
+
+    polled: bool  # False: there is never anything to poll, and ``ready`` is called for all that comes
 
     @property
     def address(self) -> str: ...
@@ -66,6 +68,9 @@ class News(Protocol):
     def read(self) -> list[Push]:
         """All that has arrived, without waiting."""
 
+    def close(self) -> None:
+        """By that thread: nobody listens any more."""
+
 
 class Store(Protocol):
     """Where claims live and are decided atomically. Raises StoreUnavailable when nothing happened and
@@ -74,7 +79,6 @@ class Store(Protocol):
     name: str
     capabilities: Capabilities
     clock: Clock
-    news: News | None
 
     def execute(self, op: StoreOp) -> Reply:
         """On the calling thread, in at most ``op.budget_ms``."""
@@ -90,6 +94,10 @@ class Store(Protocol):
 
     def listen(self, notify: Callable[[Push], None]) -> Ear:
         """For the running event loop: ``notify`` is called on it with each push."""
+
+    def news(self) -> News | None:
+        """For one coordinator, anew after a fork: several may share a store, and none must read what is meant
+        for another. None where nobody can be told. Opens nothing yet."""
 
     def before_fork(self) -> None:
         """In the parent: let no call be under way, and nothing be open that a child must not inherit."""

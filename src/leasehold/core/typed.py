@@ -1,7 +1,7 @@
 """What annotations are made of, for programs that start fast: the same names as in ``typing``, which is loaded by type
 checkers alone. With ``re`` and all that it brings, it would cost a short command half of its time.
 
-At run time most of these are names that nobody looks at. A NamedTuple is a real one, made by ``collections``.
+At run time most of these are names that nobody looks at. A NamedTuple is as real as that of ``typing``.
 """
 
 from __future__ import annotations
@@ -9,11 +9,25 @@ from __future__ import annotations
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+    from typing import (
+        Any,
+        Final,
+        Generic,
+        Literal,
+        NamedTuple,
+        NoReturn,
+        ParamSpec,
+        Protocol,
+        TypeAlias,
+        TypedDict,
+        TypeVar,
+        cast,
+        overload,
+    )
 else:
     from _collections import _tuplegetter
 
-    Any = TypeAlias = None
+    Any = Final = NoReturn = TypeAlias = None
 
     class Protocol:
         """A shape, for type checkers."""
@@ -24,11 +38,25 @@ else:
         def __class_getitem__(cls, _parameters):
             return cls
 
+    class Literal(Generic):
+        """One of these, for type checkers."""
+
+    class TypedDict(dict):
+        """A dict with known keys, for type checkers."""
+
+        def __init_subclass__(cls, total=True):
+            """Whether all of them must be there."""
+
     def TypeVar(name, *_constraints, **_options):  # noqa: N802  # as it is called in typing
         return name
 
+    ParamSpec = TypeVar
+
     def cast(_kind, value):
         return value
+
+    def overload(function):
+        return function
 
     class _Fields(type):
         """Turns the annotations of a class into the named places of a tuple."""
@@ -77,4 +105,19 @@ else:
         return staticmethod(made)
 
 
-__all__ = ["TYPE_CHECKING", "Any", "Generic", "NamedTuple", "Protocol", "TypeAlias", "TypeVar", "cast"]
+__all__ = [
+    "TYPE_CHECKING",
+    "Any",
+    "Final",
+    "Generic",
+    "Literal",
+    "NamedTuple",
+    "NoReturn",
+    "ParamSpec",
+    "Protocol",
+    "TypeAlias",
+    "TypeVar",
+    "TypedDict",
+    "cast",
+    "overload",
+]

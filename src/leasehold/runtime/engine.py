@@ -67,7 +67,8 @@ class Engine:
 
     def news(self) -> str:
         """Where the store can tell this process of what happened to its leases; empty where it cannot."""
-        return "" if self.store.news is None else self.store.news.address
+        news = self.watchdog.news
+        return "" if news is None else news.address
 
     # ------------------------------------------------------------ who holds what
 

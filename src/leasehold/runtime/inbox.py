@@ -23,7 +23,7 @@ class Inbox:
 
     def __init__(self, news: News | None = None) -> None:
         self._items: SimpleQueue[Held] = SimpleQueue()
-        self._bell = Bell() if news is None else NewsBell(news)
+        self._bell = NewsBell(news) if news is not None and news.polled else Bell(news)
         self.ring = self._bell.ring
         self.wait = self._bell.wait
 
@@ -43,7 +43,8 @@ class Inbox:
 class Bell:
     """Rung by anybody, heard by one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, news: News | None = None) -> None:
+        self._news = news
         self._silent = threading.Lock()  # taken while it is silent
         self._silent.acquire()
 
@@ -55,6 +56,8 @@ class Bell:
 
     def wait(self, seconds: float) -> None:
         """Until it rings. Not with a queue's own timeout: in CPython an interrupted one can wait for ever."""
+        if self._news is not None:
+            self._news.fileno(self.ring)  # from now on whoever delivers rings
         self._silent.acquire(timeout=seconds)
 
 

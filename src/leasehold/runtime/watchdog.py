@@ -48,7 +48,8 @@ class Watchdog:
 
     def _begin(self) -> None:
         self.transitions = threading.RLock()  # every change of a holding's phase
-        self.abandoned = Inbox(self._store.news)
+        self.news = self._store.news()
+        self.abandoned = Inbox(self.news)
         self._starting = threading.RLock()
         self._held: set[Held] = set()
         self._errands = Errands(self._store)
@@ -119,6 +120,8 @@ class Watchdog:
             except Exception as error:  # a bug here must not end every lease of the process
                 log.warn("the watchdog had an error and goes on: %r", error, error=error)
                 self.abandoned.wait(AFTER_ERROR)
+        if self.news is not None:  # this thread opened it
+            self.news.close()
         if self._dismissed:
             self.on_dismissed()
 
@@ -217,8 +220,7 @@ class Watchdog:
 
     def _hear_news(self) -> None:
         """What the store tells of leases of ours, before a renewal would find out."""
-        news = self._store.news
-        for push in news.read() if news is not None else ():
+        for push in self.news.read() if self.news is not None else ():
             for held in self.all():
                 if (held.owner, held.fence) != (push.owner, push.fence):
                     continue

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 
 from leasehold.core import ledger
 from leasehold.core.ops import Push, Reply, StoreOp
-from leasehold.core.ports import Clock, News
+from leasehold.core.ports import Clock
 from leasehold.core.typed import Any
 from leasehold.core.types import Capabilities, State
 from leasehold.errors import LeaseholdError, StoreUnavailable
@@ -27,14 +27,13 @@ class MemoryStore:
 
     name = "memory"
     capabilities = Capabilities(processes=False, durable_fences=False)
-    news: News | None = None
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
         self._start()
 
     def _start(self) -> None:
-        self._boxes: dict[str, MemoryMailbox] = {}
+        self._boxes: dict[str, MemoryMailbox | MemoryNews] = {}
         self._states: dict[str, State] = {}
         self._sweep: Iterator[str] = iter(())
         self._lock = threading.RLock()
@@ -77,7 +76,7 @@ class MemoryStore:
 
     def mailbox(self) -> MemoryMailbox:
         box = MemoryMailbox(self)
-        self._boxes[box.address] = box
+        self.know(box)
         return box
 
     def listen(self, notify: Callable[[Push], None]) -> MemoryMailbox:
@@ -85,7 +84,13 @@ class MemoryStore:
         box.attach(notify)
         return box
 
-    def forget(self, box: MemoryMailbox) -> None:
+    def news(self) -> MemoryNews:
+        return MemoryNews(self)
+
+    def know(self, box: MemoryMailbox | MemoryNews) -> None:
+        self._boxes[box.address] = box
+
+    def forget(self, box: MemoryMailbox | MemoryNews) -> None:
         self._boxes.pop(box.address, None)
 
     def before_fork(self) -> None:
@@ -160,3 +165,41 @@ class MemoryMailbox:
 
     def close(self) -> None:
         self._store.forget(self)
+
+
+class MemoryNews:
+    """What happened to the leases of one coordinator. The store knows of it from when the watchdog first looks until it
+    ends: a space outlives its coordinators, and must not collect them."""
+
+    polled = False
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.address = os.urandom(8).hex()
+        self._store = store
+        self._pushes: SimpleQueue[Push] = SimpleQueue()
+        self._ready: Callable[[], None] = _nobody
+
+    def fileno(self, ready: Callable[[], None]) -> int:
+        """There is nothing to poll: whoever delivers rings."""
+        if self._ready is _nobody:
+            self._ready = ready
+            self._store.know(self)
+        return -1
+
+    def deliver(self, push: Push) -> None:
+        self._pushes.put(push)
+        self._ready()
+
+    def read(self) -> list[Push]:
+        pushes = []
+        while not self._pushes.empty():
+            pushes.append(self._pushes.get_nowait())
+        return pushes
+
+    def close(self) -> None:
+        self._store.forget(self)
+        self._ready = _nobody
+
+
+def _nobody() -> None:
+    """Nobody listens."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from leasehold.errors import InvalidRequest, LeaseLost, NotHeld
 from leasehold.testing.contract import case, give_back
-from leasehold.testing.parties import PATIENCE, Party
+from leasehold.testing.parties import PATIENCE, Party, Step
 from leasehold.testing.scene import Scene, fails
 
 
@@ -160,11 +160,8 @@ def inspect_shows_who_holds_and_who_waits(scene: Scene) -> None:
     assert 0 < seen.holder.remaining <= 9 and lease.owner.startswith(seen.holder.owner + ":")
     assert [(one.live, one.meta) for one in seen.waiters] == [(True, {"run": 2})]
     assert lease.owner not in repr(tuple(seen)) and "job:7" not in repr(seen)
-    same = [
-        c.do(lambda hold, one=one: hold.inspect(one(hold)))
-        for one in (lambda _: lease, lambda hold: hold.lock("job", 7))
-    ]
-    assert [one.holder.fence for one in same] == [lease.fence] * 2
+    assert c.do(lambda hold: hold.inspect(lease)).holder.fence == lease.fence
+    assert c.do(lambda hold: hold.inspect(hold.lock("job", 7))).holder.fence == lease.fence
     give_back(a, lease)
     assert waiting.result(PATIENCE)
 
@@ -178,11 +175,15 @@ def inspect_of_nothing_shows_nothing(scene: Scene) -> None:
     assert scanned(a) == []
 
 
+def _acquire(*name: Any) -> Step:
+    return lambda hold: hold.lock(*name).acquire()
+
+
 @case
 def scan_shows_what_matches(scene: Scene) -> None:
     """Held resources by a pattern in which only * and ? are special, each once."""
     a = scene.party()
-    kept = [a.do(lambda hold, one=one: hold.lock(*one).acquire()) for one in (("job", 1), ("job", 22), ("[x]", "a*b"))]
+    kept = [a.do(_acquire(*one)) for one in (("job", 1), ("job", 22), ("[x]", "a*b"))]
     assert [one.resource for one in scanned(a)] == ["[x]:a*b", "job:1", "job:22"]
     assert [one.resource for one in scanned(a, "job:*")] == ["job:1", "job:22"]
     assert [one.resource for one in scanned(a, "job:?")] == ["job:1"]

@@ -25,6 +25,8 @@ Answers = list[Reply | LeaseholdError]
 class Batch:
     """Implements ``core.ports.News`` and ``Store.execute_many``. Several threads may ask; one speaks at a time."""
 
+    polled = True
+
     def __init__(self, line: Line) -> None:
         self._line = line
         self._box = Mailbox(line)

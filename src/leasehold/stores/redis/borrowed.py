@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from leasehold.core.ops import Claim, Push, Release, Reply, StoreOp
 from leasehold.core.policy import tombstone_ms
-from leasehold.core.ports import Clock, News
+from leasehold.core.ports import Clock
 from leasehold.core.typed import Any
 from leasehold.core.types import Capabilities
 from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
@@ -25,7 +25,6 @@ class BorrowedStore:
 
     name = "redis"
     capabilities = Capabilities(push=False, durable_fences=False, hosts=True)
-    news: News | None = None
 
     def __init__(self, client: Any, clock: Clock | None = None) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
@@ -88,6 +87,9 @@ class BorrowedStore:
 
     def listen(self, notify: Callable[[Push], None]) -> BorrowedMailbox:
         return self.mailbox()
+
+    def news(self) -> None:
+        """Nothing is ever pushed."""
 
     def before_fork(self) -> None:
         """The client looks after its own sockets."""

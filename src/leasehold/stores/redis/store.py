@@ -36,7 +36,6 @@ class RedisStore:
         self._line = Line(from_url(target) if isinstance(target, str) else target)
         self._boxes: weakref.WeakSet[Mailbox] = weakref.WeakSet()
         self._batch = Batch(self._line)
-        self.news: News | None = self._batch
         self._idle: list[Mailbox] = []
         self._loops: Loops | None = None
         self._lock = threading.Lock()
@@ -67,6 +66,10 @@ class RedisStore:
 
     def listen(self, notify: Callable[[Push], None]) -> Ear:
         return self._on_loops().current().listen(notify)
+
+    def news(self) -> News:
+        """The watchdog's connection. Coordinators that share this store share it as well."""
+        return self._batch
 
     def before_fork(self) -> None:
         """A child closes its copies of the sockets; ours stay as they are."""

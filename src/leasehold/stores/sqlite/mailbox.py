@@ -25,6 +25,11 @@ MAX_DATAGRAM = 16_384
 MAX_DRAINED = 64  # pushes in one turn of the event loop
 
 
+def new_name() -> str:
+    """Nobody has had this one before: the file of a socket outlives a killed process."""
+    return os.urandom(8).hex()
+
+
 class Mailbox:
     """Implements ``core.ports.Mailbox`` and ``Ear`` over a datagram socket."""
 
@@ -49,9 +54,10 @@ class Mailbox:
         execute: Callable[[StoreOp], Reply],
         execute_async: Callable[[StoreOp], Awaitable[Reply]],
         forget: Callable[[str], object],
+        name: str = "",
     ) -> None:
         self.execute, self.execute_async = execute, execute_async
-        self._name = os.urandom(8).hex()
+        self._name = name or new_name()
         self.address = self._name  # empty when nobody can reach it: its owner then asks more often
         self._folder = folder
         self._forget = forget
@@ -105,6 +111,24 @@ class Mailbox:
             if push is not None or time.monotonic() >= end:
                 return push
 
+    def read(self) -> list[Push]:
+        """All that has arrived, without waiting; at most so many that others get their turn."""
+        box = self._box
+        if box is None:
+            return []
+        pushes = []
+        for _ in range(MAX_DRAINED):
+            try:
+                pushes.append(decode(box.recv(MAX_DATAGRAM)))
+            except OSError:
+                break
+        return [push for push in pushes if push is not None]
+
+    def fileno(self) -> int:
+        """-1 while nobody can reach it."""
+        box = self._box
+        return -1 if box is None else box.fileno()
+
     def attach(self, notify: Callable[[Push], None]) -> None:
         import asyncio
 
@@ -154,16 +178,9 @@ class Mailbox:
             old.close()
 
     def _drain(self) -> None:
-        box, notify = self._box, self._notify
-        if box is None or notify is None:
-            return
-        for _ in range(MAX_DRAINED):
-            try:
-                push = decode(box.recv(MAX_DATAGRAM))
-            except OSError:
-                return
-            if push is not None:
-                notify(push)
+        if self._notify is not None:
+            for push in self.read():
+                self._notify(push)
 
 
 def _receive(box: socket.socket, seconds: float) -> Push | None:

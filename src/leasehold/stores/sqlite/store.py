@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from leasehold.core import ledger
 from leasehold.core.ops import Claim, Push, Queued, Reply, StoreOp
-from leasehold.core.ports import Clock, News
+from leasehold.core.ports import Clock
 from leasehold.core.types import Capabilities, Instant
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.stores.clock import SystemClock
@@ -24,6 +24,7 @@ from leasehold.stores.sqlite.driver import sqlite3
 from leasehold.stores.sqlite.failures import LOCKED, REPLACED, Again, unavailable
 from leasehold.stores.sqlite.file import open_database
 from leasehold.stores.sqlite.mailbox import Mailbox
+from leasehold.stores.sqlite.news import News
 from leasehold.stores.sqlite.wake import Folder
 
 FIRST_PAUSE = 30e-6  # seconds; a turn takes about as long
@@ -56,7 +57,6 @@ class SQLiteStore:
 
     name = "sqlite"
     capabilities = Capabilities()
-    news: News | None = None
 
     def __init__(self, path: str, clock: Clock | None = None) -> None:
         if not path or "\0" in path:
@@ -107,15 +107,19 @@ class SQLiteStore:
                 answers.extend([error] * len(chunk))
         return answers
 
-    def mailbox(self) -> Mailbox:
-        made = Mailbox(self._folder, self.execute, self.execute_async, lambda address: self._boxes.pop(address, None))
-        self._boxes[made.address] = made
+    def mailbox(self, name: str = "") -> Mailbox:
+        boxes = self._boxes
+        made = Mailbox(self._folder, self.execute, self.execute_async, lambda gone: boxes.pop(gone, None), name)
+        boxes[made.address] = made
         return made
 
     def listen(self, notify: Callable[[Push], None]) -> Mailbox:
         box = self.mailbox()
         box.attach(notify)
         return box
+
+    def news(self) -> News:
+        return News(self.mailbox)
 
     def before_fork(self) -> None:
         """Close the file. A child that inherits an open connection inherits SQLite's belief in locks that only its

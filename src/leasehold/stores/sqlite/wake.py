@@ -58,7 +58,7 @@ class Folder:
         try:
             with self._lock, _datagram() as probe:
                 probe.connect(self._reach(name))
-        except (ConnectionRefusedError, FileNotFoundError):
+        except (ConnectionRefusedError, FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
             return True

@@ -1,0 +1,78 @@
+"""``hold.adopt`` in both flavours: taking over a lease that was given away with ``lease.transfer()``."""
+
+from __future__ import annotations
+
+from leasehold.coordinator.asking import make_options
+from leasehold.core.names import Name, parse_name
+from leasehold.core.tickets import Ticket, read
+from leasehold.core.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from leasehold.primitives.lease import AsyncLease, Duration, Lease
+    from leasehold.runtime.options import Options
+
+
+class Adopting:
+    """For threads."""
+
+    _id_key: bytes
+    _make_lock: Any
+
+    def adopt(
+        self,
+        ticket: str,
+        *,
+        ttl: Duration | None = None,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        max_idle: Duration | None = None,
+        fenced: bool = True,
+        protects: str | None = None,
+    ) -> Lease:
+        """Take over a lease that was given away with ``lease.transfer()``, here or in another process.
+
+        It has a new owner and a new fence: a guard that sees it refuses whoever had it before. ``ttl`` is the giver's
+        unless it is said. LeaseLost when its time was over, or somebody else was quicker: a ticket is good once.
+
+        >>> import leasehold
+        >>> with leasehold.connect("memory://") as hold:
+        ...     ticket = hold.lock("report-export", 42).acquire().transfer()
+        ...     with hold.adopt(ticket) as lease:
+        ...         lease.resource
+        'report-export:42'
+        """
+        told, name, options = _adoption(self._id_key, ticket, ttl, renew, max_hold, max_idle, fenced, protects)
+        lease: Lease = self._make_lock(name, options)._adopt(told)
+        return lease
+
+
+class AsyncAdopting:
+    """For asyncio: the same, awaited."""
+
+    _id_key: bytes
+    _make_lock: Any
+
+    async def adopt(
+        self,
+        ticket: str,
+        *,
+        ttl: Duration | None = None,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        max_idle: Duration | None = None,
+        fenced: bool = True,
+        protects: str | None = None,
+    ) -> AsyncLease:
+        """Take over a lease that was given away; see :meth:`leasehold.Leasehold.adopt`."""
+        told, name, options = _adoption(self._id_key, ticket, ttl, renew, max_hold, max_idle, fenced, protects)
+        lease: AsyncLease = await self._make_lock(name, options)._adopt(told)
+        return lease
+
+
+def _adoption(key: bytes, ticket: str, ttl: Duration | None, *asked: Any) -> tuple[Ticket, Name, Options]:
+    """What the ticket says, and how the lease is to be held, checked."""
+    told = read(ticket)
+    renew, max_hold, max_idle, fenced, protects = asked
+    length = told.ttl_ms / 1000 if ttl is None else ttl
+    options = make_options(length, None, renew, max_hold, max_idle, None, fenced, False, protects)
+    return told, parse_name(told.resource, hidden=bool(key)), options
