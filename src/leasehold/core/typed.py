@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         overload,
     )
 else:
+    import sys
     from _collections import _tuplegetter
 
     Any = Final = NoReturn = TypeAlias = None
@@ -56,7 +57,8 @@ else:
         return value
 
     def overload(function):
-        return function
+        typing = sys.modules.get("typing")  # where it is loaded anyway, it can be asked for overloads
+        return function if typing is None else typing.overload(function)
 
     class _Fields(type):
         """Turns the annotations of a class into the named places of a tuple."""

@@ -1,7 +1,7 @@
-"""SQLite and JSON as Python has them, without what a short command would load in vain.
+"""SQLite, sockets and JSON as Python has them, without what a short command would load in vain.
 
-``sqlite3`` adds adapters for dates, and loads ``datetime`` for them; ``json`` compiles patterns, and loads ``re``. What
-does the work are the parts below, in C. Where there are none, it is done by the whole.
+``sqlite3`` adds adapters for dates, and loads ``datetime`` for them; ``socket`` makes enums; ``json`` compiles
+patterns, and loads ``re``. What does the work are the parts below, in C. Where there are none, the whole does it.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 from leasehold.core.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import socket
     import sqlite3
 else:
     try:
+        import _socket as socket
         import _sqlite3 as sqlite3
     except ImportError:
+        import socket
         import sqlite3
 
-__all__ = ["parse", "sqlite3", "text"]
+__all__ = ["parse", "socket", "sqlite3", "text"]
 
 
 class _Defaults:

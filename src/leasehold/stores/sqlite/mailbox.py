@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable
 
 from leasehold.core.ops import Push, Reply, StoreOp
 from leasehold.core.typed import TYPE_CHECKING
+from leasehold.stores.sqlite.driver import socket
 from leasehold.stores.sqlite.wake import Folder, decode
 
 if TYPE_CHECKING:
     import asyncio
-    import socket
 
 MAX_DATAGRAM = 16_384
 MAX_DRAINED = 64  # pushes in one turn of the event loop
@@ -142,8 +142,6 @@ class Mailbox:
             old, self._box = self._box, None
         self._forget(self._name)
         if old is not None:
-            import socket
-
             self._folder.remove(self._name)
             with contextlib.suppress(OSError):
                 old.shutdown(socket.SHUT_RDWR)  # whoever polls it in another thread looks up

@@ -14,10 +14,7 @@ import time
 from itertools import islice
 
 from leasehold.core.ops import Push
-from leasehold.core.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import socket
+from leasehold.stores.sqlite.driver import socket
 
 STALE_AFTER = 60.0  # seconds: a younger socket may belong to a process that is about to listen
 MAX_SWEPT = 1_000
@@ -56,7 +53,7 @@ class Folder:
     def alive(self, name: str) -> bool:
         """False only when it is certain that nobody listens: dropping a live waiter would cost its place."""
         try:
-            with self._lock, _datagram() as probe:
+            with self._lock, contextlib.closing(_datagram()) as probe:
                 probe.connect(self._reach(name))
         except (ConnectionRefusedError, FileNotFoundError, NotADirectoryError):
             return False
@@ -122,8 +119,6 @@ class Folder:
 
 
 def _datagram() -> socket.socket:
-    import socket  # loaded by those who must wait, or wake somebody
-
     return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
 
