@@ -27,6 +27,12 @@ def evict(desk: Desk, name: str = "job") -> None:
     desk.hold.evict(name, fence=holder.fence, reason="a test")
 
 
+def forget(desk: Desk) -> None:
+    """The store loses its memory."""
+    with closing(sqlite3.connect(desk.path("leases.db"))) as connection, connection:
+        connection.execute("DELETE FROM resources")
+
+
 def last(path: Path) -> float:
     """The last time that was written whole."""
     return float(path.read_text().split("\n")[-2])
@@ -73,8 +79,7 @@ def test_the_store_does_not_answer(desk: Desk) -> None:
 def test_the_store_forgot(desk: Desk) -> None:
     """The row is gone: lost, and the command is stopped."""
     process = desk.holding("job", "--ttl", "1s", script=STUBBORN)
-    with closing(sqlite3.connect(desk.path("leases.db"))) as connection, connection:
-        connection.execute("DELETE FROM resources")
+    forget(desk)
     code, _, err = desk.ended(process)
     assert (code, "is lost (deleted)" in err) == (76, True)
     assert not alive(*pids(desk.path("pid")))
@@ -121,7 +126,7 @@ def test_only_warn(desk: Desk) -> None:
 def test_lost_as_the_command_ends(desk: Desk) -> None:
     """The command was done, but its lease was not there any more: 76, since somebody else may have been at work."""
     process = desk.holding("job", "--ttl", "30s", script="touch up; while ! test -e go; do sleep 0.02; done")
-    evict(desk)  # it would hear of that with its next renewal, in ten seconds
+    forget(desk)  # it would hear of that with its next renewal, in ten seconds
     desk.path("go").touch()
     code, _, err = desk.ended(process)
     assert code == 76

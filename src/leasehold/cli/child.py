@@ -33,12 +33,14 @@ class Child:
         os.close(go)
         os.close(trouble)
         self.code: int | None = None  # once it has ended
+        self.marks: set[bytes] = set()  # what is new in its environment, and in that of all that it starts
 
     def start(self, environment: dict[str, str]) -> None:
         """Now."""
-        lines = [f"{key}={value}" for key, value in environment.items()]
+        lines = [f"{key}={value}".encode("utf-8", "surrogateescape") for key, value in environment.items()]
+        self.marks = set(lines)
         try:
-            os.write(self._go, "\0".join(lines).encode("utf-8", "surrogateescape"))
+            os.write(self._go, b"\0".join(lines))
         except BrokenPipeError:  # somebody killed it: its exit code will say so
             pass
         os.close(self._go)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
 SIGKILL = 9
 
 
@@ -14,11 +13,6 @@ def die_with(parent: int) -> None:
     _prctl(PR_SET_PDEATHSIG, SIGKILL)
     if os.getppid() != parent:  # it was quicker
         os._exit(0)
-
-
-def adopt_orphans() -> None:
-    """Whoever descends from us and loses its parent becomes our child: nobody hides by forking twice."""
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _prctl(option: int, value: int) -> None:
@@ -30,19 +24,28 @@ def _prctl(option: int, value: int) -> None:
         pass
 
 
-def descendants(ancestor: int) -> list[int]:
-    """The processes that descend from this one and are alive. Empty where there is no /proc."""
+def descendants(ancestor: int, marks: set[bytes] | None = None) -> list[int]:
+    """The living processes that descend from this one; also those whose parents have died, when they have all these
+    marks in their environment, and whoever descends from them. Empty where there is no /proc."""
     try:
         parents = {int(entry): _parent(entry) for entry in os.listdir("/proc") if entry.isdigit()}
     except OSError:
         return []
-    found = {ancestor}
+    found = {ancestor, *(pid for pid in parents if marks and pid != ancestor and marks <= _environment(pid))}
     grown = True
     while grown:
         more = {pid for pid, parent in parents.items() if parent in found and pid not in found}
         found |= more
         grown = bool(more)
-    return sorted(found - {ancestor})
+    return sorted(pid for pid in found - {ancestor} if parents[pid])
+
+
+def _environment(pid: int) -> set[bytes]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return set(file.read().split(b"\0"))
+    except OSError:  # gone, or somebody else's
+        return set()
 
 
 def _parent(pid: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from leasehold.cli import codes, kernel
+from leasehold.cli import codes
 from leasehold.cli.arguments import Request
 from leasehold.cli.child import ABSENT, Child
 from leasehold.cli.codes import Ended
@@ -49,15 +49,15 @@ def _prepared(request: Request, signals: Signals) -> Child:
 
 def _under_a_lease(request: Request, voice: Voice, signals: Signals, child: Child) -> int:
     from leasehold.cli.opening import open_lock  # the rest of the library: the child prepares meanwhile
-    from leasehold.cli.supervise import Supervisor, tell_loss
     from leasehold.cli.tenure import Tenure
 
     hold, lock = open_lock(request, voice)
     with hold:
         tenure = Tenure(lock, signals.wake)
         lease = _wait(request, voice, signals, tenure, hold, lock)
-        kernel.adopt_orphans()
         child.start(_environment(lease))
+        from leasehold.cli.supervise import Supervisor, tell_loss  # it runs already
+
         voice.note("acquired", resource=lease.resource, fence=lease.fence, ttl=lease.ttl, pid=child.pid)
         supervisor = Supervisor(child, lease, request.on_lost, signals, voice)
         code = supervisor.watch()

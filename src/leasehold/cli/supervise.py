@@ -58,7 +58,7 @@ class Supervisor:
     def _over(self) -> bool:
         if self._kill_at is None:
             return self._child.code is not None
-        if self._child.code is not None and not kernel.descendants(os.getpid()):
+        if self._child.code is not None and not self._family():
             return True
         if self._now() < self._kill_at + UNKILLABLE:
             return False
@@ -84,7 +84,7 @@ class Supervisor:
             self._child.send(number)
 
     def _reap(self) -> None:
-        """Whoever has ended or was stopped; orphans that we adopted, too."""
+        """Who has ended or was stopped. As the first process of a container we have orphans, too."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
@@ -131,14 +131,16 @@ class Supervisor:
             self._send_to_all(signal.SIGKILL)
 
     def _send_to_all(self, number: int) -> None:
-        everybody = kernel.descendants(os.getpid())
-        if self._child.code is None and self._child.pid not in everybody:
-            everybody.append(self._child.pid)
-        for pid in everybody:
+        for pid in self._family():
             try:
                 os.kill(pid, number)
             except (ProcessLookupError, PermissionError):
                 pass
+
+    def _family(self) -> list[int]:
+        """The command, and all that it started and that is alive."""
+        known = kernel.descendants(os.getpid(), self._child.marks)
+        return known or ([self._child.pid] if self._child.code is None else [])
 
 
 def tell_loss(voice: Voice, loss: LeaseLost, so: str) -> None:

@@ -7,6 +7,7 @@ At run time most of these are names that nobody looks at. A NamedTuple is as rea
 from __future__ import annotations
 
 TYPE_CHECKING = False
+FIRST = 20  # tuples of a class, before it is worth compiling
 
 if TYPE_CHECKING:
     from typing import (
@@ -67,18 +68,25 @@ else:
             fields = tuple(body.get("__annotations__", ()))
             body["_field_defaults"] = {field: body[field] for field in fields if field in body}
             body["_fields"] = body["__match_args__"] = fields
+            body["_slowly"] = iter(range(FIRST))
             body["__slots__"] = ()
             for place, field in enumerate(fields):
                 body[field] = _tuplegetter(place, None)
             return type.__new__(meta, name, bases, body)
 
     class NamedTuple(tuple, metaclass=_Fields):
-        """A tuple whose places have names, as in ``typing``. What makes one is compiled when the first is made: that
-        takes longer than all the rest, and a short command needs few of them."""
+        """A tuple whose places have names, as in ``typing``. Only for those of which many are made a function is
+        compiled that makes them: a short command would spend more time on that than on all the rest."""
 
         def __new__(cls, *values, **named):
-            cls.__new__ = _maker(cls)
-            return cls(*values, **named)
+            if next(cls._slowly, None) is None:
+                cls.__new__ = _maker(cls)
+                return cls(*values, **named)
+            rest = cls._fields[len(values) :]
+            known = {**cls._field_defaults, **named}
+            if len(values) > len(cls._fields) or not known.keys() >= {*rest} or not {*rest} >= named.keys():
+                raise TypeError(f"{cls.__name__} takes {', '.join(cls._fields)}")
+            return tuple.__new__(cls, (*values, *[known[field] for field in rest]))
 
         @classmethod
         def _make(cls, values):
