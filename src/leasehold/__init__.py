@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         StoreUnavailable,
         Unsupported,
     )
+    from leasehold.primitives.inspection import Eviction, Holder, Inspection, Note, Waiting
     from leasehold.primitives.lease import AsyncLease, Lease
     from leasehold.primitives.lock import AsyncLock, Lock
     from leasehold.primitives.skipped import SKIPPED, Skipped
@@ -42,6 +43,9 @@ __all__ = [
     "AsyncLeasehold",
     "AsyncLock",
     "Backoff",
+    "Eviction",
+    "Holder",
+    "Inspection",
     "InvalidRequest",
     "Lease",
     "LeaseLost",
@@ -50,11 +54,13 @@ __all__ = [
     "Lock",
     "NotAcquired",
     "NotHeld",
+    "Note",
     "OutcomeUnknown",
     "Skipped",
     "StaleOwner",
     "StoreUnavailable",
     "Unsupported",
+    "Waiting",
     "aio",
     "bucket",
     "connect",
@@ -68,10 +74,15 @@ _PLACES = {
     "AsyncLeasehold": "coordinator",
     "AsyncLock": "primitives.lock",
     "Backoff": "runtime.backoff",
+    "Eviction": "primitives.inspection",
+    "Holder": "primitives.inspection",
+    "Inspection": "primitives.inspection",
     "Lease": "primitives.lease",
     "Leasehold": "coordinator",
     "Lock": "primitives.lock",
+    "Note": "primitives.inspection",
     "Skipped": "primitives.skipped",
+    "Waiting": "primitives.inspection",
     "aio": "",
     "bucket": "core.bucket",
     "connect": "coordinator",

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from leasehold.core import ledger, ops
 from leasehold.stores.clock import ManualClock
-from tests.differential.subjects import LedgerSubject, Opener
+from tests.differential.subjects import LedgerSubject, Opener, Subject
 
 ROOMS = ("report:42", "acme/règle:%7B:1")
 CLIENTS = 2
@@ -37,6 +37,8 @@ AIM = st.sampled_from([*["holder"] * 5, "last", "older", "nobody's", "another's"
 DAY = 86_400_000
 TIME = st.sampled_from([300, 301, 1, 0, 16, 1_000, 2_999, 3_000, 3_001, 9_001, 30_001, 61_000, DAY + 1_000, 30 * DAY])
 HALF = st.booleans()
+SEARCHES = (ops.Scan("*"), ops.Scan("*:4?"), ops.Scan("acme/r?gle:*"), ops.Scan("[a-z]*"), ops.Leaks("*"))
+MOST_PAGES = 20
 Targets = tuple[str, str, int]
 
 
@@ -85,6 +87,8 @@ class Differential(RuleBasedStateMachine):
     def teardown(self) -> None:
         """The stored states are the same at the end: who holds, who waits, and what became of every owner."""
         try:
+            for op in (SEARCHES[0], SEARCHES[-1]) if self.boxes else ():
+                self.search(op, (0, "sync"))
             for via in range(CLIENTS if self.boxes else 0):
                 for room in ROOMS:
                     self.send([ops.Inspect(room)], via)
@@ -216,13 +220,34 @@ class Differential(RuleBasedStateMachine):
         """Look."""
         self.send([ops.Inspect(room)], *how)
 
+    @rule(op=st.sampled_from(SEARCHES), how=HOW)
+    def search(self, op: ops.Scan | ops.Leaks, how: tuple[int, str]) -> None:
+        """Look for all that there is, page by page; nothing of ours ever lacks an end."""
+        expected = self.collect(self.ledger, op, how)
+        for subject in self.others:
+            found = self.collect(subject, op, how)
+            assert found == expected, f"{subject.name} answers {op} with\n{found}, the ledger with\n{expected}"
+
+    def collect(self, subject: Subject, op: ops.Scan | ops.Leaks, how: tuple[int, str]) -> set[str]:
+        """Every page."""
+        found: set[str] = set()
+        for _ in range(MOST_PAGES):
+            (page,) = subject.ask([op], *how)
+            assert isinstance(page, ops.Page)
+            found.update(page.items)
+            op = op._replace(cursor=page.cursor)
+            if not page.cursor:
+                return found
+        raise AssertionError(f"{subject.name}: never the last page")
+
     @precondition(lambda self: self.given)
     @rule(aim=AIM, request=st.sampled_from("pq"), delay_ms=st.sampled_from([None, 0, 700, 10**5]), force=HALF, how=HOW)
     def evict(self, aim: str, request: str, delay_ms: int | None, force: bool, how: tuple[int, str]) -> None:
-        """Take it away, perhaps for the second time, with a word about why."""
+        """Take it away, twice, with a word about why."""
         room, owner, fence = self.target(aim)
         note = '{"why": "né \ud800"}' if force else ""
-        self.send([ops.Evict(room, owner, fence, request, delay_ms, force, note)], *how)
+        for _ in range(2):
+            self.send([ops.Evict(room, owner, fence, request, delay_ms, force, note)], *how)
         self.send([ops.Inspect(room)], *how)
 
     @rule(room=ROOM, rarely=st.integers(0, 9), how=HOW)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from leasehold.core import ledger, ops
+from leasehold.core.glob import matches
 from leasehold.core.ports import Mailbox, Store
 from leasehold.core.types import State
 from leasehold.stores.clock import ManualClock
@@ -81,11 +83,19 @@ class LedgerSubject:
 
     def turn(self, op: ops.StoreOp) -> ops.Reply:
         """One op; pushes are heard by those who are there."""
+        if isinstance(op, ops.LISTINGS):
+            return self.page(op)
         state = self.states.get(op.resource, ledger.EMPTY)
         outcome = ledger.apply(state, self.clock.instant(), op, self.reachable)
         self.states[op.resource] = outcome.state
         self.pushes.extend(push for push in outcome.pushes if push.address in self.alive)
         return outcome.reply
+
+    def page(self, op: ops.Scan | ops.Leaks) -> ops.Page:
+        """Everything on one page; nothing lacks an end."""
+        now = self.clock.instant()
+        names = [name for name, state in self.states.items() if ledger.listed(state, now)]
+        return ops.Page(tuple(filter(partial(matches, op.pattern), names)) if isinstance(op, ops.Scan) else (), "")
 
     def reachable(self, address: str) -> bool:
         """What the ledger asks before it grants behind somebody's back."""

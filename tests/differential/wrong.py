@@ -18,6 +18,8 @@ class RenewShortens(LedgerSubject):
 class CountsFences(LedgerSubject):
     def turn(self, op: ops.StoreOp) -> ops.Reply:
         """The next fence is the last one plus one, without the clock as a floor (trap 14)."""
+        if isinstance(op, ops.LISTINGS):
+            return super().turn(op)
         state = self.states.get(op.resource, ledger.EMPTY)
         now = Instant(self.clock.instant().ms, 0)
         outcome = ledger.apply(state, now, op, self.reachable)
@@ -93,11 +95,11 @@ class AdoptsForAnybody(LedgerSubject):
 class NotesTwice(LedgerSubject):
     def turn(self, op: ops.StoreOp) -> ops.Reply:
         """An eviction that is asked for again is noted again."""
+        held = [grant.owner for grant in self.states.get(op.resource, ledger.EMPTY).holders]
         reply = super().turn(op)
-        if isinstance(op, ops.Evict) and isinstance(reply, ops.Evicted):
+        if isinstance(op, ops.Evict) and isinstance(reply, ops.Evicted) and op.owner not in held:
             state = self.states[op.resource]
-            known = any(one.text == op.note for one in state.notes[:-1])
-            self.states[op.resource] = state._replace(notes=(*state.notes, state.notes[-1])) if known else state
+            self.states[op.resource] = state._replace(notes=(*state.notes, state.notes[-1]))
         return reply
 
 

@@ -54,6 +54,13 @@ WRONG_SCRIPTS: dict[str, dict[str, str]] = {
     "a holder who is gone was told": {
         "revoke": COMMANDS.format("if name == 'PUBLISH' then return math.max(1, real.call(name, ...)) end"),
     },
+    "one who waits is not listed": {"scan": COMMANDS.format("if name == 'HMGET' then return {{}} end")},
+    "what was noted is not listed": {
+        "scan": COMMANDS.format("if name == 'LRANGE' and string.find(..., ':notes') then return {{}} end"),
+    },
+    "a tombstone has no end": {
+        EVERY: COMMANDS.format("if name == 'PEXPIREAT' and string.find(..., ':ended') then return 1 end"),
+    },
     "any ticket will do": {"adopt": "ARGV[{ticket}] = 'right'"},
 }
 

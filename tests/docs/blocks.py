@@ -83,5 +83,6 @@ def _ours(line: str) -> bool:
 
 def _used(title: str, later: list[Block]) -> bool:
     """By a command, or by an import in Python."""
-    names = (title, f"import {title.removesuffix('.py')}", f"from {title.removesuffix('.py')} ")
+    module = Path(title).stem
+    names = (title, f"import {module}", f"from {module} ")
     return any(name in block.code for block in later for name in names)

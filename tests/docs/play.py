@@ -22,15 +22,24 @@ def play(page: Path) -> None:
     faulthandler.dump_traceback_later(LONGEST, exit=True)
     program = ModuleType("__main__")
     sys.modules["__main__"] = program  # so that what a page defines can be pickled
+    written: set[Path] = set()
     with Terminal() as terminal:
         for block in blocks(page.read_text(encoding="utf-8")):
             if block.title:
-                Path(block.title).write_text(block.code, encoding="utf-8")
+                _write(Path(block.title), block.code, written)
             elif block.language == "python":
                 exec(_compiled(block, page.name), program.__dict__)  # noqa: S102 - our own pages
             elif block.language == "console":
                 sys.stdout.flush()
                 terminal.enter(block.code, f"{page.name}, line {block.line}")
+
+
+def _write(file: Path, code: str, written: set[Path]) -> None:
+    """A file that several blocks name is shown in parts, one after the other."""
+    file.parent.mkdir(exist_ok=True)
+    before = file.read_text(encoding="utf-8") + "\n\n" if file in written else ""
+    file.write_text(before + code, encoding="utf-8")
+    written.add(file)
 
 
 def _compiled(block: Block, name: str) -> CodeType:

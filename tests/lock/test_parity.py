@@ -17,9 +17,9 @@ PAIRS = [
     (leasehold.Lease, leasehold.AsyncLease),
 ]
 AWAITED = {
-    "AsyncLeasehold": {"close", "__aenter__", "__aexit__"},
+    "AsyncLeasehold": {"adopt", "close", "evict", "inspect", "leaks", "revoke", "__aenter__", "__aexit__"},
     "AsyncLock": {"acquire", "try_acquire", "release", "locked", "__aenter__", "__aexit__"},
-    "AsyncLease": {"extend", "release", "__aenter__", "__aexit__"},
+    "AsyncLease": {"extend", "release", "transfer", "__aenter__", "__aexit__"},
 }
 MEMBERS = [(sync, other, name) for sync, other in PAIRS for name in sorted(dir(sync)) if not name.startswith("_")]
 
@@ -86,7 +86,7 @@ def test_locked_has_the_same_overloads() -> None:
 def test_the_same_annotations(sync: type, other: type, name: str) -> None:
     """Parameters are annotated alike; what is returned differs only in flavour."""
     one, two = getattr(sync, name), getattr(other, name)
-    if callable(one) and name != "on_lost":  # a callback may be a coroutine function in asyncio
+    if callable(one) and name not in ("on_lost", "on_revoked"):  # a callback may be a coroutine function in asyncio
         assert without_return(one) == without_return(two)
 
 

@@ -27,6 +27,9 @@ NAMES = [
     "AsyncLeasehold",
     "AsyncLock",
     "Backoff",
+    "Eviction",
+    "Holder",
+    "Inspection",
     "InvalidRequest",
     "Lease",
     "LeaseLost",
@@ -35,11 +38,13 @@ NAMES = [
     "Lock",
     "NotAcquired",
     "NotHeld",
+    "Note",
     "OutcomeUnknown",
     "Skipped",
     "StaleOwner",
     "StoreUnavailable",
     "Unsupported",
+    "Waiting",
     "aio",
     "bucket",
     "connect",
@@ -57,15 +62,14 @@ ERRORS: dict[str, tuple[type, ...]] = {
 LATER = {
     leasehold: ["advise", "Need", "Verdict"],
     leasehold.Leasehold: [
-        "acquire_many", "adopt", "all", "cron", "election", "evict", "guarantees", "inspect", "leaks",
-        "once", "release_many", "revoke", "rwlock", "scan", "semaphore", "single_flight",
+        "acquire_many", "all", "cron", "election", "guarantees", "once", "release_many", "rwlock", "semaphore",
+        "single_flight",
     ],
-    leasehold.Lease: ["transfer"],
     leasehold.Lock: ["read", "write", "resize"],
 }  # fmt: skip
 LEASE = {
     "acquired_at", "beat", "check", "deadline", "extend", "fence", "headers", "log_context", "lost", "meta", "on_lost",
-    "owner", "release", "remaining", "resource", "state", "ttl",
+    "on_revoked", "owner", "release", "remaining", "resource", "revoked", "state", "transfer", "ttl",
 }  # fmt: skip
 
 
@@ -122,14 +126,16 @@ def test_names_of_later_issues_are_absent(thing: object, names: list[str]) -> No
 
 
 def test_the_lease_has_every_pinned_member() -> None:
-    """Every member of a lease but ``transfer``, no more and no less."""
+    """Every member of a lease, and what tells it that somebody asks for it; no more and no less."""
     assert public(leasehold.Lease) == public(leasehold.AsyncLease) == LEASE
 
 
 def test_the_lock_and_the_coordinator() -> None:
-    """A lock: acquire, try_acquire, release, locked, owned. A coordinator: lock, rlock, locked, close."""
+    """What a lock and a coordinator have, no more and no less."""
     assert public(leasehold.Lock) == {"acquire", "locked", "owned", "release", "resource", "try_acquire"}
-    assert public(leasehold.Leasehold) == {"close", "lock", "locked", "rlock"}
+    assert public(leasehold.Leasehold) == {
+        "adopt", "close", "evict", "inspect", "leaks", "lock", "locked", "revoke", "rlock", "scan",
+    }  # fmt: skip
 
 
 def test_the_parameters_of_lock() -> None:

@@ -22,11 +22,14 @@ from leasehold.core.ops import (
     Evicted,
     Granted,
     Inspect,
+    Leaks,
+    Page,
     Queued,
     Release,
     Released,
     Renew,
     Renewed,
+    Scan,
     StoreOp,
     View,
     Withdraw,
@@ -41,7 +44,7 @@ pytestmark = pytest.mark.slow
 # docs/redis.md shows this line.
 ACL = (
     "ACL SETUSER lease reset on >secret ~lock:v1:* resetchannels &lock:v1:push:*"
-    " +evalsha +eval +subscribe +info +time"
+    " +evalsha +eval +subscribe +info +time +scan"
     " +get +set +del +exists +pttl +pexpire +pexpireat"
     " +hget +hmget +hgetall +hset +hdel +hlen +rpush +lrange +lrem +ltrim +publish"
 )
@@ -104,6 +107,8 @@ def play(store: RedisStore) -> None:
     expect(store, Renew("job", B, fence, 5_000, closed_ms=1, number=1), Renewed)
     time.sleep(0.002)
     expect(store, Release("job", B, fence, forget_ms=1), Released)
+    expect(store, Scan("*"), Page)
+    expect(store, Leaks("lock:*"), Page)
     for number in range(66):
         store.execute(Withdraw("job", f"host:1:{number}", 60_000))
 

@@ -19,12 +19,15 @@ from leasehold.core.ops import (
     Evicted,
     Granted,
     Inspect,
+    Leaks,
+    Page,
     Queued,
     Release,
     Released,
     Renew,
     Renewed,
     Revoke,
+    Scan,
     StoreOp,
     Told,
     View,
@@ -105,6 +108,18 @@ CASES: dict[str, tuple[list[StoreOp], StoreOp, StoreOp, Judge]] = {
         Revoke("job", A, FENCE),
         lambda reply, look: reply == Told(False) and look.holder() == A,
     ),
+    "scan": (
+        HELD,
+        Scan("j*"),
+        Scan("j*"),
+        lambda reply, look: reply == Page(("job",), ""),
+    ),
+    "leaks": (
+        HELD,
+        Leaks("lock:*"),
+        Leaks("lock:*"),
+        lambda reply, look: reply == Page((), ""),
+    ),
     "adopt": (
         [*HELD, Renew("job", A, FENCE, 5_000, number=1, ticket="ticket")],
         Adopt("job", FENCE, "ticket", B, 5_000),
@@ -125,7 +140,7 @@ def test_every_op_can_be_repeated(stage: Stage, case: str) -> None:
         type(op).__name__.lower(), lambda: party.start(lambda hold: ask(hold, op._replace(budget_ms=5_000)))
     )
     error = lost.exception(PATIENCE)
-    assert isinstance(error, OutcomeUnknown) and error.resource == "job"
+    assert isinstance(error, OutcomeUnknown) and error.resource == (op.resource or None)
     reply = party.do(lambda hold: ask(hold, again))
     assert right(reply, stage.look), reply
 

@@ -43,7 +43,7 @@ def everyone(address: str) -> bool:
 
 def apply(state: State, now: Instant, op: ops.StoreOp, reachable: Callable[[str], bool] = everyone) -> Outcome:
     """One turn. ``reachable`` is asked before a waiter is granted behind its back: False means that its
-    socket is closed or its process is gone, and passes it over."""
+    socket is closed or its process is gone, and passes it over. Listings are of no resource: the store answers them."""
     turn = Turn(state, now, op.resource, getattr(op, "owner", "") or getattr(op, "adopter", ""), reachable)
     turn.expire()
     if turn.queue:
@@ -59,6 +59,12 @@ def tidy(state: State, now: Instant) -> State:
     turn = Turn(state, now, "", "", everyone)
     turn.expire()
     return turn.state()
+
+
+def listed(state: State, now: Instant) -> bool:
+    """Is there anything that an operator would look for: a holder, somebody who waits, a closed door, a note?"""
+    left = tidy(state, now)
+    return bool(left.holders or left.queue or left.closed_until_ms or left.notes)
 
 
 def rebooted(state: State) -> State:

@@ -13,6 +13,8 @@ Because ops are data, batching, tracing, fault injection and simulation need no 
     Evict      store      Evicted | NotYours | Refused
     Revoke     store      Told | NotYours
     Adopt      store      Granted | NotYours | Refused
+    Scan       store      Page               of no resource: which there are
+    Leaks      store      Page               and which keys will never end
     Park       driver     Push | None        wait for a push, until a local time
     Later      driver     None               do this in the background, for a while
 """
@@ -115,6 +117,14 @@ class Told(NamedTuple):
     reached: bool
 
 
+class Page(NamedTuple):
+    """Some of what was asked for. Ask again with ``cursor`` for more; an empty one says that this was the last page.
+    What comes or goes meanwhile may be missing, and a thing may stand on two pages."""
+
+    items: tuple[str, ...]
+    cursor: str
+
+
 class Refused(NamedTuple):
     """The request itself is wrong."""
 
@@ -140,7 +150,7 @@ class Push(NamedTuple):
 ClaimReply: TypeAlias = Granted | Queued | Busy | Gone | Refused
 BeatReply: TypeAlias = Granted | Queued | Gone
 Reply: TypeAlias = (
-    Granted | Queued | Busy | Gone | Renewed | Released | NotYours | Withdrawn | View | Evicted | Told | Refused
+    Granted | Queued | Busy | Gone | Renewed | Released | NotYours | Withdrawn | View | Evicted | Told | Page | Refused
 )
 
 # ---------------------------------------------------------------- ops of a store
@@ -288,7 +298,40 @@ class Adopt(NamedTuple):
         return (yield self)
 
 
-StoreOp: TypeAlias = Claim | Beat | Renew | Release | Withdraw | Inspect | Evict | Revoke | Adopt
+class Scan(NamedTuple):
+    """Which resources are held, waited for or closed, or have notes? By the pattern of ``core.glob``, in pages."""
+
+    pattern: str
+    cursor: str = ""
+    budget_ms: int = BUDGET_MS
+
+    @property
+    def resource(self) -> str:
+        """No single one."""
+        return ""
+
+    def __await__(self) -> Generator[Scan, Answer[Page], Answer[Page]]:
+        return (yield self)
+
+
+class Leaks(NamedTuple):
+    """Which keys have no end, whoever made them? By the store's own pattern, in pages. Nothing of ours has none."""
+
+    pattern: str
+    cursor: str = ""
+    budget_ms: int = BUDGET_MS
+
+    @property
+    def resource(self) -> str:
+        """No single one."""
+        return ""
+
+    def __await__(self) -> Generator[Leaks, Answer[Page], Answer[Page]]:
+        return (yield self)
+
+
+LISTINGS = (Scan, Leaks)
+StoreOp: TypeAlias = Claim | Beat | Renew | Release | Withdraw | Inspect | Evict | Revoke | Adopt | Scan | Leaks
 
 # ---------------------------------------------------------------- ops of a driver
 

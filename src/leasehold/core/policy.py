@@ -16,6 +16,8 @@ NOTES_KEPT = 20  # of one resource: the last ones
 NOTE_US = 30 * DAY_US  # and how long each is kept
 MAX_NOTE_BYTES = 1024
 
+PAGE = 200  # resources that are looked at for one page of a listing
+
 BUDGET_MS = 5_000  # how long one call may take where nothing shorter bounds it
 RENEWAL_MS = 500  # and one batch of renewals
 LEAST_BUDGET_MS = 1_000  # and may take even at the end of a wait: a busy store is no refusal

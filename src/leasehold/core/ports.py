@@ -78,7 +78,9 @@ class Store(Protocol):
 
     name: str
     capabilities: Capabilities
-    clock: Clock
+
+    @property
+    def clock(self) -> Clock: ...
 
     def execute(self, op: StoreOp) -> Reply:
         """On the calling thread, in at most ``op.budget_ms``."""

@@ -425,4 +425,4 @@ def _in_thread(
         except Exception as error:
             log.warn("a callback of %s raised %r", what, error, error=error)
 
-    return lambda: threading.Thread(target=run, name=f"leasehold-{what}", daemon=True).start()
+    return lambda: threading.Thread(target=run, name=f"leasehold-{what.replace('_', '-')}", daemon=True).start()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from leasehold.core.ops import Later
 from leasehold.core.policy import BUDGET_MS, MAX_FENCE, MAX_FLOOR_AHEAD_US
-from leasehold.core.ports import Store
+from leasehold.core.ports import Clock, Store
 from leasehold.core.typed import Any
 from leasehold.errors import StoreUnavailable
 from leasehold.observe import log
@@ -39,7 +39,7 @@ class Engine:
     def __init__(self, store: Store, audience: Audience | None = None) -> None:
         self.store = store
         self.audience = Audience() if audience is None else audience
-        self.clock = store.clock
+        self.clock: Clock = store.clock
         self.watchdog = Watchdog(store, self.audience)
         self.mailboxes = Mailboxes(store)
         self._floor = 0
@@ -138,6 +138,11 @@ class Engine:
         self.pending.clear()
         self.watchdog.forked()
         self.mailboxes.forked()
+
+
+def engines_on(clock: Clock) -> list[Engine]:
+    """The engines of this process whose store lives on this clock: for tests that turn it."""
+    return [engine for engine in list(_engines) if engine.store.clock is clock]
 
 
 def _weakly(engine: Engine) -> Callable[[Held], None]:

@@ -51,6 +51,8 @@ class Watchdog:
         self.news = self._store.news()
         self.abandoned = Inbox(self.news)
         self._starting = threading.RLock()
+        self._rounds = threading.RLock()  # one at a time: when round() returns, what the thread found is told, too
+        self._paused = False
         self._held: set[Held] = set()
         self._errands = Errands(self._store)
         self._thread: threading.Thread | None = None
@@ -129,9 +131,8 @@ class Watchdog:
         """Until the first lease needs a look, or somebody asks for one. Who adds something does so first and then looks
         at ``_wake_at``: while we look at what there is, everybody must ring, else both could miss each other."""
         self._wake_at = NEVER
-        first = min([held.look_at() for held in self.all()], default=NEVER)
-        self._wake_at = wake_at = min(first, self._errands.next_at(), self._asked)
-        pause = min(self._clock.nap(wake_at), LONGEST_NAP)
+        self._wake_at = wake_at = min(self.next_at(), self._asked)
+        pause = LONGEST_NAP if self._paused else min(self._clock.nap(wake_at), LONGEST_NAP)
         if pause > 0 and not self._over():
             self.abandoned.wait(pause)
         self._wake_at = AWAKE
@@ -143,6 +144,22 @@ class Watchdog:
 
     def round(self) -> None:
         """One round. Public for those who bring their own clock and cannot wait for the thread."""
+        with self._rounds:
+            if not self._paused:
+                self._round()
+
+    def next_at(self) -> float:
+        """When there is something to do, a lease or an errand; for them, too."""
+        first = min([held.look_at() for held in self.all()], default=NEVER)
+        return min(first, self._errands.next_at())
+
+    def pause(self, paused: bool = True) -> None:
+        """Take no round until this is taken back: a test plays a process that is stopped."""
+        with self._rounds:  # one that is under way ends first
+            self._paused = paused
+        self.abandoned.ring()
+
+    def _round(self) -> None:
         self._hear_of_abandoned()
         self._hear_news()
         now = self._clock.now()

@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from heapq import nsmallest
 from queue import Empty, SimpleQueue
 
 from leasehold.core import ledger
-from leasehold.core.ops import Push, Reply, StoreOp
+from leasehold.core.glob import matches
+from leasehold.core.ops import LISTINGS, Leaks, Page, Push, Reply, Scan, StoreOp
+from leasehold.core.policy import PAGE
 from leasehold.core.ports import Clock
 from leasehold.core.typed import Any
 from leasehold.core.types import Capabilities, State
@@ -44,12 +47,23 @@ class MemoryStore:
         """The one store of that name in this process."""
         return _spaces.get(space) or _spaces.setdefault(space, cls())
 
+    def share_as(self, space: str) -> None:
+        """``memory://space`` leads here from now on, until :meth:`unshare`: for tests of code that connects itself."""
+        _spaces[space] = self
+
+    @staticmethod
+    def unshare(space: str) -> None:
+        """The name leads nowhere; whoever connects to it next gets an empty store."""
+        _spaces.pop(space, None)
+
     def execute(self, op: StoreOp) -> Reply:
         with self._lock:
             if self._inside:  # a signal handler interrupted a call of this thread
                 raise StoreUnavailable("the store is in use by the call that this one interrupts")
             self._inside = True
             try:
+                if isinstance(op, LISTINGS):
+                    return self._list(op)
                 state = self._states.get(op.resource, ledger.EMPTY)
                 outcome = ledger.apply(state, self.clock.instant(), op, self._boxes.__contains__)
                 self._keep(op.resource, outcome.state)
@@ -105,6 +119,15 @@ class MemoryStore:
 
     def close(self) -> None:
         """The space outlives its coordinators: others may use it."""
+
+    def _list(self, op: Scan | Leaks) -> Page:
+        """In the order of their names. Nothing here can lack an end."""
+        if isinstance(op, Leaks):
+            return Page((), "")
+        now = self.clock.instant()
+        names = nsmallest(PAGE, [name for name in self._states if name > op.cursor])
+        found = [name for name in names if matches(op.pattern, name) and ledger.listed(self._states[name], now)]
+        return Page(tuple(found), names[-1] if len(names) == PAGE else "")
 
     def _keep(self, resource: str, state: State) -> None:
         if state == ledger.EMPTY:

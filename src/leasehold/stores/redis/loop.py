@@ -192,11 +192,11 @@ class LoopPost:
             if type(reply) is ReplyError:
                 reply = await self._again(op, reply, give_up)
         except LeaseholdError as error:
-            error.resource = op.resource
+            error.resource = op.resource or None
             raise
         except Broken as error:
             unknown = failures.unanswered(self._line.target, error)
-            unknown.resource = op.resource
+            unknown.resource = op.resource or None
             raise unknown from error
         return speech.decode(reply, op)
 

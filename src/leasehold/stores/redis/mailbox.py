@@ -97,12 +97,12 @@ class Mailbox:
             if type(reply) is ReplyError:
                 reply = self._again(wire, op, reply, give_up)
         except LeaseholdError as error:
-            error.resource = op.resource
+            error.resource = op.resource or None
             raise
         except Broken as error:
             self.drop()
             unknown = failures.unanswered(self._line.target, error)
-            unknown.resource = op.resource
+            unknown.resource = op.resource or None
             raise unknown from error
         wire.used = time.monotonic()
         return speech.decode(reply, op)

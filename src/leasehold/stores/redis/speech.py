@@ -7,6 +7,7 @@ elements in a row, so a new request is put together from the script's part, the 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import hiredis
 
 from leasehold.core import ops
+from leasehold.core.glob import matches
 from leasehold.core.typed import Any, cast
 from leasehold.core.types import Grant, Note, Waiter, public_owner
 
@@ -66,7 +68,7 @@ def _assemble(name: str) -> str:
     return "\n".join(lines)
 
 
-CLAIM, BEAT, RENEW, RELEASE, WITHDRAW, INSPECT, EVICT, REVOKE, ADOPT, RENEW_MANY = SCRIPTS = (
+CLAIM, BEAT, RENEW, RELEASE, WITHDRAW, INSPECT, EVICT, REVOKE, ADOPT, SCAN, LEAKS, RENEW_MANY = SCRIPTS = (
     Script("claim", 10),
     Script("beat", 3),
     Script("renew", 7),
@@ -76,6 +78,8 @@ CLAIM, BEAT, RENEW, RELEASE, WITHDRAW, INSPECT, EVICT, REVOKE, ADOPT, RENEW_MANY
     Script("evict", 6),
     Script("revoke", 2),
     Script("adopt", 6),
+    Script("scan", 2),  # without keys: they name none
+    Script("leaks", 2),
     Script("renew_many", 0),  # as many as there are
 )
 _by_sha = {script.sha: script for script in SCRIPTS}
@@ -167,6 +171,21 @@ def _adopt(op: ops.Adopt) -> Command:
     )  # fmt: skip
 
 
+def _scan(op: ops.Scan) -> Command:
+    return ("EVALSHA", SCAN.sha, 0, op.cursor or "0", _bytes(f"lock:v1:{{{redis_glob(op.pattern)}}}:*"))
+
+
+def _leaks(op: ops.Leaks) -> Command:
+    return ("EVALSHA", LEAKS.sha, 0, op.cursor or "0", _bytes(op.pattern))
+
+
+def redis_glob(pattern: str) -> str:
+    """The same pattern as Redis understands it, or a wider one: its ``?`` is one byte, and a character may have four.
+    Stars that follow one another are one: some servers take long over them."""
+    wider = "".join(["?*" if char == "?" else f"\\{char}" if char in "[]^\\" else char for char in pattern])
+    return re.sub(r"\*+", "*", wider)
+
+
 ENCODE: dict[type, Callable[[Any], Command]] = {
     ops.Claim: _claim,
     ops.Beat: _beat,
@@ -177,6 +196,8 @@ ENCODE: dict[type, Callable[[Any], Command]] = {
     ops.Evict: _evict,
     ops.Revoke: _revoke,
     ops.Adopt: _adopt,
+    ops.Scan: _scan,
+    ops.Leaks: _leaks,
 }
 
 
@@ -284,6 +305,14 @@ def _note(raw: str) -> Note:
     return Note(int(at_us), event, owner, int(fence), text)
 
 
+def _page(reply: Any, op: Any) -> ops.Page:
+    cursor = _text(reply[1])
+    items = [_text(item) for item in reply[2]]
+    if isinstance(op, ops.Scan):
+        items = [name for name in items if matches(op.pattern, name)]
+    return ops.Page(tuple(items), "" if cursor == "0" else cursor)
+
+
 def _refused(reply: Any, op: Any) -> ops.Refused:
     if isinstance(op, ops.Evict):
         return ops.Refused(f"the holder may work for {reply[1]} ms more: a shorter delay needs force=True")
@@ -307,6 +336,7 @@ DECODE: tuple[Callable[[Any, Any], ops.Reply], ...] = (
     lambda reply, op: ops.Evicted(reply[1], reply[2]),
     _refused,
     lambda reply, op: ops.Told(reply[1] == 1),
+    _page,
 )
 
 

@@ -7,6 +7,9 @@ import os
 import threading
 
 from leasehold.core import ledger
+from leasehold.core.glob import matches
+from leasehold.core.ops import Page, Scan
+from leasehold.core.policy import PAGE
 from leasehold.core.types import Instant, State
 from leasehold.stores.sqlite import codec, failures
 from leasehold.stores.sqlite.driver import sqlite3
@@ -16,7 +19,7 @@ READ = "SELECT boot, state FROM resources WHERE name = ?"
 CHANGE = "UPDATE resources SET boot = ?, state = ? WHERE name = ?"
 ADD = "INSERT INTO resources (boot, state, name) VALUES (?, ?, ?)"
 REMOVE = "DELETE FROM resources WHERE name = ?"
-CHUNK = "SELECT name, boot, state FROM resources WHERE name > ? ORDER BY name LIMIT 200"
+CHUNK = "SELECT name, boot, state FROM resources WHERE name > ? ORDER BY name LIMIT ?"
 SWEEP_EVERY = 256
 MOST_KNOWN = 256
 UNREADABLE = (ValueError, TypeError, IndexError, KeyError)
@@ -130,6 +133,22 @@ class Database:
             self._known.clear()
         self._known[name] = (text, after)
 
+    def page(self, op: Scan, now: Instant) -> Page:
+        """The next names, in their order. A row that cannot be read is listed too: whoever asks for it is told why."""
+        chunk = self._execute(CHUNK, (op.cursor, PAGE)).fetchall()
+        found = [name for name, boot, text in chunk if matches(op.pattern, name) and self._listed(boot, text, now)]
+        return Page(tuple(found), chunk[-1][0] if len(chunk) == PAGE else "")
+
+    def _listed(self, boot: str, text: str, now: Instant) -> bool:
+        try:
+            state = codec.decode(text)
+        except UNREADABLE:
+            return True
+        if boot != self._boot:
+            self._confirm_boot()
+            state = ledger.rebooted(state)
+        return ledger.listed(state, now)
+
     # ------------------------------------------------------------ old rows
 
     def count_turn(self, now: Instant) -> None:
@@ -144,7 +163,7 @@ class Database:
         has ended is written down as ended, so that a later round can delete it."""
         self._execute("SELECT value FROM meta WHERE key = 'swept'")
         row = self._fetch()
-        chunk = self._execute(CHUNK, (row[0] if row else "",)).fetchall()
+        chunk = self._execute(CHUNK, (row[0] if row else "", PAGE)).fetchall()
         for name, boot, text in chunk:
             with contextlib.suppress(*UNREADABLE):  # whoever asks for it is told
                 state = codec.decode(text)

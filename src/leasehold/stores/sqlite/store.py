@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from leasehold.core import ledger
-from leasehold.core.ops import Claim, Push, Queued, Reply, StoreOp
+from leasehold.core.ops import Claim, Leaks, Page, Push, Queued, Reply, Scan, StoreOp
 from leasehold.core.ports import Clock
 from leasehold.core.types import Capabilities, Instant
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
@@ -165,7 +165,7 @@ class SQLiteStore:
                 budget = give_up - time.monotonic()
                 if budget <= 0:
                     what = f"could not be used in time: {error}"
-                    raise unavailable(self._path, what, ops[0].resource if len(ops) == 1 else None) from error.__cause__
+                    raise unavailable(self._path, what, _resource(ops)) from error.__cause__
             # The clock's last bits are jitter enough to keep two processes out of step.
             time.sleep(min(pause * (1 + time.monotonic_ns() % 1024 / 1024), budget))
             pause = min(pause * 1.5, LAST_PAUSE)
@@ -177,7 +177,7 @@ class SQLiteStore:
                 raise Again("other threads keep it busy")
             replies, pushes = self._transact(ops)
         except LeaseholdError as error:
-            error.resource = ops[0].resource if len(ops) == 1 else None
+            error.resource = _resource(ops)
             raise
         finally:
             try:
@@ -212,7 +212,7 @@ class SQLiteStore:
                 try:
                     outcome = self._apply(database, now, op)
                 except LeaseholdError as error:  # a damaged row: nothing of it was changed
-                    error.resource = op.resource
+                    error.resource = op.resource or None
                     replies.append(error)
                     continue
                 replies.append(outcome.reply)
@@ -226,6 +226,10 @@ class SQLiteStore:
         return replies, pushes
 
     def _apply(self, database: Database, now: Instant, op: StoreOp) -> ledger.Outcome:
+        if isinstance(op, Leaks):  # nothing here can lack an end
+            return ledger.Outcome(ledger.EMPTY, Page((), ""), ())
+        if isinstance(op, Scan):
+            return ledger.Outcome(ledger.EMPTY, database.page(op, now), ())
         before = database.read(op.resource)
         state = ledger.EMPTY if before is None else before
         outcome = ledger.apply(state, now, op, self._reachable)
@@ -280,6 +284,11 @@ class SQLiteStore:
         if not sound and not committing:
             raise Again(REPLACED) from error
         raise failures.refusal(self._path, error) from error
+
+
+def _resource(ops: Sequence[StoreOp]) -> str | None:
+    """The one that an error is about."""
+    return ops[0].resource or None if len(ops) == 1 else None
 
 
 def _only(replies: list[Reply | LeaseholdError]) -> Reply:

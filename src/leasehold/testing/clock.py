@@ -1,0 +1,174 @@
+"""A clock that a test turns: when ``advance`` returns, all that follows from it has happened."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from leasehold.core.durations import seconds as in_seconds
+from leasehold.runtime.engine import Engine, engines_on
+from leasehold.stores.clock import LOOK_AGAIN, ManualClock
+from leasehold.testing.waiters import Waiters, alone
+
+if TYPE_CHECKING:
+    from leasehold.primitives.lease import Duration
+
+WATCHDOG, CALLBACK = "leasehold-watchdog", "leasehold-on-"  # how names of threads begin
+PATIENCE = 10.0  # real seconds before a test that would hang fails
+FOR_CALLBACKS = 1.0  # real seconds that the callbacks of a loss may take; one that blocks goes on alone
+FOR_OTHERS = 0.05  # real seconds in which another thread may end what a test waits for, before time flies
+LOOK_SOON, FOR_A_WHILE = 0.0001, 0.05  # and how those who wait look for a while after it was turned
+UNTIL_CALLED = 3600.0
+MOST_ROUNDS = 100
+TURNS = 5  # of an event loop: enough for a task that is cancelled to hear of it
+
+
+class TurnableClock(ManualClock):
+    """Time that stands still until the test turns it. Every coordinator on it hears of it: leases are renewed when
+    they fall due, losses are told, those who wait for a lock wake up, in the order of time.
+
+    One thing turns it besides: a test whose own thread (or only task) waits for a lock. Nobody else could then, so
+    time goes on to what comes next, until the lock is granted or the wait is over."""
+
+    __slots__ = ("_home", "_turned", "_turning", "waiters")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiters = Waiters()
+        self._home = threading.current_thread()
+        self._turning = threading.RLock()
+        self._turned = time.monotonic()
+
+    # ------------------------------------------------------------ turning
+
+    def advance(self, duration: Duration) -> None:
+        """Let that much time pass: seconds, a ``timedelta``, or text such as ``"31s"``.
+
+        Tasks of the event loop that this is called on cannot run meanwhile: they find themselves at the end of it
+        with their next await. Where they wait for locks, use :meth:`advance_async`."""
+        with self._turning:
+            for _ in self._moments(in_seconds(duration, "duration")):
+                self._happen()
+
+    async def advance_async(self, duration: Duration) -> None:
+        """The same from a task: the other tasks of its loop have their turns at every moment."""
+        import asyncio
+
+        for _ in self._moments(in_seconds(duration, "duration")):
+            self._happen()
+            end = time.monotonic() + PATIENCE
+            while not self._quiet(loops_too=True):
+                _still_patient(end)
+                await asyncio.sleep(0)  # not longer: an hour is thousands of moments
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+
+    def end(self) -> None:
+        """The test is over: whoever still waits finds out that its coordinator is closed."""
+        ManualClock.advance(self, UNTIL_CALLED)
+
+    def _moments(self, seconds: float) -> Iterator[None]:
+        """From one moment at which something is due to the next. What is due now already comes first."""
+        end_us = self._now_us + round(seconds * 1_000_000)
+        self._turned = time.monotonic()
+        yield
+        while self._now_us < end_us:
+            self._turn_to(end_us)
+            yield
+
+    def _turn_to(self, end_us: int) -> None:
+        """To the next moment at which something is due, at most to this end."""
+        now = ManualClock.now(self)
+        due = min((at for at in self._due() if at > now), default=math.inf)
+        with self._lock:
+            if due * 1_000_000 < end_us:
+                end_us = max(math.ceil(due * 1_000_000), self._now_us + 1)  # what is due must not be just ahead
+            passed = end_us - self._now_us
+            self._now_us += passed
+            self._wall_us += passed
+        self._turned = time.monotonic()
+
+    def _due(self) -> list[float]:
+        return [*self.waiters.untils(), *(engine.watchdog.next_at() for engine in self._engines())]
+
+    def _engines(self) -> list[Engine]:
+        """Of those that are not frozen."""
+        return [engine for engine in engines_on(self) if engine.clock is self]
+
+    # ------------------------------------------------------------ what follows
+
+    def _happen(self) -> None:
+        """Do what is due now, and wait, in real time and with an end, for the threads that have something to do."""
+        for _ in range(MOST_ROUNDS):
+            for engine in self._engines():
+                engine.watchdog.round()
+            end = time.monotonic() + PATIENCE
+            while not self._quiet(loops_too=False):
+                _still_patient(end)
+                time.sleep(LOOK_SOON)
+            if all(engine.watchdog.next_at() > ManualClock.now(self) for engine in self._engines()):
+                break
+        _join_callbacks()
+
+    def _quiet(self, loops_too: bool) -> bool:
+        now = ManualClock.now(self)
+        attempts = [attempt for engine in self._engines() for attempt in list(engine.pending)]
+        return not any(
+            self.waiters.busy(attempt.owners[-1] if attempt.owners else "", now, loops_too) for attempt in attempts
+        )
+
+    # ------------------------------------------------------------ for those who look at it
+
+    def now(self) -> float:
+        self.waiters.looks()
+        return ManualClock.now(self)
+
+    def nap(self, until: float) -> float:
+        if until <= ManualClock.now(self):
+            return 0.0
+        if threading.current_thread().name == WATCHDOG:
+            return UNTIL_CALLED  # rounds that are due are taken by whoever turns
+        new, since = self.waiters.sleeps(until)
+        waited = time.monotonic() - since
+        if alone(self._home) and (waited > FOR_OTHERS or not new):
+            return self._pass(until, waited)
+        stood = time.monotonic() - self._turned
+        if min(waited, stood) > PATIENCE:
+            raise _hangs()
+        return LOOK_AGAIN if stood > FOR_A_WHILE else LOOK_SOON
+
+    def _pass(self, until: float, waited: float) -> float:
+        """Nobody else could turn the clock: go on to what comes next."""
+        if waited > PATIENCE:
+            raise _hangs()
+        if not self._turning.acquire(blocking=False):  # another thread does, all the same
+            return LOOK_AGAIN
+        try:
+            self._turn_to(math.ceil(until * 1_000_000) + 1)
+            self._happen()
+        finally:
+            self._turning.release()
+        return 0.0
+
+
+def _hangs() -> AssertionError:
+    return AssertionError(
+        f"a lock was waited for during {PATIENCE:g} s of real time: turn the clock from another thread or task, or see "
+        "to it that whoever holds the lock gives it back"
+    )
+
+
+def _still_patient(end: float) -> None:
+    if time.monotonic() > end:
+        raise AssertionError(f"what follows from turning the clock did not end within {PATIENCE:g} s of real time")
+
+
+def _join_callbacks() -> None:
+    """Each callback of ``on_lost`` has a thread of its own."""
+    end = time.monotonic() + FOR_CALLBACKS
+    for thread in threading.enumerate():
+        if thread.name.startswith(CALLBACK) and thread is not threading.current_thread():
+            thread.join(max(end - time.monotonic(), 0))

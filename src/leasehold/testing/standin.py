@@ -1,0 +1,81 @@
+"""A store to test with: in memory, private, on a clock that the test turns, and away when the test wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from leasehold.core.ops import Claim, Inspect, Push, Reply, StoreOp, View
+from leasehold.errors import StoreUnavailable
+from leasehold.runtime.engine import engines_on
+from leasehold.stores.memory import MemoryMailbox, MemoryStore
+from leasehold.testing.clock import TurnableClock
+
+
+class StandInStore(MemoryStore):
+    """Stands in for the store of an application in its tests. ``connect`` takes it in place of a URL.
+
+    >>> import leasehold
+    >>> store = StandInStore()
+    >>> lease = leasehold.connect(store).lock("rebuild", ttl="30s", renew=False).acquire()
+    >>> store.clock.advance("31s")
+    >>> lease.state
+    'lost'
+    >>> store.end()
+    """
+
+    clock: TurnableClock
+
+    def __init__(self, clock: TurnableClock | None = None) -> None:
+        super().__init__(clock or TurnableClock())
+        self._outages = 0
+
+    def execute(self, op: StoreOp) -> Reply:
+        if isinstance(op, Claim):
+            self.clock.waiters.claims(op.owner)
+        if self._outages:
+            raise StoreUnavailable("the store is away: the test plays an outage")
+        return super().execute(op)
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Nobody reaches it inside."""
+        self._outages += 1
+        try:
+            yield
+        finally:
+            self._outages -= 1
+
+    def remaining(self, resource: str, owner: str) -> float:
+        """Seconds that this owner's grant has left, also during an outage; 0 when there is none."""
+        view = super().execute(Inspect(resource))
+        assert isinstance(view, View)
+        return max([0, *(one.expires_ms - view.now_ms for one in view.holders if one.owner == owner)]) / 1000
+
+    def mailbox(self) -> MemoryMailbox:
+        box = StandInMailbox(self, self.clock.waiters.roused)
+        self._boxes[box.address] = box
+        return box
+
+    def end(self) -> None:
+        """The test is over: close every coordinator on it, of either flavour, and let those who still wait go. All are
+        shut before any gives back, else one would hand to a waiter of the other."""
+        self._outages = 0
+        engines = engines_on(self.clock)
+        for engine in engines:
+            engine.shut()
+        for engine in engines:
+            engine.close()
+        self.clock.end()
+
+
+class StandInMailbox(MemoryMailbox):
+    """One that tells whoever turns the clock that a waiter is going to wake."""
+
+    def __init__(self, store: StandInStore, roused: Callable[[str], None]) -> None:
+        super().__init__(store)
+        self._roused = roused
+
+    def deliver(self, push: Push) -> None:
+        self._roused(push.owner)
+        super().deliver(push)
