@@ -1,4 +1,4 @@
-"""How long ``leasehold run`` takes until its command runs, against ``python -c pass``: ``python -m benchmarks.startup``.
+"""How long ``leasehold run`` takes until its command runs: ``python -m benchmarks.startup``.
 
 The embedded store, nobody else on it; what is compared alternates in one run. A command has begun when its first byte
 arrives: ``echo`` by itself is measured too, for what it adds.
