@@ -48,11 +48,11 @@ class Supervisor:
         """Until the command has ended, and all that must end with it. Its exit code."""
         while not self._over():
             heard = self._signals.wait(self._patience())
-            self._look_at_lease()  # first: a command that was stopped goes on only under a lease
+            self._look_at_lease()
+            self._enforce()  # before it hears SIGCONT: a command that was stopped goes on only under a lease
             if heard is not None:
                 self._hear(heard)
             self._reap()
-            self._enforce()
         return codes.LOST if self._child.code is None else self._child.code
 
     def _over(self) -> bool:
