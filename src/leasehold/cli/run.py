@@ -61,7 +61,7 @@ def _under_a_lease(request: Request, voice: Voice, signals: Signals, child: Chil
         voice.note("acquired", resource=lease.resource, fence=lease.fence, ttl=lease.ttl, pid=child.pid)
         supervisor = Supervisor(child, lease, request.on_lost, signals, voice)
         code = supervisor.watch()
-        loss = tenure.finish()
+        loss = tenure.finish(lost=supervisor.loss is not None)
         if loss is not None and supervisor.loss is None:
             tell_loss(voice, loss, "it was over before the command was")
         voice.note("exited", resource=lease.resource, code=code)
