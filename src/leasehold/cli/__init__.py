@@ -6,6 +6,7 @@ command line needs click, which comes with ``leasehold[cli]``.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -16,6 +17,7 @@ COMPLETING = "_LEASEHOLD_COMPLETE"  # set by the shell when it wants to know how
 
 def main() -> None:
     """Run the command line, or say what is missing to run it."""
+    gc.disable()  # what is loaded now is no garbage: to look for it would take a tenth of the start
     from leasehold.cli.arguments import quick
 
     request = None if COMPLETING in os.environ else quick(sys.argv[1:])
@@ -37,4 +39,5 @@ def _with_click() -> None:
 
         print("leasehold: the command line needs click. Please type:  pip install 'leasehold[cli]'", file=sys.stderr)
         raise SystemExit(CONFIG) from None
+    gc.enable()
     commands(prog_name="leasehold", complete_var=COMPLETING)

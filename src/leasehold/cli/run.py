@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 from leasehold.cli import codes
@@ -56,6 +57,7 @@ def _under_a_lease(request: Request, voice: Voice, signals: Signals, child: Chil
         tenure = Tenure(lock, signals.wake)
         lease = _wait(request, voice, signals, tenure, hold, lock)
         child.start(_environment(lease))
+        gc.enable()
         from leasehold.cli.supervise import Supervisor, tell_loss  # it runs already
 
         voice.note("acquired", resource=lease.resource, fence=lease.fence, ttl=lease.ttl, pid=child.pid)
@@ -100,6 +102,7 @@ def _wait(request: Request, voice: Voice, signals: Signals, tenure: Tenure, hold
         heard = signals.wait(patience)
         if heard is None:
             patience = PROGRESS_EVERY
+            gc.enable()  # this may take hours
             if voice.tells_progress:
                 _tell_progress(voice, hold, lock)
         elif heard.number == signal.SIGTSTP:

@@ -1,4 +1,4 @@
-"""SQLite, sockets and JSON as Python has them, without what a short command would load in vain.
+"""SQLite, sockets, JSON and more as Python has them, without what a short command would load in vain.
 
 ``sqlite3`` adds adapters for dates, and loads ``datetime`` for them; ``socket`` makes enums; ``json`` compiles
 patterns, and loads ``re``. What does the work are the parts below, in C. Where there are none, the whole does it.
@@ -19,7 +19,7 @@ else:
         import socket
         import sqlite3
 
-__all__ = ["parse", "socket", "sqlite3", "text"]
+__all__ = ["parse", "socket", "sqlite3", "suppress", "text"]
 
 
 class _Defaults:
@@ -62,3 +62,16 @@ def parse(text: str) -> Any:
         return _scan(text, 0)[0]
     except StopIteration:
         raise ValueError("no JSON") from None
+
+
+class suppress:  # noqa: N801  # as it is called in contextlib
+    """These errors are no reason to stop."""
+
+    def __init__(self, *errors: type[BaseException]) -> None:
+        self._errors = errors
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> bool:
+        return kind is not None and issubclass(kind, self._errors)

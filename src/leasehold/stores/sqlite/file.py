@@ -6,14 +6,13 @@ SQLite: closing any other descriptor of it would drop every lock that this proce
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 
 from leasehold.errors import StoreUnavailable
 from leasehold.stores.sqlite import failures, machine
 from leasehold.stores.sqlite.database import Database
-from leasehold.stores.sqlite.driver import parse, sqlite3, text
+from leasehold.stores.sqlite.driver import parse, sqlite3, suppress, text
 from leasehold.stores.sqlite.failures import Again, unavailable
 
 APPLICATION = 1279607123  # "LEAS", as in schema.sql
@@ -70,7 +69,7 @@ def _why(path: str, error: Exception) -> Exception:
 def _prepare(path: str) -> None:
     """An empty file with mode 0600 stands at ``path``, or an existing one is left as it is."""
     real = os.path.realpath(path)
-    with contextlib.suppress(StoreUnavailable):  # no home, no default
+    with suppress(StoreUnavailable):  # no home, no default
         if path == default_path():
             _make_folders(os.path.dirname(real))
     if not os.path.isdir(os.path.dirname(real)) or os.path.isdir(real):
@@ -81,7 +80,7 @@ def _prepare(path: str) -> None:
             f"lies on a network file system ({kind}), where locks and clocks of several machines meet. "
             "Choose a local path; to coordinate several machines, use a store with a server",
         )
-    with contextlib.suppress(FileExistsError):
+    with suppress(FileExistsError):
         os.mknod(real, 0o600)  # without a descriptor, which would have to be closed again
     os.stat(real)
     if not os.access(real, os.R_OK | os.W_OK):  # SQLite would open it for reading and take no write lock
@@ -91,7 +90,7 @@ def _prepare(path: str) -> None:
 def _make_folders(folder: str) -> None:
     if not os.path.isdir(folder):
         _make_folders(os.path.dirname(folder))
-        with contextlib.suppress(FileExistsError):
+        with suppress(FileExistsError):
             os.mkdir(folder, mode=0o700)
 
 

@@ -6,7 +6,6 @@ socket may have 108 bytes only; every name here is reached through the folder's 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import threading
@@ -14,7 +13,7 @@ import time
 from itertools import islice
 
 from leasehold.core.ops import Push
-from leasehold.stores.sqlite.driver import socket
+from leasehold.stores.sqlite.driver import socket, suppress
 
 STALE_AFTER = 60.0  # seconds: a younger socket may belong to a process that is about to listen
 MAX_SWEPT = 1_000
@@ -36,7 +35,7 @@ class Folder:
     def bind(self, name: str) -> socket.socket:
         """A socket that receives under this name. Raises OSError."""
         with self._lock:
-            with contextlib.suppress(FileExistsError):
+            with suppress(FileExistsError):
                 os.mkdir(self.path, mode=0o700)
             box = _datagram()
             try:
@@ -53,8 +52,8 @@ class Folder:
     def alive(self, name: str) -> bool:
         """False only when it is certain that nobody listens: dropping a live waiter would cost its place."""
         try:
-            with self._lock, contextlib.closing(_datagram()) as probe:
-                probe.connect(self._reach(name))
+            with self._lock:
+                _knock(self._reach(name))
         except (ConnectionRefusedError, FileNotFoundError, NotADirectoryError):
             return False
         except OSError:
@@ -81,12 +80,12 @@ class Folder:
             return
         old = time.time() - STALE_AFTER
         for entry in entries:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 if entry.stat().st_mtime < old and not self.alive(entry.name):
                     os.unlink(entry.path)
 
     def remove(self, name: str) -> None:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.unlink(os.path.join(self.path, name))
 
     def close(self) -> None:
@@ -120,6 +119,14 @@ class Folder:
 
 def _datagram() -> socket.socket:
     return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+
+
+def _knock(path: str) -> None:
+    probe = _datagram()
+    try:
+        probe.connect(path)
+    finally:
+        probe.close()
 
 
 def encode(push: Push) -> bytes:
