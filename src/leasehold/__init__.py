@@ -66,8 +66,8 @@ __all__ = [
     "connect",
 ]
 
-# Where a name comes from that is no error. It is loaded when somebody first asks for it, so that a command which
-# needs little starts fast.
+# Where each name comes from. It is loaded when somebody first asks for it: a command that needs little starts fast.
+_MODULES = ("aio", "errors")
 _PLACES = {
     "SKIPPED": "primitives.skipped",
     "AsyncLease": "primitives.lease",
@@ -83,19 +83,20 @@ _PLACES = {
     "Note": "primitives.inspection",
     "Skipped": "primitives.skipped",
     "Waiting": "primitives.inspection",
-    "aio": "",
     "bucket": "core.bucket",
     "connect": "coordinator",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in __all__ and name not in _MODULES:
         raise AttributeError(f"module 'leasehold' has no attribute {name!r}")
     from importlib import import_module
 
-    place = _PLACES.get(name, "errors")
-    value: object = getattr(import_module(f"leasehold.{place}"), name) if place else import_module(f"leasehold.{name}")
+    if name in _MODULES:
+        return import_module(f"leasehold.{name}")
+    place = import_module(f"leasehold.{_PLACES.get(name, 'errors')}")
+    value: object = getattr(place, name)
     globals()[name] = value
     return value
 

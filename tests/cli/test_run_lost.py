@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import subprocess
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from leasehold.cli.child import Child
 from tests.cli.desk import Desk, alive, pids
+from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 
@@ -74,6 +76,17 @@ def test_the_store_does_not_answer(desk: Desk) -> None:
     assert desk.path("told").read_text().split() == ["TERM"]
     done = desk.run("run", "job", "--", "date", "+%s.%N")
     assert last(desk.path("beats")) < float(done.stdout)
+
+
+def test_the_server_dies(desk: Desk, own_redis: Callable[..., RedisServer]) -> None:
+    """On Redis the same: a server that is gone takes the command along, in time."""
+    server = own_redis()
+    process = desk.holding("job", "--ttl", "2s", "--url", server.url, script=STUBBORN)
+    server.kill()
+    code, _, err = desk.ended(process)
+    assert (code, "is lost (renewal_failed): the command is stopped" in err) == (76, True)
+    assert desk.path("told").read_text().split() == ["TERM"]
+    assert not alive(*pids(desk.path("pid")))
 
 
 def test_the_store_forgot(desk: Desk) -> None:

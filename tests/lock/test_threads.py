@@ -227,6 +227,28 @@ def test_trap_03_a_dropped_lease_is_not_renewed(scene: tuple[Spy, Any], caplog: 
     assert nothing_left(spy, "job") and not spy.of(Renew)
 
 
+def test_a_dropped_lease_is_given_back_when_its_thread_ends(
+    scene: tuple[Spy, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Dropped while its thread goes on, it is let expire; once the thread has ended, nobody can be at work under it."""
+    spy, hold = scene
+    dropped, end = threading.Event(), threading.Event()
+
+    def careless() -> None:
+        hold.lock("job", ttl=3600).acquire()
+        dropped.set()
+        end.wait(PATIENCE)
+
+    thread = threading.Thread(target=careless)
+    thread.start()
+    assert dropped.wait(PATIENCE)
+    eventually(lambda: "dropped without release" in caplog.text, "the watchdog has heard of it")
+    assert look(spy, "job").holders
+    end.set()
+    thread.join(PATIENCE)
+    eventually(lambda: nothing_left(spy, "job"), "given back long before its ttl")
+
+
 def test_a_dropped_lease_warns_in_the_log_where_warnings_are_errors(
     scene: tuple[Spy, Any], caplog: pytest.LogCaptureFixture
 ) -> None:

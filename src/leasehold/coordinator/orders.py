@@ -7,7 +7,7 @@ import os
 
 from leasehold.core.durations import seconds
 from leasehold.core.names import MAX_NAME_BYTES, Name, resource_name
-from leasehold.core.policy import MAX_TTL_MS
+from leasehold.core.policy import MAX_NOTE_BYTES, MAX_TTL_MS
 from leasehold.core.typed import TYPE_CHECKING, Any, NamedTuple
 from leasehold.core.types import public_owner
 from leasehold.errors import InvalidRequest
@@ -65,6 +65,8 @@ def order(
         raise InvalidRequest("evict needs the fence of the lease that is meant: inspect() says which it is")
     who = public_owner(new_owner()) if by is None else _said(by, "by")
     note = json.dumps({"by": who, "reason": _said(reason, "reason")}, ensure_ascii=False)
+    if len(note.encode()) > MAX_NOTE_BYTES:
+        raise InvalidRequest(f"by and reason together take at most about {MAX_NOTE_BYTES - 30} bytes")
     delay_ms = None if delay is None else _delay_ms(delay)
     if not isinstance(force, bool):
         raise InvalidRequest(f"force must be True or False, not {type(force).__name__}")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 AWAKE = NOW
 SHORTEST_ERRAND, LONGEST_ERRAND = 0.02, 0.5  # seconds for one try
 LONGEST_NAP = 3600.0
+LOOK_AGAIN = 0.1  # seconds, whether a thread or task that dropped its lease has ended
 AFTER_ERROR = 0.1  # it must not fill the log and the processor
 SLICE = 256  # leases that change together under the lock
 
@@ -54,6 +55,7 @@ class Watchdog:
         self._rounds = threading.RLock()  # one at a time: when round() returns, what the thread found is told, too
         self._paused = False
         self._held: set[Held] = set()
+        self._dropped: set[Held] = set()  # nobody refers to them, but their thread or task is there
         self._errands = Errands(self._store)
         self._thread: threading.Thread | None = None
         self._wake_at = AWAKE  # until when the thread sleeps; AWAKE while it does not
@@ -133,6 +135,8 @@ class Watchdog:
         self._wake_at = NEVER
         self._wake_at = wake_at = min(self.next_at(), self._asked)
         pause = LONGEST_NAP if self._paused else min(self._clock.nap(wake_at), LONGEST_NAP)
+        if self._dropped:
+            pause = min(pause, LOOK_AGAIN)
         if pause > 0 and not self._over():
             self.abandoned.wait(pause)
         self._wake_at = AWAKE
@@ -229,6 +233,11 @@ class Watchdog:
     # ------------------------------------------------------------ what nobody can use
 
     def _hear_of_abandoned(self) -> None:
+        for held in list(self._dropped):
+            if held.phase not in ALIVE or held.finished():
+                self._dropped.discard(held)
+                if held.phase in ALIVE:
+                    self._still_wanted(held)
         for held in self.abandoned.read():
             if held.phase in ALIVE:
                 self._still_wanted(held)
@@ -263,6 +272,7 @@ class Watchdog:
                 self._errands.add(Later(release, held.ttl_ms / 1000), self.teller(held))
         else:
             held.renew_at = NEVER
+            self._dropped.add(held)  # a task is done a moment after its frame has let go of everything
             _warn_abandoned(held)
         return False
 

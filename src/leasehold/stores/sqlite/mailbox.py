@@ -73,6 +73,11 @@ class Mailbox:
     def bound(self) -> bool:
         return self._box is not None
 
+    @property
+    def listed(self) -> bool:
+        """Bound, and others can still find it."""
+        return self._box is not None and self._folder.listed(self._name)
+
     def bind(self) -> bool:
         """Be reachable from now on; False when that is impossible, and the waiter must ask by itself."""
         with self._lock:

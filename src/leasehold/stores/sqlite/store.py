@@ -119,7 +119,7 @@ class SQLiteStore:
         return box
 
     def news(self) -> News:
-        return News(self.mailbox)
+        return News(self.mailbox, self._lock)
 
     def before_fork(self) -> None:
         """Close the file. A child that inherits an open connection inherits SQLite's belief in locks that only its
