@@ -46,7 +46,7 @@ def test_stopped_with_term(desk: Desk) -> None:
     evict(desk)
     code, out, err = desk.ended(process)
     assert (code, out) == (76, "")
-    assert err == "leasehold: the lease on job is lost (evicted): the command is stopped\n"
+    assert "leasehold: the lease on job is lost (evicted): the command is stopped\n" in err
     assert desk.path("tidied").exists()
 
 

@@ -25,9 +25,11 @@ PROGRESS_AFTER, PROGRESS_EVERY = 1.0, 10.0  # seconds
 def run(request: Request) -> int:
     """Run the command under the lease; the exit code."""
     voice = Voice(request.as_json)
-    signals = Signals()
     child = None
     try:
+        if not hasattr(signal, "sigwaitinfo"):
+            raise Ended(codes.CONFIG, "failed", "leasehold run needs Linux: this system cannot wait for signals")
+        signals = Signals()
         child = _prepared(request, signals)
         return _under_a_lease(request, voice, signals, child)
     except Ended as ended:
