@@ -60,13 +60,15 @@ CLOSING = [
     Mailboxes.close,
     Watchdog.give_back,
     Holding.lose,
-    Watchdog.tell,
+    Watchdog.remove,
+    Watchdog._tell_observers,
     Held.tell,
     Holding.begin_release,
     Errands.add,
     Errands.hurry,
     Errands.run,
     Watchdog.stop,
+    Watchdog.give_up,
 ]
 
 

@@ -19,16 +19,22 @@ _ESCAPES = str.maketrans({char: f"%{ord(char):02X}" for char in _SPECIAL})
 class Name:
     """A resource: its text and its low-cardinality kind; ``hidden`` says that its ids are hashed already."""
 
-    __slots__ = ("hidden", "kind", "text")
+    __slots__ = ("_id_hash", "hidden", "kind", "text")
 
     def __init__(self, text: str, kind: str, hidden: bool = False) -> None:
         self.text = text
         self.kind = kind
         self.hidden = hidden
+        self._id_hash: str | None = None  # until somebody asks
 
     @property
     def id_hash(self) -> str:
         """What logs show in place of the ids: 12 hex digits, keyed where there is a key."""
+        if self._id_hash is None:
+            self._id_hash = self._hashed()
+        return self._id_hash
+
+    def _hashed(self) -> str:
         if self.text == self.kind or self.text.endswith("/" + self.kind):
             return ""
         return self.text.rpartition(":")[2][:12] if self.hidden else _digest(self.text, b"")[:12]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.errors import InvalidRequest
@@ -12,9 +12,11 @@ from leasehold.observe import log
 if TYPE_CHECKING:
     from leasehold.observe.events import Event, Observer
 
+MOST_CARRIED_BYTES = 1024  # as JSON, besides what the user says about the holder
+
 
 class Audience:
-    """Observers in the order in which they were given."""
+    """Observers in the order in which they were given, each once."""
 
     __slots__ = ("_carriers", "_complained", "curious", "observers")
 
@@ -28,38 +30,33 @@ class Audience:
         """Does anybody want to hear of what happens every day?"""
         return bool(self.observers) or log.wanted(log.DEBUG)
 
-    def joined_by(self, others: Iterable[Observer]) -> Audience:
-        """Together with others, each once."""
-        new = [one for one in others if all(one is not known for known in self.observers)]
-        return Audience([*self.observers, *new]) if new else self
-
-    def tell(self, event: Event) -> None:
-        """An observer that raises harms nobody: neither the lease, nor the other observers. On the main thread an
-        interrupt may arrive inside it, which is not its own and goes on its way."""
-        log.record(event)
+    def tell(self, event: Event, others: Iterable[Observer] = ()) -> None:
+        """Everybody, and others who are not here anyway."""
+        self._call(log.record, log.record, event)
         for one in self.observers:
-            try:
-                one(event)
-            except Exception as error:
-                self._complain(one, error)
-            except BaseException as error:
-                if threading.current_thread() is threading.main_thread():
-                    raise
-                self._complain(one, error)
+            self._call(one, one, event)
+        for one in others:
+            if one not in self.observers:
+                self._call(one, one, event)
 
-    @property
-    def carries(self) -> bool:
-        return bool(self._carriers)
-
-    def carried(self) -> Mapping[str, Any]:
-        """What observers want the holder's metadata to carry, such as the context of a trace."""
+    def carried(self, number: int) -> Mapping[str, Any]:
+        """What observers want the metadata of this acquire's lease to carry, such as the context of a trace."""
         found: dict[str, Any] = {}
         for carry in self._carriers:
-            try:
-                found.update(carry())
-            except Exception as error:
-                self._complain(carry, error)
+            self._call(carry, _put_into, found, carry, number)
         return found
+
+    def _call(self, observer: object, call: Callable[..., object], *args: Any) -> None:
+        """An observer that raises harms nobody: neither the lease, nor the other observers. On the main thread an
+        interrupt may arrive inside it, which is not its own and goes on its way."""
+        try:
+            call(*args)
+        except Exception as error:
+            self._complain(observer, error)
+        except BaseException as error:
+            if threading.current_thread() is threading.main_thread():
+                raise
+            self._complain(observer, error)
 
     def _complain(self, culprit: object, error: BaseException) -> None:
         """Once for each: a broken observer must not fill the log."""
@@ -68,12 +65,25 @@ class Audience:
             log.warn("an observer raised %r; it is told further, and this is said once", error, error=error)
 
 
+def _put_into(found: dict[str, Any], carry: Callable[[int], Mapping[str, Any]], number: int) -> None:
+    """Only what can be written down, and is small, may travel."""
+    import json
+
+    more = dict(carry(number))
+    size = len(json.dumps(more, allow_nan=False).encode())
+    if size > MOST_CARRIED_BYTES:
+        raise InvalidRequest(f"what an observer carries takes at most {MOST_CARRIED_BYTES} bytes as JSON, not {size}")
+    found.update(more)
+
+
 def _checked(observers: object) -> tuple[Observer, ...]:
     if callable(observers) or not isinstance(observers, Iterable):
         raise InvalidRequest("observers is a list: observers=[observer]")
-    checked = tuple(observers)
-    for one in checked:
+    checked: list[Observer] = []
+    for one in observers:
         if isinstance(one, type) or not callable(one):
             what = f"the class {one.__name__} itself" if isinstance(one, type) else f"a {type(one).__name__}"
             raise InvalidRequest(f"an observer is a callable that takes one event, not {what}")
-    return checked
+        if one not in checked:
+            checked.append(one)
+    return tuple(checked)

@@ -1,8 +1,8 @@
 """Events: what happened to a lease, as plain data, told to whoever observes.
 
 An observer is a callable that takes one event: ``connect(url, observers=[print])``. It is called on the thread or loop
-where the thing happened, after it happened: so it must be quick, must not block and must not call the coordinator
-back. One that raises harms nobody.
+where the thing happened, after it happened and outside every lock: so it must be quick, must not block and should not
+call the coordinator back. One that raises harms nobody.
 
     Contended        an acquire found the resource taken: it waits in the queue, or was refused
     Acquired         a lease was granted
@@ -17,7 +17,14 @@ back. One that raises harms nobody.
     Unguarded        protects="correctness", and the fence was neither checked by a guard nor read
     Leaking          how many keys without a TTL ``leaks()`` has found
 
-Every ``Acquired`` is followed by ``Released``, ``StaleRelease``, ``ReleaseUnknown`` or ``Lost`` with the same number.
+Every acquire ends with ``Acquired`` or ``Refused``, and every ``Acquired`` is followed by ``Released``,
+``StaleRelease``, ``ReleaseUnknown`` or ``Lost`` with the same number. The first of these ends the lease; another may
+come after it, such as a ``StaleRelease`` after ``Lost``. A forked child hears nothing of its parent's leases: theirs
+end in the parent.
+
+An observer may have two more members. ``wants_holder = True``: the ``Contended`` of an acquire that waits carries the
+metadata of the holder, which costs one look at the store. ``carry(number)`` gives a small mapping that travels in the
+metadata of the lease which is about to be asked for, such as the context of a trace.
 """
 
 from __future__ import annotations
@@ -25,7 +32,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from leasehold.core.holding import Holding
-from leasehold.core.names import Name
 from leasehold.core.typed import Any, NamedTuple, TypeAlias
 from leasehold.core.types import public_owner
 
@@ -42,12 +48,21 @@ class Subject(NamedTuple):
     number: int = 0  # counts the acquires of this process: the same in every event of one lease
 
 
+class HolderMeta(dict[str, Any]):
+    """What a holder said about itself. It is for reading, not for showing: ``repr`` does not tell."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} fields>"
+
+
 class Contended(NamedTuple):
-    """Found taken. ``queued``: it waits now. ``holder_meta`` is filled in for an observer with ``wants_holder``."""
+    """Found taken. ``queued``: it waits now. ``waited``: the seconds that it took to learn this. ``holder_meta`` is
+    filled in for an observer with ``wants_holder``, when it waits."""
 
     lease: Subject
     holder: str
     queued: bool
+    waited: float
     holder_meta: Mapping[str, Any]
 
 
@@ -142,11 +157,5 @@ Observer: TypeAlias = Callable[[Event], object]
 
 def subject(holding: Holding, store: str = "", number: int = 0) -> Subject:
     """What may be shown of a lease."""
-    return before_grant(holding.name, holding.ttl_ms, store, number)._replace(
-        owner_prefix=public_owner(holding.owner), fence=holding.fence
-    )
-
-
-def before_grant(name: Name, ttl_ms: int, store: str, number: int) -> Subject:
-    """The same of one that is not granted yet."""
-    return Subject(name.kind, name.id_hash, "", None, ttl_ms, store, number)
+    name = holding.name
+    return Subject(name.kind, name.id_hash, public_owner(holding.owner), holding.fence, holding.ttl_ms, store, number)

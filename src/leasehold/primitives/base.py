@@ -3,7 +3,7 @@ thread or task holds, and what is left to clean up when an exception ends an acq
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 
 from leasehold.core import flows
 from leasehold.core.durations import wait_seconds
@@ -54,11 +54,11 @@ class BaseLock:
         """The text form of the resource's name."""
         return self._name.text
 
-    def _ask(self, wait: float | None, address: str) -> Ask:
+    def _ask(self, wait: float | None, address: str, story: Story | None) -> Ask:
         options = self._options
         news, meta = self._engine.news(), options.meta_text
-        if self._engine.audience.carries:
-            meta = _carrying(self._engine.audience.carried(), options.meta)
+        if story is not None:
+            meta = story.carried(options.meta) or meta
         return Ask(
             self._name, options.ttl_ms, wait, options.renews, options.at_least_ms, "mutex", 1, 1, address, news, meta
         )
@@ -73,13 +73,13 @@ class BaseLock:
     def _wait(self, wait: Duration | Unset | None) -> float | None:
         return self._options.wait if isinstance(wait, Unset) else wait_seconds(wait)
 
-    def _story(self, ask: Ask) -> Story | None:
+    def _story(self, wait: float | None) -> Story | None:
         """For those who listen, if anybody does."""
         if not self._engine.audience.listens():
             return None
         from leasehold.runtime.story import Story
 
-        return Story(self._engine, ask)
+        return Story(self._engine, self._name, self._options.ttl_ms, wait)
 
     def _keep(self, taken: Taken, anchor: object, story: Story | None) -> Held:
         """The grant is ours: have it looked after."""
@@ -165,10 +165,3 @@ class BaseLock:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name.shown} ttl={self._options.ttl_ms / 1000:g}s>"
-
-
-def _carrying(carried: Mapping[str, Any], meta: dict[str, Any] | None) -> str:
-    """The holder's metadata, with what observers want to travel in it. What the user said comes first."""
-    import json
-
-    return json.dumps({**carried, **(meta or {})}, ensure_ascii=False, separators=(",", ":"), default=str)

@@ -14,10 +14,11 @@ from types import TracebackType
 from leasehold.core import flows
 from leasehold.core.durations import ttl_ms
 from leasehold.core.holding import ALIVE, LOST, RELEASED, RELEASING
+from leasehold.core.ops import NotYours
 from leasehold.core.tickets import NONCE_BYTES, Ticket
 from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.core.types import public_owner
-from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
+from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.observe import log
 from leasehold.runtime import sync
 from leasehold.runtime.engine import Engine, chain
@@ -141,7 +142,7 @@ class BaseLease:
         if seen is not None:
             self._engine.learn(seen)
         lease = subject(held, self._engine.store.name, held.number)
-        self._engine.audience.joined_by(observers).tell(FencedOff(lease, downstream, seen))
+        self._engine.audience.tell(FencedOff(lease, downstream, seen), observers)
 
     def _settle(self) -> str:
         held = self._held
@@ -157,20 +158,30 @@ class BaseLease:
         if self._engine.audience.listens():
             self._engine.watchdog.chronicle().renewed(self._held, stop_at - self._engine.clock.now())
 
-    def _ended(self, ours: bool) -> None:
-        held = self._held
-        if not ours:
-            self._engine.watchdog.tell(held)
-        self._engine.forget(held)
-        news = ours or (held.phase == LOST and held.reason not in ("closed", "forked"))
-        if news and self._engine.audience.listens():
-            self._engine.watchdog.chronicle().released(held, ours)
-        elif held.unguarded():
-            self._engine.watchdog.chronicle().unguarded(held)
+    def _not_extended(self, error: LeaseholdError, alive: bool) -> None:
+        """Not confirmed. A loss of what was alive, and that is no matter of the clock, was the store's answer."""
+        held, engine = self._held, self._engine
+        if not isinstance(error, LeaseLost):
+            engine.watchdog.chronicle().not_renewed(held, error)
+        elif alive and engine.clock.now() < held.stop_at() and engine.audience.listens():
+            engine.watchdog.chronicle().not_renewed(held, NotYours(held.reason))
 
-    def _unknown(self, error: OutcomeUnknown) -> None:
-        """The release goes on in the background."""
-        self._engine.watchdog.chronicle().released(self._held, error)
+    def _ended(self, ours: bool) -> None:
+        held, watchdog = self._held, self._engine.watchdog
+        if not ours:
+            watchdog.tell(held)
+        self._engine.forget(held)
+        if held.phase == RELEASING:  # the coordinator was closed meanwhile
+            self._unknown()
+        elif ours or (held.phase == LOST and held.reason not in ("closed", "forked")):
+            watchdog.tell_of_release(held, ours)
+
+    def _unknown(self) -> None:
+        """The release goes on in the background, or was confirmed just before an interrupt. One that has not begun is
+        none."""
+        phase = self._held.phase
+        if phase not in ALIVE and not self._held.told:
+            self._engine.watchdog.chronicle().released(self._held, True if phase == RELEASED else None)
 
     def _after_body(self, error: BaseException | None, ours: bool = False) -> None:
         """Leaving a body whose lease was lost raises LeaseLost (trap 28), unless the body raised on its own."""
@@ -232,13 +243,12 @@ class Lease(BaseLease):
     def extend(self, ttl: Duration) -> None:
         """Set the end of the lease to ``ttl`` from now: sets, never adds. Later renewals use it too."""
         length = ttl_ms(ttl)
-        self._settle()
-        stop_at = self._held.stop_at()
+        alive, stop_at = self._settle() in ALIVE, self._held.stop_at()
         try:
             sync.run(self._engine, flows.extend(self._held, length, self._engine.clock.now()))
             self._extended(stop_at)
-        except (StoreUnavailable, OutcomeUnknown) as error:
-            self._engine.watchdog.chronicle().not_renewed(self._held, error)
+        except (StoreUnavailable, OutcomeUnknown, LeaseLost) as error:
+            self._not_extended(error, alive)
             raise
         finally:
             self._engine.watchdog.tell(self._held)
@@ -261,12 +271,13 @@ class Lease(BaseLease):
             return self._settle() != LOST
         try:
             ours = sync.run(self._engine, flows.release(self._held, self._engine.clock.now()))
+            self._ended(ours)
         except StoreUnavailable:  # the coordinator is closed, and close() gives it back
-            ours = False
-        except OutcomeUnknown as error:
-            self._unknown(error)
+            self._ended(False)
+            return False
+        except BaseException:  # not confirmed, or interrupted
+            self._unknown()
             raise
-        self._ended(ours)
         return ours
 
     def __enter__(self) -> Lease:
@@ -330,13 +341,12 @@ class AsyncLease(BaseLease):
     async def extend(self, ttl: Duration) -> None:
         """Set the end of the lease to ``ttl`` from now: sets, never adds. Later renewals use it too."""
         length = ttl_ms(ttl)
-        self._settle()
-        stop_at = self._held.stop_at()
+        alive, stop_at = self._settle() in ALIVE, self._held.stop_at()
         try:
             await self._driver.drive(flows.extend(self._held, length, self._engine.clock.now()))
             self._extended(stop_at)
-        except (StoreUnavailable, OutcomeUnknown) as error:
-            self._engine.watchdog.chronicle().not_renewed(self._held, error)
+        except (StoreUnavailable, OutcomeUnknown, LeaseLost) as error:
+            self._not_extended(error, alive)
             raise
         finally:
             self._engine.watchdog.tell(self._held)
@@ -359,12 +369,13 @@ class AsyncLease(BaseLease):
             return self._settle() != LOST
         try:
             ours = await self._driver.drive(flows.release(self._held, self._engine.clock.now()))
+            self._ended(ours)
         except StoreUnavailable:  # the coordinator is closed, and close() gives it back
-            ours = False
-        except OutcomeUnknown as error:
-            self._unknown(error)
+            self._ended(False)
+            return False
+        except BaseException:  # not confirmed, or interrupted
+            self._unknown()
             raise
-        self._ended(ours)
         return ours
 
     async def __aenter__(self) -> AsyncLease:

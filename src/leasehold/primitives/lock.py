@@ -97,15 +97,16 @@ class Lock(BaseLock):
         engine.ensure_open()
         if self._options.reentrant and (held := self._reenter(thread)) is not None:
             return self._lease(held)
+        story = self._story(wait)
         box = engine.mailboxes.borrow()
-        ask = self._ask(wait, box.address)
-        attempt = Attempt(ask, self._story(ask))
+        ask = self._ask(wait, box.address, story)
+        attempt = Attempt(ask, story)
         flow = self._flow(ask, attempt, ticket)
         taken = None
         try:
             engine.pending.add(attempt)
-            taken = sync.drive(engine, flow, box if attempt.story is None else attempt.story.through(box))
-            return Lease(engine, self._keep(taken, thread, attempt.story))
+            taken = sync.drive(engine, flow, box if story is None else story.through(box))
+            return Lease(engine, self._keep(taken, thread, story))
         except BaseException as error:
             self._clean_up(flow, attempt, taken, thread, error)
             raise
@@ -177,15 +178,16 @@ class AsyncLock(BaseLock):
         if self._options.reentrant and (held := self._reenter(task)) is not None:
             return self._lease(held, task)
         loop = task.get_loop()
+        story = self._story(wait)
         box = self._driver.mailbox(loop)
-        ask = self._ask(wait, box.address)
-        attempt = Attempt(ask, self._story(ask), box.pushes)
+        ask = self._ask(wait, box.address, story)
+        attempt = Attempt(ask, story, box.pushes)
         flow = self._flow(ask, attempt, ticket)
         taken = None
         try:
             engine.pending.add(attempt)
-            taken = await self._driver.drive(flow, box if attempt.story is None else attempt.story.through_loop(box))
-            return AsyncLease(engine, self._keep(taken, task, attempt.story), self._driver, loop)
+            taken = await self._driver.drive(flow, box if story is None else story.through_loop(box))
+            return AsyncLease(engine, self._keep(taken, task, story), self._driver, loop)
         except BaseException as error:
             self._clean_up(flow, attempt, taken, task, error)
             raise

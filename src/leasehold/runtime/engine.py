@@ -127,6 +127,7 @@ class Engine:
         self.shut()
         self.watchdog.give_back(self.watchdog.all(), "closed")
         self.watchdog.stop()
+        self.watchdog.give_up()
         self.register.clear()
         self.store.close()
         self._ended = True  # last: a close() that was interrupted can be repeated

@@ -57,6 +57,14 @@ class Errands:
             for errand in self._open:
                 errand.next_at = NOW
 
+    def give_up(self, why: LeaseholdError) -> None:
+        """Nobody is left to try again: whoever wants to know what became of one hears this."""
+        with self._lock:
+            given_up, self._open = self._open, []
+        for errand in given_up:
+            if errand.done is not None:
+                errand.done(why)
+
     def run(self, budget_ms: int) -> None:
         """Try what is due, in one batch, for at most this long."""
         now = self._clock.now()

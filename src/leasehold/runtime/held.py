@@ -71,6 +71,7 @@ class Held(Holding):
         "outer",
         "shell",
         "since",
+        "told",
     )
 
     def __init__(
@@ -81,6 +82,7 @@ class Held(Holding):
         self.acquired_at = time.time()
         self.since = taken.at  # the same, on the local clock
         self.number = 0  # of its acquire, where somebody observes
+        self.told = False  # observers have heard of its end
         self.exported = False  # its fence was read, or shown to a guard
         self.anchor = weakref.ref(anchor)  # the thread or task that acquired it
         self.depth = 1

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from itertools import count
 
+from leasehold.core.types import public_owner
+
 _SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _prefix = ""
 _counter = count(1)
@@ -19,6 +21,13 @@ def new_owner() -> str:
     if not _prefix:
         _draw()
     return f"{_prefix}{next(_counter)}"
+
+
+def shown() -> str:
+    """What people may see of every owner of this process: ``<instance>:<pid>``."""
+    if not _prefix:
+        _draw()
+    return public_owner(_prefix)
 
 
 def _draw() -> None:

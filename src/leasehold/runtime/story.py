@@ -6,13 +6,15 @@ from __future__ import annotations
 import json
 from itertools import count
 
-from leasehold.core.ops import Busy, Inspect, NotYours, Queued, Released, Reply, StoreOp, View
+from leasehold.core.ops import Busy, Inspect, NotYours, Queued, Reply, StoreOp, View
+from leasehold.core.policy import LEAST_BUDGET_MS
 from leasehold.core.typed import TYPE_CHECKING, Any
-from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, NotAcquired, OutcomeUnknown, StoreUnavailable
+from leasehold.errors import LeaseholdError, LeaseLost, NotAcquired, OutcomeUnknown
 from leasehold.observe import events
+from leasehold.runtime import identity
 
 if TYPE_CHECKING:
-    from leasehold.core.flows import Ask
+    from leasehold.core.names import Name
     from leasehold.core.ports import Clock, Mailbox
     from leasehold.observe.audience import Audience
     from leasehold.runtime.aio import LoopMailbox
@@ -23,19 +25,40 @@ _numbers = count(1)
 
 
 class Story:
-    """One acquire, from its beginning to its end."""
+    """One acquire, from its beginning to its end: ``granted`` or ``failed``, once."""
 
-    __slots__ = ("_audience", "_began", "_clock", "_granted", "_store", "ask", "contended", "number")
+    __slots__ = (
+        "_audience",
+        "_began",
+        "_clock",
+        "_granted",
+        "_name",
+        "_store",
+        "_ttl_ms",
+        "_wait",
+        "contended",
+        "number",
+    )
 
-    def __init__(self, engine: Engine, ask: Ask) -> None:
+    def __init__(self, engine: Engine, name: Name, ttl_ms: int, wait: float | None) -> None:
         self._audience = engine.audience
         self._clock = engine.clock
         self._store = engine.store.name
         self._began = engine.clock.now()
-        self.ask = ask
+        self._name = name
+        self._ttl_ms = ttl_ms
+        self._wait = wait
         self.number = next(_numbers)
         self.contended = False
         self._granted: events.Subject | None = None
+
+    def carried(self, meta: dict[str, Any] | None) -> str:
+        """The holder's metadata, with what observers want to travel in it, if anything. What the user said comes
+        first."""
+        carried = self._audience.carried(self.number)
+        if not carried:
+            return ""
+        return json.dumps({**carried, **(meta or {})}, ensure_ascii=False, separators=(",", ":"))
 
     def through(self, box: Mailbox) -> Mailbox:
         """The same mailbox, and what its replies say is told."""
@@ -48,15 +71,16 @@ class Story:
         """Is this the moment at which it is known?"""
         return not self.contended and isinstance(reply, (Queued, Busy))
 
-    def look(self) -> Inspect | None:
-        """What is to be asked for, if anybody wants to know more of the holder than its name."""
-        return Inspect(self.ask.name.text) if self._audience.curious else None
+    def look(self, reply: object) -> Inspect | None:
+        """What is to be asked for, if anybody wants to know more of the holder than its name. One try stays one."""
+        curious = self._audience.curious and isinstance(reply, Queued)
+        return Inspect(self._name.text, LEAST_BUDGET_MS) if curious else None
 
     def taken_by(self, reply: Any, view: object = None) -> None:
         """Somebody else holds it; ``view`` when somebody was curious."""
         self.contended = True
-        meta = _meta_of(view) if isinstance(view, View) else {}
-        self._audience.tell(events.Contended(self._subject(), reply.holder, isinstance(reply, Queued), meta))
+        queued = isinstance(reply, Queued)
+        self._audience.tell(events.Contended(self._subject(), reply.holder, queued, self._waited(), _meta_of(view)))
 
     def granted(self, held: Held) -> None:
         held.number = self.number
@@ -64,18 +88,18 @@ class Story:
         self._audience.tell(events.Acquired(lease, self._waited(), self.contended))
 
     def failed(self, error: BaseException) -> None:
-        """However it ended without a grant. What was wrong with the request itself is no event."""
+        """However it ended without a lease."""
         if self._granted is not None:  # but it could not be kept: it is withdrawn
             self._audience.tell(events.ReleaseUnknown(self._granted, 0.0))
             return
-        if isinstance(error, InvalidRequest):
-            return
-        outcome = _outcome(error, self.ask.wait)
+        outcome = _outcome(error, self._wait)
         holder = getattr(error, "holder", None) or ""
         self._audience.tell(events.Refused(self._subject(), outcome, self._waited(), holder, self.contended))
 
     def _subject(self) -> events.Subject:
-        return events.before_grant(self.ask.name, self.ask.ttl_ms, self._store, self.number)
+        return events.Subject(
+            self._name.kind, self._name.id_hash, identity.shown(), None, self._ttl_ms, self._store, self.number
+        )
 
     def _waited(self) -> float:
         return max(self._clock.now() - self._began, 0.0)
@@ -93,7 +117,7 @@ class Overheard:
     def execute(self, op: StoreOp) -> Reply:
         reply = self._box.execute(op)
         if self._story.finds_it_taken(reply):
-            look = self._story.look()
+            look = self._story.look(reply)
             self._story.taken_by(reply, None if look is None else self._try(look))
         return reply
 
@@ -116,7 +140,7 @@ class OverheardOnLoop:
     async def execute(self, op: StoreOp) -> Reply:
         reply = await self._box.execute(op)
         if self._story.finds_it_taken(reply):
-            look = self._story.look()
+            look = self._story.look(reply)
             self._story.taken_by(reply, None if look is None else await self._try(look))
         return reply
 
@@ -132,19 +156,20 @@ def _outcome(error: BaseException, wait: float | None) -> str:
         return "busy"
     if isinstance(error, NotAcquired):
         return "busy" if wait == 0 else "timeout"
-    if isinstance(error, StoreUnavailable):
-        return "unavailable"
     if isinstance(error, OutcomeUnknown):
         return "unknown"
-    return "cancelled"
+    if isinstance(error, LeaseholdError):  # the store was not there, or would not have it: nothing was taken
+        return "unavailable"
+    return "unknown" if isinstance(error, Exception) else "cancelled"
 
 
-def _meta_of(view: View) -> dict[str, Any]:
+def _meta_of(view: object) -> events.HolderMeta:
+    """Anybody may have written it."""
     try:
-        found = json.loads(view.holders[0].meta)
+        found = json.loads(view.holders[0].meta) if isinstance(view, View) else {}
     except (IndexError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        found = {}
+    return events.HolderMeta(found if isinstance(found, dict) else {})
 
 
 # ---------------------------------------------------------------- leases
@@ -171,16 +196,14 @@ class Chronicle:
 
     def lost(self, held: Held) -> None:
         self._audience.tell(events.Lost(self._subject(held), held.reason, self._held_for(held)))
+        held.told = True
         self.unguarded(held)
 
-    def released(self, held: Held, reply: Reply | LeaseholdError | bool) -> None:
-        """What came of giving it back: True, a reply, or an error."""
-        if reply is True or isinstance(reply, Released):
-            self._audience.tell(events.Released(self._subject(held), self._held_for(held)))
-        elif isinstance(reply, LeaseholdError):
-            self._audience.tell(events.ReleaseUnknown(self._subject(held), self._held_for(held)))
-        else:
-            self._audience.tell(events.StaleRelease(self._subject(held), self._held_for(held)))
+    def released(self, held: Held, ours: bool | None) -> None:
+        """What came of giving it back; None: nobody knows."""
+        kind = events.Released if ours else events.ReleaseUnknown if ours is None else events.StaleRelease
+        self._audience.tell(kind(self._subject(held), self._held_for(held)))
+        held.told = True
         self.unguarded(held)
 
     def unguarded(self, held: Held) -> None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from leasehold.core.holding import ALIVE, LOST, NEVER, hear, renewals
-from leasehold.core.ops import Later, NotYours, Renew, Renewed, Reply
+from leasehold.core.holding import ALIVE, LOST, NEVER, UNSURE, hear, renewals
+from leasehold.core.ops import Later, NotYours, Released, Renew, Renewed, Reply
 from leasehold.core.policy import margin
 from leasehold.core.ports import Store
 from leasehold.core.typed import TYPE_CHECKING
@@ -127,6 +127,7 @@ class Watchdog:
         if self.news is not None:  # this thread opened it
             self.news.close()
         if self._dismissed:
+            self.give_up()
             self.on_dismissed()
 
     def _sleep(self) -> None:
@@ -167,14 +168,17 @@ class Watchdog:
         self._hear_of_abandoned()
         self._hear_news()
         now = self._clock.now()
-        due = []
+        due, over = [], []
         for held in self.all():
             if held.settle(now) not in ALIVE:
                 self.remove(held)
-                self.tell(held)
+                if held.tell():
+                    over.append(held)
             elif held.renew_at <= now + margin(held.ttl_ms / 1000) / 2:
                 due.append(held)  # a little early, so that leases that fall due together travel together
         self._renew([held for held in due if held.usable() or self._still_wanted(held)])
+        for held in over:  # observers after the renewals: a slow one must not cost others their leases
+            self._tell_observers(held)
         if self._errands:
             self._errands.run(self._spare_ms())
         self._hear_news()  # what came beside a reply rings no bell
@@ -184,8 +188,19 @@ class Watchdog:
         if held.phase != LOST:
             return
         self.remove(held)
-        if held.tell() and (self._audience.listens() or held.reason != "closed"):
+        if held.tell():
+            self._tell_observers(held)
+
+    def _tell_observers(self, held: Held) -> None:
+        if self._audience.listens() or held.reason != "closed" or held.unguarded():
             self.chronicle().lost(held)
+
+    def tell_of_release(self, held: Held, ours: bool) -> None:
+        """It was given back, in time or not. Who was not told of its beginning is not told of this."""
+        if held.number:
+            self.chronicle().released(held, ours)
+        elif held.unguarded():
+            self.chronicle().unguarded(held)
 
     def chronicle(self) -> Chronicle:
         """For those who listen. Loaded when there is somebody, or something that nobody may miss."""
@@ -213,21 +228,26 @@ class Watchdog:
         stops = [held.stop_at() for held in asked] if self._audience.listens() else []
         replies = self._store.execute_many(renews) if renews else []
         at = self._clock.now()
+        unsure = []
         for few in _slices(len(asked)):
-            for held, error in hear(asked[few], renews[few], now, replies[few], at, self.transitions):
+            unsure += hear(asked[few], renews[few], now, replies[few], at, self.transitions)
+        over = [held for held in due if held.phase == LOST and held.tell()]  # the work first, then who observes it
+        for held, error in unsure:
+            if held.phase in (UNSURE, LOST):
                 self.chronicle().not_renewed(held, error)
         if stops:
             self._tell_renewed(asked, replies, [stop - at for stop in stops])
-        for held in due:
-            if held.phase == LOST:
-                self.tell(held)
+        for held in over:
+            self.remove(held)
+            self._tell_observers(held)
 
     def _tell_renewed(self, asked: list[Held], replies: list[Reply | LeaseholdError], slacks: list[float]) -> None:
+        """Of what was given back meanwhile nothing is told any more (trap 43)."""
         chronicle = self.chronicle()
         for held, reply, slack in zip(asked, replies, slacks, strict=True):
-            if isinstance(reply, Renewed):
+            if isinstance(reply, Renewed) and held.phase in ALIVE:
                 chronicle.renewed(held, slack)
-            elif isinstance(reply, NotYours) and held.phase == LOST:  # else it was given back meanwhile (trap 43)
+            elif isinstance(reply, NotYours) and held.phase == LOST:
                 chronicle.not_renewed(held, reply)
 
     # ------------------------------------------------------------ what nobody can use
@@ -278,24 +298,33 @@ class Watchdog:
 
     def teller(self, held: Held) -> Done | None:
         """Tells, later, what came of giving it back."""
-        if not self._audience.listens():
+        if not self._audience.listens() and not held.unguarded():
             return None
         chronicle = self.chronicle()
-        return lambda reply: chronicle.released(held, reply)
+        return lambda reply: chronicle.released(
+            held, None if isinstance(reply, LeaseholdError) else isinstance(reply, Released)
+        )
 
     # ------------------------------------------------------------ the end
 
     def give_back(self, leases: Iterable[Held], reason: str) -> None:
         """End these leases and release them, in one batch; errands get a last try."""
         now = self._clock.now()
-        for held in leases:
-            held.lose(reason)
-            release = held.begin_release(now)
-            if release is not None:
-                self._errands.add(Later(release, 0))
-            self.tell(held)  # last: it is no longer looked after then, should an interrupt make us begin again
-        self._errands.hurry()
-        self._errands.run(int(LONGEST_ERRAND * 1000))
+        over = []
+        try:
+            for held in leases:
+                held.lose(reason)
+                release = held.begin_release(now)
+                if release is not None:
+                    self._errands.add(Later(release, 0))
+                if held.tell():
+                    over.append(held)
+                self.remove(held)  # last: should an interrupt make us begin again
+            self._errands.hurry()
+            self._errands.run(int(LONGEST_ERRAND * 1000))
+        finally:
+            for held in over:  # when all are given back: a slow observer must not keep them
+                self._tell_observers(held)
 
     def stop(self) -> None:
         """End the thread; wait for it unless it is the one that asks."""
@@ -304,6 +333,13 @@ class Watchdog:
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=5)
+
+    def give_up(self) -> None:
+        """What was not given back until now is left to its ttl."""
+        for held in self.all():
+            held.lose("closed")
+            self.tell(held)
+        self._errands.give_up(StoreUnavailable("the coordinator is closed"))
 
     def dismiss(self) -> None:
         """The coordinator was dropped without close(): end when errands are done. Called by the garbage collector."""

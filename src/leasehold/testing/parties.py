@@ -46,8 +46,8 @@ class Party(Protocol):
 class ThreadParty:
     """A thread of its own, with a coordinator of its own."""
 
-    def __init__(self, store: Store) -> None:
-        self.hold = Leasehold(store)
+    def __init__(self, store: Store, **options: Any) -> None:
+        self.hold = Leasehold(store, **options)
         self._steps: SimpleQueue[tuple[Step, Future[Any]] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -85,8 +85,8 @@ class ThreadParty:
 class TaskParty:
     """A task of its own on a loop of its own, in a thread, with a coordinator of its own."""
 
-    def __init__(self, store: Store) -> None:
-        self.hold = AsyncLeasehold(store)
+    def __init__(self, store: Store, **options: Any) -> None:
+        self.hold = AsyncLeasehold(store, **options)
         self.loop = asyncio.new_event_loop()
         self._steps: asyncio.Queue[tuple[Step, Future[Any]] | None] = asyncio.Queue()
         self._thread = threading.Thread(target=self.loop.run_until_complete, args=[self._run()], daemon=True)
@@ -138,4 +138,4 @@ class TaskParty:
         self.loop.close()
 
 
-FLAVOURS: dict[str, Callable[[Store], Party]] = {"sync": ThreadParty, "asyncio": TaskParty}
+FLAVOURS: dict[str, Callable[..., Party]] = {"sync": ThreadParty, "asyncio": TaskParty}

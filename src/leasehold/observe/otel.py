@@ -1,0 +1,116 @@
+"""OpenTelemetryObserver: what happens to leases, as metrics and spans of OpenTelemetry.
+
+    hold = leasehold.connect(url, observers=[OpenTelemetryObserver()])
+
+The metrics are those of ``PrometheusObserver`` under the names that OpenTelemetry uses: an exporter for Prometheus
+turns them into the same series. The spans are made by ``leasehold.observe.spans``.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+
+from leasehold.core.typed import TYPE_CHECKING
+from leasehold.observe import metrics
+from leasehold.observe.events import Event
+from leasehold.observe.tally import Unentangled
+
+try:
+    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
+    from opentelemetry.trace import TracerProvider, get_tracer_provider
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "OpenTelemetryObserver needs opentelemetry-api: pip install 'leasehold[otel]'", name=missing.name
+    ) from missing
+
+from leasehold.observe.spans import Spans
+
+if TYPE_CHECKING:
+    Look = Callable[[CallbackOptions], Iterable[Observation]]
+
+SCOPE = "leasehold"
+
+
+class OpenTelemetryObserver(Unentangled):
+    """Metrics for ``meter_provider`` and spans for ``tracer_provider``, or for those that the program has set."""
+
+    wants_holder = True  # a span of waiting is linked to the holder's
+
+    def __init__(
+        self, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
+    ) -> None:
+        super().__init__()
+        self._traced = get_tracer_provider() if tracer_provider is None else tracer_provider
+        self._metrics = _metrics_of(get_meter_provider() if meter_provider is None else meter_provider)
+        self._spans = Spans(self._traced.get_tracer(SCOPE))
+
+    def handle(self, event: Event) -> None:
+        self._metrics.hear(event)
+        self._spans.hear(event)
+
+    def carry(self, number: int) -> Mapping[str, str]:
+        """The context of the span around the lease, for whoever will have to wait for it."""
+        return self._spans.carry(number)
+
+    def __eq__(self, other: object) -> bool:
+        """Two of the same providers are one, as with ``PrometheusObserver``."""
+        if not isinstance(other, OpenTelemetryObserver):
+            return False
+        return other._metrics is self._metrics and other._traced is self._traced
+
+    def __hash__(self) -> int:
+        return hash((id(self._metrics), id(self._traced)))
+
+
+class OpenTelemetryMetrics(metrics.Metrics):
+    """The metrics of one provider. ``leasehold.acquire`` here is ``leasehold_acquire_total`` there."""
+
+    def __init__(self, provider: MeterProvider) -> None:
+        super().__init__()
+        meter = provider.get_meter(SCOPE)
+        self._counters = {
+            name: meter.create_counter(f"leasehold.{name}", "{event}", one.help)
+            for name, one in metrics.COUNTERS.items()
+        }
+        self._histograms = {
+            name: meter.create_histogram(
+                f"leasehold.{name}", "s", one.help, explicit_bucket_boundaries_advisory=one.buckets
+            )
+            for name, one in metrics.HISTOGRAMS.items()
+        }
+        tally = self.tally
+        meter.create_observable_up_down_counter("leasehold.held", [_by_kind(tally.held)], "{lease}", metrics.HELD)
+        meter.create_observable_up_down_counter(
+            "leasehold.waiters", [_by_kind(tally.waiters)], "{waiter}", metrics.WAITERS
+        )
+        meter.create_observable_gauge("leasehold.oldest_held", [_by_kind(tally.oldest)], "s", metrics.OLDEST_HELD)
+        meter.create_observable_gauge("leasehold.keys_without_ttl", [self._leaking], "{key}", metrics.KEYS_WITHOUT_TTL)
+
+    def count(self, counter: str, *labels: str) -> None:
+        self._counters[counter].add(1, dict(zip(metrics.COUNTERS[counter].labels, labels, strict=True)))
+
+    def measure(self, histogram: str, kind: str, seconds: float) -> None:
+        self._histograms[histogram].record(seconds, {"kind": kind})
+
+    def _leaking(self, options: CallbackOptions) -> Iterable[Observation]:
+        keys = self.tally.leaking
+        return [] if keys is None else [Observation(keys)]
+
+
+def _by_kind(look: Callable[[], Mapping[str, float]]) -> Look:
+    return lambda options: [Observation(value, {"kind": kind}) for kind, value in look().items()]
+
+
+_shared: weakref.WeakKeyDictionary[MeterProvider, OpenTelemetryMetrics] = weakref.WeakKeyDictionary()
+_sharing = threading.Lock()
+
+
+def _metrics_of(provider: MeterProvider) -> OpenTelemetryMetrics:
+    """A provider takes each name once."""
+    with _sharing:
+        known = _shared.get(provider)
+        if known is None:
+            known = _shared[provider] = OpenTelemetryMetrics(provider)
+        return known

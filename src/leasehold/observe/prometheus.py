@@ -1,0 +1,119 @@
+"""PrometheusObserver: what happens to leases, as metrics for prometheus-client.
+
+    hold = leasehold.connect(url, observers=[PrometheusObserver()])
+
+What is held now is computed at each scrape from what the events said. All observers of one registry share its metrics,
+so that several coordinators can have one each.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+
+from leasehold.core.typed import Any
+from leasehold.observe import metrics
+from leasehold.observe.events import Event
+from leasehold.observe.tally import Tally, Unentangled
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+    from prometheus_client.core import GaugeMetricFamily, Metric
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "PrometheusObserver needs prometheus-client: pip install 'leasehold[prometheus]'", name=missing.name
+    ) from missing
+
+
+class PrometheusObserver(Unentangled):
+    """Counts into ``registry``, or into the one that prometheus-client uses by default."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        super().__init__()
+        self._metrics = _metrics_of(REGISTRY if registry is None else registry)
+
+    def handle(self, event: Event) -> None:
+        self._metrics.hear(event)
+
+    def __eq__(self, other: object) -> bool:
+        """Two of one registry are one: where a lease and its guard have one each, the refusal is counted once."""
+        return isinstance(other, PrometheusObserver) and other._metrics is self._metrics
+
+    def __hash__(self) -> int:
+        return hash(self._metrics)
+
+
+class PrometheusMetrics(metrics.Metrics):
+    """The metrics of one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__()
+        self._known: dict[tuple[str, ...], Any] = {}  # looking up labels takes longer than all the rest
+        self._counters = {
+            name: Counter(f"leasehold_{name}_total", one.help, one.labels, registry=registry)
+            for name, one in metrics.COUNTERS.items()
+        }
+        self._histograms = {
+            name: Histogram(f"leasehold_{name}_seconds", one.help, ["kind"], buckets=one.buckets, registry=registry)
+            for name, one in metrics.HISTOGRAMS.items()
+        }
+        registry.register(Now(self.tally))
+
+    def count(self, counter: str, *labels: str) -> None:
+        key = (counter, *labels)
+        series = self._known.get(key)
+        if series is None:
+            series = self._known[key] = self._counters[counter].labels(*labels)
+        series.inc()
+
+    def measure(self, histogram: str, kind: str, seconds: float) -> None:
+        key = (histogram, kind, "seconds")
+        series = self._known.get(key)
+        if series is None:
+            series = self._known[key] = self._histograms[histogram].labels(kind)
+        series.observe(seconds)
+
+
+class Now:
+    """A collector: what is so at the moment of the scrape."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+
+    def describe(self) -> Iterable[Metric]:
+        """The names that are taken by this, without counting anything."""
+        return [
+            _gauge("held", metrics.HELD, {}),
+            _gauge("waiters", metrics.WAITERS, {}),
+            _gauge("oldest_held_seconds", metrics.OLDEST_HELD, {}),
+            GaugeMetricFamily("leasehold_keys_without_ttl", metrics.KEYS_WITHOUT_TTL),
+        ]
+
+    def collect(self) -> Iterable[Metric]:
+        yield _gauge("held", metrics.HELD, self._tally.held())
+        yield _gauge("waiters", metrics.WAITERS, self._tally.waiters())
+        yield _gauge("oldest_held_seconds", metrics.OLDEST_HELD, self._tally.oldest())
+        leaking = self._tally.leaking
+        if leaking is not None:  # nothing is said before somebody has looked
+            yield GaugeMetricFamily("leasehold_keys_without_ttl", metrics.KEYS_WITHOUT_TTL, leaking)
+
+
+def _gauge(name: str, text: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"leasehold_{name}", text, labels=["kind"])
+    for kind, value in values.items():
+        family.add_metric([kind], value)
+    return family
+
+
+_shared: weakref.WeakKeyDictionary[CollectorRegistry, PrometheusMetrics] = weakref.WeakKeyDictionary()
+_sharing = threading.Lock()
+
+
+def _metrics_of(registry: CollectorRegistry) -> PrometheusMetrics:
+    """A registry takes each name once."""
+    with _sharing:
+        known = _shared.get(registry)
+        if known is None:
+            known = _shared[registry] = PrometheusMetrics(registry)
+        return known

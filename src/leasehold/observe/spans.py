@@ -1,0 +1,186 @@
+"""Spans of waiting and of holding, for ``OpenTelemetryObserver``.
+
+    leasehold wait    from the call to its end, when it had to wait; linked to the holder
+    leasehold hold    from the grant to the end of the lease, with events renewed, unsure, lost
+    leasehold lease   around both, when the caller is in no span
+
+Their parent is the caller's span. They are never made the current one, so nothing of them leaks into the caller.
+
+A link must lead to a span that exists. The span of holding cannot be the one: it begins with the grant, and what
+travels in the holder's metadata is written when the lease is asked for. So a link leads to the span around it: the
+caller's own, or ``leasehold lease``. The span of holding is its child.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, StatusCode, Tracer, get_current_span, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from leasehold.core.typed import Any
+from leasehold.observe import events
+from leasehold.observe.tally import at_fork
+
+FIELD = "traceparent"  # in the holder's metadata, as in an HTTP header
+
+
+class Spans:
+    """The spans that are open now, by the number of their lease."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self.forked()
+        at_fork(self)
+
+    def forked(self) -> None:
+        """Those of the parent are the parent's to end."""
+        self._around: dict[int, Span] = {}
+        self._waiting: dict[int, Span] = {}
+        self._holding: dict[int, Span] = {}
+
+    def carry(self, number: int) -> Mapping[str, str]:
+        """The context of the span around the lease, unless nobody will ever see that."""
+        span = get_current_span()
+        if not span.get_span_context().is_valid:
+            span = self._tracer.start_span("leasehold lease")
+            if span.is_recording():
+                self._around[number] = span
+        context = span.get_span_context()
+        if not context.is_valid or not context.trace_flags.sampled:
+            return {}
+        return {FIELD: f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"}
+
+    def hear(self, event: events.Event) -> None:
+        """Whatever it begins, marks or ends."""
+        does = DOES.get(type(event))
+        if does is not None:
+            does(self, event)
+
+    # ------------------------------------------------------------ waiting
+
+    def contended(self, event: events.Contended) -> None:
+        if not event.queued:  # one try: nobody waits
+            return
+        began = time.time_ns() - int(event.waited * 1e9)
+        attributes = {**_attributes(event.lease), "leasehold.holder": event.holder}
+        self._waiting[event.lease.number] = self._tracer.start_span(
+            "leasehold wait",
+            self._parent(event.lease.number),
+            attributes=attributes,
+            links=_links(event.holder_meta),
+            start_time=began,
+        )
+
+    def acquired(self, event: events.Acquired) -> None:
+        self._waited(event.lease.number, "acquired")
+        self._holding[event.lease.number] = self._tracer.start_span(
+            "leasehold hold", self._parent(event.lease.number), attributes=_attributes(event.lease)
+        )
+
+    def refused(self, event: events.Refused) -> None:
+        failed = event.outcome not in ("busy", "cancelled")
+        self._waited(event.lease.number, event.outcome, failed)
+        around = self._around.pop(event.lease.number, None)
+        if around is not None:
+            around.set_attributes(_attributes(event.lease))
+            _end(around, event.outcome, failed)
+
+    def _waited(self, number: int, outcome: str, failed: bool = False) -> None:
+        span = self._waiting.pop(number, None)
+        if span is not None:
+            _end(span, outcome, failed)
+
+    def _parent(self, number: int) -> Context | None:
+        """None: whatever is current where the caller is."""
+        around = self._around.get(number)
+        return None if around is None else set_span_in_context(around)
+
+    # ------------------------------------------------------------ holding
+
+    def renewed(self, event: events.Renewed) -> None:
+        self._mark(event.lease.number, "renewed", {"leasehold.slack": event.slack})
+
+    def not_renewed(self, event: events.NotRenewed) -> None:
+        if event.outcome == "failed":  # else the loss says so
+            self._mark(event.lease.number, "unsure", {"leasehold.error": event.error})
+
+    def fenced_off(self, event: events.FencedOff) -> None:
+        more = {"leasehold.downstream": event.downstream}
+        self._mark(
+            event.lease.number, "fenced_off", more if event.seen is None else {**more, "leasehold.seen": event.seen}
+        )
+
+    def lost(self, event: events.Lost) -> None:
+        self._mark(event.lease.number, "lost", {"leasehold.reason": event.reason})
+        self._ended(event, event.reason, event.reason != "closed")
+
+    def released(self, event: events.Released) -> None:
+        self._ended(event, "released")
+
+    def stale(self, event: events.StaleRelease) -> None:
+        self._ended(event, "not_owner", failed=True)
+
+    def unknown(self, event: events.ReleaseUnknown) -> None:
+        self._ended(event, "unknown")
+
+    def _mark(self, number: int, name: str, attributes: Mapping[str, Any]) -> None:
+        span = self._holding.get(number)
+        if span is not None:
+            span.add_event(name, attributes)
+
+    def _ended(self, event: Any, outcome: str, failed: bool = False) -> None:
+        """The first that says so ends it."""
+        span = self._holding.pop(event.lease.number, None)
+        if span is None:
+            return
+        _end(span, outcome, failed)
+        around = self._around.pop(event.lease.number, None)
+        if around is not None:
+            around.set_attributes(_attributes(event.lease))
+            _end(around, outcome, failed)
+
+
+def _attributes(lease: events.Subject) -> dict[str, str | int]:
+    """What may be shown of it."""
+    shown: dict[str, str | int] = {
+        "leasehold.kind": lease.kind,
+        "leasehold.id_hash": lease.id_hash,
+        "leasehold.owner_prefix": lease.owner_prefix,
+        "leasehold.store": lease.store,
+        "leasehold.ttl_ms": lease.ttl_ms,
+    }
+    return shown if lease.fence is None else {**shown, "leasehold.fence": lease.fence}
+
+
+def _links(holder_meta: Mapping[str, Any]) -> list[Link]:
+    """To the holder's span, if the holder has told which that is. Anybody may have written it."""
+    told = holder_meta.get(FIELD)
+    if not isinstance(told, str):
+        return []
+    found = TraceContextTextMapPropagator().extract({FIELD: told}, Context())
+    context = get_current_span(found).get_span_context()
+    return [Link(context)] if context.is_valid else []
+
+
+def _end(span: Span, outcome: str, failed: bool = False) -> None:
+    span.set_attribute("leasehold.outcome", outcome)
+    if failed:
+        span.set_status(StatusCode.ERROR, outcome)
+    span.end()
+
+
+DOES: dict[type, Callable[[Spans, Any], None]] = {
+    events.Contended: Spans.contended,
+    events.Acquired: Spans.acquired,
+    events.Refused: Spans.refused,
+    events.Renewed: Spans.renewed,
+    events.NotRenewed: Spans.not_renewed,
+    events.FencedOff: Spans.fenced_off,
+    events.Lost: Spans.lost,
+    events.Released: Spans.released,
+    events.StaleRelease: Spans.stale,
+    events.ReleaseUnknown: Spans.unknown,
+}

@@ -1,0 +1,81 @@
+"""Interrupts: wherever Ctrl-C hits an acquire or a release, what was told to begin is told to end."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import leasehold
+from leasehold.core.holding import Holding
+from leasehold.observe.audience import Audience
+from leasehold.observe.events import Acquired
+from leasehold.primitives.base import BaseLock
+from leasehold.primitives.lease import BaseLease, Lease
+from leasehold.runtime.engine import Engine
+from leasehold.runtime.held import Held
+from leasehold.runtime.story import Chronicle, Story
+from leasehold.runtime.wakeups import Mailboxes
+from leasehold.runtime.watchdog import Watchdog
+from leasehold.stores.memory import MemoryStore
+from tests.lock.helpers import eventually
+from tests.lock.test_interrupts import at_entry, interrupt, interrupted
+from tests.observe.stage import Listener
+from tests.observe.test_events import ENDINGS
+
+PLACES: list[tuple[Callable[..., Any], int]] = [
+    (Story.granted, 1),
+    (Audience.tell, 1),
+    (Held.__init__, 1),
+    (Engine.remember, 1),
+    (Watchdog.add, 1),
+    (Lease.__init__, 1),
+    (Mailboxes.give_back, 1),
+    (BaseLock._enter, 1),
+    (BaseLock._leave, 1),
+    (Lease.__exit__, 1),
+    (Lease.release, 1),
+    (Held.step_out, 1),
+    (Holding.begin_release, 1),
+    (MemoryStore.execute, 2),
+    (Holding.end_release, 1),
+    (Mailboxes.give_back, 2),
+    (BaseLease._ended, 1),
+    (Engine.forget, 1),
+    (Held.let_go, 1),
+    (Watchdog.tell_of_release, 1),
+    (Chronicle.released, 1),
+]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize(("function", "nth"), PLACES, ids=lambda part: getattr(part, "__qualname__", str(part)))
+@pytest.mark.parametrize("explicit", [False, True], ids=["with", "explicit"])
+def test_what_begins_ends(heard: Listener, function: Callable[..., Any], nth: int, explicit: bool) -> None:
+    """Whatever was interrupted: by the time the coordinator is closed, every lease that was told of has ended."""
+    hold = leasehold.connect(MemoryStore(), observers=[heard])
+    lock = hold.lock("job", 1, ttl=0.2)
+
+    def body() -> None:
+        if explicit:
+            lease = lock.acquire()
+            assert lease
+            with lease:
+                pass
+        else:
+            with lock:
+                pass
+
+    hit = interrupted(body, at_entry(function.__code__, nth, interrupt))
+    assert hit or explicit, "the place is there"
+    gc.collect()
+    hold.close()
+    eventually(lambda: ended(heard), "every lease that was told of is over")
+
+
+def ended(heard: Listener) -> bool:
+    """Is every lease that was told of over?"""
+    lives = [set(heard.names(event.lease.number)) for event in heard.of(Acquired)]
+    return all(names & ENDINGS for names in lives)
