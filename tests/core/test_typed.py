@@ -35,6 +35,11 @@ class Theirs(typing.NamedTuple):
     fence: int = 7
 
 
+class Plain(typed.NamedTuple):
+    owner: str
+    fence: int
+
+
 class Empty(typed.NamedTuple):
     """Nothing at all."""
 
@@ -67,6 +72,7 @@ def test_as_the_one_of_typing() -> None:
     assert Ours._make(["b", 3]) == ("b", 3)
     assert typing.get_type_hints(Ours) == {"owner": str, "fence": int}
     assert (Ours.__name__, Ours.__module__, Ours.__doc__) == ("Ours", __name__, "A tuple with a default, and a method.")
+    assert Plain.__doc__ == "Plain(owner, fence)"
     assert not hasattr(ours, "__dict__")
     with pytest.raises(ValueError, match="what"):
         ours._replace(what=1)

@@ -69,6 +69,7 @@ else:
             body["_field_defaults"] = {field: body[field] for field in fields if field in body}
             body["_fields"] = body["__match_args__"] = fields
             body["_slowly"] = iter(range(FIRST))
+            body.setdefault("__doc__", f"{name}({', '.join(fields)})")
             body["__slots__"] = ()
             for place, field in enumerate(fields):
                 body[field] = _tuplegetter(place, None)
