@@ -12,25 +12,28 @@ which refuses an older fence, makes a late write harmless: see ``leasehold.guard
 
 from __future__ import annotations
 
-from leasehold import aio
-from leasehold.coordinator import AsyncLeasehold, Leasehold, connect
-from leasehold.core.bucket import bucket
-from leasehold.errors import (
-    InvalidRequest,
-    LeaseholdError,
-    LeaseLost,
-    NotAcquired,
-    NotHeld,
-    OutcomeUnknown,
-    StaleOwner,
-    StoreUnavailable,
-    Unsupported,
-)
-from leasehold.primitives.inspection import Eviction, Holder, Inspection, Note, Waiting
-from leasehold.primitives.lease import AsyncLease, Lease
-from leasehold.primitives.lock import AsyncLock, Lock
-from leasehold.primitives.skipped import SKIPPED, Skipped
-from leasehold.runtime.backoff import Backoff
+from leasehold.core.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leasehold import aio
+    from leasehold.coordinator import AsyncLeasehold, Leasehold, connect
+    from leasehold.core.bucket import bucket
+    from leasehold.errors import (
+        InvalidRequest,
+        LeaseholdError,
+        LeaseLost,
+        NotAcquired,
+        NotHeld,
+        OutcomeUnknown,
+        StaleOwner,
+        StoreUnavailable,
+        Unsupported,
+    )
+    from leasehold.primitives.inspection import Eviction, Holder, Inspection, Note, Waiting
+    from leasehold.primitives.lease import AsyncLease, Lease
+    from leasehold.primitives.lock import AsyncLock, Lock
+    from leasehold.primitives.skipped import SKIPPED, Skipped
+    from leasehold.runtime.backoff import Backoff
 
 __version__ = "0.1.0"
 
@@ -62,3 +65,41 @@ __all__ = [
     "bucket",
     "connect",
 ]
+
+# Where each name comes from. It is loaded when somebody first asks for it: a command that needs little starts fast.
+_MODULES = ("aio", "errors")
+_PLACES = {
+    "SKIPPED": "primitives.skipped",
+    "AsyncLease": "primitives.lease",
+    "AsyncLeasehold": "coordinator",
+    "AsyncLock": "primitives.lock",
+    "Backoff": "runtime.backoff",
+    "Eviction": "primitives.inspection",
+    "Holder": "primitives.inspection",
+    "Inspection": "primitives.inspection",
+    "Lease": "primitives.lease",
+    "Leasehold": "coordinator",
+    "Lock": "primitives.lock",
+    "Note": "primitives.inspection",
+    "Skipped": "primitives.skipped",
+    "Waiting": "primitives.inspection",
+    "bucket": "core.bucket",
+    "connect": "coordinator",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__ and name not in _MODULES:
+        raise AttributeError(f"module 'leasehold' has no attribute {name!r}")
+    from importlib import import_module
+
+    if name in _MODULES:
+        return import_module(f"leasehold.{name}")
+    place = import_module(f"leasehold.{_PLACES.get(name, 'errors')}")
+    value: object = getattr(place, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*(name for name in globals() if name.startswith("__")), *__all__])

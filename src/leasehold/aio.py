@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from leasehold.coordinator import AsyncLeasehold
 from leasehold.coordinator.opening import open_store
+from leasehold.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,7 +16,10 @@ pickled: an error often crosses a process boundary before somebody reads it.
 
 from __future__ import annotations
 
-from typing import Any
+TYPE_CHECKING = False  # for type checkers alone, which know this name: see core/typed.py
+
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = [
     "InvalidRequest",

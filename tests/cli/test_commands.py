@@ -20,7 +20,7 @@ def test_help_names_what_is_there(tmp_path: Path) -> None:
     """The help lists the commands of this version, and none that a later one brings."""
     done = run(tmp_path, "--help")
     listed = [line.split()[0] for line in done.stdout.partition("Commands:")[2].splitlines() if line.strip()]
-    assert (done.returncode, listed) == (0, ["demo"])
+    assert (done.returncode, listed) == (0, ["completion", "demo", "inspect", "ls", "run"])
 
 
 def test_mistakes_exit_with_2(tmp_path: Path) -> None:
@@ -38,3 +38,12 @@ def test_without_click_it_says_what_to_install() -> None:
     assert done.returncode == 78
     assert "pip install 'leasehold[cli]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_plain_run_needs_no_click(tmp_path: Path) -> None:
+    """It starts fast: click is not even looked for."""
+    program = "import sys; sys.modules['click'] = None; import leasehold.cli; leasehold.cli.main()"
+    arguments = ["--url", f"sqlite:///{tmp_path}/leases.db", "run", "job", "--", "echo", "up"]
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "up\n", "")

@@ -2,21 +2,148 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import click
 
 from leasehold import __version__
+from leasehold.cli import completion as completing
+from leasehold.cli.arguments import Request, Usage, parse_run
+from leasehold.cli.codes import Ended
+from leasehold.cli.options import COMMON, RUN, Option
+from leasehold.cli.voice import Voice
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def option(one: Option) -> click.Option:
+    """One of the table, as click knows it."""
+    kind = click.Choice(one.choices) if one.choices else None
+    names = [*one.names, one.field]
+    return click.Option(names, is_flag=not one.value, metavar=one.value or None, type=kind, help=one.text, default=None)
+
+
+def common(function: Callable[..., None]) -> Callable[..., None]:
+    """What a command and the group before it are told about the store; the command's word counts. A failure ends it
+    with the exit code that belongs to it."""
+
+    @functools.wraps(function)
+    def called(*arguments: Any, url: str | None, namespace: str | None, as_json: bool | None, **more: Any) -> None:
+        before = click.get_current_context().obj or {}
+        as_json = bool(as_json or before.get("as_json"))
+        chosen = {"url": url or before.get("url"), "namespace": namespace or before.get("namespace")}
+        try:
+            function(*arguments, **chosen, as_json=as_json, **more)
+        except Ended as ended:
+            Voice(as_json).say(ended.event, str(ended), **ended.fields)
+            raise SystemExit(ended.code) from ended
+
+    called.__click_params__ = [option(one) for one in reversed(COMMON)]  # type: ignore[attr-defined]  # as click does it
+    return called
+
+
+class RunCommand(click.Command):
+    """Parsed by our own rules, shown by click."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As ``arguments`` does, so that there is one way to read a line."""
+        before = args[: args.index("--")] if "--" in args else args
+        if ctx.resilient_parsing or {"-h", "--help"} & set(before):
+            return super().parse_args(ctx, before if {"-h", "--help"} & set(before) else args)
+        try:
+            ctx.params = {"request": parse_run(args, _given(ctx.obj))}
+        except Usage as error:
+            raise click.UsageError(str(error), ctx) from None
+        return []
+
+
+def _given(before: dict[str, Any] | None) -> dict[str, str]:
+    return {key: str(value) for key, value in (before or {}).items() if value}
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, params=[option(one) for one in COMMON])
 @click.version_option(__version__, message="%(prog)s %(version)s")
-def commands() -> None:
+@click.pass_context
+def commands(ctx: click.Context, /, **given: Any) -> None:
     """Leases with fencing tokens: distributed coordination that is honest about what a lock is."""
+    ctx.obj = given
 
 
-@commands.command()
+@commands.command(
+    cls=RunCommand,
+    short_help="Run a command under a lease.",
+    params=[
+        click.Argument(["name"], shell_complete=completing.names),
+        *[option(one) for one in RUN],
+        click.Argument(["command"], nargs=-1, metavar="-- COMMAND...", type=click.Path()),
+    ],
+)
+def run(request: Request) -> None:
+    """Run a command while holding the lease on NAME, so that it runs once at a time.
+
+    NAME is a kind, or a kind and ids: backup, report-export:42. The command finds the fence of its lease in
+    LEASEHOLD_FENCE. Signals are passed on to it. When the lease is lost, it is stopped before anybody else can start.
+
+    \b
+    Examples:
+      leasehold run backup -- ./backup.sh       wait for our turn
+      leasehold run backup -n --skip-ok -- ./backup.sh
+                                                in a crontab: skip it while the last one runs
+      leasehold run rollup --wait 10s --ttl 1m -- make rollup
+      leasehold run rollup -n --at-least 5m -- ./tick
+                                                not again within five minutes
+
+    \b
+    Exit codes: the command's own, or
+      75 busy      76 the lease was lost   69 the store cannot be reached
+      2 usage      78 configuration        126 not executable
+      127 not found                        128+n ended by signal n
+    """
+    from leasehold.cli.run import run as start
+
+    raise SystemExit(start(request))
+
+
+@commands.command(short_help="List what is held, and by whom.")
+@click.argument("pattern", default="*")
+@common
+def ls(url: str | None, namespace: str | None, as_json: bool, pattern: str) -> None:
+    """List what is held: by whom, for how long, what is left of the lease, and how many wait.
+
+    PATTERN is compared with the whole name; * stands for anything, ? for one character.
+
+    \b
+    Examples:
+      leasehold ls
+      leasehold ls 'report-export:*'
+      leasehold --json ls | jq -r '.[].resource'
+    """
+    from leasehold.cli.looking import ls as look
+
+    look(url, namespace, pattern, as_json)
+
+
+@commands.command(short_help="Show one resource.")
+@click.argument("name", shell_complete=completing.names)
+@common
+def inspect(url: str | None, namespace: str | None, as_json: bool, name: str) -> None:
+    """Show one resource: its holder, who waits, and what operators did to it.
+
+    \b
+    Examples:
+      leasehold inspect report-export:42
+      leasehold inspect report-export:42 --json | jq .holders[0].owner
+    """
+    from leasehold.cli.looking import inspect as look
+
+    look(url, namespace, name, as_json)
+
+
+@commands.command(short_help="See what a stale owner is.")
 @click.option("--json", "as_json", is_flag=True, help="Print the events as JSON, one in a line, and nothing else.")
 @click.option("--no-color", is_flag=True, help="No colours. NO_COLOR in the environment does the same.")
-def demo(as_json: bool, no_color: bool) -> None:
+@click.pass_obj
+def demo(given: dict[str, Any], as_json: bool, no_color: bool) -> None:
     """See in a few seconds what a stale owner is, and how a guard stops it.
 
     Two real processes want to write one report. The one that holds the lease is frozen until the lease has ended,
@@ -25,4 +152,18 @@ def demo(as_json: bool, no_color: bool) -> None:
     from leasehold.cli.demo import run
     from leasehold.cli.demo_screen import JsonLines, Timeline
 
-    raise SystemExit(run(JsonLines() if as_json else Timeline(plain=no_color)))
+    raise SystemExit(run(JsonLines() if as_json or given["as_json"] else Timeline(plain=no_color)))
+
+
+@commands.command(short_help="Print a script for your shell.")
+@click.argument("shell", type=click.Choice(completing.SHELLS))
+def completion(shell: str) -> None:
+    """Print a script that teaches your shell to complete our commands, and the names in the embedded store.
+
+    \b
+    Examples:
+      echo 'eval "$(leasehold completion bash)"' >> ~/.bashrc
+      echo 'eval "$(leasehold completion zsh)"' >> ~/.zshrc
+      leasehold completion fish > ~/.config/fish/completions/leasehold.fish
+    """
+    click.echo(completing.script(shell, commands))

@@ -6,7 +6,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from leasehold.coordinator.adopting import Adopting, AsyncAdopting
 from leasehold.coordinator.asking import known_options, make_options, meta_text, warn_long
@@ -16,6 +15,7 @@ from leasehold.coordinator.operating import AsyncOperating, Operating
 from leasehold.core.durations import is_long, wait_seconds
 from leasehold.core.names import Name, check_id_key, check_namespace, known_name, make_name
 from leasehold.core.ports import Store
+from leasehold.core.typed import TYPE_CHECKING, Any, Generic, TypeVar
 from leasehold.observe.audience import Audience
 from leasehold.primitives.base import UNSET, Unset
 from leasehold.primitives.lock import AsyncLock, Lock

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from leasehold.coordinator.asking import make_options, warn_long
 from leasehold.core.durations import is_long
 from leasehold.core.names import Name, parse_name, resource_name
 from leasehold.core.tickets import Ticket, read
+from leasehold.core.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from leasehold.primitives.lease import AsyncLease, Duration, Lease

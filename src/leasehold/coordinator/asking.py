@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from leasehold.core.durations import optional_ms, optional_seconds, ttl_ms, wait_seconds
+from leasehold.core.typed import TYPE_CHECKING
 from leasehold.errors import InvalidRequest
 from leasehold.runtime.options import Options
 
@@ -46,6 +45,8 @@ known_options = lru_cache(maxsize=256, typed=True)(make_options)  # typed: True 
 
 
 def warn_long() -> None:
+    import warnings
+
     warnings.warn(
         "a ttl over 1 h blocks recovery after a crash for that long: renewing leases need seconds, and work of "
         "hours needs durable ownership",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from leasehold.core.ports import Store
+from leasehold.core.typed import TYPE_CHECKING, Any, Protocol, cast
 from leasehold.errors import InvalidRequest, Unsupported
 
 if TYPE_CHECKING:
@@ -59,7 +58,6 @@ def open_store(target: Target | None) -> Store:
     raise InvalidRequest("the URL has an unknown scheme: write redis://host, sqlite:///path/to/file.db or memory://")
 
 
-@cache
 def _in_sub_interpreter() -> bool:
     """There the thread that renews would crash the end of the interpreter, where it can be started at all, and a fork
     calls the hooks of the main one only. Python 3.13 gave the module that knows another name."""

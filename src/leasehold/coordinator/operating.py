@@ -5,9 +5,8 @@ Most programs never call any of it: what it needs is loaded when they do.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from leasehold.core import operations
+from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.core.types import public_owner
 from leasehold.runtime import sync
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leasehold.core.durations import seconds
 from leasehold.core.names import MAX_NAME_BYTES, Name, resource_name
 from leasehold.core.policy import MAX_NOTE_BYTES, MAX_TTL_MS
+from leasehold.core.typed import TYPE_CHECKING, Any, NamedTuple
 from leasehold.core.types import public_owner
 from leasehold.errors import InvalidRequest
 from leasehold.runtime.identity import new_owner

@@ -6,9 +6,8 @@ frozen: a table in the tests never changes, and a program in another language ca
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from leasehold.core.names import plain
+from leasehold.core.typed import TYPE_CHECKING
 from leasehold.errors import InvalidRequest
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import string
 import sys
 
 from leasehold.core.policy import LONG_TTL_MS, MAX_TTL_MS, MIN_TTL_MS
@@ -80,7 +79,7 @@ def _finite(value: int | float, what: str) -> float:
 
 
 def _parse(text: str, what: str) -> float:
-    digits = text.strip().rstrip(string.ascii_lowercase)
+    digits = text.strip().rstrip("abcdefghijklmnopqrstuvwxyz")
     unit = text.strip()[len(digits) :]
     if unit not in _UNITS or not set(digits) <= _DIGITS:
         raise InvalidRequest(

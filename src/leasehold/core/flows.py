@@ -10,13 +10,13 @@ and never repeats an op on its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from leasehold.core import ops
 from leasehold.core.holding import LOSSES, LOST, Giving, Holding, Taken
 from leasehold.core.line import Ask, Line, at_once, budget_ms, claim
 from leasehold.core.policy import LEAST_BUDGET_MS, tombstone_ms
 from leasehold.core.tickets import Ticket
+from leasehold.core.typed import Any
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 
 __all__ = ["Ask", "acquire", "adopt", "extend", "release", "renew", "transfer"]

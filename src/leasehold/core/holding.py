@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasehold.core import ops
 from leasehold.core.names import Name
@@ -27,6 +26,7 @@ from leasehold.core.policy import (
     retry_renewal_after,
     tombstone_ms,
 )
+from leasehold.core.typed import TYPE_CHECKING, Any, TypeVar
 from leasehold.core.types import public_owner
 from leasehold.errors import LeaseholdError, LeaseLost, NotHeld
 

@@ -17,12 +17,12 @@ same output, always.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 from leasehold.core import ops
 from leasehold.core.policy import tombstone_ms
 from leasehold.core.rules import RULES
 from leasehold.core.turn import Turn
+from leasehold.core.typed import Any, NamedTuple
 from leasehold.core.types import Instant, State, Waiter
 
 EMPTY = State()

@@ -7,7 +7,6 @@ noted with a local time not later than its sending, because that is what a deadl
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
 
 from leasehold.core import ops
 from leasehold.core.holding import Taken
@@ -20,6 +19,7 @@ from leasehold.core.policy import (
     retry_beat_after,
     tombstone_ms,
 )
+from leasehold.core.typed import NamedTuple, TypeAlias
 from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable
 
 AnyAnswer: TypeAlias = ops.Answer[ops.ClaimReply] | ops.Answer[ops.BeatReply]

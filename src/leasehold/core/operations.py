@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from leasehold.core import ops
 from leasehold.core.names import Name
+from leasehold.core.typed import Any
 from leasehold.core.types import Grant, public_owner
 from leasehold.errors import InvalidRequest, NotHeld, OutcomeUnknown, StoreUnavailable
 

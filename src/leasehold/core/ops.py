@@ -22,9 +22,9 @@ Because ops are data, batching, tracing, fault injection and simulation need no 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from leasehold.core.policy import BUDGET_MS
+from leasehold.core.typed import Generic, NamedTuple, TypeAlias, TypeVar
 from leasehold.core.types import Grant, Note, Waiter
 
 R = TypeVar("R", covariant=True)

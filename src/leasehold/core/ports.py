@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
 
 from leasehold.core.ops import Push, Reply, StoreOp
+from leasehold.core.typed import Protocol
 from leasehold.core.types import Capabilities, Instant
 from leasehold.errors import LeaseholdError
 
@@ -15,15 +15,12 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Seconds; comparable only within this boot of this machine."""
-        ...
 
     def instant(self) -> Instant:
         """The same moment as a store that lives on this clock writes it down."""
-        ...
 
     def nap(self, until: float) -> float:
         """How many real seconds to sleep at most before looking at this clock again."""
-        ...
 
 
 WAKE = Push("", "wake", "", "", 0, 0, 0)  # for whoever waits: nothing was granted, but beat now
@@ -36,11 +33,9 @@ class Mailbox(Protocol):
 
     def execute(self, op: StoreOp) -> Reply:
         """In at most ``op.budget_ms``."""
-        ...
 
     def take(self, seconds: float) -> Push | None:
         """Block the calling thread for at most that long. WAKE: whoever waits should beat now."""
-        ...
 
     def close(self) -> None: ...
 
@@ -53,7 +48,6 @@ class Ear(Protocol):
 
     def execute_async(self, op: StoreOp) -> Awaitable[Reply]:
         """The same as the store's."""
-        ...
 
     def close(self) -> None: ...
 
@@ -70,15 +64,12 @@ class News(Protocol):
     def fileno(self, ready: Callable[[], None]) -> int:
         """Readable when there is news; -1 while there is nothing to listen to. Does not wait: ``ready`` is called, from
         any thread, when it is worth asking again."""
-        ...
 
     def read(self) -> list[Push]:
         """All that has arrived, without waiting."""
-        ...
 
     def close(self) -> None:
         """By that thread: nobody listens any more."""
-        ...
 
 
 class Store(Protocol):
@@ -93,39 +84,30 @@ class Store(Protocol):
 
     def execute(self, op: StoreOp) -> Reply:
         """On the calling thread, in at most ``op.budget_ms``."""
-        ...
 
     async def execute_async(self, op: StoreOp) -> Reply:
         """On the running event loop, without blocking it."""
-        ...
 
     def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
         """Several ops at once; each has its own reply or error. Those of one resource may change places."""
-        ...
 
     def mailbox(self) -> Mailbox:
         """For a thread, which gives it to the next when it is done."""
-        ...
 
     def listen(self, notify: Callable[[Push], None]) -> Ear:
         """For the running event loop: ``notify`` is called on it with each push."""
-        ...
 
     def news(self) -> News | None:
         """For one coordinator, anew after a fork: several may share a store, and none must read what is meant
         for another. None where nobody can be told. Opens nothing yet."""
-        ...
 
     def before_fork(self) -> None:
         """In the parent: let no call be under way, and nothing be open that a child must not inherit."""
-        ...
 
     def after_fork(self) -> None:
         """In the parent: go on."""
-        ...
 
     def forked(self) -> None:
         """In the child: drop what belongs to the parent, sending nothing."""
-        ...
 
     def close(self) -> None: ...

@@ -6,10 +6,8 @@ nor anything else that could be used for another lease. Whoever has it may adopt
 
 from __future__ import annotations
 
-from binascii import Error, a2b_base64, b2a_base64, crc32
-from typing import NamedTuple
-
 from leasehold.core.names import MAX_NAME_BYTES, parse_name
+from leasehold.core.typed import NamedTuple
 from leasehold.errors import InvalidRequest
 
 MARK = "lh1."
@@ -33,6 +31,8 @@ class Ticket(NamedTuple):
         return f"<Ticket for {parse_name(self.resource).shown} fence={self.fence}>"
 
     def text(self) -> str:
+        from binascii import b2a_base64, crc32
+
         head = bytes.fromhex(self.nonce) + self.fence.to_bytes(FENCE_BYTES) + self.ttl_ms.to_bytes(TTL_BYTES)
         data = head + self.resource.encode()
         packed = b2a_base64(crc32(data).to_bytes(CHECK_BYTES) + data, newline=False).decode()
@@ -57,6 +57,8 @@ def read(text: object) -> Ticket:
 
 
 def _unpacked(packed: str) -> bytes:
+    from binascii import Error, a2b_base64, crc32
+
     try:
         data = a2b_base64((packed + "=" * (-len(packed) % 4)).translate(_FROM_URL_SAFE), strict_mode=True)
     except (Error, ValueError):

@@ -5,7 +5,7 @@ Everything here is an immutable tuple: cheap to make, safe to share, and a JSON 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from leasehold.core.typed import NamedTuple
 
 
 class Instant(NamedTuple):

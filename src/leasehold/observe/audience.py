@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
 
+from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.errors import InvalidRequest
 from leasehold.observe import log
 

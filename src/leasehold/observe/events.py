@@ -30,9 +30,9 @@ metadata of the lease which is about to be asked for, such as the context of a t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
 
 from leasehold.core.holding import Holding
+from leasehold.core.typed import Any, NamedTuple, TypeAlias
 from leasehold.core.types import public_owner
 
 

@@ -7,7 +7,8 @@ and ttl_ms: never a full id, an owner token or a password. Acquire, renew and re
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+
+from leasehold.core.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from leasehold.observe.events import Event

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
 
+from leasehold.core.typed import Any, NamedTuple, TypeAlias
 from leasehold.observe import events
 from leasehold.observe.tally import Labels, Tally
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from leasehold.core.typed import TYPE_CHECKING
 from leasehold.observe import metrics
 from leasehold.observe.events import Event
 from leasehold.observe.tally import Unentangled

@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import Any
 
+from leasehold.core.typed import Any
 from leasehold.observe import metrics
 from leasehold.observe.events import Event
 from leasehold.observe.tally import Tally, Unentangled

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, StatusCode, Tracer, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from leasehold.core.typed import Any
 from leasehold.observe import events
 from leasehold.observe.tally import at_fork
 

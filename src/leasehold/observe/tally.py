@@ -12,8 +12,8 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from typing import Protocol
 
+from leasehold.core.typed import Protocol
 from leasehold.observe.events import Event
 
 MOST_LABELS = 200

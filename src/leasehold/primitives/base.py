@@ -4,7 +4,6 @@ thread or task holds, and what is left to clean up when an exception ends an acq
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from leasehold.core import flows
 from leasehold.core.durations import wait_seconds
@@ -12,6 +11,7 @@ from leasehold.core.flows import Ask
 from leasehold.core.holding import ALIVE, Taken
 from leasehold.core.names import Name
 from leasehold.core.ops import Later, Op
+from leasehold.core.typed import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from leasehold.errors import NotHeld
 from leasehold.primitives.lease import BaseLease
 from leasehold.runtime import ending

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
 
 from leasehold.core import ops, types
 from leasehold.core.names import parse_name
 from leasehold.core.policy import patience_ms
+from leasehold.core.typed import Any, NamedTuple
 from leasehold.core.types import public_owner
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

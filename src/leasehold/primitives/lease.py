@@ -9,13 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
 
 from leasehold.core import flows
 from leasehold.core.durations import ttl_ms
 from leasehold.core.holding import ALIVE, LOST, RELEASED, RELEASING, Giving
 from leasehold.core.ops import Later, NotYours
 from leasehold.core.tickets import Ticket
+from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.core.types import public_owner
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.observe import log

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from threading import current_thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
 
 from leasehold.core.names import Name
 from leasehold.core.ops import Answer, Inspect, View
+from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.errors import LeaseholdError, NotAcquired
 from leasehold.primitives.base import UNSET, BaseLock, Unset
 from leasehold.primitives.lease import AsyncLease, Lease

@@ -10,9 +10,9 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from types import CoroutineType
-from typing import Any
 
 from leasehold.core.templates import Template
+from leasehold.core.typed import Any
 from leasehold.errors import InvalidRequest, NotAcquired
 from leasehold.primitives.lock import AsyncLock, Lock
 from leasehold.primitives.skipped import skip

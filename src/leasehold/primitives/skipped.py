@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from enum import Enum
-from typing import Final, Literal
+
+from leasehold.core.typed import Final, Literal
 
 _here: ContextVar[float | None] = ContextVar("leasehold_skipped_retry_in")
 _anywhere: float | None = None

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
 
 from leasehold.core.ops import ASIDE, Answer, Later, Op, Park, Push
 from leasehold.core.ports import WAKE, Store
+from leasehold.core.typed import Any, TypeVar
 from leasehold.errors import StoreUnavailable
 from leasehold.observe import log
 from leasehold.runtime.engine import CLOSED, Closed, Engine

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from leasehold.core.ops import Withdraw
 from leasehold.core.policy import tombstone_ms
+from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.runtime.identity import new_owner
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 from leasehold.core.durations import seconds
+from leasehold.core.typed import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 from leasehold.errors import InvalidRequest, NotAcquired, StoreUnavailable
 
 if TYPE_CHECKING:

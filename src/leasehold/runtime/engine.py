@@ -7,11 +7,11 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
 
 from leasehold.core.ops import Later
 from leasehold.core.policy import BUDGET_MS, MAX_FENCE, MAX_FLOOR_AHEAD_US
 from leasehold.core.ports import Clock, Store
+from leasehold.core.typed import Any
 from leasehold.errors import StoreUnavailable
 from leasehold.observe import log
 from leasehold.observe.audience import Audience

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TypeAlias
 
 from leasehold.core.holding import NEVER
 from leasehold.core.ops import Later, Reply, StoreOp
 from leasehold.core.ports import Store
+from leasehold.core.typed import TypeAlias
 from leasehold.errors import LeaseholdError
 
 NOW = float("-inf")

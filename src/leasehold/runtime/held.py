@@ -7,12 +7,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 from leasehold.core import ops
 from leasehold.core.holding import LOST, RELEASED, RELEASING, Giving, Holding, Taken
 from leasehold.core.names import Name
 from leasehold.core.tickets import NONCE_BYTES
+from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.errors import InvalidRequest
 from leasehold.observe import log
 

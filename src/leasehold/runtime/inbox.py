@@ -9,12 +9,19 @@ import os
 import select
 import threading
 from collections.abc import Iterator
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+
+from leasehold.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from queue import Empty, SimpleQueue
+
     from leasehold.core.ports import News
     from leasehold.runtime.held import Held
+else:
+    try:
+        from _queue import Empty, SimpleQueue  # all that we need, without heaps
+    except ImportError:
+        from queue import Empty, SimpleQueue
 
 
 class Inbox:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from leasehold.core.typed import Any
 
 
 class Options:

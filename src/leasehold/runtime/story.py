@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import json
 from itertools import count
-from typing import TYPE_CHECKING, Any
 
 from leasehold.core.ops import Busy, Inspect, NotYours, Queued, Reply, StoreOp, View
 from leasehold.core.policy import LEAST_BUDGET_MS
+from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.errors import LeaseholdError, LeaseLost, NotAcquired, OutcomeUnknown
 from leasehold.observe import events
 from leasehold.runtime import identity

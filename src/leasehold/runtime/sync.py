@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any, TypeVar
 
 from leasehold.core.ops import ASIDE, Answer, Later, Op, Park, Push
 from leasehold.core.ports import Mailbox
+from leasehold.core.typed import Any, TypeVar
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.runtime import ending, wakeups
 from leasehold.runtime.engine import CLOSED, FORKED, Closed, Engine

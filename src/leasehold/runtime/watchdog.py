@@ -11,14 +11,13 @@ told goes through a SimpleQueue and a bell, and its locks can be entered again b
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from leasehold.core.holding import ALIVE, LOST, NEVER, UNSURE, hear, renewals
 from leasehold.core.ops import Later, NotYours, Released, Renew, Renewed, Reply
 from leasehold.core.policy import margin
 from leasehold.core.ports import Store
+from leasehold.core.typed import TYPE_CHECKING
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.observe import log
 from leasehold.observe.audience import Audience
@@ -376,6 +375,8 @@ def _slices(count: int) -> Iterator[slice]:
 
 
 def _warn_abandoned(held: Held) -> None:
+    import warnings
+
     message = f"a lease on {held.name.kind} was dropped without release(): it is no longer renewed and will expire"
     try:
         warnings.warn(message, ResourceWarning, stacklevel=2)

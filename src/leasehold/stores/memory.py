@@ -11,13 +11,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
 from queue import Empty, SimpleQueue
-from typing import Any
 
 from leasehold.core import ledger
 from leasehold.core.glob import matches
 from leasehold.core.ops import LISTINGS, Leaks, Page, Push, Reply, Scan, StoreOp
 from leasehold.core.policy import PAGE
 from leasehold.core.ports import Clock
+from leasehold.core.typed import Any
 from leasehold.core.types import Capabilities, State
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.clock import SystemClock

@@ -7,9 +7,9 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from leasehold.core.ops import Push, Renewed, Reply, StoreOp
+from leasehold.core.typed import Any
 from leasehold.errors import LeaseholdError
 from leasehold.stores.redis import failures, speech
 from leasehold.stores.redis.mailbox import Line, Mailbox, ReplyError

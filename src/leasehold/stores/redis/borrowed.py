@@ -9,11 +9,11 @@ import inspect
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 from leasehold.core.ops import Claim, Push, Release, Reply, StoreOp
 from leasehold.core.policy import tombstone_ms
 from leasehold.core.ports import Clock
+from leasehold.core.typed import Any
 from leasehold.core.types import Capabilities
 from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.stores.clock import SystemClock

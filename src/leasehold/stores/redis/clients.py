@@ -4,9 +4,9 @@ reduced to an address, such as a test double, is used through its own commands. 
 from __future__ import annotations
 
 import inspect
-from typing import Any
 
 from leasehold.core.ports import Clock
+from leasehold.core.typed import Any
 from leasehold.errors import InvalidRequest, Unsupported
 from leasehold.observe import log
 from leasehold.stores.redis.borrowed import BorrowedStore

@@ -8,10 +8,10 @@ connection can do. Whoever has the socket drives it.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, NamedTuple
 
 import hiredis
 
+from leasehold.core.typed import Any, NamedTuple
 from leasehold.errors import LeaseholdError, StoreUnavailable, Unsupported
 from leasehold.observe import log
 from leasehold.stores.redis import failures

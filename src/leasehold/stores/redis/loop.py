@@ -10,12 +10,12 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import hiredis
 
 from leasehold.core.ops import Claim, Push, Reply, StoreOp
 from leasehold.core.ports import WAKE
+from leasehold.core.typed import Any
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, speech
 from leasehold.stores.redis.handshake import greet

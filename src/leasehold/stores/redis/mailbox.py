@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any
 
 import hiredis
 
 from leasehold.core.ops import Claim, Push, Reply, StoreOp
 from leasehold.core.ports import WAKE
+from leasehold.core.typed import Any
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, speech
 from leasehold.stores.redis.handshake import greet

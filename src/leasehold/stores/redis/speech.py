@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
 
 import hiredis
 
 from leasehold.core import ops
 from leasehold.core.glob import matches
+from leasehold.core.typed import Any, cast
 from leasehold.core.types import Grant, Note, Waiter, public_owner
 
 FOLDER = Path(__file__).parent / "scripts"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from leasehold.core.ops import Push, Reply, StoreOp
 from leasehold.core.ports import Clock, Ear, News
+from leasehold.core.typed import TYPE_CHECKING
 from leasehold.core.types import Capabilities
 from leasehold.errors import LeaseholdError
 from leasehold.stores.clock import SystemClock

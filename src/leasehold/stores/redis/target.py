@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from leasehold.core.typed import Any, NamedTuple
 from leasehold.errors import InvalidRequest
 
 PORT = 6379

@@ -14,10 +14,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import hiredis
 
+from leasehold.core.typed import Any
 from leasehold.stores.redis.speech import pack
 from leasehold.stores.redis.target import Target
 

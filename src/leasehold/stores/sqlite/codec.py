@@ -5,25 +5,21 @@ A field that is added later goes to the end of its tuple with a default: old row
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
+from leasehold.core.typed import Any
 from leasehold.core.types import Ended, Grant, Note, State, Waiter
+from leasehold.stores.sqlite import driver
 
-# Plain ASCII: a lone surrogate in somebody's metadata must not make the row unwritable.
-_write = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
-_parse = json.JSONDecoder().raw_decode
 SLOTS = Grant._fields.index("slots")
 
 
 def encode(state: State) -> str:
     """Without notes, which are rare, a row is what the first version wrote and can read."""
-    return _write(state if state.notes else state[:-1])
+    return driver.text(state if state.notes else state[:-1])
 
 
 def decode(text: str) -> State:
     """Raises ValueError, TypeError, IndexError or KeyError for a text that is no state."""
-    holders, queue, fences, fences_until_us, closed_until_ms, ended, *notes = _parse(text)[0]
+    holders, queue, fences, fences_until_us, closed_until_ms, ended, *notes = driver.parse(text)
     return State(
         tuple([_grant(one) for one in holders]) if holders else (),
         tuple([Waiter(*one) for one in queue]) if queue else (),

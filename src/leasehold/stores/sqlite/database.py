@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sqlite3
 import threading
 
 from leasehold.core import ledger
@@ -13,6 +11,7 @@ from leasehold.core.ops import Page, Scan
 from leasehold.core.policy import PAGE
 from leasehold.core.types import Instant, State
 from leasehold.stores.sqlite import codec, failures
+from leasehold.stores.sqlite.driver import sqlite3, suppress
 from leasehold.stores.sqlite.failures import Again, unavailable
 
 READ = "SELECT boot, state FROM resources WHERE name = ?"
@@ -61,7 +60,7 @@ class Database:
 
     def moved(self) -> bool:
         try:
-            found = os.stat(self.path)  # noqa: PTH116  # in each turn, where a Path costs too much
+            found = os.stat(self.path)
         except OSError as error:
             if failures.foreign(error):
                 raise
@@ -85,7 +84,7 @@ class Database:
         return self._connection.in_transaction
 
     def close(self) -> None:
-        with contextlib.suppress(sqlite3.Error):
+        with suppress(sqlite3.Error):
             self._connection.close()
 
     def __del__(self) -> None:
@@ -167,7 +166,7 @@ class Database:
         row = self._fetch()
         chunk = self._execute(CHUNK, (row[0] if row else "", PAGE)).fetchall()
         for name, boot, text in chunk:
-            with contextlib.suppress(*UNREADABLE):  # whoever asks for it is told
+            with suppress(*UNREADABLE):  # whoever asks for it is told
                 state = codec.decode(text)
                 left = ledger.tidy(state if boot == self._boot else ledger.rebooted(state), now)
                 if left != state:

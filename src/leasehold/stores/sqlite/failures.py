@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import sqlite3
-from pathlib import Path
 
 from leasehold.errors import StoreUnavailable
+from leasehold.stores.sqlite.driver import sqlite3
 
 # SQLITE_PROTOCOL: two processes raced for the WAL's first lock. All of these mean that nothing has happened.
 PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_READONLY_DBMOVED")
@@ -108,22 +107,22 @@ def _what(path: str, error: Exception) -> str:
 def examine(path: str) -> str:
     """Look for the usual reasons why a file cannot be opened or written; empty when there is none to see."""
     try:
-        return _examine(Path(path), Path(path).parent)
+        return _examine(path, os.path.dirname(path))
     except OSError as error:
         return SYSTEM_TEXTS.get(error.errno or 0, "")
 
 
-def _examine(path: Path, folder: Path) -> str:
-    if not folder.is_dir():
+def _examine(path: str, folder: str) -> str:
+    if not os.path.isdir(folder):
         return SYSTEM_TEXTS[errno.ENOENT]
-    if path.is_dir():
+    if os.path.isdir(path):
         return "is a folder. Give the path of a file"
     space = os.statvfs(folder)
     if space.f_flag & os.ST_RDONLY:
         return READ_ONLY_SYSTEM
     if not space.f_bavail or (space.f_files and not space.f_favail):
         return FULL
-    if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+    if os.path.exists(path) and not os.access(path, os.R_OK | os.W_OK):
         return READ_ONLY if os.access(path, os.R_OK) else NO_PERMISSION
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         return READ_ONLY if os.access(folder, os.X_OK) else NO_PERMISSION

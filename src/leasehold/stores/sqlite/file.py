@@ -6,38 +6,35 @@ SQLite: closing any other descriptor of it would drop every lock that this proce
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import json
 import os
-import sqlite3
-from pathlib import Path
 
 from leasehold.errors import StoreUnavailable
 from leasehold.stores.sqlite import failures, machine
 from leasehold.stores.sqlite.database import Database
+from leasehold.stores.sqlite.driver import parse, sqlite3, suppress, text
 from leasehold.stores.sqlite.failures import Again, unavailable
 
 APPLICATION = 1279607123  # "LEAS", as in schema.sql
 FORMAT = 1
+PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._-~")
 KEPT_MACHINES = 64
 
 
 def default_path() -> str:
     """The file that is used when nobody names one."""
     state = os.environ.get("XDG_STATE_HOME", "")
-    try:
-        root = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    except RuntimeError as error:
-        raise StoreUnavailable("this user has no home folder: set XDG_STATE_HOME, or give a path") from error
-    return str(root / "leasehold" / "leasehold.db")
+    root = os.path.normpath(state) if state.startswith("/") else os.path.expanduser("~/.local/state")
+    if not root.startswith("/"):
+        raise StoreUnavailable("this user has no home folder: set XDG_STATE_HOME, or give a path")
+    return os.path.join(root, "leasehold", "leasehold.db")
 
 
 def open_database(path: str, boot: str) -> Database:
     """Raises StoreUnavailable that says what is wrong, or Again when somebody else is in the way just now."""
     try:
         _prepare(path)
-        before = Path(path).stat()
+        before = os.stat(path)
         connection = _connect(path)
     except StoreUnavailable:  # an OSError too, and already in our words
         raise
@@ -66,41 +63,47 @@ def _why(path: str, error: Exception) -> Exception:
     if failures.passing(error):
         return Again(failures.LOCKED)
     absent = isinstance(error, FileNotFoundError) or failures.name_of(error).startswith("SQLITE_CANTOPEN")
-    if absent and not failures.examine(path) and not Path(path).exists():  # deleted since it was made
+    if absent and not failures.examine(path) and not os.path.exists(path):  # deleted since it was made
         return Again(failures.REPLACED)
     return failures.refusal(path, error)
 
 
 def _prepare(path: str) -> None:
     """An empty file with mode 0600 stands at ``path``, or an existing one is left as it is."""
-    real = Path(os.path.realpath(path))
-    with contextlib.suppress(StoreUnavailable):  # no home, no default
+    real = os.path.realpath(path)
+    with suppress(StoreUnavailable):  # no home, no default
         if path == default_path():
-            _make_folders(real.parent)
-    if not real.parent.is_dir() or real.is_dir():
-        raise unavailable(path, failures.examine(str(real)))
-    if kind := machine.network_file_system(str(real)):
+            _make_folders(os.path.dirname(real))
+    if not os.path.isdir(os.path.dirname(real)) or os.path.isdir(real):
+        raise unavailable(path, failures.examine(real))
+    if kind := machine.network_file_system(real):
         raise unavailable(
             path,
             f"lies on a network file system ({kind}), where locks and clocks of several machines meet. "
             "Choose a local path; to coordinate several machines, use a store with a server",
         )
-    with contextlib.suppress(FileExistsError):
+    with suppress(FileExistsError):
         os.mknod(real, 0o600)  # without a descriptor, which would have to be closed again
-    real.stat()
+    os.stat(real)
     if not os.access(real, os.R_OK | os.W_OK):  # SQLite would open it for reading and take no write lock
         raise PermissionError(errno.EACCES, "not readable and writable")
 
 
-def _make_folders(folder: Path) -> None:
-    if not folder.is_dir():
-        _make_folders(folder.parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
+def _make_folders(folder: str) -> None:
+    if not os.path.isdir(folder):
+        _make_folders(os.path.dirname(folder))
+        with suppress(FileExistsError):
+            os.mkdir(folder, mode=0o700)
 
 
 def _connect(path: str) -> sqlite3.Connection:
-    uri = Path(path).as_uri() + "?mode=rw"  # never creates: that would ignore the mode
+    uri = f"file:{_quoted(path)}?mode=rw"  # never creates: that would ignore the mode
     return sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
+
+
+def _quoted(path: str) -> str:
+    """As a URI has it, byte by byte."""
+    return "".join([chr(byte) if chr(byte) in PLAIN else f"%{byte:02X}" for byte in os.fsencode(path)])
 
 
 def _check(path: str, connection: sqlite3.Connection) -> None:
@@ -126,7 +129,8 @@ def _check(path: str, connection: sqlite3.Connection) -> None:
         raise unavailable(path, "lies on a file system without shared memory. Choose a local path")
     connection.execute("PRAGMA synchronous = NORMAL")
     if fresh:
-        connection.executescript(Path(__file__).with_name("schema.sql").read_text(encoding="utf-8"))
+        with open(os.path.join(os.path.dirname(__file__), "schema.sql"), encoding="utf-8") as schema:
+            connection.executescript(schema.read())
 
 
 def _claim_for_this_machine(path: str, connection: sqlite3.Connection, boot: str) -> None:
@@ -134,13 +138,13 @@ def _claim_for_this_machine(path: str, connection: sqlite3.Connection, boot: str
     (containers), and vouches for this name; another one on a known machine is a reboot."""
     connection.execute("BEGIN IMMEDIATE")
     meta = dict(connection.execute("SELECT key, value FROM meta WHERE key IN ('boot', 'machines')"))
-    known = json.loads(meta.get("machines", "[]"))
+    known = parse(meta.get("machines", "[]"))
     ours = machine.machine_id()
     if ours not in known:
         if meta.get("boot", boot) != boot:
             raise failures.other_machine(path)
         known = [*known[-KEPT_MACHINES + 1 :], ours]
-    found = {"boot": boot, "machines": json.dumps(known)}
+    found = {"boot": boot, "machines": text(known)}
     if meta != found:
         connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", found.items())
     connection.execute("COMMIT")

@@ -6,9 +6,6 @@ another machine begins, so the file must not be reachable from there.
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 MOUNTS = "/proc/self/mountinfo"
@@ -35,7 +32,7 @@ def machine_id() -> str:
 def network_file_system(path: str) -> str:
     """The type of the file system under ``path`` when other machines may share it, else nothing."""
     try:
-        mounts = Path(MOUNTS).read_text(encoding="utf-8", errors="surrogateescape")
+        mounts = _text_of(MOUNTS)
     except OSError:
         return ""
     kind = file_system(path, mounts)
@@ -65,11 +62,21 @@ def _holds(point: str, path: str) -> bool:
 
 def _unescape(field: str) -> str:
     """The kernel writes space, tab, newline and backslash as three octal digits."""
-    return re.sub(r"\\([0-7]{3})", lambda digits: chr(int(digits[1], 8)), field)
+    plain, *rest = field.split("\\")
+    return plain + "".join([_character(one[:3]) + one[3:] for one in rest])
+
+
+def _character(digits: str) -> str:
+    return chr(int(digits, 8)) if len(digits) == 3 and set(digits) <= set("01234567") else "\\" + digits
 
 
 def _line_of(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="ascii", errors="replace").strip()
+        return _text_of(path).strip()
     except OSError:
         return ""
+
+
+def _text_of(path: str) -> str:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()

@@ -5,17 +5,16 @@ The thread or loop that owns a mailbox takes from it; the store may bind it from
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import select
-import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from leasehold.core.ops import Push, Reply, StoreOp
+from leasehold.core.typed import TYPE_CHECKING
+from leasehold.stores.sqlite.driver import socket, suppress
 from leasehold.stores.sqlite.failures import foreign
 from leasehold.stores.sqlite.wake import Folder, decode
 
@@ -152,7 +151,7 @@ class Mailbox:
         self._forget(self._name)
         if old is not None:
             self._folder.remove(self._name)
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 old.shutdown(socket.SHUT_RDWR)  # whoever polls it in another thread looks up
             self._settle(old)
 

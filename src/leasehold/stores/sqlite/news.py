@@ -7,9 +7,9 @@ impossible the holders hear of it with their next renewal.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from leasehold.core.ops import Push
+from leasehold.core.typed import TYPE_CHECKING
 from leasehold.stores.sqlite.mailbox import Mailbox, new_name
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ one taken lets go of ours, sleeps a little and tries again until its budget is o
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, Sto
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.sqlite import failures, machine
 from leasehold.stores.sqlite.database import Database
+from leasehold.stores.sqlite.driver import sqlite3
 from leasehold.stores.sqlite.failures import LOCKED, REPLACED, Again, unavailable
 from leasehold.stores.sqlite.file import open_database
 from leasehold.stores.sqlite.mailbox import Mailbox

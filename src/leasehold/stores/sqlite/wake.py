@@ -6,17 +6,14 @@ socket may have 108 bytes only; every name here is reached through the folder's 
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import json
 import os
-import socket
 import threading
 import time
 from itertools import islice
-from pathlib import Path
 
 from leasehold.core.ops import Push
+from leasehold.stores.sqlite.driver import socket, suppress
 from leasehold.stores.sqlite.failures import foreign
 
 STALE_AFTER = 60.0  # seconds: a younger socket may belong to a process that is about to listen
@@ -39,7 +36,8 @@ class Folder:
     def bind(self, name: str) -> socket.socket:
         """A socket that receives under this name. Raises OSError."""
         with self._lock:
-            Path(self.path).mkdir(mode=0o700, exist_ok=True)
+            with suppress(FileExistsError):
+                os.mkdir(self.path, mode=0o700)
             box = _datagram()
             try:
                 box.bind(self._reach(name))
@@ -50,13 +48,13 @@ class Folder:
 
     def listed(self, name: str) -> bool:
         """Can others still find this name? Not when somebody removed the folder or emptied it."""
-        return Path(self.path, name).exists()
+        return os.path.exists(os.path.join(self.path, name))
 
     def alive(self, name: str) -> bool:
         """False only when it is certain that nobody listens: dropping a live waiter would cost its place."""
         try:
-            with self._lock, _datagram() as probe:
-                probe.connect(self._reach(name))
+            with self._lock:
+                _knock(self._reach(name))
         except (ConnectionRefusedError, FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
@@ -79,18 +77,19 @@ class Folder:
     def sweep(self) -> None:
         """Remove what killed processes left behind."""
         try:
-            entries = list(islice(Path(self.path).iterdir(), MAX_SWEPT))
+            with os.scandir(self.path) as found:
+                entries = list(islice(found, MAX_SWEPT))
         except OSError:
             return
         old = time.time() - STALE_AFTER
         for entry in entries:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 if entry.stat().st_mtime < old and not self.alive(entry.name):
-                    entry.unlink()
+                    os.unlink(entry.path)
 
     def remove(self, name: str) -> None:
-        with contextlib.suppress(OSError):
-            Path(self.path, name).unlink()
+        with suppress(OSError):
+            os.unlink(os.path.join(self.path, name))
 
     def close(self) -> None:
         with self._lock:
@@ -110,7 +109,7 @@ class Folder:
         """A short path to a name in the folder that stands there now."""
         if self._closed:
             raise OSError(errno.EBADF, "closed")
-        found = Path(self.path).stat()
+        found = os.stat(self.path)
         if self._fd < 0 or (found.st_ino, found.st_dev) != self._file:
             if self._fd >= 0:
                 os.close(self._fd)
@@ -125,12 +124,24 @@ def _datagram() -> socket.socket:
     return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
 
+def _knock(path: str) -> None:
+    probe = _datagram()
+    try:
+        probe.connect(path)
+    finally:
+        probe.close()
+
+
 def encode(push: Push) -> bytes:
+    import json
+
     return json.dumps(push, separators=(",", ":")).encode()
 
 
 def decode(data: bytes) -> Push | None:
     """None for a datagram that is no push: anybody who may write into the folder can send one."""
+    import json
+
     try:
         address, event, resource, owner, fence, beat, remaining_ms = json.loads(data)
     except (ValueError, TypeError, RecursionError):

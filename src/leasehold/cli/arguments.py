@@ -1,0 +1,94 @@
+"""What somebody typed, taken apart by hand: click alone would take longer to load than all of ``leasehold run`` may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from leasehold.cli import codes
+from leasehold.cli.options import COMMON, RUN, Option
+
+
+class Usage(Exception):
+    """What was typed makes no sense. The message says why."""
+
+
+class Request:
+    """One ``leasehold run``."""
+
+    def __init__(self, given: dict[str, str], name: str, command: list[str]) -> None:
+        self.name = name
+        self.command = command
+        self.url = given.get("url")
+        self.namespace = given.get("namespace")
+        self.as_json = "as_json" in given
+        self.ttl = given.get("ttl", "30s")
+        self.wait: str | float | None = 0 if "no_wait" in given else given.get("wait")
+        self.at_least = given.get("at_least")
+        self.on_lost = given.get("on_lost", "term")
+        self.skip_ok = "skip_ok" in given
+        self.busy_code = 0 if self.skip_ok else _code(given.get("busy_code", str(codes.BUSY)))
+
+
+def quick(words: list[str]) -> Request | None:
+    """A plain ``leasehold [options] run ...``. None: something else, or something wrong, which click says better."""
+    try:
+        given, rest = options(words, COMMON)
+        return parse_run(rest[1:], given) if rest[:1] == ["run"] else None
+    except Usage:
+        return None
+
+
+def parse_run(words: list[str], given: dict[str, str]) -> Request:
+    """All that follows ``run``: one name, and options before and behind it, until ``--``; then the command."""
+    given, rest = options(words, RUN, given)
+    if not rest or rest[0] == "--":
+        raise Usage("it needs the NAME of what to lock")
+    given, command = options(rest[1:], RUN, given)
+    if command[:1] != ["--"]:
+        raise Usage("write -- before the command" if command else "it needs -- and the command to run")
+    if len(command) == 1:
+        raise Usage("there is no command behind --")
+    for one, other, why in (
+        ("wait", "no_wait", "-n does not wait: leave out --wait"),
+        ("busy_code", "skip_ok", "--skip-ok exits with 0 when it is busy: leave out -E"),
+    ):
+        if one in given and other in given:
+            raise Usage(why)
+    return Request(given, rest[0], command[1:])
+
+
+def options(
+    words: list[str], table: Iterable[Option], before: dict[str, str] | None = None
+) -> tuple[dict[str, str], list[str]]:
+    """Those that the words begin with, added to what was given before, and the rest."""
+    known = {name: option for option in table for name in option.names}
+    given = dict(before or {})
+    rest = list(words)
+    while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
+        word, equals, value = _apart(rest.pop(0))
+        option = known.get(word)
+        if option is None:
+            raise Usage(f"no such option: {word}")
+        if option.value and not equals:
+            if not rest:
+                raise Usage(f"{word} needs a value")
+            value = rest.pop(0)
+        elif equals and not option.value:
+            raise Usage(f"{word} takes no value")
+        if option.choices and value not in option.choices:
+            raise Usage(f"{word} is one of {', '.join(option.choices)}, not {value!r}")
+        given[option.field] = value
+    return given, rest
+
+
+def _apart(word: str) -> tuple[str, str, str]:
+    """``--wait=10s`` and ``-E3`` carry their value with them."""
+    if word.startswith("--"):
+        return word.partition("=")
+    return word[:2], word[2:], word[2:]
+
+
+def _code(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) <= 255):
+        raise Usage(f"-E takes a number from 0 to 255, not {text!r}")
+    return int(text)

@@ -1,0 +1,116 @@
+"""``leasehold ls`` and ``leasehold inspect``: what the store says, for people and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime
+from typing import Any
+
+from leasehold.cli.opening import failed, open_hold
+from leasehold.cli.screen import bar, lasting, paint, say, table
+from leasehold.errors import LeaseholdError
+from leasehold.primitives.inspection import Holder, Inspection, Note, Waiting
+
+HEADS = ["RESOURCE", "HOLDER", "AGE", "TTL", "WAITERS", "FENCE"]
+
+
+def ls(url: str | None, namespace: str | None, pattern: str, as_json: bool) -> None:
+    """Everything that matches, in order of the names."""
+    try:
+        with open_hold(url, namespace) as hold:
+            found = sorted(hold.scan(pattern), key=lambda one: one.resource)
+    except LeaseholdError as error:
+        raise failed(error) from error
+    if as_json:
+        say(json.dumps([document(one) for one in found], indent=2))
+    elif found:
+        table(HEADS, [_row(one) for one in found])
+    else:
+        say("Nothing is held." if pattern == "*" else f"Nothing that is held matches {pattern}.")
+
+
+def inspect(url: str | None, namespace: str | None, name: str, as_json: bool) -> None:
+    """One resource."""
+    try:
+        with open_hold(url, namespace) as hold:
+            found = hold.inspect(name)
+    except LeaseholdError as error:
+        raise failed(error) from error
+    if as_json:
+        say(json.dumps(document(found), indent=2))
+    else:
+        _tell(found)
+
+
+def document(seen: Inspection) -> dict[str, Any]:
+    """For programs: keys that stay, times in ISO 8601, lengths in seconds."""
+    return {
+        "resource": seen.resource,
+        "held": seen.held,
+        "fence": seen.fence,
+        "closed_for": seen.closed_for,
+        "holders": [_plain(one) for one in seen.holders],
+        "waiters": [_plain(one) for one in seen.waiters],
+        "notes": [_plain(one) for one in seen.notes],
+    }
+
+
+def _plain(record: Holder | Waiting | Note) -> dict[str, Any]:
+    fields: dict[str, Any] = record._asdict()
+    return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in fields.items()}
+
+
+# ---------------------------------------------------------------- for people
+
+
+def _row(seen: Inspection) -> list[str]:
+    waiters = str(len(seen.waiters)) if seen.waiters else "-"
+    holder = seen.holder
+    if holder is None:
+        closed = (
+            paint(f"closed for {lasting(seen.closed_for)}", "yellow") if seen.closed_for else paint("free", dim=True)
+        )
+        return [seen.resource, closed, "-", "-", waiters, str(seen.fence)]
+    more = f" and {len(seen.holders) - 1} more" if len(seen.holders) > 1 else ""
+    return [seen.resource, holder.owner + more, lasting(_age(holder.since)), _left(holder), waiters, str(holder.fence)]
+
+
+def _left(holder: Holder) -> str:
+    return f"{bar(holder.remaining, holder.ttl)} {lasting(holder.remaining)}"
+
+
+def _age(since: datetime) -> float:
+    return max(time.time() - since.timestamp(), 0.0)
+
+
+def _tell(seen: Inspection) -> None:
+    say(paint(seen.resource, bold=True))
+    for holder in seen.holders:
+        say(f"  held by    {holder.owner} for {lasting(_age(holder.since))}")
+        say(f"  fence      {holder.fence}")
+        say(f"  remaining  {_left(holder)} of {lasting(holder.ttl)}")
+        _list("meta", [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in sorted(holder.meta.items())])
+    if not seen.holders:
+        say("  nobody holds it")
+        if seen.fence:
+            say(f"  fence      {seen.fence}, the last that was given")
+    if seen.closed_for:
+        say(paint(f"  closed     for {lasting(seen.closed_for)}: nobody is granted before", "yellow"))
+    _list("waiting", [_in_queue(*one) for one in enumerate(seen.waiters, 1)])
+    _list("history", [_history(one) for one in seen.notes])
+
+
+def _list(what: str, lines: list[str]) -> None:
+    for number, line in enumerate(lines):
+        say(f"  {what if not number else '':<9}  {line}")
+
+
+def _in_queue(number: int, waiter: Waiting) -> str:
+    silent = "" if waiter.live else paint("  silent, and passed over", "yellow")
+    return f"{number}. {waiter.owner} for {lasting(_age(waiter.since))}{silent}"
+
+
+def _history(note: Note) -> str:
+    at = note.at.isoformat(timespec="seconds")
+    return f"{at} {note.event} {note.owner} (fence {note.fence}) by {note.by}: {note.reason}"

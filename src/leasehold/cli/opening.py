@@ -1,0 +1,64 @@
+"""From what somebody typed to a coordinator and a lock, and from errors to exit codes."""
+
+from __future__ import annotations
+
+from leasehold.cli import codes
+from leasehold.cli.codes import Ended
+from leasehold.cli.naming import parse_name
+from leasehold.coordinator import Leasehold, connect
+from leasehold.core.durations import is_long, ttl_ms
+from leasehold.core.typed import TYPE_CHECKING
+from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
+from leasehold.observe import log
+
+if TYPE_CHECKING:
+    from leasehold.cli.arguments import Request
+    from leasehold.cli.voice import Voice
+    from leasehold.primitives.lock import Lock
+
+LONG = "a ttl over 1 h blocks recovery after a crash for that long; it is renewed anyway, so seconds are enough"
+
+
+def open_hold(url: str | None, namespace: str | None) -> Leasehold:
+    """What the user or the environment says about the store is configuration: 78 when it is wrong."""
+    log.RECORDS.clear()  # what people should know, the command tells them itself
+    try:
+        return connect(url, namespace=namespace)
+    except (InvalidRequest, Unsupported) as error:
+        raise Ended(codes.CONFIG, "failed", str(error)) from error
+    except LeaseholdError as error:
+        raise failed(error) from error
+
+
+def open_lock(request: Request, voice: Voice) -> tuple[Leasehold, Lock]:
+    """What ``leasehold run`` asks for; 2 when that makes no sense."""
+    try:
+        namespace, kind, ids = parse_name(request.name, request.namespace)
+        long = is_long(ttl_ms(request.ttl))
+    except InvalidRequest as error:
+        raise failed(error) from error
+    if long:
+        _warn_once(voice)
+    hold = open_hold(request.url, namespace)
+    try:
+        return hold, hold.lock(kind, *ids, ttl=request.ttl, wait=request.wait, at_least=request.at_least)
+    except LeaseholdError as error:
+        raise failed(error) from error
+
+
+def _warn_once(voice: Voice) -> None:
+    import warnings
+
+    warnings.simplefilter("ignore", UserWarning)  # the library's own words, with a line of ours beside them
+    voice.say("warning", LONG)
+
+
+def failed(error: BaseException) -> BaseException:
+    """An error of the library as the end of a command; any other is a bug, and stays what it is."""
+    if isinstance(error, InvalidRequest):
+        return Ended(codes.USAGE, "failed", str(error))
+    if isinstance(error, Unsupported):
+        return Ended(codes.CONFIG, "failed", str(error))
+    if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
+        return Ended(codes.UNAVAILABLE, "unavailable", f"the store cannot be reached: {error}")
+    return error

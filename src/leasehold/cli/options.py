@@ -1,0 +1,40 @@
+"""The options of ``leasehold run``, and those of every command. One table: it is parsed by hand where a command must
+start fast, and shown by click in the help and in completions."""
+
+from __future__ import annotations
+
+from leasehold.cli import codes
+
+
+class Option:
+    """One option. ``value`` is what the help calls its value; empty: it takes none."""
+
+    __slots__ = ("choices", "field", "names", "text", "value")
+
+    def __init__(self, field: str, names: str, value: str, text: str, *choices: str) -> None:
+        self.field = field
+        self.names = names.split()
+        self.value = value
+        self.text = text
+        self.choices = choices
+
+
+COMMON = (
+    Option("url", "--url", "URL", "The store, such as redis://host. Default: LEASEHOLD_URL, else a file of this user."),
+    Option("namespace", "--namespace", "TEXT", "A prefix of all names. Default: LEASEHOLD_NAMESPACE, else none."),
+    Option("as_json", "--json", "", "For programs: JSON in place of words."),
+)
+
+RUN = (
+    Option("ttl", "--ttl", "30s", "How long the lease lasts when this process is gone; until then it is renewed."),
+    Option("wait", "--wait", "10s", "How long to wait for it. Default: for ever."),
+    Option("no_wait", "-n --no-wait", "", "One try: do not wait."),
+    Option("at_least", "--at-least", "5m", "Keep others out for that long, even when the command ends earlier."),
+    Option(
+        "on_lost", "--on-lost", "term|kill|warn", "What to do with the command when the lease is lost.",
+        "term", "kill", "warn",
+    ),
+    Option("busy_code", "-E --busy-code", "CODE", f"Exit with this when it is busy, in place of {codes.BUSY}."),
+    Option("skip_ok", "--skip-ok", "", "Busy is fine: exit with 0 and say nothing."),
+    *COMMON,
+)  # fmt: skip

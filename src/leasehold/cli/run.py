@@ -1,0 +1,142 @@
+"""``leasehold run``: a command under a lease, from asking for it to the exit code."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+from leasehold.cli import codes
+from leasehold.cli.arguments import Request
+from leasehold.cli.child import ABSENT, Child
+from leasehold.cli.codes import Ended
+from leasehold.cli.signals import HARMLESS, Signals, signal
+from leasehold.cli.voice import Voice
+from leasehold.core.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leasehold.cli.tenure import Tenure
+    from leasehold.coordinator import Leasehold
+    from leasehold.primitives.lease import Lease
+    from leasehold.primitives.lock import Lock
+
+PROGRESS_AFTER, PROGRESS_EVERY = 1.0, 10.0  # seconds
+
+
+def run(request: Request) -> int:
+    """Run the command under the lease; the exit code."""
+    voice = Voice(request.as_json)
+    child = None
+    try:
+        if not hasattr(signal, "sigwaitinfo"):
+            raise Ended(codes.CONFIG, "failed", "leasehold run needs Linux: this system cannot wait for signals")
+        signals = Signals()
+        child = _prepared(request, signals)
+        return _under_a_lease(request, voice, signals, child)
+    except Ended as ended:
+        if ended.event:
+            voice.say(ended.event, str(ended), **ended.fields)
+        return ended.code
+    finally:
+        if child is not None:
+            child.abandon()
+
+
+def _prepared(request: Request, signals: Signals) -> Child:
+    try:
+        return Child(request.command, signals.mask)
+    except OSError as error:
+        raise Ended(
+            codes.NOT_EXECUTABLE, "failed", f"no process can be started: {os.strerror(error.errno or 0)}"
+        ) from error
+
+
+def _under_a_lease(request: Request, voice: Voice, signals: Signals, child: Child) -> int:
+    from leasehold.cli.opening import open_lock  # the rest of the library: the child prepares meanwhile
+    from leasehold.cli.tenure import Tenure
+
+    hold, lock = open_lock(request, voice)
+    with hold:
+        tenure = Tenure(lock, signals.wake)
+        lease = _wait(request, voice, signals, tenure, hold, lock)
+        child.start(_environment(lease))
+        gc.enable()
+        from leasehold.cli.supervise import Supervisor, tell_loss  # it runs already
+
+        voice.note("acquired", resource=lease.resource, fence=lease.fence, ttl=lease.ttl, pid=child.pid)
+        supervisor = Supervisor(child, lease, request.on_lost, signals, voice)
+        code = supervisor.watch()
+        loss = tenure.finish(lost=supervisor.loss is not None)
+        if loss is not None and supervisor.loss is None:
+            tell_loss(voice, loss, "it was over before the command was")
+        voice.note("exited", resource=lease.resource, code=code)
+    _complain_about_start(request, child)
+    return code if loss is None and supervisor.loss is None else codes.LOST
+
+
+def _environment(lease: Lease) -> dict[str, str]:
+    """For the child alone, and never read by us: it must not be taken for us (trap 45). So no secret is in it."""
+    from leasehold.core.types import public_owner
+
+    return {
+        "LEASEHOLD_FENCE": str(lease.fence),
+        "LEASEHOLD_RESOURCE": lease.resource,
+        "LEASEHOLD_OWNER": public_owner(lease.owner),
+    }
+
+
+def _complain_about_start(request: Request, child: Child) -> None:
+    why, program = child.why_not(), request.command[0]
+    if why in ABSENT:
+        raise Ended(codes.NOT_FOUND, "failed", f"{program}: command not found", command=program)
+    if why:
+        raise Ended(codes.NOT_EXECUTABLE, "failed", f"{program}: {os.strerror(why)}", command=program)
+
+
+# ---------------------------------------------------------------- waiting
+
+
+def _wait(request: Request, voice: Voice, signals: Signals, tenure: Tenure, hold: Leasehold, lock: Lock) -> Lease:
+    """Until it is granted. A signal that would end us ends the waiting at once, and nothing is left behind."""
+    patience = PROGRESS_AFTER
+    while tenure.lease is None:
+        if tenure.error is not None:
+            raise _refused(request, tenure.error)
+        heard = signals.wait(patience)
+        if heard is None:
+            patience = PROGRESS_EVERY
+            gc.enable()  # this may take hours
+            if voice.tells_progress:
+                _tell_progress(voice, hold, lock)
+        elif heard.number == signal.SIGTSTP:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif heard.number not in HARMLESS:
+            raise Ended(codes.of_signal(heard.number))
+    return tenure.lease
+
+
+def _refused(request: Request, error: BaseException) -> BaseException:
+    from leasehold.cli.opening import failed
+    from leasehold.errors import NotAcquired
+
+    if not isinstance(error, NotAcquired):
+        return failed(error)
+    fields = {"resource": error.resource, "holder": error.holder, "retry_in": error.retry_in}
+    quiet = request.skip_ok and not request.as_json
+    return Ended(request.busy_code, "" if quiet else "busy", _who(error.resource, error.holder), **fields)
+
+
+def _tell_progress(voice: Voice, hold: Leasehold, lock: Lock) -> None:
+    from leasehold.errors import LeaseholdError
+
+    try:
+        seen = hold.inspect(lock)
+    except LeaseholdError:  # whoever waits hears of it soon enough
+        return
+    holder = seen.holder.owner if seen.holder else None
+    ahead = len(seen.waiters) - 1
+    text = f"waiting: {_who(lock.resource, holder)}" + (f"; {ahead} more wait" if ahead > 0 else "")
+    voice.say("waiting", text, resource=lock.resource, holder=holder, waiters=len(seen.waiters))
+
+
+def _who(resource: str | None, holder: str | None) -> str:
+    return f"{resource} is held by {holder}" if holder else f"{resource} is busy"

@@ -1,0 +1,54 @@
+"""How things look on a terminal: colours where they are welcome, bars, and times that people can read."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+BAR = 10  # characters
+
+
+def coloured() -> bool:
+    """https://no-color.org, dumb terminals, and whoever reads us through a pipe."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and sys.stdout.isatty()
+
+
+def paint(text: str, colour: str | None = None, bold: bool = False, dim: bool = False) -> str:
+    return click.style(text, fg=colour, bold=bold or None, dim=dim or None) if coloured() else text
+
+
+def say(text: str = "") -> None:
+    click.echo(text, color=coloured())
+
+
+def bar(remaining: float, ttl: float) -> str:
+    """How much of a lease is left; full right after a renewal."""
+    share = min(remaining / ttl, 1.0) if ttl > 0 else 0.0
+    full = min(round(share * BAR + 0.499), BAR)
+    colour = "green" if share > 0.5 else "yellow" if share > 0.2 else "red"
+    return paint("#" * full, colour) + paint("." * (BAR - full), dim=True)
+
+
+def lasting(seconds: float) -> str:
+    """A stretch of time with one or two units: 0.4s, 12s, 3m 05s, 2h 10m, 5d 3h."""
+    if seconds < 10:
+        return f"{max(seconds, 0.0):.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02}s"
+    if whole < 86400:
+        return f"{whole // 3600}h {whole % 3600 // 60:02}m"
+    return f"{whole // 86400}d {whole % 86400 // 3600}h"
+
+
+def table(heads: list[str], rows: list[list[str]]) -> None:
+    """Columns as wide as they must be. A cell may be painted."""
+    cells = [[paint(head, bold=True) for head in heads], *rows]
+    widths = [max(len(click.unstyle(row[at])) for row in cells) for at in range(len(heads))]
+    for row in cells:
+        padded = [cell + " " * (width - len(click.unstyle(cell))) for cell, width in zip(row, widths, strict=True)]
+        say("  ".join(padded).rstrip())

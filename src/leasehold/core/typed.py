@@ -1,0 +1,135 @@
+"""What annotations are made of, for programs that start fast: the same names as in ``typing``, which is loaded by type
+checkers alone. With ``re`` and all that it brings, it would cost a short command half of its time.
+
+At run time most of these are names that nobody looks at. A NamedTuple is as real as that of ``typing``.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+FIRST = 20  # tuples of a class, before it is worth compiling
+
+if TYPE_CHECKING:
+    from typing import (
+        Any,
+        Final,
+        Generic,
+        Literal,
+        NamedTuple,
+        NoReturn,
+        ParamSpec,
+        Protocol,
+        TypeAlias,
+        TypedDict,
+        TypeVar,
+        cast,
+        overload,
+    )
+else:
+    import sys
+    from _collections import _tuplegetter
+
+    Any = Final = NoReturn = TypeAlias = None
+
+    class Protocol:
+        """A shape, for type checkers."""
+
+    class Generic:
+        """A class with parameters, for type checkers."""
+
+        def __class_getitem__(cls, _parameters):
+            return cls
+
+    class Literal(Generic):
+        """One of these, for type checkers."""
+
+    class TypedDict(dict):
+        """A dict with known keys, for type checkers."""
+
+        def __init_subclass__(cls, total=True):
+            """Whether all of them must be there."""
+
+    def TypeVar(name, *_constraints, **_options):  # noqa: N802  # as it is called in typing
+        return name
+
+    ParamSpec = TypeVar
+
+    def cast(_kind, value):
+        return value
+
+    def overload(function):
+        typing = sys.modules.get("typing")  # where it is loaded anyway, it can be asked for overloads
+        return function if typing is None else typing.overload(function)
+
+    class _Fields(type):
+        """Turns the annotations of a class into the named places of a tuple."""
+
+        def __new__(meta, name, bases, body):
+            fields = tuple(body.get("__annotations__", ()))
+            body["_field_defaults"] = {field: body[field] for field in fields if field in body}
+            body["_fields"] = body["__match_args__"] = fields
+            body["_slowly"] = iter(range(FIRST))
+            body.setdefault("__doc__", f"{name}({', '.join(fields)})")
+            body["__slots__"] = ()
+            for place, field in enumerate(fields):
+                body[field] = _tuplegetter(place, None)
+            return type.__new__(meta, name, bases, body)
+
+    class NamedTuple(tuple, metaclass=_Fields):
+        """A tuple whose places have names, as in ``typing``. Only for those of which many are made a function is
+        compiled that makes them: a short command would spend more time on that than on all the rest."""
+
+        def __new__(cls, *values, **named):
+            if next(cls._slowly, None) is None:
+                cls.__new__ = _maker(cls)
+                return cls(*values, **named)
+            rest = cls._fields[len(values) :]
+            known = {**cls._field_defaults, **named}
+            if len(values) > len(cls._fields) or not known.keys() >= {*rest} or not {*rest} >= named.keys():
+                raise TypeError(f"{cls.__name__} takes {', '.join(cls._fields)}")
+            return tuple.__new__(cls, (*values, *[known[field] for field in rest]))
+
+        @classmethod
+        def _make(cls, values):
+            return tuple.__new__(cls, values)
+
+        def _replace(self, **changes):
+            made = tuple.__new__(type(self), map(changes.pop, self._fields, self))
+            if changes:
+                raise ValueError(f"{type(self).__name__} has no field {list(changes)}")
+            return made
+
+        def _asdict(self):
+            return dict(zip(self._fields, self, strict=True))
+
+        def __repr__(self):
+            return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in self._asdict().items())})"
+
+        def __getnewargs__(self):
+            return tuple(self)
+
+    def _maker(cls):
+        names = ", ".join(cls._fields)
+        code = f"lambda cls, {names}: new(cls, ({names}{',' if names else ''}))"
+        # Compiled apart: eval() of a text makes CPython forget an interrupt that is about to end the program.
+        made = eval(compile(code, __file__, "eval"), {"new": tuple.__new__})  # noqa: S307  # names of fields, no more
+        made.__defaults__ = tuple(cls._field_defaults.values())
+        return staticmethod(made)
+
+
+__all__ = [
+    "TYPE_CHECKING",
+    "Any",
+    "Final",
+    "Generic",
+    "Literal",
+    "NamedTuple",
+    "NoReturn",
+    "ParamSpec",
+    "Protocol",
+    "TypeAlias",
+    "TypeVar",
+    "TypedDict",
+    "cast",
+    "overload",
+]

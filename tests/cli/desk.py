@@ -1,0 +1,104 @@
+"""A folder with a store of its own, commands that run on it as users run them, and a look at what they leave behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import leasehold
+from leasehold.cli import kernel
+
+SOURCE = Path(leasehold.__file__).parents[1]
+COMMAND = [sys.executable, "-m", "leasehold"]
+SOON = 20.0  # seconds that anything may take on a busy machine
+T = TypeVar("T")
+
+
+class Desk:
+    """Where commands are run. Everything that was started is gone when it is closed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"sqlite:///{folder}/leases.db"
+        self.hold = leasehold.connect(self.url)
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: str, **more: Any) -> subprocess.Popen[str]:
+        """Start ``leasehold`` with these arguments, in the folder."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("LEASEHOLD_")}
+        env = {**kept, "LEASEHOLD_URL": self.url, "PYTHONPATH": str(SOURCE), **more.pop("env", {})}
+        pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # where we ignore it, a child would too
+        try:
+            process = subprocess.Popen([*COMMAND, *arguments], env=env, cwd=self.folder, **{**pipes, **more})
+        finally:
+            signal.signal(signal.SIGINT, before)
+        self._started.append(process)
+        return process
+
+    def run(self, *arguments: str, stdin: str = "", **more: Any) -> subprocess.CompletedProcess[str]:
+        """The same, to its end."""
+        process = self.start(*arguments, **{"stdin": subprocess.PIPE, **more})
+        out, err = process.communicate(stdin, timeout=SOON)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def holding(self, name: str, *options: str, script: str = "touch up; exec sleep 60") -> subprocess.Popen[str]:
+        """One that holds: its command is running when this returns. The script makes the file ``up``."""
+        process = self.start("run", name, *options, "--", "sh", "-c", script)
+        self.until(self.path("up").exists, process)
+        return process
+
+    def path(self, name: str) -> Path:
+        """A file in the folder."""
+        return self.folder / name
+
+    def until(self, condition: Callable[[], T], process: subprocess.Popen[str] | None = None) -> T:
+        """Wait until it is so; what ``process`` said, if it ended before."""
+        give_up = time.monotonic() + SOON
+        while not (found := condition()):
+            if process is not None and process.poll() is not None and not condition():
+                raise AssertionError(f"it ended with {process.returncode}: {process.communicate()}")
+            assert time.monotonic() < give_up, "it never came to that"
+            time.sleep(0.01)
+        return found
+
+    def ended(self, process: subprocess.Popen[str]) -> tuple[int, str, str]:
+        """Its exit code, and what it wrote."""
+        out, err = process.communicate(timeout=SOON)
+        return process.returncode, out, err
+
+    def close(self) -> None:
+        """End whatever a failed test left."""
+        for process in self._started:
+            if process.poll() is None:
+                for pid in [*kernel.descendants(process.pid), process.pid]:
+                    kill(pid)
+            process.communicate()
+        self.hold.close()
+
+
+def kill(pid: int) -> None:
+    """End it, if it is there."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def alive(pid: int) -> bool:
+    """Is there such a process, and not as a zombie?"""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def pids(path: Path) -> Sequence[int]:
+    """The numbers in a file, once it is there."""
+    return [int(word) for word in path.read_text().split()]

@@ -1,0 +1,89 @@
+"""What is typed: read by hand, the same as click would show it, and names as Python has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from leasehold.cli.arguments import Request, Usage, options, parse_run, quick
+from leasehold.cli.naming import parse_name
+from leasehold.cli.options import COMMON, RUN
+from leasehold.errors import InvalidRequest
+
+
+def test_everything_at_once() -> None:
+    """Options stand before and behind the name, with a space or ``=``; before ``run``, too."""
+    words = "--url u --json run --ttl=5s job:7 --wait 1m --at-least 2s --on-lost kill -E9 --namespace n -- cmd -n --x"
+    request = quick(words.split())
+    assert request is not None
+    assert vars(request) == {
+        "name": "job:7", "command": ["cmd", "-n", "--x"], "url": "u", "namespace": "n", "as_json": True, "ttl": "5s",
+        "wait": "1m", "at_least": "2s", "on_lost": "kill", "skip_ok": False, "busy_code": 9,
+    }  # fmt: skip
+
+
+def test_the_defaults() -> None:
+    """A lease of 30 s, waited for without end; 75 when busy; ``-n`` is a wait of nothing."""
+    request = parse_run(["job", "--", "cmd"], {})
+    assert (request.ttl, request.wait, request.on_lost, request.busy_code) == ("30s", None, "term", 75)
+    assert parse_run(["-n", "job", "--skip-ok", "--", "cmd"], {}).wait == 0
+    assert parse_run(["-n", "job", "--skip-ok", "--", "cmd"], {}).busy_code == 0
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--help"], ["ls"], ["run", "--help"], ["run", "job"], ["--what", "run"]], ids=str
+)
+def test_the_rest_is_for_click(words: list[str]) -> None:
+    """What is not a plain run, and whatever is wrong with one, goes the long way."""
+    assert quick(words) is None
+
+
+def test_the_last_one_counts() -> None:
+    """As everywhere: an option that is repeated replaces the one before, and that of the group."""
+    assert Request(options(["--url", "a", "--url=b"], COMMON)[0], "job", []).url == "b"
+    request = quick(["--url", "a", "run", "--url", "c", "job", "--", "cmd"])
+    assert request is not None and request.url == "c"
+
+
+def test_an_empty_value_is_one() -> None:
+    """``--wait=`` says something, and it is wrong; it is not taken for what follows."""
+    assert parse_run(["job", "--wait=", "--", "cmd"], {}).wait == ""
+    with pytest.raises(Usage, match="-E takes a number"):
+        parse_run(["job", "-E", "--", "--", "cmd"], {})
+
+
+def test_the_table_is_complete() -> None:
+    """Every option is read into the request, none twice, and says what it does."""
+    names = [name for option in RUN for name in option.names]
+    assert len(names) == len(set(names))
+    assert {option.field for option in RUN} - {"no_wait"} <= vars(Request({}, "job", [])).keys()
+    assert all(option.text.endswith(".") for option in RUN)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("job", (None, "job", [])),
+        ("job:7:x", (None, "job", ["7", "x"])),
+        ("acme/job:7", ("acme", "job", ["7"])),
+        ("a%2Fb/job:%25:%3A", ("a/b", "job", ["%", ":"])),
+        ("job:ü", (None, "job", ["ü"])),
+    ],
+)
+def test_names(text: str, parts: tuple[str | None, str, list[str]]) -> None:
+    """What ``ls`` shows can be typed, and means the same."""
+    assert parse_name(text) == parts
+    assert parse_name(text, parts[0]) == parts
+
+
+@pytest.mark.parametrize("text", ["", ":7", "job:", "job::7", "job:%", "job:%4", "job:a/b", "/job", "a/b/c", "job:%41"])
+def test_no_names(text: str) -> None:
+    """What is no text form is refused, in place of guessing what was meant."""
+    with pytest.raises(InvalidRequest):
+        parse_name(text)
+
+
+def test_a_namespace_for_names_without() -> None:
+    """A namespace that was asked for is that of a name that has none, and of no other."""
+    assert parse_name("job", "acme") == ("acme", "job", [])
+    with pytest.raises(InvalidRequest, match="not in the namespace"):
+        parse_name("other/job", "acme")

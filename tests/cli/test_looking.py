@@ -1,0 +1,137 @@
+"""``leasehold ls`` and ``leasehold inspect``: what people and programs are told."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from leasehold.cli.screen import bar, lasting
+from tests.cli.desk import SOON, Desk
+
+pytestmark = pytest.mark.slow
+ME = f"{os.uname().nodename}:{os.getpid()}"
+
+
+def as_json(desk: Desk, *arguments: str) -> Any:
+    """The document that a command prints."""
+    done = desk.run(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def test_nothing_is_held(desk: Desk) -> None:
+    """An empty store says so; so does a pattern that nothing matches. That is no failure."""
+    assert desk.run("ls").stdout == "Nothing is held.\n"
+    assert desk.run("ls", "job:*").stdout == "Nothing that is held matches job:*.\n"
+    assert as_json(desk, "ls", "--json") == []
+    done = desk.run("inspect", "job:7")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "job:7\n  nobody holds it\n", "")
+
+
+def test_a_table(desk: Desk) -> None:
+    """One line for each, in order of the names: holder, age, what is left, who waits, the fence; plain in a pipe."""
+    with desk.hold.lock("job", 10) as lease, desk.hold.lock("job", 2):
+        lines = desk.run("ls").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["RESOURCE", "job:10", "job:2"]
+    resource, holder, age, left, seconds, waiters, fence = lines[1].split()
+    assert (resource, holder, waiters, fence) == ("job:10", ME, "-", str(lease.fence))
+    assert age.endswith("s") and set(left) == {"#"} and seconds.endswith("s")
+    assert "\x1b" not in "".join(lines)
+
+
+def test_patterns_and_namespaces(desk: Desk) -> None:
+    """``*`` and ``?`` in the whole name; with a namespace, only what is in it."""
+    holds = [desk.hold.lock("job", number).acquire() for number in (1, 2, 10)]
+    assert [one["resource"] for one in as_json(desk, "ls", "job:?", "--json")] == ["job:1", "job:2"]
+    assert [one["resource"] for one in as_json(desk, "--json", "ls", "*:1*")] == ["job:1", "job:10"]
+    process = desk.holding("job:1", "--namespace", "acme")
+    assert [one["resource"] for one in as_json(desk, "--namespace", "acme", "ls", "--json")] == ["acme/job:1"]
+    assert as_json(desk, "inspect", "acme/job:1", "--json")["holders"][0]["owner"].endswith(f":{process.pid}")
+    assert as_json(desk, "inspect", "job:1", "--namespace", "acme", "--json")["held"]
+    assert all(holds)
+
+
+def test_a_resource_for_people(desk: Desk) -> None:
+    """Holder, fence, metadata, what is left, and the queue in order."""
+    with desk.hold.lock("job", meta={"by": "alice", "number": 7}, ttl="5m") as lease:
+        desk.start("run", "job", "--", "true")
+        desk.until(lambda: desk.hold.inspect("job").waiters)
+        lines = desk.run("inspect", "job").stdout.splitlines()
+    name, held, fence, remaining, *rest = [line.strip() for line in lines]
+    assert (name, fence) == ("job", f"fence      {lease.fence}")
+    assert held.startswith(f"held by    {ME} for ")
+    assert remaining.startswith("remaining  ##########") and remaining.endswith("of 5m 00s")
+    assert rest[:2] == ['meta       by: "alice"', "number: 7"]
+    assert rest[2].startswith("waiting    1. ")
+
+
+def test_a_closed_door_and_its_history(desk: Desk) -> None:
+    """After an eviction: nobody holds it, for how long nobody may, and who did that to whom, and why."""
+    lease = desk.hold.lock("job", ttl="5m").acquire()
+    assert lease is not None and lease.fence is not None
+    desk.hold.evict("job", fence=lease.fence, reason="host on fire", by="alice")
+    shown = desk.run("inspect", "job").stdout
+    assert "nobody holds it" in shown and "nobody is granted before" in shown
+    assert f"evicted {ME} (fence {lease.fence}) by alice: host on fire" in shown
+    assert "closed for" in desk.run("ls").stdout
+
+
+def test_documents_for_programs(desk: Desk) -> None:
+    """Keys that stay, times in ISO 8601 with their zone, lengths in seconds."""
+    with desk.hold.lock("job", meta={"number": 7}) as lease:
+        desk.start("run", "job", "--", "true")
+        desk.until(lambda: desk.hold.inspect("job").waiters)
+        document = as_json(desk, "inspect", "job", "--json")
+        assert as_json(desk, "ls", "--json")[0].keys() == document.keys()
+    assert set(document) == {"resource", "held", "fence", "closed_for", "holders", "waiters", "notes"}
+    (holder,), (waiter,) = document["holders"], document["waiters"]
+    assert set(holder) == {"owner", "fence", "ttl", "remaining", "since", "meta"}
+    assert set(waiter) == {"owner", "ttl", "since", "live", "meta"}
+    assert (holder["owner"], holder["fence"], holder["meta"]) == (ME, lease.fence, {"number": 7})
+    assert abs((datetime.now(UTC) - datetime.fromisoformat(holder["since"])).total_seconds()) < 60
+    assert (document["held"], document["notes"], waiter["live"], holder["ttl"]) == (True, [], True, 30.0)
+
+
+@pytest.mark.parametrize("command", [["ls"], ["inspect", "job"]], ids=" ".join)
+def test_exit_codes(desk: Desk, command: list[str]) -> None:
+    """No store 69, a bad URL 78: in words, or as JSON."""
+    done = desk.run(*command, "--url", "redis://127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (69, "")
+    assert done.stderr.startswith("leasehold: the store cannot be reached")
+    done = desk.run("--json", *command, "--url", "pigeon://x")
+    assert (done.returncode, json.loads(done.stderr)["event"]) == (78, "failed")
+
+
+def test_a_name_that_is_none(desk: Desk) -> None:
+    """A mistake in a name is a mistake in what was typed: 2."""
+    done = desk.run("inspect", "job:%zz")
+    assert (done.returncode, "write %25" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_colours_are_for_terminals(desk: Desk, environment: dict[str, str], coloured: bool) -> None:
+    """On a terminal, unless somebody asks for none."""
+    ours, theirs = pty.openpty()
+    env = {"TERM": "xterm", "NO_COLOR": "", **environment}
+    with desk.hold.lock("job"):
+        assert desk.start("ls", stdout=theirs, env=env).wait(SOON) == 0
+    os.close(theirs)
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert "job" in shown
+    assert ("\x1b[32m##########" in shown) is coloured
+
+
+def test_bars_and_times() -> None:
+    """A bar is full after a renewal and never empty while something is left; times have one or two units."""
+    assert [bar(left, 30) for left in (30, 15, 0.1, 0)] == ["#" * 10, "#" * 5 + "." * 5, "#" + "." * 9, "." * 10]
+    assert [lasting(one) for one in (0.04, 9.94, 12, 185, 7800, 442800)] == [
+        "0.0s", "9.9s", "12s", "3m 05s", "2h 10m", "5d 3h",
+    ]  # fmt: skip
