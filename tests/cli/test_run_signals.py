@@ -74,7 +74,8 @@ def test_signals_are_to_the_command_as_without_us(desk: Desk) -> None:
 
     plain = subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=ignore)
     assert desk.run("run", "job", "--", *command, preexec_fn=ignore).stdout == plain.stdout
-    assert "SigIgn:\t0000000000000001" in plain.stdout
+    ignored = next(line.split()[1] for line in plain.stdout.splitlines() if line.startswith("SigIgn"))
+    assert int(ignored, 16) & 1 << (signal.SIGHUP - 1)  # others may be inherited from whoever runs the tests
 
 
 def test_what_nohup_ignores_stays_ignored(desk: Desk) -> None:

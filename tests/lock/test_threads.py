@@ -227,6 +227,22 @@ def test_trap_03_a_dropped_lease_is_not_renewed(scene: tuple[Spy, Any], caplog: 
     assert nothing_left(spy, "job") and not spy.of(Renew)
 
 
+def test_a_lease_that_is_being_handed_out_is_in_use(scene: tuple[Spy, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watchdog finds it due before its Lease object is made, as with a short ttl: it is renewed, not let go."""
+    spy, hold = scene
+    made = leasehold.Lease.__init__
+
+    def late(self: leasehold.Lease, *rest: Any) -> None:
+        tick(hold, 0.4)
+        made(self, *rest)
+
+    monkeypatch.setattr(leasehold.Lease, "__init__", late)
+    with hold.lock("job", ttl=1) as lease:
+        assert spy.of(Renew)
+        tick(hold, 2)
+        assert lease.state == "held"
+
+
 def test_a_dropped_lease_is_given_back_when_its_thread_ends(
     scene: tuple[Spy, Any], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -157,6 +157,8 @@ class Held(Holding):
     def usable(self) -> bool:
         """Can anybody still use this lease? One that was entered is used by its body, and ends with its thread. The
         body keeps the Lease object: when that is gone, an interrupt hit the very beginning of ``__exit__``."""
+        if self.shell is None:  # it is just being handed out: the watchdog may see it before its Lease is made
+            return True
         if self.bodies:
             return not self.finished() and self.lease() is not None
         if self.lease() is not None:

@@ -292,7 +292,7 @@ class Watchdog:
         if held.usable():
             return True
         self.on_gone(held)
-        if held.finished() or held.bodies:
+        if held.finished() or (held.bodies and held.lease() is None):
             self.remove(held)
             if held.bodies:  # a body that goes on elsewhere, such as a generator's, must hear of it
                 held.lose("closed")

@@ -81,7 +81,11 @@ class Database:
 
     @property
     def in_transaction(self) -> bool:
-        return self._connection.in_transaction
+        """Also true of one that a signal handler has just closed: neither can be used further."""
+        try:
+            return self._connection.in_transaction
+        except sqlite3.ProgrammingError:
+            return True
 
     def close(self) -> None:
         with suppress(sqlite3.Error):
