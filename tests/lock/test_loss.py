@@ -17,7 +17,7 @@ import pytest
 import leasehold
 from leasehold import LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.core.ops import Beat, Claim, Evict, Release, Renew, StoreOp, Withdraw
-from leasehold.runtime import engine
+from leasehold.runtime import ending, engine
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.parties import FLAVOURS, Party
@@ -644,8 +644,9 @@ def test_the_log_tells_of_a_loss_and_of_no_secret(stage: Stage, caplog: pytest.L
 # ---------------------------------------------------------------- the end of the process
 
 
-def test_interpreter_exit_gives_back() -> None:
+def test_interpreter_exit_gives_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hook that runs at exit frees what is held, tells the holder, and goes on when one coordinator fails."""
+    monkeypatch.setattr(ending, "begun", False)  # and again afterwards: this process goes on
     spy, hold = sync_scene()
     broken_spy, broken = sync_scene()
     lease, other = hold.lock("job").acquire(), broken.lock("job").acquire()

@@ -25,6 +25,8 @@ from tests.lock.test_interrupts import at_entry, interrupt, interrupted
 from tests.observe.stage import Listener
 from tests.observe.test_events import ENDINGS
 
+pytestmark = pytest.mark.slow  # every place, in both forms: seconds
+
 PLACES: list[tuple[Callable[..., Any], int]] = [
     (Story.granted, 1),
     (Audience.tell, 1),

@@ -181,6 +181,7 @@ def test_a_coordinator_that_never_held_leaves_nothing(place: Open) -> None:
     assert not store._boxes  # type: ignore[attr-defined]  # what can be reached
 
 
+@pytest.mark.slow
 def test_coordinators_come_and_go() -> None:
     """A space in memory outlives them: what is closed or dropped is forgotten there."""
     store = MemoryStore()
@@ -197,6 +198,7 @@ def test_coordinators_come_and_go() -> None:
     eventually(lambda: not store._boxes and open_descriptors() <= before, "nothing is left")
 
 
+@pytest.mark.slow
 def test_a_closed_coordinator_leaves_no_socket(tmp_path: Path) -> None:
     """The folder beside the database is empty again, and no descriptor stays open."""
     path = tmp_path / "leases.db"

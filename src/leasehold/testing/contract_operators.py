@@ -23,6 +23,12 @@ def scanned(party: Party, pattern: str = "*") -> list[Any]:
     return sorted(party.do(step))
 
 
+def can_be_told(scene: Scene, holder: Party, operator: Party, resource: str) -> None:
+    """A holder can be reached from a moment after its grant; where the store has no pushes, not at all."""
+    if holder.hold._engine.news():
+        scene.until(lambda: operator.do(lambda hold: hold.revoke(resource)), "the holder can be told")
+
+
 def hears_of_eviction(scene: Scene, party: Party, lease: Any) -> None:
     """At once where the store can tell it; else at its next renewal."""
     if not party.hold._engine.news():
@@ -203,6 +209,7 @@ def evict_takes_a_lease_away(scene: Scene) -> None:
     """The holder is told, the door stays closed for what it had left, and a note is kept."""
     a, b = scene.party(), scene.party()
     lease = a.do(lambda hold: hold.lock("job", ttl=9).acquire())
+    can_be_told(scene, a, b, "job")
     done = b.do(lambda hold: hold.evict("job", fence=lease.fence, reason="it hangs", by="on call"))
     assert done.fence > lease.fence and 8 < done.closed_for <= 9 and lease.owner.startswith(done.owner + ":")
     hears_of_eviction(scene, a, lease)
@@ -251,17 +258,12 @@ def revoke_asks_the_holder(scene: Scene) -> None:
     asked: list[str] = []
     a.do(lambda _: lease.on_revoked(lambda: asked.append("asked")))
     revoked = a.do(lambda _: lease.revoked)
-    scene.until(lambda: _told(b, lease) or not a.hold._engine.news(), "it can be told")
+    can_be_told(scene, a, b, "job")
     if a.hold._engine.news():
         scene.until(lambda: bool(asked) and revoked.is_set(), "the holder hears of it")
     assert a.do(lambda _: lease.check()) is None
     give_back(a, lease)
     fails(NotHeld, b.start(lambda hold: hold.revoke("job")))
-
-
-def _told(party: Party, lease: Any) -> bool:
-    reached: bool = party.do(lambda hold: hold.revoke("job", fence=lease.fence))
-    return reached
 
 
 @case
