@@ -47,8 +47,21 @@ def test_the_last_one_counts() -> None:
 def test_an_empty_value_is_one() -> None:
     """``--wait=`` says something, and it is wrong; it is not taken for what follows."""
     assert parse_run(["job", "--wait=", "--", "cmd"], {}).wait == ""
-    with pytest.raises(Usage, match="-E takes a number"):
-        parse_run(["job", "-E", "--", "--", "cmd"], {})
+    with pytest.raises(Usage, match="-E needs a value"):
+        parse_run(["job", "-E", "--", "cmd"], {})
+
+
+def test_a_bare_number_is_seconds() -> None:
+    """As with sleep, timeout and flock; 0 is one try."""
+    request = parse_run(["job", "--ttl", "45", "--wait", "0", "--at-least=2.5", "--", "cmd"], {})
+    assert (request.ttl, request.wait, request.at_least) == (45.0, 0.0, 2.5)
+
+
+def test_short_options_stand_together() -> None:
+    """As with flock: ``-nE 9`` and ``-nE9``."""
+    for words in (["-nE", "9"], ["-nE9"], ["-n", "-E9"]):
+        request = parse_run(["job", *words, "--", "cmd"], {})
+        assert (request.wait, request.busy_code) == (0, 9)
 
 
 def test_the_table_is_complete() -> None:
