@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from leasehold.cli.arguments import Request, Usage, options, parse_run, quick
@@ -70,6 +72,8 @@ def test_the_table_is_complete() -> None:
     assert len(names) == len(set(names))
     assert {option.field for option in RUN} - {"no_wait"} <= vars(Request({}, "job", [])).keys()
     assert all(option.text.endswith(".") for option in RUN)
+    page = (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text(encoding="utf-8")
+    assert [name for name in names if f"`{name}" not in page] == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ local ms = math.floor(wall / 1000)
 local tells = {}
 
 tells.owner = function(key)
-    return redis.call('TYPE', key).ok == 'string'
+    return type(redis.pcall('GET', key)) == 'string'
 end
 
 tells.queue = function(key, prefix)
