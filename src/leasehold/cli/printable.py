@@ -18,6 +18,6 @@ def width(text: str) -> int:
     """How many columns of a terminal it takes: two for ideographs and emoji, none for an accent that joins a letter."""
     if text.isascii():
         return len(text)
-    from unicodedata import combining, east_asian_width
+    from unicodedata import category, east_asian_width
 
-    return sum(0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text)
+    return sum(0 if category(char) in ("Mn", "Me") else 2 if east_asian_width(char) in "WF" else 1 for char in text)
