@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from leasehold.cli.arguments import Request, Usage, options, parse_run, quick
@@ -47,8 +49,21 @@ def test_the_last_one_counts() -> None:
 def test_an_empty_value_is_one() -> None:
     """``--wait=`` says something, and it is wrong; it is not taken for what follows."""
     assert parse_run(["job", "--wait=", "--", "cmd"], {}).wait == ""
-    with pytest.raises(Usage, match="-E takes a number"):
-        parse_run(["job", "-E", "--", "--", "cmd"], {})
+    with pytest.raises(Usage, match="-E needs a value"):
+        parse_run(["job", "-E", "--", "cmd"], {})
+
+
+def test_a_bare_number_is_seconds() -> None:
+    """As with sleep, timeout and flock; 0 is one try."""
+    request = parse_run(["job", "--ttl", "45", "--wait", "0", "--at-least=2.5", "--", "cmd"], {})
+    assert (request.ttl, request.wait, request.at_least) == (45.0, 0.0, 2.5)
+
+
+def test_short_options_stand_together() -> None:
+    """As with flock: ``-nE 9`` and ``-nE9``."""
+    for words in (["-nE", "9"], ["-nE9"], ["-n", "-E9"]):
+        request = parse_run(["job", *words, "--", "cmd"], {})
+        assert (request.wait, request.busy_code) == (0, 9)
 
 
 def test_the_table_is_complete() -> None:
@@ -57,6 +72,8 @@ def test_the_table_is_complete() -> None:
     assert len(names) == len(set(names))
     assert {option.field for option in RUN} - {"no_wait"} <= vars(Request({}, "job", [])).keys()
     assert all(option.text.endswith(".") for option in RUN)
+    page = (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text(encoding="utf-8")
+    assert [name for name in names if f"`{name}" not in page] == []
 
 
 @pytest.mark.parametrize(

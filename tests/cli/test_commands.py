@@ -47,3 +47,11 @@ def test_a_plain_run_needs_no_click(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "up\n", "")
+
+
+def test_without_click_a_mistake_in_a_run_is_told() -> None:
+    """A run needs no click, so neither does hearing what is wrong with one: 2."""
+    program = "import sys; sys.modules['click'] = None; import leasehold.cli; leasehold.cli.main()"
+    command = [sys.executable, "-c", program, "--json", "run", "job", "true"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (2, "leasehold: write -- before the command\n")

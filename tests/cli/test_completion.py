@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
-from tests.cli.desk import Desk
+from tests.cli.desk import SOON, SOURCE, Desk
 
 pytestmark = pytest.mark.slow
 
@@ -37,3 +41,39 @@ def test_names_of_resources(desk: Desk) -> None:
         assert offered(desk, "leasehold run rep") == {"report-export:42"}
         assert offered(desk, "leasehold inspect re", LEASEHOLD_URL="redis://127.0.0.1:1") == set()
         assert offered(desk, "leasehold inspect re", LEASEHOLD_URL="nonsense") == set()
+
+
+def test_only_what_a_shell_leaves_alone(desk: Desk) -> None:
+    """bash puts a name on the line as it is: one that would mean something to it is not offered."""
+    with desk.hold.lock("job; reboot"), desk.hold.lock("job", "$HOME"), desk.hold.lock("job", "ü-1"):
+        assert offered(desk, "leasehold inspect jo") == {"job:ü-1"}
+
+
+ASK = """
+leasehold() { "$PYTHON" -m leasehold "$@"; }
+env() { (export "$1" "$2"; shift 2; "$@"); }  # env(1) knows no functions
+eval "$(leasehold completion bash)"
+COMP_LINE=$1 COMP_POINT=${#1} COMP_WORDBREAKS=$' :='
+_leasehold_completion leasehold
+printf '%s\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "replies"),
+    [
+        ("leasehold inspect jo", ["job:17", "job:18"]),
+        ("leasehold inspect job:1", ["17", "18"]),
+        ("leasehold inspect job:", ["17", "18"]),
+        ("leasehold inspect 'job:1", ["job:17", "job:18"]),
+        ("leasehold run --on-lost=k", ["kill"]),
+        ("leasehold inspect ", ["job:17", "job:18"]),
+    ],
+)
+def test_bash(desk: Desk, line: str, replies: list[str]) -> None:
+    """It breaks words at colons and replaces what stands behind the last one, unless that is in quotes."""
+    environment = {**os.environ, "LEASEHOLD_URL": desk.url, "PYTHONPATH": str(SOURCE), "PYTHON": sys.executable}
+    with desk.hold.lock("job", 17), desk.hold.lock("job", 18):
+        command = ["bash", "-c", ASK, "bash", line]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SOON, check=False)
+    assert (sorted(done.stdout.split()), done.stderr) == (replies, "")

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import pty
+import subprocess
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import leasehold
 from leasehold.cli.screen import bar, lasting
-from tests.cli.desk import SOON, Desk
+from tests.cli.desk import SOON, SOURCE, Desk
 
 pytestmark = pytest.mark.slow
 ME = f"{os.uname().nodename}:{os.getpid()}"
@@ -102,7 +106,7 @@ def test_exit_codes(desk: Desk, command: list[str]) -> None:
     """No store 69, a bad URL 78: in words, or as JSON."""
     done = desk.run(*command, "--url", "redis://127.0.0.1:1")
     assert (done.returncode, done.stdout) == (69, "")
-    assert done.stderr.startswith("leasehold: the store cannot be reached")
+    assert done.stderr.startswith("leasehold: the store is unavailable: ")
     done = desk.run("--json", *command, "--url", "pigeon://x")
     assert (done.returncode, json.loads(done.stderr)["event"]) == (78, "failed")
 
@@ -111,6 +115,68 @@ def test_a_name_that_is_none(desk: Desk) -> None:
     """A mistake in a name is a mistake in what was typed: 2."""
     done = desk.run("inspect", "job:%zz")
     assert (done.returncode, "write %25" in done.stderr) == (2, True)
+
+
+HIJACK = "\x1b]0;gotcha\x07\x9b2J\u202eend\nnobody holds it"
+
+
+def test_a_terminal_is_not_hijacked(desk: Desk, redis_url: str) -> None:
+    """Whatever somebody wrote into a store is shown as text: no escape sequence, no forged line, no turned writing."""
+    import redis  # needs the extra
+
+    with leasehold.connect(redis_url) as hold, hold.lock("job", HIJACK, meta={HIJACK: HIJACK}) as lease:
+        with redis.Redis.from_url(redis_url) as client:
+            client.set("lock:v1:{foreign\x1b[31m}:owner", f"{HIJACK}:1:secret.1", px=60000)
+            client.set("lock:v1:{busy}:owner", f"{HIJACK}:1:secret.1", px=60000)
+        told = [desk.run("ls", "--url", redis_url), desk.run("inspect", lease.resource, "--url", redis_url),
+                desk.run("run", "busy", "-n", "--url", redis_url, "--", "true")]  # fmt: skip
+    for done in told:
+        shown = done.stdout + done.stderr
+        assert "gotcha" in shown and "\\x1b]0;" in shown
+        assert all(char.isprintable() for line in shown.split("\n") for char in line)
+        assert "nobody holds it" not in shown.split("\n")
+    assert "secret" not in "".join(done.stdout + done.stderr for done in told)
+
+
+def test_somebody_else_is_listed(desk: Desk, redis_url: str) -> None:
+    """A client that only writes the owner's key has no age and no fence; what is no lease at all is passed over."""
+    import redis
+
+    with redis.Redis.from_url(redis_url) as client:
+        client.set("lock:v1:{job}:owner", "pigeon:7:secret.1", px=60000)
+        client.set("lock:v1:{nonsense}:owner", "h:1:x.1", px=60000)
+        client.set("lock:v1:{nonsense}:meta", f"5 60000 99999999999999 0 {9**30} 0 0 0 - h:1:x.1 -", px=60000)
+        client.rpush("lock:v1:{nonsense}:notes", "no note")
+        client.hset("lock:v1:{other}:owner", "some", "hash")
+    _, job, nonsense = desk.run("ls", "--url", redis_url).stdout.splitlines()
+    name, holder, age, *_, waiters, fence = job.split()
+    assert (name, holder, age, waiters, fence) == ("job", "pigeon:7", "-", "-", "-")
+    assert nonsense.split()[:3] == ["nonsense", "h:1", "-"]
+    assert "  held by    pigeon:7\n" in desk.run("inspect", "job", "--url", redis_url).stdout
+
+
+def test_columns_of_any_writing(desk: Desk) -> None:
+    """Ideographs take two columns, an accent none: the columns stand under one another."""
+    names = ["plain", "漢字", "e\u0301te\u0301"]
+    with desk.hold.lock(names[0]), desk.hold.lock(names[1]), desk.hold.lock(names[2]):
+        lines = desk.run("ls").stdout.splitlines()[1:]
+    assert {line.split()[0]: line.index(ME) for line in lines} == {
+        "plain": len("RESOURCE  "), "漢字": len("RESOURCE  ") - 2, names[2]: len("RESOURCE  ") + 2,
+    }  # fmt: skip
+
+
+def test_nowhere_to_print(desk: Desk) -> None:
+    """A full disk is a failure in one line; a closed standard output is none; nor is a pipe that nobody reads."""
+    with desk.hold.lock("job"), Path("/dev/full").open("w") as full:
+        done = desk.run("ls", stdout=full)
+        assert (done.returncode, done.stderr) == (1, "leasehold: No space left on device\n")
+    for redirection in (">&-", "| true"):
+        shell = subprocess.run(
+            ["sh", "-c", f'"$0" -m leasehold --url "$1" ls {redirection}', sys.executable, desk.url],
+            env={**os.environ, "PYTHONPATH": str(SOURCE)}, capture_output=True, text=True, timeout=SOON,
+            check=False,
+        )  # fmt: skip
+        assert (shell.returncode, shell.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from leasehold.core.ops import Inspect, View
-from tests.cli.desk import COMMAND, Desk, alive, pids
+from tests.cli.desk import COMMAND, SOON, SOURCE, Desk, alive, pids
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +69,10 @@ def test_exit_codes_of_the_command(desk: Desk, command: list[str], code: int, sa
         (["run", "job", "--on-lost", "pray", "--", "true"], 2, "term, kill, warn"),
         (["run", "job", "--shared", "--", "true"], 2, "no such option: --shared"),
         (["run", "job", "--ttl"], 2, "needs a value"),
+        (["run", "job", "--ttl", "--", "true"], 2, "needs a value"),
+        (["run", "job", "--ttl", "0", "--", "true"], 2, "between 50 ms and 24 h"),
+        (["run", "job", "--wait", "nan", "--", "true"], 2, "finite"),
+        (["run", "job", "-nx", "--", "true"], 2, "no such option: -x"),
         (["run", "job", "--json=yes", "--", "true"], 2, "takes no value"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -105,6 +109,17 @@ def test_the_environment(desk: Desk) -> None:
     assert holder is not None
     assert desk.path("said").read_text().split() == [str(holder.fence), "acme/report-export:42", holder.owner]
     assert holder.owner.endswith(f":{process.pid}")
+
+
+@pytest.mark.parametrize("locale", [{}, {"LC_CTYPE": "C"}, {"LC_CTYPE": "C.UTF-8"}, {"LC_ALL": "C"}], ids=str)
+def test_the_environment_of_a_crontab(desk: Desk, locale: dict[str, str]) -> None:
+    """The command's is ours and three variables more. Python's own idea of a locale is not for it."""
+    given = {"LEASEHOLD_URL": desk.url, "PYTHONPATH": str(SOURCE), **locale}
+    command = [*COMMAND, "run", "job", "--", "/usr/bin/env", "-0"]
+    done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=SOON, check=True)
+    found = dict(line.split("=", 1) for line in done.stdout.split("\0") if line)
+    added = {"LEASEHOLD_FENCE", "LEASEHOLD_RESOURCE", "LEASEHOLD_OWNER"}
+    assert {key: value for key, value in found.items() if key not in added} == given
 
 
 def test_it_locks_what_python_locks(desk: Desk) -> None:

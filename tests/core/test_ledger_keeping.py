@@ -118,3 +118,5 @@ def test_the_public_part_of_an_owner() -> None:
     assert public_owner("c2VjcmV0") == "?"
     assert public_owner("half:c2VjcmV0") == "?"
     assert public_owner("") == "?"
+    assert public_owner("hôte:7:c2VjcmV0.1") == "hôte:7"
+    assert public_owner("a\x1b[2J\nforged\x9b:7:c2VjcmV0.1") == "a\\x1b[2J\\nforged\\x9b:7"

@@ -35,9 +35,25 @@ def _with_click() -> None:
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
-        from leasehold.cli.codes import CONFIG
-
-        print("leasehold: the command line needs click. Please type:  pip install 'leasehold[cli]'", file=sys.stderr)
-        raise SystemExit(CONFIG) from None
+        raise SystemExit(_without_click(sys.argv[1:])) from None
     gc.enable()
-    commands(prog_name="leasehold", complete_var=COMPLETING)
+    try:
+        commands(prog_name="leasehold", complete_var=COMPLETING)
+    except OSError as error:  # a full disk, where we print to; click takes care of a pipe that nobody reads
+        print(f"leasehold: {error.strerror}", file=sys.stderr)
+        raise SystemExit(1) from error
+
+
+def _without_click(words: list[str]) -> int:
+    """What is missing, and the exit code. ``leasehold run`` works without: what is wrong with one is told instead."""
+    from leasehold.cli.arguments import Usage, parse
+    from leasehold.cli.codes import CONFIG, USAGE
+
+    text, code = "the command line needs click. Please type:  pip install 'leasehold[cli]'", CONFIG
+    try:
+        if not {"-h", "--help"} & set(words):
+            parse(words)
+    except Usage as mistake:
+        text, code = str(mistake), USAGE
+    print(f"leasehold: {text}", file=sys.stderr)
+    return code

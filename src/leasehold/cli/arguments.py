@@ -21,9 +21,10 @@ class Request:
         self.url = given.get("url")
         self.namespace = given.get("namespace")
         self.as_json = "as_json" in given
-        self.ttl = given.get("ttl", "30s")
-        self.wait: str | float | None = 0 if "no_wait" in given else given.get("wait")
-        self.at_least = given.get("at_least")
+        self.ttl = _duration(given.get("ttl", "30s"))
+        lengths = {key: _duration(given[key]) for key in ("wait", "at_least") if key in given}
+        self.wait = 0.0 if "no_wait" in given else lengths.get("wait")
+        self.at_least = lengths.get("at_least")
         self.on_lost = given.get("on_lost", "term")
         self.skip_ok = "skip_ok" in given
         self.busy_code = 0 if self.skip_ok else _code(given.get("busy_code", str(codes.BUSY)))
@@ -32,10 +33,15 @@ class Request:
 def quick(words: list[str]) -> Request | None:
     """A plain ``leasehold [options] run ...``. None: something else, or something wrong, which click says better."""
     try:
-        given, rest = options(words, COMMON)
-        return parse_run(rest[1:], given) if rest[:1] == ["run"] else None
+        return parse(words)
     except Usage:
         return None
+
+
+def parse(words: list[str]) -> Request | None:
+    """The same, which says what is wrong with a ``run``."""
+    given, rest = options(words, COMMON) if "run" in words else ({}, [])
+    return parse_run(rest[1:], given) if rest[:1] == ["run"] else None
 
 
 def parse_run(words: list[str], given: dict[str, str]) -> Request:
@@ -70,11 +76,14 @@ def options(
         if option is None:
             raise Usage(f"no such option: {word}")
         if option.value and not equals:
-            if not rest:
+            if not rest or rest[0] == "--":
                 raise Usage(f"{word} needs a value")
             value = rest.pop(0)
         elif equals and not option.value:
-            raise Usage(f"{word} takes no value")
+            if word.startswith("--"):
+                raise Usage(f"{word} takes no value")
+            rest.insert(0, f"-{value}")  # -nE3 is -n -E3
+            value = ""
         if option.choices and value not in option.choices:
             raise Usage(f"{word} is one of {', '.join(option.choices)}, not {value!r}")
         given[option.field] = value
@@ -86,6 +95,14 @@ def _apart(word: str) -> tuple[str, str, str]:
     if word.startswith("--"):
         return word.partition("=")
     return word[:2], word[2:], word[2:]
+
+
+def _duration(text: str) -> str | float:
+    """As the library takes it. A bare number is seconds, as with sleep(1), timeout(1) and flock(1)."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _code(text: str) -> int:

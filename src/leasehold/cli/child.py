@@ -75,7 +75,7 @@ def _stand_by(command: list[str], mask: set[int], parent: int, go: int, trouble:
     lines = _read(go)
     if not lines:
         os._exit(0)
-    environment = dict(os.environb)
+    environment = kernel.inherited()
     environment.update(line.split(b"=", 1) for line in lines.split(b"\0"))  # type: ignore[misc]  # each line has one
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # Python ignores them

@@ -6,6 +6,7 @@ import os
 
 PR_SET_PDEATHSIG = 1
 SIGKILL = 9
+COERCED = (b"C.UTF-8", b"C.utf8", b"UTF-8")  # what Python makes of the locale C
 
 
 def die_with(parent: int) -> None:
@@ -24,6 +25,15 @@ def _prctl(option: int, value: int) -> None:
         pass
 
 
+def inherited() -> dict[bytes, bytes]:
+    """Our environment as we got it: where the locale is C, as in a crontab, Python puts LC_CTYPE into its own."""
+    environment = dict(os.environb)
+    if environment.get(b"LC_CTYPE") in COERCED and (given := _environment("self")):
+        del environment[b"LC_CTYPE"]
+        environment.update(line.split(b"=", 1) for line in given if line.startswith(b"LC_CTYPE="))  # type: ignore[misc]  # it has one
+    return environment
+
+
 def descendants(ancestor: int, marks: set[bytes] | None = None) -> list[int]:
     """The living processes that descend from this one; also those whose parents have died, when they have all these
     marks in their environment, and whoever descends from them. Empty where there is no /proc."""
@@ -40,7 +50,7 @@ def descendants(ancestor: int, marks: set[bytes] | None = None) -> list[int]:
     return sorted(pid for pid in found - {ancestor} if parents[pid])
 
 
-def _environment(pid: int) -> set[bytes]:
+def _environment(pid: int | str) -> set[bytes]:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return set(file.read().split(b"\0"))

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from leasehold.cli.opening import failed, open_hold
+from leasehold.cli.printable import printable
 from leasehold.cli.screen import bar, lasting, paint, say, table
 from leasehold.errors import LeaseholdError
 from leasehold.primitives.inspection import Holder, Inspection, Note, Waiting
@@ -27,7 +28,7 @@ def ls(url: str | None, namespace: str | None, pattern: str, as_json: bool) -> N
     elif found:
         table(HEADS, [_row(one) for one in found])
     else:
-        say("Nothing is held." if pattern == "*" else f"Nothing that is held matches {pattern}.")
+        say("Nothing is held." if pattern == "*" else f"Nothing that is held matches {printable(pattern)}.")
 
 
 def inspect(url: str | None, namespace: str | None, name: str, as_json: bool) -> None:
@@ -65,32 +66,39 @@ def _plain(record: Holder | Waiting | Note) -> dict[str, Any]:
 
 
 def _row(seen: Inspection) -> list[str]:
+    name, holder = printable(seen.resource), seen.holder
     waiters = str(len(seen.waiters)) if seen.waiters else "-"
-    holder = seen.holder
     if holder is None:
         closed = (
             paint(f"closed for {lasting(seen.closed_for)}", "yellow") if seen.closed_for else paint("free", dim=True)
         )
-        return [seen.resource, closed, "-", "-", waiters, str(seen.fence)]
+        return [name, closed, "-", "-", waiters, _fence(seen.fence)]
     more = f" and {len(seen.holders) - 1} more" if len(seen.holders) > 1 else ""
-    return [seen.resource, holder.owner + more, lasting(_age(holder.since)), _left(holder), waiters, str(holder.fence)]
+    return [name, printable(holder.owner) + more, _age(holder.since), _left(holder), waiters, _fence(holder.fence)]
 
 
 def _left(holder: Holder) -> str:
     return f"{bar(holder.remaining, holder.ttl)} {lasting(holder.remaining)}"
 
 
-def _age(since: datetime) -> float:
-    return max(time.time() - since.timestamp(), 0.0)
+def _age(since: datetime) -> str:
+    """Unknown for a client that writes the owner's key and nothing more."""
+    began = since.timestamp()
+    return lasting(max(time.time() - began, 0.0)) if began else "-"
+
+
+def _fence(number: int) -> str:
+    """Such a client has none."""
+    return str(number) if number else "-"
 
 
 def _tell(seen: Inspection) -> None:
-    say(paint(seen.resource, bold=True))
+    say(paint(printable(seen.resource), bold=True))
     for holder in seen.holders:
-        say(f"  held by    {holder.owner} for {lasting(_age(holder.since))}")
-        say(f"  fence      {holder.fence}")
+        say(f"  held by    {_who(holder)}")
+        say(f"  fence      {_fence(holder.fence)}")
         say(f"  remaining  {_left(holder)} of {lasting(holder.ttl)}")
-        _list("meta", [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in sorted(holder.meta.items())])
+        _list("meta", [printable(f"{key}: {_text(value)}") for key, value in sorted(holder.meta.items())])
     if not seen.holders:
         say("  nobody holds it")
         if seen.fence:
@@ -108,9 +116,18 @@ def _list(what: str, lines: list[str]) -> None:
 
 def _in_queue(number: int, waiter: Waiting) -> str:
     silent = "" if waiter.live else paint("  silent, and passed over", "yellow")
-    return f"{number}. {waiter.owner} for {lasting(_age(waiter.since))}{silent}"
+    return f"{number}. {_who(waiter)}{silent}"
+
+
+def _who(one: Holder | Waiting) -> str:
+    age = _age(one.since)
+    return printable(one.owner) + (f" for {age}" if age != "-" else "")
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _history(note: Note) -> str:
     at = note.at.isoformat(timespec="seconds")
-    return f"{at} {note.event} {note.owner} (fence {note.fence}) by {note.by}: {note.reason}"
+    return printable(f"{at} {note.event} {note.owner} (fence {note.fence}) by {note.by}: {note.reason}")

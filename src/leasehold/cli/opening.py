@@ -60,5 +60,5 @@ def failed(error: BaseException) -> BaseException:
     if isinstance(error, Unsupported):
         return Ended(codes.CONFIG, "failed", str(error))
     if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
-        return Ended(codes.UNAVAILABLE, "unavailable", f"the store cannot be reached: {error}")
+        return Ended(codes.UNAVAILABLE, "unavailable", f"the store is unavailable: {error}")
     return error

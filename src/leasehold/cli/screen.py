@@ -7,12 +7,16 @@ import sys
 
 import click
 
+from leasehold.cli.printable import width
+
 BAR = 10  # characters
 
 
 def coloured() -> bool:
     """https://no-color.org, dumb terminals, and whoever reads us through a pipe."""
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and sys.stdout.isatty()
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or sys.stdout is None:
+        return False
+    return sys.stdout.isatty()
 
 
 def paint(text: str, colour: str | None = None, bold: bool = False, dim: bool = False) -> str:
@@ -48,7 +52,8 @@ def lasting(seconds: float) -> str:
 def table(heads: list[str], rows: list[list[str]]) -> None:
     """Columns as wide as they must be. A cell may be painted."""
     cells = [[paint(head, bold=True) for head in heads], *rows]
-    widths = [max(len(click.unstyle(row[at])) for row in cells) for at in range(len(heads))]
-    for row in cells:
-        padded = [cell + " " * (width - len(click.unstyle(cell))) for cell, width in zip(row, widths, strict=True)]
+    widths = [[width(click.unstyle(cell)) for cell in row] for row in cells]
+    columns = [max(column) for column in zip(*widths, strict=True)]
+    for row, taken in zip(cells, widths, strict=True):
+        padded = [cell + " " * (most - own) for cell, most, own in zip(row, columns, taken, strict=True)]
         say("  ".join(padded).rstrip())

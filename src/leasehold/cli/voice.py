@@ -20,7 +20,9 @@ class Voice:
         if self._as_json:
             self.note(event, message=text, **fields)
         else:
-            _print(f"leasehold: {text}")
+            from leasehold.cli.printable import printable  # most runs say nothing
+
+            _print(f"leasehold: {printable(text)}")
 
     def note(self, event: str, **fields: Any) -> None:
         """For programs only."""

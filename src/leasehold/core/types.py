@@ -96,5 +96,7 @@ class Capabilities(NamedTuple):
 
 
 def public_owner(owner: str) -> str:
-    """The part of an owner token that people may see: ``<instance>:<pid>``."""
-    return owner.rsplit(":", 1)[0] if owner.count(":") >= 2 else "?"
+    """The part of an owner token that people may see: ``<instance>:<pid>``. Not every token is ours: it ends up in
+    logs and on terminals, so whatever cannot be printed there is escaped."""
+    shown = owner.rsplit(":", 1)[0] if owner.count(":") >= 2 else "?"
+    return shown if shown.isprintable() else shown.encode("unicode_escape").decode("ascii")

@@ -119,7 +119,11 @@ def _note(note: types.Note) -> Note:
 
 
 def _time(us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=us)
+    """Somebody who wrote nonsense into the store must not keep operators from seeing it."""
+    try:
+        return _EPOCH + timedelta(microseconds=us)
+    except OverflowError:
+        return _EPOCH
 
 
 def _meta(text: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ if grant then
 end
 local notes = {}
 for _, note in ipairs(redis.call('LRANGE', KEYS[7], 0, -1)) do
-    if tonumber(string.match(note, '^%d+')) + 30 * DAY_MS * 1000 > wall then
+    if (tonumber(string.match(note, '^%d+')) or 0) + 30 * DAY_MS * 1000 > wall then
         notes[#notes + 1] = note
     end
 end

@@ -11,8 +11,8 @@ local ms = math.floor(wall / 1000)
 -- What one key tells of its resource. Whoever put something else there is passed over: hence pcall.
 local tells = {}
 
-tells.owner = function()
-    return true
+tells.owner = function(key)
+    return type(redis.pcall('GET', key)) == 'string'
 end
 
 tells.queue = function(key, prefix)
