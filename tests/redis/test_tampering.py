@@ -158,3 +158,22 @@ def test_a_waiter_behind_an_evicted_holder(stage: Stage) -> None:
     stage.other().do(lambda hold: ask(hold, evict))
     next_one = turn.result(PATIENCE)
     assert next_one.at - sent < SLACK and next_one.fence > lease.fence
+
+
+@THREADS_ONLY
+def test_records_that_nobody_can_read(stage: Stage) -> None:
+    """Somebody writes over the records of a lease and of a waiter: everybody else goes on, and the holder is told."""
+    party, lease = stage.acquire(ttl=TTL)
+    told = losses(lease)
+    _, _, meta, queue, waiters, _ = KEYS
+    stage.look.client.set(meta, "what is this", px=30_000)
+    stage.look.client.rpush(queue, "nobody:1:x.1")
+    stage.look.client.hset(waiters, "nobody:1:x.1", "nor this")
+    for key in (queue, waiters):
+        stage.look.client.pexpire(key, 30_000)
+    other = stage.party()
+    seen = other.do(lambda hold: hold.inspect("job"))
+    assert seen.held and not seen.waiters
+    until(lambda: bool(told), "the holder is told")
+    assert other.do(lambda hold: hold.lock("job", ttl=TTL).acquire(wait=PATIENCE)).fence > lease.fence
+    assert party.do(lambda _: lease.release()) is False

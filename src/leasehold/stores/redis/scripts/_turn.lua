@@ -4,6 +4,9 @@
 local function read_grant(raw)
     local fence, ttl, expires, renewals, since, closed, delay, news, ticket, owner, meta =
         string.match(raw, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (%S+) ?(.*)$')
+    if not fence then -- somebody else wrote that: whoever holds is then known by its key alone
+        return nil
+    end
     return {owner = owner, fence = fence, ttl = ttl, expires = tonumber(expires), renewals = renewals, since = since,
             closed = closed, delay = delay, news = news, ticket = ticket, meta = meta}
 end
@@ -122,6 +125,9 @@ end
 local function read_waiter(owner, raw)
     local beat, beat_ms, ttl, floor, since, delay, address, news, meta =
         string.match(raw, '^(%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) ?(.*)$')
+    if not beat then -- nobody of ours
+        return nil
+    end
     return {owner = owner, beat = beat, beat_ms = tonumber(beat_ms), ttl = ttl, floor = floor, since = since,
             delay = delay, address = address, news = news, meta = meta}
 end
