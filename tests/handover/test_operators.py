@@ -342,3 +342,31 @@ def test_revoke_and_inspect_after_close(hold: leasehold.Leasehold) -> None:
     ):
         with pytest.raises(leasehold.StoreUnavailable, match="closed"):
             call()
+
+
+# ---------------------------------------------------------------- what is meant
+
+
+def test_a_hidden_id_that_looks_like_a_hash(spy: Spy) -> None:
+    """With hide_ids a name is hashed as it was typed, also when its id is 32 hex digits as a hash is; what a scan has
+    shown is taken as it is."""
+    with leasehold.connect(spy, namespace="acme", hide_ids="key") as hidden:
+        lease = hidden.lock("job", "0123456789abcdef" * 2).acquire(wait=0)
+        assert lease is not None and lease.fence is not None
+        (shown,) = [seen.resource for seen in hidden.scan()]
+        for typed in ("job:" + "0123456789abcdef" * 2, shown, shown.removeprefix("acme/")):
+            assert hidden.inspect(typed).holder is not None and hidden.inspect(typed).resource == lease.resource
+        assert not hidden.inspect("job:" + "f" * 32).held
+        evicted = hidden.evict("job:" + "0123456789abcdef" * 2, fence=lease.fence, reason="a test")
+        assert evicted.resource == lease.resource
+
+
+def test_a_pattern_may_say_the_namespace(spy: Spy) -> None:
+    """The names that a scan shows begin with it: they are patterns, too."""
+    with leasehold.connect(spy, namespace="acme") as acme, leasehold.connect(spy, namespace="acme/2") as other:
+        leases = [one.lock("job", number).acquire(wait=0) for one in (acme, other) for number in (1, 2)]
+        shown = ["acme/job:1", "acme/job:2"]
+        assert all(leases) and sorted(seen.resource for seen in acme.scan()) == shown
+        assert sorted(seen.resource for seen in acme.scan("acme/job:*")) == shown
+        assert [seen.resource for seen in acme.scan(shown[0])] == shown[:1]
+        assert not list(acme.scan("acme/acme/*")) and not list(acme.scan("acme%2F2/*"))

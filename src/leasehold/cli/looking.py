@@ -73,21 +73,21 @@ def _row(seen: Inspection) -> list[str]:
         )
         return [seen.resource, closed, "-", "-", waiters, str(seen.fence)]
     more = f" and {len(seen.holders) - 1} more" if len(seen.holders) > 1 else ""
-    return [seen.resource, holder.owner + more, lasting(_age(holder.since)), _left(holder), waiters, str(holder.fence)]
+    return [seen.resource, holder.owner + more, _age(holder.since), _left(holder), waiters, str(holder.fence)]
 
 
 def _left(holder: Holder) -> str:
     return f"{bar(holder.remaining, holder.ttl)} {lasting(holder.remaining)}"
 
 
-def _age(since: datetime) -> float:
-    return max(time.time() - since.timestamp(), 0.0)
+def _age(since: datetime | None) -> str:
+    return "-" if since is None else lasting(max(time.time() - since.timestamp(), 0.0))
 
 
 def _tell(seen: Inspection) -> None:
     say(paint(seen.resource, bold=True))
     for holder in seen.holders:
-        say(f"  held by    {holder.owner} for {lasting(_age(holder.since))}")
+        say(f"  held by    {holder.owner}{f' for {_age(holder.since)}' if holder.since else ''}")
         say(f"  fence      {holder.fence}")
         say(f"  remaining  {_left(holder)} of {lasting(holder.ttl)}")
         _list("meta", [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in sorted(holder.meta.items())])
@@ -108,7 +108,7 @@ def _list(what: str, lines: list[str]) -> None:
 
 def _in_queue(number: int, waiter: Waiting) -> str:
     silent = "" if waiter.live else paint("  silent, and passed over", "yellow")
-    return f"{number}. {waiter.owner} for {lasting(_age(waiter.since))}{silent}"
+    return f"{number}. {waiter.owner} for {_age(waiter.since)}{silent}"
 
 
 def _history(note: Note) -> str:

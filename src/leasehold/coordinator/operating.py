@@ -38,8 +38,8 @@ class Operating:
         from leasehold.coordinator.orders import named
         from leasehold.primitives.inspection import inspection
 
-        name = named(self, resource)
-        return inspection(name.text, self._operate(operations.look, name.text))
+        name, view = self._operate(operations.inspect, named(self, resource))
+        return inspection(name.text, view)
 
     def scan(self, pattern: str = "*") -> Iterator[Inspection]:
         """Every resource of this namespace (without one: of the whole store) whose name matches and that is held,
@@ -78,8 +78,8 @@ class Operating:
         from leasehold.primitives.inspection import Eviction
 
         asked = order(self, resource, fence, reason, by, delay, force)
-        victim, reply = self._operate(operations.evict, *asked)
-        return Eviction(asked.name.text, public_owner(victim.owner), reply.fence, reply.closed_ms / 1000)
+        name, victim, reply = self._operate(operations.evict, *asked)
+        return Eviction(name.text, public_owner(victim.owner), reply.fence, reply.closed_ms / 1000)
 
     def revoke(self, resource: Resource, *, fence: int | None = None) -> bool:
         """Ask the holder to give its lease back: its ``lease.revoked`` is set. It may go on; see ``evict`` for force.
@@ -115,8 +115,8 @@ class AsyncOperating:
         from leasehold.coordinator.orders import named
         from leasehold.primitives.inspection import inspection
 
-        name = named(self, resource)
-        return inspection(name.text, await self._operate(operations.look, name.text))
+        name, view = await self._operate(operations.inspect, named(self, resource))
+        return inspection(name.text, view)
 
     def scan(self, pattern: str = "*") -> AsyncIterator[Inspection]:
         """Every resource that matches, for ``async for``; see :meth:`leasehold.Leasehold.scan`."""
@@ -151,8 +151,8 @@ class AsyncOperating:
         from leasehold.primitives.inspection import Eviction
 
         asked = order(self, resource, fence, reason, by, delay, force)
-        victim, reply = await self._operate(operations.evict, *asked)
-        return Eviction(asked.name.text, public_owner(victim.owner), reply.fence, reply.closed_ms / 1000)
+        name, victim, reply = await self._operate(operations.evict, *asked)
+        return Eviction(name.text, public_owner(victim.owner), reply.fence, reply.closed_ms / 1000)
 
     async def revoke(self, resource: Resource, *, fence: int | None = None) -> bool:
         """Ask the holder to give its lease back; see :meth:`leasehold.Leasehold.revoke`."""

@@ -16,6 +16,15 @@ async def look(resource: str) -> ops.View:
     return answer.reply
 
 
+async def inspect(names: list[Name]) -> tuple[Name, ops.View]:
+    """The resource that is meant: of two names, the first that the store knows anything of."""
+    for name in names:
+        view = await look(name.text)
+        if view.holders or view.queue or view.fence or view.closed_ms or view.notes:
+            return name, view
+    return names[0], view
+
+
 async def scan(pattern: str, cursor: str, seen: set[str]) -> tuple[list[tuple[str, ops.View]], str]:
     """One page of the resources that match, each as the store sees it and once; and where the next page begins."""
     answer: ops.Answer[ops.Page] = await ops.Scan(pattern, cursor)
@@ -37,11 +46,11 @@ async def leaks(pattern: str) -> list[str]:
 
 
 async def evict(
-    name: Name, fence: int, request: str, delay_ms: int | None, force: bool, note: str
-) -> tuple[Grant, ops.Evicted]:
+    names: list[Name], fence: int, request: str, delay_ms: int | None, force: bool, note: str
+) -> tuple[Name, Grant, ops.Evicted]:
     """Take the lease with that fence away, from whoever it is. The victim is named by owner and fence: who holds by the
     time that this arrives is not hit by accident."""
-    victim = await _holder(name, fence)
+    name, victim = await _holder(names, fence)
     op = ops.Evict(name.text, victim.owner, fence, request, delay_ms, force, note)
     for last in (*[False] * (MOST_TRIES - 1), True):
         try:
@@ -54,26 +63,26 @@ async def evict(
         raise InvalidRequest(answer.reply.why, resource=name.text)
     if isinstance(answer.reply, ops.NotYours):
         raise _not_there(name, fence, f"its lease is over ({answer.reply.reason})")
-    return victim, answer.reply
+    return name, victim, answer.reply
 
 
-async def revoke(name: Name, fence: int | None) -> bool:
+async def revoke(names: list[Name], fence: int | None) -> bool:
     """Ask the holder for it; False when nobody listens."""
-    holder = await _holder(name, fence)
+    name, holder = await _holder(names, fence)
     answer: ops.Answer[ops.Told | ops.NotYours] = await ops.Revoke(name.text, holder.owner, holder.fence)
     if isinstance(answer.reply, ops.NotYours):
         raise _not_there(name, holder.fence, f"its lease is over ({answer.reply.reason})")
     return answer.reply.reached
 
 
-async def _holder(name: Name, fence: int | None) -> Grant:
+async def _holder(names: list[Name], fence: int | None) -> tuple[Name, Grant]:
     try:
-        view = await look(name.text)
+        name, view = await inspect(names)
     except OutcomeUnknown as error:  # a look may or may not have happened: nothing was done to anybody
-        raise StoreUnavailable(str(error), resource=name.text) from error
+        raise StoreUnavailable(str(error), resource=names[0].text) from error
     for grant in view.holders:
         if fence is None or grant.fence == fence:
-            return grant
+            return name, grant
     now = ", ".join(f"{public_owner(one.owner)} with fence {one.fence}" for one in view.holders)
     raise _not_there(name, fence, f"it is held by {now}" if now else "nobody holds it")
 

@@ -195,7 +195,8 @@ class Chronicle:
         unclear = isinstance(error, LeaseholdError)
         outcome = "failed" if unclear else "not_owner"
         why = str(error) if isinstance(error, LeaseholdError) else error.reason
-        self._audience.tell(events.NotRenewed(self._subject(held), outcome, why))
+        again, held.doubted = held.doubted == held.deadline, held.deadline
+        self._audience.tell(events.NotRenewed(self._subject(held), outcome, why, again))
 
     def lost(self, held: Held) -> None:
         self._audience.tell(events.Lost(self._subject(held), held.reason, self._held_for(held)))
