@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold import LeaseLost, NotHeld
+from leasehold import LeaseLost, NotHeld, StoreUnavailable
 from leasehold.core import ops
 from leasehold.core.policy import MAX_NOTE_BYTES, NOTES_KEPT
 from leasehold.stores.clock import ManualClock
@@ -359,6 +359,14 @@ def test_a_hidden_id_that_looks_like_a_hash(spy: Spy) -> None:
         assert not hidden.inspect("job:" + "f" * 32).held
         evicted = hidden.evict("job:" + "0123456789abcdef" * 2, fence=lease.fence, reason="a test")
         assert evicted.resource == lease.resource
+
+
+def test_a_look_that_goes_unanswered_has_done_nothing(spy: Spy, hold: leasehold.Leasehold) -> None:
+    """StoreUnavailable: OutcomeUnknown would say that something may have happened."""
+    spy.after = reply_lost
+    for call in (lambda: hold.inspect("job"), lambda: list(hold.scan()), hold.leaks, hold.lock("job").locked):
+        with pytest.raises(StoreUnavailable):
+            call()
 
 
 def test_a_pattern_may_say_the_namespace(spy: Spy) -> None:

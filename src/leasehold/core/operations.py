@@ -12,7 +12,16 @@ MOST_TRIES = 3  # of an eviction that goes unanswered: it is the same one by its
 
 
 async def look(resource: str) -> ops.View:
-    answer: ops.Answer[ops.View] = await ops.Inspect(resource)
+    view: ops.View = await _seen(ops.Inspect(resource))
+    return view
+
+
+async def _seen(op: ops.Inspect | ops.Scan | ops.Leaks) -> Any:
+    """What the store says to an op that changes nothing: when it goes unanswered, nothing was done to anybody."""
+    try:
+        answer: ops.Answer[Any] = await op
+    except OutcomeUnknown as error:
+        raise StoreUnavailable(str(error), resource=getattr(op, "resource", None)) from error
     return answer.reply
 
 
@@ -27,10 +36,10 @@ async def inspect(names: list[Name]) -> tuple[Name, ops.View]:
 
 async def scan(pattern: str, cursor: str, seen: set[str]) -> tuple[list[tuple[str, ops.View]], str]:
     """One page of the resources that match, each as the store sees it and once; and where the next page begins."""
-    answer: ops.Answer[ops.Page] = await ops.Scan(pattern, cursor)
-    new = [resource for resource in dict.fromkeys(answer.reply.items) if resource not in seen]
+    page: ops.Page = await _seen(ops.Scan(pattern, cursor))
+    new = [resource for resource in dict.fromkeys(page.items) if resource not in seen]
     seen.update(new)
-    return [(resource, await look(resource)) for resource in new], answer.reply.cursor
+    return [(resource, await look(resource)) for resource in new], page.cursor
 
 
 async def leaks(pattern: str) -> list[str]:
@@ -38,9 +47,9 @@ async def leaks(pattern: str) -> list[str]:
     found: set[str] = set()
     cursor = ""
     while True:
-        answer: ops.Answer[ops.Page] = await ops.Leaks(pattern, cursor)
-        found.update(answer.reply.items)
-        cursor = answer.reply.cursor
+        page: ops.Page = await _seen(ops.Leaks(pattern, cursor))
+        found.update(page.items)
+        cursor = page.cursor
         if not cursor:
             return sorted(found)
 
@@ -76,10 +85,7 @@ async def revoke(names: list[Name], fence: int | None) -> bool:
 
 
 async def _holder(names: list[Name], fence: int | None) -> tuple[Name, Grant]:
-    try:
-        name, view = await inspect(names)
-    except OutcomeUnknown as error:  # a look may or may not have happened: nothing was done to anybody
-        raise StoreUnavailable(str(error), resource=names[0].text) from error
+    name, view = await inspect(names)
     for grant in view.holders:
         if fence is None or grant.fence == fence:
             return name, grant

@@ -203,6 +203,7 @@ def evict_takes_a_lease_away(scene: Scene) -> None:
     """The holder is told, the door stays closed for what it had left, and a note is kept."""
     a, b = scene.party(), scene.party()
     lease = a.do(lambda hold: hold.lock("job", ttl=9).acquire())
+    scene.until(lambda: _told(b, lease) or not a.hold._engine.news(), "it can be told")
     done = b.do(lambda hold: hold.evict("job", fence=lease.fence, reason="it hangs", by="on call"))
     assert done.fence > lease.fence and 8 < done.closed_for <= 9 and lease.owner.startswith(done.owner + ":")
     hears_of_eviction(scene, a, lease)
