@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold import LeaseLost, NotHeld, StoreUnavailable
+from leasehold import LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
 from leasehold.core import ops
 from leasehold.core.policy import MAX_NOTE_BYTES, NOTES_KEPT
 from leasehold.stores.clock import ManualClock
@@ -25,8 +25,10 @@ from tests.lock.helpers import (
     look,
     nothing_left,
     once,
+    only,
     reply_lost,
     sync_scene,
+    unreachable,
 )
 
 SOON = 20.0
@@ -158,6 +160,23 @@ def test_an_eviction_is_repeated_when_unanswered(spy: Spy, hold: leasehold.Lease
     seen = hold.inspect("job")
     assert len(seen.notes) == 1 and seen.fence == done.fence
     assert lease.lost.wait(SOON)
+
+
+def test_an_eviction_that_may_have_happened(spy: Spy, hold: leasehold.Leasehold) -> None:
+    """Its reply was lost, and then the store was: StoreUnavailable would say that nobody was evicted."""
+    lease = taken(hold)
+
+    def lost(op: ops.StoreOp) -> None:
+        spy.before = only(ops.Evict, unreachable)
+        raise OutcomeUnknown("the test kept the reply")
+
+    spy.after = only(ops.Evict, lost)
+    with pytest.raises(OutcomeUnknown):
+        hold.evict("job", fence=lease.fence or 0, reason="a test")
+    spy.heal()
+    assert [note.event for note in hold.inspect("job").notes] == ["evicted"]
+    with pytest.raises(NotHeld):
+        hold.evict("job", fence=lease.fence or 0, reason="a test")
 
 
 def test_the_door_stays_closed_and_then_the_queue_goes_on() -> None:
@@ -378,3 +397,11 @@ def test_a_pattern_may_say_the_namespace(spy: Spy) -> None:
         assert sorted(seen.resource for seen in acme.scan("acme/job:*")) == shown
         assert [seen.resource for seen in acme.scan(shown[0])] == shown[:1]
         assert not list(acme.scan("acme/acme/*")) and not list(acme.scan("acme%2F2/*"))
+
+
+def test_a_namespace_is_no_pattern(spy: Spy) -> None:
+    """A star in it is a letter: nobody sees what another tenant holds."""
+    with leasehold.connect(spy, namespace="a*") as star, leasehold.connect(spy, namespace="ab") as other:
+        leases = [one.lock("job").acquire(wait=0) for one in (star, other)]
+        assert all(leases) and [seen.resource for seen in star.scan()] == ["a*/job"]
+        assert [seen.resource for seen in other.scan()] == ["ab/job"]

@@ -46,18 +46,18 @@ class Operating:
         waited for or closed, or has an audit trail. In a pattern only ``*`` and ``?`` are special."""
         from leasehold.coordinator.orders import pattern_of
 
-        return self._scan(pattern_of(self, pattern))
+        return self._scan(*pattern_of(self, pattern))
 
-    def _scan(self, pattern: str) -> Iterator[Inspection]:
+    def _scan(self, here: str, pattern: str) -> Iterator[Inspection]:
         from leasehold.primitives.inspection import inspection
 
         seen: set[str] = set()
-        found, cursor = self._operate(operations.scan, pattern, "", seen)
+        found, cursor = self._operate(operations.scan, here, pattern, "", seen)
         while True:
             yield from [inspection(resource, view) for resource, view in found]
             if not cursor:
                 return
-            found, cursor = self._operate(operations.scan, pattern, cursor, seen)
+            found, cursor = self._operate(operations.scan, here, pattern, cursor, seen)
 
     def evict(
         self,
@@ -122,19 +122,19 @@ class AsyncOperating:
         """Every resource that matches, for ``async for``; see :meth:`leasehold.Leasehold.scan`."""
         from leasehold.coordinator.orders import pattern_of
 
-        return self._scan(pattern_of(self, pattern))
+        return self._scan(*pattern_of(self, pattern))
 
-    async def _scan(self, pattern: str) -> AsyncIterator[Inspection]:
+    async def _scan(self, here: str, pattern: str) -> AsyncIterator[Inspection]:
         from leasehold.primitives.inspection import inspection
 
         seen: set[str] = set()
-        found, cursor = await self._operate(operations.scan, pattern, "", seen)
+        found, cursor = await self._operate(operations.scan, here, pattern, "", seen)
         while True:
             for resource, view in found:
                 yield inspection(resource, view)
             if not cursor:
                 return
-            found, cursor = await self._operate(operations.scan, pattern, cursor, seen)
+            found, cursor = await self._operate(operations.scan, here, pattern, cursor, seen)
 
     async def evict(
         self,

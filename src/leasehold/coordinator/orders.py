@@ -45,13 +45,13 @@ def named(hold: Any, resource: Resource) -> list[Name]:
     return [known]
 
 
-def pattern_of(hold: Any, pattern: object) -> str:
-    """In this namespace, also when it says so itself, as the names that a scan shows; without one, in the whole
-    store."""
+def pattern_of(hold: Any, pattern: object) -> tuple[str, str]:
+    """Where to look, and what for: in this namespace, also when the pattern says so itself, as the names that a scan
+    shows; without one, in the whole store."""
     if not isinstance(pattern, str) or not 0 < len(pattern) <= MAX_NAME_BYTES:
         raise InvalidRequest(f"a pattern is text such as 'report-export:*', of at most {MAX_NAME_BYTES} characters")
     here = f"{hold._namespace}/" if hold._namespace else ""
-    return pattern if pattern.startswith(here) else here + pattern
+    return here, pattern if pattern.startswith(here) else here + pattern
 
 
 def order(

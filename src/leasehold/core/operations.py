@@ -8,7 +8,7 @@ from leasehold.core.typed import Any
 from leasehold.core.types import Grant, public_owner
 from leasehold.errors import InvalidRequest, NotHeld, OutcomeUnknown, StoreUnavailable
 
-MOST_TRIES = 3  # of an eviction that goes unanswered: it is the same one by its request
+MOST_TRIES = 3  # of an eviction that goes unanswered
 
 
 async def look(resource: str) -> ops.View:
@@ -34,10 +34,11 @@ async def inspect(names: list[Name]) -> tuple[Name, ops.View]:
     return names[0], view
 
 
-async def scan(pattern: str, cursor: str, seen: set[str]) -> tuple[list[tuple[str, ops.View]], str]:
-    """One page of the resources that match, each as the store sees it and once; and where the next page begins."""
+async def scan(here: str, pattern: str, cursor: str, seen: set[str]) -> tuple[list[tuple[str, ops.View]], str]:
+    """One page of the resources here that match, each as the store sees it and once; and where the next page begins.
+    A namespace may have a star in it, and is none of the pattern's."""
     page: ops.Page = await _seen(ops.Scan(pattern, cursor))
-    new = [resource for resource in dict.fromkeys(page.items) if resource not in seen]
+    new = [resource for resource in dict.fromkeys(page.items) if resource.startswith(here) and resource not in seen]
     seen.update(new)
     return [(resource, await look(resource)) for resource in new], page.cursor
 
@@ -61,18 +62,29 @@ async def evict(
     time that this arrives is not hit by accident."""
     name, victim = await _holder(names, fence)
     op = ops.Evict(name.text, victim.owner, fence, request, delay_ms, force, note)
-    for last in (*[False] * (MOST_TRIES - 1), True):
+    reply = await _until_answered(op)
+    if isinstance(reply, ops.Refused):
+        raise InvalidRequest(reply.why, resource=name.text)
+    if isinstance(reply, ops.NotYours):
+        raise _not_there(name, fence, f"its lease is over ({reply.reason})")
+    return name, victim, reply
+
+
+async def _until_answered(op: ops.Evict) -> Any:
+    """A few times: it is the same one by its request."""
+    unanswered = 0
+    while True:
         try:
             answer: ops.Answer[Any] = await op
-            break
+            return answer.reply
         except OutcomeUnknown:
-            if last:
+            unanswered += 1
+            if unanswered == MOST_TRIES:
                 raise
-    if isinstance(answer.reply, ops.Refused):
-        raise InvalidRequest(answer.reply.why, resource=name.text)
-    if isinstance(answer.reply, ops.NotYours):
-        raise _not_there(name, fence, f"its lease is over ({answer.reply.reason})")
-    return name, victim, answer.reply
+        except StoreUnavailable as error:
+            if not unanswered:
+                raise
+            raise OutcomeUnknown(str(error), resource=op.resource) from error  # "nothing happened" would not be true
 
 
 async def revoke(names: list[Name], fence: int | None) -> bool:
