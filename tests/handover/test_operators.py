@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold import LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
+from leasehold import LeaseLost, NotAcquired, NotHeld, OutcomeUnknown, StoreUnavailable
 from leasehold.core import ops
 from leasehold.core.policy import MAX_NOTE_BYTES, NOTES_KEPT
 from leasehold.stores.clock import ManualClock
@@ -386,6 +386,23 @@ def test_a_look_that_goes_unanswered_has_done_nothing(spy: Spy, hold: leasehold.
     for call in (lambda: hold.inspect("job"), lambda: list(hold.scan()), hold.leaks, hold.lock("job").locked):
         with pytest.raises(StoreUnavailable):
             call()
+
+
+def test_a_look_is_asked_again(spy: Spy, hold: leasehold.Leasehold) -> None:
+    """A connection that lay idle may be closed by now: who only looks need not hear of it."""
+    lease = taken(hold)
+    for call in (lambda: hold.inspect("job"), lambda: list(hold.scan()), lambda: hold.revoke("job", fence=lease.fence)):
+        spy.after = once(object, reply_lost)
+        call()
+
+
+def test_a_closed_door_is_no_lease(spy: Spy, hold: leasehold.Leasehold) -> None:
+    """Whoever finds it closed is told for how long, and not of a lease."""
+    lease = taken(hold)
+    hold.evict("job", fence=lease.fence or 0, reason="a test")
+    with pytest.raises(NotAcquired, match=r"^job is not free for \d+\.\d+ s$") as refused:
+        hold.lock("job", wait=0).__enter__()
+    assert refused.value.holder is None and refused.value.retry_in is not None and refused.value.retry_in > 50
 
 
 def test_a_pattern_may_say_the_namespace(spy: Spy) -> None:

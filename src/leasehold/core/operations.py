@@ -17,9 +17,14 @@ async def look(resource: str) -> ops.View:
 
 
 async def _seen(op: ops.Inspect | ops.Scan | ops.Leaks) -> Any:
-    """What the store says to an op that changes nothing: when it goes unanswered, nothing was done to anybody."""
+    """What the store says to an op that changes nothing. It can be asked again: mostly the connection was old, and its
+    server had closed it. When it goes unanswered, nothing was done to anybody."""
     try:
-        answer: ops.Answer[Any] = await op
+        answer: ops.Answer[Any]
+        try:
+            answer = await op
+        except OutcomeUnknown:
+            answer = await op
     except OutcomeUnknown as error:
         raise StoreUnavailable(str(error), resource=getattr(op, "resource", None)) from error
     return answer.reply
