@@ -422,3 +422,14 @@ def test_a_namespace_is_no_pattern(spy: Spy) -> None:
         leases = [one.lock("job").acquire(wait=0) for one in (star, other)]
         assert all(leases) and [seen.resource for seen in star.scan()] == ["a*/job"]
         assert [seen.resource for seen in other.scan()] == ["ab/job"]
+
+
+def test_who_needs_the_holder_alone_asks_for_no_queue(spy: Spy, hold: leasehold.Leasehold) -> None:
+    """A queue may be long, and a server does nothing else while it lists it."""
+    lease = taken(hold)
+    assert hold.lock("job").locked()
+    hold.revoke("job")
+    hold.evict("job", fence=lease.fence or 0, reason="a test")
+    assert [look.queue for look in spy.of(ops.Inspect)] == [False] * 3
+    hold.inspect("job")
+    assert spy.of(ops.Inspect)[-1].queue

@@ -411,6 +411,7 @@ def test_the_holders_metadata(set_up: Callable[..., Stage], heard: Listener) -> 
         stage.until(waiting.done, "the wait is over")
         assert waiting.result() is None and curious.of(Contended)[-1].holder_meta == known
     assert len(stage.spy.of(Inspect)) == 3 and "other" not in repr(curious.events)
+    assert not any(look.queue for look in stage.spy.of(Inspect))  # each of a thousand must not list the thousand
     assert stage.do(stage.lock().try_acquire) is None
     assert curious.of(Contended)[-1].holder_meta == {} and len(stage.spy.of(Inspect)) == 3
 

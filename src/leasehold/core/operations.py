@@ -11,8 +11,8 @@ from leasehold.errors import InvalidRequest, NotHeld, OutcomeUnknown, StoreUnava
 MOST_TRIES = 3  # of an eviction that goes unanswered
 
 
-async def look(resource: str) -> ops.View:
-    view: ops.View = await _seen(ops.Inspect(resource))
+async def look(resource: str, queue: bool = True) -> ops.View:
+    view: ops.View = await _seen(ops.Inspect(resource, queue=queue))
     return view
 
 
@@ -30,10 +30,10 @@ async def _seen(op: ops.Inspect | ops.Scan | ops.Leaks) -> Any:
     return answer.reply
 
 
-async def inspect(names: list[Name]) -> tuple[Name, ops.View]:
+async def inspect(names: list[Name], queue: bool = True) -> tuple[Name, ops.View]:
     """The resource that is meant: of two names, the first that the store knows anything of."""
     for name in names:
-        view = await look(name.text)
+        view = await look(name.text, queue)
         if view.holders or view.queue or view.fence or view.closed_ms or view.notes:
             return name, view
     return names[0], view
@@ -102,7 +102,7 @@ async def revoke(names: list[Name], fence: int | None) -> bool:
 
 
 async def _holder(names: list[Name], fence: int | None) -> tuple[Name, Grant]:
-    name, view = await inspect(names)
+    name, view = await inspect(names, queue=False)
     for grant in view.holders:
         if fence is None or grant.fence == fence:
             return name, grant

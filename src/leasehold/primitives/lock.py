@@ -62,7 +62,7 @@ class Lock(BaseLock):
     def locked(self) -> bool:
         """Does anybody hold it now? Asks the store; true only in the past by the time you read it."""
         self._engine.ensure_open()
-        return bool(sync.run(self._engine, look(self._name.text)).holders)
+        return bool(sync.run(self._engine, look(self._name.text, queue=False)).holders)
 
     def owned(self) -> bool:
         """Does the calling thread hold it? Asks nobody."""
@@ -157,7 +157,7 @@ class AsyncLock(BaseLock):
     async def locked(self) -> bool:
         """Does anybody hold it now? Asks the store; true only in the past by the time you read it."""
         self._engine.ensure_open()
-        return bool((await self._driver.drive(look(self._name.text))).holders)
+        return bool((await self._driver.drive(look(self._name.text, queue=False))).holders)
 
     def owned(self) -> bool:
         """Does the calling task hold it? Asks nobody."""
