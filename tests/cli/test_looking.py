@@ -16,6 +16,7 @@ import pytest
 import leasehold
 from leasehold.cli.screen import bar, lasting
 from tests.cli.desk import SOON, SOURCE, Desk
+from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 ME = f"{os.uname().nodename}:{os.getpid()}"
@@ -83,6 +84,14 @@ def test_a_closed_door_and_its_history(desk: Desk) -> None:
     assert "nobody holds it" in shown and "nobody is granted before" in shown
     assert f"evicted {ME} (fence {lease.fence}) by alice: host on fire" in shown
     assert "closed for" in desk.run("ls").stdout
+
+
+def test_somebody_who_only_sets_the_key(desk: Desk, redis_url: str, redis_server: RedisServer) -> None:
+    """Nobody knows since when: that is said as nothing, and not as half a century."""
+    redis_server.client().set("lock:v1:{job}:owner", "theirs", px=60_000)
+    assert desk.run("ls", "--url", redis_url).stdout.splitlines()[1].split()[:3] == ["job", "?", "-"]
+    assert "  held by    ?\n" in desk.run("inspect", "job", "--url", redis_url).stdout
+    assert as_json(desk, "inspect", "job", "--url", redis_url, "--json")["holders"][0]["since"] is None
 
 
 def test_documents_for_programs(desk: Desk) -> None:

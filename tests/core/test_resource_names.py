@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.core.names import make_name, parse_name, resource_name
+from leasehold.core.names import make_name, parse_name, resource_names
 from leasehold.errors import InvalidRequest
 
 PART = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -24,16 +24,16 @@ def test_every_name_can_be_typed(namespace: str, kind: str, ids: list[str | int]
     plain = make_name(space, kind, tuple(ids))
     wanted = make_name(space, kind, tuple(ids), key)
     typed = plain.text.removeprefix(f"{space}/") if space else plain.text
-    for found in (resource_name(space, typed, key), resource_name("other", plain.text, key) if space else None):
-        if found is not None:
-            assert (found.text, found.kind, found.hidden) == (wanted.text, wanted.kind, wanted.hidden)
+    for found in resource_names(space, typed, key), resource_names("other", plain.text, key) if space else [wanted]:
+        assert (found[0].text, found[0].kind, found[0].hidden) == (wanted.text, wanted.kind, wanted.hidden)
 
 
 def test_what_a_scan_shows_is_not_hidden_twice() -> None:
     """With hide_ids a scan shows hashes: such a name can be typed as well."""
     hidden = make_name("acme", "report", (42,), b"key")
-    assert resource_name("acme", hidden.text, b"key").text == hidden.text
-    assert resource_name("", hidden.text, b"key").text == hidden.text
+    assert resource_names("acme", hidden.text, b"key")[1].text == hidden.text
+    assert resource_names("", hidden.text, b"key")[1].text == hidden.text
+    assert len(resource_names("acme", hidden.text)) == len(resource_names("acme", "report:42", b"key")) == 1
 
 
 def test_a_name_in_the_store_is_taken_as_it_is() -> None:
@@ -50,4 +50,4 @@ def test_a_name_in_the_store_is_taken_as_it_is() -> None:
 def test_what_is_no_name_is_refused(wrong: object) -> None:
     """Bad input gets a clear error before anything is sent."""
     with pytest.raises(InvalidRequest):
-        resource_name("", wrong)
+        resource_names("", wrong)

@@ -215,10 +215,10 @@ class Differential(RuleBasedStateMachine):
         """Give up whatever there is."""
         self.send([ops.Withdraw(room, self.owner(seat), forget_ms)], *how)
 
-    @rule(room=ROOM, how=HOW)
-    def inspect(self, room: str, how: tuple[int, str]) -> None:
-        """Look."""
-        self.send([ops.Inspect(room)], *how)
+    @rule(room=ROOM, queue=HALF, how=HOW)
+    def inspect(self, room: str, queue: bool, how: tuple[int, str]) -> None:
+        """Look, also without those who wait."""
+        self.send([ops.Inspect(room, queue=queue)], *how)
 
     @rule(op=st.sampled_from(SEARCHES), how=HOW)
     def search(self, op: ops.Scan | ops.Leaks, how: tuple[int, str]) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -194,14 +197,32 @@ def test_an_eviction_that_arrives_late(stage: Stage) -> None:
     assert stage.look.holder() == newer.owner and newer.state == "held"
 
 
+def without_looks(stage: Stage, begin: Callable[[], Future[Any]]) -> Future[Any]:
+    """Its first look gets no reply, and neither does the second."""
+    asked = stage.aim.seen["inspect"]
+    stage.aim.lose("inspect")
+    future = stage.without_reply("inspect", begin)
+    until(lambda: stage.aim.seen["inspect"] == asked + 2, "it looks again")
+    stage.proxy.cut()
+    return future
+
+
 def test_an_operator_whose_first_look_is_lost(stage: Stage) -> None:
+    """It looks again."""
+    _, lease = giver(stage)
+    operator = stage.party()
+    order = {"fence": lease.fence, "reason": "it hangs"}
+    late = stage.without_reply("inspect", lambda: operator.start(lambda hold: hold.evict("job", **order)))
+    assert late.result(PATIENCE).fence > lease.fence and stage.aim.seen["evict"] == 1
+
+
+def test_an_operator_who_sees_nothing(stage: Stage) -> None:
     """Nothing was done to anybody, and the error says so."""
     party, lease = giver(stage)
     operator = stage.party()
     order = {"fence": lease.fence, "reason": "it hangs"}
-    lost = stage.without_reply("inspect", lambda: operator.start(lambda hold: hold.evict("job", **order)))
-    fails(StoreUnavailable, lost)
-    lost = stage.without_reply("inspect", lambda: operator.start(lambda hold: hold.revoke("job", fence=lease.fence)))
+    fails(StoreUnavailable, without_looks(stage, lambda: operator.start(lambda hold: hold.evict("job", **order))))
+    lost = without_looks(stage, lambda: operator.start(lambda hold: hold.revoke("job", fence=lease.fence)))
     fails(StoreUnavailable, lost)
     assert party.do(lambda _: lease.check()) is None and stage.aim.seen["evict"] == 0
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold import LeaseLost, NotHeld
+from leasehold import LeaseLost, NotAcquired, NotHeld, OutcomeUnknown, StoreUnavailable
 from leasehold.core import ops
 from leasehold.core.policy import MAX_NOTE_BYTES, NOTES_KEPT
 from leasehold.stores.clock import ManualClock
@@ -25,8 +25,10 @@ from tests.lock.helpers import (
     look,
     nothing_left,
     once,
+    only,
     reply_lost,
     sync_scene,
+    unreachable,
 )
 
 SOON = 20.0
@@ -158,6 +160,23 @@ def test_an_eviction_is_repeated_when_unanswered(spy: Spy, hold: leasehold.Lease
     seen = hold.inspect("job")
     assert len(seen.notes) == 1 and seen.fence == done.fence
     assert lease.lost.wait(SOON)
+
+
+def test_an_eviction_that_may_have_happened(spy: Spy, hold: leasehold.Leasehold) -> None:
+    """Its reply was lost, and then the store was: StoreUnavailable would say that nobody was evicted."""
+    lease = taken(hold)
+
+    def lost(op: ops.StoreOp) -> None:
+        spy.before = only(ops.Evict, unreachable)
+        raise OutcomeUnknown("the test kept the reply")
+
+    spy.after = only(ops.Evict, lost)
+    with pytest.raises(OutcomeUnknown):
+        hold.evict("job", fence=lease.fence or 0, reason="a test")
+    spy.heal()
+    assert [note.event for note in hold.inspect("job").notes] == ["evicted"]
+    with pytest.raises(NotHeld):
+        hold.evict("job", fence=lease.fence or 0, reason="a test")
 
 
 def test_the_door_stays_closed_and_then_the_queue_goes_on() -> None:
@@ -342,3 +361,75 @@ def test_revoke_and_inspect_after_close(hold: leasehold.Leasehold) -> None:
     ):
         with pytest.raises(leasehold.StoreUnavailable, match="closed"):
             call()
+
+
+# ---------------------------------------------------------------- what is meant
+
+
+def test_a_hidden_id_that_looks_like_a_hash(spy: Spy) -> None:
+    """With hide_ids a name is hashed as it was typed, also when its id is 32 hex digits as a hash is; what a scan has
+    shown is taken as it is."""
+    with leasehold.connect(spy, namespace="acme", hide_ids="key") as hidden:
+        lease = hidden.lock("job", "0123456789abcdef" * 2).acquire(wait=0)
+        assert lease is not None and lease.fence is not None
+        (shown,) = [seen.resource for seen in hidden.scan()]
+        for typed in ("job:" + "0123456789abcdef" * 2, shown, shown.removeprefix("acme/")):
+            assert hidden.inspect(typed).holder is not None and hidden.inspect(typed).resource == lease.resource
+        assert not hidden.inspect("job:" + "f" * 32).held
+        evicted = hidden.evict("job:" + "0123456789abcdef" * 2, fence=lease.fence, reason="a test")
+        assert evicted.resource == lease.resource
+
+
+def test_a_look_that_goes_unanswered_has_done_nothing(spy: Spy, hold: leasehold.Leasehold) -> None:
+    """StoreUnavailable: OutcomeUnknown would say that something may have happened."""
+    spy.after = reply_lost
+    for call in (lambda: hold.inspect("job"), lambda: list(hold.scan()), hold.leaks, hold.lock("job").locked):
+        with pytest.raises(StoreUnavailable):
+            call()
+
+
+def test_a_look_is_asked_again(spy: Spy, hold: leasehold.Leasehold) -> None:
+    """A connection that lay idle may be closed by now: who only looks need not hear of it."""
+    lease = taken(hold)
+    for call in (lambda: hold.inspect("job"), lambda: list(hold.scan()), lambda: hold.revoke("job", fence=lease.fence)):
+        spy.after = once(object, reply_lost)
+        call()
+
+
+def test_a_closed_door_is_no_lease(spy: Spy, hold: leasehold.Leasehold) -> None:
+    """Whoever finds it closed is told for how long, and not of a lease."""
+    lease = taken(hold)
+    hold.evict("job", fence=lease.fence or 0, reason="a test")
+    with pytest.raises(NotAcquired, match=r"^job is not free for \d+\.\d+ s$") as refused:
+        hold.lock("job", wait=0).__enter__()
+    assert refused.value.holder is None and refused.value.retry_in is not None and refused.value.retry_in > 50
+
+
+def test_a_pattern_may_say_the_namespace(spy: Spy) -> None:
+    """The names that a scan shows begin with it: they are patterns, too."""
+    with leasehold.connect(spy, namespace="acme") as acme, leasehold.connect(spy, namespace="acme/2") as other:
+        leases = [one.lock("job", number).acquire(wait=0) for one in (acme, other) for number in (1, 2)]
+        shown = ["acme/job:1", "acme/job:2"]
+        assert all(leases) and sorted(seen.resource for seen in acme.scan()) == shown
+        assert sorted(seen.resource for seen in acme.scan("acme/job:*")) == shown
+        assert [seen.resource for seen in acme.scan(shown[0])] == shown[:1]
+        assert not list(acme.scan("acme/acme/*")) and not list(acme.scan("acme%2F2/*"))
+
+
+def test_a_namespace_is_no_pattern(spy: Spy) -> None:
+    """A star in it is a letter: nobody sees what another tenant holds."""
+    with leasehold.connect(spy, namespace="a*") as star, leasehold.connect(spy, namespace="ab") as other:
+        leases = [one.lock("job").acquire(wait=0) for one in (star, other)]
+        assert all(leases) and [seen.resource for seen in star.scan()] == ["a*/job"]
+        assert [seen.resource for seen in other.scan()] == ["ab/job"]
+
+
+def test_who_needs_the_holder_alone_asks_for_no_queue(spy: Spy, hold: leasehold.Leasehold) -> None:
+    """A queue may be long, and a server does nothing else while it lists it."""
+    lease = taken(hold)
+    assert hold.lock("job").locked()
+    hold.revoke("job")
+    hold.evict("job", fence=lease.fence or 0, reason="a test")
+    assert [look.queue for look in spy.of(ops.Inspect)] == [False] * 3
+    hold.inspect("job")
+    assert spy.of(ops.Inspect)[-1].queue

@@ -14,7 +14,7 @@ import pytest
 
 import leasehold
 from leasehold import LeaseLost, OutcomeUnknown, StaleOwner
-from leasehold.core.ops import Claim, Evict, Inspect, Release, Renew, StoreOp
+from leasehold.core.ops import Claim, Evict, Inspect, Later, Release, Renew, StoreOp
 from leasehold.core.types import public_owner
 from leasehold.errors import InvalidRequest, StoreUnavailable
 from leasehold.guards.sql import FenceGuard
@@ -411,6 +411,7 @@ def test_the_holders_metadata(set_up: Callable[..., Stage], heard: Listener) -> 
         stage.until(waiting.done, "the wait is over")
         assert waiting.result() is None and curious.of(Contended)[-1].holder_meta == known
     assert len(stage.spy.of(Inspect)) == 3 and "other" not in repr(curious.events)
+    assert not any(look.queue for look in stage.spy.of(Inspect))  # each of a thousand must not list the thousand
     assert stage.do(stage.lock().try_acquire) is None
     assert curious.of(Contended)[-1].holder_meta == {} and len(stage.spy.of(Inspect)) == 3
 
@@ -582,3 +583,32 @@ def test_evictions_by_others_are_told_apart(stage: Stage, heard: Listener) -> No
     stage.until(lambda: heard.of(Lost), "one is lost")
     assert [event.lease.number for event in heard.of(Lost)] == [heard.of(Acquired)[0].lease.number]
     assert second.state == "held" and RIVAL not in repr(heard.events)
+
+
+def test_given_back_once_by_whoever_comes_first(stage: Stage, heard: Listener) -> None:
+    """close() while the watchdog is just giving back what a thread has left behind: one release, and none too late."""
+    under_way, go_on = threading.Event(), threading.Event()
+    lease = stage.acquire(ttl=TTL)
+
+    def hang(op: StoreOp) -> None:
+        under_way.set()
+        assert go_on.wait(20)
+
+    stage.spy.before = only(Release, hang)
+    held = lease._held
+    release = held.begin_release(stage.clock.now())
+    stage.engine.forget(held)
+    stage.engine.watchdog.later(Later(release, TTL), stage.engine.watchdog.teller(held))
+    assert under_way.wait(20)
+    looked = threading.Event()
+
+    def close() -> None:
+        stage.engine.watchdog.give_back([], "closed")
+        looked.set()
+
+    with elsewhere(close) as closed:
+        eventually(lambda: looked.is_set() or len(stage.spy.of(Release)) > 1, "close() has looked at what is left")
+        go_on.set()
+        closed()
+    eventually(lambda: heard.of(Released), "it is told")
+    assert len(stage.spy.of(Release)) == 1 and not heard.of(StaleRelease)

@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
+from leasehold.core.ops import Renew
 from leasehold.core.types import public_owner
+from leasehold.errors import StoreUnavailable
+from leasehold.observe.events import NotRenewed
 from leasehold.runtime import identity
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.parties import FLAVOURS
-from tests.lock.helpers import Spy
-from tests.observe.life import live
-from tests.observe.stage import Listener, Stage
+from tests.lock.helpers import Spy, only
+from tests.observe.life import TTL, live
+from tests.observe.stage import Listener, Stage, raising
 
 FIELDS = {"event", "kind", "id_hash", "owner_prefix", "fence", "ttl_ms"}
 DEBUG, WARNING = logging.DEBUG, logging.WARNING
@@ -76,7 +79,8 @@ def test_every_record(stage: Stage, heard: Listener, records: Records) -> None:
     for record in told:
         said = fields(record)
         level, more = RECORDS[said["event"]]
-        assert record.levelno == level and set(said) == FIELDS | more
+        repeated = said["event"] == "lease_unsure" and record.levelno == DEBUG
+        assert (record.levelno == level or repeated) and set(said) == FIELDS | more
         assert said["kind"] in ("job", "held") and len(said["id_hash"]) == 12
         assert said["owner_prefix"] == identity.shown() == public_owner(held.owner)
         assert isinstance(said["ttl_ms"], int) and said["ttl_ms"] > 0
@@ -105,6 +109,20 @@ def test_one_record_for_each_event(stage: Stage, heard: Listener, records: Recor
     told = [type(event).__name__ for event in heard.events if getattr(event, "outcome", "") != "not_owner"]
     logged = [name for name in told if name not in ("Contended", "Leaking")]
     assert len([record for record in records.all if record.name == "leasehold.lease"]) == len(logged)
+
+
+def test_a_store_that_stays_away_is_one_warning_for_each_lease(stage: Stage, heard: Listener, records: Records) -> None:
+    """A renewal is tried again every second or so: thousands of leases must not fill the log. After a confirmation it
+    is news again."""
+    lease = stage.acquire(ttl=TTL)
+    for spell in (1, 2):
+        stage.spy.before = only(Renew, raising(StoreUnavailable))
+        stage.until(lambda: lease.state == "unsure" and heard.of(NotRenewed)[-1].again, "it has failed twice")
+        stage.spy.heal()
+        stage.until(lambda: lease.state == "held", "it is renewed")
+        levels = [record.levelno for record in records.named("lease_unsure")]
+        assert levels.count(WARNING) == spell and levels.count(DEBUG) >= spell
+    assert [event.again for event in heard.of(NotRenewed)].count(False) == 2
 
 
 def test_a_loss_that_was_asked_for_is_no_warning(stage: Stage, records: Records) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leasehold import LeaseLost, OutcomeUnknown
+from leasehold import LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.core import ops
 from leasehold.core.ops import (
     Adopt,
@@ -368,9 +368,15 @@ def test_a_lost_beat_costs_no_place(stage: Stage, protocol: int) -> None:
 # ---------------------------------------------------------------- looking
 
 
-def test_a_lost_look_says_nothing(stage: Stage) -> None:
-    """``locked()`` is answered by the server or not at all."""
+def test_a_lost_look_is_asked_again(stage: Stage) -> None:
+    """``locked()`` is answered by the server, at the second try, or not at all; it has done nothing to anybody."""
     party = stage.party()
-    lost = stage.without_reply("inspect", lambda: party.start(lambda hold: hold.lock("job").locked()))
-    assert isinstance(lost.exception(PATIENCE), OutcomeUnknown)
+    look = lambda: party.start(lambda hold: hold.lock("job").locked())  # noqa: E731  # short, and used twice
+    assert stage.without_reply("inspect", look).result(PATIENCE) is False
+    stage.aim.lose("inspect")
+    asked = stage.aim.seen["inspect"]
+    lost = stage.without_reply("inspect", look)
+    until(lambda: stage.aim.seen["inspect"] == asked + 2, "it looks again")
+    stage.proxy.cut()
+    assert isinstance(lost.exception(PATIENCE), StoreUnavailable)
     assert party.do(lambda hold: hold.lock("job").locked()) is False

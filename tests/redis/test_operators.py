@@ -11,9 +11,10 @@ import fakeredis
 import pytest
 import redis
 
+import leasehold
 from leasehold.core import ops
 from leasehold.core.ports import Store
-from leasehold.errors import StoreUnavailable
+from leasehold.errors import NotHeld, StoreUnavailable
 from leasehold.stores.redis import RedisStore, speech
 from leasehold.stores.redis.borrowed import BorrowedStore
 from tests.servers.process import until
@@ -177,6 +178,35 @@ def test_a_foreign_thing_at_a_key(client: redis.Redis, server: RedisServer) -> N
     client.delete("lock:v1:{job}:notes")
     assert isinstance(store.execute(ops.Evict("job", OWNER, fence, "r1")), ops.Evicted)
     store.close()
+
+
+def test_one_page_looks_at_few_keys(client: redis.Redis, server: RedisServer) -> None:
+    """The server does nothing else meanwhile: however many keys of others there are, it is 500 of them at a time."""
+    store = RedisStore(server.url)
+    server.ask("DEBUG POPULATE 6000")
+    for op in (ops.Scan("*"), ops.Leaks("nothing:*")):
+        client.config_resetstat()
+        assert all_of(store.execute, op) == (set(), 0)
+        stats = client.info("commandstats")
+        assert stats["cmdstat_evalsha"]["calls"] >= 10
+    store.close()
+
+
+def test_somebody_who_only_sets_the_key_can_be_evicted(client: redis.Redis, server: RedisServer) -> None:
+    """It has no fence and nobody knows since when it holds; deleting by hand is never the only way."""
+    with leasehold.connect(server.url) as hold:
+        for ttl_ms in (None, 60_000):
+            client.set("lock:v1:{job:1}:owner", "theirs", nx=True, px=ttl_ms)
+            holder = hold.inspect("job:1").holder
+            assert holder is not None and (holder.fence, holder.since) == (0, None)
+            assert not hold.revoke("job:1", fence=0)
+            evicted = hold.evict("job:1", fence=0, reason="it is gone", delay=0, force=True)
+            assert evicted.fence > 0 and not client.exists("lock:v1:{job:1}:owner")
+            with pytest.raises(NotHeld):
+                hold.evict("job:1", fence=0, reason="it is gone")
+            lease = hold.lock("job", 1).try_acquire()
+            assert lease is not None and lease.fence is not None and lease.fence > evicted.fence
+            lease.release()
 
 
 def test_a_holder_is_asked_to_give_back(client: redis.Redis, server: RedisServer) -> None:

@@ -81,10 +81,9 @@ def _left(holder: Holder) -> str:
     return f"{bar(holder.remaining, holder.ttl)} {lasting(holder.remaining)}"
 
 
-def _age(since: datetime) -> str:
+def _age(since: datetime | None) -> str:
     """Unknown for a client that writes the owner's key and nothing more."""
-    began = since.timestamp()
-    return lasting(max(time.time() - began, 0.0)) if began else "-"
+    return "-" if since is None else lasting(max(time.time() - since.timestamp(), 0.0))
 
 
 def _fence(number: int) -> str:

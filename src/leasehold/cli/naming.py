@@ -5,14 +5,14 @@ It is the text form: what is special inside a part is percent-encoded, so that w
 
 from __future__ import annotations
 
-from leasehold.core.names import resource_name
+from leasehold.core.names import resource_names
 from leasehold.errors import InvalidRequest
 
 
 def parse_name(text: str, namespace: str | None = None) -> tuple[str | None, str, list[str]]:
     """Namespace, kind and ids, as ``connect`` and ``lock`` take them. A namespace in the name must be the one that was
     asked for, if any was."""
-    resource_name("", text)  # refuses what is no text form
+    resource_names("", text)  # refuses what is no text form
     head, *ids = text.split(":")
     prefix, slash, kind = head.rpartition("/")
     if slash and namespace not in (None, _plain(prefix)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leasehold.coordinator.asking import make_options, warn_long
 from leasehold.core.durations import is_long
-from leasehold.core.names import Name, parse_name, resource_name
+from leasehold.core.names import Name, parse_name, resource_names
 from leasehold.core.tickets import Ticket, read
 from leasehold.core.typed import TYPE_CHECKING, Any
 
@@ -78,5 +78,5 @@ def _adoption(key: bytes, ticket: str, ttl: Duration | None, *asked: Any) -> tup
     options = make_options(length, None, renew, max_hold, max_idle, None, fenced, False, protects)
     if ttl is not None and is_long(options.ttl_ms):  # else its giver was told
         warn_long()
-    resource_name("", told.resource)  # what a forged ticket calls a name must not become a key
+    resource_names("", told.resource)  # what a forged ticket calls a name must not become a key
     return told, parse_name(told.resource, hidden=bool(key)), options

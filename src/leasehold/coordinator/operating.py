@@ -38,26 +38,26 @@ class Operating:
         from leasehold.coordinator.orders import named
         from leasehold.primitives.inspection import inspection
 
-        name = named(self, resource)
-        return inspection(name.text, self._operate(operations.look, name.text))
+        name, view = self._operate(operations.inspect, named(self, resource))
+        return inspection(name.text, view)
 
     def scan(self, pattern: str = "*") -> Iterator[Inspection]:
         """Every resource of this namespace (without one: of the whole store) whose name matches and that is held,
         waited for or closed, or has an audit trail. In a pattern only ``*`` and ``?`` are special."""
         from leasehold.coordinator.orders import pattern_of
 
-        return self._scan(pattern_of(self, pattern))
+        return self._scan(*pattern_of(self, pattern))
 
-    def _scan(self, pattern: str) -> Iterator[Inspection]:
+    def _scan(self, here: str, pattern: str) -> Iterator[Inspection]:
         from leasehold.primitives.inspection import inspection
 
         seen: set[str] = set()
-        found, cursor = self._operate(operations.scan, pattern, "", seen)
+        found, cursor = self._operate(operations.scan, here, pattern, "", seen)
         while True:
             yield from [inspection(resource, view) for resource, view in found]
             if not cursor:
                 return
-            found, cursor = self._operate(operations.scan, pattern, cursor, seen)
+            found, cursor = self._operate(operations.scan, here, pattern, cursor, seen)
 
     def evict(
         self,
@@ -78,8 +78,8 @@ class Operating:
         from leasehold.primitives.inspection import Eviction
 
         asked = order(self, resource, fence, reason, by, delay, force)
-        victim, reply = self._operate(operations.evict, *asked)
-        return Eviction(asked.name.text, public_owner(victim.owner), reply.fence, reply.closed_ms / 1000)
+        name, victim, reply = self._operate(operations.evict, *asked)
+        return Eviction(name.text, public_owner(victim.owner), reply.fence, reply.closed_ms / 1000)
 
     def revoke(self, resource: Resource, *, fence: int | None = None) -> bool:
         """Ask the holder to give its lease back: its ``lease.revoked`` is set. It may go on; see ``evict`` for force.
@@ -115,26 +115,26 @@ class AsyncOperating:
         from leasehold.coordinator.orders import named
         from leasehold.primitives.inspection import inspection
 
-        name = named(self, resource)
-        return inspection(name.text, await self._operate(operations.look, name.text))
+        name, view = await self._operate(operations.inspect, named(self, resource))
+        return inspection(name.text, view)
 
     def scan(self, pattern: str = "*") -> AsyncIterator[Inspection]:
         """Every resource that matches, for ``async for``; see :meth:`leasehold.Leasehold.scan`."""
         from leasehold.coordinator.orders import pattern_of
 
-        return self._scan(pattern_of(self, pattern))
+        return self._scan(*pattern_of(self, pattern))
 
-    async def _scan(self, pattern: str) -> AsyncIterator[Inspection]:
+    async def _scan(self, here: str, pattern: str) -> AsyncIterator[Inspection]:
         from leasehold.primitives.inspection import inspection
 
         seen: set[str] = set()
-        found, cursor = await self._operate(operations.scan, pattern, "", seen)
+        found, cursor = await self._operate(operations.scan, here, pattern, "", seen)
         while True:
             for resource, view in found:
                 yield inspection(resource, view)
             if not cursor:
                 return
-            found, cursor = await self._operate(operations.scan, pattern, cursor, seen)
+            found, cursor = await self._operate(operations.scan, here, pattern, cursor, seen)
 
     async def evict(
         self,
@@ -151,8 +151,8 @@ class AsyncOperating:
         from leasehold.primitives.inspection import Eviction
 
         asked = order(self, resource, fence, reason, by, delay, force)
-        victim, reply = await self._operate(operations.evict, *asked)
-        return Eviction(asked.name.text, public_owner(victim.owner), reply.fence, reply.closed_ms / 1000)
+        name, victim, reply = await self._operate(operations.evict, *asked)
+        return Eviction(name.text, public_owner(victim.owner), reply.fence, reply.closed_ms / 1000)
 
     async def revoke(self, resource: Resource, *, fence: int | None = None) -> bool:
         """Ask the holder to give its lease back; see :meth:`leasehold.Leasehold.revoke`."""

@@ -6,7 +6,7 @@ import json
 import os
 
 from leasehold.core.durations import seconds
-from leasehold.core.names import MAX_NAME_BYTES, Name, resource_name
+from leasehold.core.names import MAX_NAME_BYTES, Name, resource_names
 from leasehold.core.policy import MAX_NOTE_BYTES, MAX_TTL_MS
 from leasehold.core.typed import TYPE_CHECKING, Any, NamedTuple
 from leasehold.core.types import public_owner
@@ -25,7 +25,7 @@ MOST_SAID = 300  # characters of a reason, and of a name
 class Order(NamedTuple):
     """An eviction that was asked for, checked."""
 
-    name: Name
+    names: list[Name]
     fence: int
     request: str
     delay_ms: int | None
@@ -33,23 +33,25 @@ class Order(NamedTuple):
     note: str
 
 
-def named(hold: Any, resource: Resource) -> Name:
-    """The name of what a lock, a lease or a text form means to this coordinator."""
+def named(hold: Any, resource: Resource) -> list[Name]:
+    """The name of what a lock, a lease or a text form means to this coordinator; a text may mean either of two."""
     if isinstance(resource, str):
-        return resource_name(hold._namespace, resource, hold._id_key)
+        return resource_names(hold._namespace, resource, hold._id_key)
     known = getattr(resource, "_name", None) or getattr(getattr(resource, "_held", None), "name", None)
     if not isinstance(known, Name):
         raise InvalidRequest(
             f"a resource is a text form such as 'report-export:42', a lock or a lease, not {type(resource).__name__}"
         )
-    return known
+    return [known]
 
 
-def pattern_of(hold: Any, pattern: object) -> str:
-    """In this namespace; without one, in the whole store."""
+def pattern_of(hold: Any, pattern: object) -> tuple[str, str]:
+    """Where to look, and what for: in this namespace, also when the pattern says so itself, as the names that a scan
+    shows; without one, in the whole store."""
     if not isinstance(pattern, str) or not 0 < len(pattern) <= MAX_NAME_BYTES:
         raise InvalidRequest(f"a pattern is text such as 'report-export:*', of at most {MAX_NAME_BYTES} characters")
-    return f"{hold._namespace}/{pattern}" if hold._namespace else pattern
+    here = f"{hold._namespace}/" if hold._namespace else ""
+    return here, pattern if pattern.startswith(here) else here + pattern
 
 
 def order(
@@ -89,10 +91,11 @@ def _delay_ms(delay: Duration) -> int:
 
 
 def check_fence(fence: object) -> int:
+    """0 is the one of a client that knows nothing of fences, and only sets the key of the owner."""
     if isinstance(fence, bool) or not isinstance(fence, int):
         raise InvalidRequest(f"a fence is an int, not {type(fence).__name__}")
-    if fence <= 0:
-        raise InvalidRequest("a fence is above zero: inspect() says which it is")
+    if fence < 0:
+        raise InvalidRequest("a fence is not below zero: inspect() says which it is")
     return fence
 
 

@@ -174,7 +174,8 @@ def withdraw(turn: Turn, op: ops.Withdraw) -> ops.Withdrawn:
 def inspect(turn: Turn, op: ops.Inspect) -> ops.View:
     last = max(turn.fences.values(), default=0)
     closed_ms = max(turn.closed_until_ms - turn.now.ms, 0)
-    return ops.View(tuple(turn.holders), tuple(turn.queue), last, closed_ms, turn.now.ms, turn.notes)
+    queue = tuple(turn.queue) if op.queue else ()
+    return ops.View(tuple(turn.holders), queue, last, closed_ms, turn.now.ms, turn.notes)
 
 
 def evict(turn: Turn, op: ops.Evict) -> ops.Evicted | ops.NotYours | ops.Refused:

@@ -254,9 +254,11 @@ class Line:
         return self.give_up is not None and self.now >= self.give_up
 
     def not_acquired(self, holder: str, retry_in_ms: int) -> NotAcquired:
-        by = f"held by {holder}" if holder else "not free"
+        left = f"{retry_in_ms / 1000:.3f} s"
+        by = f"held by {holder}; its lease runs for {left} unless it is renewed"
+        closed = f"not free for {left}" if retry_in_ms else "not free"  # nobody holds it, and its door is closed
         return NotAcquired(
-            f"{self.ask.name.kind} is {by}; its lease runs for {retry_in_ms / 1000:.3f} s unless it is renewed",
+            f"{self.ask.name.kind} is {by if holder else closed}",
             holder=holder or None,
             retry_in=retry_in_ms / 1000,
             resource=self.ask.name.text,

@@ -65,9 +65,9 @@ def parse_name(text: str, hidden: bool = False) -> Name:
     return Name(text, text.partition(":")[0].rpartition("/")[2], hidden)
 
 
-def resource_name(namespace: str, text: object, key: bytes = b"") -> Name:
-    """The name that somebody typed: ``kind:id:id``, of this namespace unless it says another. With a key its ids are
-    hidden, unless they are: 32 hex digits are taken for what a scan has shown."""
+def resource_names(namespace: str, text: object, key: bytes = b"") -> list[Name]:
+    """What somebody typed, ``kind:id:id``, of this namespace unless it says another. With a key its ids are hidden. 32
+    hex digits may be an id like any other, or what a scan has shown, which is hidden already: then these are two."""
     if not isinstance(text, str):
         raise InvalidRequest(
             f"a resource is named by its text form, such as 'report-export:42', not {type(text).__name__}"
@@ -81,9 +81,10 @@ def resource_name(namespace: str, text: object, key: bytes = b"") -> Name:
             )
     if not slash:
         space = namespace
+    typed = make_name(space, _decoded(label, "kind"), tuple(_decoded(one, "id") for one in ids), key)
     if key and len(ids) == 1 and len(ids[0]) == 32 and set(ids[0]) <= set("0123456789abcdef"):
-        return Name(f"{space}/{label}:{ids[0]}" if space else f"{label}:{ids[0]}", label, hidden=True)
-    return make_name(space, _decoded(label, "kind"), tuple(_decoded(one, "id") for one in ids), key)
+        return [typed, Name(f"{space}/{label}:{ids[0]}" if space else f"{label}:{ids[0]}", label, hidden=True)]
+    return [typed]
 
 
 def _decoded(text: str, what: str) -> str:

@@ -8,20 +8,44 @@ from leasehold.core.typed import Any
 from leasehold.core.types import Grant, public_owner
 from leasehold.errors import InvalidRequest, NotHeld, OutcomeUnknown, StoreUnavailable
 
-MOST_TRIES = 3  # of an eviction that goes unanswered: it is the same one by its request
+MOST_TRIES = 3  # of an eviction that goes unanswered
 
 
-async def look(resource: str) -> ops.View:
-    answer: ops.Answer[ops.View] = await ops.Inspect(resource)
+async def look(resource: str, queue: bool = True) -> ops.View:
+    view: ops.View = await _seen(ops.Inspect(resource, queue=queue))
+    return view
+
+
+async def _seen(op: ops.Inspect | ops.Scan | ops.Leaks) -> Any:
+    """What the store says to an op that changes nothing. It can be asked again: mostly the connection was old, and its
+    server had closed it. When it goes unanswered, nothing was done to anybody."""
+    try:
+        answer: ops.Answer[Any]
+        try:
+            answer = await op
+        except OutcomeUnknown:
+            answer = await op
+    except OutcomeUnknown as error:
+        raise StoreUnavailable(str(error), resource=getattr(op, "resource", None)) from error
     return answer.reply
 
 
-async def scan(pattern: str, cursor: str, seen: set[str]) -> tuple[list[tuple[str, ops.View]], str]:
-    """One page of the resources that match, each as the store sees it and once; and where the next page begins."""
-    answer: ops.Answer[ops.Page] = await ops.Scan(pattern, cursor)
-    new = [resource for resource in dict.fromkeys(answer.reply.items) if resource not in seen]
+async def inspect(names: list[Name], queue: bool = True) -> tuple[Name, ops.View]:
+    """The resource that is meant: of two names, the first that the store knows anything of."""
+    for name in names:
+        view = await look(name.text, queue)
+        if view.holders or view.queue or view.fence or view.closed_ms or view.notes:
+            return name, view
+    return names[0], view
+
+
+async def scan(here: str, pattern: str, cursor: str, seen: set[str]) -> tuple[list[tuple[str, ops.View]], str]:
+    """One page of the resources here that match, each as the store sees it and once; and where the next page begins.
+    A namespace may have a star in it, and is none of the pattern's."""
+    page: ops.Page = await _seen(ops.Scan(pattern, cursor))
+    new = [resource for resource in dict.fromkeys(page.items) if resource.startswith(here) and resource not in seen]
     seen.update(new)
-    return [(resource, await look(resource)) for resource in new], answer.reply.cursor
+    return [(resource, await look(resource)) for resource in new], page.cursor
 
 
 async def leaks(pattern: str) -> list[str]:
@@ -29,51 +53,59 @@ async def leaks(pattern: str) -> list[str]:
     found: set[str] = set()
     cursor = ""
     while True:
-        answer: ops.Answer[ops.Page] = await ops.Leaks(pattern, cursor)
-        found.update(answer.reply.items)
-        cursor = answer.reply.cursor
+        page: ops.Page = await _seen(ops.Leaks(pattern, cursor))
+        found.update(page.items)
+        cursor = page.cursor
         if not cursor:
             return sorted(found)
 
 
 async def evict(
-    name: Name, fence: int, request: str, delay_ms: int | None, force: bool, note: str
-) -> tuple[Grant, ops.Evicted]:
+    names: list[Name], fence: int, request: str, delay_ms: int | None, force: bool, note: str
+) -> tuple[Name, Grant, ops.Evicted]:
     """Take the lease with that fence away, from whoever it is. The victim is named by owner and fence: who holds by the
     time that this arrives is not hit by accident."""
-    victim = await _holder(name, fence)
+    name, victim = await _holder(names, fence)
     op = ops.Evict(name.text, victim.owner, fence, request, delay_ms, force, note)
-    for last in (*[False] * (MOST_TRIES - 1), True):
+    reply = await _until_answered(op)
+    if isinstance(reply, ops.Refused):
+        raise InvalidRequest(reply.why, resource=name.text)
+    if isinstance(reply, ops.NotYours):
+        raise _not_there(name, fence, f"its lease is over ({reply.reason})")
+    return name, victim, reply
+
+
+async def _until_answered(op: ops.Evict) -> Any:
+    """A few times: it is the same one by its request."""
+    unanswered = 0
+    while True:
         try:
             answer: ops.Answer[Any] = await op
-            break
+            return answer.reply
         except OutcomeUnknown:
-            if last:
+            unanswered += 1
+            if unanswered == MOST_TRIES:
                 raise
-    if isinstance(answer.reply, ops.Refused):
-        raise InvalidRequest(answer.reply.why, resource=name.text)
-    if isinstance(answer.reply, ops.NotYours):
-        raise _not_there(name, fence, f"its lease is over ({answer.reply.reason})")
-    return victim, answer.reply
+        except StoreUnavailable as error:
+            if not unanswered:
+                raise
+            raise OutcomeUnknown(str(error), resource=op.resource) from error  # "nothing happened" would not be true
 
 
-async def revoke(name: Name, fence: int | None) -> bool:
+async def revoke(names: list[Name], fence: int | None) -> bool:
     """Ask the holder for it; False when nobody listens."""
-    holder = await _holder(name, fence)
+    name, holder = await _holder(names, fence)
     answer: ops.Answer[ops.Told | ops.NotYours] = await ops.Revoke(name.text, holder.owner, holder.fence)
     if isinstance(answer.reply, ops.NotYours):
         raise _not_there(name, holder.fence, f"its lease is over ({answer.reply.reason})")
     return answer.reply.reached
 
 
-async def _holder(name: Name, fence: int | None) -> Grant:
-    try:
-        view = await look(name.text)
-    except OutcomeUnknown as error:  # a look may or may not have happened: nothing was done to anybody
-        raise StoreUnavailable(str(error), resource=name.text) from error
+async def _holder(names: list[Name], fence: int | None) -> tuple[Name, Grant]:
+    name, view = await inspect(names, queue=False)
     for grant in view.holders:
         if fence is None or grant.fence == fence:
-            return grant
+            return name, grant
     now = ", ".join(f"{public_owner(one.owner)} with fence {one.fence}" for one in view.holders)
     raise _not_there(name, fence, f"it is held by {now}" if now else "nobody holds it")
 

@@ -238,10 +238,11 @@ class Withdraw(NamedTuple):
 
 
 class Inspect(NamedTuple):
-    """Look, without a claim."""
+    """Look, without a claim. Not ``queue``: who waits is left out, which takes as long as there are many."""
 
     resource: str
     budget_ms: int = BUDGET_MS
+    queue: bool = True
 
     def __await__(self) -> Generator[Inspect, Answer[View], Answer[View]]:
         return (yield self)

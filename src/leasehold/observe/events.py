@@ -92,11 +92,12 @@ class Renewed(NamedTuple):
 
 
 class NotRenewed(NamedTuple):
-    """``outcome``: not_owner or failed."""
+    """``outcome``: not_owner or failed. ``again``: so did the one before, and nothing was confirmed in between."""
 
     lease: Subject
     outcome: str
     error: str
+    again: bool = False
 
 
 class Lost(NamedTuple):

@@ -67,8 +67,9 @@ def record(event: Event) -> None:
 
 
 def _everyday(event: Event) -> bool:
-    """A loss that the program asked for."""
-    return getattr(event, "reason", "") == "closed"
+    """A loss that the program asked for; a failure that was told already. Thousands of leases, each tried again every
+    second while the store is away, must not fill the log."""
+    return getattr(event, "reason", "") == "closed" or bool(getattr(event, "again", False))
 
 
 def warn(message: str, *args: Any, error: BaseException | None = None) -> None:

@@ -16,13 +16,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Holder(NamedTuple):
-    """Somebody who holds. ``remaining`` is in seconds, as the store counts them."""
+    """Somebody who holds. ``remaining`` is in seconds, as the store counts them. A client that only sets the key of the
+    owner has the fence 0, and nobody knows since when it holds."""
 
     owner: str
     fence: int
     ttl: float
     remaining: float
-    since: datetime
+    since: datetime | None
     meta: dict[str, Any]
 
 
@@ -101,9 +102,9 @@ def inspection(resource: str, view: ops.View) -> Inspection:
 
 def _holder(grant: types.Grant, now_ms: int) -> Holder:
     remaining = max(grant.expires_ms - now_ms, 0) / 1000
-    return Holder(
-        public_owner(grant.owner), grant.fence, grant.ttl_ms / 1000, remaining, _time(grant.since_us), _meta(grant.meta)
-    )
+    began = _time(grant.since_us)
+    since = None if began == _EPOCH else began
+    return Holder(public_owner(grant.owner), grant.fence, grant.ttl_ms / 1000, remaining, since, _meta(grant.meta))
 
 
 def _waiting(waiter: types.Waiter, now_ms: int) -> Waiting:

@@ -10,7 +10,7 @@ from threading import current_thread
 from types import TracebackType
 
 from leasehold.core.names import Name
-from leasehold.core.ops import Answer, Inspect, View
+from leasehold.core.operations import look
 from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.errors import LeaseholdError, NotAcquired
 from leasehold.primitives.base import UNSET, BaseLock, Unset
@@ -62,7 +62,7 @@ class Lock(BaseLock):
     def locked(self) -> bool:
         """Does anybody hold it now? Asks the store; true only in the past by the time you read it."""
         self._engine.ensure_open()
-        return bool(sync.run(self._engine, _look(self._name.text)).holders)
+        return bool(sync.run(self._engine, look(self._name.text, queue=False)).holders)
 
     def owned(self) -> bool:
         """Does the calling thread hold it? Asks nobody."""
@@ -157,7 +157,7 @@ class AsyncLock(BaseLock):
     async def locked(self) -> bool:
         """Does anybody hold it now? Asks the store; true only in the past by the time you read it."""
         self._engine.ensure_open()
-        return bool((await self._driver.drive(_look(self._name.text))).holders)
+        return bool((await self._driver.drive(look(self._name.text, queue=False))).holders)
 
     def owned(self) -> bool:
         """Does the calling task hold it? Asks nobody."""
@@ -207,8 +207,3 @@ class AsyncLock(BaseLock):
     def _lease(self, held: Held, task: asyncio.Task[Any]) -> AsyncLease:
         known = held.lease()
         return known if isinstance(known, AsyncLease) else AsyncLease(self._engine, held, self._driver, task.get_loop())
-
-
-async def _look(resource: str) -> View:
-    answer: Answer[View] = await Inspect(resource)
-    return answer.reply

@@ -20,7 +20,7 @@ Done: TypeAlias = Callable[[Reply | LeaseholdError], object]
 class Errand:
     """One of them, and when to try it next."""
 
-    __slots__ = ("done", "next_at", "op", "pause", "until")
+    __slots__ = ("busy", "done", "next_at", "op", "pause", "until")
 
     def __init__(self, later: Later, now: float, done: Done | None) -> None:
         self.op = later.op
@@ -28,6 +28,7 @@ class Errand:
         self.next_at = NOW
         self.pause = FIRST_RETRY
         self.done = done
+        self.busy = False  # somebody tries it now
 
 
 class Errands:
@@ -49,7 +50,7 @@ class Errands:
 
     def next_at(self) -> float:
         with self._lock:
-            return min((errand.next_at for errand in self._open), default=NEVER)
+            return min((errand.next_at for errand in self._open if not errand.busy), default=NEVER)
 
     def hurry(self) -> None:
         """The end is near: none waits for its next try."""
@@ -68,8 +69,18 @@ class Errands:
     def run(self, budget_ms: int) -> None:
         """Try what is due, in one batch, for at most this long."""
         now = self._clock.now()
-        with self._lock:
-            due = [errand for errand in self._open if errand.next_at <= now]
+        due: list[Errand] = []
+        try:
+            with self._lock:
+                due += [errand for errand in self._open if errand.next_at <= now and not errand.busy]
+                for errand in due:  # close() and the watchdog may be here at once: of a release that is sent twice the
+                    errand.busy = True  # second is told of as one that came too late
+            self._try(due, budget_ms)
+        finally:
+            for errand in due:
+                errand.busy = False
+
+    def _try(self, due: list[Errand], budget_ms: int) -> None:
         if not due:
             return
         ops: list[StoreOp] = [errand.op._replace(budget_ms=budget_ms) for errand in due]

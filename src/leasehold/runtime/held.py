@@ -66,6 +66,7 @@ class Held(Holding):
         "anchor",
         "bodies",
         "depth",
+        "doubted",
         "exported",
         "interrupt",
         "keeper",
@@ -87,6 +88,7 @@ class Held(Holding):
         self.since = taken.at  # the same, on the local clock
         self.number = 0  # of its acquire, where somebody observes
         self.told = False  # observers have heard of its end
+        self.doubted = 0.0  # the deadline when they last heard of a failed renewal: a confirmation moves it
         self.nonce = ""  # of its ticket, once somebody wants to give it away
         self.exported = False  # its fence was read, or shown to a guard
         self.anchor = weakref.ref(anchor)  # the thread or task that acquired it

@@ -74,7 +74,7 @@ class Story:
     def look(self, reply: object) -> Inspect | None:
         """What is to be asked for, if anybody wants to know more of the holder than its name. One try stays one."""
         curious = self._audience.curious and isinstance(reply, Queued)
-        return Inspect(self._name.text, LEAST_BUDGET_MS) if curious else None
+        return Inspect(self._name.text, LEAST_BUDGET_MS, queue=False) if curious else None
 
     def taken_by(self, reply: Any, op: Any, view: object = None) -> None:
         """Somebody else holds it; ``view`` when somebody was curious. By then it may have been handed to us."""
@@ -195,7 +195,8 @@ class Chronicle:
         unclear = isinstance(error, LeaseholdError)
         outcome = "failed" if unclear else "not_owner"
         why = str(error) if isinstance(error, LeaseholdError) else error.reason
-        self._audience.tell(events.NotRenewed(self._subject(held), outcome, why))
+        again, held.doubted = held.doubted == held.deadline, held.deadline
+        self._audience.tell(events.NotRenewed(self._subject(held), outcome, why, again))
 
     def lost(self, held: Held) -> None:
         self._audience.tell(events.Lost(self._subject(held), held.reason, self._held_for(held)))

@@ -74,7 +74,7 @@ CLAIM, BEAT, RENEW, RELEASE, WITHDRAW, INSPECT, EVICT, REVOKE, ADOPT, SCAN, LEAK
     Script("renew", 7),
     Script("release", 4),
     Script("withdraw", 2),
-    Script("inspect", 1),
+    Script("inspect", 2),
     Script("evict", 6),
     Script("revoke", 2),
     Script("adopt", 6),
@@ -150,7 +150,7 @@ def _withdraw(op: ops.Withdraw) -> Command:
 
 
 def _inspect(op: ops.Inspect) -> Command:
-    return ("EVALSHA", INSPECT.sha, 7, *_with_notes(op.resource), "")
+    return ("EVALSHA", INSPECT.sha, 7, *_with_notes(op.resource), "", 1 if op.queue else 0)
 
 
 def _evict(op: ops.Evict) -> Command:

@@ -174,7 +174,7 @@ local function walk(visit)
             if not one or ms - one.beat_ms > 10 * patience(one.ttl) then
                 leave(owner)
                 at = at - 1
-            elseif visit(one) then
+            elseif visit(one, raws[number]) then
                 return
             end
         end

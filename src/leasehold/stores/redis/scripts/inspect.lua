@@ -1,5 +1,6 @@
--- inspect: look, without a claim.
+-- inspect: look, without a claim. Who waits is listed only when that is wanted: the server does nothing else meanwhile.
 --
+--   ARGV   (nothing) queue(1|0)
 --   reply  {VIEW now_ms closed_ms fence grant {owner waiter owner waiter ...} {note ...}}
 --          grant, as texts: owner fence ttl expires renewals since closed delay news ticket meta; empty when nobody holds
 --          waiter, note: as they are written down
@@ -8,11 +9,13 @@
 -- include _turn
 
 local queue = {}
-walk(function(one)
-    queue[#queue + 1] = one.owner
-    queue[#queue + 1] = redis.call('HGET', WAITERS, one.owner)
-    return false
-end)
+if ARGV[2] == '1' then
+    walk(function(one, raw)
+        queue[#queue + 1] = one.owner
+        queue[#queue + 1] = raw
+        return false
+    end)
+end
 local held = {}
 if grant then
     held = {grant.owner, grant.fence, grant.ttl, text(grant.expires), grant.renewals, grant.since, grant.closed,

@@ -3,7 +3,7 @@
 --   ARGV   cursor match
 --   reply  {PAGE cursor {key ...}}; the cursor 0 begins, and ends. A key may come on several pages
 
-local PAGE, ROUNDS, COUNT, ENOUGH = 13, 8, 250, 200
+local PAGE, ROUNDS, COUNT, ENOUGH = 13, 2, 250, 200
 local cursor, keys = ARGV[1], {}
 for _ = 1, ROUNDS do
     local page = redis.call('SCAN', cursor, 'MATCH', ARGV[2], 'COUNT', COUNT)
