@@ -257,3 +257,58 @@ def test_fork_inside_a_loop(url: str, tmp_path: Path) -> None:
     """Tasks of the parent hold and wait: both go on. The child works on a loop of its own."""
     shared = not url.startswith("memory")
     assert play(TASKS, tmp_path, url) == [f"child lost {shared}", "parent held held True"]
+
+
+NO_DESCRIPTORS = """
+import os, resource, sys
+import leasehold
+
+idle = [leasehold.connect(url) for url in sys.argv[1:] for _ in range(5)]
+hold = leasehold.connect("memory://")
+with hold.lock("job", ttl=30) as lease:
+    most = len(os.listdir("/proc/self/fd")) + 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    try:
+        while True:
+            os.dup(0)
+    except OSError:
+        pass
+    leasehold.connect(sys.argv[-1])  # sends nothing, and opens nothing
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if lease.state == "lost" and hold.lock("job").try_acquire() else 1)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), lease.state)
+"""
+
+
+def test_no_descriptors_left(sqlite_url: str, tmp_path: Path) -> None:
+    """Where the process may open nothing more, a child forgets what its parent holds, and one can connect."""
+    assert play(NO_DESCRIPTORS, tmp_path, sqlite_url, "redis://localhost:1") == ["0 held"]
+
+
+BELL = """
+import resource
+from leasehold.runtime.inbox import Inbox
+
+class Silent:
+    polled, address = True, "nowhere"
+    def fileno(self, ready):
+        return -1
+
+early = Inbox(Silent())
+early.ring()
+early.wait(60)  # it rang before there was anything to hear it with
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+late = Inbox(Silent())
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, most))
+late.wait(60)  # nothing can be opened
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
+late.ring()
+late.wait(60)
+print("heard")
+"""
+
+
+def test_a_bell_without_descriptors(tmp_path: Path) -> None:
+    """A watchdog looks often where nothing can be opened for it, and hears every ring."""
+    assert play(BELL, tmp_path) == ["heard"]
