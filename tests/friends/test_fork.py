@@ -312,3 +312,44 @@ print("heard")
 def test_a_bell_without_descriptors(tmp_path: Path) -> None:
     """A watchdog looks often where nothing can be opened for it, and hears every ring."""
     assert play(BELL, tmp_path) == ["heard"]
+
+
+CHURN = """
+import os, signal, sys, threading, time
+import leasehold
+
+over = threading.Event()
+
+def open_and_close(number):
+    while not over.is_set():
+        with leasehold.connect(sys.argv[1]) as mine, mine.lock("opened", number, ttl=30):
+            pass
+
+with leasehold.connect(sys.argv[1]) as hold, hold.lock("first"):
+    pass  # whatever is imported is imported now
+threads = [threading.Thread(target=open_and_close, args=(number,)) for number in range(3)]
+for thread in threads:
+    thread.start()
+codes = []
+for _ in range(40):
+    began = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(10)  # one that hangs inside SQLite hears nothing else
+        with leasehold.connect(sys.argv[1]) as hold, hold.lock("child", ttl=30):
+            pass
+        os._exit(0)
+    stalled = time.monotonic() - began >= 4  # a fork gives up on a store that stays busy after 5 s
+    codes.append((os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), stalled))
+    if codes[-1] != (0, False):
+        break
+over.set()
+for thread in threads:
+    thread.join()
+print(set(codes))
+"""
+
+
+def test_forks_while_databases_are_opened_and_closed(sqlite_url: str, tmp_path: Path) -> None:
+    """A fork neither waits for another thread's opening or closing, nor leaves a child that hangs in SQLite."""
+    assert play(CHURN, tmp_path, sqlite_url) == ["{(0, False)}"]
