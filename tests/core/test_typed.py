@@ -39,6 +39,7 @@ class Checked(Ours):
     """Somebody's own, with a way of its own to be made."""
 
     def __new__(cls, owner: str, fence: int = 1) -> Checked:
+        """Without spaces."""
         return super().__new__(cls, owner.strip(), fence)
 
 

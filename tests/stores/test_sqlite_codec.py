@@ -85,5 +85,5 @@ def test_nothing_is_short() -> None:
 @pytest.mark.parametrize("after", ["]", " ", "[]", "x"])
 def test_a_text_with_something_after_it_is_no_state(after: str) -> None:
     """A row that was damaged at its end is not taken for whole."""
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="more than one"):
         codec.decode(codec.encode(State()) + after)

@@ -25,7 +25,8 @@ UNREADABLE = (ValueError, TypeError, IndexError, KeyError)
 
 
 # Nobody forks in the middle of an opening, or of a closing that no store can be asked about: SQLite's own mutexes would
-# stay locked in the child for ever. Whoever has a store's lock must not wait for this: a fork has it, and waits for that.
+# stay locked in the child for ever. Whoever has a store's lock must not wait for this: a fork has it, and waits for
+# that lock.
 gate = threading.RLock()
 os.register_at_fork(
     before=gate.acquire,
