@@ -71,7 +71,7 @@ class Bell:
 
 class NewsBell:
     """One that can be polled together with a store's news. Its pipe is opened by whoever waits: a coordinator that
-    holds nothing costs no descriptors, and a forked child, which must forget what its parent held, needs none to begin."""
+    holds nothing costs no descriptors, and a forked child, which must forget what its parent held, needs none."""
 
     def __init__(self, news: News) -> None:
         self._news = news
