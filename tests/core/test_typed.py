@@ -35,6 +35,14 @@ class Theirs(typing.NamedTuple):
     fence: int = 7
 
 
+class Checked(Ours):
+    """Somebody's own, with a way of its own to be made."""
+
+    def __new__(cls, owner: str, fence: int = 1) -> Checked:
+        """Without spaces."""
+        return super().__new__(cls, owner.strip(), fence)
+
+
 class Plain(typed.NamedTuple):
     owner: str
     fence: int
@@ -78,6 +86,21 @@ def test_as_the_one_of_typing() -> None:
         ours._replace(what=1)
     with pytest.raises(AttributeError):
         ours.owner = "b"
+
+
+@pytest.mark.parametrize("often", [1, FIRST + 2], ids=["the first", "one of many"])
+def test_a_subclass_has_the_fields_of_its_base(often: int) -> None:
+    """And keeps its own ways, however many are made."""
+    for _ in range(often):
+        made = Checked(" a ")
+        assert (made, made.fence, made.shown(), Checked._fields) == (("a", 1), 1, "a#1", Ours._fields)
+        assert type(made._replace(fence=2)) is Checked
+
+
+def test_made_of_too_little() -> None:
+    """A tuple with fewer places than names is none."""
+    with pytest.raises(TypeError):
+        Ours._make(["a"])
 
 
 def test_copied_and_pickled() -> None:

@@ -257,3 +257,99 @@ def test_fork_inside_a_loop(url: str, tmp_path: Path) -> None:
     """Tasks of the parent hold and wait: both go on. The child works on a loop of its own."""
     shared = not url.startswith("memory")
     assert play(TASKS, tmp_path, url) == [f"child lost {shared}", "parent held held True"]
+
+
+NO_DESCRIPTORS = """
+import os, resource, sys
+import leasehold
+
+idle = [leasehold.connect(url) for url in sys.argv[1:] for _ in range(5)]
+hold = leasehold.connect("memory://")
+with hold.lock("job", ttl=30) as lease:
+    most = len(os.listdir("/proc/self/fd")) + 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    try:
+        while True:
+            os.dup(0)
+    except OSError:
+        pass
+    leasehold.connect(sys.argv[-1])  # sends nothing, and opens nothing
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if lease.state == "lost" and hold.lock("job").try_acquire() else 1)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), lease.state)
+"""
+
+
+def test_no_descriptors_left(sqlite_url: str, tmp_path: Path) -> None:
+    """Where the process may open nothing more, a child forgets what its parent holds, and one can connect."""
+    assert play(NO_DESCRIPTORS, tmp_path, sqlite_url, "redis://localhost:1") == ["0 held"]
+
+
+BELL = """
+import resource
+from leasehold.runtime.inbox import Inbox
+
+class Silent:
+    polled, address = True, "nowhere"
+    def fileno(self, ready):
+        return -1
+
+early = Inbox(Silent())
+early.ring()
+early.wait(60)  # it rang before there was anything to hear it with
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+late = Inbox(Silent())
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, most))
+late.wait(60)  # nothing can be opened
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
+late.ring()
+late.wait(60)
+print("heard")
+"""
+
+
+def test_a_bell_without_descriptors(tmp_path: Path) -> None:
+    """A watchdog looks often where nothing can be opened for it, and hears every ring."""
+    assert play(BELL, tmp_path) == ["heard"]
+
+
+CHURN = """
+import os, signal, sys, threading, time
+import leasehold
+
+over = threading.Event()
+
+def open_and_close(number):
+    while not over.is_set():
+        with leasehold.connect(sys.argv[1]) as mine, mine.lock("opened", number, ttl=30):
+            pass
+
+with leasehold.connect(sys.argv[1]) as hold, hold.lock("first"):
+    pass  # whatever is imported is imported now
+threads = [threading.Thread(target=open_and_close, args=(number,)) for number in range(3)]
+for thread in threads:
+    thread.start()
+codes = []
+for _ in range(40):
+    began = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(10)  # one that hangs inside SQLite hears nothing else
+        with leasehold.connect(sys.argv[1]) as hold, hold.lock("child", ttl=30):
+            pass
+        os._exit(0)
+    stalled = time.monotonic() - began >= 4  # a fork gives up on a store that stays busy after 5 s
+    codes.append((os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), stalled))
+    if codes[-1] != (0, False):
+        break
+over.set()
+for thread in threads:
+    thread.join()
+print(set(codes))
+"""
+
+
+def test_forks_while_databases_are_opened_and_closed(sqlite_url: str, tmp_path: Path) -> None:
+    """A fork neither waits for another thread's opening or closing, nor leaves a child that hangs in SQLite."""
+    assert play(CHURN, tmp_path, sqlite_url) == ["{(0, False)}"]

@@ -55,6 +55,7 @@ PLACES = [
     for store in STORES
     for function, nth in [*ANYWHERE, *(IN_SQLITE if store == "sqlite" else [])]
 ]
+INNER = [BaseLock._enter, BaseLock._innermost, BaseLock._leave, Lease.release, Held.step_out]
 CLOSING = [
     Engine.shut,
     Mailboxes.close,
@@ -157,6 +158,28 @@ def test_an_interrupt_leaves_nothing_held(kind: str, function: Callable[..., Any
         assert again is not None and again.release()
         assert hold.lock("another").try_acquire() is not None
         assert other.lock("third").try_acquire() is not None
+
+
+@pytest.mark.parametrize("function", INNER)
+@pytest.mark.parametrize("explicit", [True, False])
+def test_an_interrupt_of_an_inner_body_is_no_loss(function: Callable[..., Any], explicit: bool) -> None:
+    """Whoever entered the same lease before, and bears the interrupt, works on under it, and gives it back."""
+    with leasehold.connect("memory://") as hold:
+        lock = hold.rlock("job", ttl=30)
+        lease = lock.acquire() if explicit else lock.__enter__()
+        assert lease is not None
+
+        def step() -> None:
+            with hold.rlock("job", ttl=30):
+                pass
+
+        assert interrupted(step, at_entry(function.__code__, 1, interrupt))
+        assert lease.state == "held" and hold.lock("job").try_acquire() is None
+        if explicit:
+            lock.release()
+        else:
+            lock.__exit__(None, None, None)
+        assert hold.lock("job").try_acquire() is not None
 
 
 @pytest.mark.parametrize("kind", STORES)

@@ -288,6 +288,40 @@ def test_a_lease_held_through_its_lock_is_renewed(scene: tuple[Spy, Any]) -> Non
     assert lock.release() is True and nothing_left(spy, "job")
 
 
+def test_a_lease_held_through_its_first_lock_is_renewed(
+    scene: tuple[Spy, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Entered again through another lock object, which is released and dropped: the first one still holds it."""
+    spy, hold = scene
+    lock = hold.rlock("job", ttl=1)
+    lock.acquire()
+    for _ in range(3):
+        another = hold.rlock("job", ttl=1)
+        another.acquire()
+        another.acquire()
+        assert another.release() and another.release()
+        del another
+        gc.collect()
+        tick(hold, 5)
+    assert lock.owned() and look(spy, "job").holders and "dropped" not in caplog.text
+    assert lock.release() is True and nothing_left(spy, "job")
+
+
+def test_a_lease_that_was_entered_again_is_dropped_once(
+    scene: tuple[Spy, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many Lease objects stood for it, there is one warning."""
+    spy, hold = scene
+    lock = hold.rlock("job", ttl=1)
+    lock.acquire()
+    hold.rlock("job", ttl=1).acquire()
+    hold.rlock("job", ttl=1).acquire()
+    del lock
+    tick(hold, 2)
+    eventually(lambda: nothing_left(spy, "job"), "it expires")
+    assert caplog.text.count("dropped without release") == 1
+
+
 def test_a_dropped_lease_does_not_poison_its_thread(scene: tuple[Spy, Any]) -> None:
     """After a re-entrant lease was dropped and is over, the thread can acquire it anew."""
     _, hold = scene

@@ -80,3 +80,10 @@ def test_other_text_is_recognised(text: str) -> None:
 def test_nothing_is_short() -> None:
     """The empty state is a few bytes."""
     assert codec.encode(ledger.EMPTY) == "[[],[],[],0,0,[]]"
+
+
+@pytest.mark.parametrize("after", ["]", " ", "[]", "x"])
+def test_a_text_with_something_after_it_is_no_state(after: str) -> None:
+    """A row that was damaged at its end is not taken for whole."""
+    with pytest.raises(ValueError, match="more than one"):
+        codec.decode(codec.encode(State()) + after)

@@ -65,6 +65,9 @@ else:
         """Turns the annotations of a class into the named places of a tuple."""
 
         def __new__(meta, name, bases, body):
+            if getattr(bases[0], "_fields", ()):  # somebody's subclass: as with typing, it has the fields of its base
+                body["_slowly"] = iter(int, 1)  # for ever: a __new__ of its own must stay
+                return type.__new__(meta, name, bases, body)
             fields = tuple(body.get("__annotations__", ()))
             body["_field_defaults"] = {field: body[field] for field in fields if field in body}
             body["_fields"] = body["__match_args__"] = fields
@@ -91,7 +94,10 @@ else:
 
         @classmethod
         def _make(cls, values):
-            return tuple.__new__(cls, values)
+            made = tuple.__new__(cls, values)
+            if len(made) != len(cls._fields):
+                raise TypeError(f"{cls.__name__} takes {', '.join(cls._fields)}")
+            return made
 
         def _replace(self, **changes):
             made = tuple.__new__(type(self), map(changes.pop, self._fields, self))

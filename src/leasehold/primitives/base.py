@@ -152,10 +152,16 @@ class BaseLock:
             bodies[anchor] = body[1]
         held.bodies -= 1
 
-    def _give_up(self, lease: BaseLease) -> None:
-        """An interrupt hit the beginning or the end of a body: whatever was done already, it ends in the background."""
+    def _give_up(self, lease: BaseLease, depth: int | None = None) -> None:
+        """An interrupt hit the beginning or the end of a body: whatever was done already, it ends in the background.
+        An inner one, by its depth when its end began, only steps out: the outer one may bear the interrupt."""
+        held = lease._held
         self._leave(lease)
-        self._give_back(lease._held, self._engine.watchdog.teller(lease._held))
+        depth = held.depth if depth is None else depth
+        if depth > 1:
+            held.depth = depth - 1
+        else:
+            self._give_back(held, self._engine.watchdog.teller(held))
 
     def _give_back(self, held: Held, done: Done | None = None) -> None:
         """In the background, whatever was done already; ``done`` hears what came of it."""

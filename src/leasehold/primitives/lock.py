@@ -81,15 +81,16 @@ class Lock(BaseLock):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lease = None
+        lease = depth = None
         try:
             lease = self._innermost(current_thread)
+            depth = lease._held.depth
             self._leave(lease)
             lease.__exit__(kind, error, trace)
         except LeaseholdError:
             raise
         except BaseException:  # an interrupt, here of all places
-            self._give_up(lease or self._innermost(current_thread))
+            self._give_up(lease or self._innermost(current_thread), depth)
             raise
 
     def _acquire(self, wait: float | None, thread: threading.Thread, ticket: Ticket | None = None) -> Lease:

@@ -40,17 +40,26 @@ def _gone(shell: Shell) -> None:
 
 
 class Keeper(weakref.ref[Any]):
-    """The lock object that a holding was acquired through. Most are dropped at once, and this goes with them."""
+    """A lock object that a holding was acquired through. Most are dropped at once, and this goes with them. One that
+    entered it again stands before those that did so earlier: each of them can release it."""
 
-    __slots__ = ("held",)
+    __slots__ = ("before", "held")
 
+    before: Keeper | None
     held: Held
 
 
 def _dropped(keeper: Keeper) -> None:
     """Wherever this runs: it only makes itself forgotten."""
     if keeper.held.keeper is keeper:
-        keeper.held.keeper = None
+        keeper.held.keeper = _there(keeper.before)
+
+
+def _there(keeper: Keeper | None) -> Keeper | None:
+    """This one, or the first before it that is still there."""
+    while keeper is not None and keeper() is None:
+        keeper = keeper.before
+    return keeper
 
 
 class Held(Holding):
@@ -111,8 +120,14 @@ class Held(Holding):
 
     def keep(self, keeper: object) -> None:
         """Acquired through this lock object, which can release it."""
-        self.keeper = kept = Keeper(keeper, _dropped)
+        kept = Keeper(keeper, _dropped)
         kept.held = self
+        kept.before = before = _there(self.keeper)
+        if before is not None:
+            if before() is keeper:
+                return
+            before.before = _there(before.before)  # nothing piles up
+        self.keeper = kept
 
     def enter_again(self, ttl_ms: int, now: float) -> bool:
         """One level deeper: same fence, never shortened (traps 6, 13). False when it has been given back; LeaseLost
@@ -160,13 +175,12 @@ class Held(Holding):
         """Can anybody still use this lease? One that was entered is used by its body, and ends with its thread. The
         body keeps the Lease object: when that is gone, an interrupt hit the very beginning of ``__exit__``."""
         if self.shell is None:  # it is just being handed out: the watchdog may see it before its Lease is made
-            return True
+            return not self.finished()
         if self.bodies:
             return not self.finished() and self.lease() is not None
         if self.lease() is not None:
             return True
-        keeper = self.keeper  # may go at any moment
-        return keeper is not None and keeper() is not None and not self.finished()
+        return _there(self.keeper) is not None and not self.finished()
 
     def lease(self) -> Any:
         """The Lease object, if somebody refers to it."""

@@ -23,6 +23,8 @@ else:
     except ImportError:
         from queue import Empty, SimpleQueue
 
+LOOK_AFTER = 0.05  # seconds, where nothing can ring
+
 
 class Inbox:
     """Put from anywhere; one thread waits and reads. It also wakes for ``news``, where the store has any."""
@@ -68,33 +70,54 @@ class Bell:
 
 
 class NewsBell:
-    """One that can be polled together with a store's news."""
+    """One that can be polled together with a store's news. Its pipe is opened by whoever waits: a coordinator that
+    holds nothing costs no descriptors, and a forked child, which must forget what its parent held, needs none."""
 
     def __init__(self, news: News) -> None:
         self._news = news
-        self._out, self._in = os.pipe()
-        os.set_blocking(self._out, False)
-        os.set_blocking(self._in, False)
+        self._rung = False  # since somebody last waited
+        self._out = self._in = -1
 
     def ring(self) -> None:
-        try:
-            os.write(self._in, b"!")
-        except BlockingIOError:  # it has rung many times already
-            pass
+        self._rung = True  # first: whoever opens the pipe looks at this afterwards
+        if self._in >= 0:
+            try:
+                os.write(self._in, b"!")
+            except BlockingIOError:  # it has rung many times already
+                pass
 
     def wait(self, seconds: float) -> None:
         """Until it rings, or there is news."""
         poll = select.poll()
-        poll.register(self._out, select.POLLIN)
+        if self._opened():
+            poll.register(self._out, select.POLLIN)
+        else:
+            seconds = min(seconds, LOOK_AFTER)
         news = self._news.fileno(self.ring)
         if news >= 0:
             poll.register(news, select.POLLIN)
-        poll.poll(seconds * 1000)
-        try:
-            os.read(self._out, 4096)
-        except BlockingIOError:  # only the time was over
-            pass
+        if not self._rung:
+            poll.poll(seconds * 1000)
+        self._rung = False
+        if self._out >= 0:
+            try:
+                os.read(self._out, 4096)
+            except BlockingIOError:  # only the time was over
+                pass
+
+    def _opened(self) -> bool:
+        """False where the process has no descriptor left. Its leases are renewed all the same."""
+        if self._in < 0:
+            try:
+                out, into = os.pipe()
+            except OSError:
+                return False
+            os.set_blocking(out, False)
+            os.set_blocking(into, False)
+            self._out, self._in = out, into
+        return True
 
     def __del__(self) -> None:
-        os.close(self._out)
-        os.close(self._in)
+        for descriptor in (self._out, self._in):
+            if descriptor >= 0:
+                os.close(descriptor)

@@ -300,7 +300,7 @@ class Watchdog:
             release = held.begin_release(self._clock.now())
             if release is not None:
                 self._errands.add(Later(release, held.ttl_ms / 1000), self.teller(held))
-        else:
+        elif held not in self._dropped:  # several Lease objects may have stood for it, one after the other
             held.renew_at = NEVER
             self._dropped.add(held)  # a task is done a moment after its frame has let go of everything
             _warn_abandoned(held)

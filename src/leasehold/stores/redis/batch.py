@@ -42,7 +42,10 @@ class Batch:
         found = self._box.fileno()
         if found < 0 and time.monotonic() >= self._connect_at:
             self._connect_at = math.inf  # one at a time
-            threading.Thread(target=self._connect, args=(ready,), name="leasehold-news", daemon=True).start()
+            try:
+                threading.Thread(target=self._connect, args=(ready,), name="leasehold-news", daemon=True).start()
+            except RuntimeError:  # no thread can be started now; the next renewal connects, or a later look
+                self._connect_at = time.monotonic() + NEWS_PAUSE
         return found
 
     def _connect(self, ready: Callable[[], None]) -> None:

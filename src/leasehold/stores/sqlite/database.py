@@ -24,11 +24,14 @@ MOST_KNOWN = 256
 UNREADABLE = (ValueError, TypeError, IndexError, KeyError)
 
 
-_gate = threading.RLock()  # nobody forks in the middle of a closing that no store can be asked about
+# Nobody forks in the middle of an opening, or of a closing that no store can be asked about: SQLite's own mutexes would
+# stay locked in the child for ever. Whoever has a store's lock must not wait for this: a fork has it, and waits for
+# that lock.
+gate = threading.RLock()
 os.register_at_fork(
-    before=_gate.acquire,
-    after_in_parent=_gate.release,
-    after_in_child=_gate._at_fork_reinit,  # type: ignore[attr-defined]  # as threading does with its own
+    before=gate.acquire,
+    after_in_parent=gate.release,
+    after_in_child=gate._at_fork_reinit,  # type: ignore[attr-defined]  # as threading does with its own
 )
 
 
@@ -88,15 +91,18 @@ class Database:
             return True
 
     def close(self) -> None:
+        self._pid = 0  # nothing is left for __del__: whoever closes has the store's lock, which a fork waits for
         with suppress(sqlite3.Error):
             self._connection.close()
 
     def __del__(self) -> None:
         """A connection is part of a cycle of its own and would stay open until the collector comes by: a fork before
         that would share it. What was inherited is not ours to close."""
-        if os.getpid() == self._pid:
-            with _gate:
+        if os.getpid() == self._pid and gate.acquire(blocking=False):  # else the collector closes it
+            try:
                 self.close()
+            finally:
+                gate.release()
 
     # ------------------------------------------------------------ rows
 

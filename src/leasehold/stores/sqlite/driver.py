@@ -40,14 +40,14 @@ _scan: Any
 _write: Any
 try:
     from _json import encode_basestring_ascii, make_encoder, make_scanner
-except ImportError:
+
+    _scan = make_scanner(_Defaults())  # type: ignore[arg-type]  # typeshed wants a scanner where json gives its decoder
+    _write = make_encoder(None, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)
+except (ImportError, TypeError, AttributeError):  # not there, or another Python's, which wants to be told more
     import json
 
     _scan = json.JSONDecoder().raw_decode
     _write = json.JSONEncoder(separators=(",", ":"), check_circular=False).iterencode
-else:
-    _scan = make_scanner(_Defaults())  # type: ignore[arg-type]  # typeshed wants a scanner where json gives its decoder
-    _write = make_encoder(None, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)
 
 
 def text(value: object) -> str:
@@ -57,11 +57,14 @@ def text(value: object) -> str:
 
 
 def parse(text: str) -> Any:
-    """The value that a text begins with; ValueError for one that is no JSON."""
+    """The value; ValueError for a text that is no JSON, or has something after it."""
     try:
-        return _scan(text, 0)[0]
+        value, end = _scan(text, 0)
     except StopIteration:
         raise ValueError("no JSON") from None
+    if end != len(text):
+        raise ValueError("more than one JSON value")
+    return value
 
 
 class suppress:  # noqa: N801  # as it is called in contextlib

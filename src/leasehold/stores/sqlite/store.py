@@ -19,7 +19,7 @@ from leasehold.core.types import Capabilities, Instant
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.sqlite import failures, machine
-from leasehold.stores.sqlite.database import Database
+from leasehold.stores.sqlite.database import Database, gate
 from leasehold.stores.sqlite.driver import sqlite3
 from leasehold.stores.sqlite.failures import LOCKED, REPLACED, Again, unavailable
 from leasehold.stores.sqlite.file import open_database
@@ -257,7 +257,12 @@ class SQLiteStore:
             raise unavailable(
                 self._path, "was in use when this process was forked, and is its parent's. Fork elsewhere"
             )
-        self._database = opened = open_database(self._path, self._boot)
+        if not gate.acquire(blocking=False):
+            raise Again("another thread opens a database, or forks")
+        try:
+            self._database = opened = open_database(self._path, self._boot)
+        finally:
+            gate.release()
         self._folder.sweep()
         return opened  # a signal handler may have closed the store meanwhile
 
