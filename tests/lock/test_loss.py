@@ -16,7 +16,7 @@ import pytest
 
 import leasehold
 from leasehold import LeaseLost, OutcomeUnknown, StoreUnavailable
-from leasehold.core.ops import Beat, Claim, Evict, Release, Renew, StoreOp, Withdraw
+from leasehold.core.ops import Beat, Claim, Evict, Later, Release, Renew, StoreOp, Withdraw
 from leasehold.runtime import ending, engine
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
@@ -768,3 +768,26 @@ def test_trap_32_a_child_that_leaves_the_body(kind: str, tmp_path: Path) -> None
     """A child that runs out of its parent's ``with`` gets LeaseLost (forked) and releases nothing."""
     url = "memory://" if kind == "memory" else f"sqlite:///{tmp_path}/leases.db"
     assert sorted(script(FORK_AND_LEAVE, url).splitlines()) == ["child forked", "parent released"]
+
+
+def test_close_tries_what_the_watchdog_was_trying() -> None:
+    """A withdrawal that fails in the watchdog's hands while everything is given back is sent once more."""
+    spy, hold = sync_scene()
+    other = leasehold.connect(spy.inner)
+    mine = other.lock("job").acquire()
+    assert mine is not None
+    begun, go = threading.Event(), threading.Event()
+
+    def first_fails(op: StoreOp) -> None:
+        if isinstance(op, Withdraw) and not begun.is_set():
+            begun.set()
+            go.wait(PATIENCE)
+            unreachable(op)
+
+    spy.before = first_fails
+    hold._engine.watchdog.later(Later(Withdraw("job", mine.owner), 30))
+    assert begun.wait(PATIENCE)
+    threading.Timer(0.2, go.set).start()  # when close() has passed it by
+    hold.close()
+    assert nothing_left(spy, "job")
+    other.close()

@@ -326,8 +326,7 @@ def test_one_lost_extend_does_not_end_a_short_lease(stage: Stage) -> None:
     stage.aim.lose("renew")
     with pytest.raises(OutcomeUnknown):
         party.do(lambda _: lease.extend(1.2))
-    assert lease.state == "unsure"
-    until(lambda: lease.state != "unsure", "a renewal is tried")
+    until(lambda: lease.state != "unsure", "a renewal is tried, perhaps by now")
     assert lease.state == "held"
 
 

@@ -52,11 +52,21 @@ class Errands:
         with self._lock:
             return min((errand.next_at for errand in self._open if not errand.busy), default=NEVER)
 
-    def hurry(self) -> None:
-        """The end is near: none waits for its next try."""
+    def hurry(self) -> list[Errand]:
+        """The end is near: none waits for its next try. Those that somebody else is trying just now."""
         with self._lock:
             for errand in self._open:
                 errand.next_at = NOW
+            return [errand for errand in self._open if errand.busy]
+
+    def once_more(self, missed: list[Errand], budget_ms: int) -> None:
+        """Whoever tried these has failed, and will not do so again."""
+        with self._lock:
+            left = [errand for errand in missed if errand in self._open]
+            for errand in left:
+                errand.next_at = NOW
+        if left:
+            self.run(budget_ms)
 
     def give_up(self, why: LeaseholdError) -> None:
         """Nobody is left to try again: whoever wants to know what became of one hears this."""

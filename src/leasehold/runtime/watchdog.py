@@ -21,7 +21,7 @@ from leasehold.core.typed import TYPE_CHECKING
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.observe import log
 from leasehold.observe.audience import Audience
-from leasehold.runtime.errands import NOW, Done, Errands
+from leasehold.runtime.errands import NOW, Done, Errand, Errands
 from leasehold.runtime.held import Held
 from leasehold.runtime.inbox import Inbox
 
@@ -57,6 +57,7 @@ class Watchdog:
         self._held: set[Held] = set()
         self._dropped: set[Held] = set()  # nobody refers to them, but their thread or task is there
         self._errands = Errands(self._store)
+        self._missed: list[Errand] = []  # the thread was trying these when everything was given back
         self._thread: threading.Thread | None = None
         self._runs: list[threading.Thread] = []  # the first of them does
         self._made_of = threading.Lock
@@ -330,7 +331,7 @@ class Watchdog:
                 if held.tell():
                     over.append(held)
                 self.remove(held)  # last: should an interrupt make us begin again
-            self._errands.hurry()
+            self._missed += self._errands.hurry()
             self._errands.run(int(LONGEST_ERRAND * 1000))
         finally:
             for held in over:  # when all are given back: a slow observer must not keep them
@@ -343,6 +344,7 @@ class Watchdog:
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=5)
+            self._errands.once_more(self._missed, int(LONGEST_ERRAND * 1000))
 
     def give_up(self) -> None:
         """What was not given back until now is left to its ttl."""
