@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,22 @@ def test_a_signal_that_ends_a_waiter(
         assert process.returncode == code, errors
         assert ("KeyboardInterrupt" in errors) == (what == "interrupted") and "LeaseholdError" not in errors
         assert not queue(hold) and not hold.lock("held").locked()
+
+
+def test_a_signal_right_after_the_claim(shared_url: str, tmp_path: Path) -> None:
+    """The withdrawal is in the watchdog's hands when the process ends: the end waits for it."""
+    program = tmp_path / "program.py"
+    program.write_text(ENDED)
+    command = [sys.executable, *WARNINGS, str(program), shared_url, "sync", "exits"]
+    with leasehold.connect(shared_url) as hold, hold.lock("job", ttl=60):
+        for _ in range(5):
+            with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+                end = time.monotonic() + PATIENCE
+                while not queue(hold):  # no pause: the signal must come in the first moments of the wait
+                    assert time.monotonic() < end and process.poll() is None
+                process.send_signal(signal.SIGTERM)
+                process.communicate(timeout=PATIENCE)
+            assert process.returncode == 9 and not queue(hold) and not hold.lock("held").locked()
 
 
 def queue(hold: leasehold.Leasehold) -> tuple[object, ...]:

@@ -4,6 +4,7 @@ until the lease would be over anyway."""
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from leasehold.core.holding import NEVER
@@ -60,7 +61,10 @@ class Errands:
             return [errand for errand in self._open if errand.busy]
 
     def once_more(self, missed: list[Errand], budget_ms: int) -> None:
-        """Whoever tried these has failed, and will not do so again."""
+        """Somebody tried these, and will not do so again: wait for him, and try what has failed."""
+        end = time.monotonic() + 2 * budget_ms / 1000
+        while any(errand.busy for errand in missed) and time.monotonic() < end:
+            time.sleep(0.002)
         with self._lock:
             left = [errand for errand in missed if errand in self._open]
             for errand in left:

@@ -357,6 +357,7 @@ class Watchdog:
         """The process ends, and would take the thread along: what a dropped coordinator has left to do is done now."""
         if self._dismissed:
             self.give_back(self.all(), "closed")
+            self._errands.once_more(self._missed, int(LONGEST_ERRAND * 1000))
 
     def dismiss(self) -> None:
         """The coordinator was dropped without close(): end when errands are done. Called by the garbage collector."""
