@@ -162,12 +162,13 @@ def test_a_signal_that_ends_a_waiter(
         assert not queue(hold) and not hold.lock("held").locked()
 
 
-def test_a_signal_right_after_the_claim(shared_url: str, tmp_path: Path) -> None:
+def test_a_signal_right_after_the_claim(tmp_path: Path) -> None:
     """The withdrawal is in the watchdog's hands when the process ends: the end waits for it."""
     program = tmp_path / "program.py"
     program.write_text(ENDED)
-    command = [sys.executable, *WARNINGS, str(program), shared_url, "sync", "exits"]
-    with leasehold.connect(shared_url) as hold, hold.lock("job", ttl=60):
+    url = f"sqlite:///{tmp_path}/leases.db"
+    command = [sys.executable, *WARNINGS, str(program), url, "sync", "exits"]
+    with leasehold.connect(url) as hold, hold.lock("job", ttl=60):
         for _ in range(5):
             with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
                 end = time.monotonic() + PATIENCE
