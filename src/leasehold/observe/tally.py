@@ -10,6 +10,7 @@ import os
 import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 
@@ -90,7 +91,7 @@ class Tally:
         return ages
 
 
-class Unentangled:
+class Unentangled(ABC):
     """An observer whose libraries have locks of their own: what a signal handler does in the middle of one event comes
     after it. Without this, a handler that takes a lease could wait for ever for a lock of its own thread."""
 
@@ -110,9 +111,9 @@ class Unentangled:
         finally:
             desk.busy = False
 
+    @abstractmethod
     def handle(self, event: Event) -> None:
         """One event, to its end."""
-        raise NotImplementedError
 
 
 class Desk(threading.local):
