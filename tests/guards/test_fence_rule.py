@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import leasehold
+from leasehold.core.types import owner_digest as digest
 from leasehold.errors import InvalidRequest
-from leasehold.guards.fence import Presented, accept, digest, presented, refusal
+from leasehold.guards.fence import Presented, accept, presented, refusal
 
 SECRET = "5ec2e7" * 6
 TOKEN = f"host-1:4711:{SECRET}.9"
@@ -110,9 +111,9 @@ def test_what_is_no_owner(owner: Any) -> None:
 def test_a_lease_takes_no_other_name() -> None:
     """Fences grow for each resource: a lease must not be checked under the name of another."""
     with leasehold.connect("memory://") as hold, hold.lock("rebuild") as lease:
-        for more in ({"resource": "other"}, {"owner": "other"}):
+        for resource, owner in (("other", None), (None, "other")):
             with pytest.raises(InvalidRequest, match="its own"):
-                presented(lease, **more)
+                presented(lease, resource, owner)
 
 
 def test_the_refusal_teaches() -> None:

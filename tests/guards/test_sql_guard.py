@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import leasehold
+from leasehold.core.types import owner_digest as digest
 from leasehold.errors import StaleOwner
-from leasehold.guards.fence import UNKNOWN_OWNER, accept, digest
+from leasehold.guards.fence import UNKNOWN_OWNER, accept
 from leasehold.guards.sql import FenceGuard
 from tests.guards.ways import RESOURCE, SECRET, A, B, Begin, rows, write
 

@@ -68,8 +68,8 @@ LATER = {
     leasehold.Lock: ["read", "write", "resize"],
 }  # fmt: skip
 LEASE = {
-    "acquired_at", "beat", "check", "deadline", "extend", "fence", "headers", "log_context", "lost", "meta", "on_lost",
-    "on_revoked", "owner", "release", "remaining", "resource", "revoked", "state", "transfer", "ttl",
+    "acquired_at", "beat", "check", "deadline", "exported", "extend", "fence", "guarded", "headers", "log_context",
+    "lost", "meta", "on_lost", "on_revoked", "owner", "release", "remaining", "resource", "revoked", "state", "transfer", "ttl",
 }  # fmt: skip
 
 

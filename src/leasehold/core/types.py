@@ -100,3 +100,30 @@ def public_owner(owner: str) -> str:
     logs and on terminals, so whatever cannot be printed there is escaped."""
     shown = owner.rsplit(":", 1)[0] if owner.count(":") >= 2 else "?"
     return shown if shown.isprintable() else shown.encode("unicode_escape").decode("ascii")
+
+
+def owner_digest(owner: str) -> str:
+    """128 bits of BLAKE2b in hex: enough to recognise an owner, of no use to whoever reads it. An ``owner_id`` stands
+    for the same owner as its token."""
+    known = _split_id(owner)[1]
+    if known:
+        return known
+    from hashlib import blake2b
+
+    return blake2b(owner.encode(), digest_size=16).hexdigest()
+
+
+def owner_id(owner: str) -> str:
+    """An owner as others may know it: ``<instance>:<pid>#<digest>``. Guards take it in place of the token."""
+    return f"{owner_prefix(owner)}#{owner_digest(owner)}"
+
+
+def owner_prefix(owner: str) -> str:
+    """What people may see of a token, or of an ``owner_id``."""
+    shown, known = _split_id(owner)
+    return public_owner(f"{shown}:" if known else owner)
+
+
+def _split_id(owner: str) -> tuple[str, str]:
+    shown, _, known = owner.rpartition("#")
+    return (shown, known) if len(known) == 32 and not known.strip("0123456789abcdef") else (owner, "")

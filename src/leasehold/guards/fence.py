@@ -5,83 +5,133 @@
     the last fence, from another      refused: two owners with one fence means that something is badly wrong
     a fence below the last            refused: a stale owner
 
+A lease that may only read is checked *shared*: by the same rule, and nothing is remembered. A permit of a semaphore is
+one of several that are valid side by side: it is checked under the name of its slot.
+
 Guards remember a digest of the owner and never the token itself: whoever has the token can release the lease.
 """
 
 from __future__ import annotations
 
-import hashlib
 from typing import NamedTuple, Protocol
 
-from leasehold.core.names import MAX_NAME_BYTES, parse_name
-from leasehold.core.types import public_owner
+from leasehold.core.names import MAX_NAME_BYTES
+from leasehold.core.types import owner_digest, owner_prefix
 from leasehold.errors import InvalidRequest, StaleOwner
-from leasehold.observe.audience import Audience
 
 MAX_FENCE = 2**63 - 1  # what a BIGINT column holds
 UNKNOWN_OWNER = ""
 
 
 class Fenced(Protocol):
-    """What a guard needs of a lease."""
+    """What a guard needs of a lease.
+
+    Two more members are looked at where they are: ``shared`` is True for a lease that may only read, and
+    ``slot_resource`` is the name under which a permit of a semaphore is checked."""
 
     @property
     def resource(self) -> str: ...
     @property
     def fence(self) -> int | None: ...
     @property
-    def owner(self) -> str: ...
+    def owner(self) -> str | None: ...
 
 
 class Presented(NamedTuple):
-    """Who wants to write what, checked. ``owner`` is a digest, ``shown`` the part of the token people may see."""
+    """Who wants to write what, checked. ``owner`` is a digest, ``shown`` the part of the token people may see.
+
+    ``shared``: it only wants to read, and is not to be remembered."""
 
     resource: str
     fence: int
     owner: str = UNKNOWN_OWNER
     shown: str | None = None
+    shared: bool = False
+
+    def follows(self, last_fence: int | None, last_owner: str) -> bool:
+        """Is this to be accepted after that? None: nothing was presented yet."""
+        return accept(last_fence, last_owner, self.fence, self.owner)
 
 
 def accept(last_fence: int | None, last_owner: str, fence: int, owner: str) -> bool:
     """The rule. ``last_fence`` is None when nothing was presented yet; owners are digests.
 
-    Databases apply the same rule in SQL, inside one statement; a test compares the two."""
+    Databases apply the same rule in SQL, inside one statement, and Redis in Lua; tests compare them with this."""
     if last_fence is None or fence > last_fence:
         return True
     return fence == last_fence and owner == last_owner
 
 
-def presented(lease_or_fence: Fenced | int, resource: str | None = None, owner: str | None = None) -> Presented:
+def presented(
+    lease_or_fence: Fenced | int, resource: str | None = None, owner: str | None = None, shared: bool = False
+) -> Presented:
     """A lease, or a bare fence with its resource and, where it is known, its owner."""
+    if not isinstance(shared, bool):
+        raise InvalidRequest(f"shared is True or False, not {type(shared).__name__}")
     if isinstance(lease_or_fence, int):
         check_fence(lease_or_fence)
         if resource is None:
             raise InvalidRequest("a bare fence needs resource=: fences grow for each resource on its own")
-        return _checked(lease_or_fence, resource, owner)
-    if not all(hasattr(lease_or_fence, member) for member in ("resource", "fence", "owner")):
+        return _checked(lease_or_fence, resource, owner, shared)
+    if not all(hasattr(type(lease_or_fence), one) or hasattr(lease_or_fence, one) for one in _MEMBERS):
         kind = type(lease_or_fence).__name__
         raise InvalidRequest(f"a guard checks a lease or a fence, which is an int, not {kind}")
-    if resource is not None or owner is not None:
+    if owner is not None:
         raise InvalidRequest("a lease brings its own resource and owner: leave resource= and owner= out")
-    if lease_or_fence.fence is None:
+    _check_mode(lease_or_fence, shared)
+    return _checked(_fence(lease_or_fence), _name(lease_or_fence, resource), lease_or_fence.owner, shared)
+
+
+_MEMBERS = ("resource", "fence", "owner")
+
+
+def _check_mode(lease: Fenced, shared: bool) -> None:
+    """A reader must not write, and who may write presents its fence before its first read (trap 46)."""
+    reads = getattr(lease, "shared", False) is True
+    if reads and not shared:
         raise InvalidRequest(
-            f"the lease on {label(lease_or_fence.resource)} was acquired with fenced=False: it has no fence, and a "
-            "guard cannot tell it from a stale one"
+            f"the lease on {label(lease.resource)} is shared: it may read and not write. Before you read, check it "
+            "with shared=True; to write, acquire an exclusive one"
         )
-    return _checked(lease_or_fence.fence, lease_or_fence.resource, lease_or_fence.owner)
+    if shared and not reads:
+        raise InvalidRequest(
+            f"the lease on {label(lease.resource)} is exclusive: leave shared= out, so that the guard remembers its "
+            "fence before you read what you are going to change"
+        )
 
 
-def announce(lease_or_fence: Fenced | int, attempt: Presented, seen: int | None, downstream: str, to: Audience) -> None:
-    """Tell those who observe: whoever observes the lease, else whoever observes the guard."""
-    tell = getattr(lease_or_fence, "_fenced_off", None)  # a lease of ours: its coordinator's observers
-    if tell is not None:
-        tell(seen, downstream, to.observers)
-        return
-    from leasehold.observe.events import FencedOff, Subject
+def _name(lease: Fenced, resource: str | None) -> str:
+    """Its resource; for a permit its slot, which the caller names to show that it is meant (trap 47)."""
+    slot = getattr(lease, "slot_resource", None)
+    if slot is None and resource is not None:
+        raise InvalidRequest("a lease brings its own resource and owner: leave resource= and owner= out")
+    if slot is not None and resource != slot:
+        raise InvalidRequest(
+            f"a permit of {label(lease.resource)} is one of several that are valid side by side, and fences grow for "
+            "each slot: check it with resource=permit.slot_resource"
+        )
+    return lease.resource if slot is None else str(slot)
 
-    name = parse_name(attempt.resource)
-    lease = Subject(name.kind, name.id_hash, attempt.shown or "", attempt.fence, 0)
-    to.tell(FencedOff(lease, downstream, seen))
+
+def _fence(lease: Fenced) -> object:
+    """Its fence. A lease of ours notes that a guard has seen it, which is more than that somebody has read it."""
+    show = getattr(lease, "_show_to_guard", None)
+    fence = lease.fence if show is None else show()
+    if fence is None:
+        raise InvalidRequest(
+            f"the lease on {label(lease.resource)} was acquired with fenced=False: it has no fence, and a guard "
+            "cannot tell it from a stale one"
+        )
+    return fence
+
+
+def _checked(fence: object, resource: object, owner: object, shared: bool) -> Presented:
+    number, name = check_fence(fence), check_resource(resource)
+    if owner is None:
+        return Presented(name, number, shared=shared)
+    token = check_owner(owner)
+    shown = owner_prefix(token)
+    return Presented(name, number, owner_digest(token), None if shown == "?" else shown, shared)
 
 
 def refusal(attempt: Presented, seen: int | None) -> StaleOwner:
@@ -105,14 +155,6 @@ def label(resource: object) -> str:
     return str(resource).partition(":")[0][:100]
 
 
-def _checked(fence: object, resource: object, owner: object) -> Presented:
-    number, name = check_fence(fence), check_resource(resource)
-    if owner is None:
-        return Presented(name, number)
-    shown = public_owner(owner) if isinstance(owner, str) else "?"
-    return Presented(name, number, digest(owner), None if shown == "?" else shown)
-
-
 def check_fence(fence: object) -> int:
     """A fence that a store can have minted, and a BIGINT column can hold."""
     if isinstance(fence, bool) or not isinstance(fence, int):
@@ -132,11 +174,12 @@ def check_resource(resource: object) -> str:
     return str(resource)
 
 
-def digest(owner: object) -> str:
-    """128 bits of BLAKE2b in hex: enough to recognise an owner, of no use to whoever reads the table."""
+def check_owner(owner: object) -> str:
+    """An owner token, or what ``lease.headers()`` says of it."""
     if not isinstance(owner, str) or not owner:
         raise InvalidRequest("owner must be the owner token as text; leave it out when it is not known")
-    return hashlib.blake2b(_utf8(owner, "owner"), digest_size=16).hexdigest()
+    _utf8(owner, "owner")
+    return str(owner)
 
 
 def _utf8(text: str, what: str) -> bytes:

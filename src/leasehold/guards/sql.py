@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from leasehold.errors import InvalidRequest, StaleOwner
 from leasehold.guards import statements
 from leasehold.guards.connections import speaker
-from leasehold.guards.fence import Fenced, Presented, announce, presented, refusal
-from leasehold.observe.audience import Audience
+from leasehold.guards.fence import Fenced, Presented, refusal
+from leasehold.guards.guard import BaseGuard
 
 if TYPE_CHECKING:
     from leasehold.guards.connections import Speaker, Transaction
@@ -34,7 +34,7 @@ _PART = r"[A-Za-z_][A-Za-z0-9_]{0,62}"  # 63 is PostgreSQL's limit; it would cut
 _TABLE = re.compile(rf"{_PART}(\.{_PART})?")
 
 
-class FenceGuard:
+class FenceGuard(BaseGuard):
     """Refuses a stale owner inside your own transaction. Holds no connection: make one, use it anywhere.
 
     ``downstream`` names in logs and metrics what it protects. The observers of a lease's coordinator hear of its
@@ -49,14 +49,13 @@ class FenceGuard:
     leasehold.errors.StaleOwner: stale owner of report-export: ...
     """
 
-    __slots__ = ("_accept", "_audience", "_create", "_seen", "downstream", "table")
+    __slots__ = ("_accept", "_create", "_seen", "table")
 
     def __init__(
         self, table: str = "leasehold_fences", *, downstream: str = "sql", observers: Iterable[Observer] = ()
     ) -> None:
         self.table = _plain_name(table)
-        self.downstream = _label(downstream)
-        self._audience = Audience(observers)
+        super().__init__(downstream=downstream, observers=observers)
         self._create = statements.CREATE.format(table=table)
         self._accept = statements.ACCEPT.format(table=table)
         self._seen = statements.SEEN.format(table=table)
@@ -86,15 +85,14 @@ class FenceGuard:
         StoreUnavailable means that the database said no: the table is missing, or it was busy, or the transaction
         could not be serialized. Its ``__cause__`` is the driver's error, and trying again, from BEGIN, is yours.
         It is not InvalidRequest, because nothing is wrong with the call; and nothing was accepted."""
-        attempt = presented(lease_or_fence, resource, owner)
+        attempt = self.present(lease_or_fence, resource, owner)
         through = speaker(tx)
         try:
             with through.step(self.table):
                 through.require_transaction()
                 self._insist(through, attempt)
         except StaleOwner as refused:
-            announce(lease_or_fence, attempt, refused.seen, self.downstream, self._audience)
-            raise
+            raise self.refused(lease_or_fence, attempt, refused.seen) from None
 
     def _insist(self, through: Speaker, attempt: Presented) -> None:
         values: Values = {"resource": attempt.resource, "fence": attempt.fence, "owner": attempt.owner}
@@ -105,12 +103,6 @@ class FenceGuard:
 
     def __repr__(self) -> str:
         return f"<FenceGuard on {self.table}>"
-
-
-def _label(downstream: object) -> str:
-    if not isinstance(downstream, str) or not 0 < len(downstream) <= 100 or not downstream.isprintable():
-        raise InvalidRequest("downstream is a short name for what the guard protects, such as 'reports'")
-    return downstream
 
 
 def _plain_name(table: object) -> str:

@@ -12,19 +12,21 @@ from leasehold.observe import log
 if TYPE_CHECKING:
     from leasehold.observe.events import Event, Observer
 
+MOST_KINDS = 1000  # that are remembered
 MOST_CARRIED_BYTES = 1024  # as JSON, besides what the user says about the holder
 
 
 class Audience:
     """Observers in the order in which they were given, each once."""
 
-    __slots__ = ("_carriers", "_complained", "curious", "observers")
+    __slots__ = ("_carriers", "_complained", "_kinds", "curious", "observers")
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self.observers = _checked(observers)
         self.curious = any(getattr(one, "wants_holder", False) for one in self.observers)
         self._carriers = [one.carry for one in self.observers if hasattr(one, "carry")]
         self._complained: set[int] = set()
+        self._kinds: set[str] = set()
 
     def listens(self) -> bool:
         """Does anybody want to hear of what happens every day?"""
@@ -38,6 +40,13 @@ class Audience:
         for one in others:
             if one not in self.observers:
                 self._call(one, one, event)
+
+    def first_of(self, kind: str) -> bool:
+        """Is this the first unguarded lease of its kind? A habit is told once, and counted further."""
+        if kind in self._kinds or len(self._kinds) >= MOST_KINDS:
+            return False
+        self._kinds.add(kind)
+        return True
 
     def carried(self, number: int) -> Mapping[str, Any]:
         """What observers want the metadata of this acquire's lease to carry, such as the context of a trace."""

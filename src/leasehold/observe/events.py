@@ -132,7 +132,10 @@ class FencedOff(NamedTuple):
 
 
 class Unguarded(NamedTuple):
+    """``again``: it was told of a lease of this kind before."""
+
     lease: Subject
+    again: bool = False
 
 
 class Leaking(NamedTuple):

@@ -109,12 +109,24 @@ class BaseLease:
         self._held.beat(self._engine.clock.now())
         self._engine.watchdog.look_again(self._held)
 
+    @property
+    def guarded(self) -> bool:
+        """Has a guard seen it?"""
+        return self._held.guarded
+
+    @property
+    def exported(self) -> bool:
+        """Was its fence read, or sent along with ``headers()``? Then somebody else may refuse a stale one."""
+        return self._held.exported
+
     def headers(self) -> dict[str, str]:
-        """The fence as an HTTP header, for a service whose guard refuses a stale one."""
+        """Fence, resource and owner (not its secret) as HTTP headers, for a service that refuses a stale one."""
+        from leasehold.core import headers
+
         fence = self.fence
         if fence is None:
             raise InvalidRequest("this lease was acquired with fenced=False: it has no fence to send")
-        return {"X-Fencing-Token": str(fence)}
+        return headers.encode(fence, self.resource, self.owner)
 
     def log_context(self) -> dict[str, Any]:
         """Fields for a log record: no full id, no owner secret."""
@@ -149,6 +161,12 @@ class BaseLease:
         if release is not None:
             self._engine.forget(held)
             watchdog.later(Later(release, held.ttl_ms / 1000), watchdog.teller(held))
+
+    def _show_to_guard(self) -> int | None:
+        """Its fence, for a guard."""
+        held = self._held
+        held.guarded = True
+        return held.fence if held.options.fenced else None
 
     def _fenced_off(self, seen: int | None, downstream: str, observers: Iterable[Observer] = ()) -> None:
         """A guard, with its own observers, refused this lease. Claims from here on ask for more than what it has seen

@@ -77,6 +77,7 @@ class Held(Holding):
         "depth",
         "doubted",
         "exported",
+        "guarded",
         "interrupt",
         "keeper",
         "nonce",
@@ -86,6 +87,7 @@ class Held(Holding):
         "shell",
         "since",
         "told",
+        "warned",
     )
 
     def __init__(
@@ -99,7 +101,9 @@ class Held(Holding):
         self.told = False  # observers have heard of its end
         self.doubted = 0.0  # the deadline when they last heard of a failed renewal: a confirmation moves it
         self.nonce = ""  # of its ticket, once somebody wants to give it away
-        self.exported = False  # its fence was read, or shown to a guard
+        self.exported = False  # its fence was read, or sent along
+        self.guarded = False  # it was shown to a guard
+        self.warned = False  # it was neither, and that was told
         self.anchor = weakref.ref(anchor)  # the thread or task that acquired it
         self.depth = 1
         self.bodies = 0  # with statements that it is inside of
@@ -196,8 +200,8 @@ class Held(Holding):
         return bool(done()) if done is not None else not anchor.is_alive()
 
     def unguarded(self) -> bool:
-        """Was correctness to be protected, and has nobody who could refuse it ever seen the fence?"""
-        return self.options.protects == "correctness" and not self.exported
+        """Was correctness to be protected, and has nobody who could refuse it ever seen the fence? Told once."""
+        return self.options.protects == "correctness" and not (self.exported or self.guarded or self.warned)
 
     def let_go(self) -> None:
         """It is over: forget the people."""

@@ -213,8 +213,8 @@ class Chronicle:
     def unguarded(self, held: Held) -> None:
         """Correctness was to be protected, and nothing that could refuse a stale fence ever saw it."""
         if held.unguarded():
-            held.exported = True  # said once
-            self._audience.tell(events.Unguarded(self._subject(held)))
+            held.warned = True
+            self._audience.tell(events.Unguarded(self._subject(held), not self._audience.first_of(held.name.kind)))
 
     def _subject(self, held: Held) -> events.Subject:
         return events.subject(held, self._store, held.number)
