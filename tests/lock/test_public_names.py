@@ -69,7 +69,8 @@ LATER = {
 }  # fmt: skip
 LEASE = {
     "acquired_at", "beat", "check", "deadline", "exported", "extend", "fence", "guarded", "headers", "log_context",
-    "lost", "meta", "on_lost", "on_revoked", "owner", "release", "remaining", "resource", "revoked", "state", "transfer", "ttl",
+    "lost", "meta", "on_lost", "on_revoked", "owner", "release", "remaining", "resource", "revoked", "state",
+    "transfer", "ttl",
 }  # fmt: skip
 
 
