@@ -175,17 +175,6 @@ def test_other_databases_are_refused() -> None:
     assert sent == []
 
 
-def test_async_connections_say_how() -> None:
-    """An async connection is not half supported: the error shows the call that works."""
-
-    class AsyncConnection:
-        """Named as SQLAlchemy's is; theirs needs greenlet."""
-
-    wrong: Any = AsyncConnection()
-    with pytest.raises(Unsupported, match="run_sync"):
-        guard.check(wrong, 10, resource=RESOURCE)
-
-
 def test_row_factories_of_the_user_do_not_matter(path: Path) -> None:
     """A connection that builds dictionaries is as good as any."""
     with by_engine(path) as tx:
