@@ -125,11 +125,13 @@ class Desk:
 
 
 def by_sqlite3(desk: Desk, stack: ExitStack) -> Tx:
+    """As it comes: it begins on its own."""
     connection = stack.enter_context(closing(sqlite3.connect(str(desk.place), timeout=30)))
     return Tx(stack.enter_context(connection))
 
 
 def by_psycopg(desk: Desk, stack: ExitStack) -> Tx:
+    """As it comes."""
     import psycopg
 
     return Tx(stack.enter_context(psycopg.connect(_database(desk).dsn)))
@@ -140,13 +142,14 @@ def by_psycopg_rows(desk: Desk, stack: ExitStack) -> Tx:
     import psycopg
     from psycopg.rows import dict_row
 
-    connection: Any = psycopg.connect(_database(desk).dsn, autocommit=True, row_factory=dict_row)  # type: ignore[arg-type]  # any factory
+    connection: Any = psycopg.connect(_database(desk).dsn, autocommit=True, row_factory=dict_row)
     stack.enter_context(connection)
     stack.enter_context(connection.transaction())
     return Tx(connection, None, lambda job: [tuple(row.values()) for row in _by_cursor(job)])
 
 
 def by_psycopg2(desk: Desk, stack: ExitStack) -> Tx:
+    """With rows that look like dictionaries."""
     import psycopg2
     import psycopg2.extras
 
@@ -156,9 +159,10 @@ def by_psycopg2(desk: Desk, stack: ExitStack) -> Tx:
 
 
 def by_pymysql(desk: Desk, stack: ExitStack) -> Tx:
+    """As it comes."""
     import pymysql
 
-    connection = stack.enter_context(pymysql.connect(**_database(desk).parameters))
+    connection = stack.enter_context(pymysql.connect(**_database(desk).parameters, ssl_disabled=True))
     stack.push(_ends(connection.commit, connection.rollback))
     return Tx(connection)
 
@@ -167,7 +171,7 @@ def by_pymysql_begin(desk: Desk, stack: ExitStack) -> Tx:
     """In autocommit, with a transaction that the user began, and rows that are dictionaries."""
     import pymysql.cursors
 
-    more: dict[str, Any] = {"autocommit": True, "cursorclass": pymysql.cursors.DictCursor}
+    more: dict[str, Any] = {"ssl_disabled": True, "autocommit": True, "cursorclass": pymysql.cursors.DictCursor}
     connection = stack.enter_context(pymysql.connect(**_database(desk).parameters, **more))
     connection.begin()
     stack.push(_ends(connection.commit, connection.rollback))
@@ -178,6 +182,7 @@ def by_pymysql_begin(desk: Desk, stack: ExitStack) -> Tx:
 
 
 def by_async_psycopg(desk: Desk, stack: ExitStack) -> Tx:
+    """As it comes."""
     import psycopg
 
     runner = desk.runner()
@@ -186,6 +191,7 @@ def by_async_psycopg(desk: Desk, stack: ExitStack) -> Tx:
 
 
 def by_asyncpg(desk: Desk, stack: ExitStack) -> Tx:
+    """Inside a transaction that the user began."""
     import asyncpg
 
     runner = desk.runner()
@@ -213,6 +219,7 @@ def by_asyncpg_pool(desk: Desk, stack: ExitStack) -> Tx:
 
 
 def by_aiosqlite(desk: Desk, stack: ExitStack) -> Tx:
+    """As it comes: it begins on its own."""
     import aiosqlite
 
     runner = desk.runner()
@@ -324,7 +331,11 @@ def django_connection(place: Place) -> Any:
         import pymysql
 
         pymysql.install_as_MySQLdb()
-    connections.settings[alias] = {**connections.settings["default"], **what, "ENGINE": f"django.db.backends.{what['ENGINE']}"}
+    connections.settings[alias] = {
+        **connections.settings["default"],
+        **what,
+        "ENGINE": f"django.db.backends.{what['ENGINE']}",
+    }
     connections.configure_settings(connections.settings)
     return connections[alias]
 

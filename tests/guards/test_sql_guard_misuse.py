@@ -170,7 +170,7 @@ def test_other_databases_are_refused() -> None:
     connection = sqlalchemy.Connection.__new__(sqlalchemy.Connection)
     connection.dialect = engine.dialect
     for call in (lambda tx: guard.check(tx, 10, resource=RESOURCE), guard.create):
-        with pytest.raises(Unsupported, match="MariaDB .* not MySQL"):
+        with pytest.raises(Unsupported, match=r"MariaDB .* not MySQL"):
             call(connection)
     assert sent == []
 

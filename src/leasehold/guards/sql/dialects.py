@@ -185,7 +185,7 @@ RETURNING fence, owner
 
     def accepted(self, answer: Answer, attempt: Presented) -> bool:
         """It is ours that stands there."""
-        return answer.row == (attempt.fence, attempt.owner)
+        return bool(answer.row == (attempt.fence, attempt.owner))
 
 
 DIALECTS: dict[str, Dialect] = {one.name: one for one in (SQLite(), PostgreSQL(), MariaDB())}

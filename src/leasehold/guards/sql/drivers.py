@@ -109,7 +109,7 @@ class Psycopg2Speaker(Speaker):
         require_postgres(connection.info.transaction_status, connection.autocommit)
 
     def cursor(self) -> Any:
-        from psycopg2.extensions import cursor  # type: ignore[import-untyped]  # it has no types
+        from psycopg2.extensions import cursor
 
         return self.connection.cursor(cursor_factory=cursor)
 
