@@ -1,0 +1,110 @@
+"""Set up, let them work under chaos, and print what came of it: ``python -m examples.report_exports --help``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+import leasehold
+from examples.report_exports import app, screen, servers
+from examples.report_exports.chaos import Chaos, Crew
+from examples.report_exports.judge import Verdict, verdict
+
+START = 30.0  # seconds for the first worker to do something
+
+
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m examples.report_exports", description=__doc__)
+    parser.add_argument("--redis", metavar="URL", help="where leases live (default: a server of our own)")
+    parser.add_argument("--postgres", metavar="DSN", help="where reports live (default: a server of our own)")
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--no-guard", action="store_true", help="the same without a guard, to see the difference")
+    parser.add_argument("--json", action="store_true", help="the result as JSON")
+    parser.add_argument("--seed", type=int, help="what chaos does when (default: drawn)")
+    asked = parser.parse_args()
+    if asked.workers < 2 or not 0 < asked.seconds <= 3600:
+        parser.error("at least 2 workers, and at most an hour")
+    asked.seed = random.randrange(10**6) if asked.seed is None else asked.seed
+    return asked
+
+
+@contextmanager
+def database(dsn: str, name: str) -> Iterator[str]:
+    """A schema of its own in that database, gone afterwards. Gives the address that leads into it."""
+    options = f"{conninfo_to_dict(dsn).get('options', '')} -csearch_path={name}".strip()
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}".encode())
+        try:
+            yield make_conninfo(dsn, options=options)
+        finally:
+            connection.execute(f"DROP SCHEMA {name} CASCADE".encode())
+
+
+def run(asked: argparse.Namespace, progress: screen.Progress) -> dict[str, Any]:
+    """All of it, and what came of it."""
+    name, reports = f"report_exports_{secrets.token_hex(4)}", max(asked.workers // 2, 1)
+    with ExitStack() as stack:
+        redis = asked.redis or stack.enter_context(servers.redis_server())
+        dsn = stack.enter_context(database(asked.postgres or stack.enter_context(servers.postgres_server()), name))
+        connection = stack.enter_context(psycopg.connect(dsn, autocommit=True))
+        app.create(connection, reports)
+        hold = stack.enter_context(leasehold.connect(redis, namespace=name))
+        environment = {"LEASEHOLD_URL": redis, "LEASEHOLD_NAMESPACE": name, "DATABASE_URL": dsn}
+        crew = stack.enter_context(Crew(asked.workers, reports, asked.seconds, not asked.no_guard, environment))
+        chaos = Chaos(crew, hold, reports, asked.seed)
+        await_work(crew, connection)
+        chaos.rage(asked.seconds, lambda: progress.tell(lambda: result(asked, chaos, verdict(connection))))
+        crew.stop()
+        return result(asked, chaos, verdict(connection))
+
+
+def await_work(crew: Crew, connection: psycopg.Connection) -> None:
+    """Until the first export: Python and drivers take a moment to load."""
+    end = time.monotonic() + START
+    while not verdict(connection).exports:
+        crew.look_after()
+        if time.monotonic() > end:
+            raise RuntimeError(f"no export within {START:g} s")
+        time.sleep(0.1)
+
+
+def result(asked: argparse.Namespace, chaos: Chaos, found: Verdict) -> dict[str, Any]:
+    """As data."""
+    how = {"workers": asked.workers, "seconds": asked.seconds, "seed": asked.seed, "guard": not asked.no_guard}
+    return {**how, **found._asdict(), "frozen": chaos.frozen, "killed": chaos.killed, "clean": found.clean}
+
+
+def main() -> int:
+    """0; 1 when the guard let something through; 2 when there was nothing to judge."""
+    asked = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    progress = screen.Progress()
+    try:
+        found = run(asked, progress)
+    except (servers.Missing, leasehold.LeaseholdError, psycopg.Error, RuntimeError) as error:
+        progress.end()
+        print(f"report_exports: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        progress.end()
+        return 130
+    progress.end()
+    print(json.dumps(found) if asked.json else screen.summary(found))
+    return 0 if found["clean"] or asked.no_guard else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

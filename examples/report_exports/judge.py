@@ -1,0 +1,72 @@
+"""The judge: stale writes and lost updates, counted in what was committed. It knows nothing of guards.
+
+Each transaction has left a line in the table ``history``, together with what it wrote. Whoever writes to a report holds
+its row until the commit, so the numbers of the lines are the order in which writes to that report took effect.
+
+A write is stale when somebody with a higher fence had begun or written there before. An update is lost when somebody
+made an edition that another one overwrote without having seen it: then there are fewer editions than were saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import psycopg
+
+WRITES = {"saved": "reports", "state": "progress"}  # and the table that each goes to
+PLACES = {**WRITES, "began": "reports"}
+
+
+class Line(NamedTuple):
+    """What one transaction did."""
+
+    report: int
+    what: str  # began, saved, state; lost: a worker noticed by itself; refused: the guard said no
+    fence: int
+    worker: int
+
+
+class Verdict(NamedTuple):
+    """What happened."""
+
+    exports: int
+    noticed: int  # leases lost, found out by the worker itself
+    stale_tried: int
+    stale_accepted: int
+    updates_lost: int
+    wrongly_refused: int  # although nobody newer had been there
+
+    @property
+    def clean(self) -> bool:
+        """Is everything as it should be with a guard?"""
+        return not (self.stale_accepted or self.updates_lost or self.wrongly_refused)
+
+
+def judge(lines: Iterable[Line], editions: Mapping[int, int]) -> Verdict:
+    """Walk through the history in its order. ``editions`` says which one each report has at the end."""
+    highest: dict[tuple[int, str], tuple[int, int]] = {}  # the highest fence at each place, and whose it was
+    newest: dict[int, int] = {}
+    count = dict.fromkeys(("saved", "state", "began", "lost", "refused"), 0)
+    accepted = wrongly = 0
+    for line in lines:
+        count[line.what] += 1
+        if line.what in PLACES:
+            place, mine = (line.report, PLACES[line.what]), (line.fence, line.worker)
+            last = highest.get(place, mine)
+            accepted += line.what in WRITES and (mine[0] < last[0] or (mine[0] == last[0] and mine != last))
+            highest[place] = max(mine, last)
+            newest[line.report] = max(line.fence, newest.get(line.report, 0))
+        elif line.what == "refused":
+            wrongly += newest.get(line.report, 0) <= line.fence
+    lost = count["saved"] - sum(editions.values())
+    return Verdict(count["saved"], count["lost"], count["refused"] + accepted, accepted, lost, wrongly)
+
+
+def verdict(connection: psycopg.Connection) -> Verdict:
+    """On everything up to now, in one look."""
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        lines = connection.execute("SELECT report, what, fence, worker FROM history ORDER BY id").fetchall()
+        editions = connection.execute("SELECT id, edition FROM reports").fetchall()
+    return judge([Line(*line) for line in lines], dict(editions))

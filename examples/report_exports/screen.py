@@ -1,0 +1,71 @@
+"""What people see: a line that moves while it runs, and the figures at the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+GREEN, RED, PLAIN = "\033[32m", "\033[31m", "\033[0m"
+SUMMARY = """\
+Report exports: {workers} workers, {seconds:g} s, {guarded}, seed {seed}
+  exports committed       {exports:>5}
+  workers frozen, killed  {frozen:>5}, {killed}
+  leases lost             {noticed:>5}   noticed by the worker itself (LeaseLost)
+  stale writes tried      {stale_tried:>5}
+  stale writes accepted   {stale_accepted:>5}
+  updates lost            {updates_lost:>5}
+"""
+
+
+class Progress:
+    """On a terminal one line that is written again and again, elsewhere a line every two seconds. Not on stdout: that
+    is for the result."""
+
+    def __init__(self, stream: TextIO = sys.stderr) -> None:
+        self._stream = stream
+        self._moves = stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._pause = 0.5 if self._moves else 2.0
+        self._next = self._began = time.monotonic()
+
+    def tell(self, look: Callable[[], Mapping[str, Any]]) -> None:
+        """If it is time for it: to look costs something too."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        line = "{exports} exports, {frozen} frozen, {killed} killed; stale writes: {stale_tried} tried, "
+        text = f"{now - self._began:4.0f} s  " + (line + "{stale_accepted} accepted").format(**look())
+        self._stream.write(f"\r\033[K{text}" if self._moves else f"{text}\n")
+        self._stream.flush()
+        took = time.monotonic() - now  # a long history takes long to judge; chaos must not wait for it all the time
+        self._next = now + max(self._pause, 10 * took)
+
+    def end(self) -> None:
+        """Leave nothing behind."""
+        if self._moves:
+            self._stream.write("\r\033[K")
+            self._stream.flush()
+
+
+def summary(found: Mapping[str, Any]) -> str:
+    """The figures, and what they mean."""
+    text = SUMMARY.format(**found, guarded="with the guard" if found["guard"] else "WITHOUT a guard")
+    return text + _painted(*_meaning(found))
+
+
+def _meaning(found: Mapping[str, Any]) -> tuple[str, str]:
+    if found["clean"] and found["guard"]:
+        return "Whoever came too late has changed nothing. See the same without a guard: --no-guard", GREEN
+    if found["clean"]:
+        return "Nobody came too late this time: luck, and nothing else. Once more, or longer: --seconds 30", PLAIN
+    if found["guard"]:
+        return f"The guard let something through. Please report it, with the seed {found['seed']}.", RED
+    return "The lock was held correctly all the time; who was paused wrote late all the same.", RED
+
+
+def _painted(text: str, colour: str) -> str:
+    """https://no-color.org, and whoever reads us through a pipe."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
+    return text if plain or colour == PLAIN else f"{colour}{text}{PLAIN}"
