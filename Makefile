@@ -1,7 +1,7 @@
 # Each target makes .venv when it is missing and installs what it needs, no more. `make` alone lists them.
 #
 #   PYTHON=python3.12   another Python (default: python3.11, else python3)
-#   ARGS="-k expiry"    more arguments for pytest or the benchmark
+#   ARGS="-k expiry"    more arguments for pytest, the benchmark or the example
 #   WORKERS=4           how many processes run the tests (default: one for each CPU, at least 2, at most 4)
 
 PYTHON ?=
@@ -11,18 +11,22 @@ WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/python -m pytest
-TYPED := $(wildcard src tests benchmarks)
+TYPED := $(wildcard src tests benchmarks examples/report_exports)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test quick check docs bench matrix soak clean servers
+.PHONY: help demo chaos test quick check docs bench matrix soak clean servers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/.has-cli ## see in a few seconds what a stale owner is, and how a guard stops it
 	@$(BIN)/leasehold demo
+
+chaos: .venv/.has-databases ## 8 workers that are frozen and killed: how many late writes get through, on Redis and PostgreSQL
+	@tools/servers.sh redis postgresql
+	@$(BIN)/python -m examples.report_exports $(ARGS)
 
 quick: .venv/.has-test ## the fast tests: no servers, seconds
 	$(PYTEST) -n 2 --dist loadgroup -m "not slow and not soak" $(ARGS)
@@ -39,9 +43,9 @@ check: .venv/.has-dev ## lint, format, types, and who may import whom
 docs: .venv/.has-docs ## build the documents as a site in build/docs; a warning or a broken link fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --config-file tools/docs/mkdocs.yml # with --quiet no warning counts
 
-bench: .venv/.has-bench ## measure start-up, the embedded store, the one over Redis, and what observers cost
-	@tools/servers.sh redis
-	$(BIN)/python -m benchmarks.startup && $(BIN)/python -m benchmarks.observers
+bench: .venv/.has-bench ## measure start-up, the embedded store, the one over Redis, and what observers and guards cost
+	@tools/servers.sh redis postgresql mariadb
+	$(BIN)/python -m benchmarks.startup && $(BIN)/python -m benchmarks.observers && $(BIN)/python -m benchmarks.guards
 	$(BIN)/python -m benchmarks.embedded && $(BIN)/python -m benchmarks.redis $(ARGS)
 
 matrix: .venv/.made servers ## the tests of clients against each redis-py that is supported

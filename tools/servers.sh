@@ -1,9 +1,9 @@
 #!/bin/sh
-# Installs what the tests start, when it is missing.     usage: tools/servers.sh [redis]
+# Installs what the tests start, when it is missing.     usage: tools/servers.sh [redis|postgresql|mariadb|compiler ...]
 #
-# Redis, PostgreSQL and MariaDB, and a C compiler for the clock that tests turn under Redis. With `redis`: that server
-# alone. Debian and Ubuntu: they are installed when we may, else the command to type is printed. No service is started
-# or enabled.
+# Redis, PostgreSQL and MariaDB, and a C compiler for the clock that tests turn under Redis; or only what is named.
+# Debian and Ubuntu: they are installed when we may, else the command to type is printed. No service is started or
+# enabled.
 set -eu
 
 fail() {
@@ -12,14 +12,26 @@ fail() {
 }
 
 list_missing() {
+    for one in "$@"; do "missing_$one"; done
+}
+
+missing_redis() {
     # An active .venv holds a redis-server of its own, an older one.
     [ -z "${VIRTUAL_ENV:-}" ] || PATH="${PATH#"$VIRTUAL_ENV/bin:"}"
     command -v redis-server >/dev/null || echo redis-server
-    [ "${1:-}" != redis ] || return 0
+}
+
+missing_postgresql() {
     ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo postgresql
+}
+
+missing_mariadb() {
     # Programs without a service. The second package brings a helper of mariadb-install-db.
     PATH="$PATH:/usr/sbin"
     { command -v mariadbd && command -v my_print_defaults; } >/dev/null || echo mariadb-server-core mariadb-client-core
+}
+
+missing_compiler() {
     { command -v cc >/dev/null && [ -e /usr/include/stdio.h ]; } || echo gcc libc6-dev
 }
 
@@ -67,6 +79,10 @@ disable() {
     esac
 }
 
+[ $# -gt 0 ] || set -- redis postgresql mariadb compiler
+for one in "$@"; do
+    command -v "missing_$one" >/dev/null || fail "no such server: $one"
+done
 missing="$(echo $(list_missing "$@"))" # on one line
 [ -n "$missing" ] || exit 0
 become_root "$@"
