@@ -82,9 +82,7 @@ def unknown_script(error: BaseException) -> bool:
     return first_word(error) == "NOSCRIPT"
 
 
-def of_client(
-    where: object, error: BaseException, retries: bool, no: Mapping[str, str] = NO
-) -> LeaseholdError:
+def of_client(where: object, error: BaseException, retries: bool, no: Mapping[str, str] = NO) -> LeaseholdError:
     """redis-py and valkey-py give many errors a class and take the first word away. Of a client that ``retries`` only
     the last attempt is seen: that nothing was sent then says nothing about the first."""
     word = first_word(error)
