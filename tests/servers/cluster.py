@@ -15,7 +15,9 @@ class RedisCluster:
     """It starts with ``with``. Redis 7, whose nodes can be given a range of slots."""
 
     def __init__(self, size: int = 3) -> None:
-        self.nodes = [RedisServer(None, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000") for _ in range(size)]
+        self.nodes = [
+            RedisServer(None, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000") for _ in range(size)
+        ]
         self._stack = ExitStack()
 
     @property

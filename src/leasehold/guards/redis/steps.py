@@ -63,7 +63,7 @@ class Step(Generic[R]):
         one command that they are for is the last."""
         found = self._explained(error) or failures.of_client(where, error, retries, NO)
         if isinstance(found, OutcomeUnknown):
-            found = OutcomeUnknown(f"{found}. {self._again()}")
+            found = OutcomeUnknown(f"{str(found).rstrip('.')}. {self._again()}")
         found.resource, found.owner, found.fence = self._attempt.resource, self._attempt.shown, self._attempt.fence
         return found
 
