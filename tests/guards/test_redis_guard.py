@@ -78,8 +78,8 @@ def test_scripts(guard: Any, data: Any) -> None:
 
 @every_way
 def test_what_bodies_return(guard: Any) -> None:
-    """Nothing, nil, false, true, texts, several values, the arguments of the chunk: as a script without us returns them."""
-    for body, expected in {
+    """Nothing, nil, false, true, texts, several values: as a script without us returns them."""
+    returned: dict[str, Any] = {
         "local x": None,
         "return": None,
         "return nil": None,
@@ -92,7 +92,8 @@ def test_what_bodies_return(guard: Any) -> None:
         "return redis.status_reply('FINE')": "FINE",
         "return ARGV[1] or KEYS[1]": None,
         "do return 4 end": 4,
-    }.items():
+    }
+    for body, expected in returned.items():
         assert text(guard.eval(body, 10, resource=RESOURCE)) == expected, body
     nested = guard.eval("return {1, redis.pcall('NOSUCHCOMMAND')}", 10, resource=RESOURCE)
     assert isinstance(nested[1], Exception)
@@ -265,7 +266,7 @@ def test_a_lease_of_ours(guard: Any, redis_server: RedisServer) -> None:
     """It brings all that is needed; it is guarded afterwards, and guard.key() alone shows it to nobody."""
     with leasehold.connect(redis_server.url) as hold, hold.lock("report-export", 42) as lease:
         key = guard.key("body", lease)
-        assert key == BODY and not lease.guarded and not lease.exported
+        assert (key, lease.guarded, lease.exported) == (BODY, False, False)
         guard.set(key, "done", lease)
-        assert lease.guarded and not lease.exported
+        assert (lease.guarded, lease.exported) == (True, False)
         assert text(guard.get(key, lease)) == "done"

@@ -23,7 +23,8 @@ class RedisCluster:
     @property
     def port(self) -> int:
         """Of the first node, which leads to the others."""
-        return self.nodes[0].port
+        port: int = self.nodes[0].port
+        return port
 
     def client(self, **more: Any) -> Any:
         """A client for the test itself."""

@@ -80,9 +80,10 @@ class Step(Generic[R]):
                 "it was done, and the client cannot decode the reply: use one without decode_responses"
             )
         if text.startswith("FOREIGNRECORD"):
+            name = label(self._attempt.resource)
             return StoreUnavailable(
-                f"at the record's key of {label(self._attempt.resource)}, guard:v1:{{...}}, is something else: nothing was "
-                "accepted. See who writes there, and delete it"
+                f"at the record's key of {name}, guard:v1:{{...}}, is something else: nothing was accepted. See who "
+                "writes there, and delete it"
             )
         if text.startswith("BODYFAILED"):
             return OutcomeUnknown(f"the body ended with an error, and what it did before that stays: {text[11:211]}")
