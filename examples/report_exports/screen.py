@@ -13,7 +13,7 @@ SUMMARY = """\
 Report exports: {workers} workers, {seconds:g} s, {guarded}, seed {seed}
   exports committed       {exports:>5}
   workers frozen, killed  {frozen:>5}, {killed}
-  leases lost             {noticed:>5}   noticed by the worker itself (LeaseLost)
+  leases lost             {noticed:>5}   that the worker noticed (LeaseLost)
   stale writes tried      {stale_tried:>5}
   stale writes accepted   {stale_accepted:>5}
   updates lost            {updates_lost:>5}
@@ -62,7 +62,7 @@ def _meaning(found: Mapping[str, Any]) -> tuple[str, str]:
         return "Nobody came too late this time: luck, and nothing else. Once more, or longer: --seconds 30", PLAIN
     if found["guard"]:
         return f"The guard let something through. Please report it, with the seed {found['seed']}.", RED
-    return "The lock was held correctly all the time; who was paused wrote late all the same.", RED
+    return "A lease alone does not stop whoever was paused: it wrote late, over what its successor had written.", RED
 
 
 def _painted(text: str, colour: str) -> str:
