@@ -21,19 +21,20 @@ from examples.report_exports import app, screen, servers
 from examples.report_exports.chaos import Chaos, Crew
 from examples.report_exports.judge import Verdict, verdict
 
+WHAT = "Workers export reports, are frozen and killed, and a judge counts which of their late writes got through."
 START = 30.0  # seconds for the first worker to do something
 
 
 def arguments() -> argparse.Namespace:
     """What was asked for."""
-    parser = argparse.ArgumentParser(prog="python -m examples.report_exports", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m examples.report_exports", description=WHAT)
     parser.add_argument("--redis", metavar="URL", help="where leases live (default: a server of our own)")
     parser.add_argument("--postgres", metavar="DSN", help="where reports live (default: a server of our own)")
-    parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--workers", metavar="N", type=int, default=8, help="how many (default: 8)")
+    parser.add_argument("--seconds", metavar="N", type=float, default=10, help="how long (default: 10)")
     parser.add_argument("--no-guard", action="store_true", help="the same without a guard, to see the difference")
     parser.add_argument("--json", action="store_true", help="the result as JSON")
-    parser.add_argument("--seed", type=int, help="what chaos does when (default: drawn)")
+    parser.add_argument("--seed", metavar="N", type=int, help="what chaos does when (default: drawn)")
     asked = parser.parse_args()
     if asked.workers < 2 or not 0 < asked.seconds <= 3600:
         parser.error("at least 2 workers, and at most an hour")
@@ -56,6 +57,7 @@ def database(dsn: str, name: str) -> Iterator[str]:
 def run(asked: argparse.Namespace, progress: screen.Progress) -> dict[str, Any]:
     """All of it, and what came of it."""
     name, reports = f"report_exports_{secrets.token_hex(4)}", max(asked.workers // 2, 1)
+    progress.say("servers and workers start ...")
     with ExitStack() as stack:
         redis = asked.redis or stack.enter_context(servers.redis_server())
         dsn = stack.enter_context(database(asked.postgres or stack.enter_context(servers.postgres_server()), name))

@@ -28,25 +28,29 @@ class Progress:
         self._stream = stream
         self._moves = stream.isatty() and os.environ.get("TERM") != "dumb"
         self._pause = 0.5 if self._moves else 2.0
-        self._next = self._began = time.monotonic()
+        self._next = 0.0
+        self._began = 0.0
+
+    def say(self, text: str) -> None:
+        """In place of what stood there."""
+        self._stream.write(f"\r\033[K{text}" if self._moves else f"{text}\n")
+        self._stream.flush()
 
     def tell(self, look: Callable[[], Mapping[str, Any]]) -> None:
         """If it is time for it: to look costs something too."""
         now = time.monotonic()
         if now < self._next:
             return
+        self._began = self._began or now
         line = "{exports} exports, {frozen} frozen, {killed} killed; stale writes: {stale_tried} tried, "
-        text = f"{now - self._began:4.0f} s  " + (line + "{stale_accepted} accepted").format(**look())
-        self._stream.write(f"\r\033[K{text}" if self._moves else f"{text}\n")
-        self._stream.flush()
+        self.say(f"{now - self._began:4.0f} s  " + (line + "{stale_accepted} accepted").format(**look()))
         took = time.monotonic() - now  # a long history takes long to judge; chaos must not wait for it all the time
         self._next = now + max(self._pause, 10 * took)
 
     def end(self) -> None:
         """Leave nothing behind."""
         if self._moves:
-            self._stream.write("\r\033[K")
-            self._stream.flush()
+            self.say("")
 
 
 def summary(found: Mapping[str, Any]) -> str:
