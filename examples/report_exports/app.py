@@ -46,7 +46,7 @@ class Exporter:
         self.set_state(lease, report, "exporting")
         edition = self.begin(lease, report)
         content = render(report, edition + 1)
-        lease.check()  # most workers whose lease was lost meanwhile learn it here, and stop: LeaseLost
+        lease.check()  # a worker that was paused while it rendered learns it here, and stops: LeaseLost
         upload(content)  # but a pause can come after every look at the lease ...
         self.save(lease, report, edition + 1, content)  # ... and only the guard looks in the same step as the write
         self.set_state(lease, report, "done")

@@ -35,8 +35,10 @@ def turn(hold: leasehold.Leasehold, exporter: Exporter, report: int) -> None:
         exporter.note("lost", lost.fence, report)  # we noticed by ourselves that we came too late
     except leasehold.StaleOwner as stale:
         exporter.note("refused", stale.fence, report)  # we did not notice. The guard did, and rolled everything back
-    except Conflict:
+    except (Conflict, psycopg.errors.LockNotAvailable):
         pass  # another transaction was faster, and ours is rolled back: the report's next turn does it all again
+    except (leasehold.StoreUnavailable, leasehold.OutcomeUnknown):
+        time.sleep(0.1)  # Redis or PostgreSQL did not answer. Nothing is ours, or it ends by itself: try again
 
 
 def main(reports: int, seconds: float, guarded: bool) -> None:
