@@ -415,7 +415,7 @@ WRONG: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("middleware", [FencingMiddleware, WSGIFencingMiddleware])
-@pytest.mark.parametrize("wrong", WRONG, ids=str)
+@pytest.mark.parametrize("wrong", WRONG, ids=range(len(WRONG)))
 def test_what_makes_no_sense_is_said_at_construction(middleware: Any, wrong: dict[str, Any]) -> None:
     """Not at the first request."""
     with pytest.raises(InvalidRequest):
