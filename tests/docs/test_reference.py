@@ -22,6 +22,7 @@ PUBLIC = [
     *(f"leasehold.{name}" for name in leasehold.__all__ if name != "aio"),
     *(f"leasehold.aio.{name}" for name in aio.__all__),
     *(f"leasehold.errors.{name}" for name in errors.__all__),
+    "leasehold.guards.redis.FenceGuard",
     "leasehold.guards.sql.FenceGuard",
     *(f"leasehold.guards.http.{name}" for name in http.__all__),
 ]
