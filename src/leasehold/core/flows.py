@@ -44,12 +44,12 @@ async def acquire(ask: Ask, new_owner: Callable[[], str], floor: Callable[[], in
                 line = Line(ask, owner, floor, now, give_up)
                 await line.bear(error)
             taken = await line.stand(answer)
+            if taken is not None:
+                return taken
+            await line.withdraw_later()
         except BaseException as error:
             await _leave_nothing(line or Line(ask, owner, floor, now, give_up), error)
             raise
-        if taken is not None:
-            return taken
-        await line.withdraw_later()
         now = line.now
         if line.out_of_time():
             raise line.not_acquired("", 0)

@@ -148,9 +148,9 @@ class Line:
     def hear(self, answer: AnyAnswer) -> ops.ClaimReply:
         self.now = answer.at
         self.trouble = None
-        if not self.known:  # it was a claim
-            self.unanswered -= 1
+        if not self.known:  # it was a claim; in this order, else an interrupt in between would leave our place behind
             self.known = isinstance(answer.reply, (ops.Granted, ops.Queued))
+            self.unanswered -= 1
         return answer.reply
 
     async def queue(self, reply: ops.Queued) -> None:
