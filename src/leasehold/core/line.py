@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leasehold.core import ops
-from leasehold.core.holding import Taken
 from leasehold.core.names import Name
 from leasehold.core.policy import (
     BUDGET_MS,
@@ -19,6 +18,7 @@ from leasehold.core.policy import (
     retry_beat_after,
     tombstone_ms,
 )
+from leasehold.core.taken import Taken
 from leasehold.core.typed import NamedTuple, TypeAlias
 from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable
 

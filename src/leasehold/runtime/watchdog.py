@@ -13,7 +13,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from leasehold.core.holding import ALIVE, LOST, NEVER, UNSURE, hear, renewals
+from leasehold.core.batch import hear, renewals
+from leasehold.core.holding import ALIVE, LOST, UNSURE
+from leasehold.core.limits import NEVER
 from leasehold.core.ops import Later, NotYours, Released, Renew, Renewed, Reply
 from leasehold.core.policy import margin
 from leasehold.core.ports import Store
