@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from leasehold.guards.sql import FenceGuard
+from tests.guards.s3_fixtures import bucket, requests, s3, s3_guard, s3_put_guard, s3_server
 from tests.guards.ways import WAYS, Begin, by_sqlite3
+
+__all__ = ["bucket", "requests", "s3", "s3_guard", "s3_put_guard", "s3_server"]
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: way.__name__)
