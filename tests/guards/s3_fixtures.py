@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from leasehold.errors import StaleOwner
 from leasehold.guards.fence import Fenced
-from leasehold.guards.s3 import FenceGuard
+from leasehold.guards.s3 import Conflict, FenceGuard
 from leasehold.guards.s3.record import safe_name
 from tests.servers.s3 import S3Server
 
@@ -95,3 +97,29 @@ def midway(client: Any, call: Callable[[], object]) -> None:
             calls.pop()()
 
     client.meta.events.register("before-call.s3.PutObject", between)
+
+
+def tally(guard: FenceGuard, lane: int, lanes: int, rounds: int) -> list[int]:
+    """Write one's fences into a shared object, by reading, adding and writing; those that were accepted.
+
+    Who is overtaken by an older owner reads again; who finds a newer one goes on to the next fence."""
+    accepted = []
+    for number in range(rounds):
+        fence = number * lanes + lane + 1
+        if _add(guard, fence):
+            accepted.append(fence)
+    return accepted
+
+
+def _add(guard: FenceGuard, fence: int) -> bool:
+    for _ in range(1000):
+        try:
+            found = guard.get("counter", fence, resource="counter")
+            fences = json.loads(found.body)["fences"] if found else []
+            guard.put("counter", json.dumps({"fences": [*fences, fence]}), fence, resource="counter", after=found)
+        except StaleOwner:
+            return False
+        except Conflict:
+            continue
+        return True
+    raise AssertionError("never written, never refused")
