@@ -100,7 +100,7 @@ def midway(client: Any, call: Callable[[], object]) -> None:
 
 
 def tally(guard: FenceGuard, lane: int, lanes: int, rounds: int) -> list[int]:
-    """Write one's fences into a shared object, by reading, adding and writing; those that were accepted.
+    """Count one's fences in a shared object and add them up, by reading and writing; those that were accepted.
 
     Who is overtaken by an older owner reads again; who finds a newer one goes on to the next fence."""
     accepted = []
@@ -115,8 +115,8 @@ def _add(guard: FenceGuard, fence: int) -> bool:
     for _ in range(1000):
         try:
             found = guard.get("counter", fence, resource="counter")
-            fences = json.loads(found.body)["fences"] if found else []
-            guard.put("counter", json.dumps({"fences": [*fences, fence]}), fence, resource="counter", after=found)
+            count, total = json.loads(found.body) if found else (0, 0)
+            guard.put("counter", json.dumps([count + 1, total + fence]), fence, resource="counter", after=found)
         except StaleOwner:
             return False
         except Conflict:
