@@ -54,6 +54,7 @@ def needs_a_server(page: Path) -> bool:
 
 
 ALONE = [name(page) for page in PAGES if runs(page) and not needs_a_server(page)]
+BRING_THEIR_OWN = [page for page in ALONE if "moto" in running(ROOT / page)]  # a server, which takes seconds
 WITH_A_SERVER = [name(page) for page in PAGES if needs_a_server(page)]
 
 
@@ -98,7 +99,9 @@ def end(group: int) -> None:
         pass
 
 
-@pytest.mark.parametrize("page", ALONE)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in BRING_THEIR_OWN)) for page in ALONE]
+)
 def test_examples_run_as_written(page: str, tmp_path: Path) -> None:
     """Whoever types what a page says gets what it says; a failure names the line of the page."""
     done = run(ROOT / page, tmp_path)
