@@ -18,7 +18,6 @@ from leasehold.core.limits import NEVER, Limits
 from leasehold.core.names import Name
 from leasehold.core.policy import BUDGET_MS, margin, renewal_budget_ms, retry_renewal_after, tombstone_ms
 from leasehold.core.taken import Taken, deadline_after, renewal_after, spans
-from leasehold.core.tickets import Giving as Giving  # noqa: PLC0414  # primitives.lease asks for it here
 from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.core.types import public_owner
 from leasehold.errors import LeaseLost, NotHeld
