@@ -1,0 +1,118 @@
+"""Counters in a table, behind the SQL guard: in one transaction, or read in one and written in another."""
+
+from __future__ import annotations
+
+import sqlite3
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from leasehold.guards.fence import Fenced
+from leasehold.guards.sql import FenceGuard
+from tests.guards.model.targets import Target, Write, nothing
+
+GUARD = FenceGuard()
+COUNTERS = "CREATE TABLE IF NOT EXISTS counters (name VARCHAR(100) PRIMARY KEY, value BIGINT NOT NULL)"
+WRITES = "CREATE TABLE IF NOT EXISTS writes (number {serial} PRIMARY KEY, name {text}, fence BIGINT, value BIGINT, note {text})"
+
+
+class SqlTarget(Target):
+    """What databases share. Statements carry their values as text: every driver has another word for a parameter."""
+
+    one_step = True
+    serial = "INTEGER"
+
+    @abstractmethod
+    def begin(self) -> AbstractContextManager[Any]:
+        """A transaction, committed when its body ends and rolled back when it raises."""
+
+    @abstractmethod
+    def execute(self, tx: Any, statement: str) -> list[Any]:
+        """Run one statement; its rows."""
+
+    # ------------------------------------------------------------ in the workers
+
+    def check(self, tx: Any, lease: Fenced) -> None:
+        """Ask the guard."""
+        GUARD.check(tx, lease)
+
+    def read(self, lease: Fenced) -> int:
+        """Check and read; the write is another transaction."""
+        with self.begin() as tx:
+            self.check(tx, lease)
+            return self.select(tx, lease.resource)
+
+    def write(self, lease: Fenced, value: int, note: str) -> None:
+        """Check and write."""
+        with self.begin() as tx:
+            self.check(tx, lease)
+            self.update(tx, lease, value, note)
+
+    def add_one(self, lease: Fenced, note: str, midway: Callable[[], None] = nothing) -> int:
+        """Check, read and write."""
+        with self.begin() as tx:
+            self.check(tx, lease)
+            value = self.select(tx, lease.resource) + 1
+            midway()
+            self.update(tx, lease, value, note)
+        return value
+
+    def select(self, tx: Any, resource: str) -> int:
+        """The counter."""
+        ((value,),) = self.execute(tx, f"SELECT value FROM counters WHERE name = '{resource}'")
+        return int(value)
+
+    def update(self, tx: Any, lease: Fenced, value: int, note: str) -> None:
+        """The counter, and who wrote it."""
+        self.execute(tx, f"UPDATE counters SET value = {value} WHERE name = '{lease.resource}'")
+        row = f"'{lease.resource}', {lease.fence}, {value}, '{note}'"
+        self.execute(tx, f"INSERT INTO writes (name, fence, value, note) VALUES ({row})")
+
+    # ------------------------------------------------------------ in the test
+
+    def prepare(self, resource: str) -> None:
+        """Tables and a row."""
+        with self.begin() as tx:
+            self.create(tx)
+            self.execute(tx, COUNTERS)
+            self.execute(tx, WRITES.format(serial=self.serial, text="VARCHAR(100)"))
+            self.execute(tx, f"INSERT INTO counters VALUES ('{resource}', 0)")
+
+    def create(self, tx: Any) -> None:
+        """The guard's own table."""
+        GUARD.create(tx)
+
+    def value(self, resource: str) -> int:
+        """The counter."""
+        with self.begin() as tx:
+            return self.select(tx, resource)
+
+    def history(self, resource: str) -> list[Write]:
+        """In the order of their numbers: they are drawn while the guard's row is locked."""
+        chosen = f"SELECT fence, value, note FROM writes WHERE name = '{resource}' ORDER BY number"
+        with self.begin() as tx:
+            return [Write(*row) for row in self.execute(tx, chosen)]
+
+
+class SqliteTarget(SqlTarget):
+    """sqlite3. A writer that stands still locks the whole database: others are told so, soon, and try again."""
+
+    def __init__(self, url: str, busy: float = 0.1) -> None:
+        self.connection = sqlite3.connect(url, timeout=busy, isolation_level=None)
+        self.connection.execute("PRAGMA synchronous = OFF")
+
+    @contextmanager
+    def begin(self) -> Iterator[sqlite3.Connection]:
+        """Deferred: the guard's own statement is the first and takes the lock."""
+        self.connection.execute("BEGIN")
+        with self.connection as tx:
+            yield tx
+
+    def execute(self, tx: sqlite3.Connection, statement: str) -> list[Any]:
+        """As it is."""
+        return tx.execute(statement).fetchall()
+
+    def close(self) -> None:
+        """Leave the file."""
+        self.connection.close()
