@@ -134,9 +134,14 @@ class Crew:
         self.folder = folder
         self.path = str(folder / "leases.db")
         self.url = url or f"sqlite:///{self.path}"
-        self.data = str(folder / "journal.db")
-        journal.create(self.data)
+        self.data = self.prepare()
         self.workers: list[Worker] = []
+
+    def prepare(self) -> str:
+        """What the workers protect, and how they are told of it."""
+        data = str(self.folder / "journal.db")
+        journal.create(data)
+        return data
 
     def spawn(self, flavour: str = "sync", url: str | None = None) -> Worker:
         """Another worker; it is ready when it answers."""
@@ -174,6 +179,10 @@ class Crew:
                 connection.close()
             time.sleep(0.003)
         raise AssertionError(f"{worker.name} is always inside a transaction")
+
+    def bad_moment(self, victim: Worker) -> bool:
+        """Can it do most harm when it wakes up now? Every moment is as good as any."""
+        return True
 
     def sound(self) -> None:
         """The lease file is not damaged."""

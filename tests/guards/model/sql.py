@@ -14,7 +14,8 @@ from tests.guards.model.targets import Target, Write, nothing
 
 GUARD = FenceGuard()
 COUNTERS = "CREATE TABLE IF NOT EXISTS counters (name VARCHAR(100) PRIMARY KEY, value BIGINT NOT NULL)"
-WRITES = "CREATE TABLE IF NOT EXISTS writes (number {serial} PRIMARY KEY, name {text}, fence BIGINT, value BIGINT, note {text})"
+WRITES = """CREATE TABLE IF NOT EXISTS writes (
+    number {serial} PRIMARY KEY, name VARCHAR(100), fence BIGINT, value BIGINT, note VARCHAR(100))"""
 
 
 class SqlTarget(Target):
@@ -76,7 +77,7 @@ class SqlTarget(Target):
         with self.begin() as tx:
             self.create(tx)
             self.execute(tx, COUNTERS)
-            self.execute(tx, WRITES.format(serial=self.serial, text="VARCHAR(100)"))
+            self.execute(tx, WRITES.format(serial=self.serial))
             self.execute(tx, f"INSERT INTO counters VALUES ('{resource}', 0)")
 
     def create(self, tx: Any) -> None:
@@ -100,6 +101,7 @@ class SqliteTarget(SqlTarget):
 
     def __init__(self, url: str, busy: float = 0.1) -> None:
         self.connection = sqlite3.connect(url, timeout=busy, isolation_level=None)
+        self.connection.execute("PRAGMA journal_mode = WAL")  # else a reader could keep a commit from happening
         self.connection.execute("PRAGMA synchronous = OFF")
 
     @contextmanager

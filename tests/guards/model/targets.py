@@ -75,6 +75,7 @@ class Target(ABC):
     def history(self, resource: str) -> list[Write]:
         """Every write that happened, in the order in which the target did them."""
 
+    @abstractmethod
     def close(self) -> None:
         """Close the client."""
 

@@ -1,0 +1,41 @@
+"""The workers of the model, their target, and the evidence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.guards.model import evidence
+from tests.guards.model.targets import Description, open_target
+from tests.processes.crew import Crew, Worker
+
+
+class GuardCrew(Crew):
+    """Real processes whose leases live in one file and whose counters live behind a guard."""
+
+    module = "tests.guards.model.worker"
+
+    def __init__(self, folder: Path, description: Description) -> None:
+        self.description = description
+        self.log = str(folder / "log")
+        self.target = open_target(description)
+        super().__init__(folder)
+
+    def prepare(self) -> str:
+        """The plan of each worker."""
+        return json.dumps({"target": self.description, "log": self.log})
+
+    def bad_moment(self, victim: Worker) -> bool:
+        """Somebody else has presented its fence and has not written yet."""
+        last = evidence.last_line(self.log)
+        return last.worker != victim.name and last.what in (evidence.PRESENTED, evidence.TRY)
+
+    def verdict(self, resource: str) -> evidence.Verdict:
+        """What happened to one counter."""
+        lines = evidence.read_log(self.log)
+        return evidence.judge(lines, self.target.value(resource), self.target.history(resource))
+
+    def close(self) -> None:
+        """Reap everybody."""
+        super().close()
+        self.target.close()

@@ -1,0 +1,157 @@
+"""A worker of the model: it holds a lease, or says that it does, and reads and writes a guarded counter.
+
+python -m tests.guards.model.worker FLAVOUR URL PLAN NAME
+
+``PLAN`` is JSON: the description of the target, and the file for what it did.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import Any, TypeVar
+
+from leasehold.core.headers import Fencing
+from leasehold.errors import LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
+from leasehold.guards.fence import Fenced
+from leasehold.primitives.lock import Lock
+from tests.guards.model.evidence import DONE, NOTHING, PRESENTED, REFUSED, TRY, UNKNOWN, Log
+from tests.guards.model.targets import Description, open_target
+from tests.processes.worker import Answer, SyncWorker, say
+
+PATIENCE = 15.0  # seconds for a target that somebody else keeps locked
+STALE = -1  # what somebody writes who was refused when it read, and goes on all the same
+R = TypeVar("R")
+
+
+class GuardWorker(SyncWorker):
+    """Reads, writes, and goes on writing when it should not."""
+
+    def open(self, data: str) -> None:
+        """The target, and the evidence."""
+        plan = json.loads(data)
+        self.target = open_target(Description(*plan["target"]))
+        self.log = Log(plan["log"], self.name)
+        self.numbers = count(1)
+
+    # ------------------------------------------------------------ one step at a time
+
+    def bare(self, fence: int, resource: str, owner: str) -> Answer:
+        """No lease at all: a fence that came in a message."""
+        self.lease = Fencing(fence, resource, owner)
+        return {}
+
+    def look(self) -> Answer:
+        """Present, then read."""
+        return self.insist(lambda: self.target.read(self.lease))
+
+    def put(self, value: int) -> Answer:
+        """Write what was worked out before."""
+        return self.insist(lambda: self.put_once(self.lease, value))
+
+    def add(self, pause: bool = False) -> Answer:
+        """One transaction; with ``pause`` it waits between its read and its write for another command."""
+        return self.insist(lambda: self.add_once(self.lease, self.pause if pause else lambda: None))
+
+    def pause(self) -> None:
+        """The test decides how it goes on."""
+        say({"inside": True})
+        self.commands.next()
+
+    def insist(self, call: Callable[[], int]) -> Answer:
+        """Again while the target says that it is busy and nothing has happened."""
+        end = time.monotonic() + PATIENCE
+        for busy in count():
+            try:
+                return {"value": call(), "busy": busy}
+            except StoreUnavailable:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
+        raise AssertionError("count() ended")
+
+    # ------------------------------------------------------------ with evidence
+
+    def put_once(self, lease: Fenced, value: int) -> int:
+        """A guarded write."""
+
+        def write(note: str) -> int:
+            self.target.write(lease, value, note)
+            return value
+
+        return self.attempt(lease, write)
+
+    def add_once(self, lease: Fenced, midway: Callable[[], None]) -> int:
+        """A guarded transaction."""
+        return self.attempt(lease, lambda note: self.target.add_one(lease, note, midway))
+
+    def attempt(self, lease: Fenced, write: Callable[[str], R]) -> R:
+        """Tell of it before and after."""
+        note = f"{self.name}.{next(self.numbers)}"
+        outcome = UNKNOWN
+        self.log.add(TRY, lease.fence, note)
+        try:
+            result = write(note)
+            outcome = DONE
+            return result
+        except StaleOwner:
+            outcome = REFUSED
+            raise
+        except StoreUnavailable:
+            outcome = NOTHING
+            raise
+        finally:
+            self.log.add(outcome, lease.fence, note)
+
+    # ------------------------------------------------------------ a storm
+
+    def storm(self, kind: str, ttl: float, work: float) -> Answer:
+        """Turn after turn, among freezes and kills, until the next command comes."""
+        happened: Counter[str] = Counter()
+        for number in count():
+            if self.commands.waiting():
+                return {"lost": happened["LeaseLost"], **happened}
+            try:
+                self.obstinate(self.hold.lock(kind, ttl=ttl), work, self.target.one_step and number % 2 == 0)
+            except (LeaseLost, StoreUnavailable, OutcomeUnknown) as error:
+                happened[type(error).__name__] += 1
+        raise AssertionError("count() ended")
+
+    def obstinate(self, lock: Lock, work: float, in_one_step: bool) -> None:
+        """One lease; when it is lost, another update all the same, as if nothing had happened."""
+        try:
+            with lock as lease, suppress(StaleOwner):
+                self.turn(lease, work, in_one_step)
+        except LeaseLost:
+            with suppress(StaleOwner):
+                self.turn(lease, work, in_one_step=False)
+            raise
+
+    def turn(self, lease: Fenced, work: float, in_one_step: bool) -> None:
+        """Two updates, without a look at the lease: a local clock is no fence."""
+        for _ in range(2):
+            if in_one_step:
+                self.add_once(lease, lambda: time.sleep(work))
+                continue
+            try:
+                value = self.target.read(lease) + 1
+                self.log.add(PRESENTED, lease.fence, "")
+            except StaleOwner:
+                value = STALE
+            time.sleep(work)
+            self.put_once(lease, value)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Begin."""
+    worker: Any = GuardWorker(*arguments[1:])
+    worker.serve()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
