@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs what the tests start, when it is missing.     usage: tools/servers.sh [redis]
 #
-# A Redis server, and a C compiler for the clock that tests turn under it. With `redis`: the server alone. Debian and
-# Ubuntu: they are installed when we may, else the command to type is printed. No service is started or enabled.
+# Redis, PostgreSQL and MariaDB, and a C compiler for the clock that tests turn under Redis. With `redis`: that server
+# alone. Debian and Ubuntu: they are installed when we may, else the command to type is printed. No service is started
+# or enabled.
 set -eu
 
 fail() {
@@ -14,7 +15,12 @@ list_missing() {
     # An active .venv holds a redis-server of its own, an older one.
     [ -z "${VIRTUAL_ENV:-}" ] || PATH="${PATH#"$VIRTUAL_ENV/bin:"}"
     command -v redis-server >/dev/null || echo redis-server
-    [ "${1:-}" = redis ] || { command -v cc >/dev/null && [ -e /usr/include/stdio.h ]; } || echo gcc libc6-dev
+    [ "${1:-}" != redis ] || return 0
+    ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo postgresql
+    # Programs without a service. The second package brings a helper of mariadb-install-db.
+    PATH="$PATH:/usr/sbin"
+    { command -v mariadbd && command -v my_print_defaults; } >/dev/null || echo mariadb-server-core mariadb-client-core
+    { command -v cc >/dev/null && [ -e /usr/include/stdio.h ]; } || echo gcc libc6-dev
 }
 
 become_root() {
@@ -31,26 +37,48 @@ become_root() {
 forbid_services() {
     # Debian starts a service as soon as it is installed, unless this file says no. Where there is one, it stays.
     [ ! -e /usr/sbin/policy-rc.d ] || return 0
-    trap '$become rm -f /usr/sbin/policy-rc.d' EXIT
-    trap 'exit 1' HUP INT TERM
-    printf '#!/bin/sh\nexit 101\n' | $become tee /usr/sbin/policy-rc.d >/dev/null
-    $become chmod 755 /usr/sbin/policy-rc.d
+    policy=/usr/sbin/policy-rc.d
+    printf '#!/bin/sh\nexit 101\n' | $become tee "$policy" >/dev/null
+    $become chmod 755 "$policy"
+}
+
+forbid_cluster() {
+    # Debian makes a database for the service of PostgreSQL. Nobody here needs one.
+    case "$missing" in *postgresql*) ;; *) return 0 ;; esac
+    $become mkdir -p "${cluster%/*}"
+    echo "create_main_cluster = false" | $become tee "$cluster" >/dev/null
+}
+
+clean_up() {
+    [ -z "$policy" ] || $become rm -f "$policy"
+    $become rm -f "$cluster"
 }
 
 install_packages() {
+    # Nothing may go for it: the MySQL of a machine and MariaDB exclude each other.
     # shellcheck disable=SC2086 # several words
-    $become env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing
+    $become env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove $missing
+}
+
+disable() {
+    case "$missing" in *"$1"*)
+        $become update-rc.d "$1" disable >/dev/null
+        $become service "$1" stop >/dev/null ;;
+    esac
 }
 
 missing="$(echo $(list_missing "$@"))" # on one line
 [ -n "$missing" ] || exit 0
 become_root "$@"
 echo "leasehold: installing $missing"
+policy=""
+cluster=/etc/postgresql-common/createcluster.d/leasehold.conf
+trap clean_up EXIT
+trap 'exit 1' HUP INT TERM
 forbid_services
+forbid_cluster
 # The lists may be old or missing; then they are fetched, and we try once more.
 install_packages >/dev/null 2>&1 || { $become apt-get update -qq && install_packages >/dev/null; } ||
     fail "that did not work. Please type:  sudo apt-get install -y $missing"
-case "$missing" in *redis-server*)
-    $become update-rc.d redis-server disable >/dev/null
-    $become service redis-server stop >/dev/null ;;
-esac
+disable redis-server
+disable postgresql

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -14,17 +13,18 @@ from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from tests.servers import process
 from tests.servers.certificates import Certificates
 from tests.servers.clock import OneClock
+from tests.servers.server import Server
 
 if TYPE_CHECKING:
     import redis
 
 
-class RedisServer:
+class RedisServer(Server):
     """A server of its own, on its own port, with its own data. It starts with ``start`` or with ``with``.
 
     ``stop`` leaves nothing behind. ``kill`` is a crash: ``start`` finds the port and the data of before.
@@ -56,7 +56,6 @@ class RedisServer:
             *(("--tls-port", str(self.tls_port), *tls.options()) if tls else ()),
             *options,
         ]
-        self._process: subprocess.Popen[bytes] | None = None
         self._clients: list[redis.Redis] = []
 
     # ------------------------------------------------------------ where it is
@@ -75,12 +74,6 @@ class RedisServer:
     def tls_url(self) -> str:
         """Over TLS, when it was made with certificates."""
         return f"rediss://localhost:{self.tls_port}/0"
-
-    @property
-    def pid(self) -> int:
-        """Its process."""
-        assert self._process is not None, "it does not run"
-        return self._process.pid
 
     def client(self, **more: Any) -> redis.Redis:
         """A client for the test itself, closed when the server is wiped or stopped."""
@@ -108,41 +101,19 @@ class RedisServer:
 
     # ------------------------------------------------------------ its life
 
-    def start(self) -> Self:
-        """Start it, and wait until it answers."""
-        log = self.folder / "server.log"
-        environment = self._clock.environment() if self._clock else {}
-        self._process = process.start([self.executable, *self._options], self.folder, log, environment)
-        process.until(self._answers, f"the server answers; its log:\n{log}")
-        return self
+    def _command(self) -> list[str]:
+        return [self.executable, *self._options]
+
+    def _environment(self) -> dict[str, str]:
+        return self._clock.environment() if self._clock else {}
 
     def _answers(self) -> bool:
-        assert self._process is not None
-        if self._process.poll() is not None:
-            raise RuntimeError(f"the server ended:\n{(self.folder / 'server.log').read_text()}")
         return self.ask("PING").startswith((b"+PONG", b"-NOAUTH"))
-
-    def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
-        self._end(signal.SIGKILL)
-
-    def restart(self) -> None:
-        """End it in peace and start it again, with the same data."""
-        self._end(signal.SIGTERM)
-        self.start()
-
-    def freeze(self) -> None:
-        """SIGSTOP: it stands still and does not know it."""
-        process.freeze(self.pid)
-
-    def thaw(self) -> None:
-        """SIGCONT."""
-        os.kill(self.pid, signal.SIGCONT)
 
     def stop(self) -> None:
         """Gone, with everything that it wrote."""
         self._close_clients()
-        self._end(signal.SIGKILL)
+        self.kill()
         for place in self._places:
             place.close()
         self._socket.unlink(missing_ok=True)
@@ -152,23 +123,6 @@ class RedisServer:
     def _close_clients(self) -> None:
         while self._clients:
             self._clients.pop().close()
-
-    def _end(self, how: signal.Signals) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)  # a frozen one would not hear
-            self._process.send_signal(how)
-            self._process.wait(process.PATIENCE)
-            self._process = None
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.stop()
-            raise
-
-    def __exit__(self, *failure: object) -> None:
-        self.stop()
 
 
 # ---------------------------------------------------------------- programs
