@@ -70,7 +70,7 @@ def harm(crew: Crew, seconds: float, seed: int, **work: Any) -> Harm:
             kills += 1
         else:
             victim.stop()
-            time.sleep(ttl + chance.uniform(0, 0.2) * (freezes % 2))
+            time.sleep(ttl + chance.uniform(0, 0.2))
             if freezes % 2 == 0:
                 await_moment(crew, victim)
             victim.go_on()
