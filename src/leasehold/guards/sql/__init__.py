@@ -1,0 +1,195 @@
+"""FenceGuard for SQL: a table that remembers the highest fence of each resource, checked inside your transaction.
+
+    guard = FenceGuard()
+    guard.create(conn)                          # once
+
+    with engine.begin() as tx:
+        guard.check(tx, lease)                  # before the first read: StaleOwner rolls everything back
+        tx.execute(...)
+
+The check is one statement that also locks the row of the resource until the transaction ends (SQLite: the database).
+A stale owner that comes later waits for the commit, and is then refused; one that came first has its write seen, and
+perhaps overwritten, by the newer owner. Read what you are going to change only after the check: what was read before
+it may be from before a newer owner wrote (trap 46).
+
+``update`` needs no table of its own: it compares a fence column in the row that it writes.
+
+With an async connection or session the same calls are awaited: ``await guard.check(tx, lease)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, overload
+
+from leasehold.guards.conflict import Conflict
+from leasehold.guards.fence import Fenced
+from leasehold.guards.guard import BaseGuard
+from leasehold.guards.sql import calls, names
+from leasehold.guards.sql.dialects import DIALECTS
+from leasehold.guards.sql.door import Door
+from leasehold.guards.sql.wishes import Change, NoSuchRow, checking, updating
+
+if TYPE_CHECKING:
+    from leasehold.guards.sql.connections import AsyncTransaction, Transaction
+    from leasehold.guards.sql.door import Begin
+    from leasehold.observe.events import Observer
+
+__all__ = ["Conflict", "Door", "FenceGuard", "NoSuchRow"]
+
+Awaited = Coroutine[Any, Any, None]
+
+
+class FenceGuard(BaseGuard):
+    """Refuses a stale owner inside your own transaction. Holds no connection: make one, use it anywhere.
+
+    ``downstream`` names in logs and metrics what it protects. The observers of a lease's coordinator hear of its
+    refusal; ``observers`` are for a service that has no lock client and is given bare fences. ``dialect``
+    (``sqlite``, ``postgresql`` or ``mariadb``) is for a DB-API driver that the guard does not know.
+
+    >>> import sqlite3
+    >>> guard, conn = FenceGuard(), sqlite3.connect(":memory:")
+    >>> guard.create(conn)
+    >>> guard.check(conn, 1794768018952706, resource="report-export:42")
+    >>> guard.check(conn, 1794768018952705, resource="report-export:42")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    leasehold.errors.StaleOwner: stale owner of report-export: ...
+    """
+
+    __slots__ = ("dialect", "table")
+
+    def __init__(
+        self,
+        table: str = "leasehold_fences",
+        *,
+        dialect: str | None = None,
+        downstream: str = "sql",
+        observers: Iterable[Observer] = (),
+    ) -> None:
+        super().__init__(downstream=downstream, observers=observers)
+        self.table = names.plain_table(table)
+        self.dialect = None if dialect is None else names.dialect(dialect)
+
+    @overload
+    def create(self, conn: Transaction) -> None: ...
+    @overload
+    def create(self, conn: AsyncTransaction) -> Awaited: ...
+    def create(self, conn: Any) -> Awaited | None:
+        """Make the table unless it is there.
+
+        It happens in your transaction, and you commit it; MariaDB commits by itself, also what you did before. With
+        sqlite3 it is part of a transaction that is open, and is done at once when none is."""
+        return calls.create(self, conn)
+
+    def ddl(self, dialect: str) -> str:
+        """What ``create`` would execute, for a migration."""
+        return DIALECTS[names.dialect(dialect)].ddl(self.table)
+
+    @overload
+    def check(
+        self,
+        tx: Transaction,
+        lease_or_fence: Fenced | int,
+        *,
+        resource: str | None = None,
+        owner: str | None = None,
+        shared: bool = False,
+    ) -> None: ...
+    @overload
+    def check(
+        self,
+        tx: AsyncTransaction,
+        lease_or_fence: Fenced | int,
+        *,
+        resource: str | None = None,
+        owner: str | None = None,
+        shared: bool = False,
+    ) -> Awaited: ...
+    def check(
+        self,
+        tx: Any,
+        lease_or_fence: Fenced | int,
+        *,
+        resource: str | None = None,
+        owner: str | None = None,
+        shared: bool = False,
+    ) -> Awaited | None:
+        """Go on only if nobody with a newer fence was here: call it first, in the transaction that writes.
+
+        Takes a lease, or a bare fence with the ``resource`` that it belongs to and, where it is known, its
+        ``owner``. A lease that may only read is checked with ``shared=True``. Raises StaleOwner, with the fence that
+        was ``.seen``, and has then changed nothing.
+
+        Conflict means that somebody else was faster: roll back, and run your transaction again from BEGIN. Any other
+        StoreUnavailable means that the database said no, such as a missing table. Nothing was accepted in either."""
+        attempt = self.present(lease_or_fence, resource, owner, shared)
+        return calls.perform(self, tx, lease_or_fence, attempt, lambda: checking(attempt), self.table)
+
+    @overload
+    def update(
+        self,
+        tx: Transaction,
+        table: str | Any,
+        *,
+        key: Mapping[str, Any],
+        values: Mapping[str, Any],
+        lease: Fenced | int,
+        resource: str | None = None,
+        owner: str | None = None,
+        strict: bool = False,
+        fence_column: str = "last_fencing_token",
+        owner_column: str | None = None,
+    ) -> None: ...
+    @overload
+    def update(
+        self,
+        tx: AsyncTransaction,
+        table: str | Any,
+        *,
+        key: Mapping[str, Any],
+        values: Mapping[str, Any],
+        lease: Fenced | int,
+        resource: str | None = None,
+        owner: str | None = None,
+        strict: bool = False,
+        fence_column: str = "last_fencing_token",
+        owner_column: str | None = None,
+    ) -> Awaited: ...
+    def update(
+        self,
+        tx: Any,
+        table: str | Any,
+        *,
+        key: Mapping[str, Any],
+        values: Mapping[str, Any],
+        lease: Fenced | int,
+        resource: str | None = None,
+        owner: str | None = None,
+        strict: bool = False,
+        fence_column: str = "last_fencing_token",
+        owner_column: str | None = None,
+    ) -> Awaited | None:
+        """Write one row of your own table, unless its fence column is newer; the column then holds this fence.
+
+        ``table`` is a name or a SQLAlchemy ``Table``, ``key`` names the row by its columns, ``values`` is what to
+        write; empty values only present the fence, before you read. ``strict``: one write for each fence (``>``), in
+        place of many (``>=``). Equality is by fence alone, which is unique, unless ``owner_column`` (VARCHAR(32), a
+        digest) is given. A NULL column counts as 0.
+
+        Raises StaleOwner; NoSuchRow, which is a LookupError; Conflict, as ``check`` does."""
+        attempt = self.present(lease, resource, owner)
+        named = names.table(table)
+        change = Change(
+            table, names.key(key), names.values(values, fence_column, owner_column), fence_column, owner_column,
+            strict, attempt,
+        )  # fmt: skip
+        names.require_columns(table, [*change.key, *change.values, fence_column, owner_column])
+        return calls.perform(self, tx, lease, attempt, lambda: updating(change), named)
+
+    def within(self, begin: Begin) -> Door:
+        """A guard that checks in a transaction of its own: ``guard.within(engine.begin)``. For a door, such as
+        ``leasehold.guards.http.FencingMiddleware``; behind it, check once more in the transaction that writes."""
+        return Door(self, begin)
+
+    def __repr__(self) -> str:
+        return f"<FenceGuard on {self.table}>"

@@ -1,0 +1,105 @@
+"""Connections that are awaited: psycopg 3, asyncpg and aiosqlite. The wishes, and what they mean, are the same."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from leasehold.guards.sql.dialects import DIALECTS, Dialect, Statement
+from leasehold.guards.sql.drivers import commits_at_once, judged, no_transaction, require_psycopg, unusable
+from leasehold.guards.sql.wishes import Answer, Wish
+
+
+class AsyncSpeaker:
+    """Speaks through one connection of an event loop."""
+
+    dialect: Dialect
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def require_transaction(self) -> None:
+        """Raise InvalidRequest when every statement would be committed on its own."""
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def step(self) -> AsyncIterator[None]:
+        """Around everything that one call of the guard does."""
+        yield
+
+    async def grant(self, wish: Wish, table: str) -> Answer:
+        """Put a wish to the database."""
+        return judged(self.dialect, wish, await self.execute(self.dialect.phrase(wish, table)))
+
+    async def execute(self, statement: Statement) -> Answer:
+        raise NotImplementedError
+
+
+class AsyncPsycopgSpeaker(AsyncSpeaker):
+    """psycopg 3."""
+
+    dialect = DIALECTS["postgresql"]
+
+    def require_transaction(self) -> None:
+        require_psycopg(self.connection)
+
+    async def execute(self, statement: Statement) -> Answer:
+        from psycopg.rows import tuple_row
+
+        async with self.connection.cursor(row_factory=tuple_row) as cursor:
+            await cursor.execute(statement.marked("%s"), statement.values)
+            return Answer(cursor.rowcount, await cursor.fetchone() if statement.gives else None)
+
+
+class AsyncpgSpeaker(AsyncSpeaker):
+    """asyncpg: it is in a transaction only where somebody has begun one."""
+
+    dialect = DIALECTS["postgresql"]
+
+    def require_transaction(self) -> None:
+        if self.connection.is_closed():
+            raise unusable("it is closed")
+        if not self.connection.is_in_transaction():
+            raise no_transaction("use `async with connection.transaction():`")
+
+    async def execute(self, statement: Statement) -> Answer:
+        sql = statement.numbered("${}".format)
+        if statement.gives:
+            row = await self.connection.fetchrow(sql, *statement.values)
+            return Answer(0, None if row is None else tuple(row))
+        done = await self.connection.execute(sql, *statement.values)  # such as "UPDATE 1"
+        count = done.rpartition(" ")[2]
+        return Answer(int(count) if count.isdigit() else 0)
+
+
+class AiosqliteSpeaker(AsyncSpeaker):
+    """aiosqlite. As with sqlite3, a transaction that began with our statement ends with our refusal."""
+
+    dialect = DIALECTS["sqlite"]
+
+    def require_transaction(self) -> None:
+        if commits_at_once(self.connection):
+            raise no_transaction("execute BEGIN IMMEDIATE first, or leave isolation_level at its default")
+
+    @asynccontextmanager
+    async def step(self) -> AsyncIterator[None]:
+        began = not self.connection.in_transaction
+        try:
+            yield
+        except BaseException:
+            if began:
+                await self.connection.rollback()
+            raise
+
+    async def execute(self, statement: Statement) -> Answer:
+        async with self.connection.execute(statement.marked("?"), statement.values) as cursor:
+            row = await cursor.fetchone() if statement.gives else None
+            return Answer(cursor.rowcount, None if row is None else tuple(row))
+
+
+KNOWN: dict[str, type[AsyncSpeaker]] = {
+    "psycopg": AsyncPsycopgSpeaker,
+    "asyncpg": AsyncpgSpeaker,
+    "aiosqlite": AiosqliteSpeaker,
+}

@@ -1,0 +1,130 @@
+"""One call of the guard, on whatever kind of connection: done at once, or awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from leasehold.guards.fence import Fenced, Presented
+from leasehold.guards.sql.awaited import AsyncSpeaker
+from leasehold.guards.sql.connections import ThroughSync, speaker
+from leasehold.guards.sql.dialects import Dialect, Statement
+from leasehold.guards.sql.drivers import Speaker
+from leasehold.guards.sql.failures import translated
+from leasehold.guards.sql.wishes import Answer, Stale, Steps
+
+if TYPE_CHECKING:
+    from leasehold.guards.sql import FenceGuard
+
+START: Any = None  # what a generator is sent first
+
+
+def perform(
+    guard: FenceGuard, tx: Any, lease: Fenced | int, attempt: Presented, steps: Callable[[], Steps], table: str
+) -> Coroutine[Any, Any, None] | None:
+    """Take the steps. A refusal is told to whoever observes and leaves as StaleOwner."""
+    with told(guard, lease, attempt, table):
+        through = speaker(tx, guard.dialect)
+        if isinstance(through, Speaker):
+            _walk(through, steps(), guard.table)
+            return None
+    return _awaited(guard, through, lease, attempt, steps, table)
+
+
+async def _awaited(
+    guard: FenceGuard,
+    through: AsyncSpeaker | ThroughSync,
+    lease: Fenced | int,
+    attempt: Presented,
+    steps: Callable[[], Steps],
+    table: str,
+) -> None:
+    with told(guard, lease, attempt, table):
+        if isinstance(through, ThroughSync):
+            await through.run(lambda tx: _walk_sync(tx, guard, steps()))
+        else:
+            await _walk_awaited(through, steps(), guard.table)
+
+
+@contextmanager
+def told(guard: FenceGuard, lease: Fenced | int, attempt: Presented, table: str) -> Iterator[None]:
+    """Whatever goes wrong leaves as one of ours."""
+    try:
+        yield
+    except Stale as stale:
+        raise guard.refused(lease, attempt, stale.seen) from None
+    except Exception as error:
+        ours = translated(error, table)
+        if ours is error:
+            raise
+        raise ours from error
+
+
+def _walk_sync(tx: Any, guard: FenceGuard, steps: Steps) -> None:
+    through = speaker(tx, guard.dialect)
+    assert isinstance(through, Speaker)  # noqa: S101 - run_sync lends a Connection or a Session
+    _walk(through, steps, guard.table)
+
+
+def _walk(through: Speaker, steps: Steps, table: str) -> None:
+    with through.step():
+        through.require_transaction()
+        answer: Answer = START
+        while True:
+            try:
+                wish = steps.send(answer)
+            except StopIteration:
+                return
+            answer = through.grant(wish, table)
+
+
+async def _walk_awaited(through: AsyncSpeaker, steps: Steps, table: str) -> None:
+    async with through.step():
+        through.require_transaction()
+        answer: Answer = START
+        while True:
+            try:
+                wish = steps.send(answer)
+            except StopIteration:
+                return
+            answer = await through.grant(wish, table)
+
+
+# ---------------------------------------------------------------- making the table
+
+
+def create(guard: FenceGuard, conn: Any) -> Coroutine[Any, Any, None] | None:
+    """Every statement of the dialect, in the user's transaction."""
+    with _ours(guard.table):
+        through = speaker(conn, guard.dialect)
+        if isinstance(through, Speaker):
+            for statement in _statements(through.dialect, guard.table):
+                through.execute(statement)
+            return None
+    return _create_awaited(guard, through)
+
+
+async def _create_awaited(guard: FenceGuard, through: AsyncSpeaker | ThroughSync) -> None:
+    with _ours(guard.table):
+        if isinstance(through, ThroughSync):
+            await through.run(lambda tx: create(guard, tx))  # type: ignore[arg-type]  # sync there
+        else:
+            for statement in _statements(through.dialect, guard.table):
+                await through.execute(statement)
+
+
+def _statements(dialect: Dialect, table: str) -> list[Statement]:
+    texts = [one.strip().replace("{table}", table) for one in dialect.create]
+    return [Statement((text,), (), gives=text.startswith("SELECT")) for text in texts]
+
+
+@contextmanager
+def _ours(table: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        ours = translated(error, table)
+        if ours is error:
+            raise
+        raise ours from error

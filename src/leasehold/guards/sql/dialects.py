@@ -1,0 +1,191 @@
+"""The SQL of the guard in three dialects. A file of statements: what each wish is called in each database.
+
+The guard's own table holds for each resource the highest fence that was presented, and a digest of its owner.
+
+Accept   the guard rule in one statement. Accepted or refused, the row (in SQLite the database) stays locked until the
+         transaction ends, so that check, read and write are one step.
+Look     -> fence, owner: why it was refused; and, with a lock that others can share, whether somebody may read.
+Update   writes a row of the user's table unless its fence column is newer.
+LookAt   -> fence, owner of that row.
+
+MariaDB reads from a snapshot that may be older than the lock it waits for: a transaction that has read before its check
+would go on reading what a newer owner has replaced. ``innodb_snapshot_isolation`` makes such a check fail (error 1020),
+as PostgreSQL does by itself. A fence that does not fit into its column is an error there only in strict mode; otherwise
+it would be cut to the highest number that fits, and everybody be accepted. Both are asked for with each statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from leasehold.guards.fence import Presented
+from leasehold.guards.sql.wishes import Accept, Answer, Change, Look, Update, Wish
+
+
+class Statement(NamedTuple):
+    """SQL with its values between the parts. ``gives``: does it give rows?"""
+
+    parts: tuple[str, ...]
+    values: tuple[Any, ...]
+    gives: bool
+
+    def numbered(self, mark: Callable[[int], str]) -> str:
+        """With a mark for each value that knows its number, from 1: ``$1``, ``:p1``."""
+        first, *others = self.parts
+        return first + "".join(mark(number) + part for number, part in enumerate(others, 1))
+
+    def marked(self, mark: str) -> str:
+        """With the same mark for each value. Where the mark begins with %, so would a % in somebody's name."""
+        parts = self.parts if mark == "?" else [part.replace("%", "%%") for part in self.parts]
+        return mark.join(parts)
+
+
+HERE = "\0"  # stands for a value; no name holds one
+
+
+def statement(template: str, *values: Any, gives: bool) -> Statement:
+    """Each ``HERE`` in the template stands for a value."""
+    return Statement(tuple(template.split(HERE)), values, gives)
+
+
+class Dialect:
+    """What all have in common: the statements of SQL."""
+
+    name = ""
+    quote = '"'
+    before = ""  # every statement that decides
+    holding = ""  # after a SELECT whose row must stay as it is
+    locking = ""  # after a SELECT that must see what is there now
+    accept = ""
+    create: tuple[str, ...] = ()
+    accept_gives = True  # a row
+
+    def phrase(self, wish: Wish, table: str) -> Statement:
+        """A wish in this dialect. ``table`` is the guard's own."""
+        if isinstance(wish, Accept):
+            attempt, accept = wish.attempt, self.before + self.accept.strip().replace("{table}", table)
+            return statement(accept, attempt.resource, attempt.fence, attempt.owner, gives=self.accept_gives)
+        if isinstance(wish, Look):
+            before, after = (self.before, self.holding) if wish.hold else ("", "")
+            look = f"{before}SELECT fence, owner FROM {table} WHERE resource = {HERE}{after}"  # noqa: S608 - a plain name
+            return statement(look, wish.resource, gives=True)
+        return self._update(wish.change) if isinstance(wish, Update) else self._look_at(wish.change)
+
+    def accepted(self, answer: Answer, attempt: Presented) -> bool:
+        """Was an Accept with this answer accepted?"""
+        return answer.row is not None
+
+    def ddl(self, table: str) -> str:
+        """The statements that make the table, for a migration."""
+        return "\n".join(f"{one.strip()};" for one in self.create if "CREATE" in one).replace("{table}", table)
+
+    def ddl_of_column(self, table: str, column: str) -> str:
+        """What gives a table of the user's a fence column, for ``update``."""
+        return f"ALTER TABLE {table} ADD COLUMN {column} BIGINT;"
+
+    def quoted(self, name: str) -> str:
+        """A name as it is, reserved words and capitals too."""
+        return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
+
+    def _fence_of(self, column: str) -> str:
+        return self.quoted(column)
+
+    def _update(self, change: Change) -> Statement:
+        attempt = change.attempt
+        new: dict[str, Any] = {**change.values, change.fence_column: attempt.fence}
+        if change.owner_column is not None:
+            new[change.owner_column] = attempt.owner
+        allowed, more = self._allowed(change)
+        update = f"UPDATE {self._table(change.table)} SET {self._each(new, ', ')} "  # noqa: S608 - quoted names
+        where = f"WHERE {self._each(change.key, ' AND ')} AND ({allowed})"
+        return statement(self.before + update + where, *new.values(), *change.key.values(), *more, gives=False)
+
+    def _allowed(self, change: Change) -> tuple[str, tuple[Any, ...]]:
+        """The rule, as a condition on the row, with its values."""
+        column, fence, owner = self._fence_of(change.fence_column), change.attempt.fence, change.attempt.owner
+        if change.owner_column is None or change.strict:
+            return f"{column} IS NULL OR {column} {'<' if change.strict else '<='} {HERE}", (fence,)
+        same = f"{column} = {HERE} AND {self.quoted(change.owner_column)} = {HERE}"
+        return f"{column} IS NULL OR {column} < {HERE} OR ({same})", (fence, fence, owner)
+
+    def _look_at(self, change: Change) -> Statement:
+        owner = "NULL" if change.owner_column is None else self.quoted(change.owner_column)
+        columns = f"{self._fence_of(change.fence_column)}, {owner}"
+        look = f"SELECT {columns} FROM {self._table(change.table)} WHERE "  # noqa: S608 - quoted names
+        return statement(look + self._each(change.key, " AND ") + self.locking, *change.key.values(), gives=True)
+
+    def _table(self, table: Any) -> str:
+        """A name, with or without that of a schema; or a Table of SQLAlchemy's."""
+        if isinstance(table, str):
+            return ".".join(self.quoted(part) for part in table.split("."))
+        return ".".join(self.quoted(part) for part in (table.schema, table.name) if part)
+
+    def _each(self, names: Iterable[str], between: str) -> str:
+        return between.join(f"{self.quoted(name)} = {HERE}" for name in names)
+
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS {table} (
+    resource VARCHAR(512) NOT NULL PRIMARY KEY,
+    fence BIGINT NOT NULL,
+    owner VARCHAR(32) NOT NULL
+)"""
+
+_ACCEPT = """
+INSERT INTO {table} AS known (resource, fence, owner) VALUES (\0, \0, \0)
+ON CONFLICT (resource) DO UPDATE SET fence = excluded.fence, owner = excluded.owner
+WHERE known.fence < excluded.fence OR (known.fence = excluded.fence AND known.owner = excluded.owner)
+"""
+
+
+class SQLite(Dialect):
+    """3.24 or newer. A column of another type than INTEGER keeps fences as text, which must not be compared as such.
+    Names stand in backticks: in double quotes a column that does not exist would be taken for text."""
+
+    name, quote = "sqlite", "`"
+    create = (_TABLE,)
+    accept, accept_gives = _ACCEPT, False
+
+    def accepted(self, answer: Answer, attempt: Presented) -> bool:
+        """One row was written."""
+        return answer.rowcount == 1
+
+    def _fence_of(self, column: str) -> str:
+        return f"CAST({self.quoted(column)} AS INTEGER)"
+
+
+class PostgreSQL(Dialect):
+    """Two that make the table at the same time would stumble over each other: one waits for the other."""
+
+    name, holding = "postgresql", " FOR SHARE"
+    create = ("SELECT pg_advisory_xact_lock(hashtext('leasehold {table}'))", _TABLE)
+    accept = _ACCEPT + "RETURNING fence"
+
+
+class MariaDB(Dialect):
+    """Its RETURNING says what stands there afterwards. Names that differ in case or in a last space are different."""
+
+    name, quote = "mariadb", "`"
+    before = "SET STATEMENT innodb_snapshot_isolation = ON, sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES') FOR "
+    holding, locking = " LOCK IN SHARE MODE", " FOR UPDATE"
+    create = (
+        """
+CREATE TABLE IF NOT EXISTS {table} (
+    resource VARCHAR(512) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL PRIMARY KEY,
+    fence BIGINT NOT NULL,
+    owner VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL
+) ENGINE = InnoDB""",
+    )
+    accept = """
+INSERT INTO {table} (resource, fence, owner) VALUES (\0, \0, \0)
+ON DUPLICATE KEY UPDATE owner = IF(VALUES(fence) > fence, VALUES(owner), owner), fence = GREATEST(fence, VALUES(fence))
+RETURNING fence, owner
+"""
+
+    def accepted(self, answer: Answer, attempt: Presented) -> bool:
+        """It is ours that stands there."""
+        return answer.row is not None and tuple(answer.row) == (attempt.fence, attempt.owner)
+
+
+DIALECTS: dict[str, Dialect] = {one.name: one for one in (SQLite(), PostgreSQL(), MariaDB())}

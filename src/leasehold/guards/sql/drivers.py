@@ -1,0 +1,217 @@
+"""Connections of DB-API drivers: which dialect they speak, how values are marked, and whether a transaction is open.
+
+A guard never opens, commits or closes anything: the transaction is the user's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from leasehold.errors import InvalidRequest, Unsupported
+from leasehold.guards.sql.dialects import DIALECTS, Dialect, Statement
+from leasehold.guards.sql.wishes import Accept, Answer, Wish
+
+IN_TRANSACTION = 1  # MariaDB's status flag
+PG_IDLE, PG_FAILED = 0, 3  # libpq's transaction status
+
+
+class Speaker:
+    """Speaks through one connection. ``dialect`` is known from its driver."""
+
+    mark = "%s"
+
+    def __init__(self, connection: Any, dialect: Dialect) -> None:
+        self.connection = connection
+        self.dialect = dialect
+
+    def require_transaction(self) -> None:
+        """Raise InvalidRequest when every statement would be committed on its own."""
+        if getattr(self.connection, "autocommit", False) is True:
+            raise no_transaction("switch autocommit off for this connection")
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Around everything that one call of the guard does."""
+        yield
+
+    def grant(self, wish: Wish, table: str) -> Answer:
+        """Put a wish to the database."""
+        return judged(self.dialect, wish, self.execute(self.dialect.phrase(wish, table)))
+
+    def execute(self, statement: Statement) -> Answer:
+        cursor = self.cursor()
+        try:
+            cursor.execute(statement.marked(self.mark), statement.values)
+            return Answer(cursor.rowcount, cursor.fetchone() if statement.gives else None)
+        finally:
+            cursor.close()
+
+    def cursor(self) -> Any:
+        """One that gives plain tuples, whatever the user's own connection gives."""
+        return self.connection.cursor()
+
+
+def judged(dialect: Dialect, wish: Wish, answer: Answer) -> Answer:
+    """The answer, with the verdict on an Accept."""
+    return answer._replace(accepted=dialect.accepted(answer, wish.attempt)) if isinstance(wish, Accept) else answer
+
+
+class SQLiteSpeaker(Speaker):
+    """``sqlite3``: it opens a transaction on its own. When that was for us, and we refuse, it must not stay open: it
+    would keep the database locked for as long as the stale owner forgets to roll back."""
+
+    mark = "?"
+
+    def require_transaction(self) -> None:
+        if commits_at_once(self.connection):
+            raise no_transaction("execute BEGIN IMMEDIATE first, or leave isolation_level at its default")
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        began = not self.connection.in_transaction
+        try:
+            yield
+        except BaseException:
+            if began:
+                self.connection.rollback()
+            raise
+
+    def cursor(self) -> Any:
+        cursor = self.connection.cursor()
+        cursor.row_factory = None
+        return cursor
+
+
+class PsycopgSpeaker(Speaker):
+    """psycopg 3."""
+
+    def require_transaction(self) -> None:
+        require_psycopg(self.connection)
+
+    def cursor(self) -> Any:
+        from psycopg.rows import tuple_row
+
+        return self.connection.cursor(row_factory=tuple_row)
+
+
+class Psycopg2Speaker(Speaker):
+    """psycopg2."""
+
+    def require_transaction(self) -> None:
+        connection = self.connection
+        if connection.closed:
+            raise unusable("it is closed")
+        require_postgres(connection.info.transaction_status, connection.autocommit)
+
+    def cursor(self) -> Any:
+        from psycopg2.extensions import cursor  # type: ignore[import-untyped]  # it has no types
+
+        return self.connection.cursor(cursor_factory=cursor)
+
+
+class PyMySQLSpeaker(Speaker):
+    """PyMySQL, on MariaDB."""
+
+    def require_transaction(self) -> None:
+        connection = self.connection
+        if not connection.open:
+            raise unusable("it is closed")
+        require_mariadb("MariaDB" in str(connection.server_version))
+        if connection.get_autocommit() and not connection.server_status & IN_TRANSACTION:
+            raise no_transaction("call connection.begin() first, or switch autocommit off")
+
+    def cursor(self) -> Any:
+        from pymysql.cursors import Cursor
+
+        return self.connection.cursor(Cursor)
+
+
+class MariaDBSpeaker(Speaker):
+    """MariaDB's own connector."""
+
+    mark = "?"
+
+    def require_transaction(self) -> None:
+        connection = self.connection
+        if connection.autocommit and not connection.server_status & IN_TRANSACTION:
+            raise no_transaction("call connection.begin() first, or switch autocommit off")
+
+
+KNOWN: dict[str, tuple[type[Speaker], str]] = {
+    "sqlite3": (SQLiteSpeaker, "sqlite"),
+    "psycopg": (PsycopgSpeaker, "postgresql"),
+    "psycopg2": (Psycopg2Speaker, "postgresql"),
+    "pymysql": (PyMySQLSpeaker, "mariadb"),
+    "mariadb": (MariaDBSpeaker, "mariadb"),
+}
+MARKS = {"qmark": "?", "format": "%s", "pyformat": "%s"}
+
+
+def dbapi_speaker(connection: Any, package: str, dialect: str | None) -> Speaker | None:
+    """For a connection of a driver that we know, or of any other whose dialect the user has named."""
+    if package in KNOWN:
+        kind, speaks = KNOWN[package]
+        return kind(connection, DIALECTS[speaks])
+    if dialect is None or not callable(getattr(connection, "cursor", None)):
+        return None
+    speaker = Speaker(connection, DIALECTS[dialect])
+    speaker.mark = _mark_of(package)
+    return speaker
+
+
+def _mark_of(package: str) -> str:
+    style = getattr(sys.modules.get(package), "paramstyle", None)
+    if style not in MARKS:
+        raise Unsupported(f"the driver {package} has the paramstyle {style!r}; a guard knows {', '.join(MARKS)}")
+    return MARKS[style]
+
+
+# ---------------------------------------------------------------- transactions
+
+
+def commits_at_once(connection: Any) -> bool:
+    """Does SQLite commit after each statement? ``autocommit`` is there since Python 3.12."""
+    if connection.in_transaction:
+        return False
+    return connection.isolation_level is None or getattr(connection, "autocommit", None) is True
+
+
+def require_psycopg(connection: Any) -> None:
+    """The same for its two flavours."""
+    if connection.closed:
+        raise unusable("it is closed")
+    require_postgres(connection.info.transaction_status, connection.autocommit)
+
+
+def require_postgres(status: int, autocommit: bool) -> None:
+    """By what libpq says of the transaction."""
+    if status == PG_FAILED:
+        raise unusable("its transaction has failed")
+    if autocommit and status == PG_IDLE:
+        raise no_transaction("use `with connection.transaction():`, or switch autocommit off")
+
+
+def require_mariadb(is_mariadb: bool) -> None:
+    """MySQL has neither RETURNING nor a way to refuse an old snapshot."""
+    if not is_mariadb:
+        raise Unsupported(
+            "this guard knows MariaDB (10.6.18, 10.11.8 or newer), not MySQL, which cannot refuse a check in a "
+            "transaction whose snapshot is too old: compare a version or fence column in your own UPDATE"
+        )
+
+
+def no_transaction(remedy: str) -> InvalidRequest:
+    return InvalidRequest(
+        "this connection commits each statement on its own, so a stale owner could still slip in between the check "
+        f"and your write: check and write in one transaction ({remedy})"
+    )
+
+
+def unusable(why: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"the guard cannot use this connection ({why}): pass one that is open, of this thread, and whose transaction "
+        "has not failed"
+    )

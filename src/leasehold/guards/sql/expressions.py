@@ -1,0 +1,65 @@
+"""``update`` in SQLAlchemy's own expressions, which know the types and the names of the user's table.
+
+Imported only where SQLAlchemy is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.expression import Update
+
+from leasehold.guards.sql.dialects import MariaDB
+from leasehold.guards.sql.wishes import Change
+
+
+class Deciding(Update):
+    """An UPDATE that decides: MariaDB is told to be strict with it."""
+
+    inherit_cache = True
+
+
+@compiles(Deciding, "mysql", "mariadb")
+def _strictly(element: Deciding, compiler: Any, **more: Any) -> str:
+    return MariaDB.before + str(compiler.visit_update(element, **more))
+
+
+def update(change: Change) -> Deciding:
+    """Write the row unless its fence is newer."""
+    table, attempt = _table(change), change.attempt
+    new: dict[str, Any] = {**change.values, change.fence_column: attempt.fence}
+    if change.owner_column is not None:
+        new[change.owner_column] = attempt.owner
+    return Deciding(table).where(*_row(table, change), _allowed(table, change)).values(new)
+
+
+def look_at(change: Change, locking: bool) -> Any:
+    """-> fence, owner of the row."""
+    table = _table(change)
+    owner: Any = sqlalchemy.null() if change.owner_column is None else table.c[change.owner_column]
+    look = sqlalchemy.select(table.c[change.fence_column], owner).where(*_row(table, change))
+    return look.with_for_update() if locking else look
+
+
+def _allowed(table: Any, change: Change) -> Any:
+    """The rule, as a condition on the row."""
+    last, fence = table.c[change.fence_column], sqlalchemy.literal(change.attempt.fence, sqlalchemy.BigInteger())
+    if change.owner_column is None or change.strict:
+        return sqlalchemy.or_(last.is_(None), last < fence if change.strict else last <= fence)
+    ours = table.c[change.owner_column] == change.attempt.owner
+    return sqlalchemy.or_(last.is_(None), last < fence, sqlalchemy.and_(last == fence, ours))
+
+
+def _row(table: Any, change: Change) -> list[Any]:
+    return [table.c[name] == value for name, value in change.key.items()]
+
+
+def _table(change: Change) -> Any:
+    """The user's Table, or one made of the names that are needed."""
+    if not isinstance(change.table, str):
+        return change.table
+    schema, _, name = change.table.rpartition(".")
+    names = dict.fromkeys([*change.key, *change.values, change.fence_column, change.owner_column])
+    columns: list[Any] = [sqlalchemy.column(one) for one in names if one is not None]
+    return sqlalchemy.table(name, *columns, schema=schema or None)

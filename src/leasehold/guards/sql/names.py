@@ -1,0 +1,81 @@
+"""What the caller says of tables, columns and rows, checked before anything is sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from leasehold.errors import InvalidRequest
+from leasehold.guards.sql.dialects import DIALECTS
+
+_PART = r"[A-Za-z_][A-Za-z0-9_]{0,62}"  # 63 is PostgreSQL's limit; it would cut the rest off silently
+_TABLE = re.compile(rf"{_PART}(\.{_PART})?")
+
+
+def plain_table(table: object) -> str:
+    """The guard's own table: a name that can stand in a statement as it is."""
+    if not isinstance(table, str) or not _TABLE.fullmatch(table):
+        raise InvalidRequest(
+            "table must be a plain name such as 'leasehold_fences' or 'schema.leasehold_fences': letters, digits "
+            "and _, at most 63 of them"
+        )
+    return str(table)
+
+
+def dialect(name: object) -> str:
+    """One that we speak."""
+    if not isinstance(name, str) or name not in DIALECTS:
+        raise InvalidRequest(f"dialect is one of {', '.join(DIALECTS)}, not {name!r}")
+    return name
+
+
+def table(given: Any) -> str:
+    """The user's table as messages may show it: a name, or a Table of SQLAlchemy's."""
+    if isinstance(given, str):
+        for part in given.split("."):
+            _name(part, "table")
+        return given
+    if isinstance(getattr(given, "name", None), str) and hasattr(given, "c"):
+        return str(given.name)
+    raise InvalidRequest(f"table is a name or a SQLAlchemy Table, not {type(given).__name__}")
+
+
+def require_columns(given: Any, columns: Iterable[str | None]) -> None:
+    """A Table of SQLAlchemy's knows its columns."""
+    missing = [] if isinstance(given, str) else [one for one in columns if one is not None and one not in given.c]
+    if missing:
+        raise InvalidRequest(f"the table {given.name} has no column {missing[0]}: name the columns that it has")
+
+
+def key(given: object) -> Mapping[str, Any]:
+    """The columns that name one row."""
+    columns = _columns(given, "key")
+    if not columns:
+        raise InvalidRequest("key= names the columns of one row, such as {'report_id': 42}: an empty one names all")
+    if any(value is None for value in columns.values()):
+        raise InvalidRequest("a value in key= is None: NULL equals nothing, so no row would be found")
+    return columns
+
+
+def values(given: object, fence_column: object, owner_column: object) -> Mapping[str, Any]:
+    """What to write. The fence and owner columns are the guard's."""
+    columns = _columns(given, "values")
+    ours = [_name(fence_column, "fence_column")]
+    if owner_column is not None:
+        ours.append(_name(owner_column, "owner_column"))
+    if len(set(ours)) != len(ours) or any(one in columns for one in ours):
+        raise InvalidRequest("the fence and owner columns are two, and written by the guard: leave them out of values=")
+    return columns
+
+
+def _columns(given: object, what: str) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise InvalidRequest(f"{what}= is a mapping of columns to values, not {type(given).__name__}")
+    return {_name(name, what): value for name, value in given.items()}
+
+
+def _name(name: object, what: str) -> str:
+    if not isinstance(name, str) or not 0 < len(name) <= 63 or "\0" in name:
+        raise InvalidRequest(f"a name in {what} has 1 to 63 characters and is text, not {name!r:.80}")
+    return str(name)

@@ -1,0 +1,115 @@
+"""What a guard wants of a database, as data, and the answers: the decision stands here once, for every driver.
+
+``checking`` and ``updating`` are generators. They yield a wish and are sent the answer; whoever drives them, with a
+thread or on an event loop, knows how to speak to the connection and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Any, NamedTuple
+
+from leasehold.errors import InvalidRequest, LeaseholdError
+from leasehold.guards.fence import Presented, label
+
+
+class Accept(NamedTuple):
+    """Apply the rule to the guard's own table, and keep the row locked until the transaction ends."""
+
+    attempt: Presented
+
+
+class Look(NamedTuple):
+    """-> (fence, owner) that were seen last. ``hold``: nobody may change them until the transaction ends."""
+
+    resource: str
+    hold: bool = False
+
+
+class Change(NamedTuple):
+    """A row of the user's own table, with a fence column: what to write where, and for whom."""
+
+    table: Any  # a name, or a SQLAlchemy Table
+    key: Mapping[str, Any]
+    values: Mapping[str, Any]
+    fence_column: str
+    owner_column: str | None
+    strict: bool
+    attempt: Presented
+
+    def follows(self, last_fence: int | None, last_owner: str | None) -> bool:
+        """The rule of ``update``: a NULL column counts as 0, and without an owner column fences decide alone."""
+        last, fence = last_fence or 0, self.attempt.fence
+        if fence != last or self.strict:
+            return fence > last
+        return self.owner_column is None or last_owner == self.attempt.owner
+
+
+class Update(NamedTuple):
+    """Write the row unless its fence is newer. -> how many rows."""
+
+    change: Change
+
+
+class LookAt(NamedTuple):
+    """-> (fence, owner or None) of the row."""
+
+    change: Change
+
+
+class Answer(NamedTuple):
+    """How many rows a statement changed, and the first that it gave. ``accepted`` is the word of an Accept."""
+
+    rowcount: int
+    row: Any = None
+    accepted: bool = False
+
+
+Wish = Accept | Look | Update | LookAt
+Steps = Generator[Wish, Answer, None]
+
+
+class Stale(Exception):
+    """Refused. ``seen`` is the newer fence."""
+
+    def __init__(self, seen: int | None) -> None:
+        super().__init__(seen)
+        self.seen = seen
+
+
+class NoSuchRow(LeaseholdError, LookupError):
+    """``guard.update`` found no row with that key. It is not a stale owner: nothing can be said about it."""
+
+
+def checking(attempt: Presented) -> Steps:
+    """The rule, in the guard's own table."""
+    if not attempt.shared:
+        answer = yield Accept(attempt)
+        if answer.accepted:
+            return
+    row = (yield Look(attempt.resource, hold=attempt.shared)).row
+    if attempt.shared and (row is None or attempt.follows(row[0], row[1])):
+        return
+    raise Stale(row[0] if row else None)
+
+
+def updating(change: Change) -> Steps:
+    """The rule, in a fence column of the row itself."""
+    changed = (yield Update(change)).rowcount
+    if changed == 1:
+        return
+    if changed > 1:
+        raise InvalidRequest(
+            f"key= matches {changed} rows, and a fence belongs to one: roll back, and name the whole key of the row"
+        )
+    row = (yield LookAt(change)).row
+    if row is None:
+        raise NoSuchRow(
+            f"no row with this key, so nothing was written for {label(change.attempt.resource)}: insert it first, "
+            "with an empty fence column",
+            resource=change.attempt.resource,
+            fence=change.attempt.fence,
+        )
+    # Some drivers count only rows whose values have changed: the same write again counts none.
+    if change.strict or not change.follows(*row):
+        raise Stale(row[0])
