@@ -34,9 +34,9 @@ class Late(SqliteTarget):
 class Apart(SqliteTarget):
     """Check and write are two transactions: somebody can come between them."""
 
-    def check(self, tx: Any, lease: Fenced) -> None:
+    def present(self, tx: Any, lease: Fenced) -> None:
         """And let go of the lock."""
-        super().check(tx, lease)
+        super().present(tx, lease)
         tx.execute("COMMIT")
         tx.execute("BEGIN")
 

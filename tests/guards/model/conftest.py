@@ -10,6 +10,7 @@ import pytest
 
 from tests.guards.model.crew import GuardCrew
 from tests.guards.model.targets import Description
+from tests.servers.database import Database
 
 Gather = Callable[[Description], GuardCrew]
 
@@ -29,9 +30,10 @@ def gather(tmp_path: Path) -> Iterator[Gather]:
 
 @pytest.fixture
 def crew(request: pytest.FixtureRequest, gather: Gather) -> GuardCrew:
-    """For the target that the test names."""
-    description: Description = request.getfixturevalue(f"{request.param}_target")
-    return gather(description)
+    """For the target that the test names, and whatever it wants to be different: a name or a pair."""
+    name, more = request.param if isinstance(request.param, tuple) else (request.param, {})
+    kind, url, extra = request.getfixturevalue(f"{name}_target")
+    return gather(Description(kind, url, {**extra, **more}))
 
 
 # ---------------------------------------------------------------- where each is
@@ -41,3 +43,27 @@ def crew(request: pytest.FixtureRequest, gather: Gather) -> GuardCrew:
 def sqlite_target(tmp_path: Path) -> Description:
     """A file."""
     return Description("sqlite", str(tmp_path / "app.db"))
+
+
+@pytest.fixture
+def psycopg_target(postgres_database: Database) -> Description:
+    """A database of the shared PostgreSQL."""
+    return Description("psycopg", postgres_database.url)
+
+
+@pytest.fixture
+def sqlalchemy_target(postgres_database: Database) -> Description:
+    """The same, through SQLAlchemy."""
+    return Description("sqlalchemy", postgres_database.sqlalchemy_url("psycopg"))
+
+
+@pytest.fixture
+def asyncpg_target(postgres_database: Database) -> Description:
+    """The same, through asyncpg."""
+    return Description("asyncpg", postgres_database.url)
+
+
+@pytest.fixture
+def pymysql_target(mariadb_database: Database) -> Description:
+    """A database of the shared MariaDB."""
+    return Description("pymysql", mariadb_database.url, {"server": mariadb_database.parameters})

@@ -83,6 +83,10 @@ class Target(ABC):
 # kind: where its class is. Imported when it is opened: a worker loads the driver of its own target alone.
 KINDS = {
     "sqlite": "tests.guards.model.sql:SqliteTarget",
+    "psycopg": "tests.guards.model.databases:PsycopgTarget",
+    "sqlalchemy": "tests.guards.model.databases:AlchemyTarget",
+    "asyncpg": "tests.guards.model.databases:AsyncpgTarget",
+    "pymysql": "tests.guards.model.databases:PyMySQLTarget",
     "unguarded": "tests.guards.model.broken:Unguarded",
     "late": "tests.guards.model.broken:Late",
     "apart": "tests.guards.model.broken:Apart",

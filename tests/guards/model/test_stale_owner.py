@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,18 @@ from tests.guards.model.crew import GuardCrew
 
 pytestmark = pytest.mark.slow
 
-DATABASES = ["sqlite"]  # check, read and write can be one transaction
-EVERY = [*DATABASES]
+COLUMN = {"column": True}  # guard.update on a fence column, in place of guard.check on a table of its own
+DATABASES: list[Any] = [  # check, read and write can be one transaction
+    "sqlite",
+    pytest.param(("sqlite", COLUMN), id="sqlite-column"),
+    "psycopg",
+    pytest.param(("psycopg", COLUMN), id="psycopg-column"),
+    "sqlalchemy",
+    "asyncpg",
+    "pymysql",
+    pytest.param(("pymysql", COLUMN), id="pymysql-column"),
+]
+EVERY: list[Any] = [*DATABASES]
 
 every_target = pytest.mark.parametrize("crew", EVERY, indirect=True)
 every_database = pytest.mark.parametrize("crew", DATABASES, indirect=True)
