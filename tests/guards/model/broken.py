@@ -15,7 +15,7 @@ class Unguarded(SqliteTarget):
 
     one_step = False
 
-    def write(self, lease: Fenced, value: int, note: str) -> None:
+    def write(self, lease: Fenced, value: int, note: str, midway: Callable[[], None] = nothing) -> None:
         """Without a check."""
         with self.begin() as tx:
             self.update(tx, lease, value, note)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.guards.model.crew import GuardCrew
 from tests.guards.model.targets import Description
+from tests.guards.model.web import Service
 from tests.servers.database import Database
 
 Gather = Callable[[Description], GuardCrew]
@@ -67,3 +68,10 @@ def asyncpg_target(postgres_database: Database) -> Description:
 def pymysql_target(mariadb_database: Database) -> Description:
     """A database of the shared MariaDB."""
     return Description("pymysql", mariadb_database.url, {"server": mariadb_database.parameters})
+
+
+@pytest.fixture
+def http_target(tmp_path: Path) -> Iterator[Description]:
+    """A service of its own."""
+    with Service(tmp_path) as service:
+        yield Description("http", service.url)

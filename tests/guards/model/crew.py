@@ -32,7 +32,7 @@ class GuardCrew(Crew):
 
     def verdict(self, resource: str) -> evidence.Verdict:
         """What happened to one counter."""
-        lines = evidence.read_log(self.log)
+        lines = evidence.read_log(self.log, resource)
         return evidence.judge(lines, self.target.value(resource), self.target.history(resource))
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
 from typing import Any
 
 from tests.guards.model.sql import SqlTarget
@@ -72,7 +73,7 @@ class AsyncpgTarget(SqlTarget):
     serial = "BIGSERIAL"
 
     def __init__(self, url: str, **more: Any) -> None:
-        import asyncpg
+        asyncpg: Any = import_module("asyncpg")  # it has no types
 
         super().__init__(**more)
         self.runner = asyncio.Runner()

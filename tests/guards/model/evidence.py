@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from leasehold.guards.fence import Fenced
 from tests.guards.model.targets import Write
 from tests.processes import journal
 
@@ -23,6 +24,7 @@ class Line(NamedTuple):
     """Something that a worker did."""
 
     what: str
+    resource: str
     fence: int
     note: str
     worker: str
@@ -35,15 +37,16 @@ class Log:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._worker = worker
 
-    def add(self, what: str, fence: int | None, note: str) -> None:
+    def add(self, what: str, lease: Fenced, note: str) -> None:
         """One line, in one piece."""
-        os.write(self._file, json.dumps([what, fence, note, self._worker]).encode() + b"\n")
+        line = Line(what, lease.resource, lease.fence or 0, note, self._worker)
+        os.write(self._file, json.dumps(line).encode() + b"\n")
 
 
-def read_log(path: str) -> list[Line]:
-    """Every line, in order."""
+def read_log(path: str, resource: str) -> list[Line]:
+    """Every line about this resource, in order."""
     with Path(path).open(encoding="utf-8") as lines:
-        return [Line(*json.loads(line)) for line in lines]
+        return [line for line in (Line(*json.loads(text)) for text in lines) if line.resource == resource]
 
 
 def last_line(path: str) -> Line:

@@ -63,7 +63,7 @@ class SqlTarget(Target):
             self.present(tx, lease)
             return self.select(tx, lease.resource)
 
-    def write(self, lease: Fenced, value: int, note: str) -> None:
+    def write(self, lease: Fenced, value: int, note: str, midway: Callable[[], None] = nothing) -> None:
         """Check and write."""
         with self.begin() as tx:
             if not self.column:

@@ -7,7 +7,7 @@ counter. Whoever brings a guard writes a class here or beside it and names it in
         def __init__(self, url: str, **extra: Any) -> None: ...           # opens its own client
         def prepare(self, resource: str) -> None: ...                     # in the test: a counter at 0
         def read(self, lease: Fenced) -> int: ...                         # presents the fence, then reads
-        def write(self, lease: Fenced, value: int, note: str) -> None: ...
+        def write(self, lease: Fenced, value: int, note: str, midway=nothing) -> None: ...
 
 Leases come as ``Lease`` or as a bare ``Fencing``: both have ``resource``, ``fence`` and ``owner``.
 """
@@ -54,8 +54,10 @@ class Target(ABC):
         """Present the fence, and only then read (trap 46). Raises StaleOwner."""
 
     @abstractmethod
-    def write(self, lease: Fenced, value: int, note: str) -> None:
-        """Check and write in one atomic step of the resource. Raises StaleOwner, and has then changed nothing."""
+    def write(self, lease: Fenced, value: int, note: str, midway: Callable[[], None] = nothing) -> None:
+        """Check and write in one atomic step of the resource. Raises StaleOwner, and has then changed nothing.
+
+        Where that step takes more than one message to the resource, ``midway`` is called between them."""
 
     def add_one(self, lease: Fenced, note: str, midway: Callable[[], None] = nothing) -> int:
         """Check, read and write in one transaction; ``midway`` is called after the read. The value written."""
@@ -87,6 +89,7 @@ KINDS = {
     "sqlalchemy": "tests.guards.model.databases:AlchemyTarget",
     "asyncpg": "tests.guards.model.databases:AsyncpgTarget",
     "pymysql": "tests.guards.model.databases:PyMySQLTarget",
+    "http": "tests.guards.model.web:HttpTarget",
     "unguarded": "tests.guards.model.broken:Unguarded",
     "late": "tests.guards.model.broken:Late",
     "apart": "tests.guards.model.broken:Apart",

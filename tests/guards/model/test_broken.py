@@ -9,7 +9,6 @@ import pytest
 
 from tests.guards.model import scenes
 from tests.guards.model.conftest import Gather
-from tests.guards.model.crew import GuardCrew
 from tests.guards.model.targets import Description
 
 
@@ -31,11 +30,11 @@ def broken(kind: str, folder: Path) -> Description:
     ],
 )
 def test_scenes_find_it(
-    gather: Gather, tmp_path: Path, kind: str, scene: Callable[[GuardCrew], None], finding: str
+    gather: Gather, tmp_path: Path, kind: str, scene: Callable[[scenes.Pair], None], finding: str
 ) -> None:
     """The scene that is about this mistake fails, and says what happened."""
     with pytest.raises(AssertionError, match=finding):
-        scene(gather(broken(kind, tmp_path)))
+        scene(scenes.Pair(gather(broken(kind, tmp_path))))
 
 
 @pytest.mark.slow

@@ -24,46 +24,38 @@ DATABASES: list[Any] = [  # check, read and write can be one transaction
     "pymysql",
     pytest.param(("pymysql", COLUMN), id="pymysql-column"),
 ]
-EVERY: list[Any] = [*DATABASES]
+IN_PARTS: list[Any] = ["http"]  # a write takes more than one message
+EVERY: list[Any] = [*DATABASES, *IN_PARTS]
 
 every_target = pytest.mark.parametrize("crew", EVERY, indirect=True)
 every_database = pytest.mark.parametrize("crew", DATABASES, indirect=True)
+every_one_in_parts = pytest.mark.parametrize("crew", IN_PARTS, indirect=True)
 
 
 @every_target
-def test_overtaken(crew: GuardCrew) -> None:
-    """A is frozen past its ttl, B acquires, reads and writes, A wakes up: its writes are refused (I3)."""
-    scenes.overtaken(crew)
-
-
-@every_target
-def test_read_modify_write(crew: GuardCrew) -> None:
-    """A wakes up between B's read and B's write: no update is lost (I4, trap 46)."""
-    scenes.read_modify_write(crew)
-
-
-@every_target
-def test_equal_fences(crew: GuardCrew) -> None:
-    """One fence from two owners: the second is refused, and the value is the first one's."""
-    scenes.equal_fences(crew)
+def test_stale_owner(crew: GuardCrew) -> None:
+    """A is frozen past its ttl, B acquires, reads and writes, A wakes up: its writes are refused, nothing is lost."""
+    pair = scenes.Pair(crew)
+    scenes.overtaken(pair)
+    scenes.read_modify_write(pair)
+    scenes.equal_fences(pair)
 
 
 @every_database
-def test_late_transaction(crew: GuardCrew) -> None:
-    """The same pause, and everything in one transaction: it is refused before it reads."""
-    scenes.late_transaction(crew)
+def test_in_one_transaction(crew: GuardCrew) -> None:
+    """Frozen before it, or between its check and its write: the row stays locked, so nobody comes between."""
+    pair = scenes.Pair(crew)
+    scenes.late_transaction(pair)
+    scenes.frozen_inside(pair)
+    scenes.killed_inside(pair)
 
 
-@every_database
-def test_frozen_between_check_and_write(crew: GuardCrew) -> None:
-    """The row stays locked: B waits, or is told that it is locked, and then adds to what A wrote."""
-    scenes.frozen_inside(crew)
-
-
-@every_database
-def test_killed_between_check_and_write(crew: GuardCrew) -> None:
-    """Its connection ends with it: B goes on, and nothing is half done."""
-    scenes.killed_inside(crew)
+@every_one_in_parts
+def test_in_the_middle_of_a_write(crew: GuardCrew) -> None:
+    """Frozen or killed between its parts: it is one step all the same, or it did not happen."""
+    pair = scenes.Pair(crew)
+    scenes.frozen_in_write(pair)
+    scenes.killed_in_write(pair)
 
 
 @every_target

@@ -21,7 +21,7 @@ from leasehold.errors import LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavail
 from leasehold.guards.fence import Fenced
 from leasehold.primitives.lock import Lock
 from tests.guards.model.evidence import DONE, NOTHING, PRESENTED, REFUSED, TRY, UNKNOWN, Log
-from tests.guards.model.targets import Description, open_target
+from tests.guards.model.targets import Description, nothing, open_target
 from tests.processes.worker import Answer, SyncWorker, say
 
 PATIENCE = 15.0  # seconds for a target that somebody else keeps locked
@@ -50,13 +50,18 @@ class GuardWorker(SyncWorker):
         """Present, then read."""
         return self.insist(lambda: self.target.read(self.lease))
 
-    def put(self, value: int) -> Answer:
-        """Write what was worked out before."""
-        return self.insist(lambda: self.put_once(self.lease, value))
+    def put(self, value: int, pause: bool = False) -> Answer:
+        """Write what was worked out before; with ``pause`` it waits in the middle for another command."""
+        return self.insist(lambda: self.put_once(self.lease, value, self.pause if pause else nothing))
+
+    def look_and_put(self, value: int, pause: bool = False) -> Answer:
+        """Both."""
+        self.look()
+        return self.put(value, pause)
 
     def add(self, pause: bool = False) -> Answer:
         """One transaction; with ``pause`` it waits between its read and its write for another command."""
-        return self.insist(lambda: self.add_once(self.lease, self.pause if pause else lambda: None))
+        return self.insist(lambda: self.add_once(self.lease, self.pause if pause else nothing))
 
     def pause(self) -> None:
         """The test decides how it goes on."""
@@ -77,11 +82,11 @@ class GuardWorker(SyncWorker):
 
     # ------------------------------------------------------------ with evidence
 
-    def put_once(self, lease: Fenced, value: int) -> int:
+    def put_once(self, lease: Fenced, value: int, midway: Callable[[], None] = nothing) -> int:
         """A guarded write."""
 
         def write(note: str) -> int:
-            self.target.write(lease, value, note)
+            self.target.write(lease, value, note, midway)
             return value
 
         return self.attempt(lease, write)
@@ -94,7 +99,7 @@ class GuardWorker(SyncWorker):
         """Tell of it before and after."""
         note = f"{self.name}.{next(self.numbers)}"
         outcome = UNKNOWN
-        self.log.add(TRY, lease.fence, note)
+        self.log.add(TRY, lease, note)
         try:
             result = write(note)
             outcome = DONE
@@ -106,7 +111,7 @@ class GuardWorker(SyncWorker):
             outcome = NOTHING
             raise
         finally:
-            self.log.add(outcome, lease.fence, note)
+            self.log.add(outcome, lease, note)
 
     # ------------------------------------------------------------ a storm
 
@@ -140,7 +145,7 @@ class GuardWorker(SyncWorker):
                 continue
             try:
                 value = self.target.read(lease) + 1
-                self.log.add(PRESENTED, lease.fence, "")
+                self.log.add(PRESENTED, lease, "")
             except StaleOwner:
                 value = STALE
             time.sleep(work)
