@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from leasehold.guards.sql import FenceGuard
+from tests.guards.redis_stage import cluster, data, guard, make_guard, old_server, place, valkey_server
 from tests.guards.ways import WAYS, Begin, by_sqlite3
+
+__all__ = ["cluster", "data", "guard", "make_guard", "old_server", "place", "valkey_server"]  # fixtures
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: way.__name__)

@@ -84,7 +84,7 @@ def _of_client(thing: object) -> Store:
 
 def _redis() -> Any:
     try:
-        import leasehold.stores.redis as package
+        import leasehold.stores.redis.store as package
     except ModuleNotFoundError as error:
         if error.name != "hiredis":
             raise

@@ -18,6 +18,7 @@ from leasehold.core.types import Capabilities
 from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.redis import failures, speech
+from leasehold.stores.redis.kinds import retries
 
 
 class BorrowedStore:
@@ -30,7 +31,7 @@ class BorrowedStore:
         self.clock: Clock = SystemClock() if clock is None else clock
         self._client = client
         self._where = f"the other end of {type(client).__name__}"
-        self._retries = _retries(client)
+        self._retries = retries(client)
         self._asking: threading.Thread | None = None
         self._awaited = inspect.iscoroutinefunction(client.execute_command)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -176,12 +177,3 @@ class BorrowedMailbox:
 
     def close(self) -> None:
         """Nothing is open."""
-
-
-def _retries(client: Any) -> bool:
-    """Does it repeat commands by itself? Unless it says that it does not, it may."""
-    settings = getattr(getattr(client, "connection_pool", None), "connection_kwargs", None)
-    if not isinstance(settings, dict) or "retry" not in settings:
-        return True
-    retry = settings["retry"]
-    return retry is not None and getattr(retry, "_retries", 1) != 0

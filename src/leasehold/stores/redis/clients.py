@@ -7,13 +7,12 @@ import inspect
 
 from leasehold.core.ports import Clock
 from leasehold.core.typed import Any
-from leasehold.errors import InvalidRequest, Unsupported
 from leasehold.observe import log
 from leasehold.stores.redis.borrowed import BorrowedStore
+from leasehold.stores.redis.kinds import check_client, family
 from leasehold.stores.redis.store import RedisStore
 from leasehold.stores.redis.target import CONNECT_TIMEOUT, TLS_OPTIONS, Target
 
-PACKAGES = ("redis", "valkey")
 CONNECTIONS = ("Connection", "SSLConnection", "UnixDomainSocketConnection")
 # What a connection may be told that we cannot do for it.
 SPECIAL = (
@@ -37,11 +36,7 @@ REFUSED = {
 
 def open_client(client: Any, clock: Clock | None = None) -> RedisStore | BorrowedStore:
     """The store behind a client. Sends nothing."""
-    for cls in type(client).__mro__:
-        if cls.__name__ in REFUSED and _family(cls):
-            raise Unsupported(f"connect() cannot use a {cls.__name__}: {REFUSED[cls.__name__]}")
-    if inspect.isclass(client) or not callable(getattr(client, "execute_command", None)):
-        raise InvalidRequest(f"connect() takes a client such as redis.Redis(), not {type(client).__name__}")
+    check_client(client, "connect()", REFUSED)
     target = reduce(client)
     if target is None:
         log.debug("%s is used through its own commands: slower, and without pushes", type(client).__name__)
@@ -55,10 +50,10 @@ def reduce(client: Any) -> Target | None:
     kind: Any = getattr(pool, "connection_class", None)
     settings = getattr(pool, "connection_kwargs", None)
     known = inspect.isclass(kind) and kind.__name__ in CONNECTIONS and kind.__module__.endswith(".connection")
-    if not known or not _family(kind) or not isinstance(settings, dict) or not _speaks_plainly(client):
+    if not known or not family(kind) or not isinstance(settings, dict) or not _speaks_plainly(client):
         return None
     provider = settings.get("credential_provider")
-    if not _family(type(pool)) or any(settings.get(name) for name in SPECIAL) or _must_be_awaited(provider):
+    if not family(type(pool)) or any(settings.get(name) for name in SPECIAL) or _must_be_awaited(provider):
         return None
     return Target(
         host=settings.get("host") or "localhost",
@@ -76,16 +71,11 @@ def reduce(client: Any) -> Target | None:
     ).checked()
 
 
-def _family(cls: Any) -> str:
-    package = str(getattr(cls, "__module__", "")).partition(".")[0]
-    return package if package in PACKAGES else ""
-
-
 def _must_be_awaited(provider: Any) -> bool:
     """It only has the asyncio way to get credentials: redis-py's own base class has neither."""
     for cls in type(provider).__mro__:
         if "get_credentials" in vars(cls):
-            return cls.__name__ == "CredentialProvider" and _family(cls) != ""
+            return cls.__name__ == "CredentialProvider" and family(cls) != ""
     return False
 
 
@@ -93,5 +83,5 @@ def _speaks_plainly(client: Any) -> bool:
     """Commands go to the server as they are: no subclass of somebody's changes them on the way."""
     for cls in type(client).__mro__:
         if "execute_command" in vars(cls):
-            return _family(cls) != "" and "execute_command" not in vars(client)
+            return family(cls) != "" and "execute_command" not in vars(client)
     return False

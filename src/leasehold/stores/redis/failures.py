@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 
@@ -28,13 +29,14 @@ NO: dict[str, str] = {
 }
 
 
-def refusal(where: object, reply: BaseException) -> LeaseholdError:
-    """An error reply as an error of ours. What is not known to have changed nothing may have changed something."""
+def refusal(where: object, reply: BaseException, no: Mapping[str, str] = NO) -> LeaseholdError:
+    """An error reply as an error of ours. What is not known to have changed nothing may have changed something. ``no``
+    says in other words what each of ``NO`` means."""
     text = str(reply)
     word = text.split(" ", 1)[0].rstrip(":")
-    why = NO.get(word) or next((NO[known] for known in NO if f"-{known} " in text or f" {known} " in text), None)
+    why = no.get(word) or next((no[known] for known in no if f"-{known} " in text or f" {known} " in text), None)
     if why is None and ("ACL failure in script" in text or "executing the script can't" in text):
-        why = NO["NOPERM"]
+        why = no["NOPERM"]
     if why is None and "max number of clients" in text:
         why = "has no connection left (maxclients)"
     if why is None:
@@ -77,24 +79,25 @@ BY_CLASS = {
 
 
 def unknown_script(error: BaseException) -> bool:
-    return _word(error) == "NOSCRIPT"
+    return first_word(error) == "NOSCRIPT"
 
 
-def of_client(where: object, error: BaseException, retries: bool) -> LeaseholdError:
+def of_client(where: object, error: BaseException, retries: bool, no: Mapping[str, str] = NO) -> LeaseholdError:
     """redis-py and valkey-py give many errors a class and take the first word away. Of a client that ``retries`` only
     the last attempt is seen: that nothing was sent then says nothing about the first."""
-    word = _word(error)
+    word = first_word(error)
     if word:
-        return StoreUnavailable(f"Redis at {where} {NO[word]}")
+        return StoreUnavailable(f"Redis at {where} {no[word]}")
     names = {cls.__name__ for cls in type(error).__mro__}
     if "ResponseError" in names or "max number of clients" in str(error):
-        return refusal(where, error)
+        return refusal(where, error, no)
     if names & {"MaxConnectionsError", "MasterNotFoundError"} or (not retries and isinstance(_root(error), NEVER_SENT)):
         return unreachable(where, error)
     return unanswered(where, error)
 
 
-def _word(error: BaseException) -> str:
+def first_word(error: BaseException) -> str:
+    """One of ``NO``, or nothing."""
     for cls in type(error).__mro__:
         if cls.__name__ in BY_CLASS:
             return BY_CLASS[cls.__name__]

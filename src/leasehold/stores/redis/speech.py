@@ -18,6 +18,7 @@ from leasehold.core import ops
 from leasehold.core.glob import matches
 from leasehold.core.typed import Any, cast
 from leasehold.core.types import Grant, Note, Waiter, public_owner
+from leasehold.stores.redis.lua import assemble
 
 FOLDER = Path(__file__).parent / "scripts"
 KEYS = ("owner", "fence", "meta", "queue", "waiters", "ended")
@@ -42,7 +43,7 @@ class Script:
 
     def __init__(self, name: str, arguments: int) -> None:
         self.name = name
-        self.text = _assemble(name)
+        self.text = assemble(FOLDER, name)
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
         self.head = _head(self.sha, len(KEYS) + arguments)  # the packed command up to its keys
 
@@ -56,16 +57,6 @@ def _elements(values: tuple[Any, ...]) -> bytes:
     """Packed, without the array's header."""
     packed = pack(values)
     return packed[packed.index(b"\n") + 1 :]
-
-
-def _assemble(name: str) -> str:
-    lines = []
-    for line in (FOLDER / f"{name}.lua").read_text("utf-8").splitlines():
-        if line.startswith("-- include "):
-            lines.append(_assemble(line.removeprefix("-- include ")))
-        elif line and not line.startswith("--"):
-            lines.append(line)
-    return "\n".join(lines)
 
 
 CLAIM, BEAT, RENEW, RELEASE, WITHDRAW, INSPECT, EVICT, REVOKE, ADOPT, SCAN, LEAKS, RENEW_MANY = SCRIPTS = (

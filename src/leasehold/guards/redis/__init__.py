@@ -1,0 +1,20 @@
+"""FenceGuard for Redis and Valkey: the check and the write are one script, and one round trip.
+
+    guard = FenceGuard(client)                              # your own client, sync or asyncio, Cluster too
+
+    status = guard.get("report:42:status", lease)           # before you change it: check and read in one step
+    guard.set("report:42:status", "done", lease)            # StaleOwner: nothing was written
+
+For each resource there is one record, whatever the number of keys that it protects: with a record for each key, a
+stale owner would be refused at those that a newer one has touched, and could write to all the others.
+
+guard    the methods              sending  how a method reaches a client, blocking or awaited
+steps    what is sent, and what the reply means
+places   names of records and keys, slots of a Cluster
+texts    scripts/ as they are sent
+"""
+
+from leasehold.guards.redis.guard import FenceGuard
+from leasehold.guards.redis.sending import Awaited, Blocking
+
+__all__ = ["Awaited", "Blocking", "FenceGuard"]

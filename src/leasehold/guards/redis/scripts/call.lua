@@ -1,0 +1,9 @@
+-- call: one command on one key, in one step with the rule.
+--
+--   KEYS   key record
+--   ARGV   command argument ... and what the rule takes
+--   reply  {1 reply}  or as the rule says. The command's own error: it has changed nothing
+
+-- include _rule
+
+return {1, redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))}

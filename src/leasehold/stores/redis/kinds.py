@@ -1,0 +1,35 @@
+"""What somebody's object is: a client, or one of the things beside it that only look like one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+
+from leasehold.core.typed import Any
+from leasehold.errors import InvalidRequest, Unsupported
+
+PACKAGES = ("redis", "valkey")
+
+
+def family(cls: Any) -> str:
+    """The package that a class comes from, if it is one of those that we know."""
+    package = str(getattr(cls, "__module__", "")).partition(".")[0]
+    return package if package in PACKAGES else ""
+
+
+def check_client(client: Any, taker: str, refused: Mapping[str, str]) -> None:
+    """It has commands, and is none of those classes. Sends nothing."""
+    for cls in type(client).__mro__:
+        if cls.__name__ in refused and family(cls):
+            raise Unsupported(f"{taker} cannot use a {cls.__name__}: {refused[cls.__name__]}")
+    if inspect.isclass(client) or not callable(getattr(client, "execute_command", None)):
+        raise InvalidRequest(f"{taker} takes a client such as redis.Redis(), not {type(client).__name__}")
+
+
+def retries(client: Any) -> bool:
+    """Does it repeat commands by itself? Unless it says that it does not, it may."""
+    settings = getattr(getattr(client, "connection_pool", None), "connection_kwargs", None)
+    if not isinstance(settings, dict) or "retry" not in settings:
+        return True
+    retry = settings["retry"]
+    return retry is not None and getattr(retry, "_retries", 1) != 0
