@@ -71,6 +71,12 @@ def pymysql_target(mariadb_database: Database) -> Description:
 
 
 @pytest.fixture
+def redis_target(redis_url: str) -> Description:
+    """The shared Redis, emptied."""
+    return Description("redis", redis_url)
+
+
+@pytest.fixture
 def http_target(tmp_path: Path) -> Iterator[Description]:
     """A service of its own."""
     with Service(tmp_path) as service:

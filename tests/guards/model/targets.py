@@ -89,6 +89,7 @@ KINDS = {
     "sqlalchemy": "tests.guards.model.databases:AlchemyTarget",
     "asyncpg": "tests.guards.model.databases:AsyncpgTarget",
     "pymysql": "tests.guards.model.databases:PyMySQLTarget",
+    "redis": "tests.guards.model.redis:RedisTarget",
     "http": "tests.guards.model.web:HttpTarget",
     "unguarded": "tests.guards.model.broken:Unguarded",
     "late": "tests.guards.model.broken:Late",

@@ -25,7 +25,7 @@ DATABASES: list[Any] = [  # check, read and write can be one transaction
     pytest.param(("pymysql", COLUMN), id="pymysql-column"),
 ]
 IN_PARTS: list[Any] = ["http"]  # a write takes more than one message
-EVERY: list[Any] = [*DATABASES, *IN_PARTS]
+EVERY: list[Any] = [*DATABASES, "redis", *IN_PARTS]
 
 every_target = pytest.mark.parametrize("crew", EVERY, indirect=True)
 every_database = pytest.mark.parametrize("crew", DATABASES, indirect=True)
