@@ -24,6 +24,15 @@ DATABASES: list[Any] = [  # check, read and write can be one transaction
     "pymysql",
     pytest.param(("pymysql", COLUMN), id="pymysql-column"),
 ]
+ISOLATED: list[Any] = [  # transactions that fail are tried again, from their beginning
+    pytest.param((driver, {"isolation": level, **form}), id=f"{driver}-{level.lower().replace(' ', '-')}-{name}")
+    for driver, levels in {
+        "psycopg": ("REPEATABLE READ", "SERIALIZABLE"),
+        "pymysql": ("READ COMMITTED", "SERIALIZABLE"),
+    }.items()
+    for level in levels
+    for name, form in {"table": {}, "column": COLUMN}.items()
+]
 IN_PARTS: list[Any] = ["http"]  # a write takes more than one message
 EVERY: list[Any] = [*DATABASES, "redis", *IN_PARTS]
 
@@ -66,8 +75,8 @@ def test_storm(crew: GuardCrew) -> None:
 
 
 @pytest.mark.soak
-@every_target
+@pytest.mark.parametrize("crew", [*EVERY, *ISOLATED], indirect=True)
 def test_storm_for_long(crew: GuardCrew) -> None:
     """Minutes of it. LEASEHOLD_SEED replays the choices."""
-    verdict = scenes.storm(crew, 120, int(os.environ.get("LEASEHOLD_SEED") or random.randrange(2**32)))
+    verdict = scenes.storm(crew, 60, int(os.environ.get("LEASEHOLD_SEED") or random.randrange(2**32)))
     assert (verdict.accepted, verdict.lost, verdict.phantoms) == (0, 0, 0)

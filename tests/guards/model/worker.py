@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
@@ -141,15 +142,15 @@ class GuardWorker(SyncWorker):
         """Two updates, without a look at the lease: a local clock is no fence."""
         for _ in range(2):
             if in_one_step:
-                self.add_once(lease, lambda: time.sleep(work))
+                self.insist(lambda: self.add_once(lease, lambda: time.sleep(work)))
                 continue
             try:
-                value = self.target.read(lease) + 1
+                value = self.insist(lambda: self.target.read(lease))["value"] + 1
                 self.log.add(PRESENTED, lease, "")
             except StaleOwner:
                 value = STALE
             time.sleep(work)
-            self.put_once(lease, value)
+            self.insist(partial(self.put_once, lease, value))
 
 
 def main(arguments: Sequence[str]) -> None:
