@@ -18,6 +18,7 @@ class GuardCrew(Crew):
     def __init__(self, folder: Path, description: Description) -> None:
         self.description = description
         self.log = str(folder / "log")
+        Path(self.log).touch()
         self.target = open_target(description)
         super().__init__(folder)
 
@@ -26,9 +27,10 @@ class GuardCrew(Crew):
         return json.dumps({"target": self.description, "log": self.log})
 
     def bad_moment(self, victim: Worker) -> bool:
-        """Somebody else has presented its fence and has not written yet."""
+        """Somebody else has read and has not written yet."""
         last = evidence.last_line(self.log)
-        return last.worker != victim.name and last.what in (evidence.PRESENTED, evidence.TRY)
+        begun = (evidence.PRESENTED, evidence.READ, evidence.TRY)
+        return last is not None and last.worker != victim.name and last.what in begun
 
     def verdict(self, resource: str) -> evidence.Verdict:
         """What happened to one counter."""

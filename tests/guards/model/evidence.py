@@ -17,7 +17,8 @@ from leasehold.guards.fence import Fenced
 from tests.guards.model.targets import Write
 from tests.processes import journal
 
-PRESENTED, TRY, DONE, REFUSED, NOTHING, UNKNOWN = "presented", "try", "done", "refused", "nothing", "unknown"
+PRESENTED, READ = "presented", "read"  # the fence was accepted when it read; was it remembered?
+TRY, DONE, REFUSED, NOTHING, UNKNOWN = "try", "done", "refused", "nothing", "unknown"
 
 
 class Line(NamedTuple):
@@ -49,11 +50,12 @@ def read_log(path: str, resource: str) -> list[Line]:
         return [line for line in (Line(*json.loads(text)) for text in lines) if line.resource == resource]
 
 
-def last_line(path: str) -> Line:
-    """The newest one."""
+def last_line(path: str) -> Line | None:
+    """The newest one, if there is any."""
     with Path(path).open("rb") as lines:
         lines.seek(-min(lines.seek(0, os.SEEK_END), 500), os.SEEK_END)
-        return Line(*json.loads(lines.read().splitlines()[-1]))
+        newest = lines.read().splitlines()[-1:]
+    return Line(*json.loads(newest[0])) if newest else None
 
 
 class Verdict(NamedTuple):
@@ -73,7 +75,7 @@ class Verdict(NamedTuple):
 def judge(lines: Sequence[Line], value: int, history: Sequence[Write]) -> Verdict:
     """Compare."""
     workers = {line.note: line.worker for line in lines}
-    outcome = {line.note: line.what for line in lines if line.what != PRESENTED}  # the last word on each
+    outcome = {line.note: line.what for line in lines if line.note}  # the last word on each
     stale = stale_in_order(history, workers) | stale_in_time(lines)
     refused = {note for note, what in outcome.items() if what == REFUSED}
     written = [write.note for write in history]

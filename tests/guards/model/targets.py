@@ -46,6 +46,7 @@ class Target(ABC):
     """Guarded counters, one for each resource. What a guard raises goes through: StaleOwner above all."""
 
     one_step = False  # can check, read and write in one transaction: has ``add_one``
+    optimistic = False  # a read is not remembered; a write is a Conflict when somebody has written since that read
 
     # ------------------------------------------------------------ in the workers
 
