@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from leasehold.guards.sql import FenceGuard
+from tests.guards.desks import NAMES, Desk, Place, open_desk
 from tests.guards.redis_stage import cluster, data, guard, make_guard, old_server, place, valkey_server
 from tests.guards.ways import WAYS, Begin, by_sqlite3
 
@@ -29,3 +31,25 @@ def path(tmp_path: Path) -> Path:
         connection.execute("CREATE TABLE reports (report_id INTEGER PRIMARY KEY, body TEXT, exports INTEGER)")
         connection.execute("INSERT INTO reports VALUES (42, '', 0)")
     return path
+
+
+def desk_parameters() -> list[object]:
+    """Every desk; those that need a server are slow."""
+    return [pytest.param(name, marks=[] if name.startswith("sqlite") else [pytest.mark.slow]) for name in NAMES]
+
+
+@pytest.fixture(params=desk_parameters())
+def desk(request: pytest.FixtureRequest) -> Iterator[Desk]:
+    """Every way to a transaction, on every database."""
+    desk = open_desk(request.param, place_of(request.param, request))
+    yield desk
+    desk.close()
+
+
+def place_of(name: str, request: pytest.FixtureRequest) -> Place:
+    """A new file, or the database of the server that the whole run shares."""
+    database = name.partition("-")[0]
+    if database == "sqlite":
+        return str(request.getfixturevalue("tmp_path") / "app.db")
+    place: Place = request.getfixturevalue(f"{'postgres' if database == 'postgresql' else database}_server").main
+    return place

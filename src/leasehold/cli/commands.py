@@ -155,6 +155,36 @@ def demo(given: dict[str, Any], as_json: bool, no_color: bool) -> None:
     raise SystemExit(run(JsonLines() if as_json or given["as_json"] else Timeline(plain=no_color)))
 
 
+@commands.group(short_help="What a guard needs in your database.")
+def guard() -> None:
+    """What a guard needs where it stands."""
+
+
+@guard.command(short_help="Print the DDL of the SQL guard.")
+@click.option(
+    "--dialect", type=click.Choice(["sqlite", "postgresql", "mariadb"]), required=True, help="Which database."
+)
+@click.option("--table", metavar="NAME", help="The guard's own table. Default: leasehold_fences.")
+@click.option("--column", metavar="TABLE", help="Print what adds a fence column to a table of yours, for guard.update.")
+@click.option("--fence-column", metavar="NAME", help="Its name. Default: last_fencing_token.")
+@click.option("--owner-column", metavar="NAME", help="And one for the owner. Default: none.")
+@click.option("--json", "as_json", is_flag=True, default=None, help="For programs: JSON in place of words.")
+@click.pass_obj
+def sql(given: dict[str, Any], /, **options: Any) -> None:
+    """Print the DDL that guard.create() would run, for a migration; it runs nothing.
+
+    \b
+    Examples:
+      leasehold guard sql --dialect postgresql | psql app
+      leasehold guard sql --dialect mariadb --table audit.fences
+      leasehold guard sql --dialect sqlite --column reports
+    """
+    from leasehold.cli.ddl import ddl
+
+    options["as_json"] = bool(options["as_json"] or given.get("as_json"))
+    ddl(**options)
+
+
 @commands.command(short_help="Print a script for your shell.")
 @click.argument("shell", type=click.Choice(completing.SHELLS))
 def completion(shell: str) -> None:

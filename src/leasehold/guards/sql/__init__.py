@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Conflict", "Door", "FenceGuard", "NoSuchRow"]
 
 Awaited = Coroutine[Any, Any, None]
+FENCE_COLUMN = "last_fencing_token"
 
 
 class FenceGuard(BaseGuard):
@@ -84,6 +85,14 @@ class FenceGuard(BaseGuard):
     def ddl(self, dialect: str) -> str:
         """What ``create`` would execute, for a migration."""
         return DIALECTS[names.dialect(dialect)].ddl(self.table)
+
+    def ddl_of_columns(
+        self, dialect: str, table: str, fence_column: str = FENCE_COLUMN, owner_column: str | None = None
+    ) -> str:
+        """What adds to a table of yours the columns that ``update`` needs, for a migration."""
+        speaks = DIALECTS[names.dialect(dialect)]
+        names.values({}, fence_column, owner_column)
+        return speaks.ddl_of_columns(names.table(table), fence_column, owner_column)
 
     @overload
     def check(
@@ -137,7 +146,7 @@ class FenceGuard(BaseGuard):
         resource: str | None = None,
         owner: str | None = None,
         strict: bool = False,
-        fence_column: str = "last_fencing_token",
+        fence_column: str = FENCE_COLUMN,
         owner_column: str | None = None,
     ) -> None: ...
     @overload
@@ -152,7 +161,7 @@ class FenceGuard(BaseGuard):
         resource: str | None = None,
         owner: str | None = None,
         strict: bool = False,
-        fence_column: str = "last_fencing_token",
+        fence_column: str = FENCE_COLUMN,
         owner_column: str | None = None,
     ) -> Awaited: ...
     def update(
@@ -166,7 +175,7 @@ class FenceGuard(BaseGuard):
         resource: str | None = None,
         owner: str | None = None,
         strict: bool = False,
-        fence_column: str = "last_fencing_token",
+        fence_column: str = FENCE_COLUMN,
         owner_column: str | None = None,
     ) -> Awaited | None:
         """Write one row of your own table, unless its fence column is newer; the column then holds this fence.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold.errors import Unsupported
 from leasehold.guards.sql.dialects import DIALECTS, Dialect, Statement
-from leasehold.guards.sql.drivers import Speaker, commits_at_once, no_transaction, require_mariadb
+from leasehold.guards.sql.drivers import Speaker, commits_at_once, judged, no_transaction, require_mariadb
 from leasehold.guards.sql.wishes import Answer, LookAt, Update, Wish
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class AlchemySpeaker(Speaker):
             return Answer(self.connection.execute(update, execution_options={"preserve_rowcount": True}).rowcount)
         if isinstance(wish, LookAt):
             look = expressions.look_at(wish.change, locking=bool(self.dialect.locking))
-            return Answer(0, self.connection.execute(look).fetchone())
+            return judged(self.dialect, wish, Answer(0, self.connection.execute(look).fetchone()))
         return super().grant(wish, table)
 
     def execute(self, statement: Statement) -> Answer:

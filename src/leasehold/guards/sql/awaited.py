@@ -66,8 +66,7 @@ class AsyncpgSpeaker(AsyncSpeaker):
     async def execute(self, statement: Statement) -> Answer:
         sql = statement.numbered("${}".format)
         if statement.gives:
-            row = await self.connection.fetchrow(sql, *statement.values)
-            return Answer(0, None if row is None else tuple(row))
+            return Answer(0, await self.connection.fetchrow(sql, *statement.values))
         done = await self.connection.execute(sql, *statement.values)  # such as "UPDATE 1"
         count = done.rpartition(" ")[2]
         return Answer(int(count) if count.isdigit() else 0)
@@ -94,8 +93,7 @@ class AiosqliteSpeaker(AsyncSpeaker):
 
     async def execute(self, statement: Statement) -> Answer:
         async with self.connection.execute(statement.marked("?"), statement.values) as cursor:
-            row = await cursor.fetchone() if statement.gives else None
-            return Answer(cursor.rowcount, None if row is None else tuple(row))
+            return Answer(cursor.rowcount, await cursor.fetchone() if statement.gives else None)
 
 
 KNOWN: dict[str, type[AsyncSpeaker]] = {

@@ -60,6 +60,7 @@ class Dialect:
     accept = ""
     create: tuple[str, ...] = ()
     accept_gives = True  # a row
+    owner_type = "VARCHAR(32)"
 
     def phrase(self, wish: Wish, table: str) -> Statement:
         """A wish in this dialect. ``table`` is the guard's own."""
@@ -80,9 +81,14 @@ class Dialect:
         """The statements that make the table, for a migration."""
         return "\n".join(f"{one.strip()};" for one in self.create if "CREATE" in one).replace("{table}", table)
 
-    def ddl_of_column(self, table: str, column: str) -> str:
-        """What gives a table of the user's a fence column, for ``update``."""
-        return f"ALTER TABLE {table} ADD COLUMN {column} BIGINT;"
+    def ddl_of_columns(self, table: str, fence_column: str, owner_column: str | None) -> str:
+        """What gives a table of the user's a fence column, for ``update``, and perhaps one for the owner."""
+        columns = {fence_column: "BIGINT", owner_column: self.owner_type}
+        return "\n".join(
+            f"ALTER TABLE {self._table(table)} ADD COLUMN {self.quoted(name)} {kind};"
+            for name, kind in columns.items()
+            if name is not None
+        )
 
     def quoted(self, name: str) -> str:
         """A name as it is, reserved words and capitals too."""
@@ -166,7 +172,7 @@ class PostgreSQL(Dialect):
 class MariaDB(Dialect):
     """Its RETURNING says what stands there afterwards. Names that differ in case or in a last space are different."""
 
-    name, quote = "mariadb", "`"
+    name, quote, owner_type = "mariadb", "`", "VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin"
     before = "SET STATEMENT innodb_snapshot_isolation = ON, sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES') FOR "
     holding, locking = " LOCK IN SHARE MODE", " FOR UPDATE"
     create = (
@@ -185,7 +191,7 @@ RETURNING fence, owner
 
     def accepted(self, answer: Answer, attempt: Presented) -> bool:
         """It is ours that stands there."""
-        return answer.row is not None and tuple(answer.row) == (attempt.fence, attempt.owner)
+        return bool(answer.row == (attempt.fence, attempt.owner))
 
 
 DIALECTS: dict[str, Dialect] = {one.name: one for one in (SQLite(), PostgreSQL(), MariaDB())}

@@ -55,7 +55,9 @@ class Speaker:
 
 
 def judged(dialect: Dialect, wish: Wish, answer: Answer) -> Answer:
-    """The answer, with the verdict on an Accept."""
+    """The answer, with the verdict on an Accept. Some connections give text as bytes."""
+    if answer.row is not None:
+        answer = answer._replace(row=tuple(one.decode() if isinstance(one, bytes) else one for one in answer.row))
     return answer._replace(accepted=dialect.accepted(answer, wish.attempt)) if isinstance(wish, Accept) else answer
 
 
@@ -107,7 +109,7 @@ class Psycopg2Speaker(Speaker):
         require_postgres(connection.info.transaction_status, connection.autocommit)
 
     def cursor(self) -> Any:
-        from psycopg2.extensions import cursor  # type: ignore[import-untyped]  # it has no types
+        from psycopg2.extensions import cursor
 
         return self.connection.cursor(cursor_factory=cursor)
 
