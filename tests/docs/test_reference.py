@@ -13,6 +13,7 @@ import pytest
 
 import leasehold
 from leasehold import aio, errors
+from leasehold.guards import http
 from tests.docs.blocks import PAGES, ROOT, blocks
 
 DIRECTIVE = re.compile(r"^::: (\S+)\n((?:    .*\n)*)", re.MULTILINE)
@@ -22,6 +23,7 @@ PUBLIC = [
     *(f"leasehold.aio.{name}" for name in aio.__all__),
     *(f"leasehold.errors.{name}" for name in errors.__all__),
     "leasehold.guards.sql.FenceGuard",
+    *(f"leasehold.guards.http.{name}" for name in http.__all__),
 ]
 INSIDE = ("leasehold.stores.redis.speech",)  # pages show them for what they are: the inside
 

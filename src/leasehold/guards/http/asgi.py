@@ -125,7 +125,7 @@ class _Answer:
     async def refuse(self, problem: Problem) -> None:
         """The server sees to a request body that nobody reads."""
         fields = [(name.lower().encode(), value.encode()) for name, value in problem.headers]
-        await self._send({"type": "http.response.start", "status": int(problem.status), "headers": fields})
+        await self._send({"type": "http.response.start", "status": problem.status, "headers": fields})
         body = problem.body if self._has_body else b""
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 

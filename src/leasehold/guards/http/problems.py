@@ -15,7 +15,6 @@ After each of them nothing was done. Texts name the kind of a resource and never
 from __future__ import annotations
 
 import json
-from http import HTTPStatus
 from typing import NamedTuple
 
 from leasehold.core import headers
@@ -27,6 +26,7 @@ STALE, MISSING, READ_ONLY = "stale-owner", "missing-token", "read-only-token"
 MALFORMED, OTHER = "malformed-token", "other-resource"
 UNAVAILABLE, OCCUPIED = "guard-unavailable", "earlier-owner-inside"
 
+BAD_REQUEST, CONFLICT, UNABLE = 400, 409, 503
 RETRY_AFTER = 1  # seconds
 NOTHING_DONE = "Nothing was done."
 
@@ -51,7 +51,7 @@ class Problem(NamedTuple):
     def headers(self) -> list[tuple[str, str]]:
         """Its type, its length, and when it is worth another try."""
         found = [("Content-Type", "application/problem+json"), ("Content-Length", str(len(self.body)))]
-        return [*found, ("Retry-After", str(RETRY_AFTER))] if self.status == HTTPStatus.SERVICE_UNAVAILABLE else found
+        return [*found, ("Retry-After", str(RETRY_AFTER))] if self.status == UNABLE else found
 
 
 class Refused(Exception):
@@ -79,7 +79,7 @@ def problem(error: StaleOwner) -> Problem:
         )
     detail = f"{what} {NOTHING_DONE} Roll back and stop the work: somebody else does it now."
     more = {"fence": error.fence, "seen": error.seen, "kind": _kind(error.resource)}
-    return Problem(STALE, HTTPStatus.CONFLICT, "The fencing token is stale", detail, more)
+    return Problem(STALE, CONFLICT, "The fencing token is stale", detail, more)
 
 
 def missing(resource: str | None) -> Problem:
@@ -88,7 +88,7 @@ def missing(resource: str | None) -> Problem:
         f"This request needs a lease, and has no {headers.TOKEN}. {NOTHING_DONE} Acquire the lease and send what "
         "lease.headers() gives with each request."
     )
-    return Problem(MISSING, HTTPStatus.CONFLICT, "A fencing token is missing", detail, {"kind": _kind(resource)})
+    return Problem(MISSING, CONFLICT, "A fencing token is missing", detail, {"kind": _kind(resource)})
 
 
 def read_only(fence: int, resource: str) -> Problem:
@@ -98,13 +98,13 @@ def read_only(fence: int, resource: str) -> Problem:
         "one to write."
     )
     more = {"fence": fence, "kind": _kind(resource)}
-    return Problem(READ_ONLY, HTTPStatus.CONFLICT, "The lease may only read", detail, more)
+    return Problem(READ_ONLY, CONFLICT, "The lease may only read", detail, more)
 
 
 def malformed(what: str) -> Problem:
     """Headers that cannot be understood; what they say is not repeated."""
     detail = f"{what} {NOTHING_DONE} Send what lease.headers() gives, each header once and as it is."
-    return Problem(MALFORMED, HTTPStatus.BAD_REQUEST, "The fencing headers cannot be understood", detail)
+    return Problem(MALFORMED, BAD_REQUEST, "The fencing headers cannot be understood", detail)
 
 
 def other_resource(presented: str, asked: str) -> Problem:
@@ -113,7 +113,7 @@ def other_resource(presented: str, asked: str) -> Problem:
         f"The lease is about {_that(presented, asked)} than this request. {NOTHING_DONE} A fence says something about "
         "its own resource alone: acquire the lease of what you want to change. Namespace, kind and ids must agree."
     )
-    return Problem(OTHER, HTTPStatus.BAD_REQUEST, "The fencing token is of another resource", detail)
+    return Problem(OTHER, BAD_REQUEST, "The fencing token is of another resource", detail)
 
 
 def unavailable(resource: str) -> Problem:
@@ -121,9 +121,7 @@ def unavailable(resource: str) -> Problem:
     detail = (
         f"The service cannot check the fencing token at present. {NOTHING_DONE} Try again while you hold the lease."
     )
-    return Problem(
-        UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, "The guard cannot be asked", detail, {"kind": _kind(resource)}
-    )
+    return Problem(UNAVAILABLE, UNABLE, "The guard cannot be asked", detail, {"kind": _kind(resource)})
 
 
 def occupied(fence: int, resource: str) -> Problem:
@@ -133,7 +131,7 @@ def occupied(fence: int, resource: str) -> Problem:
         "Try again while you hold the lease."
     )
     more = {"fence": fence, "kind": _kind(resource)}
-    return Problem(OCCUPIED, HTTPStatus.SERVICE_UNAVAILABLE, "An earlier owner is still at work", detail, more)
+    return Problem(OCCUPIED, UNABLE, "An earlier owner is still at work", detail, more)
 
 
 def _kind(resource: str | None) -> str | None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leasehold.core import headers
 from leasehold.core.headers import Fencing
@@ -57,19 +57,20 @@ class WSGIFencingMiddleware:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request."""
+        answer = _Answer(environ, start_response)
         with ExitStack() as stack:
             try:
                 self._admit(environ, stack)
             except (Refused, StaleOwner) as error:
                 _drain(environ)
-                return [_refuse(environ, start_response, error)]
+                return [answer.refuse(error)]
             try:
-                chunks = self.app(environ, start_response)
+                chunks = self.app(environ, answer.start)
             except StaleOwner as error:
-                return [_refuse(environ, start_response, error)]
+                return [answer.refuse(error)]
             if isinstance(chunks, (list, tuple)):  # the work is done, and servers count these
                 return chunks
-            return _Body(chunks, stack, lambda error: _refuse(environ, start_response, error))
+            return _Body(chunks, stack, answer.refuse)
 
     def _admit(self, environ: WSGIEnvironment, stack: ExitStack) -> None:
         fencing = self._door.read(environ["REQUEST_METHOD"], _sent(environ), environ, _path(environ))
@@ -120,12 +121,24 @@ class _Body:
             self._stack.close()
 
 
-def _refuse(environ: WSGIEnvironment, start_response: StartResponse, error: Refused | StaleOwner) -> bytes:
-    """Replaces a response that has not begun; the server raises the error again when one has."""
-    found: Problem = error.problem if isinstance(error, Refused) else problem(error)
-    status = f"{int(found.status)} {HTTPStatus(found.status).phrase}"
-    start_response(status, found.headers, sys.exc_info())
-    return b"" if environ["REQUEST_METHOD"].upper() == "HEAD" else found.body
+class _Answer:
+    """The response, which can be replaced until its first bytes are out."""
+
+    def __init__(self, environ: WSGIEnvironment, start_response: StartResponse) -> None:
+        self._start_response, self._has_body = start_response, environ["REQUEST_METHOD"].upper() != "HEAD"
+        self._begun = False
+
+    def start(self, status: str, fields: list[tuple[str, str]], *exc_info: Any) -> Callable[[bytes], object]:
+        """``start_response``, for the application."""
+        self._begun = True
+        return self._start_response(status, fields, *exc_info)
+
+    def refuse(self, error: Refused | StaleOwner) -> bytes:
+        """In place of whatever was begun. When bytes of that are out, the server raises the error again."""
+        found: Problem = error.problem if isinstance(error, Refused) else problem(error)
+        status = f"{found.status} {HTTPStatus(found.status).phrase}"
+        self._start_response(status, found.headers, *([sys.exc_info()] if self._begun else []))
+        return found.body if self._has_body else b""
 
 
 def _drain(environ: WSGIEnvironment) -> None:
