@@ -15,13 +15,16 @@ class RedisCluster:
     """It starts with ``with``. Redis 7, whose nodes can be given a range of slots."""
 
     def __init__(self, size: int = 3) -> None:
-        self.nodes = [RedisServer(None, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000") for _ in range(size)]
+        self.nodes = [
+            RedisServer(None, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000") for _ in range(size)
+        ]
         self._stack = ExitStack()
 
     @property
     def port(self) -> int:
         """Of the first node, which leads to the others."""
-        return self.nodes[0].port
+        port: int = self.nodes[0].port
+        return port
 
     def client(self, **more: Any) -> Any:
         """A client for the test itself."""

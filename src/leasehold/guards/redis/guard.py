@@ -131,7 +131,7 @@ class FenceGuard(BaseGuard, Generic[Way]):
     ) -> Step[Any]:
         """Check, and read a value: as your client gives it, None where there is none. What you read for the sake of
         changing it is read through the guard, so that no older owner changes it after that."""
-        return self._call("GET", key, (), _as_it_is, lease, resource, owner, shared)
+        return self._call(b"GET", key, (), _as_it_is, lease, resource, owner, shared)
 
     @sent
     def hget(
@@ -145,7 +145,7 @@ class FenceGuard(BaseGuard, Generic[Way]):
         shared: bool = False,
     ) -> Step[Any]:
         """Check, and read a field of a hash."""
-        return self._call("HGET", key, (_value(field, "field"),), _as_it_is, lease, resource, owner, shared)
+        return self._call(b"HGET", key, (_value(field, "field"),), _as_it_is, lease, resource, owner, shared)
 
     # ------------------------------------------------------------ writes
 
@@ -161,15 +161,15 @@ class FenceGuard(BaseGuard, Generic[Way]):
         owner: str | None = None,
     ) -> Step[None]:
         """Check, and set a value, which ends after ``ttl``. Without one it stays, even if it had one before."""
-        lasting = () if ttl is None else ("PX", _ms(ttl, "ttl", 1))
-        return self._call("SET", key, (_value(value, "value"), *lasting), _nothing, lease, resource, owner)
+        lasting = () if ttl is None else (b"PX", _ms(ttl, "ttl", 1))
+        return self._call(b"SET", key, (_value(value, "value"), *lasting), _nothing, lease, resource, owner)
 
     @sent
     def delete(
         self, key: Key, lease: Fenced | int, *, resource: str | None = None, owner: str | None = None
     ) -> Step[bool]:
         """Check, and delete a key of any type. Was it there?"""
-        return self._call("DEL", key, (), bool, lease, resource, owner)
+        return self._call(b"DEL", key, (), bool, lease, resource, owner)
 
     @sent
     def hset(
@@ -185,7 +185,7 @@ class FenceGuard(BaseGuard, Generic[Way]):
         if not isinstance(fields, Mapping):
             raise InvalidRequest(f"hset takes fields and their values as a dict, not {type(fields).__name__}")
         pairs = [part for name, value in fields.items() for part in (_value(name, "field"), _value(value, "value"))]
-        return self._call("HSET", key, _some(pairs), int, lease, resource, owner)
+        return self._call(b"HSET", key, _some(pairs), int, lease, resource, owner)
 
     @sent
     def hdel(
@@ -200,7 +200,7 @@ class FenceGuard(BaseGuard, Generic[Way]):
         """Check, and delete one field of a hash, or several. How many were there?"""
         several = fields if isinstance(fields, (list, tuple)) else [fields]
         names = _some([_value(name, "field") for name in several])
-        return self._call("HDEL", key, names, int, lease, resource, owner)
+        return self._call(b"HDEL", key, names, int, lease, resource, owner)
 
     @sent
     def eval(
@@ -226,7 +226,7 @@ class FenceGuard(BaseGuard, Generic[Way]):
 
     def _call(
         self,
-        command: str,
+        command: bytes,
         key: Key,
         values: tuple[Any, ...],
         read: Callable[[Any], R],
@@ -251,7 +251,8 @@ class FenceGuard(BaseGuard, Generic[Way]):
         attempt = self.present(lease, resource, owner, shared)
         record = self._places.record(attempt.resource)
         self._places.check_slots(keys, record)
-        rule = (self._keep, 1 if shared else 0, attempt.owner or "-", attempt.fence)
+        # Ours are bytes and numbers, never text: a client may have an encoding of its own.
+        rule = (self._keep, 1 if shared else 0, (attempt.owner or "-").encode(), attempt.fence)
         refused = partial(self.refused, lease, attempt)
         return Step(attempt, refused, script, (*keys, record), (*values, *rule), read)
 

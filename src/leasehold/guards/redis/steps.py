@@ -63,7 +63,7 @@ class Step(Generic[R]):
         one command that they are for is the last."""
         found = self._explained(error) or failures.of_client(where, error, retries, NO)
         if isinstance(found, OutcomeUnknown):
-            found = OutcomeUnknown(f"{found}. {self._again()}")
+            found = OutcomeUnknown(f"{str(found).rstrip('.')}. {self._again()}")
         found.resource, found.owner, found.fence = self._attempt.resource, self._attempt.shown, self._attempt.fence
         return found
 
@@ -80,9 +80,10 @@ class Step(Generic[R]):
                 "it was done, and the client cannot decode the reply: use one without decode_responses"
             )
         if text.startswith("FOREIGNRECORD"):
+            name = label(self._attempt.resource)
             return StoreUnavailable(
-                f"at the record's key of {label(self._attempt.resource)}, guard:v1:{{...}}, is something else: nothing was "
-                "accepted. See who writes there, and delete it"
+                f"at the record's key of {name}, guard:v1:{{...}}, is something else: nothing was accepted. See who "
+                "writes there, and delete it"
             )
         if text.startswith("BODYFAILED"):
             return OutcomeUnknown(f"the body ended with an error, and what it did before that stays: {text[11:211]}")

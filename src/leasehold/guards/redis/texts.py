@@ -15,16 +15,16 @@ BODIES = 256  # of our callers, kept ready
 
 
 class Script(NamedTuple):
-    """``text`` is bytes: a client with another encoding must not send another script than its digest says."""
+    """As bytes: a client with an encoding of its own sends them as they are."""
 
-    sha: str
+    sha: bytes
     text: bytes
     own: bool = True  # False: somebody's body, which may do anything
 
 
 def _script(text: str, own: bool = True) -> Script:
     sent = text.encode()
-    return Script(hashlib.sha1(sent, usedforsecurity=False).hexdigest(), sent, own)
+    return Script(hashlib.sha1(sent, usedforsecurity=False).hexdigest().encode(), sent, own)
 
 
 CHECK, CALL = (_script(assemble(FOLDER, name)) for name in ("check", "call"))

@@ -7,8 +7,10 @@
 --   reply   {0 fence}: refused, because of this fence. Nothing was changed.
 --           error FOREIGNRECORD: something else is at the record's key. Nothing was accepted.
 --
--- Fences are compared as text, the longer is the higher: as numbers they would lose digits above 2^53. This is put on
--- one line in front of somebody's own script, so that the numbers of its lines are right: hence no comments below.
+-- Fences are compared as text, the longer is the higher: as numbers they would lose digits above 2^53. The record is
+-- written even when it does not change, and before anything else: a replica, and a server without memory, then refuse
+-- the whole script, in place of nothing but the first write of what comes after it. All this is put on one line in
+-- front of somebody's own script, so that the numbers of its lines are right: hence no comments below.
 
 do
     local record = table.remove(KEYS)
@@ -30,15 +32,10 @@ do
         end
     end
     if shared ~= '1' then
-        local now = fence .. ' ' .. owner
-        if known ~= now and keep == '0' then
-            redis.call('SET', record, now)
-        elseif known ~= now then
-            redis.call('SET', record, now, 'PX', keep)
-        elseif keep == '0' then
-            redis.call('PERSIST', record)
+        if keep == '0' then
+            redis.call('SET', record, fence .. ' ' .. owner)
         else
-            redis.call('PEXPIRE', record, keep)
+            redis.call('SET', record, fence .. ' ' .. owner, 'PX', keep)
         end
     end
 end
