@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from tests.guards.model.crew import GuardCrew
+from tests.guards.model.nest import Nest
 from tests.guards.model.targets import Description
 from tests.guards.model.web import Service
 from tests.servers.database import Database
@@ -16,13 +18,20 @@ from tests.servers.database import Database
 Gather = Callable[[Description], GuardCrew]
 
 
+@pytest.fixture(scope="session")
+def nest() -> Iterator[Nest]:
+    """Where the workers of the whole run come from."""
+    with closing(Nest()) as nest:
+        yield nest
+
+
 @pytest.fixture
-def gather(tmp_path: Path) -> Iterator[Gather]:
+def gather(tmp_path: Path, nest: Nest) -> Iterator[Gather]:
     """A crew around a target; reaped at the end."""
     with ExitStack() as stack:
 
         def gather(description: Description) -> GuardCrew:
-            crew = GuardCrew(tmp_path, description)
+            crew = GuardCrew(tmp_path, description, nest)
             stack.callback(crew.close)
             return crew
 
@@ -31,10 +40,16 @@ def gather(tmp_path: Path) -> Iterator[Gather]:
 
 @pytest.fixture
 def crew(request: pytest.FixtureRequest, gather: Gather) -> GuardCrew:
-    """For the target that the test names, and whatever it wants to be different: a name or a pair."""
+    """For the target that the test names, and whatever it wants to be different: a name or a pair.
+
+    ``postgresql-psycopg`` is the way of a desk to a database of that kind."""
     name, more = request.param if isinstance(request.param, tuple) else (request.param, {})
-    kind, url, extra = request.getfixturevalue(f"{name}_target")
-    return gather(Description(kind, url, {**extra, **more}))
+    place, dash, _ = name.partition("-")
+    kind, url, extra = request.getfixturevalue(f"{place}_target")
+    if dash:
+        more = {"server": {}, "way": name} | more
+        kind = "sql"
+    return gather(Description(kind, url, {**more, **extra}))
 
 
 # ---------------------------------------------------------------- where each is
@@ -47,27 +62,15 @@ def sqlite_target(tmp_path: Path) -> Description:
 
 
 @pytest.fixture
-def psycopg_target(postgres_database: Database) -> Description:
+def postgresql_target(postgres_database: Database) -> Description:
     """A database of the shared PostgreSQL."""
-    return Description("psycopg", postgres_database.url)
+    return Description("sql", "", {"server": asdict(postgres_database)})
 
 
 @pytest.fixture
-def sqlalchemy_target(postgres_database: Database) -> Description:
-    """The same, through SQLAlchemy."""
-    return Description("sqlalchemy", postgres_database.sqlalchemy_url("psycopg"))
-
-
-@pytest.fixture
-def asyncpg_target(postgres_database: Database) -> Description:
-    """The same, through asyncpg."""
-    return Description("asyncpg", postgres_database.url)
-
-
-@pytest.fixture
-def pymysql_target(mariadb_database: Database) -> Description:
+def mariadb_target(mariadb_database: Database) -> Description:
     """A database of the shared MariaDB."""
-    return Description("pymysql", mariadb_database.url, {"server": mariadb_database.parameters})
+    return Description("sql", "", {"server": asdict(mariadb_database)})
 
 
 @pytest.fixture

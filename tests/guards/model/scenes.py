@@ -202,7 +202,7 @@ def storm(crew: GuardCrew, seconds: float, seed: int) -> Verdict:
     harmed = harm(crew, seconds, seed, kind="storm", ttl=STORM_TTL, work=STORM_WORK)
     verdict = crew.verdict("storm")
     lost = sum(answer["lost"] for answer in harmed.answers)
-    report(f"{crew.description.kind}: {verdict}; {lost} losses, {harmed.freezes} freezes, {harmed.kills} kills")
+    report(f"{crew.label}: {verdict}; {lost} losses, {harmed.freezes} freezes, {harmed.kills} kills")
     crew.sound()
     assert verdict.tried > 0, "nobody tried a stale write: this run proves nothing"
     assert lost > 0 and harmed.kills > 0

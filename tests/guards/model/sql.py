@@ -41,8 +41,9 @@ class SqlTarget(Target):
     def execute(self, tx: Any, statement: str) -> list[Any]:
         """Run one statement; its rows."""
 
-    def wait(self, answer: Any) -> None:
-        """The guard's answer; an async driver's is awaited."""
+    def guarded(self, tx: Any, call: Callable[[Any], Any]) -> None:
+        """A call of the guard in this transaction."""
+        call(tx)
 
     @contextmanager
     def begin(self) -> Iterator[Any]:
@@ -84,12 +85,12 @@ class SqlTarget(Target):
         if self.column:
             self.guarded_update(tx, lease, {})
         else:
-            self.wait(GUARD.check(tx, lease))
+            self.guarded(tx, lambda raw: GUARD.check(raw, lease))
 
     def guarded_update(self, tx: Any, lease: Fenced, values: dict[str, int]) -> None:
         """Check and write in one statement. Fences of one owner are told apart from another's equal ones."""
-        key = {"name": lease.resource}
-        self.wait(GUARD.update(tx, "counters", key=key, values=values, lease=lease, owner_column="last_owner"))
+        row: dict[str, Any] = {"key": {"name": lease.resource}, "values": values, "owner_column": "last_owner"}
+        self.guarded(tx, lambda raw: GUARD.update(raw, "counters", lease=lease, **row))
 
     def select(self, tx: Any, resource: str) -> int:
         """The counter."""
@@ -110,7 +111,7 @@ class SqlTarget(Target):
     def prepare(self, resource: str) -> None:
         """Tables and a row."""
         with self.begin() as tx:
-            self.wait(GUARD.create(tx))
+            self.guarded(tx, GUARD.create)
             self.execute(tx, COUNTERS)
             self.execute(tx, WRITES.format(serial=self.serial))
             self.execute(tx, f"INSERT INTO counters (name, value) VALUES ('{resource}', 0)")

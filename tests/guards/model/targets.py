@@ -86,10 +86,7 @@ class Target(ABC):
 # kind: where its class is. Imported when it is opened: a worker loads the driver of its own target alone.
 KINDS = {
     "sqlite": "tests.guards.model.sql:SqliteTarget",
-    "psycopg": "tests.guards.model.databases:PsycopgTarget",
-    "sqlalchemy": "tests.guards.model.databases:AlchemyTarget",
-    "asyncpg": "tests.guards.model.databases:AsyncpgTarget",
-    "pymysql": "tests.guards.model.databases:PyMySQLTarget",
+    "sql": "tests.guards.model.sql_desks:DeskTarget",
     "redis": "tests.guards.model.redis:RedisTarget",
     "http": "tests.guards.model.web:HttpTarget",
     "unguarded": "tests.guards.model.broken:Unguarded",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.guards.desks import NAMES
 from tests.guards.model import scenes
 from tests.guards.model.crew import GuardCrew
 
@@ -16,19 +17,19 @@ pytestmark = pytest.mark.slow
 COLUMN = {"column": True}  # guard.update on a fence column, in place of guard.check on a table of its own
 DATABASES: list[Any] = [  # check, read and write can be one transaction
     "sqlite",
-    pytest.param(("sqlite", COLUMN), id="sqlite-column"),
-    "psycopg",
-    pytest.param(("psycopg", COLUMN), id="psycopg-column"),
-    "sqlalchemy",
-    "asyncpg",
-    "pymysql",
-    pytest.param(("pymysql", COLUMN), id="pymysql-column"),
+    pytest.param(("sqlite", COLUMN), id="sqlite+column"),
+    "postgresql-psycopg",
+    pytest.param(("postgresql-psycopg", COLUMN), id="postgresql-psycopg+column"),
+    "postgresql-sqlalchemy",
+    "postgresql-asyncpg",
+    "mariadb-pymysql",
+    pytest.param(("mariadb-pymysql", COLUMN), id="mariadb-pymysql+column"),
 ]
 ISOLATED: list[Any] = [  # transactions that fail are tried again, from their beginning
-    pytest.param((driver, {"isolation": level, **form}), id=f"{driver}-{level.lower().replace(' ', '-')}-{name}")
-    for driver, levels in {
-        "psycopg": ("REPEATABLE READ", "SERIALIZABLE"),
-        "pymysql": ("READ COMMITTED", "SERIALIZABLE"),
+    pytest.param((way, {"isolation": level, **form}), id=f"{way}+{level.lower().replace(' ', '-')}+{name}")
+    for way, levels in {
+        "postgresql-psycopg": ("REPEATABLE READ", "SERIALIZABLE"),
+        "mariadb-pymysql": ("READ COMMITTED", "SERIALIZABLE"),
     }.items()
     for level in levels
     for name, form in {"table": {}, "column": COLUMN}.items()
@@ -53,10 +54,25 @@ def test_stale_owner(crew: GuardCrew) -> None:
 @every_database
 def test_in_one_transaction(crew: GuardCrew) -> None:
     """Frozen before it, or between its check and its write: the row stays locked, so nobody comes between."""
-    pair = scenes.Pair(crew)
+    one_transaction(scenes.Pair(crew))
+
+
+def one_transaction(pair: scenes.Pair) -> None:
+    """All that is about transactions."""
     scenes.late_transaction(pair)
     scenes.frozen_inside(pair)
     scenes.killed_inside(pair)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("crew", [*NAMES, *ISOLATED], indirect=True)
+def test_every_way_to_a_transaction(crew: GuardCrew) -> None:
+    """The same through every driver, SQLAlchemy and Django, and at other levels of isolation."""
+    pair = scenes.Pair(crew)
+    scenes.overtaken(pair)
+    scenes.read_modify_write(pair)
+    scenes.equal_fences(pair)
+    one_transaction(pair)
 
 
 @every_one_in_parts

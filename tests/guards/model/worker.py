@@ -1,14 +1,11 @@
 """A worker of the model: it holds a lease, or says that it does, and reads and writes a guarded counter.
 
-python -m tests.guards.model.worker FLAVOUR URL PLAN NAME
-
-``PLAN`` is JSON: the description of the target, and the file for what it did.
+Its arguments are FLAVOUR URL PLAN NAME; ``PLAN`` is JSON: the description of the target, and the file for what it did.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -159,7 +156,3 @@ def main(arguments: Sequence[str]) -> None:
     """Begin."""
     worker: Any = GuardWorker(*arguments[1:])
     worker.serve()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
