@@ -14,6 +14,7 @@ from tests.guards.model.nest import Nest
 from tests.guards.model.targets import Description
 from tests.guards.model.web import Service
 from tests.servers.database import Database
+from tests.servers.s3 import S3Server
 
 Gather = Callable[[Description], GuardCrew]
 
@@ -77,6 +78,12 @@ def mariadb_target(mariadb_database: Database) -> Description:
 def redis_target(redis_url: str) -> Description:
     """The shared Redis, emptied."""
     return Description("redis", redis_url)
+
+
+@pytest.fixture
+def s3_target(s3_server: S3Server) -> Description:
+    """A bucket of its own in the shared stand-in for S3."""
+    return Description("s3", s3_server.url, {"bucket": s3_server.bucket()})
 
 
 @pytest.fixture

@@ -89,6 +89,7 @@ KINDS = {
     "sql": "tests.guards.model.sql_desks:DeskTarget",
     "redis": "tests.guards.model.redis:RedisTarget",
     "http": "tests.guards.model.web:HttpTarget",
+    "s3": "tests.guards.model.objects:S3Target",
     "unguarded": "tests.guards.model.broken:Unguarded",
     "late": "tests.guards.model.broken:Late",
     "apart": "tests.guards.model.broken:Apart",

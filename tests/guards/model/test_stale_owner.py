@@ -34,7 +34,7 @@ ISOLATED: list[Any] = [  # transactions that fail are tried again, from their be
     for level in levels
     for name, form in {"table": {}, "column": COLUMN}.items()
 ]
-IN_PARTS: list[Any] = ["http"]  # a write takes more than one message
+IN_PARTS: list[Any] = ["http", "s3"]  # a write takes more than one message
 EVERY: list[Any] = [*DATABASES, "redis", *IN_PARTS]
 
 every_target = pytest.mark.parametrize("crew", EVERY, indirect=True)
