@@ -48,9 +48,8 @@ def crew(request: pytest.FixtureRequest, gather: Gather) -> GuardCrew:
     place, dash, _ = name.partition("-")
     kind, url, extra = request.getfixturevalue(f"{place}_target")
     if dash:
-        more = {"server": {}, "way": name} | more
-        kind = "sql"
-    return gather(Description(kind, url, {**more, **extra}))
+        kind, extra = "sql", {**extra, "way": name}
+    return gather(Description(kind, url, {**extra, **more}))
 
 
 # ---------------------------------------------------------------- where each is

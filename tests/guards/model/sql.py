@@ -131,6 +131,8 @@ class SqlTarget(Target):
 class SqliteTarget(SqlTarget):
     """sqlite3. A writer that stands still locks the whole database: others are told so, soon, and try again."""
 
+    impatient = True
+
     def __init__(self, url: str, busy: float = 0.1, **more: Any) -> None:
         super().__init__(**more)
         self.connection = sqlite3.connect(url, timeout=busy, isolation_level=None)

@@ -16,7 +16,9 @@ SERIALS = {"sqlite": "INTEGER", "postgresql": "BIGSERIAL", "mariadb": "BIGINT AU
 class DeskTarget(SqlTarget):
     """Often a connection for each transaction. ``way`` is the name of a desk, ``isolation`` what to ask for in each."""
 
-    def __init__(self, url: str, way: str, server: dict[str, Any], isolation: str = "", **more: Any) -> None:
+    def __init__(
+        self, url: str, way: str, server: dict[str, Any] | None = None, isolation: str = "", **more: Any
+    ) -> None:
         super().__init__(**more)
         database, _, how = way.partition("-")
         self.desk = Desk(Database(**server) if server else url, WAYS[database][how])

@@ -46,6 +46,7 @@ class Target(ABC):
     """Guarded counters, one for each resource. What a guard raises goes through: StaleOwner above all."""
 
     one_step = False  # can check, read and write in one transaction: has ``add_one``
+    impatient = False  # does not wait for somebody else's lock: says that it is taken, and is to be asked again
     optimistic = False  # a read is not remembered; a write is a Conflict when somebody has written since that read
 
     # ------------------------------------------------------------ in the workers
