@@ -178,6 +178,16 @@ def by_pymysql_begin(desk: Desk, stack: ExitStack) -> Tx:
     return Tx(connection, None, lambda job: [tuple(row.values()) for row in _by_cursor(job)])
 
 
+def by_mariadb(desk: Desk, stack: ExitStack) -> Tx:
+    """MariaDB's own connector, as it comes."""
+    import mariadb
+
+    connection: Any = mariadb.connect(**_database(desk).parameters)
+    stack.callback(connection.close)
+    stack.push(_ends(connection.commit, connection.rollback))
+    return Tx(connection)
+
+
 # ---------------------------------------------------------------- drivers that are awaited
 
 
@@ -395,6 +405,7 @@ WAYS: dict[str, dict[str, Callable[[Desk, ExitStack], Tx]]] = {
     "mariadb": {
         "pymysql": by_pymysql,
         "pymysql-begun": by_pymysql_begin,
+        "connector": by_mariadb,
         "sqlalchemy": alchemy("pymysql"),
         "sqlalchemy-mariadb": alchemy("pymysql", "mariadb"),
         "session": alchemy("pymysql", session=True),

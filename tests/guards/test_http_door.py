@@ -205,7 +205,7 @@ def test_a_fence_says_nothing_about_another_resource(service_class: Any) -> None
     assert b"42" not in answer.body and b"43" not in answer.body
     assert service.send("POST", token(12, resource="report-export:42"), "/reports/42").kind == "other-resource"
     answer = service.send("POST", token(12, resource="invoice:42"), "/reports/42")
-    assert "a invoice, not a report-export" in answer.problem["detail"]
+    assert "kind invoice, and this request is about the kind report-export" in answer.problem["detail"]
     assert len(service.served) == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 KEY = "leasehold.fencing"  # in the scope, and in the environ
 METHODS = ("POST", "PUT", "PATCH", "DELETE")
-LONGEST_WAIT = 3600.0
 LONGEST_OWNER = 512
 
 Sent = Mapping[str, list[str]]  # by the name of the header, what each of them said
@@ -37,7 +37,7 @@ class Door:
         self._guard = _checked(guard)
         self.awaited = inspect.iscoroutinefunction(guard.check)
         self.methods = _methods(methods)
-        self.wait = min(seconds(wait, "wait"), LONGEST_WAIT)
+        self.wait = min(seconds(wait, "wait"), threading.TIMEOUT_MAX)
         self.inside = Inside()
         self._naming = naming(resource)
 

@@ -110,8 +110,8 @@ def malformed(what: str) -> Problem:
 def other_resource(presented: str, asked: str) -> Problem:
     """A fence says nothing about another resource than its own."""
     detail = (
-        f"The lease is about {_that(presented, asked)} than this request. {NOTHING_DONE} A fence says something about "
-        "its own resource alone: acquire the lease of what you want to change. Namespace, kind and ids must agree."
+        f"{_difference(presented, asked)} {NOTHING_DONE} A fence says something about its own resource alone: acquire "
+        "the lease of what you want to change. Namespace, kind and ids must agree."
     )
     return Problem(OTHER, BAD_REQUEST, "The fencing token is of another resource", detail)
 
@@ -138,6 +138,8 @@ def _kind(resource: str | None) -> str | None:
     return None if resource is None else parse_name(resource).kind[:100]
 
 
-def _that(presented: str, asked: str) -> str:
+def _difference(presented: str, asked: str) -> str:
     mine, wanted = _kind(presented), _kind(asked)
-    return f"another {mine}" if mine == wanted else f"a {mine}, not a {wanted}: something else"
+    if mine == wanted:
+        return f"The lease is of another {mine} than this request."
+    return f"The lease is of the kind {mine}, and this request is about the kind {wanted}."

@@ -138,6 +138,9 @@ class MariaDBSpeaker(Speaker):
 
     def require_transaction(self) -> None:
         connection = self.connection
+        if getattr(connection, "open", True) is False:
+            raise unusable("it is closed")
+        require_mariadb("MariaDB" in str(connection.server_info))
         if connection.autocommit and not connection.server_status & IN_TRANSACTION:
             raise no_transaction("call connection.begin() first, or switch autocommit off")
 
