@@ -206,5 +206,5 @@ def storm(crew: GuardCrew, seconds: float, seed: int) -> Verdict:
     crew.sound()
     assert verdict.tried > 0, "nobody tried a stale write: this run proves nothing"
     assert lost > 0 and harmed.kills > 0
-    assert verdict.writes > 10
+    assert verdict.writes > 5
     return verdict
