@@ -15,7 +15,13 @@ from tests.docs.blocks import PAGES, ROOT, blocks
 FIRST_PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-HEADING_OF = {"howto": "How-to", "concepts": "Concepts", "reference": "Reference", "decisions": "Decisions"}
+HEADING_OF = {
+    "howto": "How-to",
+    "guards": "Guards",
+    "concepts": "Concepts",
+    "reference": "Reference",
+    "decisions": "Decisions",
+}
 HEADINGS = ["Decision", "Why", "What it costs", "What would change our mind"]
 
 BLOCK = re.compile(r"^(```+).*?^\1$", re.MULTILINE | re.DOTALL)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from hashlib import blake2b
 from typing import Any
 
 import pytest
 
+from leasehold.errors import StaleOwner
 from leasehold.guards.fence import Fenced
-from leasehold.guards.s3 import FenceGuard
-from leasehold.guards.s3.record import safe_name
+from leasehold.guards.s3 import Conflict, FenceGuard
 from tests.servers.s3 import S3Server
 
 
@@ -56,7 +58,7 @@ class ThroughObjects:
     ) -> None:
         """Write the object of this resource; or read it, when it is shared."""
         name = resource or getattr(lease_or_fence, "resource", None)
-        key = f"objects/{safe_name(str(name))}"
+        key = f"objects/{blake2b(repr(name).encode()).hexdigest()}"
         if shared:
             self.guard.get(key, lease_or_fence, resource=resource, owner=owner, shared=True)
         else:
@@ -95,3 +97,29 @@ def midway(client: Any, call: Callable[[], object]) -> None:
             calls.pop()()
 
     client.meta.events.register("before-call.s3.PutObject", between)
+
+
+def tally(guard: FenceGuard, lane: int, lanes: int, rounds: int) -> list[int]:
+    """Count one's fences in a shared object and add them up, by reading and writing; those that were accepted.
+
+    Who is overtaken by an older owner reads again; who finds a newer one goes on to the next fence."""
+    accepted = []
+    for number in range(rounds):
+        fence = number * lanes + lane + 1
+        if _add(guard, fence):
+            accepted.append(fence)
+    return accepted
+
+
+def _add(guard: FenceGuard, fence: int) -> bool:
+    for _ in range(1000):
+        try:
+            found = guard.get("counter", fence, resource="counter")
+            count, total = json.loads(found.body) if found else (0, 0)
+            guard.put("counter", json.dumps([count + 1, total + fence]), fence, resource="counter", after=found)
+        except StaleOwner:
+            return False
+        except Conflict:
+            continue
+        return True
+    raise AssertionError("never written, never refused")

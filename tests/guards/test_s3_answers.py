@@ -104,3 +104,13 @@ def test_what_boto3_does_not_take(answers: tuple[dict[str, Answer], Any]) -> Non
     with pytest.raises(InvalidRequest, match="cause") as caught:
         FenceGuard(made, "bucket").put("report", b"A", 10, resource="report:42", ContentTyp="text/csv")
     assert "ContentTyp" in str(caught.value.__cause__)
+
+
+def test_a_no_to_the_last_of_several_tries_is_unknown(answers: tuple[dict[str, Answer], Any]) -> None:
+    """Only the last answer is seen: "too many requests" then says nothing about the try before it."""
+    told, made = answers
+    told["PUT"] = ("503 Slow Down", "SlowDown")
+    patient = client(made.meta.endpoint_url, retries={"total_max_attempts": 2, "mode": "standard"})
+    with pytest.raises(OutcomeUnknown):
+        FenceGuard(patient, "bucket").put("report", b"A", 10, resource="report:42")
+    patient.close()

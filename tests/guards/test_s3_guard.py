@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -133,10 +134,11 @@ def test_nobody_gives_up_too_early_or_never(s3_server: S3Server, bucket: str) ->
     guard, other, number = FenceGuard(slow, bucket, attempts=3), FenceGuard(fast, bucket), iter(range(100))
     guard.verify()
     sent = counted(slow)
-    slow.meta.events.register(
-        "before-call.s3.PutObject",
-        lambda **_: other.put("report", f"other {next(number)}", 10, **BY_A) and None,
-    )
+
+    def interfere(**_: object) -> None:
+        other.put("report", f"other {next(number)}", 10, **BY_A)
+
+    slow.meta.events.register("before-call.s3.PutObject", interfere)
     with pytest.raises(Conflict) as caught:
         guard.put("report", b"mine", 10, **BY_A)
     assert sent.count("PutObject") == 3
@@ -268,11 +270,12 @@ def test_an_object_without_a_fence_is_taken_over(s3: Any, bucket: str, s3_guard:
 def test_metadata_that_no_guard_wrote(s3: Any, bucket: str, s3_guard: FenceGuard, metadata: dict[str, str]) -> None:
     """The fence cannot be known: nothing is read or written until somebody has looked at it."""
     s3.put_object(Bucket=bucket, Key="report", Body=b"odd", Metadata=metadata)
-    for step in (
+    steps: list[Callable[[], object]] = [
         lambda: s3_guard.put("report", b"A", 10, **BY_A),
         lambda: s3_guard.get("report", 10, **BY_A),
         lambda: s3_guard.delete("report", 10, **BY_A),
-    ):
+    ]
+    for step in steps:
         with pytest.raises(StoreUnavailable, match="not written by a guard"):
             step()
     assert stored(s3, bucket) == (b"odd", metadata)

@@ -56,7 +56,7 @@ def guarded(client: Any, bucket: str) -> tuple[FenceGuard, list[str]]:
 
 def second_time(client: Any, operation: str, call: Callable[[], object]) -> None:
     """Call this before such a request leaves for the second time from now on."""
-    calls = [call, lambda: None]
+    calls: list[Callable[[], object]] = [call, lambda: None]
 
     def count(**_: object) -> None:
         if calls:
@@ -132,12 +132,13 @@ def test_nobody_there(s3_server: S3Server, bucket: str, network: Proxy) -> None:
     guard, _ = guarded(through(s3_server, network, 1), bucket)
     network.refuse()
     network.cut()
-    for step in (
+    steps: list[Callable[[], object]] = [
         lambda: guard.put("report", b"A", 10, **BY_A),
         lambda: guard.get("report", 10, **BY_A),
         lambda: guard.check(10, **BY_A),
         guard.verify,
-    ):
+    ]
+    for step in steps:
         with pytest.raises(StoreUnavailable, match="cannot be reached") as caught:
             step()
         assert caught.value.__cause__ is not None

@@ -37,7 +37,7 @@ class Places:
     def tag(self, resource: str) -> str:
         """What stands between the braces of every key of this resource."""
         if self._tag is None:
-            return resource.translate(_BRACES)
+            return resource.translate(_BRACES) if "{" in resource or "}" in resource else resource
         tag: object = self._tag(resource)
         if not isinstance(tag, str) or not tag or "{" in tag or "}" in tag or not _writable(tag):
             raise InvalidRequest("tag= must return the text that stands between the braces of your keys, without them")
