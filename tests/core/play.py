@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from leasehold.core import ops
 from leasehold.core.flows import Ask
-from leasehold.core.holding import Holding, Taken
+from leasehold.core.handover import Transferable
 from leasehold.core.names import Name
+from leasehold.core.taken import Taken
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 
 T = TypeVar("T")
@@ -133,7 +134,7 @@ class Latch:
         self.shut = False
 
 
-def hold(ttl_ms: int = TTL, *, renews: bool = True, unanswered: bool = False) -> Holding:
+def hold(ttl_ms: int = TTL, *, renews: bool = True, unanswered: bool = False) -> Transferable:
     """A lease asked for at 100.0 and granted in full."""
     taken = Taken(FIRST, 9, ttl_ms, 100.0, ttl_ms, 100.0, unanswered)
-    return Holding(NAME, taken, Latch(), renews=renews)
+    return Transferable(NAME, taken, Latch(), renews=renews)

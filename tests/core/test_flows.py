@@ -6,8 +6,8 @@ import pytest
 
 from leasehold.core import flows, ops
 from leasehold.core.flows import Ask
-from leasehold.core.holding import Taken
 from leasehold.core.policy import BUDGET_MS
+from leasehold.core.taken import Taken
 from leasehold.errors import InvalidRequest, LeaseLost, NotAcquired, NotHeld, OutcomeUnknown, StoreUnavailable
 from tests.core.play import DOWN, FIRST, STILL_WAITING, TTL, UNKNOWN, WAITING, Owners, Play, Step, ask, hold, push
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from leasehold.core import flows, ops
-from leasehold.core.holding import Giving, Taken
 from leasehold.core.policy import tombstone_ms
-from leasehold.core.tickets import Ticket
+from leasehold.core.taken import Taken
+from leasehold.core.tickets import Giving, Ticket
 from leasehold.errors import InvalidRequest, LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
 from tests.core.play import DOWN, NAME, TTL, UNKNOWN, Play, Step, ask, hold
 

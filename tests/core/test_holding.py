@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from leasehold.core import ops
-from leasehold.core.holding import Holding, Taken, deadline_after, hear, renewal_after, renewals
+from leasehold.core.batch import hear, renewals
+from leasehold.core.holding import Holding
 from leasehold.core.policy import BUDGET_MS, RENEWAL_MS
+from leasehold.core.taken import Taken, deadline_after, renewal_after
 from leasehold.errors import LeaseLost, NotHeld, OutcomeUnknown
 from tests.core.play import NAME, Latch
 

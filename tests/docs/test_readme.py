@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import leasehold
+from tests.docs import databases
 from tests.docs.blocks import PAGES, ROOT, RUN, blocks, faults, runs
 from tests.servers.certificates import Certificates
 from tests.servers.redis import RedisServer
@@ -28,7 +29,10 @@ ADDRESSES = {
     "rediss://localhost:6380/0": "tls_url",
     "unix:///run/redis/redis.sock?db=0": "unix_url",
 }
-ELSEWHERE = re.compile(r"(?:redis|unix|valkey)s?://|localhost|\b(?:Redis|Valkey)\(|redis-cli (?!-u )")
+ELSEWHERE = re.compile(
+    r"(?:redis|unix|valkey)s?://|(?:postgresql|mysql|mariadb)\S*://(?!app:secret@/)"
+    r"|localhost|\b(?:Redis|Valkey)\(|redis-cli (?!-u )"
+)
 SENDS_NOTHING = "README.md"  # it makes a coordinator for a server, and does not use it
 
 
@@ -44,10 +48,13 @@ def running(page: Path) -> str:
 
 def needs_a_server(page: Path) -> bool:
     """Does it name an address for which a server stands in?"""
-    return name(page) != SENDS_NOTHING and any(written in running(page) for written in ADDRESSES)
+    return name(page) != SENDS_NOTHING and any(
+        written in running(page) for written in (*ADDRESSES, *databases.ADDRESSES)
+    )
 
 
 ALONE = [name(page) for page in PAGES if runs(page) and not needs_a_server(page)]
+BRING_THEIR_OWN = [page for page in ALONE if "moto" in running(ROOT / page)]  # a server, which takes seconds
 WITH_A_SERVER = [name(page) for page in PAGES if needs_a_server(page)]
 
 
@@ -92,7 +99,9 @@ def end(group: int) -> None:
         pass
 
 
-@pytest.mark.parametrize("page", ALONE)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in BRING_THEIR_OWN)) for page in ALONE]
+)
 def test_examples_run_as_written(page: str, tmp_path: Path) -> None:
     """Whoever types what a page says gets what it says; a failure names the line of the page."""
     done = run(ROOT / page, tmp_path)
@@ -102,23 +111,47 @@ def test_examples_run_as_written(page: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_A_SERVER)
 def test_examples_run_on_a_server(
-    page: str, tmp_path: Path, own_redis: Callable[..., RedisServer], certificates: Certificates
+    page: str,
+    tmp_path: Path,
+    own_redis: Callable[..., RedisServer],
+    certificates: Certificates,
+    request: pytest.FixtureRequest,
 ) -> None:
     """The same for a page that needs a server: one stands in for each address that the page names."""
     server = own_redis(tls=certificates)
     shutil.copy(certificates.authority, tmp_path / "ca.pem")
     shutil.copy(certificates.client, tmp_path / "client.pem")
-    done = run(ROOT / page, tmp_path, {written: getattr(server, real) for written, real in ADDRESSES.items()})
+    replaced = {written: getattr(server, real) for written, real in ADDRESSES.items()}
+    replaced.update(databases.stand_ins(running(ROOT / page), request))
+    done = run(ROOT / page, tmp_path, replaced)
     assert done.returncode == 0, f"an example of {page} failed:\n{done.stderr}"
 
 
 @pytest.mark.parametrize("page", [*ALONE, *WITH_A_SERVER])
 def test_examples_turn_to_no_other_server(page: str) -> None:
     """Every URL in them is one that has a stand-in, so that none reaches a server which happens to be there."""
-    code = running(ROOT / page)
-    for written in ADDRESSES:
+    assert elsewhere(running(ROOT / page)) == []
+
+
+def elsewhere(code: str) -> list[str]:
+    """What in this code leads to a server that has no stand-in."""
+    for written in (*ADDRESSES, *databases.ADDRESSES):
         code = code.replace(written, "")
-    assert ELSEWHERE.findall(code) == []
+    return ELSEWHERE.findall(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "redis://localhost:6379/1",
+        "postgresql://db.example/app",
+        "mysql+pymysql://root@localhost:3306/app",
+        'connect(host="localhost", user="app")',
+    ],
+)
+def test_an_address_without_a_stand_in_is_found(code: str) -> None:
+    """Another server, another user, or no port: a page that says so fails."""
+    assert elsewhere(code) != []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import leasehold
-from leasehold import aio, errors
+from leasehold import aio, errors, guards
+from leasehold.guards import http, sql
 from tests.docs.blocks import PAGES, ROOT, blocks
 
 DIRECTIVE = re.compile(r"^::: (\S+)\n((?:    .*\n)*)", re.MULTILINE)
@@ -21,8 +22,13 @@ PUBLIC = [
     *(f"leasehold.{name}" for name in leasehold.__all__ if name != "aio"),
     *(f"leasehold.aio.{name}" for name in aio.__all__),
     *(f"leasehold.errors.{name}" for name in errors.__all__),
+    *(f"leasehold.guards.{name}" for name in guards.__all__),
+    *(f"leasehold.guards.sql.{name}" for name in sql.__all__),
+    *(f"leasehold.guards.http.{name}" for name in http.__all__),
+    "leasehold.guards.memory.FenceGuard",
     "leasehold.guards.redis.FenceGuard",
-    "leasehold.guards.sql.FenceGuard",
+    "leasehold.guards.s3.FenceGuard",
+    "leasehold.testing.guards.CASES",
 ]
 INSIDE = ("leasehold.stores.redis.speech",)  # pages show them for what they are: the inside
 

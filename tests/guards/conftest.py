@@ -10,9 +10,13 @@ import pytest
 from leasehold.guards.sql import FenceGuard
 from tests.guards.desks import NAMES, Desk, Place, open_desk
 from tests.guards.redis_stage import cluster, data, guard, make_guard, old_server, place, valkey_server
+from tests.guards.s3_fixtures import bucket, requests, s3, s3_guard, s3_put_guard, s3_server
 from tests.guards.ways import WAYS, Begin, by_sqlite3
 
-__all__ = ["cluster", "data", "guard", "make_guard", "old_server", "place", "valkey_server"]  # fixtures
+__all__ = [  # fixtures
+    "bucket", "cluster", "data", "guard", "make_guard", "old_server", "place", "requests", "s3", "s3_guard",
+    "s3_put_guard", "s3_server", "valkey_server",
+]  # fmt: skip
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: way.__name__)

@@ -40,7 +40,11 @@ def sql_guard(desk: Desk) -> Guard:
 
 
 # Each is the name of a fixture that gives a guard which has seen nothing; those that need a server are slow.
-WAYS: list[Any] = ["memory_guard"]
+WAYS: list[Any] = [
+    "memory_guard",
+    pytest.param("s3_guard", marks=pytest.mark.slow),
+    pytest.param("s3_put_guard", marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -15,6 +15,7 @@ import pytest
 
 import leasehold
 from leasehold.core import flows
+from leasehold.core.handover import Transferable
 from leasehold.core.holding import Holding
 from leasehold.primitives.lease import BaseLease, Lease
 from leasehold.primitives.lock import Lock
@@ -26,8 +27,8 @@ from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import PATIENCE, Spy, eventually, eventually_async, nothing_left
 
 GIVING: list[Callable[..., Any]] = [
-    Lease.transfer, BaseLease._given, BaseLease._ended, Held.giving, Held.handed_over, Holding.handing_over,
-    Holding.handed_over, Holding._apart, Holding.end_extension, flows.transfer, sync.run, sync.drive,
+    Lease.transfer, BaseLease._given, BaseLease._ended, Held.giving, Held.handed_over, Transferable.handing_over,
+    Transferable.handed_over, Holding._apart, Holding.end_extension, flows.transfer, sync.run, sync.drive,
     Mailboxes.borrow, Mailboxes.give_back, Engine.forget,
 ]  # fmt: skip
 ADOPTING: list[Callable[..., Any]] = [

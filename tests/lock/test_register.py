@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.holding import Taken
 from leasehold.core.names import Name
+from leasehold.core.taken import Taken
 from leasehold.runtime.held import Held
 from leasehold.runtime.options import Options
 from leasehold.runtime.register import Register

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from leasehold.core import holding, ledger, ops, rules
+from leasehold.core import taken as taken_module
 from leasehold.core import turn as turn_module
-from leasehold.core.holding import Holding, Taken
+from leasehold.core.holding import Holding
 from leasehold.core.line import Line
+from leasehold.core.taken import Taken, spans
 from leasehold.core.turn import Turn
 from leasehold.core.types import Grant, Waiter
 from leasehold.testing import simulate, worker
@@ -47,6 +49,12 @@ def patched_item(table: dict[str, Any], name: str, value: object) -> Break:
 
 
 # ---------------------------------------------------------------- the broken rules
+
+
+def without_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither at the grant nor at a renewal."""
+    for module in (taken_module, holding):
+        monkeypatch.setattr(module, "margin", lambda _: 0.0)
 
 
 def renew_resurrects(turn: Turn, op: ops.Renew) -> ops.Reply:
@@ -159,8 +167,8 @@ BROKEN: dict[str, tuple[Break, str]] = {
         line_takes(lambda line, beat, _: (line.sent[beat], line.ask.ttl_ms)),
         "I1",
     ),
-    "no allowance for clocks that differ (22)": (patched(holding, "drift", lambda _: 0.0), "I1"),
-    "no margin before the deadline (1)": (patched(holding, "margin", lambda _: 0.0), "I11"),
+    "no allowance for clocks that differ (22)": (patched(taken_module, "drift", lambda _: 0.0), "I1"),
+    "no margin before the deadline (1)": (without_margin, "I11"),
     "a renewal that waits past the deadline (2)": (patched(Holding, "renewal", renewal_without_end), "I11"),
     "two fit into a mutex": (patched_item(rules.RULES, "mutex", lambda *_: (0,)), "I1"),
     "a renewal brings the dead back (7)": (turns(ops.Renew, renew_resurrects), "I1|I2|I7|I8"),
@@ -194,9 +202,9 @@ BROKEN: dict[str, tuple[Break, str]] = {
 @pytest.fixture(autouse=True)
 def _nothing_remembered() -> Iterator[None]:
     """Times that were computed with the rule in place, or without it, are not used again."""
-    holding.spans.cache_clear()
+    spans.cache_clear()
     yield
-    holding.spans.cache_clear()
+    spans.cache_clear()
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import IO, Any, Protocol
 
 from leasehold.core.policy import beat_every_ms
 from leasehold.core.types import State
@@ -36,22 +36,33 @@ def beat(ttl: float) -> float:
     return beat_every_ms(round(ttl * 1000)) / 1000
 
 
+class Running(Protocol):
+    """What is needed of a ``Popen``."""
+
+    pid: int
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+
+    def poll(self) -> int | None:
+        """None while it runs."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Until it has ended."""
+
+    def send_signal(self, signal: int) -> None:
+        """Any."""
+
+
 class Worker:
     """One process."""
 
-    def __init__(self, name: str, flavour: str, url: str, data: str, folder: Path, module: str) -> None:
+    def __init__(self, name: str, process: Running, errors: Path) -> None:
         self.name = name
-        self._errors = folder / f"{name}.stderr"
-        with self._errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", module, flavour, url, data, name],
-                cwd=folder,
-                env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,  # so that its children can be ended with it
-            )
+        self.process = process
+        self._errors = errors
         self.pid = self.process.pid
         self._answers: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -98,7 +109,7 @@ class Worker:
     def stop(self) -> None:
         """SIGSTOP, and wait until it stands still."""
         os.kill(self.pid, signal.SIGSTOP)
-        until(lambda: _status(self.pid) == "T", f"{self.name} stands still")
+        until(lambda: status(self.pid) == "T", f"{self.name} stands still")
 
     def go_on(self) -> None:
         """SIGCONT."""
@@ -134,15 +145,35 @@ class Crew:
         self.folder = folder
         self.path = str(folder / "leases.db")
         self.url = url or f"sqlite:///{self.path}"
-        self.data = str(folder / "journal.db")
-        journal.create(self.data)
+        self.data = self.prepare()
         self.workers: list[Worker] = []
+
+    def prepare(self) -> str:
+        """What the workers protect, and how they are told of it."""
+        data = str(self.folder / "journal.db")
+        journal.create(data)
+        return data
 
     def spawn(self, flavour: str = "sync", url: str | None = None) -> Worker:
         """Another worker; it is ready when it answers."""
-        worker = Worker(f"w{len(self.workers)}", flavour, url or self.url, self.data, self.folder, self.module)
+        name = f"w{len(self.workers)}"
+        errors = self.folder / f"{name}.stderr"
+        worker = Worker(name, self.start([flavour, url or self.url, self.data, name], errors), errors)
         self.workers.append(worker)
         return worker
+
+    def start(self, arguments: list[str], errors: Path) -> Running:
+        """A new process."""
+        with errors.open("wb") as output:
+            return subprocess.Popen(
+                [sys.executable, "-m", self.module, *arguments],
+                cwd=self.folder,
+                env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                start_new_session=True,  # so that its children can be ended with it
+            )
 
     def peek(self, resource: str) -> State:
         """The stored state as it lies there: a look that advances nothing."""
@@ -175,6 +206,10 @@ class Crew:
             time.sleep(0.003)
         raise AssertionError(f"{worker.name} is always inside a transaction")
 
+    def bad_moment(self, victim: Worker) -> bool:
+        """Can it do most harm when it wakes up now? Every moment is as good as any."""
+        return True
+
     def sound(self) -> None:
         """The lease file is not damaged."""
         connection = sqlite3.connect(self.path, timeout=PATIENCE)
@@ -197,5 +232,6 @@ def until(condition: Callable[[], bool], what: str, within: float = PATIENCE) ->
         time.sleep(0.002)
 
 
-def _status(pid: int) -> str:
+def status(pid: int) -> str:
+    """The kernel's letter for what it does; T: it stands still, Z: it has ended."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

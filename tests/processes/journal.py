@@ -92,10 +92,9 @@ def read(path: str) -> Record:
 
 
 def lost_updates(record: Record) -> int:
-    """Writes that another one overwrote without having seen (I4)."""
-    return sum(value != place for place, value in enumerate(record.values, start=1)) + (
-        len(record.values) - record.value
-    )
+    """Writes that another one overwrote without having seen (I4): each is the one before it, and one more."""
+    missed = sum(after != before + 1 for before, after in pairwise([0, *record.values]))
+    return missed + (record.value != [0, *record.values][-1])
 
 
 def stale_writes(record: Record) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.processes import journal
 from tests.processes.crew import Crew, Worker, report
@@ -37,41 +37,60 @@ def holder_of(crew: Crew, resource: str) -> Worker | None:
     return None
 
 
-def begin(worker: Worker) -> None:
-    """Set it to work."""
-    worker.tell("storm", kind="counter", ttl=STORM_TTL, work=STORM_WORK)
+def await_moment(crew: Crew, victim: Worker) -> None:
+    """Until the worst one to wake up has come; not for long, since it may stand inside a transaction of the store."""
+    end = time.monotonic() + 0.3
+    while not crew.bad_moment(victim) and time.monotonic() < end:
+        time.sleep(0.0005)
 
 
-def storm(crew: Crew, seconds: float, seed: int) -> None:
-    """Harm the holder again and again, then judge."""
+class Harm(NamedTuple):
+    """What was done to the holders, and what those who are left say at the end."""
+
+    freezes: int
+    kills: int
+    answers: list[dict[str, Any]]
+
+
+def harm(crew: Crew, seconds: float, seed: int, **work: Any) -> Harm:
+    """Eight workers in a storm; whoever holds is frozen past its ttl or killed, again and again."""
     report(f"seed {seed}")
-    chance, freezes, kills = random.Random(seed), 0, 0
+    chance, ttl, freezes, kills = random.Random(seed), work["ttl"], 0, 0
     for _ in range(8):
-        begin(crew.spawn())
+        crew.spawn().tell("storm", **work)
     end = time.monotonic() + seconds
     while time.monotonic() < end or (freezes + kills < 8 and time.monotonic() < end + 20):
         time.sleep(chance.uniform(0.05, 0.15))
-        victim = holder_of(crew, "counter")
+        victim = holder_of(crew, work["kind"])
         if victim is None:
             continue
         if (freezes + kills) % 4 == 3:
             victim.kill()
-            begin(crew.spawn())
+            crew.spawn().tell("storm", **work)
             kills += 1
         else:
             victim.stop()
-            time.sleep(STORM_TTL + chance.uniform(0, 0.2))
+            time.sleep(ttl + chance.uniform(0, 0.2))
+            if freezes % 2 == 0:
+                await_moment(crew, victim)
             victim.go_on()
             freezes += 1
     alive = [worker for worker in crew.workers if worker.process.poll() is None]
     assert len(alive) == 8, "\n".join(worker.errors() for worker in crew.workers)
     for worker in alive:
         worker.tell("enough")
-    lost = sum(worker.hear()["lost"] for worker in alive)
+    return Harm(freezes, kills, [worker.hear() for worker in alive])
+
+
+def storm(crew: Crew, seconds: float, seed: int) -> None:
+    """Harm the holder again and again, then judge."""
+    harmed = harm(crew, seconds, seed, kind="counter", ttl=STORM_TTL, work=STORM_WORK)
+    lost = sum(answer["lost"] for answer in harmed.answers)
     record = journal.read(crew.data)
-    report(f"{record.value} writes, {record.refused} refused, {lost} losses, {freezes} freezes, {kills} kills")
+    troubles = f"{harmed.freezes} freezes, {harmed.kills} kills"
+    report(f"{record.value} writes, {record.refused} refused, {lost} losses, {troubles}")
     assert record.refused > 0, "nobody tried a stale write: this run proves nothing"
-    assert lost > 0 and kills > 0
+    assert lost > 0 and harmed.kills > 0
     assert journal.stale_writes(record) == 0
     assert journal.lost_updates(record) == 0
     assert record.value > 20

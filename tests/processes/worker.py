@@ -77,8 +77,12 @@ class Worker:
         self.url = url
         self.data = data
         self.name = name
-        self.journal = journal.open_journal(data)
         self.queued: dict[str, tuple[int, int]] = {}
+        self.open(data)
+
+    def open(self, data: str) -> None:
+        """What is protected. Workers of other things have their own."""
+        self.journal = journal.open_journal(data)
 
     def entered(self) -> Answer:
         """The lease that was got, or none."""

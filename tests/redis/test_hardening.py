@@ -18,6 +18,7 @@ import redis
 import leasehold
 from leasehold import OutcomeUnknown, StoreUnavailable
 from leasehold.core import ops
+from leasehold.runtime.errands import FIRST_RETRY
 from leasehold.stores.redis import RedisStore, speech
 from leasehold.stores.redis.borrowed import BorrowedStore
 from leasehold.stores.redis.clients import open_client
@@ -138,6 +139,32 @@ def test_an_interrupted_exchange_shifts_no_reply(own_redis: Start, alarm: Callab
     server.thaw()
     assert store.execute_many([ops.Renew("b", "h:1:x.2", 7, 60_000)]) == [ops.NotYours("deleted")]
     store.close()
+
+
+def test_what_the_watchdog_was_trying_is_tried_once_more(own_redis: Start) -> None:
+    """A withdrawal that fails in the watchdog's hands while its coordinator is closed is sent before the store is."""
+    server = own_redis()
+    other = RedisStore(server.url)
+    assert isinstance(other.execute(ops.Claim("job", "h:1:x.1", 60_000)), ops.Granted)
+    hold = leasehold.connect(server.url)
+    answers: list[object] = []
+    server.freeze()
+    hold._engine.watchdog.later(ops.Later(ops.Withdraw("job", "h:1:x.1"), 30), answers.append)
+    (errand,) = hold._engine.watchdog._errands._open
+
+    def thaw() -> None:
+        try:
+            until(lambda: errand.pause > FIRST_RETRY, "the first try has failed")
+        finally:
+            server.thaw()
+
+    until(lambda: errand.busy, "the watchdog tries")
+    thread = threading.Thread(target=thaw)
+    thread.start()
+    hold.close()
+    thread.join()
+    assert answers == [ops.Withdrawn("held")]
+    other.close()
 
 
 def test_a_wire_in_the_middle_of_something_is_not_looked_at(redis_url: str) -> None:

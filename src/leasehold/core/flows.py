@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leasehold.core import ops
-from leasehold.core.holding import LOSSES, LOST, Giving, Holding, Taken
+from leasehold.core.handover import Transferable
+from leasehold.core.holding import LOSSES, LOST, Holding
 from leasehold.core.line import Ask, Line, at_once, budget_ms, claim
 from leasehold.core.policy import LEAST_BUDGET_MS, tombstone_ms
-from leasehold.core.tickets import Ticket
+from leasehold.core.taken import Taken
+from leasehold.core.tickets import Giving, Ticket
 from leasehold.core.typed import Any
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 
@@ -44,12 +46,12 @@ async def acquire(ask: Ask, new_owner: Callable[[], str], floor: Callable[[], in
                 line = Line(ask, owner, floor, now, give_up)
                 await line.bear(error)
             taken = await line.stand(answer)
+            if taken is not None:
+                return taken
+            await line.withdraw_later()
         except BaseException as error:
             await _leave_nothing(line or Line(ask, owner, floor, now, give_up), error)
             raise
-        if taken is not None:
-            return taken
-        await line.withdraw_later()
         now = line.now
         if line.out_of_time():
             raise line.not_acquired("", 0)
@@ -98,7 +100,7 @@ async def extend(holding: Holding, ttl_ms: int, now: float) -> None:
     holding.require(answer.at)
 
 
-async def transfer(holding: Holding, giving: Giving, now: float) -> None:
+async def transfer(holding: Transferable, giving: Giving, now: float) -> None:
     """Allow whoever knows the ticket to adopt the lease. When this fails it is still ours: the ticket is known to
     nobody."""
     op = holding.handing_over(giving.nonce, now)

@@ -1,4 +1,5 @@
-"""A holding: one lease as its holder may believe in it. Everything that affects that belief is in this file.
+"""A holding: one lease as its holder may believe in it. Everything that affects that belief is in this file, and
+in ``handover`` how it is given away.
 
     HELD ── transport error ──> UNSURE ── a renewal succeeds ──> HELD
       └──────────┬────────────────┘
@@ -12,23 +13,14 @@ begins with an underscore is called by somebody who has the lock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import lru_cache
-
 from leasehold.core import ops
+from leasehold.core.limits import NEVER, Limits
 from leasehold.core.names import Name
-from leasehold.core.policy import (
-    BUDGET_MS,
-    drift,
-    margin,
-    renew_after,
-    renewal_budget_ms,
-    retry_renewal_after,
-    tombstone_ms,
-)
-from leasehold.core.typed import TYPE_CHECKING, Any, TypeVar
+from leasehold.core.policy import BUDGET_MS, margin, renewal_budget_ms, retry_renewal_after, tombstone_ms
+from leasehold.core.taken import Taken, deadline_after, renewal_after, spans
+from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.core.types import public_owner
-from leasehold.errors import LeaseholdError, LeaseLost, NotHeld
+from leasehold.errors import LeaseLost, NotHeld
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -36,8 +28,6 @@ if TYPE_CHECKING:
 HELD, UNSURE, LOST, RELEASING, RELEASED = "held", "unsure", "lost", "releasing", "released"
 ALIVE = (HELD, UNSURE)
 LOSSES = ("expired", "taken", "deleted", "evicted")  # what a store says of a grant that is not there
-NEVER = float("inf")
-H = TypeVar("H", bound="Holding")
 
 
 class Holding:
@@ -229,32 +219,6 @@ class Holding:
         self._number += 1
         return ops.Renew(self.name.text, self.owner, self.fence, ttl_ms, exact, self._number, 0, "", budget_ms)
 
-    def handing_over(self, ticket: str, now: float) -> ops.Renew:
-        """The Renew of ``transfer``: from its arrival on, whoever knows the ticket may adopt. Until it is answered the
-        lease stays ours; nobody else knows the ticket."""
-        with self.lock:
-            self._require(now)
-            self._extending += 1
-            return self._apart(self._wanted_ms, now)._replace(ticket=ticket)
-
-    def handed_over(
-        self, giving: Giving, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float
-    ) -> None:
-        """It waits for its adopter now, for a whole ttl, and is ours no longer. LeaseLost when it was not ours."""
-        with self.lock:
-            self._answered(renew, sent, reply, now)
-            self._require(now)
-            giving.done = True
-            self.phase = RELEASED
-
-    def recall(self, giving: Giving) -> ops.Release | None:
-        """The Release of what was handed over with a ticket that nobody will ever have: its giver was interrupted."""
-        with self.lock:
-            if not giving.done or self.phase != RELEASED:
-                return None
-            giving.done = False
-            return ops.Release(self.name.text, self.owner, self.fence, tombstone_ms(self.ttl_ms), again=True)
-
     def end_extension(self) -> None:
         """Whatever came of it, renewals may go on."""
         with self.lock:
@@ -332,111 +296,3 @@ class Holding:
                 return False
             self.phase = RELEASED
             return True
-
-
-class Giving:
-    """One call of ``transfer``: what its ticket says, and whether the lease was handed over by this call."""
-
-    __slots__ = ("done", "nonce")
-
-    def __init__(self, nonce: str) -> None:
-        self.nonce = nonce
-        self.done = False
-
-
-class Limits:
-    """``max_hold`` and ``max_idle``: what ends a lease however well it is renewed."""
-
-    __slots__ = ("_hold_until", "_idle_from", "_max_idle")
-
-    def __init__(self, at: float, max_hold: float | None, max_idle: float | None) -> None:
-        self._hold_until = NEVER if max_hold is None else at + max_hold
-        self._max_idle = NEVER if max_idle is None else max_idle
-        self._idle_from = at
-
-    def beat(self, now: float) -> None:
-        self._idle_from = now
-
-    def ends(self) -> tuple[float, str]:
-        idle_until = self._idle_from + self._max_idle
-        return (self._hold_until, "max_hold") if self._hold_until <= idle_until else (idle_until, "max_idle")
-
-
-# ---------------------------------------------------------------- many at once
-
-
-def renewals(holdings: Iterable[H], now: float, lock: AbstractContextManager[Any]) -> tuple[list[H], list[ops.Renew]]:
-    """Those that must be renewed now, and the Renew of each. They share the lock, which is taken once."""
-    due, renews = [], []
-    with lock:
-        for holding in holdings:
-            renew = holding._renewal(now)
-            if renew is not None:
-                due.append(holding)
-                renews.append(renew)
-    return due, renews
-
-
-def hear(
-    holdings: Iterable[H],
-    renews: Iterable[ops.Renew],
-    sent: float,
-    replies: Iterable[Any],
-    now: float,
-    lock: AbstractContextManager[Any],
-) -> list[tuple[H, LeaseholdError]]:
-    """The replies to what was sent at that time; those that got none are given back, each with its error."""
-    unsure = []
-    with lock:
-        for holding, renew, reply in zip(holdings, renews, replies, strict=True):
-            if isinstance(reply, LeaseholdError):
-                holding._unanswered(sent)
-                unsure.append((holding, reply))
-            else:
-                holding._answered(renew, sent, reply, now)
-    return unsure
-
-
-# ---------------------------------------------------------------- grants
-
-
-@lru_cache(maxsize=1024)
-def spans(ttl_ms: int, remaining_ms: int) -> tuple[float, float, float]:
-    """How many seconds after a request was sent what it got must be let go of, ends, and is to be renewed: a third of
-    the ttl after the store's own count began. Mostly a whole ttl remains, so they are the same again and again."""
-    ttl, remaining = ttl_ms / 1000, remaining_ms / 1000
-    deadline = remaining - drift(remaining)
-    return deadline - margin(ttl), deadline, remaining - ttl + renew_after(ttl)
-
-
-def deadline_after(sent: float, remaining_ms: int) -> float:
-    """The local deadline of a grant or renewal that was asked for at ``sent``."""
-    return sent + spans(remaining_ms, remaining_ms)[1]
-
-
-def renewal_after(sent: float, ttl_ms: int, remaining_ms: int) -> float:
-    """When to renew it."""
-    return sent + spans(ttl_ms, remaining_ms)[2]
-
-
-class Taken:
-    """A grant as the acquire flow hands it over."""
-
-    __slots__ = ("at", "deadline", "fence", "owner", "renew_at", "stop_at", "ttl_ms", "unanswered")
-
-    def __init__(
-        self, owner: str, fence: int, ttl_ms: int, sent: float, remaining_ms: int, at: float, unanswered: bool
-    ) -> None:
-        stop, deadline, renewal = spans(ttl_ms, remaining_ms)
-        self.owner = owner
-        self.fence = fence
-        self.ttl_ms = ttl_ms
-        self.stop_at = sent + stop
-        self.deadline = sent + deadline
-        self.renew_at = sent + renewal
-        self.at = at
-        self.unanswered = unanswered  # a claim of this owner may still be under way: release with a tombstone
-
-    def usable(self, renews: bool) -> bool:
-        """Is there time left to work in? A push that was read late may name a grant that is all but over."""
-        return (self.stop_at if renews else self.deadline) > self.at

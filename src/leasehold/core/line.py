@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leasehold.core import ops
-from leasehold.core.holding import Taken
 from leasehold.core.names import Name
 from leasehold.core.policy import (
     BUDGET_MS,
@@ -19,6 +18,7 @@ from leasehold.core.policy import (
     retry_beat_after,
     tombstone_ms,
 )
+from leasehold.core.taken import Taken
 from leasehold.core.typed import NamedTuple, TypeAlias
 from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable
 
@@ -148,9 +148,9 @@ class Line:
     def hear(self, answer: AnyAnswer) -> ops.ClaimReply:
         self.now = answer.at
         self.trouble = None
-        if not self.known:  # it was a claim
-            self.unanswered -= 1
+        if not self.known:  # it was a claim; in this order, else an interrupt in between would leave our place behind
             self.known = isinstance(answer.reply, (ops.Granted, ops.Queued))
+            self.unanswered -= 1
         return answer.reply
 
     async def queue(self, reply: ops.Queued) -> None:

@@ -39,6 +39,16 @@ class Ticket(NamedTuple):
         return MARK + packed.translate(_URL_SAFE).rstrip("=")
 
 
+class Giving:
+    """One call of ``transfer``: what its ticket says, and whether the lease was handed over by this call."""
+
+    __slots__ = ("done", "nonce")
+
+    def __init__(self, nonce: str) -> None:
+        self.nonce = nonce
+        self.done = False
+
+
 def read(text: object) -> Ticket:
     """A ticket, or InvalidRequest before anything is sent: messages are cut off, mixed up and mistyped."""
     if not isinstance(text, str) or not text.strip().startswith(MARK):

@@ -13,6 +13,7 @@ Guards remember a digest of the owner and never the token itself: whoever has th
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from leasehold.core.names import MAX_NAME_BYTES
@@ -73,9 +74,9 @@ def presented(
         if resource is None:
             raise InvalidRequest("a bare fence needs resource=: fences grow for each resource on its own")
         return _checked(lease_or_fence, resource, owner, shared)
-    if not all(hasattr(type(lease_or_fence), one) or hasattr(lease_or_fence, one) for one in _MEMBERS):
-        kind = type(lease_or_fence).__name__
-        raise InvalidRequest(f"a guard checks a lease or a fence, which is an int, not {kind}")
+    kind = type(lease_or_fence)
+    if not (hasattr(kind, "_show_to_guard") or all(hasattr(lease_or_fence, one) for one in _MEMBERS)):
+        raise InvalidRequest(f"a guard checks a lease or a fence, which is an int, not {kind.__name__}")
     if owner is not None:
         raise InvalidRequest("a lease brings its own resource and owner: leave resource= and owner= out")
     _check_mode(lease_or_fence, shared)
@@ -129,9 +130,15 @@ def _checked(fence: object, resource: object, owner: object, shared: bool) -> Pr
     number, name = check_fence(fence), check_resource(resource)
     if owner is None:
         return Presented(name, number, shared=shared)
-    token = check_owner(owner)
-    shown = owner_prefix(token)
-    return Presented(name, number, owner_digest(token), None if shown == "?" else shown, shared)
+    digest, shown = _identity(check_owner(owner))
+    return Presented(name, number, digest, shown, shared)
+
+
+@lru_cache(maxsize=256)  # a holder presents its fence many times
+def _identity(owner: str) -> tuple[str, str | None]:
+    """Its digest, and what people may see of it."""
+    shown = owner_prefix(owner)
+    return owner_digest(owner), None if shown == "?" else shown
 
 
 def refusal(attempt: Presented, seen: int | None) -> StaleOwner:

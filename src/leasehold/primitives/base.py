@@ -8,9 +8,10 @@ from collections.abc import Callable, Coroutine
 from leasehold.core import flows
 from leasehold.core.durations import wait_seconds
 from leasehold.core.flows import Ask
-from leasehold.core.holding import ALIVE, Taken
+from leasehold.core.holding import ALIVE
 from leasehold.core.names import Name
 from leasehold.core.ops import Later, Op
+from leasehold.core.taken import Taken
 from leasehold.core.typed import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from leasehold.errors import NotHeld
 from leasehold.primitives.lease import BaseLease

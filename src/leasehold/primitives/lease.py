@@ -12,9 +12,9 @@ from types import TracebackType
 
 from leasehold.core import flows
 from leasehold.core.durations import ttl_ms
-from leasehold.core.holding import ALIVE, LOST, RELEASED, RELEASING, Giving
+from leasehold.core.holding import ALIVE, LOST, RELEASED, RELEASING
 from leasehold.core.ops import Later, NotYours
-from leasehold.core.tickets import Ticket
+from leasehold.core.tickets import Giving, Ticket
 from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.core.types import public_owner
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable

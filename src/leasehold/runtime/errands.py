@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from leasehold.core.holding import NEVER
+from leasehold.core.limits import NEVER
 from leasehold.core.ops import Later, Reply, StoreOp
 from leasehold.core.ports import Store
 from leasehold.core.typed import TypeAlias

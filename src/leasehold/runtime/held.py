@@ -9,9 +9,11 @@ import weakref
 from collections.abc import Callable
 
 from leasehold.core import ops
-from leasehold.core.holding import LOST, RELEASED, RELEASING, Giving, Holding, Taken
+from leasehold.core.handover import Transferable
+from leasehold.core.holding import LOST, RELEASED, RELEASING
 from leasehold.core.names import Name
-from leasehold.core.tickets import NONCE_BYTES
+from leasehold.core.taken import Taken
+from leasehold.core.tickets import NONCE_BYTES, Giving
 from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.errors import InvalidRequest
 from leasehold.observe import log
@@ -62,7 +64,7 @@ def _there(keeper: Keeper | None) -> Keeper | None:
     return keeper
 
 
-class Held(Holding):
+class Held(Transferable):
     """One lease of this process.
 
     Somebody can use it while its ``Lease`` object is referenced, or while the lock object that it was acquired
@@ -93,7 +95,7 @@ class Held(Holding):
     def __init__(
         self, name: Name, taken: Taken, lock: AbstractContextManager[Any], options: Options, anchor: object
     ) -> None:
-        Holding.__init__(self, name, taken, lock, options.renews, options.max_hold, options.max_idle)
+        Transferable.__init__(self, name, taken, lock, options.renews, options.max_hold, options.max_idle)
         self.options = options
         self.acquired_at = time.time()
         self.since = taken.at  # the same, on the local clock
@@ -166,7 +168,7 @@ class Held(Holding):
         """Unless it was entered again meanwhile, by its own thread while another gives it away."""
         with self.lock:
             self.require_single()
-            Holding.handed_over(self, giving, renew, sent, reply, now)
+            Transferable.handed_over(self, giving, renew, sent, reply, now)
 
     def step_out(self) -> bool:
         """One level up; False when it was the last, and the lease is to be given back."""

@@ -13,7 +13,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from leasehold.core.holding import ALIVE, LOST, NEVER, UNSURE, hear, renewals
+from leasehold.core.batch import hear, renewals
+from leasehold.core.holding import ALIVE, LOST, UNSURE
+from leasehold.core.limits import NEVER
 from leasehold.core.ops import Later, NotYours, Released, Renew, Renewed, Reply
 from leasehold.core.policy import margin
 from leasehold.core.ports import Store
@@ -135,6 +137,7 @@ class Watchdog:
             except Exception as error:  # a bug here must not end every lease of the process
                 log.warn("the watchdog had an error and goes on: %r", error, error=error)
                 self.abandoned.wait(AFTER_ERROR)
+        self._try_missed()  # first: a store may send over the connection that its news come by
         if self.news is not None:  # this thread opened it
             self.news.close()
         if self._dismissed:
@@ -344,7 +347,6 @@ class Watchdog:
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=5)
-            self._errands.once_more(self._missed, int(LONGEST_ERRAND * 1000))
 
     def give_up(self) -> None:
         """What was not given back until now is left to its ttl."""
@@ -357,7 +359,10 @@ class Watchdog:
         """The process ends, and would take the thread along: what a dropped coordinator has left to do is done now."""
         if self._dismissed:
             self.give_back(self.all(), "closed")
-            self._errands.once_more(self._missed, int(LONGEST_ERRAND * 1000))
+            self._try_missed()
+
+    def _try_missed(self) -> None:
+        self._errands.once_more(self._missed, int(LONGEST_ERRAND * 1000))
 
     def dismiss(self) -> None:
         """The coordinator was dropped without close(): end when errands are done. Called by the garbage collector."""

@@ -28,6 +28,7 @@ from leasehold.stores.memory import MemoryStore
 
 Case = Callable[[Guard], None]
 CASES: dict[str, Case] = {}
+"""Every case under its name: a function that takes a guard, and raises AssertionError or an error of the guard's."""
 E = TypeVar("E", bound=BaseException)
 
 RESOURCE = "acme/report-export:42"

@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Any
 
 from leasehold.coordinator import Coordinator
-from leasehold.core.holding import ALIVE, NEVER
+from leasehold.core.holding import ALIVE
+from leasehold.core.limits import NEVER
 from leasehold.core.ports import Clock
 from leasehold.core.types import Instant
 from leasehold.errors import InvalidRequest

@@ -1,0 +1,145 @@
+"""FencingMiddleware for ASGI: Starlette, FastAPI, Quart, Django, or an application of your own."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from leasehold.core import headers
+from leasehold.core.headers import Fencing
+from leasehold.errors import StaleOwner
+from leasehold.guards.guard import Guard
+from leasehold.guards.http.door import KEY, METHODS, Door, Sent, unsure
+from leasehold.guards.http.inside import Visit
+from leasehold.guards.http.naming import Resource
+from leasehold.guards.http.problems import Problem, Refused, occupied, problem
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_NAMES = {name.lower().encode(): name for name in (headers.TOKEN, headers.RESOURCE, headers.OWNER, headers.MODE)}
+
+
+class FencingMiddleware:
+    """Refuses a request whose fencing token is stale or missing, with 409 and a problem that says why.
+
+    ``guard`` is any guard: what it remembers outlives this process, if it does. ``methods`` need a token; wherever one
+    is presented it is checked, so that a holder presents its fence before its first read. ``resource`` says what a
+    request is about: None (its header does), one name, ``{"/reports/{id:int}": "report-export:{id}"}``, or a function
+    of the scope, whose None means that this request is not guarded.
+
+    Inside one process the check and the work are one step: a request waits, at most ``wait``, until those of earlier
+    owners have ended, and is else refused with 503. Where several processes serve, check again in your transaction:
+    ``guard.check(tx, fencing(request))``. A StaleOwner that your code raises becomes the same 409.
+
+    Websockets and lifespan go through unguarded.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        guard: Guard,
+        *,
+        resource: Resource = None,
+        methods: Iterable[str] = METHODS,
+        wait: float | str | timedelta = 10,
+    ) -> None:
+        self.app = app
+        self._door = Door(guard, resource, methods, wait)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        answer = _Answer(send, scope["method"])
+        try:
+            fencing = self._door.read(scope["method"], _sent(scope), scope, _path(scope))
+            if fencing is None:
+                await self.app(scope, receive, answer.send)
+            else:
+                await self._guarded(fencing, scope, receive, answer.send)
+        except Refused as error:
+            await answer.refuse(error.problem)
+        except StaleOwner as error:
+            if answer.started:
+                raise
+            await answer.refuse(problem(error))
+
+    async def _guarded(self, fencing: Fencing, scope: Scope, receive: Receive, send: Send) -> None:
+        inside = self._door.inside
+        visit = inside.enter(fencing.resource, fencing.fence, fencing.shared)
+        try:
+            with unsure(fencing):
+                await self._ask(fencing)
+            await self._turn(visit)
+            scope[KEY] = fencing
+            await self.app(scope, receive, send)
+        finally:
+            inside.leave(visit)
+
+    async def _ask(self, fencing: Fencing) -> None:
+        """A guard that is not awaited may take its time: it must not hold up everybody else on this loop."""
+        answer = self._door.ask(fencing) if self._door.awaited else await asyncio.to_thread(self._door.ask, fencing)
+        if inspect.isawaitable(answer):
+            await answer
+
+    async def _turn(self, visit: Visit) -> None:
+        """Wait, with an end, until requests of earlier owners have ended."""
+        loop, free = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            try:
+                loop.call_soon_threadsafe(free.set)
+            except RuntimeError:  # the loop has been closed, and nobody waits on it any more
+                return
+
+        if self._door.inside.line_up(visit, wake):
+            return
+        try:
+            async with asyncio.timeout(self._door.wait):
+                await free.wait()
+        except TimeoutError as error:
+            raise Refused(occupied(visit.fence, visit.resource)) from error
+
+
+class _Answer:
+    """The response, which can be replaced until it has begun."""
+
+    def __init__(self, send: Send, method: str) -> None:
+        self._send, self._has_body = send, method.upper() != "HEAD"
+        self.started = False
+
+    async def send(self, message: Message) -> None:
+        self.started = self.started or message["type"] == "http.response.start"
+        await self._send(message)
+
+    async def refuse(self, problem: Problem) -> None:
+        """The server sees to a request body that nobody reads."""
+        fields = [(name.lower().encode(), value.encode()) for name, value in problem.headers]
+        await self._send({"type": "http.response.start", "status": problem.status, "headers": fields})
+        body = problem.body if self._has_body else b""
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _sent(scope: Scope) -> Sent:
+    sent: dict[str, list[str]] = {}
+    for name, value in scope["headers"]:
+        known = _NAMES.get(bytes(name).lower())
+        if known is not None:
+            sent.setdefault(known, []).append(bytes(value).decode("latin-1"))
+    return sent
+
+
+def _path(scope: Scope) -> str:
+    """Below where the application is mounted."""
+    path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
+    return path[len(root) :] or "/" if root and f"{path}/".startswith(f"{root}/") else path

@@ -1,0 +1,145 @@
+"""What a refused request is told: ``application/problem+json``, as RFC 9457 has it.
+
+    type                                status
+    urn:leasehold:stale-owner           409      a newer fence was here: stop the work
+    urn:leasehold:missing-token         409      this needs a lease, and the request brought none
+    urn:leasehold:read-only-token       409      a lease that may only read, and a request that writes
+    urn:leasehold:malformed-token       400      headers that no lease has made
+    urn:leasehold:other-resource        400      the fence of one resource, and a request about another
+    urn:leasehold:guard-unavailable     503      nobody could say whether the fence is stale
+    urn:leasehold:earlier-owner-inside  503      a request with an older fence has not ended yet
+
+After each of them nothing was done. Texts name the kind of a resource and never its ids or its namespace.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from leasehold.core import headers
+from leasehold.core.names import parse_name
+from leasehold.errors import StaleOwner
+
+URN = "urn:leasehold:"
+STALE, MISSING, READ_ONLY = "stale-owner", "missing-token", "read-only-token"
+MALFORMED, OTHER = "malformed-token", "other-resource"
+UNAVAILABLE, OCCUPIED = "guard-unavailable", "earlier-owner-inside"
+
+BAD_REQUEST, CONFLICT, UNABLE = 400, 409, 503
+RETRY_AFTER = 1  # seconds
+NOTHING_DONE = "Nothing was done."
+
+
+class Problem(NamedTuple):
+    """A refusal as an HTTP response: ``status``, ``headers`` and ``body``, for whatever framework sends it."""
+
+    name: str
+    status: int
+    title: str
+    detail: str
+    more: dict[str, int | str | None] = {}  # noqa: RUF012 # nobody writes to it
+
+    @property
+    def body(self) -> bytes:
+        """The JSON. Fences are whole numbers of up to 63 bits: read them with 64."""
+        said = {"type": URN + self.name, "title": self.title, "status": self.status, "detail": self.detail}
+        known = {key: value for key, value in self.more.items() if value is not None}
+        return json.dumps({**said, **known}).encode()
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """Its type, its length, and when it is worth another try."""
+        found = [("Content-Type", "application/problem+json"), ("Content-Length", str(len(self.body)))]
+        return [*found, ("Retry-After", str(RETRY_AFTER))] if self.status == UNABLE else found
+
+
+class Refused(Exception):
+    """A request that goes no further, inside the middleware. Nobody outside sees it."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+
+
+def problem(error: StaleOwner) -> Problem:
+    """The response for a stale owner, for a framework that answers the errors of its handlers by itself.
+
+    >>> stale = problem(StaleOwner("", fence=9, seen=10, resource="report-export:42"))
+    >>> stale.status, stale.more
+    (409, {'fence': 9, 'seen': 10, 'kind': 'report-export'})
+    """
+    if error.fence is not None and error.fence == error.seen:
+        what = f"Fence {error.fence} was presented by another owner before."
+    elif error.fence is None or error.seen is None:
+        what = "A later owner has presented a newer fence."
+    else:
+        what = (
+            f"Fence {error.fence} is older than {error.seen}, which a later owner has presented: the lease has ended."
+        )
+    detail = f"{what} {NOTHING_DONE} Roll back and stop the work: somebody else does it now."
+    more = {"fence": error.fence, "seen": error.seen, "kind": _kind(error.resource)}
+    return Problem(STALE, CONFLICT, "The fencing token is stale", detail, more)
+
+
+def missing(resource: str | None) -> Problem:
+    """No token where one is needed."""
+    detail = (
+        f"This request needs a lease, and has no {headers.TOKEN}. {NOTHING_DONE} Acquire the lease and send what "
+        "lease.headers() gives with each request."
+    )
+    return Problem(MISSING, CONFLICT, "A fencing token is missing", detail, {"kind": _kind(resource)})
+
+
+def read_only(fence: int, resource: str) -> Problem:
+    """A shared lease, and a method that writes."""
+    detail = (
+        f"The lease may read and not write ({headers.MODE}: {headers.SHARED}). {NOTHING_DONE} Acquire an exclusive "
+        "one to write."
+    )
+    more = {"fence": fence, "kind": _kind(resource)}
+    return Problem(READ_ONLY, CONFLICT, "The lease may only read", detail, more)
+
+
+def malformed(what: str) -> Problem:
+    """Headers that cannot be understood; what they say is not repeated."""
+    detail = f"{what} {NOTHING_DONE} Send what lease.headers() gives, each header once and as it is."
+    return Problem(MALFORMED, BAD_REQUEST, "The fencing headers cannot be understood", detail)
+
+
+def other_resource(presented: str, asked: str) -> Problem:
+    """A fence says nothing about another resource than its own."""
+    detail = (
+        f"{_difference(presented, asked)} {NOTHING_DONE} A fence says something about its own resource alone: acquire "
+        "the lease of what you want to change. Namespace, kind and ids must agree."
+    )
+    return Problem(OTHER, BAD_REQUEST, "The fencing token is of another resource", detail)
+
+
+def unavailable(resource: str) -> Problem:
+    """The guard did not answer, and nobody goes in unchecked."""
+    detail = (
+        f"The service cannot check the fencing token at present. {NOTHING_DONE} Try again while you hold the lease."
+    )
+    return Problem(UNAVAILABLE, UNABLE, "The guard cannot be asked", detail, {"kind": _kind(resource)})
+
+
+def occupied(fence: int, resource: str) -> Problem:
+    """An earlier owner's request takes longer than this one may wait."""
+    detail = (
+        f"A request of an earlier owner has not ended yet, and two at once could overwrite each other. {NOTHING_DONE} "
+        "Try again while you hold the lease."
+    )
+    more = {"fence": fence, "kind": _kind(resource)}
+    return Problem(OCCUPIED, UNABLE, "An earlier owner is still at work", detail, more)
+
+
+def _kind(resource: str | None) -> str | None:
+    return None if resource is None else parse_name(resource).kind[:100]
+
+
+def _difference(presented: str, asked: str) -> str:
+    mine, wanted = _kind(presented), _kind(asked)
+    if mine == wanted:
+        return f"The lease is of another {mine} than this request."
+    return f"The lease is of the kind {mine}, and this request is about the kind {wanted}."

@@ -1,0 +1,140 @@
+"""What a guard keeps in the metadata of an object, and what it gives back of one. Pure.
+
+leasehold-fence      the fence of the last writer, in decimal
+leasehold-owner      a digest of its owner; absent when that is not known
+leasehold-resource   what the fence belongs to, percent-encoded; a long one is cut and ends in a digest
+leasehold-write      a random name of this very write: whose reply was lost finds out that it happened
+leasehold-past       four bytes of a digest for each ETag that the object had before, the last 64
+leasehold-deleted    "1": the object is gone for readers, and remains only to keep its fence
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b, md5
+from typing import NamedTuple
+from urllib.parse import quote
+
+from leasehold.core.headers import parse_fence
+from leasehold.errors import StoreUnavailable
+from leasehold.guards.fence import UNKNOWN_OWNER, Presented
+
+OURS = "leasehold-"
+REMEMBERED = 64  # ETags of before: 512 bytes of the 2 KB that S3 gives to metadata
+LONGEST_NAME = 200  # of a resource in a key or in metadata; file systems under a store often allow 255
+_SHORT = 8  # hex digits
+_HEX = frozenset("0123456789abcdef")
+
+
+class Record(NamedTuple):
+    """The part of an object's metadata that is ours. ``fence`` is None where no guard has written."""
+
+    fence: int | None = None
+    owner: str = UNKNOWN_OWNER
+    resource: str = ""
+    write: str = ""
+    past: str = ""
+    deleted: bool = False
+
+
+class Seen(NamedTuple):
+    """What there is at a key. ``etag`` is None when there is nothing."""
+
+    etag: str | None = None
+    record: Record = Record()
+    metadata: Mapping[str, str] = {}
+    body: bytes = b""
+
+    @property
+    def there(self) -> bool:
+        """Is there something for a reader?"""
+        return self.etag is not None and not self.record.deleted
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An object as it was read or written. Give it to ``put(..., after=found)``, which writes only if it is still so.
+
+    ``fence`` is None when no guard has written it; ``metadata`` is yours alone, without what the guard keeps there."""
+
+    key: str
+    body: bytes = field(repr=False)
+    etag: str
+    fence: int | None
+    metadata: Mapping[str, str]
+    write: str = field(default="", repr=False)
+
+
+def parse(metadata: Mapping[str, str]) -> Record:
+    """Metadata as the server returned it. Raises StoreUnavailable for what no guard can have written."""
+    ours = {name.lower().removeprefix(OURS): text for name, text in metadata.items() if name.lower().startswith(OURS)}
+    if not ours:
+        return Record()
+    fence = parse_fence(ours.get("fence", ""))
+    owner, past = ours.get("owner", UNKNOWN_OWNER), ours.get("past", "")
+    if fence is None or not _HEX.issuperset(owner + past) or len(past) % _SHORT:
+        raise StoreUnavailable(
+            "the leasehold- metadata of this object were not written by a guard: its fence cannot be known, and "
+            "nothing was written. Find out who wrote them, and remove them or the object"
+        )
+    return Record(fence, owner, ours.get("resource", ""), ours.get("write", ""), past, ours.get("deleted") == "1")
+
+
+def compose(attempt: Presented, write: str, before: Seen, deleted: bool = False) -> dict[str, str]:
+    """The metadata of a write that follows ``before``."""
+    ours = {
+        "fence": str(attempt.fence),
+        "owner": attempt.owner,
+        "resource": safe_name(attempt.resource),
+        "write": write,
+        "past": _remember(before),
+        "deleted": "1" if deleted else "",
+    }
+    return {OURS + name: text for name, text in ours.items() if text}
+
+
+def yours(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Metadata without what is ours."""
+    return {name: text for name, text in metadata.items() if not name.lower().startswith(OURS)}
+
+
+def is_repeat(body: bytes, fence: int, before: Seen) -> bool:
+    """Would these bytes bring back an ETag that somebody with an older fence may have seen?
+
+    An ETag is a digest of the bytes alone (or unique, where S3 encrypts with KMS; then this is never so). A stale owner
+    that stands still between its look and its write would take the object for the one that it saw. To repeat what
+    one has written oneself under the same fence is harmless: nobody older has seen it there."""
+    etag = md5(body, usedforsecurity=False).hexdigest()
+    if etag == _bare(before.etag or ""):
+        return before.record.fence != fence
+    return _short(etag) in _split(before.record.past)
+
+
+def safe_name(resource: str) -> str:
+    """A resource as a part of a key: letters, digits and ``_.-~%``. Different resources have different names."""
+    name = quote(resource, safe="")
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = blake2b(resource.encode(), digest_size=16).hexdigest()
+    return f"{name[: LONGEST_NAME - 33]}+{digest}"  # no short name holds a plus
+
+
+def _remember(before: Seen) -> str:
+    if before.etag is None:
+        return before.record.past
+    newest = _short(before.etag)
+    known = [one for one in _split(before.record.past) if one != newest]
+    return "".join([*known, newest][-REMEMBERED:])
+
+
+def _split(past: str) -> list[str]:
+    return [past[start : start + _SHORT] for start in range(0, len(past), _SHORT)]
+
+
+def _short(etag: str) -> str:
+    return blake2b(_bare(etag).encode(), digest_size=_SHORT // 2).hexdigest()
+
+
+def _bare(etag: str) -> str:
+    return etag.removeprefix("W/").strip('"').lower()
