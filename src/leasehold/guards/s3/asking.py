@@ -22,14 +22,14 @@ def check_key(key: object, prefix: str) -> str:
         raise InvalidRequest(f"key is the name of an object: text of 1 to {LONGEST_KEY} bytes in UTF-8, without NUL")
     if key.startswith(prefix):
         raise InvalidRequest(f"keys under {prefix!r} are the guard's own: choose another, or give the guard a prefix")
-    return str(key)
+    return str.__str__(key)  # str() of an Enum that is text would say another name
 
 
 def check_prefix(prefix: object) -> str:
     """The folder of the guard: one that no key of the user can begin with by chance."""
     if not isinstance(prefix, str) or not 1 < len(utf8(prefix, "prefix")) <= 200 or not prefix.endswith("/"):
         raise InvalidRequest("prefix is a folder for the guard's own objects, such as '.leasehold/'")
-    return str(prefix)
+    return str.__str__(prefix)
 
 
 def body_of(body: object, write: str) -> bytes:
