@@ -57,11 +57,13 @@ def check_more(more: Mapping[str, Any]) -> dict[str, Any]:
     for name in more:
         if name in _GUARDED:
             raise InvalidRequest(f"{name} is the guard's to set; leave it out")
+        if isinstance(more[name], str) and not (more[name].isprintable() or name in BOTH):  # a key may be any bytes
+            raise InvalidRequest(f"{name} becomes a header of HTTP: it cannot hold line breaks and the like")
     metadata = more.get("Metadata", {})
     if not isinstance(metadata, Mapping) or not all(
-        isinstance(text, str) for item in metadata.items() for text in item
+        isinstance(text, str) and text.isascii() and text.isprintable() for item in metadata.items() for text in item
     ):
-        raise InvalidRequest("Metadata is a mapping of text to text")
+        raise InvalidRequest("Metadata is a mapping of text to text: headers of HTTP, of ASCII without line breaks")
     if any(name.lower().startswith(OURS) for name in metadata):
         raise InvalidRequest(f"names of metadata that begin with {OURS!r} are the guard's own")
     return {**more, "Metadata": dict(metadata)}
@@ -81,4 +83,4 @@ def utf8(text: str, what: str) -> bytes:
         raise InvalidRequest(f"{what} holds a lone surrogate and cannot be written as UTF-8") from None
 
 
-_GUARDED = {"Bucket", "Key", "Body", "IfMatch", "IfNoneMatch"}
+_GUARDED = {"Bucket", "Key", "Body", "IfMatch", "IfNoneMatch", "WriteOffsetBytes"}
