@@ -39,7 +39,7 @@ class FencingMiddleware:
 
     Inside one process the check and the work are one step: a request waits, at most ``wait``, until those of earlier
     owners have ended, and is else refused with 503. Where several processes serve, check again in your transaction:
-    ``guard.check(tx, fencing(request))``. A StaleOwner that your code raises becomes the same 409.
+    ``guard.check(tx, fencing(request))``. A StaleOwner that your code raises about it becomes the same 409.
 
     Websockets and lifespan go through unguarded.
     """
