@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from enum import Enum
 from types import SimpleNamespace
 from typing import Any
 
@@ -99,6 +100,19 @@ def test_what_is_no_resource(resource: Any) -> None:
     """A resource is text that fits into the table's key."""
     with pytest.raises(InvalidRequest, match="resource"):
         presented(12, resource)
+
+
+class Names(str, Enum):  # noqa: UP042 # many programs have such ones
+    """Text, of which str() says something else than it is."""
+
+    RESOURCE = "report-export:42"
+    OWNER = "host-1:4711:secret.1"
+
+
+def test_names_that_are_members_of_an_enum() -> None:
+    """They are what they are equal to: under another name a stale owner would be the first."""
+    assert presented(12, Names.RESOURCE, Names.OWNER) == presented(12, "report-export:42", "host-1:4711:secret.1")
+    assert type(presented(12, Names.RESOURCE).resource) is str
 
 
 @pytest.mark.parametrize("owner", ["", 42, b"token", "\ud800", True])

@@ -56,6 +56,7 @@ def test_what_may_be_tried_again(name: str) -> None:
         (409, b"\xff\xfe"),
         (409, b"[]"),
         (409, b'{"type": 5}'),
+        (409, b"[" * 100_000),
         (409, b'{"type": "https://example.org/out-of-stock"}'),
         (409, body("something-new")),
         (500, body("stale-owner", seen=10)),

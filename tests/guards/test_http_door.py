@@ -217,11 +217,30 @@ def test_the_header_may_be_left_to_the_path(service_class: Any) -> None:
     assert service.served == [Fencing(11, RESOURCE, A)]
 
 
-@pytest.mark.parametrize("path", ["/reports/42", "/reports/042", "/reports/42/", "/reports/0" + "0" * 99 + "42"])
+SPELLINGS = ["42", "042", "42/", "0" + "0" * 99 + "42", "+42", " 42", "42\n", "4_2", "0__42", "42.0", "٤٢", "４２"]
+
+
+@pytest.mark.parametrize("path", [f"/reports/{one}" for one in SPELLINGS])
 def test_one_report_by_many_paths(service_class: Any, path: str) -> None:
-    """What a router takes for the same number is the same resource."""
+    """What a router takes for the same number is the same resource: FastAPI and Flask are generous."""
     service = service_class(memory(), resource=BY_PATH)
     assert service.send("POST", token(9, resource=None), path).problem["seen"] == 10
+
+
+@pytest.mark.parametrize(("path", "number"), [("-42", "-42"), ("0-42", "-42"), ("+0", "0")])
+def test_numbers_below_zero(service_class: Any, path: str, number: str) -> None:
+    """Some routers take them, so they are guarded."""
+    service = service_class(FenceGuard(), resource=BY_PATH)
+    assert service.send("POST", [], f"/reports/{path}").kind == "missing-token"
+    assert service.send("POST", token(1, resource=None), f"/reports/{path}").status == 200
+    assert service.served[0].resource == f"acme/report-export:{number}"
+
+
+def test_a_whole_url_in_place_of_a_path() -> None:
+    """HTTP allows it, uvicorn hands it on, and Quart takes its path: it is guarded like that."""
+    service = ASGIService(memory(), resource=BY_PATH)
+    assert service.send("POST", [], "http://service/reports/42").kind == "missing-token"
+    assert service.send("POST", token(9, resource=None), "http://service/reports/42").kind == "stale-owner"
 
 
 def test_ids_of_a_path_are_encoded_like_any_other(service_class: Any) -> None:
@@ -245,7 +264,9 @@ def test_a_path_that_names_nothing(service_class: Any, path: str) -> None:
     assert (answer.status, answer.kind) == (400, "malformed-token")
 
 
-@pytest.mark.parametrize("path", ["/", "/other", "/reports", "/reports/x", "/reports/4/2", "/areports/42"])
+@pytest.mark.parametrize(
+    "path", ["/", "/other", "/reports", "/reports/x", "/reports/4/2", "/areports/42", "/reports/4.2", "/reports/+"]
+)
 def test_other_paths_are_not_guarded(service_class: Any, path: str) -> None:
     """A mapping says what is guarded. Elsewhere no token is needed, and none is looked at."""
     service = service_class(memory(), resource=BY_PATH)
@@ -255,10 +276,11 @@ def test_other_paths_are_not_guarded(service_class: Any, path: str) -> None:
 
 
 def test_uuids_in_a_path(service_class: Any) -> None:
-    """In either spelling they are one resource."""
+    """In every spelling that a router knows they are one resource."""
     service = service_class(FenceGuard(), resource={"/u/{id:uuid}": "user:{id}"})
     plain = "0123456789abcdef0123456789abcdef"
-    for path in (plain, plain.upper(), "01234567-89AB-cdef-0123-456789abcdef"):
+    dashed = "01234567-89AB-cdef-0123-456789abcdef"
+    for path in (plain, plain.upper(), dashed, f"{{{dashed}}}", f"urn:uuid:{dashed}"):
         assert service.send("POST", token(7, resource=None), f"/u/{path}").status == 200
     assert {one.resource for one in service.served} == {"user:01234567-89ab-cdef-0123-456789abcdef"}
 
@@ -351,6 +373,18 @@ def test_a_stale_owner_in_the_application(service_class: Any) -> None:
     service.work = stale
     answer = service.send("GET", [])
     assert answer.kind == "stale-owner" and "fence" not in answer.problem
+
+
+def test_a_stale_owner_of_something_else(service_class: Any) -> None:
+    """An application whose own lease is stale has failed. The client's is not, and must not be told so."""
+
+    def stale(_: Any) -> None:
+        raise StaleOwner("of its own", resource="nightly", fence=1, seen=2)
+
+    service = service_class(memory(), stale)
+    with pytest.raises(StaleOwner, match="of its own"):
+        service.send("POST", token(20))
+    assert len(service.inside) == 0
 
 
 def test_other_errors_of_the_application(service_class: Any) -> None:

@@ -17,7 +17,7 @@ from leasehold.errors import StaleOwner
 from leasehold.guards.http import WSGIFencingMiddleware, fencing
 from leasehold.guards.http.inside import Inside
 from leasehold.guards.memory import FenceGuard
-from tests.guards.http_tools import Pairs, WSGIService, memory, serve, token
+from tests.guards.http_tools import RESOURCE, Pairs, WSGIService, memory, serve, token
 
 
 def overtaking() -> int:
@@ -272,6 +272,23 @@ def test_the_body_of_a_refused_request_is_read(more: dict[str, Any], read: int) 
     environ = {"REQUEST_METHOD": "POST", "PATH_INFO": "/", "wsgi.input": body, **more}
     WSGIService(memory()).middleware(environ, lambda *_: lambda _: None)
     assert body.drained() == read
+
+
+def test_a_refused_request_that_stalls_keeps_nobody_out() -> None:
+    """A stale owner that is frozen in the middle of its body is no longer inside: a newer one does not wait for it."""
+    service = WSGIService(memory(), wait=0)
+    newer: list[int] = []
+
+    class Stalled(io.BytesIO):
+        def read(self, *_: Any) -> bytes:
+            """Meanwhile somebody else comes."""
+            newer.append(service.send("POST", token(11)).status)
+            return b""
+
+    environ = {"REQUEST_METHOD": "POST", "PATH_INFO": "/", "wsgi.input": Stalled(), "CONTENT_LENGTH": "5"}
+    environ.update({"HTTP_X_FENCING_TOKEN": "9", "HTTP_X_FENCING_RESOURCE": RESOURCE})
+    assert b"stale-owner" in b"".join(service.middleware(environ, lambda *_: lambda _: None))
+    assert newer == [200]
 
 
 def test_a_client_that_has_gone() -> None:

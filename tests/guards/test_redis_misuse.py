@@ -80,6 +80,8 @@ def test_what_is_no_value() -> None:
         ):
             with pytest.raises(InvalidRequest, match="text, bytes or a number"):
                 call()
+    with pytest.raises(InvalidRequest, match="bits"):
+        quiet.set("k", 10**5000, 1, **WHO)  # hiredis would end the process
     for fields in ("f", None, [("f", 1)], 5):
         with pytest.raises(InvalidRequest, match="as a dict"):
             quiet.hset("k", fields, 1, **WHO)  # type: ignore[arg-type]  # the mistake
@@ -191,6 +193,20 @@ class Client:
 FenceGuard(Client()).check(10, resource="a")
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+
+
+async def test_a_client_that_somebody_has_wrapped() -> None:
+    """Tracing may put a plain function in place of an async one: the guard is awaited all the same."""
+    async with fakeredis.FakeAsyncRedis() as client:
+        inner: Callable[..., Any] = client.execute_command
+
+        def traced(*args: Any, **more: Any) -> Any:
+            return inner(*args, **more)
+
+        client.execute_command = traced  # type: ignore[method-assign]  # as it does
+        guard = FenceGuard(client)
+        await guard.set("k", "v", 5, **WHO)
+        assert await guard.get("k", 5, **WHO) == b"v"
 
 
 def test_a_test_double() -> None:

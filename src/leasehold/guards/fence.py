@@ -111,7 +111,7 @@ def _name(lease: Fenced, resource: str | None) -> str:
             f"a permit of {label(lease.resource)} is one of several that are valid side by side, and fences grow for "
             "each slot: check it with resource=permit.slot_resource"
         )
-    return lease.resource if slot is None else str(slot)
+    return lease.resource if slot is None else slot
 
 
 def _fence(lease: Fenced) -> object:
@@ -178,7 +178,7 @@ def check_resource(resource: object) -> str:
     size = len(_utf8(resource, "resource"))
     if not 0 < size <= MAX_NAME_BYTES or "\0" in resource:
         raise InvalidRequest(f"resource must have 1 to {MAX_NAME_BYTES} bytes and no NUL")
-    return str(resource)
+    return str.__str__(resource)  # str() of an Enum that is text would say another name
 
 
 def check_owner(owner: object) -> str:
@@ -186,7 +186,7 @@ def check_owner(owner: object) -> str:
     if not isinstance(owner, str) or not owner:
         raise InvalidRequest("owner must be the owner token as text; leave it out when it is not known")
     _utf8(owner, "owner")
-    return str(owner)
+    return str.__str__(owner)
 
 
 def _utf8(text: str, what: str) -> bytes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from leasehold.core.durations import seconds
 from leasehold.errors import StoreUnavailable
-from leasehold.guards.fence import Fenced
+from leasehold.guards.fence import Fenced, Presented
 from leasehold.guards.guard import BaseGuard
 
 if TYPE_CHECKING:
@@ -29,12 +29,13 @@ class FenceGuard(BaseGuard):
     leasehold.errors.StaleOwner: stale owner of report-export: ...
     """
 
-    __slots__ = ("_lock", "_seen")
+    __slots__ = ("_bodies", "_lock", "_seen")
 
     def __init__(self, *, downstream: str = "memory", observers: Iterable[Observer] = ()) -> None:
         super().__init__(downstream=downstream, observers=observers)
         self._lock = threading.RLock()
         self._seen: dict[str, tuple[int, str]] = {}
+        self._bodies: list[tuple[str, int, str]] = []  # those that this thread, the one with the lock, is in
 
     def check(
         self,
@@ -60,20 +61,38 @@ class FenceGuard(BaseGuard):
     ) -> Iterator[None]:
         """Check, and keep every other thread out until the body has ended: check, read and write are one step.
 
-        Raises StoreUnavailable when another body takes longer than ``wait``. Do not await in the body."""
+        Raises StoreUnavailable when another body takes longer than ``wait``, and at once when it is a body of this very
+        thread: of another owner, whose task awaits in it. Do not await in the body."""
         attempt = self.present(lease_or_fence, resource, owner, shared)
         if not self._lock.acquire(timeout=min(seconds(wait, "wait"), threading.TIMEOUT_MAX)):
             raise StoreUnavailable("another thread is still inside writing(): nothing was accepted, try again later")
         try:
             last_fence, last_owner = self._seen.get(attempt.resource, (None, ""))
             if attempt.follows(last_fence, last_owner):
-                if not attempt.shared:
-                    self._seen[attempt.resource] = (attempt.fence, attempt.owner)
-                yield
+                with self._body(attempt):
+                    yield
                 return
         finally:
             self._lock.release()
         raise self.refused(lease_or_fence, attempt, last_fence)  # observers are told outside the lock
+
+    @contextmanager
+    def _body(self, attempt: Presented) -> Iterator[None]:
+        """A lock of threads lets a thread in again. What is then inside is another task of its loop, or an outer call:
+        one of another owner would write after this one, with an older fence."""
+        me = (attempt.resource, attempt.fence, attempt.owner)
+        if any(other[0] == me[0] and other != me for other in self._bodies):
+            raise StoreUnavailable(
+                "another owner's writing() has not ended in this thread: nothing was accepted, try again later. Do not "
+                "await in its body"
+            )
+        if not attempt.shared:
+            self._seen[attempt.resource] = (attempt.fence, attempt.owner)
+        self._bodies.append(me)
+        try:
+            yield
+        finally:
+            self._bodies.remove(me)
 
     def seen(self, resource: str) -> int | None:
         """The highest fence that was presented for a resource."""

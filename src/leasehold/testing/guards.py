@@ -160,7 +160,8 @@ def threads_at_once(guard: Guard) -> None:
     def present(lane: int) -> None:
         try:
             for fence in fences[lane::8]:
-                accepted(guard, fence, resource=RESOURCE, owner=A)
+                if accepted(guard, fence, resource=RESOURCE, owner=A) and fence > 1:
+                    assert not accepted(guard, fence - 1, resource=RESOURCE, owner=A), f"{fence - 1} after {fence}"
         except BaseException as error:
             failures.append(error)
 
@@ -169,6 +170,7 @@ def threads_at_once(guard: Guard) -> None:
         thread.start()
     for thread in threads:
         thread.join(30)
+    assert not any(thread.is_alive() for thread in threads), "somebody waits for ever"
     assert not failures, failures
     assert raises(StaleOwner, lambda: guard.check(79, resource=RESOURCE, owner=A)).seen == 80
     guard.check(80, resource=RESOURCE, owner=A)

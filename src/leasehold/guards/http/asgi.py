@@ -6,12 +6,13 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from leasehold.core import headers
 from leasehold.core.headers import Fencing
 from leasehold.errors import StaleOwner
 from leasehold.guards.guard import Guard
-from leasehold.guards.http.door import KEY, METHODS, Door, Sent, unsure
+from leasehold.guards.http.door import KEY, METHODS, Door, Sent, concerns, unsure
 from leasehold.guards.http.inside import Visit
 from leasehold.guards.http.naming import Resource
 from leasehold.guards.http.problems import Problem, Refused, occupied, problem
@@ -38,7 +39,7 @@ class FencingMiddleware:
 
     Inside one process the check and the work are one step: a request waits, at most ``wait``, until those of earlier
     owners have ended, and is else refused with 503. Where several processes serve, check again in your transaction:
-    ``guard.check(tx, fencing(request))``. A StaleOwner that your code raises becomes the same 409.
+    ``guard.check(tx, fencing(request))``. A StaleOwner that your code raises about it becomes the same 409.
 
     Websockets and lifespan go through unguarded.
     """
@@ -70,7 +71,7 @@ class FencingMiddleware:
         except Refused as error:
             await answer.refuse(error.problem)
         except StaleOwner as error:
-            if answer.started:
+            if answer.started or not concerns(error, scope.get(KEY)):
                 raise
             await answer.refuse(problem(error))
 
@@ -140,6 +141,9 @@ def _sent(scope: Scope) -> Sent:
 
 
 def _path(scope: Scope) -> str:
-    """Below where the application is mounted."""
+    """Below where the application is mounted. A client may send a whole URL in place of a path, and some servers hand
+    it on as it is."""
     path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
+    if not path.startswith("/"):
+        path = urlsplit(path).path
     return path[len(root) :] or "/" if root and f"{path}/".startswith(f"{root}/") else path

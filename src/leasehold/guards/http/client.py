@@ -43,7 +43,7 @@ def check_response(status: int, body: bytes | str, lease: Fenced) -> None:
 def _problem(body: bytes | str) -> dict[str, Any]:
     try:
         said = json.loads(body)
-    except ValueError:  # not JSON, or not UTF-8: somebody else's answer
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, or too deep: somebody else's answer
         return {}
     return said if isinstance(said, dict) and isinstance(said.get("type"), str) else {}
 

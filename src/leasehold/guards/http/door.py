@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from leasehold.core import headers
 from leasehold.core.durations import seconds
 from leasehold.core.headers import Fencing
-from leasehold.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable
+from leasehold.errors import InvalidRequest, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.fence import check_resource
 from leasehold.guards.guard import Guard
 from leasehold.guards.http import problems
@@ -71,6 +71,12 @@ def unsure(fencing: Fencing) -> Iterator[None]:
     except (StoreUnavailable, OutcomeUnknown) as error:
         log.warn("a request was refused, because its guard could not be asked: %s", error)
         raise Refused(problems.unavailable(fencing.resource)) from error
+
+
+def concerns(error: StaleOwner, fencing: Fencing | None) -> bool:
+    """Is it this request's lease that is stale? That of another resource is the application's own, and no news for the
+    client: it would stop its work for nothing."""
+    return fencing is None or error.resource in (None, fencing.resource)
 
 
 def presented(sent: Sent, resource: str | None) -> Fencing:

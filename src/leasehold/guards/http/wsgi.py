@@ -14,7 +14,7 @@ from leasehold.core import headers
 from leasehold.core.headers import Fencing
 from leasehold.errors import InvalidRequest, StaleOwner
 from leasehold.guards.guard import Guard
-from leasehold.guards.http.door import KEY, METHODS, Door, Sent, unsure
+from leasehold.guards.http.door import KEY, METHODS, Door, Sent, concerns, unsure
 from leasehold.guards.http.inside import Visit
 from leasehold.guards.http.naming import Resource
 from leasehold.guards.http.problems import Problem, Refused, occupied, problem
@@ -62,6 +62,7 @@ class WSGIFencingMiddleware:
             try:
                 self._admit(environ, stack)
             except (Refused, StaleOwner) as error:
+                stack.close()  # a stale owner that stalls in the middle of its body must keep nobody out
                 _drain(environ)
                 return [answer.refuse(error)]
             try:
@@ -125,7 +126,8 @@ class _Answer:
     """The response, which can be replaced until its first bytes are out."""
 
     def __init__(self, environ: WSGIEnvironment, start_response: StartResponse) -> None:
-        self._start_response, self._has_body = start_response, environ["REQUEST_METHOD"].upper() != "HEAD"
+        self._environ, self._start_response = environ, start_response
+        self._has_body = environ["REQUEST_METHOD"].upper() != "HEAD"
         self._begun = False
 
     def start(self, status: str, fields: list[tuple[str, str]], *exc_info: Any) -> Callable[[bytes], object]:
@@ -135,6 +137,8 @@ class _Answer:
 
     def refuse(self, error: Refused | StaleOwner) -> bytes:
         """In place of whatever was begun. When bytes of that are out, the server raises the error again."""
+        if isinstance(error, StaleOwner) and not concerns(error, self._environ.get(KEY)):
+            raise error
         found: Problem = error.problem if isinstance(error, Refused) else problem(error)
         status = f"{found.status} {HTTPStatus(found.status).phrase}"
         self._start_response(status, found.headers, *([sys.exc_info()] if self._begun else []))

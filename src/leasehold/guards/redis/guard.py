@@ -33,6 +33,7 @@ Value = str | bytes | int | float
 
 HOUR_MS = 3_600_000
 CENTURY_MS = 100 * 365 * 24 * HOUR_MS
+MOST_BITS = 1024  # of a number: Python does not write those of thousands of digits, and hiredis then ends the process
 MANY = 2000  # fields at once: what a Lua function can be given has an end
 
 
@@ -275,6 +276,8 @@ def _ms(value: object, what: str, least_ms: int) -> int:
 def _value(value: Any, what: str) -> Any:
     if isinstance(value, bool) or not isinstance(value, (str, bytes, int, float)):
         raise InvalidRequest(f"{what} must be text, bytes or a number, not {type(value).__name__}")
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise InvalidRequest(f"{what} is a number of more than {MOST_BITS} bits: write it as text")
     return value
 
 

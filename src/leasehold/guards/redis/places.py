@@ -41,7 +41,7 @@ class Places:
         tag: object = self._tag(resource)
         if not isinstance(tag, str) or not tag or "{" in tag or "}" in tag or not _writable(tag):
             raise InvalidRequest("tag= must return the text that stands between the braces of your keys, without them")
-        return str(tag)
+        return str.__str__(tag)  # str() of an Enum that is text would say something else
 
     def record(self, resource: str) -> bytes:
         """As bytes: clients with different encodings must find the same one."""
@@ -52,7 +52,7 @@ class Places:
         """A key of the caller's in the slot of the record."""
         if not isinstance(name, str) or not name:
             raise InvalidRequest("a key is named by text, such as guard.key('body', lease)")
-        return f"{{{self.tag(check_resource(resource))}}}:{name}"
+        return f"{{{self.tag(check_resource(resource))}}}:{str.__str__(name)}"
 
     def check_slots(self, keys: Sequence[Key], record: bytes) -> None:
         """On a Cluster: one script, one slot (trap 19)."""

@@ -63,7 +63,8 @@ class Line:
         self._client = client
         self._name = type(client).__name__
         self._retries = retries(client)
-        self.awaited = inspect.iscoroutinefunction(client.execute_command)
+        # Whoever instruments a client may have put a plain function in place of its async one.
+        self.awaited = inspect.iscoroutinefunction(client.execute_command) or hasattr(client, "__aenter__")
         self.slot: Callable[[str | bytes], int] | None = getattr(client, "keyslot", None)  # a Cluster's
 
     def wait_for(self, step: Step[R]) -> R:

@@ -42,7 +42,7 @@ def around(body: object) -> Script:
         raise InvalidRequest(
             "the body cannot begin with #!: it becomes a part of the guard's script, which has no flags"
         )
-    return _around(str(body))
+    return _around(str.__str__(body))
 
 
 @lru_cache(maxsize=BODIES)

@@ -22,14 +22,14 @@ def check_key(key: object, prefix: str) -> str:
         raise InvalidRequest(f"key is the name of an object: text of 1 to {LONGEST_KEY} bytes in UTF-8, without NUL")
     if key.startswith(prefix):
         raise InvalidRequest(f"keys under {prefix!r} are the guard's own: choose another, or give the guard a prefix")
-    return str(key)
+    return str.__str__(key)  # str() of an Enum that is text would say another name
 
 
 def check_prefix(prefix: object) -> str:
     """The folder of the guard: one that no key of the user can begin with by chance."""
     if not isinstance(prefix, str) or not 1 < len(utf8(prefix, "prefix")) <= 200 or not prefix.endswith("/"):
         raise InvalidRequest("prefix is a folder for the guard's own objects, such as '.leasehold/'")
-    return str(prefix)
+    return str.__str__(prefix)
 
 
 def body_of(body: object, write: str) -> bytes:
@@ -57,11 +57,13 @@ def check_more(more: Mapping[str, Any]) -> dict[str, Any]:
     for name in more:
         if name in _GUARDED:
             raise InvalidRequest(f"{name} is the guard's to set; leave it out")
+        if isinstance(more[name], str) and not (more[name].isprintable() or name in BOTH):  # a key may be any bytes
+            raise InvalidRequest(f"{name} becomes a header of HTTP: it cannot hold line breaks and the like")
     metadata = more.get("Metadata", {})
     if not isinstance(metadata, Mapping) or not all(
-        isinstance(text, str) for item in metadata.items() for text in item
+        isinstance(text, str) and text.isascii() and text.isprintable() for item in metadata.items() for text in item
     ):
-        raise InvalidRequest("Metadata is a mapping of text to text")
+        raise InvalidRequest("Metadata is a mapping of text to text: headers of HTTP, of ASCII without line breaks")
     if any(name.lower().startswith(OURS) for name in metadata):
         raise InvalidRequest(f"names of metadata that begin with {OURS!r} are the guard's own")
     return {**more, "Metadata": dict(metadata)}
@@ -81,4 +83,4 @@ def utf8(text: str, what: str) -> bytes:
         raise InvalidRequest(f"{what} holds a lone surrogate and cannot be written as UTF-8") from None
 
 
-_GUARDED = {"Bucket", "Key", "Body", "IfMatch", "IfNoneMatch"}
+_GUARDED = {"Bucket", "Key", "Body", "IfMatch", "IfNoneMatch", "WriteOffsetBytes"}

@@ -48,7 +48,7 @@ class Bucket:
         self._client = _checked(client)
         if not isinstance(name, str) or not name:
             raise InvalidRequest("bucket is the name of a bucket, as text")
-        self.name = str(name)
+        self.name = str.__str__(name)
 
     @property
     def where(self) -> str:

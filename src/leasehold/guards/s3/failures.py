@@ -75,7 +75,8 @@ def refusal(where: str, error: BaseException) -> LeaseholdError:
         return InvalidRequest(f"{where} does not take this request: {_said(error)}")
     why = WHY.get(code)
     if why is None and _status(error) == 0:
-        return StoreUnavailable(f"{where} cannot be reached: {str(error)[:200] or type(error).__name__}")
+        # Not its text: that holds the URL, and with it the key, which is made of ids. This may end up in a log.
+        return StoreUnavailable(f"{where} cannot be reached ({type(error).__name__}); the cause says more")
     return StoreUnavailable(f"{where} {why or 'answered ' + _said(error)}. Nothing was written")
 
 

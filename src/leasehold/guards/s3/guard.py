@@ -93,10 +93,11 @@ class FenceGuard(BaseGuard):
         ``after``: what ``get`` found, None too; the object must still be so, else Conflict. Without it, whatever is
         there is replaced. ``more`` goes to ``put_object``, such as ``ContentType`` or ``Metadata``.
 
-        ``body`` is bytes or text, and must not be what the object held before under an older fence, else
-        InvalidRequest: S3 could not tell the two states apart. A function is given a text that is unique to this
-        write, and returns a body that has it inside: it is never refused. ``repeat=True`` writes the same bytes
-        again, and gives up the guarantee against an owner that saw them and stood still in the middle of a put."""
+        ``body`` is bytes or text, and must not be what the object held before, else InvalidRequest: S3 could not tell
+        the two states apart. The last 64 states are remembered; the very last may be repeated under the same fence. A
+        function is given a text that is unique to this write, and returns a body that has it inside: it is never
+        refused. ``repeat=True`` writes the same bytes again, and gives up the guarantee against an owner that saw them
+        and stood still in the middle of a put."""
         attempt = self.present(lease_or_fence, resource, owner)
         key = check_key(key, self.prefix)
         check_after(after, key)
