@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from leasehold.errors import InvalidRequest, LeaseholdError
+from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown
+from leasehold.guards.conflict import Conflict
 from leasehold.guards.fence import Fenced
 from leasehold.guards.sql.failures import translated
 
@@ -42,24 +43,44 @@ class Door:
         """Accept and remember this fence, or raise StaleOwner and change nothing."""
         self._guard.present(lease_or_fence, resource, owner, shared)
         more: dict[str, Any] = {"resource": resource, "owner": owner, "shared": shared}
-        try:
+        with self._ours() as passed:
             transaction: Any = self._begin()
-            if not hasattr(transaction, "__enter__"):
+            if hasattr(transaction, "__aenter__"):
                 return self._awaited(transaction, lease_or_fence, more)
+            if not hasattr(transaction, "__enter__"):
+                raise _no_manager(transaction)
             with transaction as tx:
                 self._guard.check(tx, lease_or_fence, **more)
-                return None
-        except LeaseholdError:
-            raise
-        except Exception as error:
-            raise translated(error, self._guard.table) from error
+                passed()
+        return None
 
     async def _awaited(self, transaction: Any, lease_or_fence: Fenced | int, more: dict[str, Any]) -> None:
-        try:
+        with self._ours() as passed:
             async with transaction as tx:
                 waiting: Any = self._guard.check(tx, lease_or_fence, **more)
                 await waiting
+                passed()
+
+    @contextmanager
+    def _ours(self) -> Iterator[Callable[[], None]]:
+        """Whatever goes wrong leaves as one of ours. What fails after the check has passed is the commit."""
+        accepted: list[bool] = []
+        try:
+            yield lambda: accepted.append(True)
         except LeaseholdError:
             raise
         except Exception as error:
-            raise translated(error, self._guard.table) from error
+            ours = translated(error, self._guard.table)
+            if accepted and not isinstance(ours, Conflict):
+                ours = OutcomeUnknown(
+                    f"the commit of a check failed ({type(error).__name__}): the fence may or may not be remembered. "
+                    "The check may be repeated"
+                )
+            raise ours from error
+
+
+def _no_manager(given: object) -> InvalidRequest:
+    return InvalidRequest(
+        f"begin= gives a context manager that begins a transaction and commits it, such as engine.begin, and not "
+        f"{type(given).__name__}"
+    )
