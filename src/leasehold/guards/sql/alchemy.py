@@ -89,8 +89,8 @@ def _commits(connection: sqlalchemy.Connection, raw: Any) -> bool:
 
 
 def _refuse_savepoint(connection: sqlalchemy.Connection) -> None:
-    """Where sqlite3 begins on its own it does so for a write, and not for a SAVEPOINT. That is then the transaction, and
-    its end a commit."""
+    """Where sqlite3 begins on its own it does so for a write, and not for a SAVEPOINT. That is then the transaction,
+    and its end a commit."""
     if connection.in_nested_transaction() and _sqlite3(connection).isolation_level is not None:
         raise InvalidRequest(
             "on SQLite begin_nested() may be the whole transaction, and its end commits the check before you write: "
