@@ -8,14 +8,11 @@ check. A transaction that fails because somebody else was faster is run again fr
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
-import sqlite3
 import subprocess
 import sys
 import threading
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -24,149 +21,12 @@ from typing import Any
 from leasehold.errors import StaleOwner
 from leasehold.guards.sql import Conflict, FenceGuard
 from tests.guards.desks import Place, Tx
+from tests.guards.lines import LINES, Line
 from tests.servers.database import Database
 
 RESOURCE = "race:1"
 GUARD = FenceGuard("race_fences")
 TRIES = 1000  # of one transaction; then something never ends
-LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
-
-
-class Line(ABC):
-    """One connection, used for a transaction after the other."""
-
-    tx: Tx
-
-    @abstractmethod
-    def begin(self) -> None: ...
-    @abstractmethod
-    def commit(self) -> None: ...
-    @abstractmethod
-    def rollback(self) -> None: ...
-    @abstractmethod
-    def close(self) -> None: ...
-
-    @abstractmethod
-    def was_beaten(self, error: BaseException) -> bool:
-        """Is it the driver's own word for *somebody else was faster*?"""
-
-
-class PsycopgLine(Line):
-    """psycopg."""
-
-    def __init__(self, place: Place, level: str) -> None:
-        import psycopg
-
-        assert isinstance(place, Database)
-        self.raw = psycopg.connect(place.dsn)
-        self.raw.isolation_level = psycopg.IsolationLevel[level.replace(" ", "_")]
-        self.tx = Tx(self.raw)
-        self.beaten = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
-
-    def begin(self) -> None:
-        """It does so by itself."""
-
-    def commit(self) -> None:
-        self.raw.commit()
-
-    def rollback(self) -> None:
-        self.raw.rollback()
-
-    def close(self) -> None:
-        self.raw.close()
-
-    def was_beaten(self, error: BaseException) -> bool:
-        return isinstance(error, self.beaten)
-
-
-class AsyncpgLine(Line):
-    """asyncpg, on an event loop of its own."""
-
-    def __init__(self, place: Place, level: str) -> None:
-        import asyncpg
-
-        assert isinstance(place, Database)
-        self.runner = asyncio.Runner()
-        self.raw: Any = self.runner.run(asyncpg.connect(place.dsn))
-        self.level = level.lower().replace(" ", "_")
-        self.tx = Tx(self.raw, self.runner, lambda job: job[0].fetch(job[1]))
-        self.beaten = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
-
-    def begin(self) -> None:
-        self.transaction = self.raw.transaction(isolation=self.level)
-        self.runner.run(self.transaction.start())
-
-    def commit(self) -> None:
-        self.runner.run(self.transaction.commit())
-
-    def rollback(self) -> None:
-        if self.raw.is_in_transaction():  # not after a commit that failed
-            self.runner.run(self.transaction.rollback())
-
-    def close(self) -> None:
-        self.runner.run(self.raw.close())
-        self.runner.close()
-
-    def was_beaten(self, error: BaseException) -> bool:
-        return isinstance(error, self.beaten)
-
-
-class SQLiteLine(Line):
-    """sqlite3; its level says how it begins."""
-
-    def __init__(self, place: Place, level: str) -> None:
-        self.raw = sqlite3.connect(str(place), timeout=30, isolation_level=None)
-        self.raw.execute("PRAGMA synchronous = OFF")
-        self.level = level
-        self.tx = Tx(self.raw)
-
-    def begin(self) -> None:
-        self.raw.execute(f"BEGIN {self.level}")
-
-    def commit(self) -> None:
-        self.raw.commit()
-
-    def rollback(self) -> None:
-        self.raw.rollback()
-
-    def close(self) -> None:
-        self.raw.close()
-
-    def was_beaten(self, error: BaseException) -> bool:
-        return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorname.startswith("SQLITE_BUSY")
-
-
-class PyMySQLLine(Line):
-    """PyMySQL."""
-
-    def __init__(self, place: Place, level: str) -> None:
-        import pymysql
-
-        assert isinstance(place, Database)
-        self.raw = pymysql.connect(**place.parameters, ssl_disabled=True)
-        self.tx = Tx(self.raw)
-        self.tx.rows(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
-        self.failed = pymysql.MySQLError
-
-    def begin(self) -> None:
-        self.raw.begin()
-
-    def commit(self) -> None:
-        self.raw.commit()
-
-    def rollback(self) -> None:
-        self.raw.rollback()
-
-    def close(self) -> None:
-        self.raw.close()
-
-    def was_beaten(self, error: BaseException) -> bool:
-        return isinstance(error, self.failed) and error.args[0] in (1020, 1205, 1213)
-
-
-LINES: dict[str, type[Line]] = {
-    "psycopg": PsycopgLine, "asyncpg": AsyncpgLine, "sqlite3": SQLiteLine, "pymysql": PyMySQLLine,
-}  # fmt: skip
 
 
 # ---------------------------------------------------------------- a lane
@@ -319,7 +179,6 @@ def judge(race: Race, counts: Counter[str]) -> None:
     finally:
         line.close()
     fences = [fence for fence, _ in history]
-    print(race, dict(counts))
     assert number == len(history) == counts["accepted"] > 0, f"lost updates: {race}, {counts}"
     assert [read for _, read in history] == list(range(number)), f"somebody has read what was replaced: {race}"
     assert fences == sorted(fences), f"a stale owner was accepted: {race}"
@@ -332,7 +191,7 @@ def main(what: str, lane: str) -> None:
     told = json.loads(what)
     if isinstance(told["place"], dict):
         told["place"] = Database(**told["place"])
-    print(json.dumps(run_lane(Race(**told), int(lane))))
+    sys.stdout.write(json.dumps(run_lane(Race(**told), int(lane))))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.guards.desks import Place
-from tests.guards.race import LEVELS, MANNERS, Race, in_processes, in_threads, judge, prepare
+from tests.guards.lines import LEVELS
+from tests.guards.race import MANNERS, Race, in_processes, in_threads, judge, prepare
 
 SEED = int(os.environ.get("RACE_SEED", "20261116"))
 LANES = 4
