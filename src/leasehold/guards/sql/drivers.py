@@ -131,11 +131,14 @@ class Psycopg2Speaker(Speaker):
 class PyMySQLSpeaker(Speaker):
     """PyMySQL, on MariaDB."""
 
+    def __init__(self, connection: Any, dialect: Dialect) -> None:
+        super().__init__(connection, dialect)
+        require_mariadb("MariaDB" in str(connection.server_version))
+
     def require_transaction(self) -> None:
         connection = self.connection
         if not connection.open:
             raise unusable("it is closed")
-        require_mariadb("MariaDB" in str(connection.server_version))
         if connection.get_autocommit() and not connection.server_status & IN_TRANSACTION:
             raise no_transaction("call connection.begin() first, or switch autocommit off")
 
@@ -212,7 +215,7 @@ def require_psycopg(connection: Any) -> None:
 def require_postgres(status: int, autocommit: bool) -> None:
     """By what libpq says of the transaction."""
     if status == PG_FAILED:
-        raise unusable("its transaction has failed")
+        raise unusable("its transaction has failed: roll back")
     if autocommit and status == PG_IDLE:
         raise no_transaction("use `with connection.transaction():`, or switch autocommit off")
 

@@ -32,6 +32,7 @@ UNFIT = (
 DENIED = ("42501", "1044", "1142", "1143")
 READ_ONLY = ("25006", "1290", "1792", "1836", "SQLITE_READONLY")
 FAILED = ("25P02", "1568")
+CLOSED = ("connection is closed", "no active connection")  # what psycopg and aiosqlite say, without a code
 TOO_OLD = ("1193",)
 MISUSED = {"ProgrammingError", "InterfaceError"}
 
@@ -54,8 +55,8 @@ def translated(error: BaseException, table: str) -> LeaseholdError:
         )
     if _is(codes, UNFIT):
         return unfit(f"{table}: {codes[0][:80]}")
-    if _misused(error):
-        return unusable(f"{type(error).__name__}: {error}"[:120])
+    if _misused(error) or _is(codes, CLOSED):
+        return unusable(f"{type(error).__name__}: {_first_line(error)}"[:120])
     return StoreUnavailable(_refused(codes, table))
 
 
@@ -94,7 +95,12 @@ def _misused(error: BaseException) -> bool:
 
 def _codes(error: BaseException) -> list[str]:
     """The most telling first: a code, the name of one, the words."""
-    return [*_numbers(error), *(str(one) for one in _chain(error) if str(one)), type(error).__name__]
+    return [*_numbers(error), *(_first_line(one) for one in _chain(error) if str(one)), type(error).__name__]
+
+
+def _first_line(error: BaseException) -> str:
+    """In the others SQLAlchemy shows the values."""
+    return str(error).partition("\n")[0]
 
 
 def _numbers(error: BaseException) -> list[str]:
