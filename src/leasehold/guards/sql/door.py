@@ -45,20 +45,21 @@ class Door:
         more: dict[str, Any] = {"resource": resource, "owner": owner, "shared": shared}
         with self._ours() as passed:
             transaction: Any = self._begin()
-            if hasattr(transaction, "__aenter__"):
-                return self._awaited(transaction, lease_or_fence, more)
-            if not hasattr(transaction, "__enter__"):
+            if hasattr(transaction, "__enter__"):
+                with transaction as tx:
+                    _require_done(self._guard.check(tx, lease_or_fence, **more))
+                    passed()
+                return None
+            if not hasattr(transaction, "__aenter__"):
                 raise _no_manager(transaction)
-            with transaction as tx:
-                self._guard.check(tx, lease_or_fence, **more)
-                passed()
-        return None
+        return self._awaited(transaction, lease_or_fence, more)
 
     async def _awaited(self, transaction: Any, lease_or_fence: Fenced | int, more: dict[str, Any]) -> None:
         with self._ours() as passed:
             async with transaction as tx:
                 waiting: Any = self._guard.check(tx, lease_or_fence, **more)
-                await waiting
+                if waiting is not None:
+                    await waiting
                 passed()
 
     @contextmanager
@@ -77,6 +78,13 @@ class Door:
                     "The check may be repeated"
                 )
             raise ours from error
+
+
+def _require_done(waiting: Any) -> None:
+    """An async connection out of a sync context manager: nobody would await the check, and it would never be made."""
+    if waiting is not None:
+        waiting.close()
+        raise InvalidRequest("this connection is awaited: begin= must give an async context manager for it")
 
 
 def _no_manager(given: object) -> InvalidRequest:
