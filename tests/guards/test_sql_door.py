@@ -7,7 +7,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
+from contextlib import asynccontextmanager, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -141,6 +141,27 @@ def test_kinds_that_do_not_match(tmp_path: Any) -> None:
             await checked(guard.within(begin), 9, A)
 
     asyncio.run(work())
+
+
+def test_a_transaction_that_swallows_errors(engine: sqlalchemy.Engine) -> None:
+    """A refusal that somebody swallows is not taken for a pass, of either kind."""
+
+    @contextmanager
+    def begin() -> Iterator[Any]:
+        with suppress(Exception), engine.begin() as tx:
+            yield tx
+
+    @asynccontextmanager
+    async def begin_later() -> AsyncIterator[Any]:
+        with suppress(Exception), engine.begin() as tx:
+            yield tx
+
+    guard.within(begin).check(10, resource=RESOURCE, owner=A)
+    asyncio.run(checked(guard.within(begin_later), 10, A))
+    with pytest.raises(InvalidRequest, match="swallowed"):
+        guard.within(begin).check(9, resource=RESOURCE, owner=B)
+    with pytest.raises(InvalidRequest, match="swallowed"):
+        asyncio.run(checked(guard.within(begin_later), 9, B))
 
 
 @pytest.mark.parametrize("begin", [None, "engine", 5])

@@ -90,8 +90,10 @@ def _commits(connection: sqlalchemy.Connection, raw: Any) -> bool:
 
 def _refuse_savepoint(connection: sqlalchemy.Connection) -> None:
     """Where sqlite3 begins on its own it does so for a write, and not for a SAVEPOINT. That is then the transaction,
-    and its end a commit."""
-    if connection.in_nested_transaction() and _sqlite3(connection).isolation_level is not None:
+    and its end a commit. ``autocommit=False``, since Python 3.12, begins at once."""
+    driver = _sqlite3(connection)
+    by_itself = driver.isolation_level is not None and getattr(driver, "autocommit", None) is not False
+    if by_itself and connection.in_nested_transaction():
         raise InvalidRequest(
             "on SQLite begin_nested() may be the whole transaction, and its end commits the check before you write: "
             "check before begin_nested(), or let the engine emit BEGIN itself, as SQLAlchemy's page on SQLite shows"

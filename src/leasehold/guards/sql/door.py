@@ -48,7 +48,8 @@ class Door:
             if hasattr(transaction, "__enter__"):
                 with transaction as tx:
                     _require_done(self._guard.check(tx, lease_or_fence, **more))
-                    passed()
+                    passed.append(True)
+                _require(passed)
                 return None
             if not hasattr(transaction, "__aenter__"):
                 raise _no_manager(transaction)
@@ -60,24 +61,31 @@ class Door:
                 waiting: Any = self._guard.check(tx, lease_or_fence, **more)
                 if waiting is not None:
                     await waiting
-                passed()
+                passed.append(True)
+            _require(passed)
 
     @contextmanager
-    def _ours(self) -> Iterator[Callable[[], None]]:
+    def _ours(self) -> Iterator[list[bool]]:
         """Whatever goes wrong leaves as one of ours. What fails after the check has passed is the commit."""
-        accepted: list[bool] = []
+        passed: list[bool] = []
         try:
-            yield lambda: accepted.append(True)
+            yield passed
         except LeaseholdError:
             raise
         except Exception as error:
             ours = translated(error, self._guard.table)
-            if accepted and not isinstance(ours, Conflict):
+            if passed and not isinstance(ours, Conflict):
                 ours = OutcomeUnknown(
                     f"the commit of a check failed ({type(error).__name__}): the fence may or may not be remembered. "
                     "The check may be repeated"
                 )
             raise ours from error
+
+
+def _require(passed: list[bool]) -> None:
+    """A context manager may swallow errors, and with them our refusal."""
+    if not passed:
+        raise InvalidRequest("the check has not passed, and begin= has swallowed why: it must let errors through")
 
 
 def _require_done(waiting: Any) -> None:

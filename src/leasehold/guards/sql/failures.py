@@ -31,7 +31,7 @@ UNFIT = (
 )  # fmt: skip
 DENIED = ("42501", "1044", "1142", "1143")
 READ_ONLY = ("25006", "1290", "1792", "1836", "SQLITE_READONLY")
-FAILED = ("25P02", "1568")
+FAILED = ("25P02",)
 CLOSED = ("connection is closed", "no active connection")  # what psycopg and aiosqlite say, without a code
 TOO_OLD = ("1193",)
 MISUSED = {"ProgrammingError", "InterfaceError"}
@@ -43,7 +43,9 @@ def translated(error: BaseException, table: str) -> LeaseholdError:
         return error
     codes = _codes(error)
     if isinstance(error, UnicodeError) or _is(codes, CHARACTERS):
-        return InvalidRequest("a name or value cannot be written in the character set of this connection: use utf8mb4")
+        return InvalidRequest(
+            "a name or value cannot be written in the character set of this connection: use UTF-8, on MariaDB utf8mb4"
+        )
     if _is(codes, FAILED):
         return unusable("its transaction has failed: roll back")
     if _is(codes, TOO_OLD):
