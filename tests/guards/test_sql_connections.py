@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
@@ -435,6 +436,54 @@ def test_a_mariadb_that_is_too_old(request: pytest.FixtureRequest, monkeypatch: 
         with pytest.raises(Unsupported, match=r"MariaDB 10\.6\.18"):
             in_one(desk, lambda raw: desk.guard.check(raw, 10, resource=RESOURCE))
         assert desk.seen() == []
+
+
+# ---------------------------------------------------------------- drivers that nobody has heard of
+
+
+class Strange:
+    """A connection of another driver, on SQLite."""
+
+    def __init__(self, connection: sqlite3.Connection, **more: Any) -> None:
+        self.commit, self.rollback, self.cursor = connection.commit, connection.rollback, connection.cursor
+        vars(self).update(more)
+
+
+@pytest.mark.parametrize("more", [{"autocommit": True}, {"get_autocommit": lambda: True}])
+def test_autocommit_of_another_driver(monkeypatch: Any, more: dict[str, Any]) -> None:
+    """By its attribute, or by asking it."""
+    guard = FenceGuard(dialect="sqlite")
+    monkeypatch.setattr("tests.paramstyle", "qmark", raising=False)
+    with closing(sqlite3.connect(":memory:")) as connection:
+        guard.create(Strange(connection))  # type: ignore[call-overload] # a driver without types
+        guard.check(Strange(connection, autocommit=False), 10, resource=RESOURCE)  # type: ignore[call-overload] # the same
+        with pytest.raises(InvalidRequest, match="in one transaction"):
+            guard.check(Strange(connection, **more), 11, resource=RESOURCE)  # type: ignore[call-overload] # the same
+        with pytest.raises(StaleOwner):
+            guard.check(Strange(connection), 9, resource=RESOURCE)  # type: ignore[call-overload] # the same
+
+
+def test_another_driver_that_is_like_sqlite3(monkeypatch: Any) -> None:
+    """pysqlite3 and sqlcipher3 say it as sqlite3 does, and so are asked."""
+    guard = FenceGuard(dialect="sqlite")
+    monkeypatch.setattr("tests.paramstyle", "qmark", raising=False)
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        guard.create(connection)
+        alike: Any = Strange(connection, in_transaction=False, isolation_level=None)
+        with pytest.raises(InvalidRequest, match="in one transaction"):
+            guard.check(alike, 10, resource=RESOURCE)
+        assert connection.execute("SELECT * FROM leasehold_fences").fetchall() == []
+
+
+def test_another_driver_with_another_paramstyle(monkeypatch: Any) -> None:
+    """It is Unsupported, and nothing is sent; without dialect= the error says to name it."""
+    monkeypatch.setattr("tests.paramstyle", "named", raising=False)
+    with closing(sqlite3.connect(":memory:")) as connection:
+        strange: Any = Strange(connection)
+        with pytest.raises(Unsupported, match="paramstyle 'named'"):
+            FenceGuard(dialect="sqlite").check(strange, 10, resource=RESOURCE)
+        with pytest.raises(InvalidRequest, match=r"FenceGuard\(dialect="):
+            FenceGuard().check(strange, 10, resource=RESOURCE)
 
 
 # ---------------------------------------------------------------- what is no connection
