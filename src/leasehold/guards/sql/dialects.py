@@ -181,10 +181,11 @@ class PostgreSQL(Dialect):
 class MariaDB(Dialect):
     """Its RETURNING says what stands there afterwards. Names that differ in case or in a last space are different."""
 
-    name, quote, number = "mariadb", "`", "CAST({} AS SIGNED)"  # as text it would be compared as floating point
-    counts_changes = True
+    name, quote = "mariadb", "`"
     before = "SET STATEMENT innodb_snapshot_isolation = ON, sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES') FOR "
     holding, locking = " LOCK IN SHARE MODE", " FOR UPDATE"
+    number = "CAST({} AS SIGNED)"  # a column of text would be compared as floating point
+    counts_changes = True
     create = (
         """
 CREATE TABLE IF NOT EXISTS {table} (
