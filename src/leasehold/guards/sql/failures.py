@@ -32,7 +32,7 @@ UNFIT = (
 DENIED = ("42501", "1044", "1142", "1143")
 READ_ONLY = ("25006", "1290", "1792", "1836", "SQLITE_READONLY")
 FAILED = ("25P02",)
-CLOSED = ("connection is closed", "no active connection")  # what psycopg and aiosqlite say, without a code
+CLOSED = ("connection is closed", "no active connection", "or not connected")  # psycopg, aiosqlite, mariadb: no code
 TOO_OLD = ("1193",)
 MISUSED = {"ProgrammingError", "InterfaceError"}
 
