@@ -334,6 +334,27 @@ def test_character_sets(mariadb_database: Database, charset: str, shared: bool) 
 
 
 @slow
+@pytest.mark.parametrize("kind", ["Cursor", "ClientCursor", "RawCursor"])
+def test_cursors_of_the_user(postgres_database: Database, kind: str) -> None:
+    """Whatever class makes the cursors of a connection, and whatever marks it wants."""
+    import psycopg
+
+    guard = FenceGuard()
+    with psycopg.connect(postgres_database.dsn, cursor_factory=getattr(psycopg, kind)) as connection:
+        guard.create(connection)
+        guard.check(connection, 10, resource=RESOURCE)
+        with pytest.raises(StaleOwner):
+            guard.check(connection, 9, resource=RESOURCE)
+
+    async def work() -> None:
+        factory = getattr(psycopg, f"Async{kind}")
+        async with await psycopg.AsyncConnection.connect(postgres_database.dsn, cursor_factory=factory) as later:
+            await guard.check(later, 11, resource=RESOURCE)
+
+    asyncio.run(work())
+
+
+@slow
 def test_a_pipeline(postgres_database: Database) -> None:
     """Inside a pipeline of psycopg's the guard waits for its answers, and says the same."""
     import psycopg

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import unittest
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -244,6 +245,24 @@ def test_an_object_from_before_the_check(engine: sqlalchemy.Engine) -> None:
             assert session.get_one(Report, 42).body == ""  # the trap
             session.refresh(report)
             assert report.body == "of another"
+
+
+def test_an_async_scoped_session(tmp_path: Any) -> None:
+    """The session of a task, as web frameworks keep it."""
+    from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker, create_async_engine
+
+    async def work() -> None:
+        engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'app.db'}")
+        session: Any = async_scoped_session(async_sessionmaker(engine), scopefunc=asyncio.current_task)
+        await guard.create(session)
+        await guard.check(session, 10, resource=RESOURCE)
+        await session.commit()
+        with pytest.raises(StaleOwner):
+            await guard.check(session, 9, resource=RESOURCE)
+        await session.remove()
+        await engine.dispose()
+
+    asyncio.run(work())
 
 
 def test_an_orm_class_is_no_table(engine: sqlalchemy.Engine) -> None:

@@ -50,9 +50,10 @@ class AsyncPsycopgSpeaker(AsyncSpeaker):
         require_psycopg(self.connection)
 
     async def execute(self, statement: Statement) -> Answer:
+        from psycopg import AsyncCursor
         from psycopg.rows import tuple_row
 
-        async with self.connection.cursor(row_factory=tuple_row) as cursor:
+        async with AsyncCursor(self.connection, row_factory=tuple_row) as cursor:
             await cursor.execute(statement.marked("%s"), statement.values)
             row = await cursor.fetchone() if statement.gives else None  # first: in a pipeline it makes the count
             return Answer(cursor.rowcount, row)

@@ -108,9 +108,10 @@ class PsycopgSpeaker(Speaker):
         require_psycopg(self.connection)
 
     def cursor(self) -> Any:
+        from psycopg import Cursor
         from psycopg.rows import tuple_row
 
-        return self.connection.cursor(row_factory=tuple_row)
+        return Cursor(self.connection, row_factory=tuple_row)  # the user's own class may want other marks
 
 
 class Psycopg2Speaker(Speaker):
