@@ -88,6 +88,7 @@ class MariaServer(DatabaseServer):
             except pymysql.MySQLError as error:
                 if error.args[0] != unless:
                     raise
+                return []
             return list(cursor.fetchall())
 
     # ------------------------------------------------------------ its life

@@ -188,6 +188,7 @@ class FenceGuard(BaseGuard):
         Raises StaleOwner; NoSuchRow, which is a LookupError; Conflict, as ``check`` does."""
         attempt = self.present(lease, resource, owner)
         named = names.table(table)
+        names.flag(strict, "strict")
         change = Change(
             table, names.key(key), names.values(values, fence_column, owner_column), fence_column, owner_column,
             strict, attempt,

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from leasehold.errors import Unsupported
+from leasehold.errors import InvalidRequest, Unsupported
 from leasehold.guards.sql.dialects import DIALECTS, Dialect, Statement
-from leasehold.guards.sql.drivers import Speaker, commits_at_once, judged, no_transaction, require_mariadb
+from leasehold.guards.sql.drivers import (
+    Speaker,
+    autocommits,
+    commits_at_once,
+    judged,
+    no_transaction,
+    require_mariadb,
+)
 from leasehold.guards.sql.wishes import Answer, LookAt, Update, Wish
 
 if TYPE_CHECKING:
@@ -31,16 +38,25 @@ class AlchemySpeaker(Speaker):
             if began is not None:
                 began.rollback()
             raise no_transaction("use an engine or connection without isolation_level='AUTOCOMMIT'")
+        if connection.dialect.name == "sqlite":
+            _refuse_savepoint(connection)
+
+    def begin_to_read(self) -> None:
+        connection = self.connection
+        if connection.dialect.name == "sqlite" and not _sqlite3(connection).in_transaction:
+            connection.exec_driver_sql("BEGIN")
 
     def grant(self, wish: Wish, table: str) -> Answer:
         """The user's own table goes through SQLAlchemy's expressions: they know its types and its names."""
         from leasehold.guards.sql import expressions
 
         if isinstance(wish, Update):
-            update = expressions.update(wish.change)
-            return Answer(self.connection.execute(update, execution_options={"preserve_rowcount": True}).rowcount)
+            update = expressions.update(wish.change, self.dialect)
+            result = self.connection.execute(update, execution_options={"preserve_rowcount": True})
+            row = result.fetchone() if self.dialect.returning else None
+            return judged(self.dialect, wish, Answer(result.rowcount, row))
         if isinstance(wish, LookAt):
-            look = expressions.look_at(wish.change, locking=bool(self.dialect.locking))
+            look = expressions.look_at(wish.change, self.dialect)
             return judged(self.dialect, wish, Answer(0, self.connection.execute(look).fetchone()))
         return super().grant(wish, table)
 
@@ -68,11 +84,23 @@ def _dialect(connection: sqlalchemy.Connection) -> Dialect:
 def _commits(connection: sqlalchemy.Connection, raw: Any) -> bool:
     """Does the driver commit after each statement? Each says it in its own way."""
     if connection.dialect.name == "sqlite":
-        return commits_at_once(_sqlite3(raw.driver_connection))
-    ask = getattr(raw.dbapi_connection, "get_autocommit", None)
-    return bool(ask()) if ask is not None else getattr(raw.dbapi_connection, "autocommit", False) is True
+        return commits_at_once(_sqlite3(connection))
+    return autocommits(raw.dbapi_connection)
 
 
-def _sqlite3(connection: Any) -> Any:
+def _refuse_savepoint(connection: sqlalchemy.Connection) -> None:
+    """Where sqlite3 begins on its own it does so for a write, and not for a SAVEPOINT. That is then the transaction,
+    and its end a commit. ``autocommit=False``, since Python 3.12, begins at once."""
+    driver = _sqlite3(connection)
+    by_itself = driver.isolation_level is not None and getattr(driver, "autocommit", None) is not False
+    if by_itself and connection.in_nested_transaction():
+        raise InvalidRequest(
+            "on SQLite begin_nested() may be the whole transaction, and its end commits the check before you write: "
+            "check before begin_nested(), or let the engine emit BEGIN itself, as SQLAlchemy's page on SQLite shows"
+        )
+
+
+def _sqlite3(connection: sqlalchemy.Connection) -> Any:
     """aiosqlite keeps the one of the standard library inside."""
-    return getattr(connection, "_conn", connection)
+    driver = connection.connection.driver_connection
+    return getattr(driver, "_conn", driver)

@@ -8,7 +8,7 @@ from typing import Any
 
 from leasehold.guards.sql.dialects import DIALECTS, Dialect, Statement
 from leasehold.guards.sql.drivers import commits_at_once, judged, no_transaction, require_psycopg, unusable
-from leasehold.guards.sql.wishes import Answer, Wish
+from leasehold.guards.sql.wishes import Answer, Look, Wish
 
 
 class AsyncSpeaker:
@@ -30,7 +30,12 @@ class AsyncSpeaker:
 
     async def grant(self, wish: Wish, table: str) -> Answer:
         """Put a wish to the database."""
+        if isinstance(wish, Look) and wish.hold:
+            await self.begin_to_read()
         return judged(self.dialect, wish, await self.execute(self.dialect.phrase(wish, table)))
+
+    async def begin_to_read(self) -> None:
+        """Begin a transaction where only a write would begin one."""
 
     async def execute(self, statement: Statement) -> Answer:
         raise NotImplementedError
@@ -45,11 +50,13 @@ class AsyncPsycopgSpeaker(AsyncSpeaker):
         require_psycopg(self.connection)
 
     async def execute(self, statement: Statement) -> Answer:
+        from psycopg import AsyncCursor
         from psycopg.rows import tuple_row
 
-        async with self.connection.cursor(row_factory=tuple_row) as cursor:
+        async with AsyncCursor(self.connection, row_factory=tuple_row) as cursor:
             await cursor.execute(statement.marked("%s"), statement.values)
-            return Answer(cursor.rowcount, await cursor.fetchone() if statement.gives else None)
+            row = await cursor.fetchone() if statement.gives else None  # first: in a pipeline it makes the count
+            return Answer(cursor.rowcount, row)
 
 
 class AsyncpgSpeaker(AsyncSpeaker):
@@ -65,11 +72,8 @@ class AsyncpgSpeaker(AsyncSpeaker):
 
     async def execute(self, statement: Statement) -> Answer:
         sql = statement.numbered("${}".format)
-        if statement.gives:
-            return Answer(0, await self.connection.fetchrow(sql, *statement.values))
-        done = await self.connection.execute(sql, *statement.values)  # such as "UPDATE 1"
-        count = done.rpartition(" ")[2]
-        return Answer(int(count) if count.isdigit() else 0)
+        rows = await self.connection.fetch(sql, *statement.values)
+        return Answer(len(rows), rows[0] if rows else None)
 
 
 class AiosqliteSpeaker(AsyncSpeaker):
@@ -90,6 +94,10 @@ class AiosqliteSpeaker(AsyncSpeaker):
             if began:
                 await self.connection.rollback()
             raise
+
+    async def begin_to_read(self) -> None:
+        if not self.connection.in_transaction:
+            await self.connection.execute("BEGIN")
 
     async def execute(self, statement: Statement) -> Answer:
         async with self.connection.execute(statement.marked("?"), statement.values) as cursor:

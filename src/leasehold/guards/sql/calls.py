@@ -116,7 +116,7 @@ async def _create_awaited(guard: FenceGuard, through: AsyncSpeaker | ThroughSync
 
 def _statements(dialect: Dialect, table: str) -> list[Statement]:
     texts = [one.strip().replace("{table}", table) for one in dialect.create]
-    return [Statement((text,), (), gives=text.startswith("SELECT")) for text in texts]
+    return [Statement((text,), (), gives=False) for text in texts]
 
 
 @contextmanager

@@ -66,6 +66,9 @@ def _alchemy(tx: Any) -> Speaker | ThroughSync | None:
         return AlchemySpeaker(lambda: connection)
     if orm is not None and isinstance(tx, (orm.Session, orm.scoped_session)):
         return AlchemySpeaker(tx.connection)
+    later: Any = sys.modules.get("sqlalchemy.ext.asyncio")
+    if later is not None and isinstance(tx, later.async_scoped_session):
+        return ThroughSync(tx())
     return ThroughSync(tx) if callable(getattr(tx, "run_sync", None)) else None
 
 

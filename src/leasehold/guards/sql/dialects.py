@@ -12,6 +12,9 @@ MariaDB reads from a snapshot that may be older than the lock it waits for: a tr
 would go on reading what a newer owner has replaced. ``innodb_snapshot_isolation`` makes such a check fail (error 1020),
 as PostgreSQL does by itself. A fence that does not fit into its column is an error there only in strict mode; otherwise
 it would be cut to the highest number that fits, and everybody be accepted. Both are asked for with each statement.
+
+That error needs a row that has changed, and MariaDB does not touch one that would stay the same. So each accepted check
+counts there, in ``checks``: an owner that presents its fence a second time, and writes, is seen by older snapshots too.
 """
 
 from __future__ import annotations
@@ -57,7 +60,10 @@ class Dialect:
     before = ""  # every statement that decides
     holding = ""  # after a SELECT whose row must stay as it is
     locking = ""  # after a SELECT that must see what is there now
+    returning = False  # does an Update give the fence that stands there afterwards?
+    counts_changes = False  # may an Update that changes nothing count no row?
     accept = ""
+    number = "{}"  # a fence, whatever its column is made of
     create: tuple[str, ...] = ()
     accept_gives = True  # a row
     owner_type = "VARCHAR(32)"
@@ -69,7 +75,8 @@ class Dialect:
             return statement(accept, attempt.resource, attempt.fence, attempt.owner, gives=self.accept_gives)
         if isinstance(wish, Look):
             before, after = (self.before, self.holding) if wish.hold else ("", "")
-            look = f"{before}SELECT fence, owner FROM {table} WHERE resource = {HERE}{after}"  # noqa: S608 - a plain name
+            fence = self.number.format("fence")
+            look = f"{before}SELECT {fence}, owner FROM {table} WHERE resource = {HERE}{after}"  # noqa: S608 - a plain name
             return statement(look, wish.resource, gives=True)
         return self._update(wish.change) if isinstance(wish, Update) else self._look_at(wish.change)
 
@@ -95,7 +102,7 @@ class Dialect:
         return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
 
     def _fence_of(self, column: str) -> str:
-        return self.quoted(column)
+        return self.number.format(self.quoted(column))
 
     def _update(self, change: Change) -> Statement:
         attempt = change.attempt
@@ -105,7 +112,9 @@ class Dialect:
         allowed, more = self._allowed(change)
         update = f"UPDATE {self._table(change.table)} SET {self._each(new, ', ')} "  # noqa: S608 - quoted names
         where = f"WHERE {self._each(change.key, ' AND ')} AND ({allowed})"
-        return statement(self.before + update + where, *new.values(), *change.key.values(), *more, gives=False)
+        gives = f" RETURNING {self._fence_of(change.fence_column)}" if self.returning else ""
+        values = *new.values(), *change.key.values(), *more
+        return statement(self.before + update + where + gives, *values, gives=self.returning)
 
     def _allowed(self, change: Change) -> tuple[str, tuple[Any, ...]]:
         """The rule, as a condition on the row, with its values."""
@@ -138,35 +147,41 @@ CREATE TABLE IF NOT EXISTS {table} (
     owner VARCHAR(32) NOT NULL
 )"""
 
-_ACCEPT = """
-INSERT INTO {table} AS known (resource, fence, owner) VALUES (\0, \0, \0)
+
+def _accept(number: str = "{}") -> str:
+    known, new = number.format("known.fence"), number.format("excluded.fence")
+    return f"""
+INSERT INTO {{table}} AS known (resource, fence, owner) VALUES ({HERE}, {HERE}, {HERE})
 ON CONFLICT (resource) DO UPDATE SET fence = excluded.fence, owner = excluded.owner
-WHERE known.fence < excluded.fence OR (known.fence = excluded.fence AND known.owner = excluded.owner)
-"""
+WHERE {known} < {new} OR ({known} = {new} AND known.owner = excluded.owner)
+"""  # noqa: S608 - names of ours
 
 
 class SQLite(Dialect):
     """3.24 or newer. A column of another type than INTEGER keeps fences as text, which must not be compared as such.
     Names stand in backticks: in double quotes a column that does not exist would be taken for text."""
 
-    name, quote = "sqlite", "`"
+    name, quote, number = "sqlite", "`", "CAST({} AS INTEGER)"
     create = (_TABLE,)
-    accept, accept_gives = _ACCEPT, False
+    accept, accept_gives = _accept(number), False
 
     def accepted(self, answer: Answer, attempt: Presented) -> bool:
         """One row was written."""
         return answer.rowcount == 1
 
-    def _fence_of(self, column: str) -> str:
-        return f"CAST({self.quoted(column)} AS INTEGER)"
-
 
 class PostgreSQL(Dialect):
-    """Two that make the table at the same time would stumble over each other: one waits for the other."""
+    """Two that make the table at the same time would stumble over each other: one waits for the other, in one
+    statement, because a connection may be in autocommit. What is written comes back, so that a column of text or of
+    floating point is noticed: it would compare fences wrongly."""
 
-    name, holding = "postgresql", " FOR SHARE"
-    create = ("SELECT pg_advisory_xact_lock(hashtext('leasehold {table}'))", _TABLE)
-    accept = _ACCEPT + "RETURNING fence"
+    name, holding, returning = "postgresql", " FOR SHARE", True
+    create = (f"DO $$ BEGIN PERFORM pg_advisory_xact_lock(hashtext('leasehold {{table}}')); {_TABLE.strip()}; END $$",)
+    accept = _accept() + "RETURNING fence"
+
+    def ddl(self, table: str) -> str:
+        """A migration runs alone."""
+        return f"{_TABLE.strip()};".replace("{table}", table)
 
 
 class MariaDB(Dialect):
@@ -175,17 +190,23 @@ class MariaDB(Dialect):
     name, quote, owner_type = "mariadb", "`", "VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin"
     before = "SET STATEMENT innodb_snapshot_isolation = ON, sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES') FOR "
     holding, locking = " LOCK IN SHARE MODE", " FOR UPDATE"
+    number = "CAST({} AS SIGNED)"  # a column of text would be compared as floating point
+    counts_changes = True
     create = (
         """
 CREATE TABLE IF NOT EXISTS {table} (
     resource VARCHAR(512) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL PRIMARY KEY,
     fence BIGINT NOT NULL,
-    owner VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL
+    owner VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    checks BIGINT NOT NULL DEFAULT 0
 ) ENGINE = InnoDB""",
     )
     accept = """
 INSERT INTO {table} (resource, fence, owner) VALUES (\0, \0, \0)
-ON DUPLICATE KEY UPDATE owner = IF(VALUES(fence) > fence, VALUES(owner), owner), fence = GREATEST(fence, VALUES(fence))
+ON DUPLICATE KEY UPDATE
+    checks = checks + (VALUES(fence) > fence OR (VALUES(fence) = fence AND VALUES(owner) = owner)),
+    owner = IF(VALUES(fence) > fence, VALUES(owner), owner),
+    fence = GREATEST(fence, VALUES(fence))
 RETURNING fence, owner
 """
 

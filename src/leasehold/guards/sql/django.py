@@ -25,7 +25,7 @@ class DjangoSpeaker(Speaker):
         if not connection.in_atomic_block:
             raise no_transaction("use `with transaction.atomic():`")
         if connection.needs_rollback:
-            raise unusable("its transaction has failed")
+            raise unusable("its transaction has failed: roll back")
         if connection.vendor == "mysql":
             require_mariadb(bool(connection.mysql_is_mariadb))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from leasehold.errors import InvalidRequest, Unsupported
 from leasehold.guards.sql.dialects import DIALECTS, Dialect, Statement
-from leasehold.guards.sql.wishes import Accept, Answer, Wish
+from leasehold.guards.sql.wishes import Accept, Answer, Look, Wish
 
 IN_TRANSACTION = 1  # MariaDB's status flag
 PG_IDLE, PG_FAILED = 0, 3  # libpq's transaction status
@@ -29,7 +29,7 @@ class Speaker:
 
     def require_transaction(self) -> None:
         """Raise InvalidRequest when every statement would be committed on its own."""
-        if getattr(self.connection, "autocommit", False) is True:
+        if autocommits(self.connection):
             raise no_transaction("switch autocommit off for this connection")
 
     @contextmanager
@@ -39,13 +39,19 @@ class Speaker:
 
     def grant(self, wish: Wish, table: str) -> Answer:
         """Put a wish to the database."""
+        if isinstance(wish, Look) and wish.hold:
+            self.begin_to_read()
         return judged(self.dialect, wish, self.execute(self.dialect.phrase(wish, table)))
+
+    def begin_to_read(self) -> None:
+        """Begin a transaction where only a write would begin one."""
 
     def execute(self, statement: Statement) -> Answer:
         cursor = self.cursor()
         try:
             cursor.execute(statement.marked(self.mark), statement.values)
-            return Answer(cursor.rowcount, cursor.fetchone() if statement.gives else None)
+            row = cursor.fetchone() if statement.gives else None  # first: in a pipeline of psycopg's it makes the count
+            return Answer(cursor.rowcount, row)
         finally:
             cursor.close()
 
@@ -56,14 +62,18 @@ class Speaker:
 
 def judged(dialect: Dialect, wish: Wish, answer: Answer) -> Answer:
     """The answer, with the verdict on an Accept. Some connections give text as bytes."""
+    answer = answer._replace(maybe_same=dialect.counts_changes)
     if answer.row is not None:
         answer = answer._replace(row=tuple(one.decode() if isinstance(one, bytes) else one for one in answer.row))
+        if not isinstance(answer.row[0], int | None):
+            raise unfit(f"a fence came back as {type(answer.row[0]).__name__}")
     return answer._replace(accepted=dialect.accepted(answer, wish.attempt)) if isinstance(wish, Accept) else answer
 
 
 class SQLiteSpeaker(Speaker):
-    """``sqlite3``: it opens a transaction on its own. When that was for us, and we refuse, it must not stay open: it
-    would keep the database locked for as long as the stale owner forgets to roll back."""
+    """``sqlite3``: it opens a transaction on its own, for a write; for a reader we open it. When that was for us, and
+    we refuse, it must not stay open: it would keep the database locked for as long as the stale owner forgets to roll
+    back."""
 
     mark = "?"
 
@@ -81,6 +91,10 @@ class SQLiteSpeaker(Speaker):
                 self.connection.rollback()
             raise
 
+    def begin_to_read(self) -> None:
+        if not self.connection.in_transaction:
+            self.connection.execute("BEGIN")
+
     def cursor(self) -> Any:
         cursor = self.connection.cursor()
         cursor.row_factory = None
@@ -94,9 +108,10 @@ class PsycopgSpeaker(Speaker):
         require_psycopg(self.connection)
 
     def cursor(self) -> Any:
+        from psycopg import Cursor
         from psycopg.rows import tuple_row
 
-        return self.connection.cursor(row_factory=tuple_row)
+        return Cursor(self.connection, row_factory=tuple_row)  # the user's own class may want other marks
 
 
 class Psycopg2Speaker(Speaker):
@@ -117,11 +132,14 @@ class Psycopg2Speaker(Speaker):
 class PyMySQLSpeaker(Speaker):
     """PyMySQL, on MariaDB."""
 
+    def __init__(self, connection: Any, dialect: Dialect) -> None:
+        super().__init__(connection, dialect)
+        require_mariadb("MariaDB" in str(connection.server_version))
+
     def require_transaction(self) -> None:
         connection = self.connection
         if not connection.open:
             raise unusable("it is closed")
-        require_mariadb("MariaDB" in str(connection.server_version))
         if connection.get_autocommit() and not connection.server_status & IN_TRANSACTION:
             raise no_transaction("call connection.begin() first, or switch autocommit off")
 
@@ -162,7 +180,8 @@ def dbapi_speaker(connection: Any, package: str, dialect: str | None) -> Speaker
         return kind(connection, DIALECTS[speaks])
     if dialect is None or not callable(getattr(connection, "cursor", None)):
         return None
-    speaker = Speaker(connection, DIALECTS[dialect])
+    like_sqlite3 = dialect == "sqlite" and hasattr(connection, "in_transaction")  # such as pysqlite3, sqlcipher3
+    speaker = (SQLiteSpeaker if like_sqlite3 else Speaker)(connection, DIALECTS[dialect])
     speaker.mark = _mark_of(package)
     return speaker
 
@@ -184,6 +203,12 @@ def commits_at_once(connection: Any) -> bool:
     return connection.isolation_level is None or getattr(connection, "autocommit", None) is True
 
 
+def autocommits(connection: Any) -> bool:
+    """Does any other driver? PyMySQL and MySQLdb are asked, others have it as an attribute."""
+    ask = getattr(connection, "get_autocommit", None)
+    return bool(ask()) if callable(ask) else getattr(connection, "autocommit", False) is True
+
+
 def require_psycopg(connection: Any) -> None:
     """The same for its two flavours."""
     if connection.closed:
@@ -194,7 +219,7 @@ def require_psycopg(connection: Any) -> None:
 def require_postgres(status: int, autocommit: bool) -> None:
     """By what libpq says of the transaction."""
     if status == PG_FAILED:
-        raise unusable("its transaction has failed")
+        raise unusable("its transaction has failed: roll back")
     if autocommit and status == PG_IDLE:
         raise no_transaction("use `with connection.transaction():`, or switch autocommit off")
 
@@ -219,4 +244,11 @@ def unusable(why: str) -> InvalidRequest:
     return InvalidRequest(
         f"the guard cannot use this connection ({why}): pass one that is open, of this thread, and whose transaction "
         "has not failed"
+    )
+
+
+def unfit(why: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"a value does not fit into its column ({why}): roll back. A fence needs a BIGINT: it counts microseconds "
+        "since 1970; an owner column needs VARCHAR(32); key= and values= must be of the types of their columns"
     )

@@ -10,7 +10,7 @@ import sqlalchemy
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import Update
 
-from leasehold.guards.sql.dialects import MariaDB
+from leasehold.guards.sql.dialects import Dialect, MariaDB
 from leasehold.guards.sql.wishes import Change
 
 
@@ -25,26 +25,36 @@ def _strictly(element: Deciding, compiler: Any, **more: Any) -> str:
     return MariaDB.before + str(compiler.visit_update(element, **more))
 
 
-def update(change: Change) -> Deciding:
+def update(change: Change, dialect: Dialect) -> Any:
     """Write the row unless its fence is newer."""
     table, attempt = _table(change), change.attempt
     new: dict[str, Any] = {**change.values, change.fence_column: attempt.fence}
     if change.owner_column is not None:
         new[change.owner_column] = attempt.owner
-    return Deciding(table).where(*_row(table, change), _allowed(table, change)).values(new)
+    written = Deciding(table).where(*_row(table, change), _allowed(table, change, dialect)).values(new)
+    return written.returning(_number(table, change, dialect)) if dialect.returning else written
 
 
-def look_at(change: Change, locking: bool) -> Any:
+def look_at(change: Change, dialect: Dialect) -> Any:
     """-> fence, owner of the row."""
     table = _table(change)
     owner: Any = sqlalchemy.null() if change.owner_column is None else table.c[change.owner_column]
-    look = sqlalchemy.select(table.c[change.fence_column], owner).where(*_row(table, change))
-    return look.with_for_update() if locking else look
+    look = sqlalchemy.select(_number(table, change, dialect), owner).where(*_row(table, change))
+    return look.with_for_update() if dialect.locking else look
 
 
-def _allowed(table: Any, change: Change) -> Any:
+def _number(table: Any, change: Change, dialect: Dialect) -> Any:
+    """The fence column, as the dialect reads it: as a number, or as it is, whatever the user's Table says of it."""
+    column = table.c[change.fence_column]
+    if dialect.returning:
+        return sqlalchemy.type_coerce(column, sqlalchemy.types.NullType())
+    return sqlalchemy.cast(column, sqlalchemy.BigInteger())
+
+
+def _allowed(table: Any, change: Change, dialect: Dialect) -> Any:
     """The rule, as a condition on the row."""
-    last, fence = table.c[change.fence_column], sqlalchemy.literal(change.attempt.fence, sqlalchemy.BigInteger())
+    last = _number(table, change, dialect)
+    fence = sqlalchemy.literal(change.attempt.fence, sqlalchemy.BigInteger())
     if change.owner_column is None or change.strict:
         return sqlalchemy.or_(last.is_(None), last < fence if change.strict else last <= fence)
     ours = table.c[change.owner_column] == change.attempt.owner

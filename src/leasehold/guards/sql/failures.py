@@ -13,16 +13,26 @@ from __future__ import annotations
 
 from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable, Unsupported
 from leasehold.guards.conflict import Conflict
-from leasehold.guards.sql.drivers import unusable
+from leasehold.guards.sql.drivers import unfit, unusable
 
-# By SQLSTATE, by MariaDB's number, by the name of SQLite's code.
+# By SQLSTATE, by MariaDB's number, by the name of SQLite's code or its beginning; by words, where no code says enough.
 CONFLICT = (
     "40001", "40P01", "55P03", "1020", "1205", "1213", "SQLITE_BUSY", "SQLITE_LOCKED", "database is locked",
 )  # fmt: skip
 # A table that is missing or is not ours: also a column, or the key that ON CONFLICT needs.
-NO_TABLE = ("42P01", "42703", "42P10", "1146", "1054", "no such table", "no such column", "table ", "ON CONFLICT")
-TOO_SMALL = ("22003", "42883", "42804", "1264", "1265", "1366", "out of int32 range", "out of int16 range")
-FAILED = ("25P02", "1568")
+NO_TABLE = (
+    "42P01", "42703", "42P10", "1146", "1054", "no such table", "no such column", "has no column", "ON CONFLICT clause",
+)  # fmt: skip
+CHARACTERS = ("1267", "1300", "22021", "22P05", "Incorrect string value")
+UNFIT = (
+    "22000", "22001", "22003", "22007", "22008", "22P02", "22P03", "42804", "42846", "42883",
+    "1264", "1265", "1292", "1366", "1406", "invalid input for query argument",
+    "cannot adapt", "can't adapt", "binding parameter", "can not be used with",
+)  # fmt: skip
+DENIED = ("42501", "1044", "1142", "1143")
+READ_ONLY = ("25006", "1290", "1792", "1836", "SQLITE_READONLY")
+FAILED = ("25P02",)
+CLOSED = ("connection is closed", "no active connection", "or not connected")  # psycopg, aiosqlite, mariadb: no code
 TOO_OLD = ("1193",)
 MISUSED = {"ProgrammingError", "InterfaceError"}
 
@@ -31,37 +41,50 @@ def translated(error: BaseException, table: str) -> LeaseholdError:
     """One of ours, for what a driver, SQLAlchemy or Django has raised."""
     if isinstance(error, LeaseholdError):
         return error
-    if isinstance(error, UnicodeError):
-        return InvalidRequest("a name or value cannot be written in the character set of this connection: use utf8mb4")
     codes = _codes(error)
+    if isinstance(error, UnicodeError) or _is(codes, CHARACTERS):
+        return InvalidRequest(
+            "a name or value cannot be written in the character set of this connection: use UTF-8, on MariaDB utf8mb4"
+        )
     if _is(codes, FAILED):
-        return unusable("its transaction has failed")
+        return unusable("its transaction has failed: roll back")
     if _is(codes, TOO_OLD):
         return Unsupported("this guard needs MariaDB 10.6.18, 10.11.8 or newer: an older one reads old snapshots")
     if _is(codes, CONFLICT):
         return Conflict(
-            f"somebody else was faster ({codes[0]}): nothing was accepted. Roll back, and run the whole transaction "
-            "again, from its first read"
+            f"somebody else was faster ({codes[0][:80]}): nothing was accepted. Roll back, and run the whole "
+            "transaction again, from its first read"
         )
-    if _is(codes, TOO_SMALL):
-        return InvalidRequest(
-            f"a column of {table} cannot hold what was written ({codes[0]}). A fence needs a BIGINT: it counts "
-            "microseconds since 1970; an owner column needs VARCHAR(32)"
-        )
+    if _is(codes, UNFIT):
+        return unfit(f"{table}: {codes[0][:80]}")
+    if _misused(error) or _is(codes, CLOSED):
+        return unusable(f"{type(error).__name__}: {_first_line(error)}"[:120])
+    return StoreUnavailable(_refused(codes, table))
+
+
+def _refused(codes: list[str], table: str) -> str:
+    code = codes[0][:80]
     if _is(codes, NO_TABLE):
-        return StoreUnavailable(
-            f"the table {table} is missing, or was not made for this guard ({codes[0][:80]}): call guard.create(conn) "
-            "once, in a migration or when the program starts; for guard.update name the columns that it has"
+        return (
+            f"the table {table} is missing, or was not made for this guard ({code}): call guard.create(conn) once, in "
+            "a migration or when the program starts; for guard.update name the columns that it has"
         )
-    if _misused(error):
-        return unusable(type(error).__name__)
-    return StoreUnavailable(
-        f"the database did not let the guard use the table {table} ({codes[0][:80]}): nothing was accepted. Roll back"
-    )
+    if _is(codes, DENIED):
+        return (
+            f"this user of the database may not use the table {table} ({code}): nothing was accepted. Grant SELECT, "
+            "INSERT and UPDATE on it; guard.create needs the right to make tables"
+        )
+    if _is(codes, READ_ONLY):
+        return (
+            f"the transaction or the database is read-only ({code}): nothing was accepted. A check writes, and one "
+            "that is shared locks, so it needs a transaction that may write"
+        )
+    return f"the database did not let the guard use the table {table} ({code}): nothing was accepted. Roll back"
 
 
 def _is(codes: list[str], known: tuple[str, ...]) -> bool:
-    return any(code.startswith(one) or (" " in one and one in code) for code in codes for one in known)
+    """Words stand anywhere."""
+    return any(one in code if " " in one else code.startswith(one) for code in codes for one in known)
 
 
 def _misused(error: BaseException) -> bool:
@@ -73,8 +96,13 @@ def _misused(error: BaseException) -> bool:
 
 
 def _codes(error: BaseException) -> list[str]:
-    """The most telling first: a code, the name of one, the text."""
-    return [*_numbers(error), *(str(one) for one in _chain(error) if str(one)), type(error).__name__]
+    """The most telling first: a code, the name of one, the words."""
+    return [*_numbers(error), *(_first_line(one) for one in _chain(error) if str(one)), type(error).__name__]
+
+
+def _first_line(error: BaseException) -> str:
+    """In the others SQLAlchemy shows the values."""
+    return str(error).partition("\n")[0]
 
 
 def _numbers(error: BaseException) -> list[str]:
@@ -82,7 +110,7 @@ def _numbers(error: BaseException) -> list[str]:
     for one in _chain(error):
         number = one.args[0] if one.args and isinstance(one.args[0], int) else None
         for code in (
-            getattr(one, "sqlstate", None), getattr(one, "pgcode", None), getattr(one, "errno", None), number,
+            number, getattr(one, "sqlstate", None), getattr(one, "pgcode", None), getattr(one, "errno", None),
             getattr(one, "sqlite_errorname", None),
         ):  # fmt: skip
             found += [str(code)] if code else []

@@ -64,9 +64,16 @@ def values(given: object, fence_column: object, owner_column: object) -> Mapping
     ours = [_name(fence_column, "fence_column")]
     if owner_column is not None:
         ours.append(_name(owner_column, "owner_column"))
-    if len(set(ours)) != len(ours) or any(one in columns for one in ours):
+    theirs = {one.casefold() for one in columns}  # two of the databases do not tell capitals apart
+    if len(set(ours)) != len(ours) or any(one.casefold() in theirs for one in ours):
         raise InvalidRequest("the fence and owner columns are two, and written by the guard: leave them out of values=")
     return columns
+
+
+def flag(given: object, what: str) -> None:
+    """Only True is true: the text "false" is not."""
+    if not isinstance(given, bool):
+        raise InvalidRequest(f"{what} is True or False, not {type(given).__name__}")
 
 
 def _columns(given: object, what: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Generator, Mapping
 from typing import Any, NamedTuple
 
 from leasehold.errors import InvalidRequest, LeaseholdError
+from leasehold.guards.conflict import Conflict
 from leasehold.guards.fence import Presented, label
 
 
@@ -58,11 +59,14 @@ class LookAt(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """How many rows a statement changed, and the first that it gave. ``accepted`` is the word of an Accept."""
+    """How many rows a statement changed, and the first that it gave. ``accepted`` is the word of an Accept.
+
+    ``maybe_same``: the database may count only rows whose values have changed, and none for the same write again."""
 
     rowcount: int
     row: Any = None
     accepted: bool = False
+    maybe_same: bool = False
 
 
 Wish = Accept | Look | Update | LookAt
@@ -95,13 +99,8 @@ def checking(attempt: Presented) -> Steps:
 
 def updating(change: Change) -> Steps:
     """The rule, in a fence column of the row itself."""
-    changed = (yield Update(change)).rowcount
-    if changed == 1:
+    if _written((yield Update(change)).rowcount):
         return
-    if changed > 1:
-        raise InvalidRequest(
-            f"key= matches {changed} rows, and a fence belongs to one: roll back, and name the whole key of the row"
-        )
     row = (yield LookAt(change)).row
     if row is None:
         raise NoSuchRow(
@@ -110,6 +109,20 @@ def updating(change: Change) -> Steps:
             resource=change.attempt.resource,
             fence=change.attempt.fence,
         )
-    # Some drivers count only rows whose values have changed: the same write again counts none.
-    if change.strict or not change.follows(*row):
+    if not change.follows(*row):
         raise Stale(row[0])
+    # It is the same write again, or somebody has inserted the row since we tried. It is locked now where that matters.
+    again = yield Update(change)
+    if not _written(again.rowcount) and not again.maybe_same:
+        raise Conflict(
+            f"the row of {label(change.attempt.resource)} came while it was looked for, and nothing was written: roll "
+            "back, and run the whole transaction again, from its first read"
+        )
+
+
+def _written(rowcount: int) -> bool:
+    if rowcount > 1:
+        raise InvalidRequest(
+            f"key= matches {rowcount} rows, and a fence belongs to one: roll back, and name the whole key of the row"
+        )
+    return rowcount == 1
