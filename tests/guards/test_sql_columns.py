@@ -150,6 +150,24 @@ def refuse_column(desk: Desk, kind: str) -> None:
         assert rows(desk, f"SELECT resource FROM {name}") == [("x",)]
 
 
+@slow
+@pytest.mark.parametrize("desk", ["mariadb-pymysql", "mariadb-sqlalchemy", "mariadb-connector"], indirect=True)
+def test_a_column_that_rounds(desk: Desk) -> None:
+    """MariaDB keeps seven digits of a FLOAT, and says nothing: found out before anything is committed. A DOUBLE keeps
+    sixteen, and all of a fence."""
+    with table(desk, "id INTEGER PRIMARY KEY, last_fencing_token FLOAT") as name:
+        update(desk, name, 10)
+        for _ in range(2):
+            with pytest.raises(InvalidRequest, match="BIGINT"):
+                update(desk, name, NOW + 1)
+        assert rows(desk, f"SELECT last_fencing_token FROM {name}") == [(10,)]
+    with table(desk, "id INTEGER PRIMARY KEY, last_fencing_token DOUBLE") as name:
+        for fence in (NOW + 1, NOW + 2):
+            update(desk, name, fence)
+        with pytest.raises(StaleOwner):
+            update(desk, name, NOW + 1)
+
+
 @pytest.mark.parametrize("desk", ON_THE_OTHERS, indirect=True)
 def test_a_column_of_text(desk: Desk) -> None:
     """Where a database takes numbers for text and back, fences are compared as whole numbers all the same."""

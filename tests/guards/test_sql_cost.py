@@ -17,6 +17,7 @@ from tests.guards.ways import RESOURCE
 from tests.servers.database import Database
 
 guard = FenceGuard()
+NOW = 1794768018952706
 REPORTS = "CREATE TABLE reports (id INTEGER PRIMARY KEY, last_fencing_token BIGINT)"
 ROW = "INSERT INTO reports (id) VALUES (1)"
 slow = pytest.mark.slow
@@ -34,15 +35,16 @@ STEPS: list[tuple[int, type[Exception] | None, Callable[[Any], Any]]] = [
     (2, StaleOwner, lambda tx: guard.check(tx, 9, resource=RESOURCE)),
     (1, None, lambda tx: guard.check(tx, 11, resource=RESOURCE, shared=True)),
     (1, StaleOwner, lambda tx: guard.check(tx, 9, resource=RESOURCE, shared=True)),
-    (1, None, lambda tx: update(tx, 10)),
-    (1, None, lambda tx: update(tx, 11)),
-    (2, StaleOwner, lambda tx: update(tx, 9)),
-    (2, NoSuchRow, lambda tx: update(tx, 12, 2)),
+    (1, None, lambda tx: update(tx, NOW + 10)),
+    (1, None, lambda tx: update(tx, NOW + 11)),
+    (2, StaleOwner, lambda tx: update(tx, NOW + 9)),
+    (2, NoSuchRow, lambda tx: update(tx, NOW + 12, 2)),
 ]
 
 
 def count(tx: Any, statements: Callable[[], int]) -> None:
-    """Step by step, on a connection that is in a transaction."""
+    """Step by step, on a connection that is in a transaction. The first update looks at MariaDB's column once more."""
+    update(tx, NOW)
     for cost, error, step in STEPS:
         before = statements()
         if error is None:
@@ -120,7 +122,7 @@ def test_pymysql(mariadb_database: Database) -> None:
 
         count(connection, questions)
         before = questions()
-        update(connection, 11)
+        update(connection, NOW + 11)
         assert questions() - before == 3
 
 

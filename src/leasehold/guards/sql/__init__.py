@@ -57,7 +57,7 @@ class FenceGuard(BaseGuard):
     leasehold.errors.StaleOwner: stale owner of report-export: ...
     """
 
-    __slots__ = ("dialect", "table")
+    __slots__ = ("_trusted", "dialect", "table")
 
     def __init__(
         self,
@@ -70,6 +70,7 @@ class FenceGuard(BaseGuard):
         super().__init__(downstream=downstream, observers=observers)
         self.table = names.plain_table(table)
         self.dialect = None if dialect is None else names.dialect(dialect)
+        self._trusted: set[tuple[str, str]] = set()
 
     @overload
     def create(self, conn: Transaction) -> None: ...
@@ -194,7 +195,7 @@ class FenceGuard(BaseGuard):
             strict, attempt,
         )  # fmt: skip
         names.require_columns(table, [*change.key, *change.values, fence_column, owner_column])
-        return calls.perform(self, tx, lease, attempt, lambda: updating(change), named)
+        return calls.perform(self, tx, lease, attempt, lambda: updating(change, self._trusted), named)
 
     def within(self, begin: Begin) -> Door:
         """A guard that checks in a transaction of its own: ``guard.within(engine.begin)``. For a door, such as

@@ -62,6 +62,7 @@ class Dialect:
     locking = ""  # after a SELECT that must see what is there now
     returning = False  # does an Update give the fence that stands there afterwards?
     counts_changes = False  # may an Update that changes nothing count no row?
+    rounds = False  # may a column keep another number than it was given, in silence?
     accept = ""
     number = "{}"  # a fence, whatever its column is made of
     create: tuple[str, ...] = ()
@@ -191,7 +192,7 @@ class MariaDB(Dialect):
     before = "SET STATEMENT innodb_snapshot_isolation = ON, sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES') FOR "
     holding, locking = " LOCK IN SHARE MODE", " FOR UPDATE"
     number = "CAST({} AS SIGNED)"  # a column of text would be compared as floating point
-    counts_changes = True
+    counts_changes = rounds = True
     create = (
         """
 CREATE TABLE IF NOT EXISTS {table} (

@@ -62,7 +62,7 @@ class Speaker:
 
 def judged(dialect: Dialect, wish: Wish, answer: Answer) -> Answer:
     """The answer, with the verdict on an Accept. Some connections give text as bytes."""
-    answer = answer._replace(maybe_same=dialect.counts_changes)
+    answer = answer._replace(maybe_same=dialect.counts_changes, maybe_rounded=dialect.rounds)
     if answer.row is not None:
         answer = answer._replace(row=tuple(one.decode() if isinstance(one, bytes) else one for one in answer.row))
         if not isinstance(answer.row[0], int | None):

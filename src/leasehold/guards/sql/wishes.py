@@ -61,14 +61,17 @@ class LookAt(NamedTuple):
 class Answer(NamedTuple):
     """How many rows a statement changed, and the first that it gave. ``accepted`` is the word of an Accept.
 
-    ``maybe_same``: the database may count only rows whose values have changed, and none for the same write again."""
+    ``maybe_same``: the database may count only rows whose values have changed, and none for the same write again.
+    ``maybe_rounded``: it may have written another number than it was given, and did not say so."""
 
     rowcount: int
     row: Any = None
     accepted: bool = False
     maybe_same: bool = False
+    maybe_rounded: bool = False
 
 
+BROAD = 2**32  # a fence below would fit into a FLOAT, and prove nothing
 Wish = Accept | Look | Update | LookAt
 Steps = Generator[Wish, Answer, None]
 
@@ -97,9 +100,15 @@ def checking(attempt: Presented) -> Steps:
     raise Stale(row[0] if row else None)
 
 
-def updating(change: Change) -> Steps:
-    """The rule, in a fence column of the row itself."""
-    if _written((yield Update(change)).rowcount):
+def updating(change: Change, trusted: set[tuple[str, str]]) -> Steps:
+    """The rule, in a fence column of the row itself. ``trusted`` columns have shown that they keep what is written."""
+    answer = yield Update(change)
+    if _written(answer.rowcount):
+        column = (str(change.table), change.fence_column)
+        if answer.maybe_rounded and column not in trusted:
+            _require_kept(change, (yield LookAt(change)).row)
+            if change.attempt.fence > BROAD:
+                trusted.add(column)
         return
     row = (yield LookAt(change)).row
     if row is None:
@@ -117,6 +126,16 @@ def updating(change: Change) -> Steps:
         raise Conflict(
             f"the row of {label(change.attempt.resource)} came while it was looked for, and nothing was written: roll "
             "back, and run the whole transaction again, from its first read"
+        )
+
+
+def _require_kept(change: Change, row: Any) -> None:
+    """A column of floating point rounds, and everybody within the rounding would be accepted. No row: its key is one of
+    the values that were written."""
+    if row is not None and row[0] != change.attempt.fence:
+        raise InvalidRequest(
+            f"the column {change.fence_column} does not keep what is written: roll back, and make it a BIGINT. A fence "
+            "counts microseconds since 1970"
         )
 
 
