@@ -9,7 +9,8 @@ module of its own: ``sql``, ``redis``, ``http``, ``s3`` and, for tests, ``memory
 all keep, ``guard`` what to derive your own from.
 """
 
+from leasehold.guards.conflict import Conflict
 from leasehold.guards.fence import Fenced, Presented
 from leasehold.guards.guard import BaseGuard, Guard
 
-__all__ = ["BaseGuard", "Fenced", "Guard", "Presented"]
+__all__ = ["BaseGuard", "Conflict", "Fenced", "Guard", "Presented"]
