@@ -17,6 +17,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[2]
 INDEX = ROOT / "docs" / "README.md"
 BESIDE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+FOLDERS = ("docs", "examples")
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)\s]*\)")
 ITEM = re.compile(rf"^- {LINK.pattern}", re.MULTILINE)
 
@@ -39,7 +40,8 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     for file in list(files):
         if file.src_dir == config.docs_dir:
             files.remove(file)
-    pages = [*(ROOT / name for name in BESIDE), *sorted(INDEX.parent.rglob("*.md"))]
+    inside = [page for folder in FOLDERS for page in sorted((ROOT / folder).rglob("*.md"))]
+    pages = [*(ROOT / name for name in BESIDE), *inside]
     for place in sorted({uri for page in pages for uri in (path(page, page.name), *linked(page))}):
         files.append(File(place, str(ROOT), config.site_dir, config.use_directory_urls))
 
