@@ -48,10 +48,11 @@ def test_the_tree_is_as_drawn(kind: type[LeaseholdError], bases: tuple[type[Base
 
 
 def test_the_tree_is_complete() -> None:
-    """Every public name is in it, sorted, and there are no others."""
+    """Every public name is in it, sorted, and there are no others. A guard may have one of its own."""
     assert errors.__all__ == sorted(errors.__all__, key=str)
     assert set(errors.__all__) == {kind.__name__ for kind, _ in TREE}
-    assert set(LeaseholdError.__subclasses__()) == {kind for kind, _ in TREE[1:]}
+    here = {kind for kind in LeaseholdError.__subclasses__() if not kind.__module__.startswith("leasehold.guards.")}
+    assert here == {kind for kind, _ in TREE[1:]}
 
 
 @pytest.mark.parametrize("kind", [kind for kind, _ in TREE])
