@@ -107,6 +107,13 @@ class Line:
         return await self.queue.get()
 
 
+def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """So much time has gone by, for everybody on this loop."""
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    monkeypatch.setattr(loop, "time", lambda: now() + seconds)
+
+
 async def taken(_: Any) -> None:
     """By a client that reads."""
 
@@ -157,14 +164,18 @@ async def test_nobody_is_hurried_without_a_newer_owner() -> None:
     assert service.writes == [11, 11] and service.empty()
 
 
-async def test_a_body_that_comes_in_time() -> None:
-    """A was slow and not frozen: its work is done, and B's comes after it."""
+async def test_a_body_that_comes_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A was slow and not frozen, for long before B came: its work is done, and B's comes after it."""
     service, line = Save(LONG), Line(HALF)
     older = asyncio.create_task(service.older(line.receive))
     await line.hangs.wait()
+    later(monkeypatch, 2 * LONG)
     newer = asyncio.create_task(service.newer())
     await service.at_the_door()
-    line.sent(HALF, REST)
+    line.hangs.clear()
+    line.sent(HALF)
+    await line.hangs.wait()
+    line.sent(REST)
     assert await newer == 200
     await older
     assert service.writes == [11, 12] and service.empty()
@@ -172,12 +183,13 @@ async def test_a_body_that_comes_in_time() -> None:
 
 async def test_byte_by_byte_is_not_in_time() -> None:
     """Each piece comes soon, and the whole never: the patience is for all of it."""
-    service, begun = Save(SHORT), asyncio.Event()
+    service, begun, pieces = Save(patience=0.2), asyncio.Event(), list[bool]()
 
     async def receive() -> Any:
         begun.set()
-        await asyncio.sleep(SHORT / 10)
-        return HALF
+        await asyncio.sleep(0.01)
+        pieces.append(service.inside.waits.is_set())
+        return HALF if pieces.count(True) < 50 else REST
 
     older = asyncio.create_task(service.older(receive))
     await begun.wait()
@@ -213,9 +225,9 @@ async def test_a_handler_that_is_at_work_is_not_interrupted() -> None:
     assert service.writes == [11, 12] and service.empty()
 
 
-async def test_work_is_no_wait_for_the_client() -> None:
+async def test_work_is_no_wait_for_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler that was overtaken and took long can still answer: its patience with the client has not been used."""
-    service, line, answered, tasks = Save(SHORT), Line(REST), list[str](), list[asyncio.Task[int]]()
+    service, line, answered, tasks = Save(LONG, wait=10 * LONG), Line(REST), list[str](), list[asyncio.Task[int]]()
 
     async def send(message: Any) -> None:
         await asyncio.sleep(0)
@@ -224,7 +236,8 @@ async def test_work_is_no_wait_for_the_client() -> None:
     async def work(_: Receive) -> None:
         tasks.append(asyncio.create_task(service.newer()))
         await service.at_the_door()
-        await asyncio.sleep(2 * SHORT)
+        await asyncio.sleep(0)
+        later(monkeypatch, 2 * LONG)
 
     service.work = work
     await service.older(line.receive, send)
