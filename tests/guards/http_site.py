@@ -75,17 +75,19 @@ async def add_one(request: Request) -> Response:
 
 
 async def upload(request: Request) -> Response:
-    """How much was sent."""
-    return JSONResponse({"size": len(await request.body())})
+    """Take all of it, and write: how much was sent."""
+    body = await request.body()
+    state.write(state.value + 1, fencing(request).fence)
+    return JSONResponse({"size": len(body)})
 
 
 async def stream(request: Request) -> Response:
     """A response that goes on and on, and writes at its end."""
-    fence = fencing(request).fence
+    fence, size = fencing(request).fence, int(request.query_params.get("size", 1000))
 
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(int(request.query_params.get("chunks", 3))):
-            yield b"x" * 1000
+            yield b"x" * size
             await asyncio.sleep(0.01)
         state.write(state.value + 1, fence)
 
@@ -120,6 +122,7 @@ asgi = FencingMiddleware(
         ]
     ),
     state.guard,
+    wait=6,
 )
 
 

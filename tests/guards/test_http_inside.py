@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
+from functools import partial
 
-from leasehold.guards.http.inside import Inside
+from leasehold.guards.http.inside import Inside, Visit
 
 R = "report-export:42"
 
@@ -93,3 +94,19 @@ def test_threads_work_in_the_order_of_their_fences() -> None:
         thread.join(30)
     assert not together and not at_work
     assert last[0] == max(map(max, fences)) and not inside._visits
+
+
+def test_who_is_waited_for_is_told() -> None:
+    """Each lower fence that is no reader's is told that it is overtaken, by each that waits. It may leave at once."""
+    inside, told, woken = Inside(), list[int](), list[str]()
+    visits: dict[int, Visit] = {}
+
+    def overtaken(fence: int) -> None:
+        told.append(fence)
+        inside.leave(visits[fence])  # the register is not locked
+
+    for fence in (5, 6, 7, 9, 10):
+        visits[fence] = inside.enter(R, fence, shared=fence == 6, overtaken=partial(overtaken, fence))
+    assert not inside.line_up(visits[9], lambda: woken.append("newer"))
+    assert sorted(told) == [5, 7] and woken == ["newer"]
+    assert inside.line_up(visits[9], never) and len(told) == 2

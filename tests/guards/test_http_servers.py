@@ -244,3 +244,51 @@ def test_half_a_request(site: Site) -> None:
         until(lambda: site.state()["inside"] == 1, "it is inside")
     until(lambda: site.state()["inside"] == 0, "it is gone")
     assert site.post(11).status_code == 200
+
+
+# ---------------------------------------------------------------- clients that are frozen
+
+
+@pytest.fixture
+def asgi_site(tmp_path: Path) -> Iterator[Site]:
+    """A server that can be told to give up a client: what blocks in a WSGI server cannot."""
+    with serving("uvicorn", tmp_path) as site:
+        yield site
+
+
+@pytest.mark.slow
+def test_frozen_in_the_middle_of_a_request(asgi_site: Site) -> None:
+    """A is frozen with half a body sent. B gets in, at its first try; A wakes, sends the rest, and it is too late."""
+    sent = "".join(f"{name}: {value}\r\n" for name, value in token(10))
+    with socket.create_connection(("127.0.0.1", asgi_site.port), PATIENCE) as connection:
+        connection.sendall(f"POST /upload HTTP/1.1\r\nHost: x\r\n{sent}Content-Length: 8\r\n\r\nhalf".encode())
+        until(lambda: asgi_site.state()["inside"] == 1, "it is inside")
+        assert asgi_site.post(11, "/upload", content=b"whole").json() == {"size": 5}
+        assert asgi_site.state() == {"value": 1, "writes": [11], "inside": 0}
+        answer = finish(connection, b"rest")
+    assert not answer.startswith(b"HTTP/1.1 2")
+    assert asgi_site.state() == {"value": 1, "writes": [11], "inside": 0}
+
+
+@pytest.mark.slow
+def test_frozen_in_the_middle_of_a_response(asgi_site: Site) -> None:
+    """A takes nothing of a response that writes at its end: it is ended, and its write never comes."""
+    sent = "".join(f"{name}: {value}\r\n" for name, value in token(10))
+    with socket.create_connection(("127.0.0.1", asgi_site.port), PATIENCE) as connection:
+        path = "/stream?chunks=200&size=1000000"
+        connection.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\n{sent}Content-Length: 0\r\n\r\n".encode())
+        until(lambda: asgi_site.state()["inside"] == 1, "it is inside")
+        assert asgi_site.post(11).status_code == 200
+        assert asgi_site.state() == {"value": 1, "writes": [11], "inside": 0}
+
+
+def finish(connection: socket.socket, rest: bytes) -> bytes:
+    """Send the rest, and what comes back until the connection ends."""
+    found = b""
+    try:
+        connection.sendall(rest)
+        while chunk := connection.recv(65536):
+            found += chunk
+    except ConnectionError:  # the server has closed it already
+        return found
+    return found

@@ -15,18 +15,18 @@ from leasehold.guards.guard import Guard
 from leasehold.guards.http.door import KEY, METHODS, Door, Sent, concerns, unsure
 from leasehold.guards.http.inside import Visit
 from leasehold.guards.http.naming import Resource
+from leasehold.guards.http.patience import Client, Message, Receive, Send, soon
 from leasehold.guards.http.problems import Problem, Refused, occupied, problem
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
 Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _NAMES = {name.lower().encode(): name for name in (headers.TOKEN, headers.RESOURCE, headers.OWNER, headers.MODE)}
+# A client that does not hang may need a turn of the loop, or a few, even where nobody is to wait.
+LEAST_PATIENCE = 0.1
 
 
 class FencingMiddleware:
@@ -38,8 +38,12 @@ class FencingMiddleware:
     of the scope, whose None means that this request is not guarded.
 
     Inside one process the check and the work are one step: a request waits, at most ``wait``, until those of earlier
-    owners have ended, and is else refused with 503. Where several processes serve, check again in your transaction:
-    ``guard.check(tx, fencing(request))``. A StaleOwner that your code raises about it becomes the same 409.
+    owners have ended, and is else refused with 503. So that a frozen client keeps nobody out, a handler for which a
+    newer owner waits may itself wait for its client no longer than half of ``wait``: then ``receive`` gives
+    ``http.disconnect``, ``send`` raises OSError. One that has its whole request and is at work is not interrupted.
+
+    Where several processes serve, check again in your transaction: ``guard.check(tx, fencing(request))``. A StaleOwner
+    that your code raises about it becomes the same 409.
 
     Websockets and lifespan go through unguarded.
     """
@@ -55,6 +59,7 @@ class FencingMiddleware:
     ) -> None:
         self.app = app
         self._door = Door(guard, resource, methods, wait)
+        self._patience = max(self._door.wait / 2, LEAST_PATIENCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -76,14 +81,14 @@ class FencingMiddleware:
             await answer.refuse(problem(error))
 
     async def _guarded(self, fencing: Fencing, scope: Scope, receive: Receive, send: Send) -> None:
-        inside = self._door.inside
-        visit = inside.enter(fencing.resource, fencing.fence, fencing.shared)
+        inside, client = self._door.inside, Client(receive, send, self._patience)
+        visit = inside.enter(fencing.resource, fencing.fence, fencing.shared, client.overtaken)
         try:
             with unsure(fencing):
                 await self._ask(fencing)
             await self._turn(visit)
             scope[KEY] = fencing
-            await self.app(scope, receive, send)
+            await self.app(scope, client.receive, client.send)
         finally:
             inside.leave(visit)
 
@@ -96,14 +101,7 @@ class FencingMiddleware:
     async def _turn(self, visit: Visit) -> None:
         """Wait, with an end, until requests of earlier owners have ended."""
         loop, free = asyncio.get_running_loop(), asyncio.Event()
-
-        def wake() -> None:
-            try:
-                loop.call_soon_threadsafe(free.set)
-            except RuntimeError:  # the loop has been closed, and nobody waits on it any more
-                return
-
-        if self._door.inside.line_up(visit, wake):
+        if self._door.inside.line_up(visit, lambda: soon(loop, free.set)):
             return
         try:
             async with asyncio.timeout(self._door.wait):

@@ -4,7 +4,8 @@ A check at the door and a write later on are two steps, and a newer owner could 
 *inside* from before its check until its response has ended:
 
     enter      before the check, which may take a while: whoever is checked after us must see us
-    line_up    after the check: who is inside with a lower fence? Those that come later are refused by the guard
+    line_up    after the check: who is inside with a lower fence? Those that come later are refused by the guard, and
+               these are told that they are overtaken: a newer owner waits for them to end
     leave      whatever happened
 
 One only ever waits for lower fences, so nobody waits in a circle. Requests of one fence are one holder's, and run side
@@ -20,10 +21,10 @@ from collections.abc import Callable
 class Visit:
     """One request, and those it waits for."""
 
-    __slots__ = ("ahead", "fence", "resource", "shared", "wake")
+    __slots__ = ("ahead", "fence", "overtaken", "resource", "shared", "wake")
 
-    def __init__(self, resource: str, fence: int, shared: bool) -> None:
-        self.resource, self.fence, self.shared = resource, fence, shared
+    def __init__(self, resource: str, fence: int, shared: bool, overtaken: Callable[[], None]) -> None:
+        self.resource, self.fence, self.shared, self.overtaken = resource, fence, shared, overtaken
         self.ahead: set[Visit] = set()
         self.wake: Callable[[], None] | None = None
 
@@ -37,9 +38,11 @@ class Inside:
         self._lock = threading.Lock()
         self._visits: dict[str, set[Visit]] = {}
 
-    def enter(self, resource: str, fence: int, shared: bool = False) -> Visit:
-        """From here on newer fences see it."""
-        visit = Visit(resource, fence, shared)
+    def enter(
+        self, resource: str, fence: int, shared: bool = False, overtaken: Callable[[], None] = lambda: None
+    ) -> Visit:
+        """From here on newer fences see it. ``overtaken`` is called, from any thread, for each that waits for it."""
+        visit = Visit(resource, fence, shared, overtaken)
         with self._lock:
             self._visits.setdefault(resource, set()).add(visit)
         return visit
@@ -48,9 +51,11 @@ class Inside:
         """May it go in at once? Else ``wake`` is called, from any thread, when those before it have left."""
         with self._lock:
             others = self._visits.get(visit.resource, ())
-            visit.ahead = {other for other in others if other.fence < visit.fence and not other.shared}
-            visit.wake = wake if visit.ahead else None
-            return visit.wake is None
+            ahead = [other for other in others if other.fence < visit.fence and not other.shared]
+            visit.ahead, visit.wake = set(ahead), wake if ahead else None
+        for other in ahead:
+            other.overtaken()
+        return not ahead
 
     def leave(self, visit: Visit) -> None:
         """It has ended, one way or another. To leave twice is to leave once."""

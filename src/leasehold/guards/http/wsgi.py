@@ -38,7 +38,8 @@ class WSGIFencingMiddleware:
     """What ``FencingMiddleware`` does, for WSGI. ``resource`` may be a function of the environ.
 
     A server joins a header that was sent twice with a comma. Flask and Django answer the errors of their views by
-    themselves: give them ``problem(error)`` as the response for StaleOwner.
+    themselves: give them ``problem(error)`` as the response for StaleOwner. Reads and writes block in the server, so a
+    client that hangs cannot be ended here: give the server, or a proxy in front of it, a limit to reading a body.
     """
 
     def __init__(
