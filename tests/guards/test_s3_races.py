@@ -89,7 +89,7 @@ def processes(server: S3Server, bucket: str, rounds: int) -> list[list[int]]:
 @pytest.mark.slow
 def test_processes_lose_no_update(s3_server: S3Server, s3: Any, bucket: str) -> None:
     """Four processes, fences that cross."""
-    check_counter(s3, bucket, processes(s3_server, bucket, 25), 25)
+    check_counter(s3, bucket, processes(s3_server, bucket, 10), 10)
 
 
 @pytest.mark.soak

@@ -83,7 +83,7 @@ def test_in_the_middle_of_a_write(crew: GuardCrew) -> None:
     scenes.killed_in_write(pair)
 
 
-@every_target
+@pytest.mark.parametrize("crew", [*EVERY[:3], "mariadb-pymysql", "redis", *IN_PARTS], indirect=True)
 def test_storm(crew: GuardCrew) -> None:
     """Eight workers, whoever holds is frozen or killed: stale writes are tried, none is accepted, no update is lost."""
     verdict = scenes.storm(crew, 3, seed=1)
