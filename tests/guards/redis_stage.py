@@ -84,7 +84,9 @@ def opened(make: Callable[..., Any], port: int, **more: Any) -> Iterator[Callabl
     awaiting = Awaiting()
 
     async def connect() -> Any:
-        return make(**settings)
+        client = make(**settings)
+        await client.initialize()  # a Cluster's client stumbles when eight tasks at once are the first to use it
+        return client
 
     client = awaiting.run(connect())
     try:

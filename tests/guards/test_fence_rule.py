@@ -145,6 +145,20 @@ def test_the_refusal_teaches() -> None:
     assert "another owner" in str(refusal(attempt, 11))
 
 
+def test_the_refusal_of_one_without_a_name() -> None:
+    """An equal fence without its owner is mostly the same holder, who left owner= out: the message says so."""
+    text = str(refusal(presented(11, "report-export:42"), 11))
+    assert "owner=" in text and "somebody else" not in text
+
+
+def test_what_somebody_may_have_meant() -> None:
+    """A lock in place of its lease, an acquire that got nothing, a number that is still text."""
+    with leasehold.connect("memory://") as hold:
+        for given, hint in ((hold.lock("rebuild"), "acquire"), (None, "acquire"), ("12", "make an int")):
+            with pytest.raises(InvalidRequest, match=hint):
+                presented(given)  # type: ignore[arg-type]  # on purpose
+
+
 def test_the_digest_is_frozen() -> None:
     """Tables outlive releases: 128 bits of BLAKE2b of the token, in hex, for ever."""
     assert digest("host:1:secret.1") == "9959869edf597da43146713f69ff620e"

@@ -76,7 +76,9 @@ def presented(
         return _checked(lease_or_fence, resource, owner, shared)
     kind = type(lease_or_fence)
     if not (hasattr(kind, "_show_to_guard") or all(hasattr(lease_or_fence, one) for one in _MEMBERS)):
-        raise InvalidRequest(f"a guard checks a lease or a fence, which is an int, not {kind.__name__}")
+        raise InvalidRequest(
+            f"a guard checks a lease or a fence, which is an int, not {kind.__name__}{_hint(lease_or_fence)}"
+        )
     if owner is not None:
         raise InvalidRequest("a lease brings its own resource and owner: leave resource= and owner= out")
     _check_mode(lease_or_fence, shared)
@@ -84,6 +86,15 @@ def presented(
 
 
 _MEMBERS = ("resource", "fence", "owner")
+
+
+def _hint(given: object) -> str:
+    """What the caller may have meant."""
+    if given is None:
+        return ": lock.acquire() gives None when it was not its turn"
+    if isinstance(given, str):
+        return ": make an int of it where it comes in"
+    return ": pass what its acquire() or `with` gave" if hasattr(given, "try_acquire") else ""
 
 
 def _check_mode(lease: Fenced, shared: bool) -> None:
@@ -121,7 +132,7 @@ def _fence(lease: Fenced) -> object:
     if fence is None:
         raise InvalidRequest(
             f"the lease on {label(lease.resource)} was acquired with fenced=False: it has no fence, and a guard "
-            "cannot tell it from a stale one"
+            "cannot tell it from a stale one: leave fenced= out"
         )
     return fence
 
@@ -141,20 +152,30 @@ def _identity(owner: str) -> tuple[str, str | None]:
     return owner_digest(owner), None if shown == "?" else shown
 
 
-def refusal(attempt: Presented, seen: int | None) -> StaleOwner:
-    """The error that tells a stale owner what happened and what to do."""
-    if attempt.fence == seen:
-        what = f"fence {attempt.fence} was presented by another owner before"
-    else:
-        what = f"fence {attempt.fence} is older than {seen}, which a later owner has presented: this lease has ended"
+def refusal(attempt: Presented, seen: int | None, why: str = "") -> StaleOwner:
+    """The error that tells a stale owner what happened and what to do. ``why``: it is not the age of its fence."""
     return StaleOwner(
-        f"stale owner of {label(attempt.resource)}: {what}. The guard has changed nothing. Roll back and stop the "
-        "work: somebody else does it now",
+        f"stale owner of {label(attempt.resource)}: {why or _reason(attempt, seen)}",
         seen=seen,
         resource=attempt.resource,
         owner=attempt.shown,
         fence=attempt.fence,
     )
+
+
+STOP = "The guard has changed nothing. Roll back and stop the work: somebody else does it now"
+
+
+def _reason(attempt: Presented, seen: int | None) -> str:
+    fence = attempt.fence
+    if fence != seen:
+        return f"fence {fence} is older than {seen}, which a later owner has presented: this lease has ended. {STOP}"
+    if attempt.owner == UNKNOWN_OWNER:
+        return (
+            f"fence {fence} was presented before by an owner with a name, and now by another owner or without its "
+            "name. The guard has changed nothing. Roll back; the same holder passes owner=, as lease.headers() has it"
+        )
+    return f"fence {fence} was presented by another owner before. {STOP}"
 
 
 def label(resource: object) -> str:

@@ -7,10 +7,11 @@ To write one of your own, derive from ``BaseGuard`` and keep the rule in one ato
             attempt = self.present(lease_or_fence, resource, owner, shared)
             with self._locked_file() as file:                       # your atomic step
                 last_fence, last_owner = file.read(attempt.resource)
-                if not attempt.follows(last_fence, last_owner):
-                    raise self.refused(lease_or_fence, attempt, last_fence)
-                if not attempt.shared:
+                accepted = attempt.follows(last_fence, last_owner)
+                if accepted and not attempt.shared:
                     file.write(attempt.resource, attempt.fence, attempt.owner)
+            if not accepted:                                        # outside the lock: observers may take their time
+                raise self.refused(lease_or_fence, attempt, last_fence)
 
 ``leasehold.testing.guards`` holds the suite that such a guard must pass.
 """
@@ -65,15 +66,15 @@ class BaseGuard:
         """What somebody wants, checked before anything is sent. Raises InvalidRequest."""
         return presented(lease_or_fence, resource, owner, shared)
 
-    def refused(self, lease_or_fence: Fenced | int, attempt: Presented, seen: int | None) -> StaleOwner:
+    def refused(self, lease_or_fence: Fenced | int, attempt: Presented, seen: int | None, why: str = "") -> StaleOwner:
         """The error to raise. Whoever observes has been told, and the lease's coordinator has learnt the higher
-        fence: its next claim asks for more."""
+        fence: its next claim asks for more. ``why`` is said in place of the usual reason."""
         tell = getattr(lease_or_fence, "_fenced_off", None)  # a lease of ours: its coordinator's observers
         if tell is not None:
             tell(seen, self.downstream, self._audience.observers)
         else:
             self._announce(attempt, seen)
-        return refusal(attempt, seen)
+        return refusal(attempt, seen, why)
 
     def _announce(self, attempt: Presented, seen: int | None) -> None:
         from leasehold.observe.events import FencedOff, Subject

@@ -129,7 +129,7 @@ def _checked(guard: Guard) -> Guard:
     except TypeError as error:
         raise InvalidRequest(
             f"check() of this {type(guard).__name__} does not take a bare fence with resource=, owner= and shared=; a "
-            "guard that works inside a transaction must first be told how to begin one"
+            "guard that works inside a transaction must first be told how to begin one: guard.within(engine.begin)"
         ) from error
     return guard
 

@@ -70,7 +70,7 @@ def problem(error: StaleOwner) -> Problem:
     (409, {'fence': 9, 'seen': 10, 'kind': 'report-export'})
     """
     if error.fence is not None and error.fence == error.seen:
-        what = f"Fence {error.fence} was presented by another owner before."
+        what = f"Fence {error.fence} was presented before: by another owner, or for the one write that it was good for."
     elif error.fence is None or error.seen is None:
         what = "A later owner has presented a newer fence."
     else:
