@@ -239,7 +239,7 @@ def test_hostile_names(desk: Desk) -> None:
             {"key": {name: 42}},
             {"values": {name: "x"}},
         ):
-            with pytest.raises(StoreUnavailable):
+            with pytest.raises(InvalidRequest):
                 update(desk, desk.reports, 10, **{**good, **more})
         with pytest.raises(StoreUnavailable):
             update(desk, name, 10, **good)

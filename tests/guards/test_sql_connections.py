@@ -80,13 +80,14 @@ def test_missing_tables_and_columns(desk: Desk) -> None:
         lambda raw: missing.check(raw, 10, resource=RESOURCE, shared=True),
         lambda raw: strange.check(raw, 10, resource=RESOURCE),
         lambda raw: strange.check(raw, 10, resource=RESOURCE, shared=True),
+        lambda raw: desk.guard.update(raw, "nowhere", values={}, **update),
         lambda raw: desk.guard.update(raw, desk.reports, values={"absent": 1}, **update),
         lambda raw: desk.guard.update(raw, desk.reports, values={}, fence_column="absent", **update),
         lambda raw: desk.guard.update(raw, desk.reports, values={}, owner_column="absent", **update),
-        lambda raw: desk.guard.update(raw, "nowhere", values={}, **update),
     ]
-    for call in calls:
-        with pytest.raises(StoreUnavailable, match=r"is missing, or was not made for this guard") as caught:
+    says = ["is missing, or was not made for this guard"] * 4 + ["there is no table nowhere"] + ["lacks .*absent"] * 3
+    for call, said in zip(calls, says, strict=True):
+        with pytest.raises(InvalidRequest if "absent" in said else StoreUnavailable, match=said) as caught:
             in_one(desk, call)
         assert caught.value.__cause__ is not None
     assert desk.report() == ("", 0, None, None)

@@ -108,6 +108,7 @@ def test_update_strict(desk: Desk) -> None:
         with pytest.raises(StaleOwner) as caught:
             update(desk, fence, A, "again", strict=True)
         assert caught.value.seen == 10
+        assert ("strict=True" in str(caught.value)) is (fence == 10)  # nobody else was there
     update(desk, 11, A, "b", strict=True)
     assert desk.report() == ("b", 0, 11, None)
 
@@ -142,6 +143,16 @@ def test_no_such_row(desk: Desk) -> None:
     with pytest.raises(NoSuchRow) as caught:
         update(desk, 10, key={"report_id": 43})
     assert isinstance(caught.value, LookupError)
+
+
+def test_values_that_a_table_refuses(desk: Desk) -> None:
+    """A row that breaks a rule of its table is the caller's mistake: no outage, so nobody tries again."""
+    with desk.begin() as tx:
+        tx.rows(f"CREATE UNIQUE INDEX unique_{desk.number} ON {desk.reports} (exports)")
+        tx.rows(f"INSERT INTO {desk.reports} (report_id, body, exports) VALUES (43, '', 1)")
+    with pytest.raises(InvalidRequest, match="break a rule of the table") as caught:
+        update(desk, 10, values={"exports": 1})
+    assert caught.value.__cause__ is not None
 
 
 def test_a_key_that_names_many_rows(desk: Desk) -> None:

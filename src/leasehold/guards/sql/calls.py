@@ -53,9 +53,9 @@ def told(guard: FenceGuard, lease: Fenced | int, attempt: Presented, table: str)
     try:
         yield
     except Stale as stale:
-        raise guard.refused(lease, attempt, stale.seen) from None
+        raise guard.refused(lease, attempt, stale.seen, stale.why) from None
     except Exception as error:
-        ours = translated(error, table)
+        ours = translated(error, table, ours=table == guard.table)
         if ours is error:
             raise
         raise ours from error

@@ -23,6 +23,8 @@ CONFLICT = (
 NO_TABLE = (
     "42P01", "42703", "42P10", "1146", "1054", "no such table", "no such column", "has no column", "ON CONFLICT clause",
 )  # fmt: skip
+NO_COLUMN = ("42703", "1054", "42S22", "no such column")
+BROKEN = ("230", "235", "23P", "1048", "1062", "1451", "1452", "4025", "SQLITE_CONSTRAINT", "IntegrityError")
 CHARACTERS = ("1267", "1300", "22021", "22P05", "Incorrect string value")
 UNFIT = (
     "22000", "22001", "22003", "22007", "22008", "22P02", "22P03", "42804", "42846", "42883",
@@ -37,8 +39,8 @@ TOO_OLD = ("1193",)
 MISUSED = {"ProgrammingError", "InterfaceError"}
 
 
-def translated(error: BaseException, table: str) -> LeaseholdError:
-    """One of ours, for what a driver, SQLAlchemy or Django has raised."""
+def translated(error: BaseException, table: str, *, ours: bool = True) -> LeaseholdError:
+    """One of ours, for what a driver, SQLAlchemy or Django has raised. ``ours``: the table is the guard's own."""
     if isinstance(error, LeaseholdError):
         return error
     codes = _codes(error)
@@ -57,17 +59,26 @@ def translated(error: BaseException, table: str) -> LeaseholdError:
         )
     if _is(codes, UNFIT):
         return unfit(f"{table}: {codes[0][:80]}")
+    if not ours and _is(codes, NO_COLUMN):
+        said = _first_line(_chain(error)[-1])[:200]
+        return InvalidRequest(f"the table {table} lacks a column that was named ({said}): name the columns that it has")
+    if not ours and _is(codes, BROKEN):
+        return InvalidRequest(
+            f"the values break a rule of the table {table} ({codes[0][:80]}): roll back. The cause says which rule"
+        )
     if _misused(error) or _is(codes, CLOSED):
         return unusable(f"{type(error).__name__}: {_first_line(error)}"[:120])
-    return StoreUnavailable(_refused(codes, table))
+    return StoreUnavailable(_refused(codes, table, ours))
 
 
-def _refused(codes: list[str], table: str) -> str:
+def _refused(codes: list[str], table: str, ours: bool) -> str:
     code = codes[0][:80]
+    if _is(codes, NO_TABLE) and not ours:
+        return f"there is no table {table} ({code}): make it, or name the one that you mean"
     if _is(codes, NO_TABLE):
         return (
             f"the table {table} is missing, or was not made for this guard ({code}): call guard.create(conn) once, in "
-            "a migration or when the program starts; for guard.update name the columns that it has"
+            "a migration or when the program starts"
         )
     if _is(codes, DENIED):
         return (
@@ -108,9 +119,10 @@ def _first_line(error: BaseException) -> str:
 def _numbers(error: BaseException) -> list[str]:
     found = []
     for one in _chain(error):
-        number = one.args[0] if one.args and isinstance(one.args[0], int) else None
+        first = one.args[0] if one.args else None
         for code in (
-            number, getattr(one, "sqlstate", None), getattr(one, "pgcode", None), getattr(one, "errno", None),
+            first if isinstance(first, int) else first.get("C") if isinstance(first, dict) else None,  # C: pg8000
+            getattr(one, "sqlstate", None), getattr(one, "pgcode", None), getattr(one, "errno", None),
             getattr(one, "sqlite_errorname", None),
         ):  # fmt: skip
             found += [str(code)] if code else []

@@ -77,11 +77,12 @@ Steps = Generator[Wish, Answer, None]
 
 
 class Stale(Exception):
-    """Refused. ``seen`` is the newer fence."""
+    """Refused. ``seen`` is the newer fence, ``why`` another reason than that."""
 
-    def __init__(self, seen: int | None) -> None:
+    def __init__(self, seen: int | None, why: str = "") -> None:
         super().__init__(seen)
         self.seen = seen
+        self.why = why
 
 
 class NoSuchRow(LeaseholdError, LookupError):
@@ -98,6 +99,12 @@ def checking(attempt: Presented) -> Steps:
     if attempt.shared and (row is None or attempt.follows(row[0], row[1])):
         return
     raise Stale(row[0] if row else None)
+
+
+WRITTEN = (
+    "fence {} has written this row already, and strict=True accepts one write for each fence. The guard has changed "
+    "nothing. Roll back: it was done before"
+)
 
 
 def updating(change: Change, trusted: set[tuple[str, str]]) -> Steps:
@@ -119,7 +126,8 @@ def updating(change: Change, trusted: set[tuple[str, str]]) -> Steps:
             fence=change.attempt.fence,
         )
     if not change.follows(*row):
-        raise Stale(row[0])
+        fence = change.attempt.fence
+        raise Stale(row[0], WRITTEN.format(fence) if change.strict and row[0] == fence else "")
     # It is the same write again, or somebody has inserted the row since we tried. It is locked now where that matters.
     again = yield Update(change)
     if not _written(again.rowcount) and not again.maybe_same:
