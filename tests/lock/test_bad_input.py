@@ -357,6 +357,15 @@ BAD_META: dict[str, Callable[[], Any]] = {
 }
 
 
+def test_correctness_needs_a_fence(hold: Any, spy: Spy) -> None:
+    """A lease without a fence cannot be told from a stale one: to ask for both is a mistake."""
+    for make in (hold.lock, hold.rlock):
+        with pytest.raises(InvalidRequest, match="fence"):
+            make("job", protects="correctness", fenced=False)
+    hold.lock("job", protects="efficiency", fenced=False)
+    assert not spy.ops
+
+
 @pytest.mark.parametrize("make", BAD_META.values(), ids=BAD_META.keys())
 def test_bad_metadata_is_refused(hold: Any, spy: Spy, make: Callable[[], Any]) -> None:
     """Metadata is a small mapping that JSON can carry; what is not is refused before anything is sent."""

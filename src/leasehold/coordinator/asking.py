@@ -37,7 +37,7 @@ def make_options(
         at_least_ms=optional_ms(at_least, "at_least"),
         fenced=_flag(fenced, "fenced"),
         reentrant=_flag(reentrant, "reentrant"),
-        protects=_protects(protects),
+        protects=_protects(protects, fenced),
     )
 
 
@@ -69,7 +69,11 @@ def _flag(value: bool, what: str) -> bool:
     return value
 
 
-def _protects(value: object) -> str | None:
+def _protects(value: object, fenced: bool) -> str | None:
+    if value == "correctness" and not fenced:
+        raise InvalidRequest(
+            'protects="correctness" needs a fence that somebody can refuse: leave fenced=False out'
+        )
     if value is None or value in ("efficiency", "correctness"):
         return value
     raise InvalidRequest('protects is None, "efficiency" (two at once cost work) or "correctness" (they do harm)')
