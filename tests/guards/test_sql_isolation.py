@@ -13,7 +13,7 @@ from tests.guards.race import MANNERS, Race, in_processes, in_threads, judge, pr
 
 SEED = int(os.environ.get("RACE_SEED", "20261116"))
 LANES = 4
-SHORT, LONG = 30, 1000  # rounds of each lane; one is about two transactions
+SHORT, LONG = 20, 1000  # rounds of each lane; one is about two transactions
 
 WAYS = [
     *[("psycopg", level) for level in LEVELS],

@@ -71,9 +71,7 @@ def _flag(value: bool, what: str) -> bool:
 
 def _protects(value: object, fenced: bool) -> str | None:
     if value == "correctness" and not fenced:
-        raise InvalidRequest(
-            'protects="correctness" needs a fence that somebody can refuse: leave fenced=False out'
-        )
+        raise InvalidRequest('protects="correctness" needs a fence that somebody can refuse: leave fenced=False out')
     if value is None or value in ("efficiency", "correctness"):
         return value
     raise InvalidRequest('protects is None, "efficiency" (two at once cost work) or "correctness" (they do harm)')

@@ -20,10 +20,13 @@ counts there, in ``checks``: an owner that presents its fence a second time, and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from leasehold.guards.fence import Presented
 from leasehold.guards.sql.wishes import Accept, Answer, Change, Look, Update, Wish
+
+Names = tuple[str, ...]
 
 
 class Statement(NamedTuple):
@@ -40,8 +43,12 @@ class Statement(NamedTuple):
 
     def marked(self, mark: str) -> str:
         """With the same mark for each value. Where the mark begins with %, so would a % in somebody's name."""
-        parts = self.parts if mark == "?" else [part.replace("%", "%%") for part in self.parts]
-        return mark.join(parts)
+        return _marked(self.parts, mark)
+
+
+@lru_cache(maxsize=256)
+def _marked(parts: tuple[str, ...], mark: str) -> str:
+    return mark.join(parts if mark == "?" else [part.replace("%", "%%") for part in parts])
 
 
 HERE = "\0"  # stands for a value; no name holds one
@@ -110,20 +117,25 @@ class Dialect:
         new: dict[str, Any] = {**change.values, change.fence_column: attempt.fence}
         if change.owner_column is not None:
             new[change.owner_column] = attempt.owner
-        allowed, more = self._allowed(change)
-        update = f"UPDATE {self._table(change.table)} SET {self._each(new, ', ')} "  # noqa: S608 - quoted names
-        where = f"WHERE {self._each(change.key, ' AND ')} AND ({allowed})"
-        gives = f" RETURNING {self._fence_of(change.fence_column)}" if self.returning else ""
-        values = *new.values(), *change.key.values(), *more
-        return statement(self.before + update + where + gives, *values, gives=self.returning)
+        where = self._table(change.table), *change[3:6]
+        same_owner = change.owner_column is not None and not change.strict
+        more = (attempt.fence, attempt.fence, attempt.owner) if same_owner else (attempt.fence,)
+        parts = _update_parts(self, tuple(new), tuple(change.key), *where)
+        return Statement(parts, (*new.values(), *change.key.values(), *more), self.returning)
 
-    def _allowed(self, change: Change) -> tuple[str, tuple[Any, ...]]:
-        """The rule, as a condition on the row, with its values."""
-        column, fence, owner = self._fence_of(change.fence_column), change.attempt.fence, change.attempt.owner
-        if change.owner_column is None or change.strict:
-            return f"{column} IS NULL OR {column} {'<' if change.strict else '<='} {HERE}", (fence,)
-        same = f"{column} = {HERE} AND {self.quoted(change.owner_column)} = {HERE}"
-        return f"{column} IS NULL OR {column} < {HERE} OR ({same})", (fence, fence, owner)
+    def update(self, new: Names, key: Names, table: str, fence_column: str, owner: str | None, strict: bool) -> str:
+        """Its text: only the names count."""
+        gives = f" RETURNING {self._fence_of(fence_column)}" if self.returning else ""
+        where = f"{self._each(key, ' AND ')} AND ({self._allowed(fence_column, owner, strict)})"
+        return f"{self.before}UPDATE {table} SET {self._each(new, ', ')} WHERE {where}{gives}"  # noqa: S608 - quoted names
+
+    def _allowed(self, fence_column: str, owner_column: str | None, strict: bool) -> str:
+        """The rule, as a condition on the row."""
+        column = self._fence_of(fence_column)
+        if owner_column is None or strict:
+            return f"{column} IS NULL OR {column} {'<' if strict else '<='} {HERE}"
+        same = f"{column} = {HERE} AND {self.quoted(owner_column)} = {HERE}"
+        return f"{column} IS NULL OR {column} < {HERE} OR ({same})"
 
     def _look_at(self, change: Change) -> Statement:
         owner = "NULL" if change.owner_column is None else self.quoted(change.owner_column)
@@ -139,6 +151,11 @@ class Dialect:
 
     def _each(self, names: Iterable[str], between: str) -> str:
         return between.join(f"{self.quoted(name)} = {HERE}" for name in names)
+
+
+@lru_cache(maxsize=256)  # a program writes the same few tables again and again
+def _update_parts(dialect: Dialect, new: Names, key: Names, *where: Any) -> tuple[str, ...]:
+    return tuple(dialect.update(new, key, *where).split(HERE))
 
 
 _TABLE = """
