@@ -120,6 +120,15 @@ class Worker:
         self.process.kill()
         self.process.wait(PATIENCE)
 
+    def interrupt(self) -> int:
+        """SIGINT, and its exit code. Python does not notice one that arrives just before a system call until that is
+        over, which may be never: then another."""
+        for _ in range(5):
+            self.process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return self.process.wait(PATIENCE / 5)
+        return self.end()
+
     def end(self) -> int:
         """Its exit code, when it has ended by itself."""
         return self.process.wait(PATIENCE)

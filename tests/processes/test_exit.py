@@ -30,8 +30,7 @@ def test_an_interrupt_gives_back(crew: Crew) -> None:
     """Ctrl-C in the body of a ``with``."""
     worker = crew.spawn()
     worker.ask("within", kind="job", ttl=600)
-    worker.process.send_signal(signal.SIGINT)
-    assert worker.end() == -signal.SIGINT
+    assert worker.interrupt() == -signal.SIGINT
     with leasehold.connect(crew.url) as hold:
         assert hold.lock("job").try_acquire() is not None
 
@@ -54,6 +53,5 @@ def test_a_process_that_ends_while_it_waits_leaves_the_queue(crew: Crew) -> None
     holder.ask("acquire", kind="job", ttl=600)
     waiter.tell("acquire", kind="job", ttl=600)
     crew.waiting("job", 1)
-    waiter.process.send_signal(signal.SIGINT)
-    assert waiter.end() == -signal.SIGINT
+    assert waiter.interrupt() == -signal.SIGINT
     assert crew.peek("job").queue == ()

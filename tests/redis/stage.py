@@ -197,9 +197,9 @@ class Stage:
             self.proxy = proxy
             self.aim = Aim(proxy)
 
-    def party(self, url: str | None = None, flavour: str | None = None) -> Party:
+    def party(self, url: str | None = None, flavour: str | None = None, **options: Any) -> Party:
         """Somebody, with a coordinator of his own."""
-        party = FLAVOURS[flavour or self.flavour](RedisStore(url or self.url))
+        party = FLAVOURS[flavour or self.flavour](RedisStore(url or self.url), **options)
         self._parties.callback(party.close)
         return party
 
