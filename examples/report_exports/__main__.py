@@ -80,7 +80,7 @@ def await_work(crew: Crew, connection: psycopg.Connection) -> None:
         crew.look_after()
         if time.monotonic() > end:
             raise RuntimeError(f"no export within {START:g} s")
-        time.sleep(0.1)
+        time.sleep(0.1)  # between two looks at the workers
 
 
 def result(asked: argparse.Namespace, chaos: Chaos, found: Verdict) -> dict[str, Any]:

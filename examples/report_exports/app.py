@@ -99,10 +99,10 @@ class NoGuard:
 
 def render(report: int, edition: int) -> str:
     """Takes long in real life."""
-    time.sleep(random.uniform(0.02, 0.06))
+    time.sleep(random.uniform(0.02, 0.06))  # the work
     return f"edition {edition} of report {report}"
 
 
 def upload(content: str) -> None:
     """So does this."""
-    time.sleep(random.uniform(0.06, 0.15))
+    time.sleep(random.uniform(0.06, 0.15))  # the work

@@ -86,7 +86,7 @@ class Chaos:
             self._crew.look_after()
             self._strike()
             tell()
-            time.sleep(TICK)
+            time.sleep(TICK)  # between two looks at who holds
         self._wake(before=float("inf"))
 
     def _strike(self) -> None:

@@ -81,7 +81,7 @@ def _running(
         while not ready():
             if process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"{command[0]} did not start:\n{log.read_text()}")
-            time.sleep(0.01)
+            time.sleep(0.01)  # a look at a server that starts
         yield
     finally:
         process.send_signal(farewell)

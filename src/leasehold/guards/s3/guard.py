@@ -198,7 +198,7 @@ class FenceGuard(BaseGuard):
                 return self._found(order, self._write(order, seen, attempt), attempt)
             except Lost as lost:
                 failure = lost
-            time.sleep(0 if failure.silent else pause)
+            time.sleep(0 if failure.silent else pause)  # others write it, too: spread
             seen = self._look_again(order, seen, attempt, failure)
             if seen.record.write == order.write:
                 return self._found(order, seen.etag, attempt)

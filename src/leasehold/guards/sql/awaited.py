@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,7 +12,7 @@ from leasehold.guards.sql.drivers import commits_at_once, judged, no_transaction
 from leasehold.guards.sql.wishes import Answer, Look, Wish
 
 
-class AsyncSpeaker:
+class AsyncSpeaker(ABC):
     """Speaks through one connection of an event loop."""
 
     dialect: Dialect
@@ -19,9 +20,9 @@ class AsyncSpeaker:
     def __init__(self, connection: Any) -> None:
         self.connection = connection
 
+    @abstractmethod
     def require_transaction(self) -> None:
         """Raise InvalidRequest when every statement would be committed on its own."""
-        raise NotImplementedError
 
     @asynccontextmanager
     async def step(self) -> AsyncIterator[None]:
@@ -34,11 +35,12 @@ class AsyncSpeaker:
             await self.begin_to_read()
         return judged(self.dialect, wish, await self.execute(self.dialect.phrase(wish, table)))
 
-    async def begin_to_read(self) -> None:
+    async def begin_to_read(self) -> None:  # noqa: B027 - most need nothing
         """Begin a transaction where only a write would begin one."""
 
+    @abstractmethod
     async def execute(self, statement: Statement) -> Answer:
-        raise NotImplementedError
+        """Send one statement."""
 
 
 class AsyncPsycopgSpeaker(AsyncSpeaker):
