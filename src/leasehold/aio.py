@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from leasehold.coordinator.opening import Target
     from leasehold.observe.events import Observer
-    from leasehold.primitives.lease import Duration
+    from leasehold.primitives.baselease import Duration
 
 __all__ = ["connect"]
 

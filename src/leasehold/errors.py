@@ -65,7 +65,8 @@ def _rebuild(cls: type[LeaseholdError], args: tuple[Any, ...], fields: dict[str,
 
 
 class NotAcquired(LeaseholdError, TimeoutError):
-    """Somebody else holds it. ``.holder`` says who, ``.retry_in`` when it is worth asking again (seconds)."""
+    """Somebody else holds it. ``.holder`` says who, ``.retry_in`` when it is worth asking again (seconds). Of a
+    semaphore, ``.limit`` is the one that others go by, when it is another than was asked with."""
 
     def __init__(
         self,
@@ -73,6 +74,7 @@ class NotAcquired(LeaseholdError, TimeoutError):
         *,
         holder: str | None = None,
         retry_in: float | None = None,
+        limit: int | None = None,
         resource: str | None = None,
         owner: str | None = None,
         fence: int | None = None,
@@ -80,6 +82,7 @@ class NotAcquired(LeaseholdError, TimeoutError):
         super().__init__(message, resource=resource, owner=owner, fence=fence)
         self.holder = holder
         self.retry_in = retry_in
+        self.limit = limit
 
 
 class LeaseLost(LeaseholdError):

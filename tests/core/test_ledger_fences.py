@@ -91,7 +91,7 @@ def test_trap_37_the_record_ends_a_day_after_the_last_fence() -> None:
     assert desk.last_fence() == WALL
     desk.wall_us += 1
     desk.look()
-    assert (desk.state.fences, desk.state.fences_until_us) == ((), 0)
+    assert (desk.state.fence, desk.state.fence_until_us) == (0, 0)
 
 
 def test_the_record_of_a_fence_ahead_of_the_clock_is_kept_until_the_clock_is_past_it() -> None:
@@ -119,10 +119,10 @@ def test_a_clock_that_goes_back_does_not_shorten_the_record() -> None:
     """The end of the record only moves forward."""
     desk = Desk()
     turn_over(desk, "a")
-    until_us = desk.state.fences_until_us
+    until_us = desk.state.fence_until_us
     desk.wall_us -= 3_600_000_000
     turn_over(desk, "b")
-    assert desk.state.fences_until_us >= until_us
+    assert desk.state.fence_until_us >= until_us
 
 
 def test_trap_13_asking_again_keeps_the_fence() -> None:

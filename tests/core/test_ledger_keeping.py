@@ -51,7 +51,7 @@ def test_trap_37_tidy_buries_nobody_whose_tombstone_would_be_over() -> None:
     desk = Desk()
     fence = desk.granted("a")
     desk.later(TTL + 60_000)
-    assert ledger.tidy(desk.state, desk.now()) == State(fences=((0, fence),), fences_until_us=fence + DAY_US)
+    assert ledger.tidy(desk.state, desk.now()) == State(fence=fence, fence_until_us=fence + DAY_US)
 
 
 def test_tidy_keeps_a_fence_for_a_day() -> None:
@@ -59,7 +59,7 @@ def test_tidy_keeps_a_fence_for_a_day() -> None:
     desk = Desk()
     fence = desk.granted("a")
     desk.release("a", fence)
-    assert ledger.tidy(desk.state, desk.now()).fences == ((0, fence),)
+    assert ledger.tidy(desk.state, desk.now()).fence == fence
 
 
 def test_trap_14_a_reboot_keeps_the_fences_and_nothing_else() -> None:
@@ -67,7 +67,7 @@ def test_trap_14_a_reboot_keeps_the_fences_and_nothing_else() -> None:
     desk = busy_desk()
     fence = desk.last_fence()
     desk.state = ledger.rebooted(desk.state)
-    assert desk.state == State(fences=((0, fence),), fences_until_us=fence + DAY_US)
+    assert desk.state == State(fence=fence, fence_until_us=fence + DAY_US)
     desk.ms = 12
     assert desk.granted("z") > fence
 

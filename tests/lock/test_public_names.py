@@ -140,7 +140,7 @@ def test_the_lock_and_the_coordinator() -> None:
 
 
 def test_the_parameters_of_lock() -> None:
-    """The pinned parameters with their defaults; ``delay`` and ``linger`` come later."""
+    """The pinned parameters with their defaults; ``linger`` comes later."""
     parameters = inspect.signature(leasehold.Leasehold.lock).parameters
     defaults = {name: one.default for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
     assert repr(defaults.pop("wait")) == "<the coordinator's>"
@@ -150,6 +150,7 @@ def test_the_parameters_of_lock() -> None:
         "max_hold": None,
         "max_idle": None,
         "at_least": None,
+        "delay": None,
         "fenced": True,
         "reentrant": False,
         "protects": None,

@@ -110,11 +110,11 @@ def last_come_first(turn: Turn, asking: str = "") -> None:
     turn.queue.reverse()
 
 
-def plain_counter(turn: Turn, slots: tuple[int, ...], floor: int) -> int:
+def plain_counter(turn: Turn, floor: int) -> int:
     """INCR, which begins again at 1."""
-    turn.fences[0] = turn.fences.get(0, 0) + 1
-    turn.fences_until_us = turn.now.wall_us * 2
-    return turn.fences[0]
+    turn.fence += 1
+    turn.fence_until_us = turn.now.wall_us * 2
+    return turn.fence
 
 
 def withdrawal_without_tombstone(line: Line) -> ops.Withdraw:

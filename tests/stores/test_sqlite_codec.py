@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold.core import ledger
-from leasehold.core.types import Ended, Grant, Note, State, Waiter
+from leasehold.core.types import Door, Ended, Grant, Note, State, Waiter, Watcher
 from leasehold.stores.sqlite import codec
 
 numbers = st.integers(min_value=0, max_value=2**53)
@@ -28,11 +28,15 @@ states = st.builds(
     State,
     st.lists(every_field(Grant), max_size=3).map(tuple),
     st.lists(every_field(Waiter), max_size=3).map(tuple),
-    st.lists(st.tuples(numbers, numbers), max_size=3).map(tuple),
+    numbers,
     numbers,
     numbers,
     st.lists(every_field(Ended), max_size=3).map(tuple),
     st.lists(every_field(Note), max_size=3).map(tuple),
+    st.lists(every_field(Door), max_size=3).map(tuple),
+    numbers,
+    numbers,
+    st.lists(every_field(Watcher), max_size=3).map(tuple),
 )
 
 
@@ -49,24 +53,24 @@ def test_what_is_written_is_read(state: State) -> None:
 
 def test_the_format_is_frozen() -> None:
     """Format 1, as files of earlier versions hold it."""
-    state = State((Grant("o", 7, 10, 20),), (Waiter("w", 10, 1, 5),), ((0, 7),), 9, 0, (Ended("e", 6, "released", 8),))
+    state = State((Grant("o", 7, 10, 20),), (Waiter("w", 10, 1, 5),), 7, 9, 0, (Ended("e", 6, "released", 8),))
     assert codec.encode(state) == (
-        '[[["o",7,10,20,"mutex",[0],0,"","",0,"",0,0]],'
-        '[["w",10,1,5,"",0,"mutex",1,1,0,"","",0]],[[0,7]],9,0,[["e",6,"released",8,""]]]'
+        '[[["o",7,10,20,"mutex",[0],0,"","",0,"",0,0,0]],'
+        '[["w",10,1,5,"",0,"mutex",1,1,0,"","",0]],7,9,0,[["e",6,"released",8,""]]]'
     )
 
 
 def test_notes_stand_at_the_end() -> None:
     """Only where there are some: all other rows are what an earlier version can read."""
     state = State(notes=(Note(5, "evicted", "host:1", 7, "why"),))
-    assert codec.encode(state) == '[[],[],[],0,0,[],[[5,"evicted","host:1",7,"why"]]]'
+    assert codec.encode(state) == '[[],[],0,0,0,[],[[5,"evicted","host:1",7,"why"]]]'
     assert codec.decode(codec.encode(state)) == state
 
 
 def test_a_field_that_an_old_row_lacks_has_its_default() -> None:
     """Fields are added at the end, with a default."""
     assert codec.decode('[[["o",7,10,20,"mutex",[0]]],[["w",10,1,5]],[],0,0,[["e",6,"released",8]]]') == State(
-        (Grant("o", 7, 10, 20),), (Waiter("w", 10, 1, 5),), (), 0, 0, (Ended("e", 6, "released", 8),)
+        (Grant("o", 7, 10, 20),), (Waiter("w", 10, 1, 5),), 0, 0, 0, (Ended("e", 6, "released", 8),)
     )
 
 
@@ -79,7 +83,7 @@ def test_other_text_is_recognised(text: str) -> None:
 
 def test_nothing_is_short() -> None:
     """The empty state is a few bytes."""
-    assert codec.encode(ledger.EMPTY) == "[[],[],[],0,0,[]]"
+    assert codec.encode(ledger.EMPTY) == "[[],[],0,0,0,[]]"
 
 
 @pytest.mark.parametrize("after", ["]", " ", "[]", "x"])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from leasehold.coordinator.opening import Target
     from leasehold.observe.events import Observer
-    from leasehold.primitives.lease import Duration
+    from leasehold.primitives.baselease import Duration
 
     Id = str | int | UUID
 
@@ -61,6 +61,7 @@ class Coordinator(ABC, Generic[L]):
         max_hold: Duration | None = None,
         max_idle: Duration | None = None,
         at_least: Duration | None = None,
+        delay: Duration | None = None,
         fenced: bool = True,
         reentrant: bool = False,
         protects: str | None = None,
@@ -71,13 +72,20 @@ class Coordinator(ABC, Generic[L]):
         ``kind`` says what sort of thing it is and ``ids`` which one. ``ttl`` is how long the lease lasts without
         renewal; with ``renew`` it is renewed while somebody uses it, at most for ``max_hold``, and only while the
         work calls ``lease.beat()`` every ``max_idle``. ``wait`` is how long to block: None for ever, 0 one try.
-        ``at_least`` keeps others out for that long even when it is released earlier. ``protects`` says what for:
+        ``at_least`` keeps others out for that long even when it is released earlier, and ``delay`` for that long after
+        its time was over without a release: whoever had it may not have noticed yet. ``protects`` says what for:
         with ``"correctness"`` a lease that ends without a guard having seen its fence, or anybody having read it, is
         told of. ``meta`` is shown to whoever inspects the holder.
         """
         if isinstance(wait, Unset):
             wait = self._default_wait
-        asked = (ttl, wait, renew, max_hold, max_idle, at_least, fenced, reentrant, protects)
+        asked = (ttl, wait, renew, max_hold, max_idle, at_least, delay, fenced, reentrant, protects)
+        return self._make_lock(*self._asked(kind, ids, asked, meta))
+
+    def _asked(
+        self, kind: str, ids: tuple[Id, ...], asked: tuple[Any, ...], meta: Mapping[str, Any] | None
+    ) -> tuple[Name, Options]:
+        """Which resource, and how it is to be held, checked."""
         try:
             options = known_options(*asked)
             name = known_name(self._namespace, self._id_key, kind, *ids)
@@ -89,7 +97,7 @@ class Coordinator(ABC, Generic[L]):
         if meta is not None:
             text = meta_text(meta)
             options = options.with_meta(dict(meta), text)
-        return self._make_lock(name, options)
+        return name, options
 
     def rlock(
         self,
@@ -101,6 +109,7 @@ class Coordinator(ABC, Generic[L]):
         max_hold: Duration | None = None,
         max_idle: Duration | None = None,
         at_least: Duration | None = None,
+        delay: Duration | None = None,
         fenced: bool = True,
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
@@ -115,6 +124,7 @@ class Coordinator(ABC, Generic[L]):
             max_hold=max_hold,
             max_idle=max_idle,
             at_least=at_least,
+            delay=delay,
             fenced=fenced,
             reentrant=True,
             protects=protects,

@@ -9,7 +9,8 @@ from leasehold.core.tickets import Ticket, read
 from leasehold.core.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from leasehold.primitives.lease import AsyncLease, Duration, Lease
+    from leasehold.primitives.baselease import Duration
+    from leasehold.primitives.lease import AsyncLease, Lease
     from leasehold.runtime.options import Options
 
 
@@ -75,7 +76,7 @@ def _adoption(key: bytes, ticket: str, ttl: Duration | None, *asked: Any) -> tup
     told = read(ticket)
     renew, max_hold, max_idle, fenced, protects = asked
     length = told.ttl_ms / 1000 if ttl is None else ttl
-    options = make_options(length, None, renew, max_hold, max_idle, None, fenced, False, protects)
+    options = make_options(length, None, renew, max_hold, max_idle, None, None, fenced, False, protects)
     if ttl is not None and is_long(options.ttl_ms):  # else its giver was told
         warn_long()
     resource_names("", told.resource)  # what a forged ticket calls a name must not become a key

@@ -12,7 +12,7 @@ from leasehold.errors import InvalidRequest
 from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
-    from leasehold.primitives.lease import Duration
+    from leasehold.primitives.baselease import Duration
 
 MOST_META_BYTES = 4096
 
@@ -24,6 +24,7 @@ def make_options(
     max_hold: Duration | None,
     max_idle: Duration | None,
     at_least: Duration | None,
+    delay: Duration | None,
     fenced: bool,
     reentrant: bool,
     protects: str | None,
@@ -35,6 +36,7 @@ def make_options(
         max_hold=optional_seconds(max_hold, "max_hold"),
         max_idle=optional_seconds(max_idle, "max_idle"),
         at_least_ms=optional_ms(at_least, "at_least"),
+        delay_ms=optional_ms(delay, "delay"),
         fenced=_flag(fenced, "fenced"),
         reentrant=_flag(reentrant, "reentrant"),
         protects=_protects(protects, fenced),

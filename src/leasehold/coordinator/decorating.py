@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from leasehold.coordinator import Id
-    from leasehold.primitives.lease import Duration
+    from leasehold.primitives.baselease import Duration
     from leasehold.primitives.skipped import Skipped
 
 P = ParamSpec("P")
@@ -31,6 +31,7 @@ class LockOptions(TypedDict, total=False):
     max_hold: Duration | None
     max_idle: Duration | None
     at_least: Duration | None
+    delay: Duration | None
     fenced: bool
     reentrant: bool
     protects: str | None

@@ -15,7 +15,7 @@ from leasehold.runtime.identity import new_owner
 
 if TYPE_CHECKING:
     from leasehold.primitives.base import BaseLock
-    from leasehold.primitives.lease import BaseLease, Duration
+    from leasehold.primitives.baselease import BaseLease, Duration
 
     Resource = str | BaseLock | BaseLease
 

@@ -12,32 +12,50 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leasehold.core import ops
+from leasehold.core.changes import Changeable
 from leasehold.core.handover import Transferable
 from leasehold.core.holding import LOSSES, LOST, Holding
 from leasehold.core.line import Ask, Line, at_once, budget_ms, claim
 from leasehold.core.policy import LEAST_BUDGET_MS, tombstone_ms
 from leasehold.core.taken import Taken
 from leasehold.core.tickets import Giving, Ticket
-from leasehold.core.typed import Any
+from leasehold.core.typed import Any, NamedTuple
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 
-__all__ = ["Ask", "acquire", "adopt", "extend", "release", "renew", "transfer"]
+__all__ = ["Ask", "First", "acquire", "adopt", "downgrade", "extend", "release", "renew", "say", "transfer"]
+
+
+class First(NamedTuple):
+    """A first claim that travelled with others, and its answer."""
+
+    owner: str
+    answer: ops.Answer[ops.ClaimReply]
+
 
 MOST_ADOPTIONS, RETRY_ADOPTION = 3, 0.05  # tries of one that goes unanswered, and the pause between them in seconds
 MOST_OWNERS = 1_000  # attempts before a store that cannot keep a claim is called unavailable
 
 
-async def acquire(ask: Ask, new_owner: Callable[[], str], floor: Callable[[], int], now: float) -> Taken:
+async def acquire(
+    ask: Ask,
+    new_owner: Callable[[], str],
+    floor: Callable[[], int],
+    now: float,
+    first: First | None = None,
+) -> Taken:
     """Stand in line until granted or until the wait is over. An owner whose claim came to nothing is never
-    used again: the next attempt has a new one."""
+    used again: the next attempt has a new one. ``first``: a claim that was sent ``now`` and is answered already."""
     give_up = None if ask.wait is None else now + ask.wait
     for _ in range(MOST_OWNERS):
-        owner = new_owner()
+        owner = new_owner() if first is None else first.owner
         line = None
         try:
-            answer = None
+            answer: ops.Answer[ops.ClaimReply] | None = None
             try:
-                answer = await claim(ask, owner, 1, floor(), budget_ms(give_up, now))
+                if first is None:
+                    answer = await claim(ask, owner, 1, floor(), budget_ms(give_up, now))
+                else:
+                    answer, first = first.answer, None
                 taken = at_once(ask, owner, now, answer)
                 if taken is not None:
                     return taken
@@ -89,6 +107,28 @@ async def renew(holding: Holding, now: float) -> None:
 async def extend(holding: Holding, ttl_ms: int, now: float) -> None:
     """Set the end of the lease to ``ttl_ms`` from now, and renew by that from then on."""
     op = holding.extension(ttl_ms, now)
+    try:
+        answer = await op
+    except (StoreUnavailable, OutcomeUnknown):
+        holding.unanswered(now)
+        raise
+    finally:
+        holding.end_extension()
+    holding.answered(op, now, answer.reply, answer.at)
+    holding.require(answer.at)
+
+
+async def downgrade(holding: Changeable, now: float) -> None:
+    """From writing to reading, in one step. When this fails it only reads all the same, and goes on to say so."""
+    await _change(holding, holding.downgrading(now), now)
+
+
+async def say(holding: Changeable, meta: str, now: float) -> None:
+    """Let the holder say something else of itself."""
+    await _change(holding, holding.saying(meta, now), now)
+
+
+async def _change(holding: Changeable, op: ops.Renew, now: float) -> None:
     try:
         answer = await op
     except (StoreUnavailable, OutcomeUnknown):
@@ -153,7 +193,8 @@ async def _disown(ask: Ask, adopter: str) -> None:
 def _adopted(ask: Ask, ticket: Ticket, adopter: str, sent: float, answer: ops.Answer[Any], unanswered: bool) -> Taken:
     reply = answer.reply
     if isinstance(reply, ops.Granted):
-        return Taken(adopter, reply.fence, ask.ttl_ms, sent, reply.remaining_ms, answer.at, unanswered)
+        fence, remaining_ms, slots, _, rule = reply
+        return Taken(adopter, fence, ask.ttl_ms, sent, remaining_ms, answer.at, unanswered, rule, slots)
     if isinstance(reply, ops.Refused):
         raise InvalidRequest(reply.why, resource=ticket.resource)
     raise _no_longer_good(ask, ticket, reply.reason)

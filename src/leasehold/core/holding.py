@@ -40,6 +40,7 @@ class Holding:
         "_extending_until",
         "_forget",
         "_limits",
+        "_lowering",
         "_number",
         "_stop_at",
         "_wanted_ms",
@@ -52,6 +53,8 @@ class Holding:
         "reason",
         "renew_at",
         "renews",
+        "rule",
+        "slots",
         "ttl_ms",
     )
 
@@ -68,6 +71,8 @@ class Holding:
         self.lock = lock
         self.owner = taken.owner
         self.fence = taken.fence
+        self.rule = taken.rule
+        self.slots = taken.slots
         self.ttl_ms = self._wanted_ms = taken.ttl_ms
         self.deadline = taken.deadline
         self.renews = renews
@@ -76,6 +81,7 @@ class Holding:
         self.reason = ""
         self._stop_at = taken.stop_at if renews else taken.deadline
         self._limits: Limits | None = None
+        self._lowering = False  # from writer to reader, and the store has not confirmed it
         self._forget = taken.unanswered
         self._again = False
         self._number = 0
@@ -217,7 +223,9 @@ class Holding:
         if left_ms < budget_ms:
             budget_ms = max(left_ms, 1)
         self._number += 1
-        return ops.Renew(self.name.text, self.owner, self.fence, ttl_ms, exact, self._number, 0, "", budget_ms)
+        return ops.Renew(
+            self.name.text, self.owner, self.fence, ttl_ms, exact, self._number, 0, "", budget_ms, self._lowering
+        )
 
     def end_extension(self) -> None:
         """Whatever came of it, renewals may go on."""
@@ -236,6 +244,7 @@ class Holding:
             self._refused(reply.reason)
         elif self.phase in ALIVE and renew.number >= self._extended:
             self.phase = HELD
+            self._lowering = self._lowering and not renew.shared
             self.ttl_ms = ttl_ms = renew.ttl_ms
             _, deadline, renewal = spans(ttl_ms, reply.remaining_ms)
             self.deadline = max(self.deadline, sent + deadline)

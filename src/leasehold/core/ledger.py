@@ -16,14 +16,14 @@ same output, always.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from leasehold.core import ops
 from leasehold.core.policy import tombstone_ms
-from leasehold.core.rules import RULES
+from leasehold.core.rules import READ, RULES, WRITE
 from leasehold.core.turn import Turn
 from leasehold.core.typed import Any, NamedTuple
-from leasehold.core.types import Instant, State, Waiter
+from leasehold.core.types import Instant, State, Waiter, Watcher
 
 EMPTY = State()
 
@@ -41,7 +41,7 @@ def everyone(address: str) -> bool:
     return True
 
 
-def apply(state: State, now: Instant, op: ops.StoreOp, reachable: Callable[[str], bool] = everyone) -> Outcome:
+def apply(state: State, now: Instant, op: ops.ResourceOp, reachable: Callable[[str], bool] = everyone) -> Outcome:
     """One turn. ``reachable`` is asked before a waiter is granted behind its back: False means that its
     socket is closed or its process is gone, and passes it over. Listings are of no resource: the store answers them."""
     turn = Turn(state, now, op.resource, getattr(op, "owner", "") or getattr(op, "adopter", ""), reachable)
@@ -51,7 +51,19 @@ def apply(state: State, now: Instant, op: ops.StoreOp, reachable: Callable[[str]
     reply = TURNS[type(op)](turn, op)
     if turn.queue:
         turn.hand_on()
+    if turn.watchers:
+        turn.tell_watchers()
     return Outcome(turn.state(), reply, tuple(turn.pushes))
+
+
+def ends(step: ops.ResourceOp, reply: ops.Reply) -> bool:
+    """Is no further step of a Together to be tried? Whoever waits for one resource must not take the next."""
+    return isinstance(step, ops.Claim) and not isinstance(reply, ops.Granted)
+
+
+def together(replies: Sequence[Any]) -> ops.Replies:
+    """The reply to a Together."""
+    return ops.Replies(tuple(replies))
 
 
 def tidy(state: State, now: Instant) -> State:
@@ -64,12 +76,19 @@ def tidy(state: State, now: Instant) -> State:
 def listed(state: State, now: Instant) -> bool:
     """Is there anything that an operator would look for: a holder, somebody who waits, a closed door, a note?"""
     left = tidy(state, now)
-    return bool(left.holders or left.queue or left.closed_until_ms or left.notes)
+    return bool(left.holders or left.queue or left.closed_until_ms or left.doors or left.notes)
 
 
 def rebooted(state: State) -> State:
-    """After a restart of the machine every process is gone, and so are its claims. Fences stay (trap 14), and notes."""
-    return State(fences=state.fences, fences_until_us=state.fences_until_us, notes=state.notes)
+    """After a restart of the machine every process is gone, and so are its claims. Fences stay (trap 14), and what
+    operators did."""
+    return State(
+        fence=state.fence,
+        fence_until_us=state.fence_until_us,
+        notes=state.notes,
+        limit=state.limit,
+        limit_until_us=state.limit_until_us,
+    )
 
 
 # ---------------------------------------------------------------- one function for each op
@@ -85,6 +104,9 @@ def claim(turn: Turn, op: ops.Claim) -> ops.ClaimReply:
     if op.owner in turn.ended:  # it had its one grant, or its sender gave up before this arrived (traps 9, 10)
         return ops.Gone(turn.ended[op.owner].outcome)
     place = turn.place_of(op.owner)
+    if turn.impossible(op.rule, op.permits, op.limit):
+        turn.leave(op.owner)
+        return turn.too_many(op.permits, op.limit)
     if place is not None:
         heard = turn.hear(place, op.beat, op.floor)
         turn.hand_on(asking=op.owner if heard else "")
@@ -110,7 +132,7 @@ def claim(turn: Turn, op: ops.Claim) -> ops.ClaimReply:
     if op.enqueue or isinstance(standing, ops.Granted):
         return standing
     turn.queue.pop()  # wait=0 never stays in the queue
-    return ops.Busy(standing.holder, standing.free_in_ms)
+    return ops.Busy(standing.holder, standing.free_in_ms, standing.limit)
 
 
 def beat(turn: Turn, op: ops.Beat) -> ops.BeatReply:
@@ -121,6 +143,10 @@ def beat(turn: Turn, op: ops.Beat) -> ops.BeatReply:
     place = turn.place_of(op.owner)
     if place is None:
         return ops.Gone("unknown")
+    waiter = turn.queue[place]
+    if turn.impossible(waiter.rule, waiter.permits, waiter.limit):
+        turn.leave(op.owner)
+        return turn.too_many(waiter.permits, waiter.limit)
     if turn.hear(place, op.beat, 0 if turn.wrong_floor(op.floor) else op.floor):
         turn.hand_on(asking=op.owner)
     return turn.standing(op.owner)
@@ -130,11 +156,14 @@ def renew(turn: Turn, op: ops.Renew) -> ops.Renewed | ops.NotYours:
     grant = turn.grant_of(op.owner, op.fence)
     if grant is None:  # never brought back to life (trap 7)
         return turn.why_not(op.owner, op.fence)
+    newest = op.number >= grant.renewals
     expires_ms = turn.now.ms + op.ttl_ms
-    if not op.exact or op.number < grant.renewals:
+    if not op.exact or not newest:
         expires_ms = max(expires_ms, grant.expires_ms)  # what is late shortens nothing (trap 44)
     closed_until_ms = turn.now.ms + op.closed_ms if op.closed_ms else 0
     turn.holders[turn.holders.index(grant)] = grant._replace(
+        rule=READ if op.shared and grant.rule == WRITE else grant.rule,
+        meta=op.meta if op.meta and newest else grant.meta,
         ttl_ms=op.ttl_ms,
         expires_ms=expires_ms,
         ticket=op.ticket or grant.ticket,
@@ -148,7 +177,7 @@ def release(turn: Turn, op: ops.Release) -> ops.Released | ops.NotYours:
     grant = turn.grant_of(op.owner, op.fence)
     if grant is not None:
         turn.holders.remove(grant)
-        turn.close_until(grant.closed_until_ms)
+        turn.close(grant, grant.closed_until_ms)
     known = turn.ended.get(op.owner)
     ours = grant is not None or (op.again if known is None else known.outcome == "released")
     outcome = "released" if ours else turn.why_not(op.owner, op.fence).reason
@@ -166,16 +195,34 @@ def withdraw(turn: Turn, op: ops.Withdraw) -> ops.Withdrawn:
         found = "held"
     elif turn.leave(op.owner):
         found = "queued"
+    turn.watchers = tuple([one for one in turn.watchers if one.owner != op.owner])
     if op.forget_ms:
         turn.bury(op.owner, grant.fence if grant else 0, "withdrawn", op.forget_ms)
     return ops.Withdrawn(found)
 
 
 def inspect(turn: Turn, op: ops.Inspect) -> ops.View:
-    last = max(turn.fences.values(), default=0)
+    return view(turn, op.queue)
+
+
+def view(turn: Turn, queue: bool) -> ops.View:
+    """The state as others may see it."""
     closed_ms = max(turn.closed_until_ms - turn.now.ms, 0)
-    queue = tuple(turn.queue) if op.queue else ()
-    return ops.View(tuple(turn.holders), queue, last, closed_ms, turn.now.ms, turn.notes)
+    waiting = tuple(turn.queue) if queue else ()
+    doors = tuple(sorted(turn.doors))
+    return ops.View(tuple(turn.holders), waiting, turn.fence, closed_ms, turn.now.ms, turn.notes, doors, turn.limit)
+
+
+def watch(turn: Turn, op: ops.Watch) -> ops.View:
+    others = [one for one in turn.watchers if one.owner != op.owner]
+    turn.watchers = (*others, Watcher(op.owner, op.address, turn.now.ms))
+    return view(turn, queue=False)
+
+
+def resize(turn: Turn, op: ops.Resize) -> ops.Resized:
+    before = turn.limit
+    turn.keep_limit(op.limit)
+    return ops.Resized(before)
 
 
 def evict(turn: Turn, op: ops.Evict) -> ops.Evicted | ops.NotYours | ops.Refused:
@@ -184,19 +231,19 @@ def evict(turn: Turn, op: ops.Evict) -> ops.Evicted | ops.NotYours | ops.Refused
         known = turn.ended.get(op.owner)
         if known is None or known.outcome != "evicted" or known.detail != op.request:
             return turn.why_not(op.owner, op.fence)
-        return ops.Evicted(known.fence, max(turn.closed_until_ms - turn.now.ms, 0))
+        return ops.Evicted(known.fence, turn.closed_ms())
     remaining_ms = grant.expires_ms - turn.now.ms
     delay_ms = remaining_ms + grant.delay_ms if op.delay_ms is None else op.delay_ms
     if delay_ms < remaining_ms and not op.force:
         return ops.Refused(f"the holder may work for {remaining_ms} ms more: a shorter delay needs force=True")
     turn.holders.remove(grant)
-    fence = turn.mint(grant.slots, 0)  # above the victim's: a guard that is told of it refuses the victim at once
+    fence = turn.mint(0)  # above the victim's: a guard that is told of it refuses the victim at once
     turn.bury(grant.owner, fence, "evicted", tombstone_ms(grant.ttl_ms), op.request)
-    turn.close_until(max(turn.now.ms + delay_ms, grant.closed_until_ms))
+    turn.close(grant, max(turn.now.ms + delay_ms, grant.closed_until_ms))
     turn.note("evicted", grant, op.note)
     if grant.news:
         turn.push(grant.news, "evicted", grant)
-    return ops.Evicted(fence, max(turn.closed_until_ms - turn.now.ms, 0))
+    return ops.Evicted(fence, turn.closed_ms())
 
 
 def revoke(turn: Turn, op: ops.Revoke) -> ops.Told | ops.NotYours:
@@ -214,7 +261,7 @@ def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Refused
         return ops.Refused(why)
     mine = turn.grant_of(op.adopter)
     if mine is not None and mine.fence > op.fence:  # asked again: an owner has one grant in its life
-        return ops.Granted(mine.fence, mine.expires_ms - turn.now.ms)
+        return turn.granted(mine)
     grant = turn.grant_at(op.fence)
     if grant is None:
         return turn.why_not_at(op.fence)
@@ -223,7 +270,7 @@ def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Refused
         return ops.NotYours("taken")
     taken = grant._replace(
         owner=op.adopter,
-        fence=turn.mint(grant.slots, op.floor),
+        fence=turn.mint(op.floor),
         ttl_ms=op.ttl_ms,
         expires_ms=turn.now.ms + op.ttl_ms,
         since_us=turn.now.wall_us,
@@ -231,9 +278,10 @@ def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Refused
         ticket="",
         renewals=0,
     )
-    turn.holders[turn.holders.index(grant)] = taken
+    turn.holders.remove(grant)
+    turn.holders.append(taken)  # they stand in the order of their fences
     turn.bury(grant.owner, grant.fence, "adopted", tombstone_ms(grant.ttl_ms), op.adopter)
-    return ops.Granted(taken.fence, op.ttl_ms)
+    return turn.granted(taken)
 
 
 TURNS: dict[type, Callable[[Turn, Any], ops.Reply]] = {
@@ -243,6 +291,8 @@ TURNS: dict[type, Callable[[Turn, Any], ops.Reply]] = {
     ops.Release: release,
     ops.Withdraw: withdraw,
     ops.Inspect: inspect,
+    ops.Watch: watch,
+    ops.Resize: resize,
     ops.Evict: evict,
     ops.Revoke: revoke,
     ops.Adopt: adopt,

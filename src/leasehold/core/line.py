@@ -75,8 +75,8 @@ def at_once(ask: Ask, owner: str, sent: float, answer: ops.Answer[ops.ClaimReply
     reply = answer.reply
     if not isinstance(reply, ops.Granted) or ask.at_least_ms:
         return None
-    fence, remaining_ms = reply
-    taken = Taken(owner, fence, ask.ttl_ms, sent, remaining_ms, answer.at, False)
+    fence, remaining_ms, slots, limit, _ = reply
+    taken = Taken(owner, fence, ask.ttl_ms, sent, remaining_ms, answer.at, False, ask.rule, slots, limit)
     return taken if taken.usable(ask.renews) else None
 
 
@@ -84,7 +84,20 @@ class Line:
     """One owner's time in line, from its first claim on, which was sent ``now``: what was sent when, and what may still
     be under way."""
 
-    __slots__ = ("ask", "beat", "floor", "give_up", "known", "now", "owner", "push", "sent", "trouble", "unanswered")
+    __slots__ = (
+        "ask",
+        "beat",
+        "floor",
+        "give_up",
+        "known",
+        "limit",
+        "now",
+        "owner",
+        "push",
+        "sent",
+        "trouble",
+        "unanswered",
+    )
 
     def __init__(self, ask: Ask, owner: str, floor: Callable[[], int], now: float, give_up: float | None) -> None:
         self.ask = ask
@@ -96,6 +109,7 @@ class Line:
         self.unanswered = 1  # claims that may still be delivered
         self.beat = 1
         self.sent = {1: now}  # beat -> a local time not later than its sending
+        self.limit = 0  # what others go by, when it is another than ours
         self.push: ops.Push | None = None
         self.trouble: float | None = None  # since when the store has not answered
 
@@ -107,7 +121,7 @@ class Line:
             if answer is not None:
                 reply = self.hear(answer)
                 if isinstance(reply, ops.Granted):
-                    taken = self.taken(reply.fence, self.beat, reply.remaining_ms)
+                    taken = self.taken(reply.fence, self.beat, reply.remaining_ms, reply.slots)
                     if taken is None:  # so little is left that it is not entered
                         await self.leave()
                         return None
@@ -117,7 +131,7 @@ class Line:
                     self.turned_away(reply)
                     return None
             if taken is None and self.push is not None:
-                taken = self.taken(self.push.fence, self.push.beat, self.push.remaining_ms)
+                taken = self.taken(self.push.fence, self.push.beat, self.push.remaining_ms, self.push.slots)
                 self.push = None  # one that was read too late is a hint to beat, nothing more (trap 41)
             if taken is not None:
                 return await self.close_door(taken) if self.ask.at_least_ms else taken
@@ -151,6 +165,8 @@ class Line:
         if not self.known:  # it was a claim; in this order, else an interrupt in between would leave our place behind
             self.known = isinstance(answer.reply, (ops.Granted, ops.Queued))
             self.unanswered -= 1
+        if isinstance(answer.reply, (ops.Granted, ops.Queued, ops.Busy)):
+            self.limit = answer.reply.limit
         return answer.reply
 
     async def queue(self, reply: ops.Queued) -> None:
@@ -200,7 +216,7 @@ class Line:
             self.known = False
             return None
         self.sent[self.beat] = sent
-        closed = self.taken(taken.fence, self.beat, answer.reply.remaining_ms)
+        closed = self.taken(taken.fence, self.beat, answer.reply.remaining_ms, taken.slots)
         if closed is None:  # the answer took so long that the lease is over
             await self.leave()
         return closed
@@ -230,15 +246,17 @@ class Line:
 
     # ------------------------------------------------------------ judging
 
-    def taken(self, fence: int, beat: int, remaining_ms: int) -> Taken | None:
+    def taken(self, fence: int, beat: int, remaining_ms: int, slots: tuple[int, ...]) -> Taken | None:
         """The grant that answers ``beat``, if there is time left to work in. Its deadline counts from when that
         beat was sent: neither the last one sent nor the last one acknowledged would be safe (trap 41)."""
         sent = self.sent.get(beat)
         if sent is None:
             return None
-        unanswered = self.unanswered > 0
-        taken = Taken(self.owner, fence, self.ask.ttl_ms, sent, remaining_ms, self.now, unanswered)
-        return taken if taken.usable(self.ask.renews) else None
+        ask, unanswered = self.ask, self.unanswered > 0
+        taken = Taken(
+            self.owner, fence, ask.ttl_ms, sent, remaining_ms, self.now, unanswered, ask.rule, slots, self.limit
+        )
+        return taken if taken.usable(ask.renews) else None
 
     def turned_away(self, reply: ops.Busy | ops.Gone | ops.Refused) -> None:
         self.known = False
@@ -261,5 +279,6 @@ class Line:
             f"{self.ask.name.kind} is {by if holder else closed}",
             holder=holder or None,
             retry_in=retry_in_ms / 1000,
+            limit=self.limit or None,
             resource=self.ask.name.text,
         )

@@ -5,14 +5,17 @@ Because ops are data, batching, tracing, fault injection and simulation need no 
 
     op         asked of   replies
     Claim      store      Granted | Queued | Busy | Gone | Refused
-    Beat       store      Granted | Queued | Gone
+    Beat       store      Granted | Queued | Gone | Refused
     Renew      store      Renewed | NotYours
     Release    store      Released | NotYours
     Withdraw   store      Withdrawn
     Inspect    store      View
+    Watch      store      View               and be told of every change from here on
+    Resize     store      Resized
     Evict      store      Evicted | NotYours | Refused
     Revoke     store      Told | NotYours
     Adopt      store      Granted | NotYours | Refused
+    Together   store      Replies            several claims or releases in one step
     Scan       store      Page               of no resource: which there are
     Leaks      store      Page               and which keys will never end
     Park       driver     Push | None        wait for a push, until a local time
@@ -25,7 +28,7 @@ from collections.abc import Generator
 
 from leasehold.core.policy import BUDGET_MS
 from leasehold.core.typed import Generic, NamedTuple, TypeAlias, TypeVar
-from leasehold.core.types import Grant, Note, Waiter
+from leasehold.core.types import Door, Grant, Note, Waiter
 
 R = TypeVar("R", covariant=True)
 
@@ -44,27 +47,34 @@ class Answer(Generic[R]):
 
 
 class Granted(NamedTuple):
-    """It is yours for ``remaining_ms`` from when you asked. The same grant however often you ask (trap 42)."""
+    """It is yours for ``remaining_ms`` from when you asked. The same grant however often you ask (trap 42).
+    ``limit``: others go by this one, and not by yours."""
 
     fence: int
     remaining_ms: int
+    slots: tuple[int, ...] = (0,)
+    limit: int = 0
+    rule: str = "mutex"
 
 
 class Queued(NamedTuple):
     """You wait: ``ahead`` live claims stand before you (counted up to MOST_AHEAD), and the holder's time ends in
-    ``free_in_ms``. Unless you are ``pushable``, nobody will tell you: ask often when you are first."""
+    ``free_in_ms``. Unless you are ``pushable``, nobody will tell you: ask often when you are first. ``limit`` as in
+    Granted."""
 
     ahead: int
     free_in_ms: int
     holder: str
     pushable: bool = True
+    limit: int = 0
 
 
 class Busy(NamedTuple):
-    """No, and you were not put into the queue."""
+    """No, and you were not put into the queue. ``limit`` as in Granted."""
 
     holder: str
     retry_in_ms: int
+    limit: int = 0
 
 
 class Gone(NamedTuple):
@@ -102,6 +112,8 @@ class View(NamedTuple):
     closed_ms: int
     now_ms: int
     notes: tuple[Note, ...] = ()
+    doors: tuple[Door, ...] = ()
+    limit: int = 0  # what a semaphore was resized to
 
 
 class Evicted(NamedTuple):
@@ -115,6 +127,12 @@ class Told(NamedTuple):
     """The holder was asked. ``reached``: somebody listens where it wants to hear of that."""
 
     reached: bool
+
+
+class Resized(NamedTuple):
+    """From here on every claim goes by the new limit. ``before``: the one that was stored, or 0."""
+
+    before: int
 
 
 class Page(NamedTuple):
@@ -131,9 +149,15 @@ class Refused(NamedTuple):
     why: str
 
 
+class Replies(NamedTuple):
+    """One for each step that was tried, in order."""
+
+    replies: tuple[Granted | Queued | Busy | Gone | Refused | Released | NotYours, ...]
+
+
 class Push(NamedTuple):
-    """A hint to somebody who is not asking: a waiter was ``granted``, a holder was ``evicted``, or is asked to
-    give back (``revoke``).
+    """A hint to somebody who is not asking: a waiter was ``granted``, a holder was ``evicted`` or is asked to give back
+    (``revoke``), a watcher should look again (``changed``).
 
     ``beat`` names the sign of life that the grant answers: the deadline counts from the moment that beat
     was sent, neither from the last one sent nor from the arrival of the push (trap 41)."""
@@ -145,12 +169,27 @@ class Push(NamedTuple):
     fence: int
     beat: int
     remaining_ms: int
+    slots: tuple[int, ...] = (0,)
 
 
 ClaimReply: TypeAlias = Granted | Queued | Busy | Gone | Refused
-BeatReply: TypeAlias = Granted | Queued | Gone
+BeatReply: TypeAlias = Granted | Queued | Gone | Refused
 Reply: TypeAlias = (
-    Granted | Queued | Busy | Gone | Renewed | Released | NotYours | Withdrawn | View | Evicted | Told | Page | Refused
+    Granted
+    | Queued
+    | Busy
+    | Gone
+    | Renewed
+    | Released
+    | NotYours
+    | Withdrawn
+    | View
+    | Resized
+    | Evicted
+    | Told
+    | Page
+    | Refused
+    | Replies
 )
 
 # ---------------------------------------------------------------- ops of a store
@@ -194,7 +233,8 @@ class Beat(NamedTuple):
 class Renew(NamedTuple):
     """Hold on for ``ttl_ms`` from now; never shortens unless ``exact`` (extend). ``number`` counts the Renews of one
     grant: an exact one that a later one overtook shortens nothing (trap 44). ``closed_ms`` keeps others out for that
-    long even after a release; ``ticket`` allows its bearer to adopt."""
+    long even after a release; ``ticket`` allows its bearer to adopt; ``shared`` makes a reader of a writer; ``meta`` is
+    what the holder says of itself from now on."""
 
     resource: str
     owner: str
@@ -205,6 +245,8 @@ class Renew(NamedTuple):
     closed_ms: int = 0
     ticket: str = ""
     budget_ms: int = BUDGET_MS
+    shared: bool = False
+    meta: str = ""
 
     def __await__(self) -> Generator[Renew, Answer[Renewed | NotYours], Answer[Renewed | NotYours]]:
         return (yield self)
@@ -226,7 +268,7 @@ class Release(NamedTuple):
 
 
 class Withdraw(NamedTuple):
-    """Whatever this owner has here, waiting or granted, ends. ``forget_ms`` as in Release."""
+    """Whatever this owner has here, waiting, granted or watching, ends. ``forget_ms`` as in Release."""
 
     resource: str
     owner: str
@@ -245,6 +287,30 @@ class Inspect(NamedTuple):
     queue: bool = True
 
     def __await__(self) -> Generator[Inspect, Answer[View], Answer[View]]:
+        return (yield self)
+
+
+class Watch(NamedTuple):
+    """Look, and be told at ``address`` of every change of holders for a while. To be repeated: whoever is silent for
+    WATCH_MS is forgotten. It ends with Withdraw."""
+
+    resource: str
+    owner: str
+    address: str = ""
+    budget_ms: int = BUDGET_MS
+
+    def __await__(self) -> Generator[Watch, Answer[View], Answer[View]]:
+        return (yield self)
+
+
+class Resize(NamedTuple):
+    """Set how many permits a semaphore has, whatever its claims say. Nobody loses one by it."""
+
+    resource: str
+    limit: int
+    budget_ms: int = BUDGET_MS
+
+    def __await__(self) -> Generator[Resize, Answer[Resized], Answer[Resized]]:
         return (yield self)
 
 
@@ -331,8 +397,26 @@ class Leaks(NamedTuple):
         return (yield self)
 
 
+class Together(NamedTuple):
+    """Several claims, or several releases, of different resources in one atomic step. Claims are tried in order, and
+    none after the first that is not granted: whoever takes several in one order, and waits for one at a time, cannot
+    stand in a circle with others."""
+
+    steps: tuple[Claim, ...] | tuple[Release, ...]
+    budget_ms: int = BUDGET_MS
+
+    @property
+    def resource(self) -> str:
+        """The first of them."""
+        return self.steps[0].resource
+
+    def __await__(self) -> Generator[Together, Answer[Replies], Answer[Replies]]:
+        return (yield self)
+
+
 LISTINGS = (Scan, Leaks)
-StoreOp: TypeAlias = Claim | Beat | Renew | Release | Withdraw | Inspect | Evict | Revoke | Adopt | Scan | Leaks
+ResourceOp: TypeAlias = Claim | Beat | Renew | Release | Withdraw | Inspect | Watch | Resize | Evict | Revoke | Adopt
+StoreOp: TypeAlias = ResourceOp | Scan | Leaks | Together
 
 # ---------------------------------------------------------------- ops of a driver
 

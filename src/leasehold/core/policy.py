@@ -16,6 +16,13 @@ NOTES_KEPT = 20  # of one resource: the last ones
 NOTE_US = 30 * DAY_US  # and how long each is kept
 MAX_NOTE_BYTES = 2500  # two lines of 300 characters, of four bytes each at worst, and what JSON adds
 
+LIMIT_US = 30 * DAY_US  # how long a resized semaphore keeps its limit after it was last used
+MOST_PERMITS = 1_000  # of one semaphore: a store looks at each that is held
+
+WATCH_MS = 30_000  # a silent watcher is forgotten after this long
+WATCH_EVERY_MS = 1_000  # and shows up this often; a change that it is not told of costs it no more
+WATCH_POLL_MS = 250  # where nothing can be pushed
+
 PAGE = 200  # resources that are looked at for one page of a listing
 
 BUDGET_MS = 5_000  # how long one call may take where nothing shorter bounds it

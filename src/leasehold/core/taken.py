@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from leasehold.core.policy import drift, margin, renew_after
+from leasehold.core.rules import MUTEX, ONLY_SLOT
 
 
 @lru_cache(maxsize=1024)
@@ -32,10 +33,32 @@ def renewal_after(sent: float, ttl_ms: int, remaining_ms: int) -> float:
 class Taken:
     """A grant as the acquire flow hands it over."""
 
-    __slots__ = ("at", "deadline", "fence", "owner", "renew_at", "stop_at", "ttl_ms", "unanswered")
+    __slots__ = (
+        "at",
+        "deadline",
+        "fence",
+        "limit",
+        "owner",
+        "renew_at",
+        "rule",
+        "slots",
+        "stop_at",
+        "ttl_ms",
+        "unanswered",
+    )
 
     def __init__(
-        self, owner: str, fence: int, ttl_ms: int, sent: float, remaining_ms: int, at: float, unanswered: bool
+        self,
+        owner: str,
+        fence: int,
+        ttl_ms: int,
+        sent: float,
+        remaining_ms: int,
+        at: float,
+        unanswered: bool,
+        rule: str = MUTEX,
+        slots: tuple[int, ...] = ONLY_SLOT,
+        limit: int = 0,
     ) -> None:
         stop, deadline, renewal = spans(ttl_ms, remaining_ms)
         self.owner = owner
@@ -46,6 +69,9 @@ class Taken:
         self.renew_at = sent + renewal
         self.at = at
         self.unanswered = unanswered  # a claim of this owner may still be under way: release with a tombstone
+        self.rule = rule
+        self.slots = slots
+        self.limit = limit  # of a semaphore: what others go by, when it is another than was asked with
 
     def usable(self, renews: bool) -> bool:
         """Is there time left to work in? A push that was read late may name a grant that is all but over."""

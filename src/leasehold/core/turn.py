@@ -6,22 +6,24 @@ call of ``ledger.apply``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from leasehold.core import ops
 from leasehold.core.policy import (
     DAY_US,
+    LIMIT_US,
     MAX_FENCE,
     MAX_FLOOR_AHEAD_US,
     MOST_AHEAD,
     NOTE_US,
     NOTES_KEPT,
+    WATCH_MS,
     forgotten_after_ms,
     patience_ms,
     tombstone_ms,
 )
-from leasehold.core.rules import RULES
-from leasehold.core.types import Ended, Grant, Instant, Note, State, Waiter, public_owner
+from leasehold.core.rules import EXCLUSIVE, RULES, SEMAPHORE, Seat
+from leasehold.core.types import Door, Ended, Grant, Instant, Note, State, Waiter, public_owner
 
 ENDINGS = ("adopted", "expired", "withdrawn", "released")
 
@@ -30,11 +32,15 @@ class Turn:
     """The state laid open for one op."""
 
     __slots__ = (
+        "before",
         "closed_until_ms",
+        "doors",
         "ended",
-        "fences",
-        "fences_until_us",
+        "fence",
+        "fence_until_us",
         "holders",
+        "limit",
+        "limit_until_us",
         "notes",
         "now",
         "pushes",
@@ -42,18 +48,24 @@ class Turn:
         "reachable",
         "resource",
         "speaker",
+        "watchers",
     )
 
     def __init__(
         self, state: State, now: Instant, resource: str, speaker: str, reachable: Callable[[str], bool]
     ) -> None:
+        self.before = state.holders
         self.holders = list(state.holders)
         self.queue = list(state.queue)
-        self.fences = dict(state.fences)
-        self.fences_until_us = state.fences_until_us
+        self.fence = state.fence
+        self.fence_until_us = state.fence_until_us
         self.closed_until_ms = state.closed_until_ms
         self.ended = {one.owner: one for one in state.ended} if state.ended else {}
         self.notes = state.notes
+        self.doors = state.doors
+        self.limit = state.limit
+        self.limit_until_us = state.limit_until_us
+        self.watchers = state.watchers
         self.now = now
         self.resource = resource
         self.speaker = speaker
@@ -64,17 +76,21 @@ class Turn:
         return State(
             tuple(self.holders),
             tuple(self.queue),
-            tuple(self.fences.items()),
-            self.fences_until_us,
+            self.fence,
+            self.fence_until_us,
             self.closed_until_ms,
             tuple(self.ended.values()),
             self.notes,
+            self.doors,
+            self.limit,
+            self.limit_until_us,
+            self.watchers,
         )
 
     # ------------------------------------------------------------ time
 
     def expire(self) -> None:
-        """End what is over: grants at their expiry, waiters silent for ten patiences, old records."""
+        """End what is over: grants at their expiry, waiters silent for ten patiences, doors, old records."""
         ms = self.now.ms
         if self.ended:
             self.ended = {owner: one for owner, one in self.ended.items() if one.until_ms > ms}
@@ -83,24 +99,42 @@ class Turn:
                 continue
             self.holders.remove(grant)
             self.bury(grant.owner, grant.fence, "expired", grant.expires_ms + tombstone_ms(grant.ttl_ms) - ms)
-            self.close_until(max(grant.closed_until_ms, grant.expires_ms + grant.delay_ms))
+            self.close(grant, max(grant.closed_until_ms, grant.expires_ms + grant.delay_ms))
         if self.queue:
             self.queue = [one for one in self.queue if ms - one.beat_ms <= forgotten_after_ms(one.ttl_ms)]
         if self.closed_until_ms and self.closed_until_ms <= ms:
             self.closed_until_ms = 0
-        if self.fences and not self.holders and self.fences_until_us <= self.now.wall_us:
-            self.fences.clear()
-            self.fences_until_us = 0
+        if self.doors:
+            self.doors = tuple([one for one in self.doors if one.until_ms > ms])
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of records that have outlived their use."""
+        wall_us = self.now.wall_us
+        if self.fence and not self.holders and self.fence_until_us <= wall_us:
+            self.fence = self.fence_until_us = 0
+        if self.limit and self.limit_until_us <= wall_us:
+            self.limit = self.limit_until_us = 0
+        if self.watchers:
+            self.watchers = tuple([one for one in self.watchers if self.now.ms - one.beat_ms <= WATCH_MS])
         if self.notes:
-            self.notes = tuple([one for one in self.notes if one.at_us + NOTE_US > self.now.wall_us])
+            self.notes = tuple([one for one in self.notes if one.at_us + NOTE_US > wall_us])
 
     def live(self, waiter: Waiter) -> bool:
         """Heard of lately. A waiter that is not live keeps its place and is passed over (trap 25)."""
         return abs(self.now.ms - waiter.beat_ms) <= patience_ms(waiter.ttl_ms)  # the clock may have been set back
 
-    def close_until(self, ms: int) -> None:
-        if ms > self.now.ms:
-            self.closed_until_ms = max(self.closed_until_ms, ms)
+    def close(self, grant: Grant, until_ms: int) -> None:
+        """What this grant had is given to nobody until then: what was alone, all of it; else its own slots."""
+        if until_ms <= self.now.ms:
+            return
+        if grant.rule in EXCLUSIVE:
+            self.closed_until_ms = max(self.closed_until_ms, until_ms)
+            return
+        place = (grant.rule, grant.slots)
+        known = [one.until_ms for one in self.doors if one[:2] == place]
+        others = tuple([one for one in self.doors if one[:2] != place])
+        self.doors = (*others, Door(*place, max([until_ms, *known])))
 
     # ------------------------------------------------------------ the queue
 
@@ -109,19 +143,23 @@ class Turn:
         a push that names their last beat. Nobody is granted while the door is closed."""
         if not self.queue or self.closed_until_ms > self.now.ms:
             return
+        seats: list[Seat] = [*self.holders, *self.doors]
         for waiter in tuple(self.queue):
             if not self.live(waiter):
                 continue
-            slots = RULES[waiter.rule](self.holders, waiter)
+            if self.impossible(waiter.rule, waiter.permits, waiter.limit):
+                continue  # until it is resized again; its next beat tells it
+            slots = RULES[waiter.rule](seats, waiter, self.limit or waiter.limit)
             if slots is None:
                 return
             if waiter.owner == asking:
-                self.grant(waiter, slots)
+                seats.append(self.grant(waiter, slots))
                 continue
             if not waiter.address:
                 return  # it keeps its place, and takes the free resource with its own next beat
             if waiter.owner == self.speaker or self.reachable(waiter.address):
                 grant = self.grant(waiter, slots)
+                seats.append(grant)
                 self.push(waiter.address, "granted", grant, waiter.beat)
             else:
                 self.pass_over(waiter)
@@ -137,7 +175,7 @@ class Turn:
         self.queue.remove(waiter)
         grant = Grant(
             waiter.owner,
-            self.mint(slots, waiter.floor),
+            self.mint(waiter.floor),
             waiter.ttl_ms,
             self.now.ms + waiter.ttl_ms,
             waiter.rule,
@@ -146,24 +184,62 @@ class Turn:
             waiter.meta,
             waiter.news,
             waiter.delay_ms,
+            limit=waiter.limit if waiter.rule == SEMAPHORE else 0,
         )
         self.holders.append(grant)
+        if grant.limit and self.limit:
+            self.keep_limit(self.limit)
         return grant
 
-    def mint(self, slots: tuple[int, ...], floor: int) -> int:
-        """A fence above every earlier one of these slots, also when the store lost its memory: the clock and
-        the highest fence that the client has seen are floors (trap 14)."""
-        fence = max(self.now.wall_us, floor + 1)
-        for slot in slots:
-            fence = max(fence, self.fences.get(slot, 0) + 1)
-        for slot in slots:
-            self.fences[slot] = fence
-        self.fences_until_us = max(self.fences_until_us, fence + DAY_US)
+    def mint(self, floor: int) -> int:
+        """A fence above every earlier one, also when the store lost its memory: the clock and the highest fence that
+        the client has seen are floors (trap 14). One sequence for all slots: it grows for each of them, and a fence
+        names one grant."""
+        self.fence = fence = max(self.now.wall_us, floor + 1, self.fence + 1)
+        self.fence_until_us = max(self.fence_until_us, fence + DAY_US)
         return fence
 
     def push(self, address: str, event: str, grant: Grant, beat: int = 0) -> None:
         remaining_ms = grant.expires_ms - self.now.ms
-        self.pushes.append(ops.Push(address, event, self.resource, grant.owner, grant.fence, beat, remaining_ms))
+        self.pushes.append(
+            ops.Push(address, event, self.resource, grant.owner, grant.fence, beat, remaining_ms, grant.slots)
+        )
+
+    # ------------------------------------------------------------ those who watch
+
+    def tell_watchers(self) -> None:
+        """Who holds, and what it says of itself, has changed: whoever wants to know is told, once. Who is not there any
+        more is forgotten."""
+        if _seen(self.before) == _seen(self.holders):
+            return
+        told = []
+        for one in self.watchers:
+            if one.address and not (one.owner == self.speaker or self.reachable(one.address)):
+                continue
+            told.append(one)
+            if one.address and one.owner != self.speaker:
+                self.pushes.append(ops.Push(one.address, "changed", self.resource, one.owner, self.fence, 0, 0))
+        self.watchers = tuple(told)
+
+    # ------------------------------------------------------------ limits
+
+    def keep_limit(self, limit: int) -> None:
+        self.limit, self.limit_until_us = limit, self.now.wall_us + LIMIT_US
+
+    def impossible(self, rule: str, permits: int, limit: int) -> bool:
+        """Does it want more than there will ever be? It must not keep others waiting."""
+        return rule == SEMAPHORE and permits > (self.limit or limit)
+
+    def too_many(self, permits: int, limit: int) -> ops.Refused:
+        return ops.Refused(f"{permits} permits were asked for, and there are only {self.limit or limit}")
+
+    def other_limit(self, rule: str, limit: int) -> int:
+        """The limit that others go by, when it is not this one."""
+        if rule != SEMAPHORE:
+            return 0
+        if self.limit:
+            return self.limit if self.limit != limit else 0
+        return max([one.limit for one in self.holders if one.limit != limit], default=0)
 
     # ------------------------------------------------------------ looking things up
 
@@ -201,17 +277,29 @@ class Turn:
         """Where this claim stands, granted or waiting."""
         grant = self.grant_of(owner)
         if grant is not None:
-            return ops.Granted(grant.fence, grant.expires_ms - self.now.ms)
+            return self.granted(grant)
         place = next(place for place, waiter in enumerate(self.queue) if waiter.owner == owner)
         ahead = 0
         for waiter in self.queue[:place]:
             ahead += self.live(waiter)
             if ahead == MOST_AHEAD:
                 break
-        return ops.Queued(ahead, self.free_in_ms(), self.holder(), self.queue[place].address != "")
+        waiter = self.queue[place]
+        other = self.other_limit(waiter.rule, waiter.limit)
+        return ops.Queued(ahead, self.free_in_ms(), self.holder(), waiter.address != "", other)
+
+    def granted(self, grant: Grant) -> ops.Granted:
+        other = self.other_limit(grant.rule, grant.limit)
+        return ops.Granted(grant.fence, grant.expires_ms - self.now.ms, grant.slots, other, grant.rule)
+
+    def closed_ms(self) -> int:
+        """For how long some place is given to nobody."""
+        ends = [self.closed_until_ms, *[door.until_ms for door in self.doors]]
+        return max(*ends, self.now.ms) - self.now.ms
 
     def free_in_ms(self) -> int:
         ends = [max(grant.expires_ms, grant.closed_until_ms) for grant in self.holders]
+        ends += [door.until_ms for door in self.doors]
         return max(min(ends, default=0), self.closed_until_ms, self.now.ms) - self.now.ms
 
     def holder(self) -> str:
@@ -222,7 +310,7 @@ class Turn:
         another was taken, also by somebody who minted no fence; what left none and was not was deleted."""
         if owner in self.ended:
             return ops.NotYours(self.ended[owner].outcome)
-        newer = bool(self.holders) or any(last > fence for last in self.fences.values())
+        newer = bool(self.holders) or self.fence > fence
         return ops.NotYours("taken" if newer else "deleted")
 
     def why_not_at(self, fence: int) -> ops.NotYours:
@@ -254,3 +342,8 @@ class Turn:
         if 0 <= floor <= MAX_FENCE and floor <= self.now.wall_us + MAX_FLOOR_AHEAD_US:
             return ""
         return f"the fence floor {floor} is negative, near 2**53 or more than ten years ahead of the clock"
+
+
+def _seen(holders: Iterable[Grant]) -> list[tuple[str, int, str, str]]:
+    """What watchers are told of: not of every renewal."""
+    return [(one.owner, one.fence, one.rule, one.meta) for one in holders]

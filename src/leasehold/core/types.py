@@ -31,6 +31,7 @@ class Grant(NamedTuple):
     ticket: str = ""  # set by transfer: who knows it may adopt
     closed_until_ms: int = 0  # at_least: no other grant before this, also after a release
     renewals: int = 0  # the highest number of a Renew that arrived
+    limit: int = 0  # of a permit: how many its claim went by
 
 
 class Waiter(NamedTuple):
@@ -49,6 +50,23 @@ class Waiter(NamedTuple):
     meta: str = ""
     news: str = ""
     delay_ms: int = 0
+
+
+class Door(NamedTuple):
+    """A place that nobody holds and nobody may take yet: what ``at_least``, a lock-delay or an eviction leaves of a
+    grant that others can share. To whoever comes it is as good as held."""
+
+    rule: str
+    slots: tuple[int, ...]
+    until_ms: int
+
+
+class Watcher(NamedTuple):
+    """Somebody who wants to hear of every change of holders, and showed up at ``beat_ms``."""
+
+    owner: str
+    address: str
+    beat_ms: int
 
 
 class Ended(NamedTuple):
@@ -77,11 +95,15 @@ class State(NamedTuple):
 
     holders: tuple[Grant, ...] = ()
     queue: tuple[Waiter, ...] = ()
-    fences: tuple[tuple[int, int], ...] = ()  # (slot, last fence)
-    fences_until_us: int = 0  # wall time after which the fences may be forgotten
-    closed_until_ms: int = 0
+    fence: int = 0  # the last one that was given, whatever for
+    fence_until_us: int = 0  # wall time after which it may be forgotten
+    closed_until_ms: int = 0  # the door that keeps everybody out
     ended: tuple[Ended, ...] = ()
     notes: tuple[Note, ...] = ()
+    doors: tuple[Door, ...] = ()
+    limit: int = 0  # of a semaphore that was resized; 0: each claim goes by its own
+    limit_until_us: int = 0
+    watchers: tuple[Watcher, ...] = ()
 
 
 class Capabilities(NamedTuple):

@@ -11,10 +11,11 @@ from leasehold.core.flows import Ask
 from leasehold.core.holding import ALIVE
 from leasehold.core.names import Name
 from leasehold.core.ops import Later, Op
+from leasehold.core.rules import MUTEX, READ, SEMAPHORE, WRITE
 from leasehold.core.taken import Taken
 from leasehold.core.typed import TYPE_CHECKING, Any, TypeAlias, TypeVar
-from leasehold.errors import NotHeld
-from leasehold.primitives.lease import BaseLease
+from leasehold.errors import InvalidRequest, NotHeld
+from leasehold.primitives.baselease import BaseLease
 from leasehold.runtime import ending
 from leasehold.runtime.attempt import Attempt
 from leasehold.runtime.engine import Engine
@@ -23,7 +24,7 @@ from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
     from leasehold.core.tickets import Ticket
-    from leasehold.primitives.lease import Duration
+    from leasehold.primitives.baselease import Duration
     from leasehold.runtime.errands import Done
     from leasehold.runtime.story import Story
 
@@ -47,6 +48,10 @@ class BaseLock:
 
     __slots__ = ("__weakref__", "_bodies", "_engine", "_name", "_options")
 
+    _rule = MUTEX
+    _permits = 1
+    _limit = 1
+
     def __init__(self, engine: Engine, name: Name, options: Options) -> None:
         self._bodies: dict[object, Body] = {}  # the innermost body of each thread or task
         self._engine = engine
@@ -64,7 +69,18 @@ class BaseLock:
         if story is not None:
             meta = story.carried(options.meta) or meta
         return Ask(
-            self._name, options.ttl_ms, wait, options.renews, options.at_least_ms, "mutex", 1, 1, address, news, meta
+            self._name,
+            options.ttl_ms,
+            wait,
+            options.renews,
+            options.at_least_ms,
+            self._rule,
+            self._permits,
+            self._limit,
+            address,
+            news,
+            meta,
+            options.delay_ms,
         )
 
     def _flow(self, ask: Ask, attempt: Attempt, ticket: Ticket | None) -> Coroutine[Op, Any, Taken]:
@@ -73,6 +89,10 @@ class BaseLock:
         if ticket is None:
             return flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now())
         return flows.adopt(ask, ticket, attempt.new_owner(), engine.floor, engine.clock.now())
+
+    def _looks_back(self) -> bool:
+        """Does it matter what this thread or task holds already?"""
+        return self._options.reentrant or self._rule == WRITE
 
     def _wait(self, wait: Duration | Unset | None) -> float | None:
         return self._options.wait if isinstance(wait, Unset) else wait_seconds(wait)
@@ -97,7 +117,12 @@ class BaseLock:
     def _reenter(self, anchor: object, lease: Callable[[Held], B]) -> B | None:
         """What this thread or task holds already. What it lost is an error, what it has given back is past."""
         held = self._engine.mine(self._name.text, anchor)
-        if held is None:
+        if held is None or held.rule == SEMAPHORE:
+            return None
+        if held.shared and self._rule != READ:
+            self._refuse_upgrade(held)
+            return None
+        if not self._options.reentrant:
             return None
         depth = held.depth
         try:
@@ -105,6 +130,16 @@ class BaseLock:
         except BaseException:
             held.depth = min(held.depth, depth)  # nobody will step out of where an interrupt came in between
             raise
+
+    def _refuse_upgrade(self, held: Held) -> None:
+        """Two readers who both wait to write would wait for each other for ever."""
+        if held.settle(self._engine.clock.now()) in ALIVE:
+            raise InvalidRequest(
+                f"this thread or task reads {self._name.kind}, and cannot write before it has stopped: two readers who "
+                "both wait to write would wait for each other for ever (deadlock). Release the read lease and acquire "
+                "write(), then look again at what you read; or begin with write() and downgrade()",
+                resource=self._name.text,
+            )
 
     def _clean_up(self, flow: Any, attempt: Attempt, taken: Taken | None, anchor: object, error: BaseException) -> None:
         """An acquire ended by an exception. A flow that ended with it has left nothing behind; one whose driver was
@@ -124,7 +159,7 @@ class BaseLock:
         """What it was granted: known to its thread or task, or to the watchdog alone when that was quicker to hear
         that nobody refers to it."""
         known = {self._engine.mine(self._name.text, anchor), *self._engine.watchdog.all()}
-        return {held for held in known if held is not None and held.owner in attempt.owners}
+        return {held for held in known if held is not None and attempt.is_of(held.owner)}
 
     def _enter(self, lease: BaseLease, anchor: object) -> None:
         """A with body begins. Its exit must find this very lease: the same thread may lose it and acquire anew."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import threading
 
     from leasehold.core.tickets import Ticket
-    from leasehold.primitives.lease import Duration
+    from leasehold.primitives.baselease import Duration
     from leasehold.runtime.aio import AsyncDriver
 
 
@@ -41,6 +41,8 @@ class Lock(BaseLock):
     """
 
     __slots__ = ()
+
+    _lease_class = Lease
 
     def acquire(self, wait: Duration | Unset | None = UNSET) -> Lease | None:
         """A lease, or None when the wait was over first. ``wait=None`` waits for ever, 0 tries once."""
@@ -96,7 +98,7 @@ class Lock(BaseLock):
     def _acquire(self, wait: float | None, thread: threading.Thread, ticket: Ticket | None = None) -> Lease:
         engine = self._engine
         engine.ensure_open()
-        if self._options.reentrant and (known := self._reenter(thread, self._lease)) is not None:
+        if self._looks_back() and (known := self._reenter(thread, self._lease)) is not None:
             return known
         story = self._story(wait)
         box = engine.mailboxes.borrow()
@@ -108,7 +110,7 @@ class Lock(BaseLock):
             try:
                 engine.pending.add(attempt)
                 taken = sync.drive(engine, flow, box if story is None else story.through(box))
-                lease = Lease(engine, self._keep(taken, thread, story))
+                lease = self._lease_class(engine, self._keep(taken, thread, story))
             finally:
                 engine.mailboxes.give_back(box)
             engine.pending.discard(attempt)
@@ -125,13 +127,15 @@ class Lock(BaseLock):
 
     def _lease(self, held: Held) -> Lease:
         known = held.lease()
-        return known if isinstance(known, Lease) else Lease(self._engine, held)
+        return known if isinstance(known, Lease) else self._lease_class(self._engine, held)
 
 
 class AsyncLock(BaseLock):
     """A lock for asyncio: the same, awaited. The task inside ``async with`` is cancelled on loss."""
 
     __slots__ = ("_driver",)
+
+    _lease_class = AsyncLease
 
     def __init__(self, engine: Engine, name: Name, options: Options, driver: AsyncDriver) -> None:
         BaseLock.__init__(self, engine, name, options)
@@ -181,7 +185,7 @@ class AsyncLock(BaseLock):
     async def _acquire(self, wait: float | None, task: asyncio.Task[Any], ticket: Ticket | None = None) -> AsyncLease:
         engine = self._engine
         engine.ensure_open()
-        known = self._reenter(task, lambda held: self._lease(held, task)) if self._options.reentrant else None
+        known = self._reenter(task, lambda held: self._lease(held, task)) if self._looks_back() else None
         if known is not None:
             return known
         loop = task.get_loop()
@@ -194,7 +198,7 @@ class AsyncLock(BaseLock):
         try:
             engine.pending.add(attempt)
             taken = await self._driver.drive(flow, box if story is None else story.through_loop(box))
-            return AsyncLease(engine, self._keep(taken, task, story), self._driver, loop)
+            return self._lease_class(engine, self._keep(taken, task, story), self._driver, loop)
         except BaseException as error:
             self._clean_up(flow, attempt, taken, task, error)
             raise
@@ -207,4 +211,6 @@ class AsyncLock(BaseLock):
 
     def _lease(self, held: Held, task: asyncio.Task[Any]) -> AsyncLease:
         known = held.lease()
-        return known if isinstance(known, AsyncLease) else AsyncLease(self._engine, held, self._driver, task.get_loop())
+        if isinstance(known, AsyncLease):
+            return known
+        return self._lease_class(self._engine, held, self._driver, task.get_loop())

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 
 from leasehold.core import ops
-from leasehold.core.handover import Transferable
+from leasehold.core.changes import Changeable
 from leasehold.core.holding import LOST, RELEASED, RELEASING
 from leasehold.core.names import Name
 from leasehold.core.taken import Taken
@@ -64,7 +64,7 @@ def _there(keeper: Keeper | None) -> Keeper | None:
     return keeper
 
 
-class Held(Transferable):
+class Held(Changeable):
     """One lease of this process.
 
     Somebody can use it while its ``Lease`` object is referenced, or while the lock object that it was acquired
@@ -95,7 +95,7 @@ class Held(Transferable):
     def __init__(
         self, name: Name, taken: Taken, lock: AbstractContextManager[Any], options: Options, anchor: object
     ) -> None:
-        Transferable.__init__(self, name, taken, lock, options.renews, options.max_hold, options.max_idle)
+        Changeable.__init__(self, name, taken, lock, options.renews, options.max_hold, options.max_idle)
         self.options = options
         self.acquired_at = time.time()
         self.since = taken.at  # the same, on the local clock
@@ -168,7 +168,7 @@ class Held(Transferable):
         """Unless it was entered again meanwhile, by its own thread while another gives it away."""
         with self.lock:
             self.require_single()
-            Transferable.handed_over(self, giving, renew, sent, reply, now)
+            Changeable.handed_over(self, giving, renew, sent, reply, now)
 
     def step_out(self) -> bool:
         """One level up; False when it was the last, and the lease is to be given back."""

@@ -10,6 +10,7 @@ class Options:
 
     __slots__ = (
         "at_least_ms",
+        "delay_ms",
         "fenced",
         "max_hold",
         "max_idle",
@@ -35,6 +36,7 @@ class Options:
         protects: str | None = None,
         meta: dict[str, Any] | None = None,
         meta_text: str = "",
+        delay_ms: int = 0,
     ) -> None:
         self.ttl_ms = ttl_ms
         self.wait = wait
@@ -47,6 +49,7 @@ class Options:
         self.protects = protects
         self.meta = meta
         self.meta_text = meta_text
+        self.delay_ms = delay_ms
 
     def with_meta(self, meta: dict[str, Any], text: str) -> Options:
         """The same, for somebody who says this about himself."""
@@ -62,4 +65,5 @@ class Options:
             self.protects,
             meta,
             text,
+            self.delay_ms,
         )

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 
 from leasehold.core import ledger
 from leasehold.core.glob import matches
-from leasehold.core.ops import LISTINGS, Leaks, Page, Push, Reply, Scan, StoreOp
+from leasehold.core.ops import LISTINGS, Leaks, Page, Push, Reply, ResourceOp, Scan, StoreOp, Together
 from leasehold.core.policy import PAGE
 from leasehold.core.ports import Clock
 from leasehold.core.typed import Any
@@ -64,17 +64,32 @@ class MemoryStore:
             try:
                 if isinstance(op, LISTINGS):
                     return self._list(op)
-                state = self._states.get(op.resource, ledger.EMPTY)
-                outcome = ledger.apply(state, self.clock.instant(), op, self._boxes.__contains__)
-                self._keep(op.resource, outcome.state)
+                reply, pushes = self._together(op) if isinstance(op, Together) else self._turn(op)
                 self._sweep_one()
             finally:
                 self._inside = False
-        for push in outcome.pushes:
+        for push in pushes:
             box = self._boxes.get(push.address)
             if box is not None:
                 box.deliver(push)
-        return outcome.reply
+        return reply
+
+    def _turn(self, op: ResourceOp) -> tuple[Reply, tuple[Push, ...]]:
+        state = self._states.get(op.resource, ledger.EMPTY)
+        outcome = ledger.apply(state, self.clock.instant(), op, self._boxes.__contains__)
+        self._keep(op.resource, outcome.state)
+        return outcome.reply, outcome.pushes
+
+    def _together(self, op: Together) -> tuple[Reply, tuple[Push, ...]]:
+        replies: list[Reply] = []
+        pushes: tuple[Push, ...] = ()
+        for step in op.steps:
+            reply, more = self._turn(step)
+            replies.append(reply)
+            pushes += more
+            if ledger.ends(step, reply):
+                break
+        return ledger.together(replies), pushes
 
     async def execute_async(self, op: StoreOp) -> Reply:
         return self.execute(op)

@@ -14,7 +14,7 @@ from leasehold.stores.clock import LOOK_AGAIN, ManualClock
 from leasehold.testing.waiters import Waiters, alone
 
 if TYPE_CHECKING:
-    from leasehold.primitives.lease import Duration
+    from leasehold.primitives.baselease import Duration
 
 WATCHDOG, CALLBACK = "leasehold-watchdog", "leasehold-on-"  # how names of threads begin
 PATIENCE = 10.0  # real seconds before a test that would hang fails
@@ -117,7 +117,7 @@ class TurnableClock(ManualClock):
         now = ManualClock.now(self)
         attempts = [attempt for engine in self._engines() for attempt in list(engine.pending)]
         return not any(
-            self.waiters.busy(attempt.owners[-1] if attempt.owners else "", now, loops_too) for attempt in attempts
+            self.waiters.busy(attempt.claims[-1][1] if attempt.claims else "", now, loops_too) for attempt in attempts
         )
 
     # ------------------------------------------------------------ for those who look at it

@@ -128,7 +128,7 @@ class Process:
         self.soon(self.world.now, task.step)
         return task
 
-    def call(self, op: ops.StoreOp, answer: Callable[[Outcome], None]) -> Event:
+    def call(self, op: ops.ResourceOp | ops.Together, answer: Callable[[Outcome], None]) -> Event:
         self.world.note(self.name, "sends", op)
         return self.world.call(op, lambda outcome: self._run(partial(answer, outcome)))
 

@@ -38,7 +38,7 @@ class StoreChecks:
         if not holds:
             raise Violation(" ".join([promise, *map(str, details)]))
 
-    def turn(self, op: ops.StoreOp, now: Instant, before: State, outcome: ledger.Outcome) -> None:
+    def turn(self, op: ops.ResourceOp, now: Instant, before: State, outcome: ledger.Outcome) -> None:
         after = outcome.state
         self.require(len(after.holders) < 2, "I1 the store has two holders of", op.resource)
         self._no_stall(op.resource, now, before)
@@ -69,7 +69,7 @@ class StoreChecks:
             self.ghosts.add(owner)
         self._owners.add(owner)
 
-    def _went_on(self, op: ops.StoreOp, now: Instant, grant: Grant, after: State) -> None:
+    def _went_on(self, op: ops.ResourceOp, now: Instant, grant: Grant, after: State) -> None:
         """I7, I8: a grant ends by its time or by its own owner, and only extend shortens it."""
         same = [one for one in after.holders if (one.owner, one.fence) == (grant.owner, grant.fence)]
         if same:

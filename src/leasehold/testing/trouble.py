@@ -13,7 +13,7 @@ from leasehold.core.limits import NEVER
 from leasehold.core.ports import Clock
 from leasehold.core.types import Instant
 from leasehold.errors import InvalidRequest
-from leasehold.primitives.lease import BaseLease
+from leasehold.primitives.baselease import BaseLease
 from leasehold.runtime.engine import Engine
 from leasehold.testing.clock import UNTIL_CALLED, WATCHDOG, TurnableClock
 from leasehold.testing.standin import StandInStore

@@ -25,7 +25,7 @@ Outcome: TypeAlias = ops.Reply | LeaseholdError
 class Watcher(Protocol):
     """Whoever judges the ledger's turns."""
 
-    def turn(self, op: ops.StoreOp, now: Instant, before: State, outcome: ledger.Outcome) -> None: ...
+    def turn(self, op: ops.ResourceOp, now: Instant, before: State, outcome: ledger.Outcome) -> None: ...
 
     def wiped(self) -> None: ...
 
@@ -104,7 +104,9 @@ class World:
         process = self.processes[address]
         return process.alive or process.vanished
 
-    def turn(self, op: ops.StoreOp) -> ops.Reply:
+    def turn(self, op: ops.ResourceOp | ops.Together) -> ops.Reply:
+        if isinstance(op, ops.Together):
+            return self._together(op)
         before, now = self.states.get(op.resource, ledger.EMPTY), self.instant()
         outcome = ledger.apply(before, now, op, self.reachable)
         self.states[op.resource] = outcome.state
@@ -113,6 +115,14 @@ class World:
         for push in outcome.pushes:
             self._send_push(push)
         return outcome.reply
+
+    def _together(self, op: ops.Together) -> ops.Replies:
+        replies: list[ops.Reply] = []
+        for step in op.steps:
+            replies.append(self.turn(step))
+            if ledger.ends(step, replies[-1]):
+                break
+        return ledger.together(replies)
 
     def stall(self, seconds: float) -> None:
         """Until calm at most, and never cut short: requests that queue up keep their order."""
@@ -126,7 +136,7 @@ class World:
 
     # ------------------------------------------------------------ the network
 
-    def call(self, op: ops.StoreOp, answer: Callable[[Outcome], None]) -> Event:
+    def call(self, op: ops.ResourceOp | ops.Together, answer: Callable[[Outcome], None]) -> Event:
         """Send a request. ``answer`` is called with a reply, with an error, or with both: only the first counts. The
         event is the moment at which the caller gives up."""
         fate = self.weather.fate(self.random)
@@ -140,7 +150,9 @@ class World:
         error = StoreUnavailable("refused") if fate.refused else OutcomeUnknown("no answer")
         return self.at(self.now + patience, partial(answer, error))
 
-    def _arrive(self, op: ops.StoreOp, reply_after: float | None, answer: Callable[[Outcome], None]) -> None:
+    def _arrive(
+        self, op: ops.ResourceOp | ops.Together, reply_after: float | None, answer: Callable[[Outcome], None]
+    ) -> None:
         if self.now < self.stalled_until:  # requests queue up, in their order
             self.at(self.stalled_until, partial(self._arrive, op, reply_after, answer))
             return

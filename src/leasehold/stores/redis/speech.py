@@ -223,14 +223,14 @@ QUICK: dict[type, Callable[[Any], bytes]] = {ops.Claim: _quick_claim, ops.Releas
 
 def plain(op: ops.StoreOp) -> bool:
     """A renewal that may travel with hundreds of others."""
-    return type(op) is ops.Renew and not (op.exact or op.closed_ms or op.ticket)
+    return type(op) is ops.Renew and not (op.exact or op.closed_ms or op.ticket or op.shared or op.meta)
 
 
 def renewals(many: Sequence[ops.Renew]) -> Command:
     """One command for many plain renewals."""
     names: list[Any] = []
     values: list[Any] = []
-    for resource, owner, fence, ttl_ms, _, number, _, _, _ in many:
+    for resource, owner, fence, ttl_ms, _, number, *_ in many:
         names += (f"lock:v1:{{{resource}}}:owner", f"lock:v1:{{{resource}}}:meta")  # not cached: there may be thousands
         values += (owner, fence, ttl_ms, number)
     return ("EVALSHA", RENEW_MANY.sha, len(names), *names, *values)

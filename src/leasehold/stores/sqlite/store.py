@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from leasehold.core import ledger
-from leasehold.core.ops import Claim, Leaks, Page, Push, Queued, Reply, Scan, StoreOp
+from leasehold.core.ops import Claim, Leaks, Page, Push, Queued, Reply, ResourceOp, Scan, StoreOp, Together, Watch
 from leasehold.core.ports import Clock
 from leasehold.core.types import Capabilities, Instant
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
@@ -210,7 +210,10 @@ class SQLiteStore:
             now = self.clock.instant()
             for op in ops:
                 try:
-                    outcome = self._apply(database, now, op)
+                    if isinstance(op, Together):
+                        outcome = self._together(database, now, op)
+                    else:
+                        outcome = self._apply(database, now, op)
                 except LeaseholdError as error:  # a damaged row: nothing of it was changed
                     error.resource = op.resource or None
                     replies.append(error)
@@ -225,7 +228,18 @@ class SQLiteStore:
             raise
         return replies, pushes
 
-    def _apply(self, database: Database, now: Instant, op: StoreOp) -> ledger.Outcome:
+    def _together(self, database: Database, now: Instant, op: Together) -> ledger.Outcome:
+        replies: list[Reply] = []
+        pushes: list[Push] = []
+        for step in op.steps:
+            outcome = self._apply(database, now, step)
+            replies.append(outcome.reply)
+            pushes.extend(outcome.pushes)
+            if ledger.ends(step, outcome.reply):
+                break
+        return ledger.Outcome(ledger.EMPTY, ledger.together(replies), tuple(pushes))
+
+    def _apply(self, database: Database, now: Instant, op: ResourceOp | Scan | Leaks) -> ledger.Outcome:
         if isinstance(op, Leaks):  # nothing here can lack an end
             return ledger.Outcome(ledger.EMPTY, Page((), ""), ())
         if isinstance(op, Scan):
@@ -233,8 +247,9 @@ class SQLiteStore:
         before = database.read(op.resource)
         state = ledger.EMPTY if before is None else before
         outcome = ledger.apply(state, now, op, self._reachable)
-        if type(outcome.reply) is Queued and type(op) is Claim and not self._listens(op.address):
-            outcome = ledger.apply(state, now, op._replace(address=""), self._reachable)
+        waits = type(op) is Watch or (type(outcome.reply) is Queued and type(op) is Claim)
+        if waits and not self._listens(op.address):  # type: ignore[union-attr]  # both have one
+            outcome = ledger.apply(state, now, op._replace(address=""), self._reachable)  # type: ignore[call-arg]  # as above
         if outcome.state != state:
             database.write(op.resource, before, outcome.state)
         return outcome

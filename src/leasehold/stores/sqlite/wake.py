@@ -143,11 +143,12 @@ def decode(data: bytes) -> Push | None:
     import json
 
     try:
-        address, event, resource, owner, fence, beat, remaining_ms = json.loads(data)
+        address, event, resource, owner, fence, beat, remaining_ms, slots = json.loads(data)
     except (ValueError, TypeError, RecursionError):
         return None
     texts = all(isinstance(one, str) for one in (address, event, resource, owner))
-    numbers = all(type(one) is int for one in (fence, beat, remaining_ms))
-    if not texts or not numbers:
+    if not texts or not isinstance(slots, list):
         return None
-    return Push(address, event, resource, owner, fence, beat, remaining_ms)
+    if not all(type(one) is int for one in (fence, beat, remaining_ms, *slots)):
+        return None
+    return Push(address, event, resource, owner, fence, beat, remaining_ms, tuple(slots))

@@ -1,0 +1,53 @@
+"""What a holder can change of its lease while it holds it: from writing to reading, and what it says of itself.
+
+A change travels in a Renew of its own, beside those of the watchdog.
+"""
+
+from __future__ import annotations
+
+from leasehold.core import ops
+from leasehold.core.handover import Transferable
+from leasehold.core.rules import READ, WRITE
+from leasehold.errors import InvalidRequest
+
+
+class Changeable(Transferable):
+    """A holding whose holder can lower it to a reader's, and say something else of itself."""
+
+    __slots__ = ()
+
+    @property
+    def shared(self) -> bool:
+        """May it only read?"""
+        return self.rule == READ
+
+    def downgrading(self, now: float) -> ops.Renew:
+        """The Renew of ``downgrade``. From here on it only reads, before the store has heard of it: others may read
+        beside it as soon as that has. Until it is confirmed, every renewal says so again."""
+        with self.lock:
+            self._require(now)
+            if self.rule != WRITE and not self._lowering:
+                raise self._not_a_writer()
+            self.rule = READ
+            self._lowering = True
+            return self._begin_change(now)
+
+    def saying(self, meta: str, now: float) -> ops.Renew:
+        """The Renew that says something else of its holder."""
+        with self.lock:
+            self._require(now)
+            return self._begin_change(now)._replace(meta=meta)
+
+    def _begin_change(self, now: float) -> ops.Renew:
+        self._extending += 1
+        return self._apart(self._wanted_ms, now)
+
+    def _not_a_writer(self) -> InvalidRequest:
+        if self.rule == READ:
+            return InvalidRequest(
+                f"the lease on {self.name.kind} reads already: there is nothing to downgrade", resource=self.name.text
+            )
+        return InvalidRequest(
+            f"the lease on {self.name.kind} is no writer's: downgrade() is for what rwlock(...).write() gives",
+            resource=self.name.text,
+        )
