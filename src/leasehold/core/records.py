@@ -90,7 +90,7 @@ class Records:
         if self.limit and self.limit_until_us <= wall_us:
             self.limit = self.limit_until_us = 0
         if self.watchers:
-            self.watchers = tuple([one for one in self.watchers if self.now.ms - one.beat_ms <= WATCH_MS])
+            self.watchers = tuple([one for one in self.watchers if abs(self.now.ms - one.beat_ms) <= WATCH_MS])
         if self.notes:
             self.notes = tuple([one for one in self.notes if one.at_us + NOTE_US > wall_us])
 
@@ -159,17 +159,19 @@ class Records:
             return
         told = []
         for one in self.watchers:
-            if one.address and not (one.owner == self.speaker or self.reachable(one.address)):
-                continue
-            told.append(one)
-            if one.address and one.owner != self.speaker:
+            if one.owner == self.speaker:  # the reply tells it
+                told.append(one)
+            elif self.reachable(one.address):
+                told.append(one)
                 self.pushes.append(ops.Push(one.address, "changed", self.resource, one.owner, self.fence, 0, 0))
         self.watchers = tuple(told)
 
     # ------------------------------------------------------------ limits
 
     def keep_limit(self, limit: int) -> None:
-        self.limit, self.limit_until_us = limit, self.now.wall_us + LIMIT_US
+        """Every claim goes by this one, until long after its last use; by 0 each goes by its own again."""
+        self.limit = max(limit, 0)
+        self.limit_until_us = self.now.wall_us + LIMIT_US if self.limit else 0
 
     def impossible(self, rule: str, permits: int, limit: int) -> bool:
         """Does it want more than there will ever be? It must not keep others waiting."""
