@@ -34,7 +34,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.state = ledger.EMPTY
         self.before = ledger.EMPTY
         self.pushes: tuple[ops.Push, ...] = ()
-        self.op: ops.StoreOp = ops.Inspect(ROOM)
+        self.op: ops.ResourceOp = ops.Inspect(ROOM)
         self.ms = 1_000_000
         self.wall_us = WALL
         self.back_us = 0  # how far the wall was set back
@@ -53,7 +53,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ one turn, and what must be true of it
 
-    def turn(self, op: ops.StoreOp) -> ops.Reply:
+    def turn(self, op: ops.ResourceOp) -> ops.Reply:
         """Apply twice, compare, keep, and judge the step."""
         now = Instant(self.ms, self.wall_us)
         outcome = ledger.apply(self.state, now, op, lambda address: address not in self.dead)

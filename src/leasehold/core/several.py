@@ -38,8 +38,9 @@ async def acquire_all(asks: Sequence[Ask], party: Party, floor: Callable[[], int
     wait = asks[0].wait
     asks = [ask._replace(wait=wait) for ask in asks]
     give_up = None if wait is None else now + wait
+    doubt = False
     for _ in range(MOST_ROUNDS):
-        taking = Taking(asks, party, floor, now, give_up)
+        taking = Taking(asks, party, floor, now, give_up, doubt)
         try:
             try:
                 await taking.take()
@@ -54,7 +55,7 @@ async def acquire_all(asks: Sequence[Ask], party: Party, floor: Callable[[], int
         except BaseException as error:
             await taking.leave_nothing(error)
             raise
-        now = taking.now
+        now, doubt = taking.now, taking.doubt
     raise StoreUnavailable(f"what was granted was lost {MOST_ROUNDS} times before the rest was: the ttl is too short")
 
 
@@ -63,7 +64,13 @@ class Taking:
     ``acquire`` of the next looks after it: an interrupt between any two lines finds it there."""
 
     def __init__(
-        self, asks: Sequence[Ask], party: Party, floor: Callable[[], int], now: float, give_up: float | None
+        self,
+        asks: Sequence[Ask],
+        party: Party,
+        floor: Callable[[], int],
+        now: float,
+        give_up: float | None,
+        doubt: bool,
     ) -> None:
         self.asks = asks
         self.party = party
@@ -72,7 +79,7 @@ class Taking:
         self.give_up = give_up
         self.held: list[Holding] = []
         self.pending: list[tuple[Ask, str]] = []  # claims that may have got something which nobody looks after
-        self.doubt = False  # a claim went unanswered, and is being taken back
+        self.doubt = doubt  # something went unanswered, and is being taken back
 
     async def take(self) -> None:
         while len(self.held) < len(self.asks) and self.whole(so_far=True):
@@ -161,7 +168,7 @@ class Taking:
         try:
             self.now = (await _release(self.held, self.now))[1]
         except OutcomeUnknown:
-            pass  # it goes on in the background
+            self.doubt = True  # it goes on in the background
         self.held = []
 
     async def leave_nothing(self, error: BaseException) -> None:
