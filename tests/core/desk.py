@@ -49,7 +49,7 @@ class Desk:
         """Does a push reach somebody there?"""
         return address.removeprefix("@") not in self.dead
 
-    def ask(self, op: ops.StoreOp) -> ops.Reply:
+    def ask(self, op: ops.ResourceOp) -> ops.Reply:
         """One turn of the ledger."""
         outcome = ledger.apply(self.state, self.now(), op, self.reachable)
         self.state = outcome.state
@@ -68,6 +68,9 @@ class Desk:
         floor: int = 0,
         pushable: bool = True,
         delay_ms: int = 0,
+        rule: str = "mutex",
+        permits: int = 1,
+        limit: int = 1,
     ) -> ops.Reply:
         """Ask for a place, by default as somebody who waits and can be pushed."""
         address = f"@{owner}" if pushable else ""
@@ -80,9 +83,43 @@ class Desk:
                 floor=floor,
                 enqueue=wait,
                 address=address,
+                rule=rule,
+                permits=permits,
+                limit=limit,
                 news=f"news@{owner}",
                 delay_ms=delay_ms,
             )
+        )
+
+    def read(self, owner: str, ttl_ms: int = TTL, *, wait: bool = True, pushable: bool = True) -> ops.Reply:
+        """Ask to read."""
+        return self.claim(owner, ttl_ms, wait=wait, pushable=pushable, rule="read")
+
+    def write(self, owner: str, ttl_ms: int = TTL, *, wait: bool = True, pushable: bool = True) -> ops.Reply:
+        """Ask to write."""
+        return self.claim(owner, ttl_ms, wait=wait, pushable=pushable, rule="write")
+
+    def permit(
+        self,
+        owner: str,
+        limit: int,
+        permits: int = 1,
+        *,
+        ttl_ms: int = TTL,
+        wait: bool = True,
+        pushable: bool = True,
+        delay_ms: int = 0,
+    ) -> ops.Reply:
+        """Ask for permits of a semaphore."""
+        return self.claim(
+            owner,
+            ttl_ms,
+            wait=wait,
+            pushable=pushable,
+            rule="semaphore",
+            permits=permits,
+            limit=limit,
+            delay_ms=delay_ms,
         )
 
     def granted(self, owner: str, ttl_ms: int = TTL, *, floor: int = 0, delay_ms: int = 0) -> int:
@@ -150,6 +187,16 @@ class Desk:
         """Take over."""
         return self.ask(ops.Adopt(ROOM, fence, ticket, adopter, ttl_ms, floor, f"news@{adopter}"))
 
+    def resize(self, limit: int) -> ops.Reply:
+        """Give a semaphore another limit."""
+        return self.ask(ops.Resize(ROOM, limit))
+
+    def watch(self, owner: str, *, pushable: bool = True) -> ops.View:
+        """Look, and be told of changes."""
+        reply = self.ask(ops.Watch(ROOM, owner, f"@{owner}" if pushable else ""))
+        assert isinstance(reply, ops.View), reply
+        return reply
+
     def look(self) -> ops.View:
         """Anybody's op: it advances the resource and changes nothing else."""
         reply = self.ask(ops.Inspect(ROOM))
@@ -166,6 +213,18 @@ class Desk:
         """The only grant."""
         (grant,) = self.state.holders
         return grant
+
+    def fence_of(self, owner: str) -> int:
+        """Of one that holds."""
+        return next(one.fence for one in self.state.holders if one.owner == owner)
+
+    def holding(self) -> list[str]:
+        """The owners that hold, in the order of their fences."""
+        return [one.owner for one in self.state.holders]
+
+    def slots(self) -> dict[str, tuple[int, ...]]:
+        """Who fills which."""
+        return {one.owner: one.slots for one in self.state.holders}
 
     def waiting(self) -> list[str]:
         """The owners in the queue, in order."""

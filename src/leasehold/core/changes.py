@@ -1,6 +1,7 @@
 """What a holder can change of its lease while it holds it: from writing to reading, and what it says of itself.
 
-A change travels in a Renew of its own, beside those of the watchdog.
+A change travels in a Renew of its own, beside those of the watchdog. Until one is confirmed, every Renew says it again:
+a later one may overtake it, and the store then goes by the later.
 """
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ from __future__ import annotations
 from leasehold.core import ops
 from leasehold.core.handover import Transferable
 from leasehold.core.rules import READ, WRITE
+from leasehold.core.unconfirmed import Changes
 from leasehold.errors import InvalidRequest
+
+NONE = Changes()
 
 
 class Changeable(Transferable):
@@ -23,20 +27,27 @@ class Changeable(Transferable):
 
     def downgrading(self, now: float) -> ops.Renew:
         """The Renew of ``downgrade``. From here on it only reads, before the store has heard of it: others may read
-        beside it as soon as that has. Until it is confirmed, every renewal says so again."""
+        beside it as soon as that has. May be repeated until its caller was told that it succeeded."""
         with self.lock:
             self._require(now)
-            if self.rule != WRITE and not self._lowering:
+            changes = self._changes or NONE
+            if self.rule != WRITE and not changes.untold:
                 raise self._not_a_writer()
             self.rule = READ
-            self._lowering = True
+            self._changes = changes._replace(lowering=True, untold=True)
             return self._begin_change(now)
+
+    def downgraded(self) -> None:
+        """Its caller is told."""
+        with self.lock:
+            self._changes = (self._changes or NONE)._replace(untold=False).left()
 
     def saying(self, meta: str, now: float) -> ops.Renew:
         """The Renew that says something else of its holder."""
         with self.lock:
             self._require(now)
-            return self._begin_change(now)._replace(meta=meta)
+            self._changes = (self._changes or NONE)._replace(meta=meta, since=self._number + 1)
+            return self._begin_change(now)
 
     def _begin_change(self, now: float) -> ops.Renew:
         self._extending += 1

@@ -19,17 +19,21 @@ from leasehold.core.line import Ask, Line, at_once, budget_ms, claim
 from leasehold.core.policy import LEAST_BUDGET_MS, tombstone_ms
 from leasehold.core.taken import Taken
 from leasehold.core.tickets import Giving, Ticket
-from leasehold.core.typed import Any, NamedTuple
+from leasehold.core.typed import Any
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 
 __all__ = ["Ask", "First", "acquire", "adopt", "downgrade", "extend", "release", "renew", "say", "transfer"]
 
 
-class First(NamedTuple):
-    """A first claim that travelled with others, and its answer."""
+class First:
+    """A first claim that travelled with others, and its answer. Whoever takes it looks after what it got."""
 
-    owner: str
-    answer: ops.Answer[ops.ClaimReply]
+    __slots__ = ("answer", "owner", "taken")
+
+    def __init__(self, owner: str, answer: ops.Answer[ops.ClaimReply]) -> None:
+        self.owner = owner
+        self.answer = answer
+        self.taken = False
 
 
 MOST_ADOPTIONS, RETRY_ADOPTION = 3, 0.05  # tries of one that goes unanswered, and the pause between them in seconds
@@ -55,6 +59,7 @@ async def acquire(
                 if first is None:
                     answer = await claim(ask, owner, 1, floor(), budget_ms(give_up, now))
                 else:
+                    first.taken = True
                     answer, first = first.answer, None
                 taken = at_once(ask, owner, now, answer)
                 if taken is not None:
@@ -119,12 +124,15 @@ async def extend(holding: Holding, ttl_ms: int, now: float) -> None:
 
 
 async def downgrade(holding: Changeable, now: float) -> None:
-    """From writing to reading, in one step. When this fails it only reads all the same, and goes on to say so."""
+    """From writing to reading, in one step. When this fails it only reads all the same, and goes on to say so; it may
+    be repeated then."""
     await _change(holding, holding.downgrading(now), now)
+    holding.downgraded()
 
 
 async def say(holding: Changeable, meta: str, now: float) -> None:
-    """Let the holder say something else of itself."""
+    """Let the holder say something else of itself. When this goes unanswered, it goes on to say so. Nothing (an empty
+    text) cannot be said."""
     await _change(holding, holding.saying(meta, now), now)
 
 

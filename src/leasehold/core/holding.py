@@ -20,6 +20,7 @@ from leasehold.core.policy import BUDGET_MS, margin, renewal_budget_ms, retry_re
 from leasehold.core.taken import Taken, deadline_after, renewal_after, spans
 from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.core.types import public_owner
+from leasehold.core.unconfirmed import Changes
 from leasehold.errors import LeaseLost, NotHeld
 
 if TYPE_CHECKING:
@@ -35,12 +36,12 @@ class Holding:
 
     __slots__ = (
         "_again",
+        "_changes",
         "_extended",
         "_extending",
         "_extending_until",
         "_forget",
         "_limits",
-        "_lowering",
         "_number",
         "_stop_at",
         "_wanted_ms",
@@ -81,7 +82,7 @@ class Holding:
         self.reason = ""
         self._stop_at = taken.stop_at if renews else taken.deadline
         self._limits: Limits | None = None
-        self._lowering = False  # from writer to reader, and the store has not confirmed it
+        self._changes: Changes | None = None
         self._forget = taken.unanswered
         self._again = False
         self._number = 0
@@ -223,9 +224,8 @@ class Holding:
         if left_ms < budget_ms:
             budget_ms = max(left_ms, 1)
         self._number += 1
-        return ops.Renew(
-            self.name.text, self.owner, self.fence, ttl_ms, exact, self._number, 0, "", budget_ms, self._lowering
-        )
+        renew = ops.Renew(self.name.text, self.owner, self.fence, ttl_ms, exact, self._number, 0, "", budget_ms)
+        return renew if self._changes is None else self._changes.on(renew)
 
     def end_extension(self) -> None:
         """Whatever came of it, renewals may go on."""
@@ -244,7 +244,8 @@ class Holding:
             self._refused(reply.reason)
         elif self.phase in ALIVE and renew.number >= self._extended:
             self.phase = HELD
-            self._lowering = self._lowering and not renew.shared
+            if self._changes is not None:
+                self._changes = self._changes.after(renew)
             self.ttl_ms = ttl_ms = renew.ttl_ms
             _, deadline, renewal = spans(ttl_ms, reply.remaining_ms)
             self.deadline = max(self.deadline, sent + deadline)

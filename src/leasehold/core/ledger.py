@@ -161,6 +161,8 @@ def renew(turn: Turn, op: ops.Renew) -> ops.Renewed | ops.NotYours:
     if not op.exact or not newest:
         expires_ms = max(expires_ms, grant.expires_ms)  # what is late shortens nothing (trap 44)
     closed_until_ms = turn.now.ms + op.closed_ms if op.closed_ms else 0
+    if grant.limit and turn.limit:
+        turn.keep_limit(turn.limit)  # whoever holds a permit uses it, also when nobody has come for long
     turn.holders[turn.holders.index(grant)] = grant._replace(
         rule=READ if op.shared and grant.rule == WRITE else grant.rule,
         meta=op.meta if op.meta and newest else grant.meta,
@@ -195,7 +197,8 @@ def withdraw(turn: Turn, op: ops.Withdraw) -> ops.Withdrawn:
         found = "held"
     elif turn.leave(op.owner):
         found = "queued"
-    turn.watchers = tuple([one for one in turn.watchers if one.owner != op.owner])
+    if turn.watchers:
+        turn.watchers = tuple([one for one in turn.watchers if one.owner != op.owner])
     if op.forget_ms:
         turn.bury(op.owner, grant.fence if grant else 0, "withdrawn", op.forget_ms)
     return ops.Withdrawn(found)
@@ -215,7 +218,8 @@ def view(turn: Turn, queue: bool) -> ops.View:
 
 def watch(turn: Turn, op: ops.Watch) -> ops.View:
     others = [one for one in turn.watchers if one.owner != op.owner]
-    turn.watchers = (*others, Watcher(op.owner, op.address, turn.now.ms))
+    new = [Watcher(op.owner, op.address, turn.now.ms)] if op.address else []  # else there is nowhere to tell it
+    turn.watchers = (*others, *new)
     return view(turn, queue=False)
 
 

@@ -304,7 +304,8 @@ class Watch(NamedTuple):
 
 
 class Resize(NamedTuple):
-    """Set how many permits a semaphore has, whatever its claims say. Nobody loses one by it."""
+    """Set how many permits a semaphore has, whatever its claims say; 0: each claim goes by its own again. Nobody loses
+    one by it."""
 
     resource: str
     limit: int

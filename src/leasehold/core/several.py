@@ -17,7 +17,7 @@ from leasehold.core.line import Ask, at_once, budget_ms, claim
 from leasehold.core.policy import tombstone_ms
 from leasehold.core.taken import Taken
 from leasehold.core.typed import Any, Protocol
-from leasehold.errors import OutcomeUnknown, StoreUnavailable
+from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable
 
 MOST_ROUNDS = 100  # beginnings, before a store that cannot keep what it granted is called unavailable
 
@@ -35,28 +35,42 @@ class Party(Protocol):
 async def acquire_all(asks: Sequence[Ask], party: Party, floor: Callable[[], int], now: float) -> list[Holding]:
     """Every one of them, or none: however this ends otherwise, nothing is left. ``wait`` is the first ask's, and for
     all together."""
-    give_up = None if asks[0].wait is None else now + asks[0].wait
+    wait = asks[0].wait
+    asks = [ask._replace(wait=wait) for ask in asks]
+    give_up = None if wait is None else now + wait
+    doubt = False
     for _ in range(MOST_ROUNDS):
-        taking = Taking(asks, party, floor, now, give_up)
+        taking = Taking(asks, party, floor, now, give_up, doubt)
         try:
-            await taking.take()
+            try:
+                await taking.take()
+            except (NotAcquired, InvalidRequest):
+                await taking.give_back()
+                raise
+            if taking.whole():
+                return taking.held
+            await taking.give_back()
         except GeneratorExit:
             raise
-        except BaseException:
-            await taking.give_back()
+        except BaseException as error:
+            await taking.leave_nothing(error)
             raise
-        if taking.whole():
-            return taking.held
-        await taking.give_back()
-        now = taking.now
+        now, doubt = taking.now, taking.doubt
     raise StoreUnavailable(f"what was granted was lost {MOST_ROUNDS} times before the rest was: the ttl is too short")
 
 
 class Taking:
-    """One go from the first to the last."""
+    """One go from the first to the last. What may be in the store is always in ``pending`` or in ``held``, or the
+    ``acquire`` of the next looks after it: an interrupt between any two lines finds it there."""
 
     def __init__(
-        self, asks: Sequence[Ask], party: Party, floor: Callable[[], int], now: float, give_up: float | None
+        self,
+        asks: Sequence[Ask],
+        party: Party,
+        floor: Callable[[], int],
+        now: float,
+        give_up: float | None,
+        doubt: bool,
     ) -> None:
         self.asks = asks
         self.party = party
@@ -64,7 +78,8 @@ class Taking:
         self.now = now
         self.give_up = give_up
         self.held: list[Holding] = []
-        self.pending: list[tuple[Ask, str]] = []  # claims of which nobody knows what came of them
+        self.pending: list[tuple[Ask, str]] = []  # claims that may have got something which nobody looks after
+        self.doubt = doubt  # something went unanswered, and is being taken back
 
     async def take(self) -> None:
         while len(self.held) < len(self.asks) and self.whole(so_far=True):
@@ -85,7 +100,9 @@ class Taking:
         try:
             answer = await ops.Together(claims, budget)
         except OutcomeUnknown:
-            await self.withdraw_pending()  # and go on one by one
+            self.doubt = True
+            await self.withdraw(self.pending)  # and go on one by one
+            self.pending = []
             return None
         except StoreUnavailable:
             self.pending = []
@@ -110,8 +127,8 @@ class Taking:
             first = First(owner, ops.Answer(reply, answer.at))  # type: ignore[arg-type]  # claims are answered so
             taken = at_once(ask, owner, sent, first.answer)
             if taken is None:
-                del self.pending[0]
-                await self.withdraw_pending()  # later ones, which must not be held while this one is waited for
+                await self.withdraw(self.pending[1:])  # they must not be held while this one is waited for
+                del self.pending[1:]
                 self.now = sent  # what it got counts from there
                 return first
             self.held.append(self.party.keep(len(self.held), taken))
@@ -121,59 +138,111 @@ class Taking:
     async def next(self, first: First | None) -> None:
         """Wait for the next one, as for any other."""
         place = len(self.held)
-        wait = None if self.give_up is None else max(self.give_up - self.now, 0.0)
         ask = self.asks[place]
-        taken = await acquire(
-            ask if ask.wait == 0 else ask._replace(wait=wait),
-            lambda: self.party.new_owner(place),
-            self.floor,
-            self.now,
-            first,
-        )
+        if self.give_up is not None and ask.wait:
+            ask = ask._replace(wait=max(self.give_up - self.now, 0.0))
+        try:
+            taken = await acquire(ask, lambda: self.new_owner(ask, place), self.floor, self.now, first)
+        except BaseException:
+            if first is None or first.taken:
+                self.pending = []  # it has seen to that
+            raise
         self.now = taken.at
         self.held.append(self.party.keep(place, taken))
+        self.pending = []
+
+    def new_owner(self, ask: Ask, place: int) -> str:
+        owner = self.party.new_owner(place)
+        self.pending = [(ask, owner)]
+        return owner
 
     def whole(self, so_far: bool = False) -> bool:
         """Is everything held, or everything so far, as of now?"""
         complete = so_far or len(self.held) == len(self.asks)
         return complete and all(one.settle(self.now) in ALIVE for one in self.held)
 
-    async def give_back(self) -> None:
-        """In the background: nothing may keep whoever was cancelled."""
-        await self.withdraw_pending()
-        for holding in reversed(self.held):
-            release = holding.begin_release(self.now)
-            if release is not None:
-                await ops.Later(release, holding.ttl_ms / 1000)
+    # ------------------------------------------------------------ nothing is left
 
-    async def withdraw_pending(self) -> None:
-        pending, self.pending = self.pending, []
-        for ask, owner in reversed(pending):
-            withdrawal = ops.Withdraw(ask.name.text, owner, tombstone_ms(ask.ttl_ms))
-            await ops.Later(withdrawal, ask.ttl_ms / 1000)
+    async def give_back(self) -> None:
+        """All that was taken, before the caller hears that it got nothing. Nothing is pending then."""
+        try:
+            self.now = (await _release(self.held, self.now))[1]
+        except OutcomeUnknown:
+            self.doubt = True  # it goes on in the background
+        self.held = []
+
+    async def leave_nothing(self, error: BaseException) -> None:
+        """In the background: nothing may keep whoever was cancelled, and the store may not answer."""
+        in_doubt = self.doubt or bool(self.pending or self.held)
+        await _later(_withdrawals(self.pending) + _releases(self.held, self.now))
+        if in_doubt and isinstance(error, StoreUnavailable):  # "nothing was taken" would not be true
+            raise OutcomeUnknown(str(error), resource=error.resource) from error
+
+    async def withdraw(self, claims: Sequence[tuple[Ask, str]]) -> None:
+        self.now = max(self.now, await _later(_withdrawals(claims)))
 
 
 async def release_all(holdings: Sequence[Holding], now: float) -> list[bool]:
     """Give all of them back in one step; for each whether it was ours until now. What goes unanswered is repeated in
-    the background."""
-    releases = {holding: holding.begin_release(now) for holding in holdings}
-    steps = {holding: release for holding, release in releases.items() if release is not None}
+    the background, and may be repeated by the caller."""
+    return (await _release(holdings, now))[0]
+
+
+async def _release(holdings: Sequence[Holding], now: float) -> tuple[list[bool], float]:
+    steps: dict[Holding, ops.Release] = {}
     ours: dict[Holding, bool] = {}
-    if steps:
-        try:
+    try:
+        for holding in holdings:
+            release = holding.begin_release(now)
+            if release is not None:
+                steps[holding] = release
+        if steps:
             answer: ops.Answer[Any] = await ops.Together(tuple(steps.values()))
+            now = answer.at
+            ours = {one: one.end_release(reply) for one, reply in zip(steps, answer.reply.replies, strict=True)}
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        await _later(_releases(holdings, now))
+        if not isinstance(error, (StoreUnavailable, OutcomeUnknown)):
+            raise
+        if any(holding.phase != LOST for holding in steps):
+            raise OutcomeUnknown(
+                "the release of several leases was not confirmed; it goes on in the background until they would "
+                "have ended, and may be repeated"
+            ) from error
+    return [ours.get(holding, False) for holding in holdings], now
+
+
+def _withdrawals(claims: Sequence[tuple[Ask, str]]) -> list[ops.Later]:
+    """With a tombstone: a claim that arrives later must take nothing."""
+    laters = []
+    for ask, owner in reversed(claims):
+        withdrawal = ops.Withdraw(ask.name.text, owner, tombstone_ms(ask.ttl_ms))
+        laters.append(ops.Later(withdrawal, ask.ttl_ms / 1000))
+    return laters
+
+
+def _releases(holdings: Sequence[Holding], now: float) -> list[ops.Later]:
+    """Of all that is not given back for certain."""
+    laters = []
+    for holding in reversed(holdings):
+        release = holding.begin_release(now)
+        if release is not None:
+            laters.append(ops.Later(release, holding.ttl_ms / 1000))
+    return laters
+
+
+async def _later(laters: Sequence[ops.Later]) -> float:
+    """All of them, whatever is thrown meanwhile: a driver keeps each before anything can be. When that was."""
+    at, thrown = 0.0, None
+    for later in laters:
+        try:
+            at = (await later).at
         except GeneratorExit:
             raise
         except BaseException as error:
-            for holding, release in steps.items():
-                await ops.Later(release._replace(again=True), holding.ttl_ms / 1000)
-            if not isinstance(error, (StoreUnavailable, OutcomeUnknown)):
-                raise
-            if any(holding.phase != LOST for holding in steps):
-                raise OutcomeUnknown(
-                    "the release of several leases was not confirmed; it goes on in the background until they would "
-                    "have ended, and may be repeated"
-                ) from error
-        else:
-            ours = {one: one.end_release(reply) for one, reply in zip(steps, answer.reply.replies, strict=True)}
-    return [ours.get(holding, False) for holding in holdings]
+            thrown = error
+    if thrown is not None:
+        raise thrown
+    return at

@@ -229,6 +229,8 @@ class SQLiteStore:
         return replies, pushes
 
     def _together(self, database: Database, now: Instant, op: Together) -> ledger.Outcome:
+        for step in op.steps:
+            database.read(step.resource)  # a damaged row is found before anything is changed: all, or nothing
         replies: list[Reply] = []
         pushes: list[Push] = []
         for step in op.steps:
