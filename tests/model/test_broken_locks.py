@@ -16,7 +16,7 @@ from leasehold.core.line import Line
 from leasehold.core.taken import Taken, spans
 from leasehold.core.turn import Turn
 from leasehold.core.types import Grant, Waiter
-from leasehold.testing import simulate, worker
+from leasehold.testing import job, simulate
 
 MOST_SEEDS = 2000
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -25,9 +25,10 @@ Break = Callable[[pytest.MonkeyPatch], None]
 def line_takes(choose: Callable[[Line, int, int], tuple[float, int]]) -> Break:
     """A waiter that counts its deadline from another moment, or with another length."""
 
-    def taken(line: Line, fence: int, beat: int, remaining_ms: int) -> Taken | None:
+    def taken(line: Line, fence: int, beat: int, remaining_ms: int, slots: tuple[int, ...]) -> Taken | None:
         sent, length_ms = choose(line, beat, remaining_ms)
-        found = Taken(line.owner, fence, line.ask.ttl_ms, sent, length_ms, line.now, line.unanswered > 0)
+        ask, in_doubt = line.ask, line.unanswered > 0
+        found = Taken(line.owner, fence, ask.ttl_ms, sent, length_ms, line.now, in_doubt, ask.rule, slots)
         return found if found.usable(line.ask.renews) else None
 
     return lambda monkeypatch: monkeypatch.setattr(Line, "taken", taken)
@@ -178,7 +179,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "a repeated release is denied (11)": (turns(ops.Release, release_once), "I7"),
     "an eviction opens the door at once": (turns(ops.Evict, evict_opens), "I1"),
     "fences as a plain counter, and the store forgets (14)": (patched(Turn, "mint", plain_counter), "I2"),
-    "a guard that accepts everything": (patched(worker.Guard, "accepts", lambda *_: True), "I3"),
+    "a guard that accepts everything": (patched(job.Guard, "accepts", lambda *_: True), "I3"),
     "no tombstones (9, 10)": (patched(Turn, "bury", lambda *_: None), "I2|I6"),
     "a withdrawal without a tombstone (9)": (patched(Line, "withdrawal", withdrawal_without_tombstone), "I2|I6"),
     "a release without a tombstone (10)": (patched(Holding, "begin_release", release_without_tombstone), "I2|I6"),

@@ -139,12 +139,14 @@ class Taking:
         return complete and all(one.settle(self.now) in ALIVE for one in self.held)
 
     async def give_back(self) -> None:
-        """In the background: nothing may keep whoever was cancelled."""
+        """In the background: nothing may keep whoever was cancelled. Nobody has worked with it, so it is withdrawn: a
+        release would leave its door closed (``at_least``), also to those who begin anew."""
         await self.withdraw_pending()
         for holding in reversed(self.held):
             release = holding.begin_release(self.now)
             if release is not None:
-                await ops.Later(release, holding.ttl_ms / 1000)
+                withdrawal = ops.Withdraw(release.resource, release.owner, release.forget_ms)
+                await ops.Later(withdrawal, holding.ttl_ms / 1000)
 
     async def withdraw_pending(self) -> None:
         pending, self.pending = self.pending, []

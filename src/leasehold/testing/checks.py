@@ -152,9 +152,10 @@ class Checks(StoreChecks):
                 self.require(one.meta == meta or not meta, "I13 not said, though confirmed:", one)
 
     def left_nothing(self, holdings: Iterable[Holding]) -> None:
-        """I6, of those who wanted several: nothing is held on to when it failed."""
+        """I6, of those who wanted several: nothing is held on to when it failed, and no door stays closed."""
         held = [one.owner for one in holdings if one.phase in ALIVE]
         self.require(not held, "I6 held although the rest was not acquired:", *held)
+        self.unused.update(one.owner for one in holdings)
 
     def released(self, holding: Holding, believed: bool, ours: bool) -> None:
         """I7: however often it was asked, the answer is what happened in the store."""

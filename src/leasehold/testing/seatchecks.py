@@ -57,6 +57,7 @@ class SeatChecks:
 
     world: World = field(init=False)
     limits: dict[tuple[str, int], int] = field(default_factory=dict)  # a permit -> the limit that it was given under
+    unused: set[str] = field(default_factory=set)  # who was granted something and never worked with it
     _resized: dict[str, int] = field(default_factory=dict)  # resource -> its limit, whatever claims say
     _closed: dict[str, list[Place]] = field(default_factory=dict)  # resource -> what must not be given yet
 
@@ -89,6 +90,8 @@ class SeatChecks:
         until_ms = grant.closed_until_ms
         if how in ("expired", "Evict"):
             until_ms = max(until_ms, grant.expires_ms + grant.delay_ms)
+        bolted = how == "Release" and until_ms > ms and grant.owner in self.unused
+        self.require(not bolted, "I6 closed by somebody who did nothing:", grant.owner)
         still = [one for one in self._closed.get(op.resource, ()) if one.until_ms > ms]
         if until_ms > ms and how != "Withdraw":
             still.append(Place(grant.rule, grant.slots, until_ms))

@@ -64,6 +64,7 @@ class Worker:
             if last:
                 self.checks.starved(self.process, repr(error))
             return
+        self.checks.left_nothing([one for one in job.kept if one not in holdings])
         try:
             await job.work(holdings)
         except Cancelled:  # named, since a killed process has no last words
