@@ -127,8 +127,9 @@ class StoreChecks(SeatChecks):
         if not waiting or not fits(seats, waiting[0], self.room(look, waiting[0].limit)[0]):
             return
         longest = max(patience_ms(one.ttl_ms) for one in before.queue)
+        over = [one for one in before.holders if one.expires_ms <= now.ms]
         since_ms = max(
-            [max(one.expires_ms + one.delay_ms, one.closed_until_ms) for one in before.holders if one.expires_ms < now.ms]
+            [max(one.expires_ms + one.delay_ms, one.closed_until_ms) for one in over]
             + [one.until_ms for one in before.doors if one.until_ms <= now.ms]
             + [self._moved_ms.get(resource, 0)]
             + [min((one.since_us - EPOCH_US) // 1000 for one in waiting)]
