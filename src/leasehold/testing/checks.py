@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from leasehold.core import ledger, ops
 from leasehold.core.holding import ALIVE, Holding
@@ -20,6 +21,8 @@ from leasehold.testing.process import Process
 from leasehold.testing.seatchecks import Place, Violation, clash
 from leasehold.testing.sights import Sights
 from leasehold.testing.storechecks import StoreChecks
+
+MOMENT = 0.05  # seconds, for what is sent in the background and is not lost
 
 
 @dataclass(slots=True)
@@ -151,11 +154,26 @@ class Checks(StoreChecks):
                 self.require(one.rule == rule, "I10 not downgraded, though confirmed:", one)
                 self.require(one.meta == meta or not meta, "I13 not said, though confirmed:", one)
 
-    def left_nothing(self, holdings: Iterable[Holding]) -> None:
-        """I6, of those who wanted several: nothing is held on to when it failed, and no door stays closed."""
+    def left_nothing(self, process: Process, owners: Iterable[str], holdings: Iterable[Holding]) -> None:
+        """I6: what a failed, timed-out or cancelled acquire was granted is held no longer, no door is left closed, and
+        where no packet is lost nothing of it is in the store a moment later."""
         held = [one.owner for one in holdings if one.phase in ALIVE]
         self.require(not held, "I6 held although the rest was not acquired:", *held)
         self.unused.update(one.owner for one in holdings)
+        if self.world.plan.kind in ("quiet", "gentle"):
+            self.world.at(self.world.now + MOMENT, partial(self._gone, process, set(owners)))
+
+    def _gone(self, process: Process, owners: set[str]) -> None:
+        world = self.world
+        if not process.alive:
+            return
+        held_up = max(process.frozen_until, world.stalled_until) + MOMENT
+        if world.now < held_up:
+            world.at(held_up, partial(self._gone, process, owners))
+            return
+        for resource, state in world.states.items():
+            left = owners.intersection(one.owner for one in (*state.holders, *state.queue))
+            self.require(not left, "I6 left behind:", resource, *sorted(left))
 
     def released(self, holding: Holding, believed: bool, ours: bool) -> None:
         """I7: however often it was asked, the answer is what happened in the store."""

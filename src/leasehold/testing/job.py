@@ -17,7 +17,8 @@ from leasehold.core.ops import Park
 from leasehold.core.rules import READ, SEMAPHORE, WRITE
 from leasehold.core.several import acquire_all, release_all
 from leasehold.core.taken import Taken
-from leasehold.errors import LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
+from leasehold.errors import LeaseholdError, LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
+from leasehold.testing.process import Cancelled
 
 if TYPE_CHECKING:
     from leasehold.testing.worker import Worker
@@ -52,6 +53,7 @@ class Job:
         self.checks = worker.checks
         self.asks = asks
         self.kept: list[Changeable] = []  # all that were ever granted in this turn
+        self._owners: list[str] = []
         self._said = 0
 
     def held(self) -> list[Changeable]:
@@ -60,6 +62,21 @@ class Job:
     # ------------------------------------------------------------ acquiring
 
     async def acquire(self) -> list[Changeable]:
+        """What was asked for. Whatever became of it, nothing else is left."""
+        try:
+            holdings = await self.take()
+        except (Cancelled, LeaseholdError):  # named: a killed process cleans nothing up
+            self.leave_nothing([])
+            raise
+        self.leave_nothing(holdings)
+        return holdings
+
+    def leave_nothing(self, holdings: list[Changeable]) -> None:
+        used = [one.owner for one in holdings]
+        unused = [one for one in self.kept if one not in holdings]
+        self.checks.left_nothing(self.process, [one for one in self._owners if one not in used], unused)
+
+    async def take(self) -> list[Changeable]:
         now = self.now()
         if len(self.asks) > 1:
             held = await acquire_all(self.asks, self, self.worker.floor, now)
@@ -68,7 +85,8 @@ class Job:
         return [self.keep(0, taken)]
 
     def new_owner(self, place: int) -> str:
-        return self.worker.new_owner()
+        self._owners.append(self.worker.new_owner())
+        return self._owners[-1]
 
     def keep(self, place: int, taken: Taken) -> Changeable:
         ask = self.asks[place]

@@ -49,9 +49,7 @@ class Sights:
     def check(self, one: Onlooker) -> None:
         """I13: it knows who holds, or something changed or was in its way a moment ago."""
         world = self.world
-        since = max(
-            self._changed_at.get(one.resource, 0.0), self.settled_at(), one.began, one.process.frozen_until
-        )
+        since = max(self._changed_at.get(one.resource, 0.0), self.settled_at(), one.began, one.process.frozen_until)
         if not one.watches or world.now < since + soon(one) - 1e-9:
             return
         self.seen += 1

@@ -55,16 +55,11 @@ class Worker:
         self.job = job = Job(self, self.asks(last))
         try:
             holdings = await job.acquire()
-        except Cancelled:
-            self.checks.left_nothing(job.kept)
-            raise
         except FAILURES as error:
             self.say("did not acquire", type(error).__name__)
-            self.checks.left_nothing(job.kept)
             if last:
                 self.checks.starved(self.process, repr(error))
             return
-        self.checks.left_nothing([one for one in job.kept if one not in holdings])
         try:
             await job.work(holdings)
         except Cancelled:  # named, since a killed process has no last words
