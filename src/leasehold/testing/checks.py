@@ -32,6 +32,7 @@ class Belief:
     process: Process
     holding: Holding
     over: bool = False
+    agreed: tuple[State, float, str] | None = None  # what was compared last: the same again need not be
 
     def until(self) -> float:
         return self.process.true_time(self.holding.deadline)
@@ -89,8 +90,18 @@ class Checks(StoreChecks):
                 continue
             if len(live) > 1:
                 self._side_by_side([one.holding for one in live])
+            state = self.world.states[resource]
             for one in live:
-                self._store_agrees(resource, one)
+                compared = one.agreed
+                holding = one.holding
+                if (
+                    compared is None
+                    or compared[0] is not state
+                    or compared[1] != holding.deadline
+                    or compared[2] != holding.rule
+                ):
+                    self._store_agrees(state, one)
+                    one.agreed = state, holding.deadline, holding.rule
 
     def _side_by_side(self, holdings: list[Holding]) -> None:
         broken = clash([Place(one.rule, one.slots) for one in holdings])
@@ -101,8 +112,8 @@ class Checks(StoreChecks):
             believed = sum(len(one.slots) for one in holdings)
             self.require(believed <= limit, "I9 more permits are believed in than there are:", believed, ">", limit)
 
-    def _store_agrees(self, resource: str, belief: Belief) -> None:
-        holding, state = belief.holding, self.world.states[resource]
+    def _store_agrees(self, state: State, belief: Belief) -> None:
+        holding = belief.holding
         key = holding.owner, holding.fence
         ends_ms = None
         for one in state.holders:

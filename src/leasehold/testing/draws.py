@@ -7,7 +7,7 @@ from random import Random
 
 from leasehold.core.rules import MUTEX, READ, SEMAPHORE, WRITE
 from leasehold.testing.faults import CALM, Action, draw_actions, draw_weather
-from leasehold.testing.plans import KINDS, Habits, Plan, Want, theme_of
+from leasehold.testing.plans import Habits, Plan, Want, kind_of, theme_of
 
 CLOCK_ERROR = 0.0049  # a client and the server together stay within the 1 % that policy.drift allows
 MOST_LIMIT = 4
@@ -15,7 +15,7 @@ MOST_LIMIT = 4
 
 def draw_plan(seed: int) -> Plan:
     random = Random(f"plan {seed}")
-    kind = KINDS[seed % len(KINDS)]
+    kind = kind_of(seed)
     base = random.choice((0.3, 0.6, 1.2) if kind != "quiet" else (0.3, 1.2, 4.0))
     calm_at = base * random.uniform(6, 12)
     names = ("r1",) if random.random() < 0.8 else ("r1", "r2")
@@ -73,7 +73,7 @@ class Dressing:
             self.plan,
             clients=tuple(clients),
             onlookers=tuple(onlookers),
-            actions=(*self.plan.actions, *self.resizing(clients), *self.blinking(onlookers)),
+            actions=(*self.plan.actions, *self.resizing(clients), *self.blinking(onlookers), *self.hanging()),
         )
 
     def newcomer(self, name: str, kind: str) -> Habits:
@@ -130,7 +130,15 @@ class Dressing:
 
     def resizing(self, clients: list[Habits]) -> list[Action]:
         counted = any(want.rule == SEMAPHORE for one in clients for want in one.wants)
-        return [self.moment("resize") for _ in range(self.random.choice((0, 0, 1, 3)) if counted else 0)]
+        return [self.moment("resize") for _ in range(self.random.choice((0, 2, 5)) if counted else 0)]
+
+    def hanging(self) -> list[Action]:
+        """Somebody is cancelled while the store does not answer: so much is then in doubt."""
+        if self.plan.kind == "quiet" or self.random.random() < 0.5:
+            return []
+        stall = self.moment("stall")
+        moments = [stall.at + stall.seconds * self.random.random() for _ in range(2)]
+        return [stall, *(self.moment("cancel")._replace(at=min(at, self.plan.calm_at)) for at in moments)]
 
     def blinking(self, onlookers: list[Habits]) -> list[Action]:
         if not onlookers or self.plan.kind == "quiet":

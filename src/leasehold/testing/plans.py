@@ -76,5 +76,9 @@ class Plan:
         return max(3 * one.ttl_ms for one in self.clients)
 
 
+def kind_of(seed: int) -> str:
+    return KINDS[seed % len(KINDS)]
+
+
 def theme_of(seed: int) -> str:
     return THEMES[seed // len(KINDS) % len(THEMES)]
