@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from leasehold.testing import simulate
-from leasehold.testing.faults import KINDS
+from leasehold.testing.plans import KINDS, THEMES
 
 QUICK = range(120)
 SLOW = range(1_000, 3_000)
@@ -97,7 +97,7 @@ def test_every_fault_happens(played: list[simulate.Simulation]) -> None:
 
 def test_a_violation_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The seed, the promise, the command; and the command shows the history that led there."""
-    monkeypatch.setattr("leasehold.testing.worker.Guard.accepts", lambda *_: True)
+    monkeypatch.setattr("leasehold.testing.job.Guard.accepts", lambda *_: True)
     found = simulate.find_violation(QUICK)
     assert found is not None
     seed, violation = found

@@ -165,16 +165,27 @@ class Taking:
 
     async def give_back(self) -> None:
         """All that was taken, before the caller hears that it got nothing. Nothing is pending then."""
+        await self.withdraw(self.closed())
         try:
-            self.now = (await _release(self.held, self.now))[1]
+            self.now = (await _release(self.parts(closed=False), self.now))[1]
         except OutcomeUnknown:
             self.doubt = True  # it goes on in the background
         self.held = []
 
+    def closed(self) -> list[tuple[Ask, str]]:
+        """What has closed its door (``at_least``). Nobody has worked with it, so it is withdrawn: a release would leave
+        the door closed, also to whoever begins anew."""
+        asks = {ask.name.text: ask for ask in self.asks}
+        ended = [one for one in self.parts(closed=True) if one.begin_release(self.now) is not None]
+        return [(asks[one.name.text], one.owner) for one in ended]
+
+    def parts(self, closed: bool) -> list[Holding]:
+        return [one for ask, one in zip(self.asks, self.held, strict=False) if bool(ask.at_least_ms) == closed]
+
     async def leave_nothing(self, error: BaseException) -> None:
         """In the background: nothing may keep whoever was cancelled, and the store may not answer."""
         in_doubt = self.doubt or bool(self.pending or self.held)
-        await _later(_withdrawals(self.pending) + _releases(self.held, self.now))
+        await _later(_withdrawals([*self.pending, *self.closed()]) + _releases(self.parts(closed=False), self.now))
         if in_doubt and isinstance(error, StoreUnavailable):  # "nothing was taken" would not be true
             raise OutcomeUnknown(str(error), resource=error.resource) from error
 

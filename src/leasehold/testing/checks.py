@@ -1,20 +1,28 @@
 """The invariants, each a method that raises ``Violation``. They restate the promises and trust nobody.
 
 Those about the store alone are in ``storechecks``. The strongest is ``believed``: as long as a holder may believe that
-it holds, the store has a grant with that owner and fence which ends no earlier. All clocks are translated to true time
-for that; no client could do it. A store that was wiped has broken its promises about the present (documented), so only
-fences and guards are judged from then on.
+it holds, the store has a grant with that owner and fence which ends no earlier, and nobody believes beside it who must
+not. All clocks are translated to true time for that; no client could do it. A store that was wiped has broken its
+promises about the present (documented), so only fences and guards are judged from then on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from leasehold.core import ledger, ops
 from leasehold.core.holding import ALIVE, Holding
-from leasehold.core.policy import forgotten_after_ms, patience_ms
+from leasehold.core.policy import WATCH_MS, forgotten_after_ms, patience_ms
+from leasehold.core.rules import READ, SEMAPHORE
+from leasehold.core.types import Instant, State
 from leasehold.testing.process import Process
-from leasehold.testing.storechecks import StoreChecks, Violation
+from leasehold.testing.seatchecks import Place, Violation, clash
+from leasehold.testing.sights import Sights
+from leasehold.testing.storechecks import StoreChecks
+
+MOMENT = 0.05  # seconds, for what is sent in the background and is not lost
 
 
 @dataclass(slots=True)
@@ -24,9 +32,13 @@ class Belief:
     process: Process
     holding: Holding
     over: bool = False
+    agreed: tuple[State, float, str] | None = None  # what was compared last: the same again need not be
 
     def until(self) -> float:
         return self.process.true_time(self.holding.deadline)
+
+    def stands(self, now: float) -> bool:
+        return not self.over and self.process.alive and now < self.until()
 
 
 @dataclass(slots=True)
@@ -35,8 +47,17 @@ class Checks(StoreChecks):
 
     writes: int = 0
     beliefs: dict[str, list[Belief]] = field(default_factory=dict)
+    sights: Sights = field(init=False)
     _takers: set[str] = field(default_factory=set)  # who ever believed in a grant
     _written: dict[str, tuple[int, str]] = field(default_factory=dict)  # resource -> last accepted by its guard
+
+    def turn(self, op: ops.ResourceOp, now: Instant, before: State, outcome: ledger.Outcome) -> None:
+        StoreChecks.turn(self, op, now, before, outcome)
+        self.sights.turn(op.resource, before, outcome.state)
+
+    def wiped(self) -> None:
+        StoreChecks.wiped(self)
+        self.sights.wiped()
 
     # ------------------------------------------------------------ what holders believe
 
@@ -47,32 +68,66 @@ class Checks(StoreChecks):
         self.require(left > 0, "trap 26: acquired what is over:", holding.owner, f"since {-left:.3f} s")
         self.beliefs.setdefault(holding.name.text, []).append(Belief(process, holding))
 
-    def releasing(self, holding: Holding) -> None:
-        for belief in self.beliefs[holding.name.text]:
-            belief.over = belief.over or belief.holding is holding
+    def sent(self, op: ops.ResourceOp | ops.Together) -> None:
+        """A holder believes no longer when it gives back; and what gives back behind its back is no excuse."""
+        for step in op.steps if isinstance(op, ops.Together) else (op,):
+            if not isinstance(step, (ops.Release, ops.Withdraw)):
+                continue
+            for belief in self.beliefs.get(step.resource, ()):
+                ours = belief.holding.owner == step.owner
+                belief.over = belief.over or (ours and belief.holding.phase not in ALIVE)
 
     def believed(self) -> None:
-        """I1 and its cause, after every event: who believes is alone, and the store agrees."""
+        """I1, I9, I10 and their cause, after every event: who believes has nobody beside it who must not be there, and
+        the store agrees."""
+        now = self.world.now
         for resource, beliefs in self.beliefs.items():
             if not beliefs:
                 continue
-            now = self.world.now
-            live = [one for one in beliefs if not one.over and one.process.alive and now < one.until()]
+            live = [one for one in beliefs if one.stands(now)]
             self.beliefs[resource] = live
             if self.wiped_once:
                 continue
-            self.require(len(live) < 2, "I1 two holders at once:", *(one.holding.owner for one in live))
+            if len(live) > 1:
+                self._side_by_side([one.holding for one in live])
+            state = self.world.states[resource]
             for one in live:
-                self._store_agrees(resource, one)
+                compared = one.agreed
+                holding = one.holding
+                if (
+                    compared is None
+                    or compared[0] is not state
+                    or compared[1] != holding.deadline
+                    or compared[2] != holding.rule
+                ):
+                    self._store_agrees(state, one)
+                    one.agreed = state, holding.deadline, holding.rule
 
-    def _store_agrees(self, resource: str, belief: Belief) -> None:
-        holding, state = belief.holding, self.world.states[resource]
+    def _side_by_side(self, holdings: list[Holding]) -> None:
+        broken = clash([Place(one.rule, one.slots) for one in holdings])
+        self.require(not broken, broken, *(one.owner for one in holdings))
+        if holdings[0].rule == SEMAPHORE:  # who came last was let in beside all the others
+            last = max(holdings, key=lambda one: one.fence)
+            limit = self.limits[last.owner, last.fence]
+            believed = sum(len(one.slots) for one in holdings)
+            self.require(believed <= limit, "I9 more permits are believed in than there are:", believed, ">", limit)
+
+    def _store_agrees(self, state: State, belief: Belief) -> None:
+        holding = belief.holding
         key = holding.owner, holding.fence
-        ends_ms = [one.expires_ms for one in state.holders if (one.owner, one.fence) == key]
-        if self.ended.get(key) == "Evict":  # out, but nobody else comes in before its time is over
-            ends_ms = [state.closed_until_ms]
-        self.require(bool(ends_ms), "I1 believed without a grant:", *key)
-        over = belief.until() - self.world.true_time(ends_ms[0])
+        ends_ms = None
+        for one in state.holders:
+            if (one.owner, one.fence) == key:
+                ends_ms = one.expires_ms
+                same = one.rule == holding.rule or holding.rule == READ  # who only reads may be known as a writer still
+                self.require(same and one.slots == holding.slots, "I10 believed to be more than it is:", *key)
+        if self.endings.get(key) == "Evict":  # out, but nobody else comes in before its time is over
+            place = holding.rule, holding.slots
+            doors = [one.until_ms for one in state.doors if (one.rule, one.slots) == place]
+            ends_ms = max(state.closed_until_ms, *doors, 0)
+        if ends_ms is None:
+            raise Violation(f"I1 believed without a grant: {key}")
+        over = belief.until() - self.world.true_time(ends_ms)
         self.require(over <= 0, "I1 believed beyond its expiry:", *key, f"by {over * 1000:.1f} ms")
 
     def told(self, process: Process, holding: Holding) -> None:
@@ -84,18 +139,58 @@ class Checks(StoreChecks):
         """A watchdog that looks when it is told to, and then has nothing to do, would spin."""
         self.require(time_passed or holding.phase not in ALIVE, "the watchdog spins over", holding.owner)
 
-    def accepted(self, resource: str, fence: int, owner: str) -> None:
-        """I3, from the guard's own books: never lower, never equal from somebody else."""
+    # ------------------------------------------------------------ what holders do
+
+    def accepted(self, name: str, holding: Holding, remembered: int) -> None:
+        """I3, from the guard's own books: never lower, never equal from somebody else. A reader leaves no trace."""
         self.writes += 1
-        last, by = self._written.get(resource, (0, ""))
+        fence, owner = holding.fence, holding.owner
+        last, by = self._written.get(name, (0, ""))
         self.require(fence > last or (fence, owner) == (last, by), "I3 stale write accepted:", fence, "<", last)
-        self._written[resource] = fence, owner
+        if holding.rule != READ:
+            self._written[name] = fence, owner
+        self.require(remembered == self._written.get(name, (0, ""))[0], "I3 the guard remembers a reader:", owner)
+
+    def turned_away(self, holding: Holding) -> None:
+        """Trap 47: who may believe is not refused, whoever reads or has a permit beside it."""
+        now = self.world.now
+        rightful = any(one.holding is holding and one.stands(now) for one in self.beliefs[holding.name.text])
+        self.require(self.wiped_once or not rightful, "I3 a rightful holder was refused:", holding.owner)
+
+    def changed(self, holding: Holding, rule: str, meta: str) -> None:
+        """What the store has confirmed to its holder is so."""
+        state = self.world.states.get(holding.name.text, ledger.EMPTY)
+        for one in state.holders:
+            if (one.owner, one.fence) == (holding.owner, holding.fence):
+                self.require(one.rule == rule, "I10 not downgraded, though confirmed:", one)
+                self.require(one.meta == meta or not meta, "I13 not said, though confirmed:", one)
+
+    def left_nothing(self, process: Process, owners: Iterable[str], holdings: Iterable[Holding]) -> None:
+        """I6: what a failed, timed-out or cancelled acquire was granted is held no longer, no door is left closed, and
+        where no packet is lost nothing of it is in the store a moment later."""
+        held = [one.owner for one in holdings if one.phase in ALIVE]
+        self.require(not held, "I6 held although the rest was not acquired:", *held)
+        self.unused.update(one.owner for one in holdings)
+        if self.world.plan.kind in ("quiet", "gentle"):
+            self.world.at(self.world.now + MOMENT, partial(self._gone, process, set(owners)))
+
+    def _gone(self, process: Process, owners: set[str]) -> None:
+        world = self.world
+        if not process.alive:
+            return
+        held_up = max(process.frozen_until, world.stalled_until) + MOMENT
+        if world.now < held_up:
+            world.at(held_up, partial(self._gone, process, owners))
+            return
+        for resource, state in world.states.items():
+            left = owners.intersection(one.owner for one in (*state.holders, *state.queue))
+            self.require(not left, "I6 left behind:", resource, *sorted(left))
 
     def released(self, holding: Holding, believed: bool, ours: bool) -> None:
         """I7: however often it was asked, the answer is what happened in the store."""
         if self.wiped_once:
             return
-        ended = self.ended.get((holding.owner, holding.fence), "")
+        ended = self.endings.get((holding.owner, holding.fence), "")
         self.require(not ours or ended == "Release", "I7 released, says the answer; but it", ended or "holds")
         denied = believed and not ours and holding.owner not in self.ghosts
         self.require(not denied or ended != "Release", "I7 the release of", holding.owner, "was denied")
@@ -111,10 +206,9 @@ class Checks(StoreChecks):
             for resource, state in self.world.states.items():
                 self.require(not state.holders and not state.queue, "I6 left behind:", resource, state)
         ttl_ms = self.world.plan.longest_ttl_ms
-        later = ttl_ms + forgotten_after_ms(ttl_ms) + patience_ms(ttl_ms) / 3
+        later = max(ttl_ms + forgotten_after_ms(ttl_ms) + patience_ms(ttl_ms) / 3, WATCH_MS)
         at = self.world.instant(self.world.now + later / 1000 * 1.01)
         for resource, state in self.world.states.items():
-            view = ledger.apply(state, at, ops.Inspect(resource), self.world.reachable).reply
-            self.require(
-                isinstance(view, ops.View) and not view.holders and not view.queue, "I6 a permanent ghost:", view
-            )
+            left = ledger.apply(state, at, ops.Inspect(resource), self.world.reachable).state
+            ghosts = left.holders or left.queue or left.closed_until_ms or left.doors or left.watchers
+            self.require(not ghosts, "I6 a permanent ghost:", left)

@@ -1,21 +1,13 @@
-"""What a seed means: the clients, their habits, and everything that goes wrong. Drawn once, before time starts.
+"""What goes wrong: the network's weather, and what is done to clients and to the store at a moment.
 
-There are four kinds of seeds. ``quiet``: nothing goes wrong, so the order of grants must be perfect. ``gentle``:
-no packet is lost, but clients freeze, are cancelled and give up, and the server stalls; nothing may be left behind.
-``stormy``: a random selection of all faults. ``wiped``: as stormy, and the store loses its memory, so exclusion is
-off the table while fences and guards must still hold.
-
-Faults end at ``calm_at``. From then on everything must heal by itself.
+Drawn with a plan, before time starts. Each kind of seed (``plans``) has its own selection.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-KINDS = ("quiet", "gentle", "stormy", "stormy", "wiped", "stormy", "stormy", "stormy")
-CLOCK_ERROR = 0.0049  # a client and the server together stay within the 1 % that policy.drift allows
 LONGEST_HELD = 20.0  # seconds in a socket buffer; far below a tombstone's life of a minute
 
 
@@ -69,93 +61,13 @@ CALM = Weather()
 
 
 class Action(NamedTuple):
-    """Something that is done to the world at a moment: pause, cancel, crash, vanish, stall, wipe, evict."""
+    """Something that is done to the world at a moment: pause, cancel, crash, vanish, stall, wipe, evict,
+    resize; and to an onlooker: blink, leave."""
 
     at: float
     kind: str
     seconds: float
     pick: float  # 0..1, chooses the victim
-
-
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """How one client behaves."""
-
-    name: str
-    resources: tuple[str, ...]
-    ttl_ms: int
-    rate: float  # of its clock against true time
-    offset: float
-    pushable: bool = True
-    renews: bool = True
-    at_least_ms: int = 0
-    delay_ms: int = 0
-    max_hold: float | None = None
-    extends: float = 0.0  # how likely at each step
-    dozes: float = 0.0  # how likely to freeze between the check and the write
-    impatient: float = 0.0  # how likely to wait for a bounded time, or not at all
-    work: float = 0.1  # seconds in all, at most
-    pause: float = 0.1  # seconds between two turns, at most
-    insists: bool = True  # repeats a release that went unanswered
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything that a seed decides beforehand."""
-
-    seed: int
-    kind: str
-    weather: Weather
-    clients: tuple[Habits, ...]
-    actions: tuple[Action, ...]
-    calm_at: float
-    server_rate: float
-
-    @property
-    def longest_ttl_ms(self) -> int:
-        """Also counts what extend may ask for."""
-        return max(3 * one.ttl_ms for one in self.clients)
-
-
-def draw_plan(seed: int) -> Plan:
-    random = Random(f"plan {seed}")
-    kind = KINDS[seed % len(KINDS)]
-    base = random.choice((0.3, 0.6, 1.2) if kind != "quiet" else (0.3, 1.2, 4.0))
-    calm_at = base * random.uniform(6, 12)
-    names = ("r1",) if random.random() < 0.8 else ("r1", "r2")
-    clients = tuple(draw_habits(random, f"c{n}", names, base, kind) for n in range(random.randint(2, 4)))
-    weather = draw_weather(random, base) if kind in ("stormy", "wiped") else CALM
-    actions = draw_actions(random, kind, base, calm_at)
-    return Plan(seed, kind, weather, clients, actions, calm_at, clock_rate(random))
-
-
-def clock_rate(random: Random) -> float:
-    return 1 + random.choice((-1, 1, random.uniform(-1, 1))) * CLOCK_ERROR
-
-
-def draw_habits(random: Random, name: str, names: tuple[str, ...], base: float, kind: str) -> Habits:
-    def sometimes(likely: float) -> bool:
-        return random.random() < likely
-
-    ttl = base * random.choice((0.5, 1, 1, 2))
-    return Habits(
-        name=name,
-        resources=names,
-        ttl_ms=int(ttl * 1000),
-        rate=clock_rate(random),
-        offset=random.uniform(0, 10_000),
-        pushable=sometimes(0.8),
-        renews=sometimes(0.8),
-        work=base * random.choice((0.1, 0.5, 2)),
-        pause=base * random.choice((0.05, 0.5, 1)),
-        at_least_ms=int(ttl * random.uniform(100, 1500)) if sometimes(0.15) else 0,
-        impatient=0.5 if kind != "quiet" and sometimes(0.4) else 0,
-        max_hold=base * random.uniform(0.3, 2) if kind != "quiet" and sometimes(0.15) else None,
-        extends=0.3 if kind != "quiet" and sometimes(0.3) else 0,
-        dozes=0.1 if kind != "quiet" and sometimes(0.3) else 0,
-        delay_ms=int(ttl * 500) if kind != "quiet" and sometimes(0.1) else 0,
-        insists=sometimes(0.7),
-    )
 
 
 def draw_weather(random: Random, base: float) -> Weather:

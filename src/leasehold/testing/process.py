@@ -13,7 +13,7 @@ from typing import Any
 
 from leasehold.core import ops
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
-from leasehold.testing.faults import Habits
+from leasehold.testing.plans import Habits
 from leasehold.testing.world import Event, Outcome, World
 
 RETRY = 0.05  # seconds between two attempts of what is done in the background

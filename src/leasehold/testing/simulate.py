@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
 from leasehold.core import ops
+from leasehold.core.holding import Holding
+from leasehold.core.rules import SEMAPHORE
 from leasehold.testing.checks import Checks
-from leasehold.testing.faults import CALM, Action, Habits, Plan, draw_plan
+from leasehold.testing.draws import MOST_LIMIT, draw_plan
+from leasehold.testing.faults import CALM, Action
+from leasehold.testing.job import Guard
+from leasehold.testing.onlooker import Onlooker
+from leasehold.testing.plans import Habits, Plan
 from leasehold.testing.process import Process
-from leasehold.testing.storechecks import Violation
-from leasehold.testing.worker import Guard, Worker
+from leasehold.testing.seatchecks import Violation
+from leasehold.testing.sights import Sights, soon
+from leasehold.testing.worker import Worker
 from leasehold.testing.world import World
 
 HEALING = 90.0  # seconds of calm after which everybody must be done: late packets, long leases, one turn each
@@ -32,10 +40,13 @@ class Simulation:
         self.plan = plan
         self.checks = Checks()
         self.world = self.checks.world = World(plan, self.checks)
-        self.guards = {name: Guard() for one in plan.clients for name in one.resources}
+        self.guards: dict[str, Guard] = defaultdict(Guard)
         self.workers: list[Worker] = []
         for habits in plan.clients:
             self.hire(habits)
+        self.sights = self.checks.sights = Sights(self.world)
+        self.sights.onlookers += [Onlooker(Process(self.world, habits)) for habits in plan.onlookers]
+        self.closing = not plan.onlookers
         for action in plan.actions:
             self.world.at(action.at, partial(self.act, action))
         self.world.at(plan.calm_at, self.calm_down)
@@ -50,13 +61,32 @@ class Simulation:
                 if not self.world.step():
                     break
                 self.checks.believed()
-            late = self.world.now > self.plan.calm_at + HEALING
-            undone = [one.process.name for one in self.living() if late or not one.done]
+                if not self.closing and self.world.now > self.plan.calm_at:
+                    self.close()
+                if self.late():
+                    break
+            undone = [one.process.name for one in self.living() if self.late() or not one.done]
             self.checks.require(not undone, "I12 not done in calm weather:", *undone)
             self.checks.nothing_left()
         finally:
-            for worker in self.living():
-                worker.process.kill(vanish=False)
+            for one in (*self.living(), *self.watching()):
+                one.process.kill(vanish=False)
+
+    def late(self) -> bool:
+        return self.world.now > self.plan.calm_at + HEALING
+
+    def close(self) -> None:
+        """When all work is done, those who watch must know it, and go home."""
+        if not all(one.done for one in self.living()):
+            return
+        self.closing = True
+        for one in self.watching():
+            at = max(self.world.now, self.sights.settled_at()) + 2 * soon(one)
+            self.world.at(at, partial(self.sights.check, one))
+            self.world.at(at, one.finish)
+
+    def watching(self) -> list[Onlooker]:
+        return [one for one in self.sights.onlookers if one.watches]
 
     def living(self) -> list[Worker]:
         return [one for one in self.workers if one.process.alive]
@@ -68,14 +98,36 @@ class Simulation:
             self.world.stall(action.seconds)
         elif action.kind == "wipe":
             self.world.wipe()
+        elif action.kind == "resize":
+            self.resize(action)
+        elif action.kind in ("blink", "leave"):
+            self.harm_onlooker(action)
         elif victim := self.victim(action):
             self.harm(victim, action)
 
+    def resize(self, action: Action) -> None:
+        counted = [want.resource for one in self.plan.clients for want in one.wants if want.rule == SEMAPHORE]
+        resource = counted[int(action.pick * 1000) % len(counted)]
+        self.world.turn(ops.Resize(resource, 1 + int(action.pick * 10_000) % (MOST_LIMIT + 1)))
+
+    def harm_onlooker(self, action: Action) -> None:
+        choice = self.watching()
+        if not choice:
+            return
+        process = choice[int(action.pick * 1000) % len(choice)].process
+        if action.kind == "blink":
+            process.freeze(action.seconds)
+        else:
+            process.kill(vanish=action.pick < 0.5)
+
     def victim(self, action: Action) -> Worker | None:
         """Rather a holder than anybody: that is where faults hurt."""
-        holders = [one for one in self.living() if one.holding is not None]
+        holders = [one for one in self.living() if self.held(one)]
         choice = holders if holders and action.pick < 0.6 else self.living()
         return choice[int(action.pick * 1000) % len(choice)] if choice else None
+
+    def held(self, worker: Worker) -> list[Holding]:
+        return [] if worker.job is None else [*worker.job.held()]
 
     def harm(self, victim: Worker, action: Action) -> None:
         process = victim.process
@@ -84,8 +136,8 @@ class Simulation:
         elif action.kind == "cancel":
             self.world.note(process.name, "will be cancelled")
             process.soon(self.world.now, victim.task.cancel)
-        elif action.kind == "evict" and victim.holding is not None:
-            holding = victim.holding
+        elif action.kind == "evict" and self.held(victim):
+            holding = self.held(victim)[int(action.pick * 10_000) % len(self.held(victim))]
             self.world.turn(ops.Evict(holding.name.text, holding.owner, holding.fence, request="on call"))
         elif action.kind in ("crash", "vanish"):
             process.kill(vanish=action.kind == "vanish")
@@ -95,8 +147,8 @@ class Simulation:
     def calm_down(self) -> None:
         self.world.note("world", "is calm from here on")
         self.world.weather = CALM
-        for worker in self.workers:
-            worker.process.frozen_until = self.world.now
+        for one in (*self.workers, *self.sights.onlookers):
+            one.process.frozen_until = self.world.now
 
 
 # ---------------------------------------------------------------- telling
@@ -116,8 +168,8 @@ def run(seed: int) -> Simulation:
 def history(simulation: Simulation) -> str:
     """Every note, one on a line."""
     plan = simulation.plan
-    lines = [f"seed {plan.seed}, {plan.kind}, calm at {plan.calm_at:.4f}", f"{plan.weather}"]
-    lines += map(str, plan.clients)
+    lines = [f"seed {plan.seed}, {plan.kind}, {plan.theme}, calm at {plan.calm_at:.4f}", f"{plan.weather}"]
+    lines += map(str, (*plan.clients, *plan.onlookers))
     lines += [
         f"{now:9.4f} {who:6} {what} {' '.join(map(brief, details))}".rstrip()
         for now, who, what, details in simulation.world.notes

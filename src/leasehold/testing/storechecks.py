@@ -10,52 +10,56 @@ from dataclasses import dataclass, field
 
 from leasehold.core import ledger, ops
 from leasehold.core.policy import patience_ms
+from leasehold.core.rules import READ, SEMAPHORE, WRITE
 from leasehold.core.types import Grant, Instant, State, Waiter
-from leasehold.testing.world import EPOCH_US, World
+from leasehold.testing.seatchecks import Place, SeatChecks, clash, fits, places
+from leasehold.testing.world import EPOCH_US
 
 SLACK_MS = 20  # what a round trip and a late timer take in calm weather
 ENDINGS = (ops.Release, ops.Withdraw, ops.Evict)
 
 
-class Violation(AssertionError):
-    """A promise was broken."""
-
-
 @dataclass(slots=True)
-class StoreChecks:
+class StoreChecks(SeatChecks):
     """Remembers every grant that there ever was."""
 
-    world: World = field(init=False)
     wiped_once: bool = False
     grants: int = 0
-    ended: dict[tuple[str, int], str] = field(default_factory=dict)  # how a grant ended in the store
+    endings: dict[tuple[str, int], str] = field(default_factory=dict)  # how a grant ended in the store
     ghosts: set[str] = field(default_factory=set)  # who was granted again, behind its own back
     _owners: set[str] = field(default_factory=set)  # who was ever granted
     _fence: dict[str, int] = field(default_factory=dict)  # resource -> the highest ever granted
-    _freed_ms: dict[str, int] = field(default_factory=dict)  # resource -> since when it is free, door and all
-
-    def require(self, holds: bool, promise: str, *details: object) -> None:
-        if not holds:
-            raise Violation(" ".join([promise, *map(str, details)]))
+    _moved_ms: dict[str, int] = field(default_factory=dict)  # resource -> when there was more room, or less, doors too
 
     def turn(self, op: ops.ResourceOp, now: Instant, before: State, outcome: ledger.Outcome) -> None:
         after = outcome.state
-        self.require(len(after.holders) < 2, "I1 the store has two holders of", op.resource)
+        if broken := clash(places(after.holders)):
+            self.require(False, broken, op.resource, *(one.owner for one in after.holders))
         self._no_stall(op.resource, now, before)
         for grant in before.holders:
             self._went_on(op, now, grant, after)
-        pushed = [(one.owner, one.fence) for one in outcome.pushes if one.event == "granted"]
-        old = [(one.owner, one.fence) for one in before.holders]
-        for owner, fence in pushed + [(one.owner, one.fence) for one in after.holders]:
-            if (owner, fence) not in old:
-                old.append((owner, fence))
-                self._granted(op.resource, owner, fence)
-                self._in_order(owner, now, before, after)
-        if (old and not after.holders) or after.closed_until_ms:
-            self._freed_ms[op.resource] = max(now.ms, after.closed_until_ms)
+        fresh = self._fresh(before, outcome)
+        for owner, fence in fresh:
+            self._granted(op.resource, owner, fence)
+            self._in_order(op, owner, now, before, after)
+        for grant in after.holders:
+            if (grant.owner, grant.fence) in fresh:
+                self.seated(op, now.ms, grant, after)
+        self.resized(op)
+        if fresh or after.closed_until_ms or room_of(before) != room_of(after):
+            self._moved_ms[op.resource] = max(now.ms, after.closed_until_ms)
 
     def wiped(self) -> None:
         self.wiped_once = True
+        self.forgot()
+
+    def _fresh(self, before: State, outcome: ledger.Outcome) -> list[tuple[str, int]]:
+        """Who was granted in this turn, in the order of the fences: those who are gone again by its end as well."""
+        old = {(one.owner, one.fence) for one in before.holders}
+        new = {(one.owner, one.fence) for one in outcome.state.holders}
+        if outcome.pushes:
+            new |= {(one.owner, one.fence) for one in outcome.pushes if one.event == "granted"}
+        return sorted(new - old, key=lambda one: one[1])
 
     def _granted(self, resource: str, owner: str, fence: int) -> None:
         """I2, with every grant that was ever seen."""
@@ -70,25 +74,30 @@ class StoreChecks:
         self._owners.add(owner)
 
     def _went_on(self, op: ops.ResourceOp, now: Instant, grant: Grant, after: State) -> None:
-        """I7, I8: a grant ends by its time or by its own owner, and only extend shortens it."""
+        """I7, I8, I10: a grant ends by its time or by its own owner, only extend shortens it, and nothing of it changes
+        but that a writer becomes a reader."""
         same = [one for one in after.holders if (one.owner, one.fence) == (grant.owner, grant.fence)]
         if same:
             shorter = same[0].expires_ms < grant.expires_ms
             exact = isinstance(op, ops.Renew) and op.exact
             self.require(not shorter or exact, "I8 shortened by accident:", grant.owner)
             self.require(grant.expires_ms > now.ms, "I8 brought back to life:", grant.owner)
+            lowered = isinstance(op, ops.Renew) and op.shared and op.owner == grant.owner and grant.rule == WRITE
+            kept = same[0].rule == grant.rule or (lowered and same[0].rule == READ)
+            self.require(kept and same[0].slots == grant.slots, "I10 changed behind its back:", grant, same[0])
             return
         key = grant.owner, grant.fence
-        if grant.expires_ms <= now.ms:
-            self.ended[key] = "expired"
-            return
-        own = isinstance(op, ENDINGS) and op.owner == grant.owner
-        self.require(own, "I7 ended by somebody else:", *key, op)
-        self.ended[key] = type(op).__name__
+        self.endings[key] = "expired"
+        if grant.expires_ms > now.ms:
+            own = isinstance(op, ENDINGS) and op.owner == grant.owner
+            self.require(own, "I7 ended by somebody else:", *key, op)
+            self.endings[key] = type(op).__name__
+        self.ended(op, now.ms, grant, self.endings[key])
 
-    def _in_order(self, owner: str, now: Instant, before: State, after: State) -> None:
-        """I15: whoever stood before it and still waits had fallen silent or is out of reach; without faults nobody
-        is."""
+    def _in_order(self, op: ops.ResourceOp, owner: str, now: Instant, before: State, after: State) -> None:
+        """I15, I10: whoever stood before it and still waits had fallen silent, is out of reach or wants more than there
+        is; without faults nobody is. Whether it would have fitted does not matter: a writer is not overtaken by
+        readers, nor a big claim by small ones."""
         left = {(one.owner, one.since_us) for one in after.queue}  # who came back meanwhile has a new place
         for waiter in before.queue:
             if waiter.owner == owner:
@@ -97,19 +106,32 @@ class StoreChecks:
                 (waiter.owner, waiter.since_us) in left
                 and (not waiter.address or self.world.reachable(waiter.address))
                 and (live(waiter, now) or self.world.plan.kind == "quiet")
+                and not self._impossible(op, waiter)
             )
             self.require(not overtaken, "I15", owner, "overtook", waiter.owner)
 
+    def _impossible(self, op: ops.ResourceOp, waiter: Waiter) -> bool:
+        return waiter.rule == SEMAPHORE and waiter.permits > self.room(op, waiter.limit)[0]
+
     def _no_stall(self, resource: str, now: Instant, before: State) -> None:
-        """I14: in calm weather nothing that is free stays free for longer than L and a beat while somebody
+        """I14, I10: in calm weather nothing that is free stays free for longer than L and a beat while somebody
         waits for it. A waiter that died a moment ago costs that much, and no more."""
-        waiting = [one for one in before.queue if live(one, now) and self._is_there(one)]
-        if not waiting or not self.world.calm() or any(one.expires_ms > now.ms for one in before.holders):
+        if not before.queue or not self.world.calm() or before.closed_until_ms > now.ms:
+            return
+        look = ops.Inspect(resource)
+        waiting = [
+            one for one in before.queue if live(one, now) and self._is_there(one) and not self._impossible(look, one)
+        ]
+        seats = [one for one in places(before.holders) if one.until_ms > now.ms]
+        seats += [Place(*one) for one in before.doors if one.until_ms > now.ms]
+        if not waiting or not fits(seats, waiting[0], self.room(look, waiting[0].limit)[0]):
             return
         longest = max(patience_ms(one.ttl_ms) for one in before.queue)
+        over = [one for one in before.holders if one.expires_ms <= now.ms]
         since_ms = max(
-            [max(one.expires_ms + one.delay_ms, one.closed_until_ms) for one in before.holders]
-            + [self._freed_ms.get(resource, 0)]
+            [max(one.expires_ms + one.delay_ms, one.closed_until_ms) for one in over]
+            + [one.until_ms for one in before.doors if one.until_ms <= now.ms]
+            + [self._moved_ms.get(resource, 0)]
             + [min((one.since_us - EPOCH_US) // 1000 for one in waiting)]
             + [self.world.instant(self.world.plan.calm_at).ms]
         )
@@ -122,3 +144,8 @@ class StoreChecks:
 
 def live(waiter: Waiter, now: Instant) -> bool:
     return now.ms - waiter.beat_ms <= patience_ms(waiter.ttl_ms)
+
+
+def room_of(state: State) -> tuple[object, ...]:
+    """What decides how much room there is, apart from time."""
+    return [(one.fence, one.rule) for one in state.holders], state.doors, state.limit

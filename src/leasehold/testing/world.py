@@ -16,14 +16,17 @@ from typing import Protocol, TypeAlias
 from leasehold.core import ledger, ops
 from leasehold.core.types import Instant, State
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
-from leasehold.testing.faults import CALM, Plan, Weather
+from leasehold.testing.faults import CALM, Weather
+from leasehold.testing.plans import Plan
 
 EPOCH_US = 1_700_000_000_000_000
 Outcome: TypeAlias = ops.Reply | LeaseholdError
 
 
-class Watcher(Protocol):
-    """Whoever judges the ledger's turns."""
+class Judge(Protocol):
+    """Whoever sees what clients send and what the ledger does, and finds fault."""
+
+    def sent(self, op: ops.ResourceOp | ops.Together) -> None: ...
 
     def turn(self, op: ops.ResourceOp, now: Instant, before: State, outcome: ledger.Outcome) -> None: ...
 
@@ -54,10 +57,10 @@ class Event:
 class World:
     """True time, the network and the server."""
 
-    def __init__(self, plan: Plan, watcher: Watcher) -> None:
+    def __init__(self, plan: Plan, judge: Judge) -> None:
         self.plan = plan
         self.random = Random(f"world {plan.seed}")
-        self.watcher = watcher
+        self.judge = judge
         self.weather: Weather = plan.weather
         self.now = 0.0
         self.processes: dict[str, Reachable] = {}
@@ -111,7 +114,7 @@ class World:
         outcome = ledger.apply(before, now, op, self.reachable)
         self.states[op.resource] = outcome.state
         self.note("store", "turn", op, outcome.reply)
-        self.watcher.turn(op, now, before, outcome)
+        self.judge.turn(op, now, before, outcome)
         for push in outcome.pushes:
             self._send_push(push)
         return outcome.reply
@@ -132,13 +135,14 @@ class World:
     def wipe(self) -> None:
         self.note("store", "loses its memory")
         self.states.clear()
-        self.watcher.wiped()
+        self.judge.wiped()
 
     # ------------------------------------------------------------ the network
 
     def call(self, op: ops.ResourceOp | ops.Together, answer: Callable[[Outcome], None]) -> Event:
         """Send a request. ``answer`` is called with a reply, with an error, or with both: only the first counts. The
         event is the moment at which the caller gives up."""
+        self.judge.sent(op)
         fate = self.weather.fate(self.random)
         if fate.deliver_after is not None:
             self.at(self.now + fate.deliver_after, partial(self._arrive, op, fate.reply_after, answer))

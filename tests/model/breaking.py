@@ -1,0 +1,45 @@
+"""How a lock is broken on purpose, and how long one looks for somebody who notices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from leasehold.core import ledger
+from leasehold.core.taken import spans
+from leasehold.core.turn import Turn
+from leasehold.testing import simulate
+
+MOST_SEEDS = 2000
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def turns(kind: type, turn: Callable[[Turn, Any], Any]) -> Break:
+    """A ledger that decides one op differently."""
+    return lambda monkeypatch: monkeypatch.setitem(ledger.TURNS, kind, turn)
+
+
+def patched(place: object, name: str, value: object) -> Break:
+    """One name replaced."""
+    return lambda monkeypatch: monkeypatch.setattr(place, name, value)
+
+
+def patched_item(table: dict[str, Any], name: str, value: object) -> Break:
+    """One row of a table replaced."""
+    return lambda monkeypatch: monkeypatch.setitem(table, name, value)
+
+
+def require_caught(promises: str, seeds: Iterable[int]) -> None:
+    """The first violation is of one of these promises. Times that were computed with the rule in place, or without it,
+    are not used again."""
+    spans.cache_clear()
+    try:
+        found = simulate.find_violation(seeds)
+    finally:
+        spans.cache_clear()
+    assert found is not None, "nobody noticed"
+    seed, violation = found
+    assert re.match(rf"seed {seed}: ({promises})\b", str(violation)), violation
