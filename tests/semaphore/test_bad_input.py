@@ -113,6 +113,13 @@ def test_options_of_lock_are_checked(party: Party, spy: Spy) -> None:
     assert spy.ops == []
 
 
+def test_a_long_ttl_is_told_where_it_is_said(spy: Spy) -> None:
+    """The warning points at the line that asked for it."""
+    with leasehold.connect(spy) as hold, pytest.warns(UserWarning, match="1 h") as caught:
+        hold.semaphore("pool", limit=1, ttl="2h")
+    assert caught[0].filename == __file__
+
+
 def test_shrunk_below_what_is_asked_for(party: Party, spy: Spy) -> None:
     """The store refuses the claim; the error says how many there are, and what to do. Nothing is left behind."""
     party.do(lambda hold: hold.semaphore("pool", limit=3).resize(2))
