@@ -56,7 +56,12 @@ def loose():  # between acquire() and the assignment an interrupt leaves it to i
     lease.extend(0.2)
     lease.release()
 
-NAMES = {body: "job", again: "job", refused: "free", waits: "free", loose: "loose"}
+def permits():
+    pool = hold.semaphore("pool", limit=3, ttl=60, permits=2)
+    with pool, hold.semaphore("pool", limit=3, ttl=60) as permit:
+        permit.check()
+
+NAMES = {body: "job", again: "job", refused: "free", waits: "free", loose: "loose", permits: "pool"}
 
 def interrupted(step):
     global armed, arrived, where
