@@ -84,7 +84,7 @@ busy = other.lock("busy", ttl=60).acquire(wait=0)
 end = time.monotonic() + seconds
 while time.monotonic() < end:
     kind = chance.choice([KeyboardInterrupt, TimeoutError])
-    step = chance.choices(list(NAMES), [6, 6, 3, 3, 1])[0]
+    step = chance.choices(list(NAMES), [6, 6, 3, 3, 1, 6])[0]
     interrupted(step)
     rounds += 1
     for whoever in (other, hold):  # in time: given back at once, and not when a ttl of 60 s is over
