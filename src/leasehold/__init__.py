@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from leasehold.primitives.inspection import Eviction, Holder, Inspection, Note, Waiting
     from leasehold.primitives.lease import AsyncLease, Lease
     from leasehold.primitives.lock import AsyncLock, Lock
+    from leasehold.primitives.permit import AsyncPermit, Permit
+    from leasehold.primitives.semaphore import AsyncSemaphore, Semaphore
     from leasehold.primitives.skipped import SKIPPED, Skipped
     from leasehold.runtime.backoff import Backoff
 
@@ -42,6 +44,8 @@ __all__ = [
     "AsyncLease",
     "AsyncLeasehold",
     "AsyncLock",
+    "AsyncPermit",
+    "AsyncSemaphore",
     "Backoff",
     "Eviction",
     "Holder",
@@ -56,6 +60,8 @@ __all__ = [
     "NotHeld",
     "Note",
     "OutcomeUnknown",
+    "Permit",
+    "Semaphore",
     "Skipped",
     "StaleOwner",
     "StoreUnavailable",
@@ -73,6 +79,8 @@ _PLACES = {
     "AsyncLease": "primitives.lease",
     "AsyncLeasehold": "coordinator",
     "AsyncLock": "primitives.lock",
+    "AsyncPermit": "primitives.permit",
+    "AsyncSemaphore": "primitives.semaphore",
     "Backoff": "runtime.backoff",
     "Eviction": "primitives.inspection",
     "Holder": "primitives.inspection",
@@ -81,6 +89,8 @@ _PLACES = {
     "Leasehold": "coordinator",
     "Lock": "primitives.lock",
     "Note": "primitives.inspection",
+    "Permit": "primitives.permit",
+    "Semaphore": "primitives.semaphore",
     "Skipped": "primitives.skipped",
     "Waiting": "primitives.inspection",
     "bucket": "core.bucket",

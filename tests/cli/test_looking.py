@@ -94,6 +94,21 @@ def test_somebody_who_only_sets_the_key(desk: Desk, redis_url: str, redis_server
     assert as_json(desk, "inspect", "job", "--url", redis_url, "--json")["holders"][0]["since"] is None
 
 
+def test_several_who_hold(desk: Desk) -> None:
+    """Each permit with its slots, and the limit once one was stored; in a table, the first and how many more."""
+    pool = desk.hold.semaphore("pool", limit=3)
+    with pool, pool.acquire(permits=2) as pair:  # type: ignore[union-attr]  # nobody else is here
+        pool.resize(4)
+        lines = [line.strip() for line in desk.run("inspect", "pool").stdout.splitlines()]
+        document = as_json(desk, "inspect", "pool", "--json")
+        assert f"{ME} and 1 more" in desk.run("ls").stdout
+    held = [line for line in lines if line.startswith("held by")]
+    assert [line.rpartition(", slot")[2] for line in held] == [" 0", "s 1, 2"]
+    assert f"fence      {pair.fence}" in lines and "limit      4 permits, as it was resized" in lines
+    assert document["limit"] == 4
+    assert [(one["mode"], one["slots"]) for one in document["holders"]] == [("permit", [0]), ("permit", [1, 2])]
+
+
 def test_documents_for_programs(desk: Desk) -> None:
     """Keys that stay, times in ISO 8601 with their zone, lengths in seconds."""
     with desk.hold.lock("job", meta={"number": 7}) as lease:
@@ -101,13 +116,14 @@ def test_documents_for_programs(desk: Desk) -> None:
         desk.until(lambda: desk.hold.inspect("job").waiters)
         document = as_json(desk, "inspect", "job", "--json")
         assert as_json(desk, "ls", "--json")[0].keys() == document.keys()
-    assert set(document) == {"resource", "held", "fence", "closed_for", "holders", "waiters", "notes"}
+    assert set(document) == {"resource", "held", "fence", "closed_for", "limit", "holders", "waiters", "notes"}
     (holder,), (waiter,) = document["holders"], document["waiters"]
-    assert set(holder) == {"owner", "fence", "ttl", "remaining", "since", "meta"}
+    assert set(holder) == {"owner", "fence", "ttl", "remaining", "since", "meta", "mode", "slots"}
     assert set(waiter) == {"owner", "ttl", "since", "live", "meta"}
     assert (holder["owner"], holder["fence"], holder["meta"]) == (ME, lease.fence, {"number": 7})
     assert abs((datetime.now(UTC) - datetime.fromisoformat(holder["since"])).total_seconds()) < 60
     assert (document["held"], document["notes"], waiter["live"], holder["ttl"]) == (True, [], True, 30.0)
+    assert (document["limit"], holder["mode"], holder["slots"]) == (None, "exclusive", [])
 
 
 @pytest.mark.parametrize("command", [["ls"], ["inspect", "job"]], ids=" ".join)

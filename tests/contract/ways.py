@@ -101,12 +101,14 @@ def redis_borrowed(request: pytest.FixtureRequest, flavour: str) -> Opened:
 
 def let_moments_pass(client: Any, clock: ManualClock) -> Callable[[], None]:
     """Where nothing is pushed, whoever is first in line asks again after a moment. So moments pass, by themselves,
-    while a lock is free and somebody stands in line for it. Ends when the result is called."""
+    while a lock is free, or shared so that there may be room, and somebody stands in line for it. Ends when the result
+    is called."""
     over = threading.Event()
 
     def run() -> None:
         while not over.wait(0.002):
-            if any(not client.exists(key.replace(b":queue", b":owner")) for key in client.keys("*:queue")):
+            owners = [client.get(key.replace(b":queue", b":owner")) for key in client.keys("*:queue")]
+            if any(owner is None or owner.startswith(b":") for owner in owners):
                 clock.advance(HEAD_POLL_MS / 1000)
 
     thread = threading.Thread(target=run, daemon=True)

@@ -56,7 +56,12 @@ def loose():  # between acquire() and the assignment an interrupt leaves it to i
     lease.extend(0.2)
     lease.release()
 
-NAMES = {body: "job", again: "job", refused: "free", waits: "free", loose: "loose"}
+def permits():
+    pool = hold.semaphore("pool", limit=3, ttl=60, permits=2)
+    with pool, hold.semaphore("pool", limit=3, ttl=60) as permit:
+        permit.check()
+
+NAMES = {body: "job", again: "job", refused: "free", waits: "free", loose: "loose", permits: "pool"}
 
 def interrupted(step):
     global armed, arrived, where
@@ -79,7 +84,7 @@ busy = other.lock("busy", ttl=60).acquire(wait=0)
 end = time.monotonic() + seconds
 while time.monotonic() < end:
     kind = chance.choice([KeyboardInterrupt, TimeoutError])
-    step = chance.choices(list(NAMES), [6, 6, 3, 3, 1])[0]
+    step = chance.choices(list(NAMES), [6, 6, 3, 3, 1, 6])[0]
     interrupted(step)
     rounds += 1
     for whoever in (other, hold):  # in time: given back at once, and not when a ttl of 60 s is over

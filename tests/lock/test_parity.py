@@ -15,12 +15,18 @@ PAIRS = [
     (leasehold.Leasehold, leasehold.AsyncLeasehold),
     (leasehold.Lock, leasehold.AsyncLock),
     (leasehold.Lease, leasehold.AsyncLease),
+    (leasehold.Semaphore, leasehold.AsyncSemaphore),
+    (leasehold.Permit, leasehold.AsyncPermit),
 ]
 AWAITED = {
     "AsyncLeasehold": {"adopt", "close", "evict", "inspect", "leaks", "revoke", "__aenter__", "__aexit__"},
     "AsyncLock": {"acquire", "try_acquire", "release", "locked", "__aenter__", "__aexit__"},
     "AsyncLease": {"extend", "release", "transfer", "__aenter__", "__aexit__"},
-}
+    "AsyncPermit": {"extend", "release", "transfer", "__aenter__", "__aexit__"},
+    "AsyncSemaphore": {
+        "acquire", "available", "locked", "release", "resize", "try_acquire", "__aenter__", "__aexit__",
+    },
+}  # fmt: skip
 MEMBERS = [(sync, other, name) for sync, other in PAIRS for name in sorted(dir(sync)) if not name.startswith("_")]
 
 
@@ -71,6 +77,14 @@ def test_rlock_is_lock_with_reentrant() -> None:
     """``rlock`` takes all that ``lock`` takes, but ``reentrant``."""
     lock = [one for one in shape(leasehold.Leasehold.lock) if one[0] != "reentrant"]
     assert shape(leasehold.Leasehold.rlock) == lock
+
+
+def test_semaphore_is_lock_with_a_limit() -> None:
+    """``semaphore`` takes all that ``lock`` takes, but ``reentrant``, and how many."""
+    lock = [one for one in shape(leasehold.Leasehold.lock) if one[0] != "reentrant"]
+    semaphore = shape(leasehold.Leasehold.semaphore)
+    assert [one for one in semaphore if one[0] not in ("limit", "permits")] == lock
+    assert [one[0] for one in semaphore if one not in lock] == ["limit", "permits"]
 
 
 def test_locked_has_the_same_overloads() -> None:

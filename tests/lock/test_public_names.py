@@ -17,7 +17,7 @@ import leasehold
 from leasehold import errors
 from leasehold.coordinator import Coordinator
 from leasehold.primitives.base import BaseLock
-from leasehold.primitives.lease import BaseLease
+from leasehold.primitives.baselease import BaseLease
 
 SOURCE = Path(leasehold.__file__).parent
 
@@ -26,6 +26,8 @@ NAMES = [
     "AsyncLease",
     "AsyncLeasehold",
     "AsyncLock",
+    "AsyncPermit",
+    "AsyncSemaphore",
     "Backoff",
     "Eviction",
     "Holder",
@@ -40,6 +42,8 @@ NAMES = [
     "NotHeld",
     "Note",
     "OutcomeUnknown",
+    "Permit",
+    "Semaphore",
     "Skipped",
     "StaleOwner",
     "StoreUnavailable",
@@ -62,8 +66,7 @@ ERRORS: dict[str, tuple[type, ...]] = {
 LATER = {
     leasehold: ["advise", "Need", "Verdict"],
     leasehold.Leasehold: [
-        "acquire_many", "all", "cron", "election", "guarantees", "once", "release_many", "rwlock", "semaphore",
-        "single_flight",
+        "acquire_many", "all", "cron", "election", "guarantees", "once", "release_many", "rwlock", "single_flight",
     ],
     leasehold.Lock: ["read", "write", "resize"],
 }  # fmt: skip
@@ -134,8 +137,10 @@ def test_the_lease_has_every_pinned_member() -> None:
 def test_the_lock_and_the_coordinator() -> None:
     """What a lock and a coordinator have, no more and no less."""
     assert public(leasehold.Lock) == {"acquire", "locked", "owned", "release", "resource", "try_acquire"}
+    assert public(leasehold.Semaphore) == public(leasehold.Lock) | {"available", "resize"}
+    assert public(leasehold.Permit) == LEASE | {"slot", "slot_resource", "slot_resources", "slots"}
     assert public(leasehold.Leasehold) == {
-        "adopt", "close", "evict", "inspect", "leaks", "lock", "locked", "revoke", "rlock", "scan",
+        "adopt", "close", "evict", "inspect", "leaks", "lock", "locked", "revoke", "rlock", "scan", "semaphore",
     }  # fmt: skip
 
 
@@ -200,7 +205,8 @@ def documented() -> list[tuple[str, object]]:
     things.append(("aio.connect", leasehold.aio.connect))
     things += [("Backoff.call", leasehold.Backoff.call), ("Backoff.acall", leasehold.Backoff.acall)]
     for cls in (leasehold.Leasehold, leasehold.AsyncLeasehold, Coordinator, leasehold.Lock, leasehold.AsyncLock,
-                BaseLock, leasehold.Lease, leasehold.AsyncLease, BaseLease):  # fmt: skip
+                BaseLock, leasehold.Lease, leasehold.AsyncLease, BaseLease, leasehold.Semaphore,
+                leasehold.AsyncSemaphore, leasehold.Permit, leasehold.AsyncPermit):  # fmt: skip
         things += [(f"{cls.__name__}.{name}", inspect.getattr_static(cls, name)) for name in public(cls)]
     return things
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from leasehold.core.ops import Claim, Release, Renew
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
-from leasehold.observe.events import Leaking
+from leasehold.observe.events import Acquired, Leaking, LimitDiffers
 from tests.lock.helpers import eventually, only
 from tests.observe.stage import Listener, Stage, raising, refuse
 
@@ -42,6 +42,7 @@ def live(stage: Stage, heard: Listener) -> Any:
     endings(stage, heard)
     losses(stage, heard)
     held = stage.acquire("held", 1, ttl=3600)
+    stage.engine.audience.tell(LimitDiffers(heard.of(Acquired)[-1].lease, 3, 5))
     stage.engine.audience.tell(Leaking(3))
     return held
 

@@ -34,6 +34,7 @@ RECORDS: dict[str, tuple[int, set[str]]] = {
     "release_unknown": (WARNING, set()),
     "fenced_off": (WARNING, {"downstream", "seen"}),
     "lease_unguarded": (WARNING, set()),
+    "limit_differs": (WARNING, {"asked", "found"}),
 }
 PLAIN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 

@@ -206,7 +206,7 @@ def test_a_whole_life_in_spans(set_up: Callable[..., Stage], heard: Listener, te
     held = live(stage := set_up(telemetry.observer()), heard)
     stage.do(held.release)
     marks = {event.name for span in telemetry.spans() for event in span.events}
-    assert marks == {"renewed", "unsure", "lost", "fenced_off"}
+    assert marks == {"renewed", "unsure", "lost", "fenced_off", "limit_differs"}
     assert [of(span, "outcome") for span in telemetry.spans("leasehold wait")] == ["timeout", "acquired"]
     assert len(telemetry.spans()) == heard.names().count("Acquired")
     for span in telemetry.exporter.get_finished_spans():

@@ -51,6 +51,7 @@ def document(seen: Inspection) -> dict[str, Any]:
         "held": seen.held,
         "fence": seen.fence,
         "closed_for": seen.closed_for,
+        "limit": seen.limit,
         "holders": [_plain(one) for one in seen.holders],
         "waiters": [_plain(one) for one in seen.waiters],
         "notes": [_plain(one) for one in seen.notes],
@@ -94,7 +95,7 @@ def _fence(number: int) -> str:
 def _tell(seen: Inspection) -> None:
     say(paint(printable(seen.resource), bold=True))
     for holder in seen.holders:
-        say(f"  held by    {_who(holder)}")
+        say(f"  held by    {_who(holder)}{_how(holder)}")
         say(f"  fence      {_fence(holder.fence)}")
         say(f"  remaining  {_left(holder)} of {lasting(holder.ttl)}")
         _list("meta", [printable(f"{key}: {_text(value)}") for key, value in sorted(holder.meta.items())])
@@ -102,6 +103,8 @@ def _tell(seen: Inspection) -> None:
         say("  nobody holds it")
         if seen.fence:
             say(f"  fence      {seen.fence}, the last that was given")
+    if seen.limit:
+        say(f"  limit      {seen.limit} permits, as it was resized")
     if seen.closed_for:
         say(paint(f"  closed     for {lasting(seen.closed_for)}: nobody is granted before", "yellow"))
     _list("waiting", [_in_queue(*one) for one in enumerate(seen.waiters, 1)])
@@ -121,6 +124,13 @@ def _in_queue(number: int, waiter: Waiting) -> str:
 def _who(one: Holder | Waiting) -> str:
     age = _age(one.since)
     return printable(one.owner) + (f" for {age}" if age != "-" else "")
+
+
+def _how(holder: Holder) -> str:
+    """Beside whom; nothing for those who hold alone and take no side."""
+    if holder.mode == "permit":
+        return f", slot{'s' if len(holder.slots) > 1 else ''} {', '.join(map(str, holder.slots))}"
+    return "" if holder.mode == "exclusive" else f", to {holder.mode}"
 
 
 def _text(value: object) -> str:

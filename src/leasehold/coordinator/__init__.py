@@ -9,6 +9,7 @@ from types import TracebackType
 
 from leasehold.coordinator.adopting import Adopting, AsyncAdopting
 from leasehold.coordinator.asking import known_options, make_options, meta_text, warn_long
+from leasehold.coordinator.counting import Counting
 from leasehold.coordinator.decorating import AsyncDecorating, Decorating
 from leasehold.coordinator.opening import open_store
 from leasehold.coordinator.operating import AsyncOperating, Operating
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from leasehold.coordinator.opening import Target
     from leasehold.observe.events import Observer
     from leasehold.primitives.baselease import Duration
+    from leasehold.primitives.semaphore import AsyncSemaphore, Semaphore
 
     Id = str | int | UUID
 
@@ -156,7 +158,7 @@ class Coordinator(ABC, Generic[L]):
         return f"<{type(self).__name__} on {self._engine.store.name}>"
 
 
-class Leasehold(Coordinator[Lock], Adopting, Decorating, Operating):
+class Leasehold(Coordinator[Lock], Adopting, Counting["Semaphore"], Decorating, Operating):
     """A coordinator for threads; made by :func:`leasehold.connect`. ``close()`` gives back what it holds."""
 
     def close(self) -> None:
@@ -165,6 +167,11 @@ class Leasehold(Coordinator[Lock], Adopting, Decorating, Operating):
 
     def _make_lock(self, name: Name, options: Options) -> Lock:
         return Lock(self._engine, name, options)
+
+    def _make_semaphore(self, name: Name, options: Options, limit: int, permits: int) -> Semaphore:
+        from leasehold.primitives.semaphore import Semaphore  # loaded only by those who use it
+
+        return Semaphore(self._engine, name, options, limit, permits)
 
     def __enter__(self) -> Leasehold:
         return self
@@ -175,7 +182,9 @@ class Leasehold(Coordinator[Lock], Adopting, Decorating, Operating):
         self.close()
 
 
-class AsyncLeasehold(Coordinator[AsyncLock], AsyncAdopting, AsyncDecorating, AsyncOperating):
+class AsyncLeasehold(
+    Coordinator[AsyncLock], AsyncAdopting, Counting["AsyncSemaphore"], AsyncDecorating, AsyncOperating
+):
     """A coordinator for asyncio; made by :func:`leasehold.aio.connect`."""
 
     def __init__(
@@ -199,6 +208,11 @@ class AsyncLeasehold(Coordinator[AsyncLock], AsyncAdopting, AsyncDecorating, Asy
 
     def _make_lock(self, name: Name, options: Options) -> AsyncLock:
         return AsyncLock(self._engine, name, options, self._driver)
+
+    def _make_semaphore(self, name: Name, options: Options, limit: int, permits: int) -> AsyncSemaphore:
+        from leasehold.primitives.semaphore import AsyncSemaphore
+
+        return AsyncSemaphore(self._engine, name, options, self._driver, limit, permits)
 
     async def __aenter__(self) -> AsyncLeasehold:
         return self

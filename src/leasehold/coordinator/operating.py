@@ -83,7 +83,8 @@ class Operating:
 
     def revoke(self, resource: Resource, *, fence: int | None = None) -> bool:
         """Ask the holder to give its lease back: its ``lease.revoked`` is set. It may go on; see ``evict`` for force.
-        False when it cannot be told. NotHeld when nobody holds, or nobody with this fence."""
+        Where several share the resource all are asked, or the one with this fence. False when not all of them can be
+        told. NotHeld when nobody holds, or nobody with this fence."""
         from leasehold.coordinator.orders import check_fence, named
 
         meant = None if fence is None else check_fence(fence)

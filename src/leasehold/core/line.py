@@ -80,6 +80,12 @@ def at_once(ask: Ask, owner: str, sent: float, answer: ops.Answer[ops.ClaimReply
     return taken if taken.usable(ask.renews) else None
 
 
+def refusal(ask: Ask, reply: ops.Refused) -> InvalidRequest:
+    """The error of a claim that the store would never grant."""
+    advice = ": ask for fewer, or store a higher limit with resize()" if ask.permits > 1 else ""
+    return InvalidRequest(f"{ask.name.kind}: {reply.why}{advice}", resource=ask.name.text)
+
+
 class Line:
     """One owner's time in line, from its first claim on, which was sent ``now``: what was sent when, and what may still
     be under way."""
@@ -263,7 +269,7 @@ class Line:
         if isinstance(reply, ops.Busy):
             raise self.not_acquired(reply.holder, reply.retry_in_ms)
         if isinstance(reply, ops.Refused):
-            raise InvalidRequest(reply.why, resource=self.ask.name.text)
+            raise refusal(self.ask, reply)
 
     def next_beat(self, reply: ops.Queued) -> float:
         return self.now + next_beat_ms(self.ask.ttl_ms, reply.ahead, reply.free_in_ms, reply.pushable) / 1000

@@ -8,7 +8,7 @@ from leasehold.core.typed import Any
 from leasehold.core.types import Grant, public_owner
 from leasehold.errors import InvalidRequest, NotHeld, OutcomeUnknown, StoreUnavailable
 
-MOST_TRIES = 3  # of an eviction that goes unanswered
+MOST_TRIES = 3  # of what goes unanswered and can be repeated
 
 
 async def look(resource: str, queue: bool = True) -> ops.View:
@@ -34,7 +34,7 @@ async def inspect(names: list[Name], queue: bool = True) -> tuple[Name, ops.View
     """The resource that is meant: of two names, the first that the store knows anything of."""
     for name in names:
         view = await look(name.text, queue)
-        if view.holders or view.queue or view.fence or view.closed_ms or view.notes:
+        if view.holders or view.queue or view.fence or view.closed_ms or view.notes or view.doors or view.limit:
             return name, view
     return names[0], view
 
@@ -65,7 +65,7 @@ async def evict(
 ) -> tuple[Name, Grant, ops.Evicted]:
     """Take the lease with that fence away, from whoever it is. The victim is named by owner and fence: who holds by the
     time that this arrives is not hit by accident."""
-    name, victim = await _holder(names, fence)
+    name, (victim, *_) = await _holders(names, fence)
     op = ops.Evict(name.text, victim.owner, fence, request, delay_ms, force, note)
     reply = await _until_answered(op)
     if isinstance(reply, ops.Refused):
@@ -75,8 +75,8 @@ async def evict(
     return name, victim, reply
 
 
-async def _until_answered(op: ops.Evict) -> Any:
-    """A few times: it is the same one by its request."""
+async def _until_answered(op: ops.Evict | ops.Resize) -> Any:
+    """A few times: an eviction is the same one by its request, and a limit that is set twice is set."""
     unanswered = 0
     while True:
         try:
@@ -92,20 +92,31 @@ async def _until_answered(op: ops.Evict) -> Any:
             raise OutcomeUnknown(str(error), resource=op.resource) from error  # "nothing happened" would not be true
 
 
+async def resize(resource: str, limit: int) -> None:
+    """Store how many permits there are."""
+    await _until_answered(ops.Resize(resource, limit))
+
+
 async def revoke(names: list[Name], fence: int | None) -> bool:
-    """Ask the holder for it; False when nobody listens."""
-    name, holder = await _holder(names, fence)
-    answer: ops.Answer[ops.Told | ops.NotYours] = await ops.Revoke(name.text, holder.owner, holder.fence)
-    if isinstance(answer.reply, ops.NotYours):
-        raise _not_there(name, holder.fence, f"its lease is over ({answer.reply.reason})")
-    return answer.reply.reached
+    """Ask the holder with that fence for it, or all who hold; False when not everybody listens. Whoever has given back
+    meanwhile need not be asked."""
+    name, holders = await _holders(names, fence)
+    told: list[bool] = []
+    for holder in holders:
+        answer: ops.Answer[ops.Told | ops.NotYours] = await ops.Revoke(name.text, holder.owner, holder.fence)
+        if isinstance(answer.reply, ops.Told):
+            told.append(answer.reply.reached)
+    if not told:
+        raise _not_there(name, fence, "what was held is given back, or over")
+    return all(told)
 
 
-async def _holder(names: list[Name], fence: int | None) -> tuple[Name, Grant]:
+async def _holders(names: list[Name], fence: int | None) -> tuple[Name, list[Grant]]:
+    """Those with that fence: there is one, or none. Without one, all; there may be several who share it."""
     name, view = await inspect(names, queue=False)
-    for grant in view.holders:
-        if fence is None or grant.fence == fence:
-            return name, grant
+    meant = [grant for grant in view.holders if fence is None or grant.fence == fence]
+    if meant:
+        return name, meant
     now = ", ".join(f"{public_owner(one.owner)} with fence {one.fence}" for one in view.holders)
     raise _not_there(name, fence, f"it is held by {now}" if now else "nobody holds it")
 

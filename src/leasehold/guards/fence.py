@@ -28,7 +28,8 @@ class Fenced(Protocol):
     """What a guard needs of a lease.
 
     Two more members are looked at where they are: ``shared`` is True for a lease that may only read, and
-    ``slot_resource`` is the name under which a permit of a semaphore is checked."""
+    ``slot_resource`` is the name under which a permit of a semaphore is checked; one that has several slots says all of
+    their names in ``slot_resources``."""
 
     @property
     def resource(self) -> str: ...
@@ -82,7 +83,8 @@ def presented(
     if owner is not None:
         raise InvalidRequest("a lease brings its own resource and owner: leave resource= and owner= out")
     _check_mode(lease_or_fence, shared)
-    return _checked(_fence(lease_or_fence), _name(lease_or_fence, resource), lease_or_fence.owner, shared)
+    name = _name(lease_or_fence, resource)  # first: what is not checked was not shown to a guard either
+    return _checked(_fence(lease_or_fence), name, lease_or_fence.owner, shared)
 
 
 _MEMBERS = ("resource", "fence", "owner")
@@ -113,16 +115,19 @@ def _check_mode(lease: Fenced, shared: bool) -> None:
 
 
 def _name(lease: Fenced, resource: str | None) -> str:
-    """Its resource; for a permit its slot, which the caller names to show that it is meant (trap 47)."""
+    """Its resource; for a permit its slot, or one of them, which the caller names to show that it is meant (trap 47).
+    Of several, each has another owner later on: what is written in one is refused by that one."""
     slot = getattr(lease, "slot_resource", None)
-    if slot is None and resource is not None:
-        raise InvalidRequest("a lease brings its own resource and owner: leave resource= and owner= out")
-    if slot is not None and resource != slot:
+    if slot is None:
+        if resource is not None:
+            raise InvalidRequest("a lease brings its own resource and owner: leave resource= and owner= out")
+        return lease.resource
+    if resource is None or resource not in getattr(lease, "slot_resources", (slot,)):
         raise InvalidRequest(
             f"a permit of {label(lease.resource)} is one of several that are valid side by side, and fences grow for "
-            "each slot: check it with resource=permit.slot_resource"
+            "each slot: check it with resource=permit.slot_resource, or another of its slot_resources"
         )
-    return lease.resource if slot is None else slot
+    return resource
 
 
 def _fence(lease: Fenced) -> object:

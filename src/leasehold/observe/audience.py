@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from leasehold.observe.events import Event, Observer
 
 MOST_KINDS = 1000  # that are remembered
+MOST_LIMITS = 1000
 MOST_CARRIED_BYTES = 1024  # as JSON, besides what the user says about the holder
 
 
 class Audience:
     """Observers in the order in which they were given, each once."""
 
-    __slots__ = ("_carriers", "_complained", "_kinds", "curious", "observers")
+    __slots__ = ("_carriers", "_complained", "_kinds", "_limits", "curious", "observers")
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self.observers = _checked(observers)
@@ -27,6 +28,7 @@ class Audience:
         self._carriers = [one.carry for one in self.observers if hasattr(one, "carry")]
         self._complained: set[int] = set()
         self._kinds: set[str] = set()
+        self._limits: set[tuple[str, int]] = set()
 
     def listens(self) -> bool:
         """Does anybody want to hear of what happens every day?"""
@@ -46,6 +48,14 @@ class Audience:
         if kind in self._kinds or len(self._kinds) >= MOST_KINDS:
             return False
         self._kinds.add(kind)
+        return True
+
+    def first_limit(self, resource: str, found: int) -> bool:
+        """Is this the first time that this semaphore was found with this limit, and not with the one that was asked
+        for?"""
+        if (resource, found) in self._limits or len(self._limits) >= MOST_LIMITS:
+            return False
+        self._limits.add((resource, found))
         return True
 
     def carried(self, number: int) -> Mapping[str, Any]:

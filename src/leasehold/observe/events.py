@@ -15,6 +15,7 @@ call the coordinator back. One that raises harms nobody.
     ReleaseUnknown   whether it was given back is not known; it ends with its ttl at the latest
     FencedOff        a guard refused an older fence
     Unguarded        protects="correctness", and the fence was neither checked by a guard nor read
+    LimitDiffers     of one semaphore others go by another limit; told once for each limit found
     Leaking          how many keys without a TTL ``leaks()`` has found
 
 Every acquire ends with ``Acquired`` or ``Refused``, and every ``Acquired`` is followed by ``Released``,
@@ -138,6 +139,15 @@ class Unguarded(NamedTuple):
     again: bool = False
 
 
+class LimitDiffers(NamedTuple):
+    """``asked`` is the limit that the claim came with, ``found`` the one that was stored with ``resize``, or else that
+    others came with."""
+
+    lease: Subject
+    asked: int
+    found: int
+
+
 class Leaking(NamedTuple):
     keys: int
 
@@ -154,6 +164,7 @@ Event: TypeAlias = (
     | ReleaseUnknown
     | FencedOff
     | Unguarded
+    | LimitDiffers
     | Leaking
 )
 Observer: TypeAlias = Callable[[Event], object]

@@ -28,6 +28,10 @@ RECORDS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "ReleaseUnknown": ("release_unknown", WARNING, ()),
     "FencedOff": ("fenced_off", WARNING, ("downstream", "seen")),
     "Unguarded": ("lease_unguarded", WARNING, ()),
+    "LimitDiffers": ("limit_differs", WARNING, ("asked", "found")),
+}
+ADVICE = {
+    "limit_differs": "give every program the same limit=, or store one for all of them with resize()",
 }
 FIELDS = ("kind", "id_hash", "owner_prefix", "fence", "ttl_ms")
 
@@ -60,6 +64,8 @@ def record(event: Event) -> None:
     fields = {field: getattr(event.lease, field) for field in FIELDS}  # type: ignore[union-attr]  # RECORDS have one
     fields.update((field, getattr(event, field)) for field in more)
     text = " ".join(f"{key}={value}" for key, value in fields.items())
+    if name in ADVICE:
+        text = f"{text}: {ADVICE[name]}"
     try:
         _logger.log(level, "%s %s", name, text, extra={"event": name, **fields})
     except Exception:  # the lease matters more than its record

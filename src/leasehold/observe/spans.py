@@ -113,6 +113,10 @@ class Spans:
             event.lease.number, "fenced_off", more if event.seen is None else {**more, "leasehold.seen": event.seen}
         )
 
+    def limit_differs(self, event: events.LimitDiffers) -> None:
+        more = {"leasehold.asked": event.asked, "leasehold.found": event.found}
+        self._mark(event.lease.number, "limit_differs", more)
+
     def lost(self, event: events.Lost) -> None:
         self._mark(event.lease.number, "lost", {"leasehold.reason": event.reason})
         self._ended(event, event.reason, event.reason != "closed")
@@ -179,6 +183,7 @@ DOES: dict[type, Callable[[Spans, Any], None]] = {
     events.Renewed: Spans.renewed,
     events.NotRenewed: Spans.not_renewed,
     events.FencedOff: Spans.fenced_off,
+    events.LimitDiffers: Spans.limit_differs,
     events.Lost: Spans.lost,
     events.Released: Spans.released,
     events.StaleRelease: Spans.stale,

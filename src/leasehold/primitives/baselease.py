@@ -114,12 +114,15 @@ class BaseLease:
 
     def headers(self) -> dict[str, str]:
         """Fence, resource and owner (not its secret) as HTTP headers, for a service that refuses a stale one."""
+        return self._headers(self.resource)
+
+    def _headers(self, resource: str) -> dict[str, str]:
         from leasehold.core import headers
 
         fence = self.fence
         if fence is None:
             raise InvalidRequest("this lease was acquired with fenced=False: it has no fence to send")
-        return headers.encode(fence, self.resource, self.owner, shared=self._held.shared)
+        return headers.encode(fence, resource, self.owner, shared=self._held.shared)
 
     def log_context(self) -> dict[str, Any]:
         """Fields for a log record: no full id, no owner secret."""

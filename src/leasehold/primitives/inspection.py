@@ -9,15 +9,18 @@ from datetime import UTC, datetime, timedelta
 from leasehold.core import ops, types
 from leasehold.core.names import parse_name
 from leasehold.core.policy import patience_ms
+from leasehold.core.rules import MUTEX, READ, SEMAPHORE, WRITE
 from leasehold.core.typed import Any, NamedTuple
 from leasehold.core.types import public_owner
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MODES = {MUTEX: "exclusive", READ: "read", WRITE: "write", SEMAPHORE: "permit"}
 
 
 class Holder(NamedTuple):
-    """Somebody who holds. ``remaining`` is in seconds, as the store counts them. A client that only sets the key of the
-    owner has the fence 0, and nobody knows since when it holds."""
+    """Somebody who holds. ``remaining`` is in seconds, as the store counts them. ``mode`` is ``exclusive``, ``read``,
+    ``write`` or ``permit``; a permit has ``slots``. A client that only sets the key of the owner has the fence 0, and
+    nobody knows since when it holds."""
 
     owner: str
     fence: int
@@ -25,6 +28,8 @@ class Holder(NamedTuple):
     remaining: float
     since: datetime | None
     meta: dict[str, Any]
+    mode: str = "exclusive"
+    slots: tuple[int, ...] = ()
 
 
 class Waiting(NamedTuple):
@@ -50,7 +55,7 @@ class Note(NamedTuple):
 
 class Inspection(NamedTuple):
     """One resource as the store sees it. ``fence`` is the last that was given; ``closed_for`` says for how many seconds
-    nobody is granted."""
+    nobody is granted; ``limit`` is what a semaphore was resized to, or None."""
 
     resource: str
     holders: tuple[Holder, ...]
@@ -58,12 +63,14 @@ class Inspection(NamedTuple):
     fence: int
     closed_for: float
     notes: tuple[Note, ...]
+    limit: int | None = None
 
     def __repr__(self) -> str:
         """Without the ids, which ``.resource`` says: a repr ends up in logs."""
-        by = ", ".join(f"{one.owner} fence={one.fence} remaining={one.remaining:.3f}s" for one in self.holders)
+        by = ", ".join(map(_shown, self.holders))
         waiting = f"{len(self.waiters)} waiting" if self.waiters else "nobody waits"
-        return f"<Inspection {parse_name(self.resource).shown} {f'held by {by}' if by else 'free'}, {waiting}>"
+        limit = f", limit={self.limit}" if self.limit else ""
+        return f"<Inspection {parse_name(self.resource).shown} {f'held by {by}' if by else 'free'}, {waiting}{limit}>"
 
     @property
     def held(self) -> bool:
@@ -97,14 +104,24 @@ def inspection(resource: str, view: ops.View) -> Inspection:
         view.fence,
         view.closed_ms / 1000,
         tuple([_note(one) for one in view.notes]),
+        view.limit or None,
     )
+
+
+def _shown(holder: Holder) -> str:
+    """One holder in a line; what everybody has who holds alone is not said."""
+    how = "" if holder.mode == "exclusive" else f" {holder.mode}"
+    slots = f" {','.join(map(str, holder.slots))}" if holder.slots else ""
+    return f"{holder.owner}{how}{slots} fence={holder.fence} remaining={holder.remaining:.3f}s"
 
 
 def _holder(grant: types.Grant, now_ms: int) -> Holder:
     remaining = max(grant.expires_ms - now_ms, 0) / 1000
     began = _time(grant.since_us)
     since = None if began == _EPOCH else began
-    return Holder(public_owner(grant.owner), grant.fence, grant.ttl_ms / 1000, remaining, since, _meta(grant.meta))
+    mode, slots = _MODES.get(grant.rule, grant.rule), grant.slots if grant.rule == SEMAPHORE else ()
+    owner, ttl = public_owner(grant.owner), grant.ttl_ms / 1000
+    return Holder(owner, grant.fence, ttl, remaining, since, _meta(grant.meta), mode, slots)
 
 
 def _waiting(waiter: types.Waiter, now_ms: int) -> Waiting:

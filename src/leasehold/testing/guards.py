@@ -255,6 +255,21 @@ def a_permit_names_its_slot(guard: Guard) -> None:
     raises(StaleOwner, lambda: guard.check(first, resource="pool:0"))
 
 
+@case
+def a_permit_of_several_slots_names_one(guard: Guard) -> None:
+    """Any of its own, and each by itself: it is stale in the one that has another holder, and not in the other."""
+    slots = ("pool:0", "pool:1")
+    pair = SimpleNamespace(resource="pool", fence=10, owner=A, slot=0, slot_resource=slots[0], slot_resources=slots)
+    for slot in slots:
+        guard.check(pair, resource=slot)
+    raises(InvalidRequest, lambda: guard.check(pair))
+    raises(InvalidRequest, lambda: guard.check(pair, resource="pool:2"))
+    later = SimpleNamespace(resource="pool", fence=11, owner=B, slot=1, slot_resource=slots[1])
+    guard.check(later, resource=slots[1])
+    raises(StaleOwner, lambda: guard.check(pair, resource=slots[1]))
+    guard.check(pair, resource=slots[0])
+
+
 # ---------------------------------------------------------------- mistakes
 
 

@@ -1,0 +1,237 @@
+"""The semaphore: at most so many hold at once. Permits are leases in numbered slots, which expire and are renewed.
+
+A claim's own limit decides until somebody stores one for everybody (``resize``). Permits are handed out first come
+first served, several of one claim all at once, so that a big claim is not starved by small ones. A crash gives its
+permits back when their ttl is over; a release that comes too late frees nothing.
+"""
+
+from __future__ import annotations
+
+from threading import current_thread
+
+from leasehold.core.holding import ALIVE
+from leasehold.core.names import Name
+from leasehold.core.operations import look, resize
+from leasehold.core.permits import check_count, check_permits, left, must_wait
+from leasehold.core.rules import SEMAPHORE
+from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold.errors import NotAcquired
+from leasehold.primitives.base import UNSET, BaseLock, Unset
+from leasehold.primitives.lock import AsyncLock, Lock
+from leasehold.primitives.permit import AsyncPermit, Permit
+from leasehold.runtime import identity, sync
+from leasehold.runtime.engine import Engine
+from leasehold.runtime.held import Held
+from leasehold.runtime.options import Options
+
+if TYPE_CHECKING:
+    import asyncio
+    import threading
+
+    from leasehold.core.taken import Taken
+    from leasehold.core.tickets import Ticket
+    from leasehold.primitives.baselease import Duration
+    from leasehold.runtime.aio import AsyncDriver
+    from leasehold.runtime.attempt import Attempt
+    from leasehold.runtime.story import Story
+
+
+class BaseSemaphore(BaseLock):
+    """What both flavours share: how many, and what is told when others go by another limit."""
+
+    __slots__ = ()
+
+    _rule = SEMAPHORE
+
+    def _last(self, anchor: object, alive: bool = False) -> Held | None:
+        """The last permit that this thread or task has acquired, or the last that is still alive."""
+        held = self._engine.mine(self._name.text, anchor)
+        now = self._engine.clock.now()
+        while held is not None and (held.rule != SEMAPHORE or (alive and held.settle(now) not in ALIVE)):
+            held = held.outer
+        return held
+
+    def _held_by(self, anchor: object) -> Held:
+        held = self._last(anchor)
+        if held is None:
+            raise self._not_held()
+        return held
+
+    def _owned_by(self, anchor: object) -> bool:
+        return self._last(anchor, alive=True) is not None
+
+    def _keep(self, taken: Taken, anchor: object, story: Story | None) -> Held:
+        held = BaseLock._keep(self, taken, anchor, story)
+        if taken.limit:
+            from leasehold.observe.events import subject
+
+            self._tell_limit(taken.limit, lambda: subject(held, self._engine.store.name, held.number))
+        return held
+
+    def _clean_up(self, flow: Any, attempt: Attempt, taken: Taken | None, anchor: object, error: BaseException) -> None:
+        BaseLock._clean_up(self, flow, attempt, taken, anchor, error)
+        if isinstance(error, NotAcquired) and error.limit:
+            number = 0 if attempt.story is None else attempt.story.number
+            self._tell_limit(error.limit, lambda: self._asker(number))
+
+    def _asker(self, number: int) -> Any:
+        from leasehold.observe.events import Subject
+
+        name, store = self._name, self._engine.store.name
+        return Subject(name.kind, name.id_hash, identity.shown(), None, self._options.ttl_ms, store, number)
+
+    def _tell_limit(self, found: int, who: Any) -> None:
+        """Once for each coordinator, resource and limit found: it is a mistake in a program, not news of every day."""
+        audience = self._engine.audience
+        if audience.first_limit(self._name.text, found):
+            from leasehold.observe.events import LimitDiffers
+
+            audience.tell(LimitDiffers(who(), self._limit, found))
+
+    def __repr__(self) -> str:
+        several = f" permits={self._permits}" if self._permits > 1 else ""
+        return f"{BaseLock.__repr__(self)[:-1]} limit={self._limit}{several}>"
+
+
+class Semaphore(BaseSemaphore, Lock):
+    """A semaphore for threads.
+
+    >>> import leasehold
+    >>> with leasehold.connect("memory://") as hold:
+    ...     pool = hold.semaphore("pool", limit=3)
+    ...     with pool as one, pool.acquire(permits=2) as two:
+    ...         one.slot, two.slots, pool.available(), pool.try_acquire()
+    ...     pool.resize(5)
+    ...     pool.available()
+    (0, (1, 2), 0, None)
+    5
+    """
+
+    __slots__ = ("_limit", "_permits")
+
+    _lease_class = Permit
+
+    def __init__(self, engine: Engine, name: Name, options: Options, limit: int, permits: int) -> None:
+        Lock.__init__(self, engine, name, options)
+        self._limit = limit
+        self._permits = permits
+
+    def acquire(self, wait: Duration | Unset | None = UNSET, permits: int | None = None) -> Permit | None:
+        """A permit, or None when the wait was over first. With ``permits``, so many at once in one lease: all of them,
+        or none. ``wait=None`` waits for ever, 0 tries once. InvalidRequest when there are fewer by now, also while
+        waiting."""
+        try:
+            permit = self._asking(permits)._acquire(self._wait(wait), current_thread())
+        except NotAcquired:
+            return None
+        permit._held.keep(self)
+        return permit
+
+    def try_acquire(self, permits: int | None = None) -> Permit | None:
+        """One try: a permit, or None."""
+        return self.acquire(wait=0, permits=permits)
+
+    def release(self) -> bool:
+        """Give back the permit that the calling thread has acquired last. False: it was no longer ours."""
+        return Lock.release(self)
+
+    def resize(self, limit: int) -> None:
+        """Store a limit for everybody, whatever they were made with. Nobody loses a permit: when there are more than
+        that, those who wait do so until enough are given back. When there are more to have, they get theirs at once. It
+        is forgotten when the semaphore has not been used for 30 days; ``hold.inspect(...).limit`` shows it."""
+        self._engine.ensure_open()
+        checked = check_count(limit, "limit")
+        sync.run(self._engine, resize(self._name.text, checked))
+        self._limit = checked
+
+    def available(self) -> int:
+        """How many permits could be had now: 0 while something exclusive holds the resource, and while permits are
+        above a lowered limit. Asks the store; true only in the past by the time you read it."""
+        self._engine.ensure_open()
+        return left(sync.run(self._engine, look(self._name.text, queue=False)), self._limit)
+
+    def locked(self) -> bool:
+        """Would ``acquire`` have to wait now, for permits or for others who wait? Asks the store."""
+        self._engine.ensure_open()
+        view = sync.run(self._engine, look(self._name.text))
+        return must_wait(view, self._permits, self._limit)
+
+    def _asking(self, count: int | None) -> Semaphore:
+        """This one, for another number of permits."""
+        if count is None:
+            return self
+        checked = check_permits(count, self._limit)
+        return Semaphore(self._engine, self._name, self._options, self._limit, checked)
+
+    if TYPE_CHECKING:  # what they give is of _lease_class
+
+        def __enter__(self) -> Permit: ...
+
+        def _acquire(self, wait: float | None, thread: threading.Thread, ticket: Ticket | None = None) -> Permit: ...
+
+
+class AsyncSemaphore(BaseSemaphore, AsyncLock):
+    """A semaphore for asyncio: the same, awaited. The task inside ``async with`` is cancelled on loss."""
+
+    __slots__ = ("_limit", "_permits")
+
+    _lease_class = AsyncPermit
+
+    def __init__(
+        self, engine: Engine, name: Name, options: Options, driver: AsyncDriver, limit: int, permits: int
+    ) -> None:
+        AsyncLock.__init__(self, engine, name, options, driver)
+        self._limit = limit
+        self._permits = permits
+
+    async def acquire(self, wait: Duration | Unset | None = UNSET, permits: int | None = None) -> AsyncPermit | None:
+        """A permit, or None when the wait was over first. With ``permits``, so many at once in one lease: all of them,
+        or none. ``wait=None`` waits for ever, 0 tries once. InvalidRequest when there are fewer by now, also while
+        waiting."""
+        try:
+            permit = await self._asking(permits)._acquire(self._wait(wait), self._driver.task())
+        except NotAcquired:
+            return None
+        permit._held.keep(self)
+        return permit
+
+    async def try_acquire(self, permits: int | None = None) -> AsyncPermit | None:
+        """One try: a permit, or None."""
+        return await self.acquire(wait=0, permits=permits)
+
+    async def release(self) -> bool:
+        """Give back the permit that the calling task has acquired last. False: it was no longer ours."""
+        return await AsyncLock.release(self)
+
+    async def resize(self, limit: int) -> None:
+        """Store a limit for everybody; see :meth:`leasehold.Semaphore.resize`."""
+        self._engine.ensure_open()
+        checked = check_count(limit, "limit")
+        await self._driver.drive(resize(self._name.text, checked))
+        self._limit = checked
+
+    async def available(self) -> int:
+        """How many permits could be had now; see :meth:`leasehold.Semaphore.available`."""
+        self._engine.ensure_open()
+        return left(await self._driver.drive(look(self._name.text, queue=False)), self._limit)
+
+    async def locked(self) -> bool:
+        """Would ``acquire`` have to wait now, for permits or for others who wait? Asks the store."""
+        self._engine.ensure_open()
+        view = await self._driver.drive(look(self._name.text))
+        return must_wait(view, self._permits, self._limit)
+
+    def _asking(self, count: int | None) -> AsyncSemaphore:
+        """This one, for another number of permits."""
+        if count is None:
+            return self
+        checked = check_permits(count, self._limit)
+        return AsyncSemaphore(self._engine, self._name, self._options, self._driver, self._limit, checked)
+
+    if TYPE_CHECKING:  # what they give is of _lease_class
+
+        async def __aenter__(self) -> AsyncPermit: ...
+
+        async def _acquire(
+            self, wait: float | None, task: asyncio.Task[Any], ticket: Ticket | None = None
+        ) -> AsyncPermit: ...
