@@ -32,6 +32,16 @@ if TYPE_CHECKING:
     from leasehold.primitives.inspection import Eviction, Holder, Inspection, Note, Waiting
     from leasehold.primitives.lease import AsyncLease, Lease
     from leasehold.primitives.lock import AsyncLock, Lock
+    from leasehold.primitives.rwlock import (
+        AsyncReadLock,
+        AsyncReadWriteLease,
+        AsyncReadWriteLock,
+        AsyncWriteLock,
+        ReadLock,
+        ReadWriteLease,
+        ReadWriteLock,
+        WriteLock,
+    )
     from leasehold.primitives.skipped import SKIPPED, Skipped
     from leasehold.runtime.backoff import Backoff
 
@@ -42,6 +52,10 @@ __all__ = [
     "AsyncLease",
     "AsyncLeasehold",
     "AsyncLock",
+    "AsyncReadLock",
+    "AsyncReadWriteLease",
+    "AsyncReadWriteLock",
+    "AsyncWriteLock",
     "Backoff",
     "Eviction",
     "Holder",
@@ -56,11 +70,15 @@ __all__ = [
     "NotHeld",
     "Note",
     "OutcomeUnknown",
+    "ReadLock",
+    "ReadWriteLease",
+    "ReadWriteLock",
     "Skipped",
     "StaleOwner",
     "StoreUnavailable",
     "Unsupported",
     "Waiting",
+    "WriteLock",
     "aio",
     "bucket",
     "connect",
@@ -73,6 +91,10 @@ _PLACES = {
     "AsyncLease": "primitives.lease",
     "AsyncLeasehold": "coordinator",
     "AsyncLock": "primitives.lock",
+    "AsyncReadLock": "primitives.rwlock",
+    "AsyncReadWriteLease": "primitives.rwlock",
+    "AsyncReadWriteLock": "primitives.rwlock",
+    "AsyncWriteLock": "primitives.rwlock",
     "Backoff": "runtime.backoff",
     "Eviction": "primitives.inspection",
     "Holder": "primitives.inspection",
@@ -81,8 +103,12 @@ _PLACES = {
     "Leasehold": "coordinator",
     "Lock": "primitives.lock",
     "Note": "primitives.inspection",
+    "ReadLock": "primitives.rwlock",
+    "ReadWriteLease": "primitives.rwlock",
+    "ReadWriteLock": "primitives.rwlock",
     "Skipped": "primitives.skipped",
     "Waiting": "primitives.inspection",
+    "WriteLock": "primitives.rwlock",
     "bucket": "core.bucket",
     "connect": "coordinator",
 }

@@ -15,11 +15,17 @@ PAIRS = [
     (leasehold.Leasehold, leasehold.AsyncLeasehold),
     (leasehold.Lock, leasehold.AsyncLock),
     (leasehold.Lease, leasehold.AsyncLease),
+    (leasehold.ReadLock, leasehold.AsyncReadLock),
+    (leasehold.WriteLock, leasehold.AsyncWriteLock),
+    (leasehold.ReadWriteLease, leasehold.AsyncReadWriteLease),
 ]
 AWAITED = {
     "AsyncLeasehold": {"adopt", "close", "evict", "inspect", "leaks", "revoke", "__aenter__", "__aexit__"},
     "AsyncLock": {"acquire", "try_acquire", "release", "locked", "__aenter__", "__aexit__"},
     "AsyncLease": {"extend", "release", "transfer", "__aenter__", "__aexit__"},
+    "AsyncReadLock": {"acquire", "try_acquire", "release", "locked", "__aenter__", "__aexit__"},
+    "AsyncWriteLock": {"acquire", "try_acquire", "release", "locked", "__aenter__", "__aexit__"},
+    "AsyncReadWriteLease": {"downgrade", "extend", "release", "transfer", "__aenter__", "__aexit__"},
 }
 MEMBERS = [(sync, other, name) for sync, other in PAIRS for name in sorted(dir(sync)) if not name.startswith("_")]
 

@@ -26,6 +26,10 @@ NAMES = [
     "AsyncLease",
     "AsyncLeasehold",
     "AsyncLock",
+    "AsyncReadLock",
+    "AsyncReadWriteLease",
+    "AsyncReadWriteLock",
+    "AsyncWriteLock",
     "Backoff",
     "Eviction",
     "Holder",
@@ -40,11 +44,15 @@ NAMES = [
     "NotHeld",
     "Note",
     "OutcomeUnknown",
+    "ReadLock",
+    "ReadWriteLease",
+    "ReadWriteLock",
     "Skipped",
     "StaleOwner",
     "StoreUnavailable",
     "Unsupported",
     "Waiting",
+    "WriteLock",
     "aio",
     "bucket",
     "connect",
@@ -62,8 +70,7 @@ ERRORS: dict[str, tuple[type, ...]] = {
 LATER = {
     leasehold: ["advise", "Need", "Verdict"],
     leasehold.Leasehold: [
-        "acquire_many", "all", "cron", "election", "guarantees", "once", "release_many", "rwlock", "semaphore",
-        "single_flight",
+        "acquire_many", "all", "cron", "election", "guarantees", "once", "release_many", "semaphore", "single_flight",
     ],
     leasehold.Lock: ["read", "write", "resize"],
 }  # fmt: skip
@@ -135,8 +142,15 @@ def test_the_lock_and_the_coordinator() -> None:
     """What a lock and a coordinator have, no more and no less."""
     assert public(leasehold.Lock) == {"acquire", "locked", "owned", "release", "resource", "try_acquire"}
     assert public(leasehold.Leasehold) == {
-        "adopt", "close", "evict", "inspect", "leaks", "lock", "locked", "revoke", "rlock", "scan",
+        "adopt", "close", "evict", "inspect", "leaks", "lock", "locked", "revoke", "rlock", "rwlock", "scan",
     }  # fmt: skip
+
+
+def test_the_read_write_lock() -> None:
+    """Two sides with every form of a lock, whose leases have two members more."""
+    assert public(leasehold.ReadWriteLock) == {"read", "resource", "write"}
+    assert public(leasehold.ReadLock) == public(leasehold.WriteLock) == public(leasehold.Lock)
+    assert public(leasehold.ReadWriteLease) == {*LEASE, "downgrade", "shared"}
 
 
 def test_the_parameters_of_lock() -> None:
@@ -200,7 +214,8 @@ def documented() -> list[tuple[str, object]]:
     things.append(("aio.connect", leasehold.aio.connect))
     things += [("Backoff.call", leasehold.Backoff.call), ("Backoff.acall", leasehold.Backoff.acall)]
     for cls in (leasehold.Leasehold, leasehold.AsyncLeasehold, Coordinator, leasehold.Lock, leasehold.AsyncLock,
-                BaseLock, leasehold.Lease, leasehold.AsyncLease, BaseLease):  # fmt: skip
+                BaseLock, leasehold.Lease, leasehold.AsyncLease, BaseLease, leasehold.ReadWriteLock,
+                leasehold.AsyncReadWriteLock, leasehold.ReadWriteLease, leasehold.AsyncReadWriteLease):  # fmt: skip
         things += [(f"{cls.__name__}.{name}", inspect.getattr_static(cls, name)) for name in public(cls)]
     return things
 
