@@ -121,14 +121,13 @@ class BaseLock:
             return None
         depth = held.depth
         try:
-            with held.lock:  # in one step: nobody downgrades it in between
-                if held.shared and self._rule != READ:
-                    self._refuse_upgrade(held)
-                    return None
-                if not self._options.reentrant:
-                    return None
-                if not held.enter_again(self._options.ttl_ms, self._engine.clock.now()):
-                    return None
+            if held.shared and self._rule != READ:
+                self._refuse_upgrade(held)
+                return None
+            if not self._options.reentrant or not held.enter_again(self._options.ttl_ms, self._engine.clock.now()):
+                return None
+            if held.shared and self._rule != READ:  # another thread was just quicker to downgrade it
+                self._refuse_upgrade(held)
             return lease(held)
         except BaseException:
             held.depth = min(held.depth, depth)  # nobody will step out of where an interrupt came in between
