@@ -10,6 +10,7 @@ import pytest
 
 import leasehold.stores
 import leasehold.testing.contract_operators  # more cases
+import leasehold.testing.contract_rwlock
 from leasehold.testing.contract import CASES
 from leasehold.testing.parties import FLAVOURS
 from leasehold.testing.scene import Scene
