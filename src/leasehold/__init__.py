@@ -33,6 +33,16 @@ if TYPE_CHECKING:
     from leasehold.primitives.lease import AsyncLease, Lease
     from leasehold.primitives.lock import AsyncLock, Lock
     from leasehold.primitives.permit import AsyncPermit, Permit
+    from leasehold.primitives.rwlock import (
+        AsyncReadLock,
+        AsyncReadWriteLease,
+        AsyncReadWriteLock,
+        AsyncWriteLock,
+        ReadLock,
+        ReadWriteLease,
+        ReadWriteLock,
+        WriteLock,
+    )
     from leasehold.primitives.semaphore import AsyncSemaphore, Semaphore
     from leasehold.primitives.skipped import SKIPPED, Skipped
     from leasehold.runtime.backoff import Backoff
@@ -45,7 +55,11 @@ __all__ = [
     "AsyncLeasehold",
     "AsyncLock",
     "AsyncPermit",
+    "AsyncReadLock",
+    "AsyncReadWriteLease",
+    "AsyncReadWriteLock",
     "AsyncSemaphore",
+    "AsyncWriteLock",
     "Backoff",
     "Eviction",
     "Holder",
@@ -61,12 +75,16 @@ __all__ = [
     "Note",
     "OutcomeUnknown",
     "Permit",
+    "ReadLock",
+    "ReadWriteLease",
+    "ReadWriteLock",
     "Semaphore",
     "Skipped",
     "StaleOwner",
     "StoreUnavailable",
     "Unsupported",
     "Waiting",
+    "WriteLock",
     "aio",
     "bucket",
     "connect",
@@ -81,6 +99,10 @@ _PLACES = {
     "AsyncLock": "primitives.lock",
     "AsyncPermit": "primitives.permit",
     "AsyncSemaphore": "primitives.semaphore",
+    "AsyncReadLock": "primitives.rwlock",
+    "AsyncReadWriteLease": "primitives.rwlock",
+    "AsyncReadWriteLock": "primitives.rwlock",
+    "AsyncWriteLock": "primitives.rwlock",
     "Backoff": "runtime.backoff",
     "Eviction": "primitives.inspection",
     "Holder": "primitives.inspection",
@@ -91,8 +113,12 @@ _PLACES = {
     "Note": "primitives.inspection",
     "Permit": "primitives.permit",
     "Semaphore": "primitives.semaphore",
+    "ReadLock": "primitives.rwlock",
+    "ReadWriteLease": "primitives.rwlock",
+    "ReadWriteLock": "primitives.rwlock",
     "Skipped": "primitives.skipped",
     "Waiting": "primitives.inspection",
+    "WriteLock": "primitives.rwlock",
     "bucket": "core.bucket",
     "connect": "coordinator",
 }

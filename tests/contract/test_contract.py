@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import leasehold.stores
-import leasehold.testing.contract_operators
-import leasehold.testing.contract_semaphore  # more cases
+import leasehold.testing.contract_operators  # more cases
+import leasehold.testing.contract_rwlock
+import leasehold.testing.contract_semaphore
 from leasehold.testing.contract import CASES
 from leasehold.testing.parties import FLAVOURS
 from leasehold.testing.scene import Scene

@@ -17,6 +17,9 @@ PAIRS = [
     (leasehold.Lease, leasehold.AsyncLease),
     (leasehold.Semaphore, leasehold.AsyncSemaphore),
     (leasehold.Permit, leasehold.AsyncPermit),
+    (leasehold.ReadLock, leasehold.AsyncReadLock),
+    (leasehold.WriteLock, leasehold.AsyncWriteLock),
+    (leasehold.ReadWriteLease, leasehold.AsyncReadWriteLease),
 ]
 AWAITED = {
     "AsyncLeasehold": {"adopt", "close", "evict", "inspect", "leaks", "revoke", "__aenter__", "__aexit__"},
@@ -26,6 +29,9 @@ AWAITED = {
     "AsyncSemaphore": {
         "acquire", "available", "locked", "release", "resize", "try_acquire", "__aenter__", "__aexit__",
     },
+    "AsyncReadLock": {"acquire", "try_acquire", "release", "locked", "__aenter__", "__aexit__"},
+    "AsyncWriteLock": {"acquire", "try_acquire", "release", "locked", "__aenter__", "__aexit__"},
+    "AsyncReadWriteLease": {"downgrade", "extend", "release", "transfer", "__aenter__", "__aexit__"},
 }  # fmt: skip
 MEMBERS = [(sync, other, name) for sync, other in PAIRS for name in sorted(dir(sync)) if not name.startswith("_")]
 

@@ -28,6 +28,10 @@ NAMES = [
     "AsyncLock",
     "AsyncPermit",
     "AsyncSemaphore",
+    "AsyncReadLock",
+    "AsyncReadWriteLease",
+    "AsyncReadWriteLock",
+    "AsyncWriteLock",
     "Backoff",
     "Eviction",
     "Holder",
@@ -44,11 +48,15 @@ NAMES = [
     "OutcomeUnknown",
     "Permit",
     "Semaphore",
+    "ReadLock",
+    "ReadWriteLease",
+    "ReadWriteLock",
     "Skipped",
     "StaleOwner",
     "StoreUnavailable",
     "Unsupported",
     "Waiting",
+    "WriteLock",
     "aio",
     "bucket",
     "connect",
@@ -66,7 +74,7 @@ ERRORS: dict[str, tuple[type, ...]] = {
 LATER = {
     leasehold: ["advise", "Need", "Verdict"],
     leasehold.Leasehold: [
-        "acquire_many", "all", "cron", "election", "guarantees", "once", "release_many", "rwlock", "single_flight",
+        "acquire_many", "all", "cron", "election", "guarantees", "once", "release_many", "single_flight",
     ],
     leasehold.Lock: ["read", "write", "resize"],
 }  # fmt: skip
@@ -140,8 +148,16 @@ def test_the_lock_and_the_coordinator() -> None:
     assert public(leasehold.Semaphore) == public(leasehold.Lock) | {"available", "resize"}
     assert public(leasehold.Permit) == LEASE | {"slot", "slot_resource", "slot_resources", "slots"}
     assert public(leasehold.Leasehold) == {
-        "adopt", "close", "evict", "inspect", "leaks", "lock", "locked", "revoke", "rlock", "scan", "semaphore",
+        "adopt", "close", "evict", "inspect", "leaks", "lock", "locked", "revoke", "rlock", "rwlock", "scan",
+        "semaphore",
     }  # fmt: skip
+
+
+def test_the_read_write_lock() -> None:
+    """Two sides with every form of a lock, whose leases have two members more."""
+    assert public(leasehold.ReadWriteLock) == {"read", "resource", "write"}
+    assert public(leasehold.ReadLock) == public(leasehold.WriteLock) == public(leasehold.Lock)
+    assert public(leasehold.ReadWriteLease) == {*LEASE, "downgrade", "shared"}
 
 
 def test_the_parameters_of_lock() -> None:
@@ -206,7 +222,8 @@ def documented() -> list[tuple[str, object]]:
     things += [("Backoff.call", leasehold.Backoff.call), ("Backoff.acall", leasehold.Backoff.acall)]
     for cls in (leasehold.Leasehold, leasehold.AsyncLeasehold, Coordinator, leasehold.Lock, leasehold.AsyncLock,
                 BaseLock, leasehold.Lease, leasehold.AsyncLease, BaseLease, leasehold.Semaphore,
-                leasehold.AsyncSemaphore, leasehold.Permit, leasehold.AsyncPermit):  # fmt: skip
+                leasehold.AsyncSemaphore, leasehold.Permit, leasehold.AsyncPermit, leasehold.ReadWriteLock,
+                leasehold.AsyncReadWriteLock, leasehold.ReadWriteLease, leasehold.AsyncReadWriteLease):  # fmt: skip
         things += [(f"{cls.__name__}.{name}", inspect.getattr_static(cls, name)) for name in public(cls)]
     return things
 

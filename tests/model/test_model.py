@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from leasehold.testing import simulate
-from leasehold.testing.plans import KINDS, THEMES
+from leasehold.testing.plans import KINDS
 
 QUICK = range(120)
 SLOW = range(1_000, 3_000)

@@ -14,16 +14,16 @@ from tests.observe.stage import Listener, Stage, raising, refuse
 TTL = 6.0
 # The counters after such a life, by their labels in alphabetical order.
 COUNTED: dict[tuple[str, ...], int] = {
-    ("acquire", "job", "acquired", "memory"): 8,
+    ("acquire", "job", "acquired", "memory"): 9,
     ("acquire", "job", "busy", "memory"): 1,
     ("acquire", "job", "timeout", "memory"): 1,
     ("acquire", "job", "cancelled", "memory"): 1,
     ("acquire", "job", "unavailable", "memory"): 1,
     ("acquire", "job", "unknown", "memory"): 1,
-    ("release", "job", "released"): 5,
+    ("release", "job", "released"): 6,
     ("release", "job", "not_owner"): 3,
     ("release", "job", "unknown"): 1,
-    ("renew", "job", "renewed"): 2,
+    ("renew", "job", "renewed"): 3,
     ("renew", "job", "not_owner"): 1,
     ("lost", "job", "evicted"): 1,
     ("lost", "job", "expired"): 1,
@@ -85,6 +85,9 @@ def endings(stage: Stage, heard: Listener) -> None:
     stage.do(lease.release)  # nobody has seen its fence
     lease = stage.acquire()
     refuse(stage, lease, downstream="reports")
+    stage.do(lease.release)
+    lease = stage.do(stage.hold.rwlock("job", 1).write().acquire)
+    stage.do(lease.downgrade)
     stage.do(lease.release)
 
 

@@ -27,6 +27,7 @@ RECORDS: dict[str, tuple[int, set[str]]] = {
     "lease_acquired": (DEBUG, set()),
     "lease_refused": (DEBUG, {"outcome"}),
     "lease_renewed": (DEBUG, set()),
+    "lease_downgraded": (DEBUG, set()),
     "lease_unsure": (WARNING, {"error"}),
     "lease_lost": (WARNING, {"reason"}),
     "lease_released": (DEBUG, set()),

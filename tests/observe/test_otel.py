@@ -113,7 +113,7 @@ def test_the_twins_have_the_same_values(set_up: Callable[..., Stage], heard: Lis
         ]
         for name in metrics.HISTOGRAMS
     }
-    assert counts == {"acquire_wait": [10], "hold": [8], "renew_slack": [2]}
+    assert counts == {"acquire_wait": [11], "hold": [9], "renew_slack": [3]}
     now = {point.attributes["kind"]: point.value for point in found["leasehold.held"].data.data_points}
     assert now == {"job": 0, "held": 1}
     assert [point.value for point in found["leasehold.keys_without_ttl"].data.data_points] == [3]

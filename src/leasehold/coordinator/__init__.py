@@ -13,6 +13,7 @@ from leasehold.coordinator.counting import Counting
 from leasehold.coordinator.decorating import AsyncDecorating, Decorating
 from leasehold.coordinator.opening import open_store
 from leasehold.coordinator.operating import AsyncOperating, Operating
+from leasehold.coordinator.sharing import AsyncSharing, Sharing
 from leasehold.core.durations import is_long, wait_seconds
 from leasehold.core.names import Name, check_id_key, check_namespace, known_name, make_name
 from leasehold.core.ports import Store
@@ -158,7 +159,7 @@ class Coordinator(ABC, Generic[L]):
         return f"<{type(self).__name__} on {self._engine.store.name}>"
 
 
-class Leasehold(Coordinator[Lock], Adopting, Counting["Semaphore"], Decorating, Operating):
+class Leasehold(Coordinator[Lock], Adopting, Counting["Semaphore"], Decorating, Operating, Sharing):
     """A coordinator for threads; made by :func:`leasehold.connect`. ``close()`` gives back what it holds."""
 
     def close(self) -> None:
@@ -183,7 +184,7 @@ class Leasehold(Coordinator[Lock], Adopting, Counting["Semaphore"], Decorating, 
 
 
 class AsyncLeasehold(
-    Coordinator[AsyncLock], AsyncAdopting, Counting["AsyncSemaphore"], AsyncDecorating, AsyncOperating
+    Coordinator[AsyncLock], AsyncAdopting, Counting["AsyncSemaphore"], AsyncDecorating, AsyncOperating, AsyncSharing
 ):
     """A coordinator for asyncio; made by :func:`leasehold.aio.connect`."""
 

@@ -11,14 +11,16 @@ from leasehold.core.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from leasehold.primitives.baselease import Duration
     from leasehold.primitives.lease import AsyncLease, Lease
+    from leasehold.runtime.aio import AsyncDriver
+    from leasehold.runtime.engine import Engine
     from leasehold.runtime.options import Options
 
 
 class Adopting:
     """For threads."""
 
+    _engine: Engine
     _id_key: bytes
-    _make_lock: Any
 
     def adopt(
         self,
@@ -33,8 +35,9 @@ class Adopting:
     ) -> Lease:
         """Take over a lease that was given away with ``lease.transfer()``, here or in another process.
 
-        It has a new owner and a new fence: a guard that sees it refuses whoever had it before. ``ttl`` is the giver's
-        unless it is said. LeaseLost when its time was over, or somebody else was quicker: a ticket is good once.
+        It has a new owner and a new fence: a guard that sees it refuses whoever had it before. It is what it was: that
+        of a reader or a writer is a ``ReadWriteLease``. ``ttl`` is the giver's unless it is said. LeaseLost when its
+        time was over, or somebody else was quicker: a ticket is good once.
 
         >>> import leasehold
         >>> with leasehold.connect("memory://") as hold:
@@ -44,15 +47,17 @@ class Adopting:
         'report-export:42'
         """
         told, name, options = _adoption(self._id_key, ticket, ttl, renew, max_hold, max_idle, fenced, protects)
-        lease: Lease = self._make_lock(name, options)._adopt(told)
-        return lease
+        from leasehold.primitives.kinds import Adopter
+
+        return Adopter(self._engine, name, options)._adopt(told)
 
 
 class AsyncAdopting:
     """For asyncio: the same, awaited."""
 
+    _driver: AsyncDriver
+    _engine: Engine
     _id_key: bytes
-    _make_lock: Any
 
     async def adopt(
         self,
@@ -67,8 +72,9 @@ class AsyncAdopting:
     ) -> AsyncLease:
         """Take over a lease that was given away; see :meth:`leasehold.Leasehold.adopt`."""
         told, name, options = _adoption(self._id_key, ticket, ttl, renew, max_hold, max_idle, fenced, protects)
-        lease: AsyncLease = await self._make_lock(name, options)._adopt(told)
-        return lease
+        from leasehold.primitives.kinds import AsyncAdopter
+
+        return await AsyncAdopter(self._engine, name, options, self._driver)._adopt(told)
 
 
 def _adoption(key: bytes, ticket: str, ttl: Duration | None, *asked: Any) -> tuple[Ticket, Name, Options]:

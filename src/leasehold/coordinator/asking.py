@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from leasehold.primitives.baselease import Duration
 
 MOST_META_BYTES = 4096
+_INSIDE = ("leasehold.coordinator", "leasehold.primitives")
 
 
 def make_options(
@@ -58,9 +59,9 @@ def warn_long() -> None:
 
 
 def _outside() -> int:
-    """The stacklevel of whoever called lock() or rlock(), for the function that calls this one."""
+    """The stacklevel of whoever called lock(), rwlock().read() and the like, for the function that calls this one."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("leasehold.coordinator"):
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith(_INSIDE):
         level, frame = level + 1, frame.f_back
     return level
 

@@ -9,6 +9,7 @@ call the coordinator back. One that raises harms nobody.
     Refused          an acquire came to nothing: busy timeout cancelled unavailable unknown
     Renewed          a renewal or an extend was confirmed
     NotRenewed       one was not: not_owner (the lease is lost) or failed (it is unsure)
+    Downgraded       a writer only reads from here on: others may read beside it
     Lost             the lease is over while somebody believed in it
     Released         it was given back
     StaleRelease     it was given back too late: it was no longer ours
@@ -101,6 +102,10 @@ class NotRenewed(NamedTuple):
     again: bool = False
 
 
+class Downgraded(NamedTuple):
+    lease: Subject
+
+
 class Lost(NamedTuple):
     """``held`` is in seconds, as everywhere; ``reason`` as in LeaseLost."""
 
@@ -158,6 +163,7 @@ Event: TypeAlias = (
     | Refused
     | Renewed
     | NotRenewed
+    | Downgraded
     | Lost
     | Released
     | StaleRelease

@@ -22,6 +22,7 @@ RECORDS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "Refused": ("lease_refused", DEBUG, ("outcome",)),
     "Renewed": ("lease_renewed", DEBUG, ()),
     "NotRenewed": ("lease_unsure", WARNING, ("error",)),
+    "Downgraded": ("lease_downgraded", DEBUG, ()),
     "Lost": ("lease_lost", WARNING, ("reason",)),
     "Released": ("lease_released", DEBUG, ()),
     "StaleRelease": ("stale_release", DEBUG, ()),

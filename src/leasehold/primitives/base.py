@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from leasehold.core import flows
 from leasehold.core.durations import wait_seconds
 from leasehold.core.flows import Ask
-from leasehold.core.holding import ALIVE
+from leasehold.core.holding import ALIVE, LOST
 from leasehold.core.names import Name
 from leasehold.core.ops import Later, Op
 from leasehold.core.rules import MUTEX, READ, SEMAPHORE, WRITE
@@ -119,21 +119,26 @@ class BaseLock:
         held = self._engine.mine(self._name.text, anchor)
         if held is None or held.rule == SEMAPHORE:
             return None
-        if held.shared and self._rule != READ:
-            self._refuse_upgrade(held)
-            return None
-        if not self._options.reentrant:
-            return None
         depth = held.depth
         try:
-            return lease(held) if held.enter_again(self._options.ttl_ms, self._engine.clock.now()) else None
+            if held.shared and self._rule != READ:
+                self._refuse_upgrade(held)
+                return None
+            if not self._options.reentrant or not held.enter_again(self._options.ttl_ms, self._engine.clock.now()):
+                return None
+            if held.shared and self._rule != READ:  # another thread was just quicker to downgrade it
+                self._refuse_upgrade(held)
+            return lease(held)
         except BaseException:
             held.depth = min(held.depth, depth)  # nobody will step out of where an interrupt came in between
             raise
 
     def _refuse_upgrade(self, held: Held) -> None:
-        """Two readers who both wait to write would wait for each other for ever."""
-        if held.settle(self._engine.clock.now()) in ALIVE:
+        """Two readers who both wait to write would wait for each other for ever. What it read with and lost is an
+        error for who would enter it again; else it is past."""
+        if held.settle(self._engine.clock.now()) == LOST and self._options.reentrant:
+            raise held.loss()
+        if self._alive(held):
             raise InvalidRequest(
                 f"this thread or task reads {self._name.kind}, and cannot write before it has stopped: two readers who "
                 "both wait to write would wait for each other for ever (deadlock). Release the read lease and acquire "
@@ -220,8 +225,16 @@ class BaseLock:
         )
 
     def _owned_by(self, anchor: object) -> bool:
-        held = self._engine.mine(self._name.text, anchor)
-        return held is not None and held.settle(self._engine.clock.now()) in ALIVE
+        return self._alive(self._engine.mine(self._name.text, anchor))
+
+    def _alive(self, held: Held | None) -> bool:
+        """This one, or one that the same thread or task had before it: who reads may read twice."""
+        now = self._engine.clock.now()
+        while held is not None:
+            if held.settle(now) in ALIVE:
+                return True
+            held = held.outer
+        return False
 
     def __reduce__(self) -> str:
         """It leads to the coordinator of this process, and knows whose bodies are open here."""

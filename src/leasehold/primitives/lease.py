@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 
 from leasehold.core import flows
@@ -19,6 +19,7 @@ from leasehold.runtime.held import Held
 
 if TYPE_CHECKING:
     import asyncio
+    from typing import Self
 
     from leasehold.primitives.baselease import Duration
     from leasehold.runtime.aio import AsyncDriver, Interrupt
@@ -67,10 +68,13 @@ class Lease(BaseLease):
 
     def extend(self, ttl: Duration) -> None:
         """Set the end of the lease to ``ttl`` from now: sets, never adds. Later renewals use it too."""
-        length = ttl_ms(ttl)
+        self._change(flows.extend, ttl_ms(ttl))
+
+    def _change(self, flow: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        """A renewal that its caller waits for, and with it whatever this flow changes."""
         alive, stop_at = self._settle() in ALIVE, self._held.stop_at()
         try:
-            sync.run(self._engine, flows.extend(self._held, length, self._engine.clock.now()))
+            sync.run(self._engine, flow(self._held, *arguments, self._engine.clock.now()))
             self._extended(stop_at)
         except (StoreUnavailable, OutcomeUnknown, LeaseLost) as error:
             self._not_extended(error, alive)
@@ -105,7 +109,7 @@ class Lease(BaseLease):
             raise
         return ours
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> Self:
         self.check()
         return self
 
@@ -167,10 +171,13 @@ class AsyncLease(BaseLease):
 
     async def extend(self, ttl: Duration) -> None:
         """Set the end of the lease to ``ttl`` from now: sets, never adds. Later renewals use it too."""
-        length = ttl_ms(ttl)
+        await self._change(flows.extend, ttl_ms(ttl))
+
+    async def _change(self, flow: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        """A renewal that its caller waits for, and with it whatever this flow changes."""
         alive, stop_at = self._settle() in ALIVE, self._held.stop_at()
         try:
-            await self._driver.drive(flows.extend(self._held, length, self._engine.clock.now()))
+            await self._driver.drive(flow(self._held, *arguments, self._engine.clock.now()))
             self._extended(stop_at)
         except (StoreUnavailable, OutcomeUnknown, LeaseLost) as error:
             self._not_extended(error, alive)
@@ -205,7 +212,7 @@ class AsyncLease(BaseLease):
             raise
         return ours
 
-    async def __aenter__(self) -> AsyncLease:
+    async def __aenter__(self) -> Self:
         self.check()
         self._begin(self._driver.task())
         return self

@@ -82,6 +82,7 @@ class Held(Changeable):
         "guarded",
         "interrupt",
         "keeper",
+        "lowers",
         "nonce",
         "number",
         "options",
@@ -103,6 +104,7 @@ class Held(Changeable):
         self.told = False  # observers have heard of its end
         self.doubted = 0.0  # the deadline when they last heard of a failed renewal: a confirmation moves it
         self.nonce = ""  # of its ticket, once somebody wants to give it away
+        self.lowers = False  # a downgrade has begun, and nobody was told yet that it is done
         self.exported = False  # its fence was read, or sent along
         self.guarded = False  # it was shown to a guard
         self.warned = False  # it was neither, and that was told
@@ -147,12 +149,23 @@ class Held(Changeable):
             return True
 
     def require_single(self) -> None:
-        """What was entered again cannot be handed over: whoever entered it first believes in it."""
+        """What was entered again cannot be handed over or lowered: whoever entered it first believes in it."""
         with self.lock:
             if self.depth > 1:
                 raise InvalidRequest(
                     f"the lease on {self.name.kind} was entered {self.depth} times: leave the inner ones first"
                 )
+
+    def downgrading(self, now: float) -> ops.Renew:
+        """Unless it was entered again: whoever entered it first believes that it may write. It may be repeated until
+        somebody was told that it is done, also when a renewal was quicker to say so."""
+        with self.lock:
+            self._require(now)
+            self.require_single()
+            self._lowering = self._lowering or self.lowers
+            renew = Changeable.downgrading(self, now)
+            self.lowers = True
+            return renew
 
     def giving(self) -> Giving:
         """A lease has one ticket, however often it is tried and by however many threads: whatever arrives last in the

@@ -198,6 +198,9 @@ class Chronicle:
         again, held.doubted = held.doubted == held.deadline, held.deadline
         self._audience.tell(events.NotRenewed(self._subject(held), outcome, why, again))
 
+    def downgraded(self, held: Held) -> None:
+        self._audience.tell(events.Downgraded(self._subject(held)))
+
     def lost(self, held: Held) -> None:
         self._audience.tell(events.Lost(self._subject(held), held.reason, self._held_for(held)))
         held.told = True

@@ -1,0 +1,294 @@
+"""The read-write lock: many may read together, or one may write. One queue, in order of arrival.
+
+    held by          a reader comes     a writer comes
+    nobody           reads at once      writes at once
+    readers          reads beside them  waits until the last of them has gone
+    a writer         waits              waits
+
+A reader that comes while a writer waits stands behind that writer: nobody is overtaken, so nobody starves. Readers who
+stand next to each other in the queue come in together. A writer can lower its lease to a reader's (``downgrade``); a
+reader never becomes a writer: two who both wait for that would wait for each other for ever.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+
+from leasehold.core import flows
+from leasehold.core.names import Name
+from leasehold.core.rules import MUTEX, READ, WRITE
+from leasehold.core.typed import TYPE_CHECKING, Any, Generic, TypeVar
+from leasehold.errors import InvalidRequest
+from leasehold.primitives.base import UNSET, B, BaseLock, Unset
+from leasehold.primitives.baselease import BaseLease
+from leasehold.primitives.lease import AsyncLease, Lease
+from leasehold.primitives.lock import AsyncLock, Lock
+from leasehold.runtime.engine import Engine
+from leasehold.runtime.held import Held
+from leasehold.runtime.options import Options
+
+if TYPE_CHECKING:
+    from leasehold.primitives.baselease import Duration
+    from leasehold.runtime.aio import AsyncDriver
+
+# ---------------------------------------------------------------- leases
+
+
+class BaseReadWriteLease(BaseLease):
+    """What both flavours share."""
+
+    __slots__ = ()
+
+    @property
+    def shared(self) -> bool:
+        """Does it only read? Then others may read beside it, and a guard takes it with ``shared=True`` alone."""
+        return self._held.shared
+
+    def _downgraded(self) -> None:
+        """Confirmed."""
+        self._held.lowers = False
+        if self._engine.audience.listens():
+            self._engine.watchdog.chronicle().downgraded(self._held)
+
+
+class ReadWriteLease(BaseReadWriteLease, Lease):
+    """A lease of a reader or a writer, for threads: all that a :class:`Lease` has, ``shared`` and ``downgrade``."""
+
+    __slots__ = ()
+
+    def downgrade(self) -> None:
+        """From writing to reading, in one step: nobody writes in between, and readers who wait come in at once.
+
+        The fence stays. From the call on the lease only reads (``shared``), also when the store does not answer
+        (StoreUnavailable, OutcomeUnknown): then every renewal says so again, and the call may be repeated.
+        InvalidRequest when it reads already, or was entered several times.
+
+        >>> import leasehold
+        >>> with leasehold.connect("memory://") as hold:
+        ...     config = hold.rwlock("config", "nl")
+        ...     with config.write() as lease:
+        ...         lease.downgrade()  # written; whoever wants to read need not wait until we have read it again
+        ...         lease.shared
+        True
+        """
+        self._change(flows.downgrade)
+        self._downgraded()
+
+
+class AsyncReadWriteLease(BaseReadWriteLease, AsyncLease):
+    """A lease of a reader or a writer, for asyncio: all that an :class:`AsyncLease` has, and the same two."""
+
+    __slots__ = ()
+
+    async def downgrade(self) -> None:
+        """From writing to reading, in one step; see :meth:`leasehold.ReadWriteLease.downgrade`."""
+        await self._change(flows.downgrade)
+        self._downgraded()
+
+
+# ---------------------------------------------------------------- the two sides
+
+
+class Side(BaseLock):
+    """What every side shares, in both flavours."""
+
+    __slots__ = ()
+
+    def _reenter(self, anchor: object, lease: Callable[[Held], B]) -> B | None:
+        """What was taken with ``lock`` is no writer's lease, and cannot be lowered: who mixes them would wait for
+        itself."""
+        held = self._engine.mine(self._name.text, anchor)
+        if held is not None and held.rule == MUTEX and self._options.reentrant and self._alive(held):
+            raise InvalidRequest(
+                f"this thread or task holds {self._name.kind} with lock() or rlock(), which a read-write lock cannot "
+                "enter again: use write() there",
+                resource=self._name.text,
+            )
+        return super()._reenter(anchor, lease)
+
+
+class ThreadSide(Side, Lock):
+    """A side for threads: a lock whose leases know whether they share."""
+
+    __slots__ = ()
+
+    _lease_class = ReadWriteLease
+
+    if TYPE_CHECKING:  # as Lock does it, and what it gives is known better
+
+        def acquire(self, wait: Duration | Unset | None = UNSET) -> ReadWriteLease | None: ...
+        def try_acquire(self) -> ReadWriteLease | None: ...
+        def __enter__(self) -> ReadWriteLease: ...
+
+
+class TaskSide(Side, AsyncLock):
+    """A side for asyncio."""
+
+    __slots__ = ()
+
+    _lease_class = AsyncReadWriteLease
+
+    if TYPE_CHECKING:
+
+        async def acquire(self, wait: Duration | Unset | None = UNSET) -> AsyncReadWriteLease | None: ...
+        async def try_acquire(self) -> AsyncReadWriteLease | None: ...
+        async def __aenter__(self) -> AsyncReadWriteLease: ...
+
+
+class ReadLock(ThreadSide):
+    """To read, beside others who read; made by ``hold.rwlock(...).read(...)``. It has every form that a lock has."""
+
+    __slots__ = ()
+
+    _rule = READ
+
+
+class WriteLock(ThreadSide):
+    """To write, alone; made by ``hold.rwlock(...).write(...)``. It has every form that a lock has."""
+
+    __slots__ = ()
+
+    _rule = WRITE
+
+
+class AsyncReadLock(TaskSide):
+    """To read, beside others who read, in asyncio."""
+
+    __slots__ = ()
+
+    _rule = READ
+
+
+class AsyncWriteLock(TaskSide):
+    """To write, alone, in asyncio."""
+
+    __slots__ = ()
+
+    _rule = WRITE
+
+
+# ---------------------------------------------------------------- both sides of one resource
+
+R = TypeVar("R", ReadLock, AsyncReadLock)
+W = TypeVar("W", WriteLock, AsyncWriteLock)
+Check = Callable[[tuple[Any, ...], Mapping[str, Any] | None], Options]
+
+
+class BaseReadWriteLock(ABC, Generic[R, W]):
+    """What both flavours share: the resource, and how each side is asked for."""
+
+    __slots__ = ("_check", "_engine", "_name")
+
+    def __init__(self, engine: Engine, name: Name, check: Check) -> None:
+        self._engine = engine
+        self._name = name
+        self._check = check  # the coordinator's: what is asked for, in internal units
+
+    @property
+    def resource(self) -> str:
+        """The text form of the resource's name: both sides are of one resource."""
+        return self._name.text
+
+    def read(
+        self,
+        *,
+        ttl: Duration = 30,
+        wait: Duration | Unset | None = UNSET,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        max_idle: Duration | None = None,
+        at_least: Duration | None = None,
+        delay: Duration | None = None,
+        fenced: bool = True,
+        reentrant: bool = False,
+        protects: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> R:
+        """A lock to read: many hold it together, and nobody writes meanwhile. Takes what ``lock`` takes.
+
+        ``at_least`` and ``delay`` keep writers out, and let readers in. With ``reentrant`` whoever reads or writes may
+        enter it again; without, a second one inside the first is a claim like any other, and waits behind a writer
+        who waits for the first to go.
+
+        >>> import leasehold
+        >>> with leasehold.connect("memory://") as hold:
+        ...     config = hold.rwlock("config", "nl")
+        ...     with config.read() as one, config.read() as two:
+        ...         one.shared, one.fence < two.fence
+        (True, True)
+        """
+        asked = (ttl, wait, renew, max_hold, max_idle, at_least, delay, fenced, reentrant, protects)
+        return self._read(self._check(asked, meta))
+
+    def write(
+        self,
+        *,
+        ttl: Duration = 30,
+        wait: Duration | Unset | None = UNSET,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        max_idle: Duration | None = None,
+        at_least: Duration | None = None,
+        delay: Duration | None = None,
+        fenced: bool = True,
+        reentrant: bool = False,
+        protects: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> W:
+        """A lock to write: nobody reads or writes beside it. Takes what ``lock`` takes.
+
+        A thread or task that reads is refused at once (InvalidRequest), whatever its ``wait``: two readers who both
+        wait to write would wait for each other for ever.
+
+        >>> import leasehold
+        >>> with leasehold.connect("memory://") as hold:
+        ...     config = hold.rwlock("config", "nl")
+        ...     with config.write() as lease:
+        ...         lease.shared, config.read().try_acquire()
+        (False, None)
+        """
+        asked = (ttl, wait, renew, max_hold, max_idle, at_least, delay, fenced, reentrant, protects)
+        return self._write(self._check(asked, meta))
+
+    @abstractmethod
+    def _read(self, options: Options) -> R: ...
+
+    @abstractmethod
+    def _write(self, options: Options) -> W: ...
+
+    def __reduce__(self) -> str:
+        """It leads to the coordinator of this process."""
+        raise TypeError("a lock stays in its process: send its kind and ids, and make it there from connect()")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name.shown}>"
+
+
+class ReadWriteLock(BaseReadWriteLock[ReadLock, WriteLock]):
+    """A read-write lock for threads; made by ``hold.rwlock(kind, *ids)``. It holds nothing itself: ``read()`` and
+    ``write()`` give locks."""
+
+    __slots__ = ()
+
+    def _read(self, options: Options) -> ReadLock:
+        return ReadLock(self._engine, self._name, options)
+
+    def _write(self, options: Options) -> WriteLock:
+        return WriteLock(self._engine, self._name, options)
+
+
+class AsyncReadWriteLock(BaseReadWriteLock[AsyncReadLock, AsyncWriteLock]):
+    """A read-write lock for asyncio: the same, and what it gives is awaited."""
+
+    __slots__ = ("_driver",)
+
+    def __init__(self, engine: Engine, name: Name, check: Check, driver: AsyncDriver) -> None:
+        BaseReadWriteLock.__init__(self, engine, name, check)
+        self._driver = driver
+
+    def _read(self, options: Options) -> AsyncReadLock:
+        return AsyncReadLock(self._engine, self._name, options, self._driver)
+
+    def _write(self, options: Options) -> AsyncWriteLock:
+        return AsyncWriteLock(self._engine, self._name, options, self._driver)
