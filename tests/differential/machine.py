@@ -33,7 +33,17 @@ PLACE = st.sampled_from([0, 1, 2, 3, None])
 FLOOR = st.sampled_from([*["none"] * 4, "seen", "seen", "ahead", "wrong"])
 FORGET = st.sampled_from([0, 0, 60_000, 400])
 CLOSED = st.sampled_from([0, 0, 0, 250, 5_000, 200_000])
-AIM = st.sampled_from([*["holder"] * 5, "last", "older", "nobody's", "another's"])
+AIM = st.sampled_from([*["holder"] * 4, *["youngest"] * 2, "last", "older", "nobody's", "another's"])
+# What claims ask for: rule, permits, limit. Each run has its own theme, so that crowds of one kind come together.
+MUTEX, READ, WRITE = ("mutex", 1, 1), ("read", 1, 1), ("write", 1, 1)
+THEMES = {
+    "mutex": (MUTEX,),
+    "readers and writers": (READ, WRITE, READ, READ),
+    "permits": (("semaphore", 1, 3), ("semaphore", 2, 3), ("semaphore", 1, 2), ("semaphore", 3, 3)),
+    "all": (READ, ("semaphore", 2, 2), MUTEX, WRITE, ("semaphore", 1, 4), ("semaphore", 3, 2)),
+}
+KIND = st.integers(0, 11)
+LIMIT = st.sampled_from([2, 1, 3, 5])
 DAY = 86_400_000
 TIME = st.sampled_from([300, 301, 1, 0, 16, 1_000, 2_999, 3_000, 3_001, 9_001, 30_001, 61_000, DAY + 1_000, 30 * DAY])
 HALF = st.booleans()
@@ -59,16 +69,19 @@ class Differential(RuleBasedStateMachine):
         self.lives = [0] * SEATS
         self.beats: dict[str, int] = {}
         self.given: list[Targets] = []  # every grant that was told: resource, owner, fence
+        self.kinds: tuple[tuple[str, int, int], ...] = (MUTEX,)
 
-    @initialize(ttl_ms=TTL, waiting=st.integers(0, 4), place=st.integers(0, PLACES))
-    def begin(self, ttl_ms: int, waiting: int, place: int) -> None:
+    @initialize(ttl_ms=TTL, waiting=st.integers(0, 4), place=st.integers(0, PLACES), theme=st.sampled_from([*THEMES]))
+    def begin(self, ttl_ms: int, waiting: int, place: int, theme: str) -> None:
         """Somebody holds and others wait, as is usual where a lock is worth testing."""
+        self.kinds = THEMES[theme]
         self.open_news()
         for one in range(PLACES):
             self.open_box(one)
         for seat in range(waiting + 1):
             where = (place + seat) % (PLACES + 1)
-            self.ask_for(ROOMS[0], seat, ttl_ms if seat else 10_000, where if where < PLACES else None, (seat, "sync"))
+            address = where if where < PLACES else None
+            self.ask_for(ROOMS[0], seat, ttl_ms if seat else 10_000, address, (seat, "sync"), kind=seat)
 
     def open_box(self, place: int) -> None:
         """A new mailbox at that place, under a new name."""
@@ -111,7 +124,8 @@ class Differential(RuleBasedStateMachine):
             assert found == replies, f"{subject.name} answers {asked} with\n{found}, the ledger with\n{replies}"
             heard = subject.heard(pushes)
             assert sorted(heard) == sorted(pushes), f"{subject.name} pushes\n{heard}, the ledger\n{pushes}"
-        for resource in {op.resource for op in asked}:
+        steps = [step for op in asked for step in (op.steps if isinstance(op, ops.Together) else (op,))]
+        for resource in {step.resource for step in steps} & self.ledger.states.keys():
             for grant in self.ledger.states[resource].holders:
                 if (resource, grant.owner, grant.fence) not in self.given:
                     self.given.append((resource, grant.owner, grant.fence))
@@ -119,8 +133,8 @@ class Differential(RuleBasedStateMachine):
     def target(self, aim: str) -> Targets:
         """A grant that was made once, or something near it."""
         resource, owner, fence = self.given[len(self.given) // 2 if aim == "older" else -1]
-        if aim == "holder" and self.ledger.states[ROOMS[0]].holders:
-            grant = self.ledger.states[ROOMS[0]].holders[0]
+        if aim in ("holder", "youngest") and self.ledger.states[ROOMS[0]].holders:
+            grant = self.ledger.states[ROOMS[0]].holders[0 if aim == "holder" else -1]
             return ROOMS[0], grant.owner, grant.fence
         if aim == "nobody's":
             return resource, owner, fence + 1
@@ -152,37 +166,64 @@ class Differential(RuleBasedStateMachine):
         return self.beats[owner]
 
     def ask_for(self, room: str, seat: int, ttl_ms: int, place: int | None, how: tuple[int, str], floor: str = "none",
-                enqueue: bool = True, late: bool = False, delay_ms: int = 0) -> None:  # fmt: skip
+                enqueue: bool = True, late: bool = False, delay_ms: int = 0, kind: int = 0) -> None:  # fmt: skip
         """A claim, through the client whose mailbox it names."""
+        op = self.a_claim(room, seat, ttl_ms, place, floor, enqueue, late, delay_ms, kind)
+        self.send([op], how[0] if place is None else place % CLIENTS, how[1])
+
+    def a_claim(self, room: str, seat: int, ttl_ms: int, place: int | None, floor: str, enqueue: bool, late: bool,
+                delay_ms: int, kind: int) -> ops.Claim:  # fmt: skip
+        """Of whoever sits there."""
         late = late and not self.swept  # when an owner that is over may begin anew depends on when it was tidied up
         owner = self.owner(seat, anew=not late and not self.busy(self.owner(seat)))
-        via = how[0] if place is None else place % CLIENTS
-        op = ops.Claim(
+        rule, permits, limit = self.kinds[kind % len(self.kinds)]
+        return ops.Claim(
             room,
             owner,
             ttl_ms,
             beat=self.next_beat(owner, late),
             floor=self.floor(floor),
             enqueue=enqueue,
+            rule=rule,
+            permits=permits,
+            limit=limit,
             address="" if place is None else self.boxes[place],
             news=self.news if seat % 2 else "",
             meta='{"né":"\ud800"}' if delay_ms else "",
             delay_ms=delay_ms,
         )
-        self.send([op], via, how[1])
 
     # ------------------------------------------------------------ what clients send
 
-    @rule(room=ROOM, seat=SEAT, ttl_ms=TTL, place=PLACE, how=HOW, floor=FLOOR)
-    def claim(self, room: str, seat: int, ttl_ms: int, place: int | None, how: tuple[int, str], floor: str) -> None:
+    @rule(room=ROOM, seat=SEAT, ttl_ms=TTL, place=PLACE, how=HOW, floor=FLOOR, kind=KIND)
+    def claim(self, room: str, seat: int, ttl_ms: int, place: int | None, how: tuple[int, str], floor: str,
+              kind: int) -> None:  # fmt: skip
         """Ask for it, and wait."""
-        self.ask_for(room, seat, ttl_ms, place, how, floor)
+        self.ask_for(room, seat, ttl_ms, place, how, floor, kind=kind)
 
-    @rule(room=ROOM, seat=SEAT, ttl_ms=TTL, place=PLACE, how=HOW, enqueue=HALF, late=HALF, delay_ms=CLOSED)
+    @rule(room=ROOM, seat=SEAT, ttl_ms=TTL, place=PLACE, how=HOW, enqueue=HALF, late=HALF, delay_ms=CLOSED, kind=KIND)
     def claim_oddly(self, room: str, seat: int, ttl_ms: int, place: int | None, how: tuple[int, str], enqueue: bool,
-                    late: bool, delay_ms: int) -> None:  # fmt: skip
+                    late: bool, delay_ms: int, kind: int) -> None:  # fmt: skip
         """Ask once, or again with an owner that is over, or with a lock-delay."""
-        self.ask_for(room, seat, ttl_ms, place, how, "none", enqueue, late, delay_ms)
+        self.ask_for(room, seat, ttl_ms, place, how, "none", enqueue, late, delay_ms, kind)
+
+    @rule(seat=SEAT, ttl_ms=TTL, place=PLACE, turned=HALF, enqueue=HALF, how=HOW, kind=KIND)
+    def claim_together(self, seat: int, ttl_ms: int, place: int | None, turned: bool, enqueue: bool,
+                       how: tuple[int, str], kind: int) -> None:  # fmt: skip
+        """Both rooms in one step, in one order or the other."""
+        rooms = ROOMS[::-1] if turned else ROOMS
+        steps = [
+            self.a_claim(room, (seat + at) % SEATS, ttl_ms, place, "none", enqueue, False, 0, kind + at)
+            for at, room in enumerate(rooms)
+        ]
+        self.send([ops.Together(tuple(steps))], how[0] if place is None else place % CLIENTS, how[1])
+
+    @precondition(lambda self: self.given)
+    @rule(aim=AIM, forget_ms=FORGET, how=HOW)
+    def release_together(self, aim: str, forget_ms: int, how: tuple[int, str]) -> None:
+        """Several are given back in one step."""
+        held = [self.target(aim), *self.given[-2:]]
+        self.send([ops.Together(tuple([ops.Release(*one, forget_ms) for one in held]))], *how)
 
     @rule(room=ROOM, seat=SEAT, late=HALF, floor=FLOOR, how=HOW)
     def beat(self, room: str, seat: int, late: bool, floor: str, how: tuple[int, str]) -> None:
@@ -202,6 +243,25 @@ class Differential(RuleBasedStateMachine):
         """Hold on, or extend."""
         room, owner, fence = self.target(aim)
         self.send([ops.Renew(room, owner, fence, ttl_ms, exact, number, closed_ms)], *how)
+
+    @precondition(lambda self: self.given)
+    @rule(aim=AIM, ttl_ms=TTL, number=st.integers(0, 3), shared=HALF, meta=st.sampled_from(["", "né \ud800", "b"]), how=HOW)
+    def renew_as(self, aim: str, ttl_ms: int, number: int, shared: bool, meta: str, how: tuple[int, str]) -> None:
+        """From now on a reader, or with something else to say of itself."""
+        room, owner, fence = self.target(aim)
+        self.send([ops.Renew(room, owner, fence, ttl_ms, number=number, shared=shared, meta=meta)], *how)
+
+    @rule(room=ROOM, limit=LIMIT, how=HOW)
+    def resize(self, room: str, limit: int, how: tuple[int, str]) -> None:
+        """Another number of permits, for everybody."""
+        self.send([ops.Resize(room, limit)], *how)
+
+    @rule(room=ROOM, seat=st.integers(0, SEATS + 1), place=PLACE, how=HOW)
+    def watch(self, room: str, seat: int, place: int | None, how: tuple[int, str]) -> None:
+        """Look, and be told; also by somebody who holds or waits himself."""
+        owner = self.owner(seat) if seat < SEATS else f"host:{seat}:watcher.1"
+        address = "" if place is None else self.boxes[place]
+        self.send([ops.Watch(room, owner, address)], how[0] if place is None else place % CLIENTS, how[1])
 
     @precondition(lambda self: self.given)
     @rule(aim=AIM, forget_ms=FORGET, again=HALF, how=HOW)
@@ -254,7 +314,7 @@ class Differential(RuleBasedStateMachine):
     def evict_many(self, room: str, rarely: int, how: tuple[int, str]) -> None:
         """One after the other, so that old notes must go."""
         for number in range(0 if rarely else 22):
-            self.claim(room, number % SEATS, 10_000, None, how, "none")
+            self.claim(room, number % SEATS, 10_000, None, how, "none", number)
             room, owner, fence = self.target("last")
             self.send([ops.Evict(room, owner, fence, f"r{number}", 0, True, str(number))], *how)
         self.send([ops.Inspect(room)], *how)

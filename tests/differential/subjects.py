@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from leasehold.core import ledger, ops
 from leasehold.core.glob import matches
@@ -85,11 +85,22 @@ class LedgerSubject:
         """One op; pushes are heard by those who are there."""
         if isinstance(op, ops.LISTINGS):
             return self.page(op)
+        if isinstance(op, ops.Together):
+            return self.steps(op)
         state = self.states.get(op.resource, ledger.EMPTY)
         outcome = ledger.apply(state, self.clock.instant(), op, self.reachable)
         self.states[op.resource] = outcome.state
         self.pushes.extend(push for push in outcome.pushes if push.address in self.alive)
         return outcome.reply
+
+    def steps(self, op: ops.Together) -> ops.Replies:
+        """One after the other, until one ends it."""
+        replies: list[ops.Reply] = []
+        for step in op.steps:
+            replies.append(self.turn(step))
+            if ledger.ends(step, replies[-1]):
+                break
+        return ledger.together(replies)
 
     def page(self, op: ops.Scan | ops.Leaks) -> ops.Page:
         """Everything on one page; nothing lacks an end."""
@@ -176,6 +187,11 @@ class StoreSubject:
     def _going_in(self, op: ops.StoreOp) -> ops.StoreOp:
         if isinstance(op, ops.Claim):
             return op._replace(address=self._inward.get(op.address, ""), news=self._inward.get(op.news, ""))
+        if isinstance(op, ops.Watch):
+            return op._replace(address=self._inward.get(op.address, ""))
+        if isinstance(op, ops.Together):
+            steps: Any = tuple([self._going_in(step) for step in op.steps])
+            return op._replace(steps=steps)
         return op._replace(news=self._inward.get(op.news, "")) if isinstance(op, ops.Adopt) else op
 
     def _coming_out(self, reply: object) -> object:

@@ -18,7 +18,7 @@ class RenewShortens(LedgerSubject):
 class CountsFences(LedgerSubject):
     def turn(self, op: ops.StoreOp) -> ops.Reply:
         """The next fence is the last one plus one, without the clock as a floor (trap 14)."""
-        if isinstance(op, ops.LISTINGS):
+        if isinstance(op, (*ops.LISTINGS, ops.Together)):
             return super().turn(op)
         state = self.states.get(op.resource, ledger.EMPTY)
         now = Instant(self.clock.instant().ms, 0)

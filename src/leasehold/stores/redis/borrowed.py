@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from leasehold.core.ops import Claim, Push, Release, Reply, StoreOp
+from leasehold.core.ops import Push, Release, Reply, StoreOp, Together
 from leasehold.core.policy import tombstone_ms
 from leasehold.core.ports import Clock
 from leasehold.core.typed import Any
@@ -111,9 +111,7 @@ class BorrowedStore:
     def _prepare(self, op: StoreOp) -> speech.Command:
         if self._closed:
             raise StoreUnavailable("the store is closed")
-        if isinstance(op, Release) and not op.forget_ms:
-            op = op._replace(forget_ms=tombstone_ms(0))
-        return speech.command(op._replace(address="") if isinstance(op, Claim) else op)
+        return speech.command(speech.unheard(_remembered(op)))
 
     def _call(self, command: speech.Command) -> Any:
         with self._lock:
@@ -159,6 +157,16 @@ class BorrowedStore:
             except LeaseholdError as error:
                 answers.append(error)
         return answers
+
+
+def _remembered(op: StoreOp) -> StoreOp:
+    """Every release leaves a tombstone."""
+    if isinstance(op, Release) and not op.forget_ms:
+        return op._replace(forget_ms=tombstone_ms(0))
+    if isinstance(op, Together):
+        steps: Any = tuple([_remembered(step) for step in op.steps])
+        return op._replace(steps=steps)
+    return op
 
 
 class BorrowedMailbox:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import hiredis
 
-from leasehold.core.ops import Claim, Push, Reply, StoreOp
+from leasehold.core.ops import Push, Reply, StoreOp
 from leasehold.core.ports import WAKE
 from leasehold.core.typed import Any
 from leasehold.errors import LeaseholdError, StoreUnavailable
@@ -182,8 +182,8 @@ class LoopPost:
             wire = self._wire
             if wire is None or not wire.usable() or wire.quiet() > ASK_AFTER:
                 wire = await self._ready(give_up)
-            if not self._pushes and type(op) is Claim:
-                op = op._replace(address="")
+            if not self._pushes:
+                op = speech.unheard(op)
             request = speech.request(op)
             try:
                 reply = await wire.ask(request, give_up)

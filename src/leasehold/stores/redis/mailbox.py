@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import hiredis
 
-from leasehold.core.ops import Claim, Push, Reply, StoreOp
+from leasehold.core.ops import Push, Reply, StoreOp
 from leasehold.core.ports import WAKE
 from leasehold.core.typed import Any
 from leasehold.errors import LeaseholdError, StoreUnavailable
@@ -85,8 +85,8 @@ class Mailbox:
         try:
             if wire is None or wire.busy or now - wire.used > LOOK_AFTER:
                 wire = self.ready(give_up)
-            if not self._pushes and type(op) is Claim:
-                op = op._replace(address="")
+            if not self._pushes:
+                op = speech.unheard(op)
             request = speech.request(op)
             try:
                 reply = wire.exchange(request, give_up)

@@ -16,12 +16,15 @@ import hiredis
 
 from leasehold.core import ops
 from leasehold.core.glob import matches
+from leasehold.core.rules import ONLY_SLOT
 from leasehold.core.typed import Any, cast
-from leasehold.core.types import Grant, Note, Waiter, public_owner
+from leasehold.core.types import Door, Grant, Note, Waiter, public_owner
 from leasehold.stores.redis.lua import assemble
 
 FOLDER = Path(__file__).parent / "scripts"
-KEYS = ("owner", "fence", "meta", "queue", "waiters", "ended")
+KEYS = ("owner", "fence", "meta", "queue", "waiters", "ended", "holders", "limit", "watchers")
+COUNT = len(KEYS)
+RENEWED = ("owner", "meta", "holders", "queue", "watchers")  # what a plain renewal looks at
 EMPTY = "-"
 
 Command = tuple[Any, ...]
@@ -59,20 +62,27 @@ def _elements(values: tuple[Any, ...]) -> bytes:
     return packed[packed.index(b"\n") + 1 :]
 
 
-CLAIM, BEAT, RENEW, RELEASE, WITHDRAW, INSPECT, EVICT, REVOKE, ADOPT, SCAN, LEAKS, RENEW_MANY = SCRIPTS = (
-    Script("claim", 10),
+CLAIM, BEAT, RENEW, RELEASE, WITHDRAW, INSPECT, WATCH, RESIZE, EVICT, REVOKE, ADOPT, SCAN, LEAKS = ONE_BY_ONE = (
+    Script("claim", 12),
     Script("beat", 3),
-    Script("renew", 7),
+    Script("renew", 9),
     Script("release", 4),
     Script("withdraw", 2),
     Script("inspect", 2),
+    Script("watch", 2),
+    Script("resize", 2),
     Script("evict", 6),
     Script("revoke", 2),
     Script("adopt", 6),
     Script("scan", 2),  # without keys: they name none
     Script("leaks", 2),
-    Script("renew_many", 0),  # as many as there are
 )
+RENEW_MANY, CLAIM_ALL, RELEASE_ALL = MANY = (  # with as many arguments as there are
+    Script("renew_many", 0),
+    Script("claim_all", 0),
+    Script("release_all", 0),
+)
+SCRIPTS = (*ONE_BY_ONE, *MANY)
 _by_sha = {script.sha: script for script in SCRIPTS}
 
 
@@ -113,51 +123,65 @@ def with_text(command: Command) -> Command:
 
 
 def _claim(op: ops.Claim) -> Command:
+    return ("EVALSHA", CLAIM.sha, COUNT, *keys(op.resource), *_claim_values(op))
+
+
+def _claim_values(op: ops.Claim) -> Command:
     return (
-        "EVALSHA", CLAIM.sha, 6, *keys(op.resource), op.owner, op.floor, op.ttl_ms, op.beat, 1 if op.enqueue else 0,
-        op.rule, op.address or EMPTY, op.news or EMPTY, op.delay_ms, _bytes(op.meta) if op.meta else "",
+        op.owner, op.floor, op.ttl_ms, op.beat, 1 if op.enqueue else 0, op.rule, op.permits, op.limit,
+        op.address or EMPTY, op.news or EMPTY, op.delay_ms, _bytes(op.meta) if op.meta else "",
     )  # fmt: skip
 
 
 def _beat(op: ops.Beat) -> Command:
-    return ("EVALSHA", BEAT.sha, 6, *keys(op.resource), op.owner, op.beat, op.floor)
+    return ("EVALSHA", BEAT.sha, COUNT, *keys(op.resource), op.owner, op.beat, op.floor)
 
 
 def _renew(op: ops.Renew) -> Command:
     return (
-        "EVALSHA", RENEW.sha, 6, *keys(op.resource), op.owner, op.fence, op.ttl_ms, 1 if op.exact else 0, op.number,
-        op.closed_ms, op.ticket or EMPTY,
+        "EVALSHA", RENEW.sha, COUNT, *keys(op.resource), op.owner, op.fence, op.ttl_ms, 1 if op.exact else 0, op.number,
+        op.closed_ms, op.ticket or EMPTY, 1 if op.shared else 0, _bytes(op.meta) if op.meta else "",
     )  # fmt: skip
 
 
 def _release(op: ops.Release) -> Command:
-    return (
-        "EVALSHA", RELEASE.sha, 6, *keys(op.resource), op.owner, op.fence, op.forget_ms, 1 if op.again else 0,
-    )  # fmt: skip
+    return ("EVALSHA", RELEASE.sha, COUNT, *keys(op.resource), *_release_values(op))
+
+
+def _release_values(op: ops.Release) -> Command:
+    return (op.owner, op.fence, op.forget_ms, 1 if op.again else 0)
 
 
 def _withdraw(op: ops.Withdraw) -> Command:
-    return ("EVALSHA", WITHDRAW.sha, 6, *keys(op.resource), op.owner, op.forget_ms)
+    return ("EVALSHA", WITHDRAW.sha, COUNT, *keys(op.resource), op.owner, op.forget_ms)
 
 
 def _inspect(op: ops.Inspect) -> Command:
-    return ("EVALSHA", INSPECT.sha, 7, *_with_notes(op.resource), "", 1 if op.queue else 0)
+    return ("EVALSHA", INSPECT.sha, COUNT + 1, *_with_notes(op.resource), "", 1 if op.queue else 0)
+
+
+def _watch(op: ops.Watch) -> Command:
+    return ("EVALSHA", WATCH.sha, COUNT + 1, *_with_notes(op.resource), op.owner, op.address or EMPTY)
+
+
+def _resize(op: ops.Resize) -> Command:
+    return ("EVALSHA", RESIZE.sha, COUNT, *keys(op.resource), "", op.limit)
 
 
 def _evict(op: ops.Evict) -> Command:
     return (
-        "EVALSHA", EVICT.sha, 7, *_with_notes(op.resource), op.owner, op.fence, op.request,
+        "EVALSHA", EVICT.sha, COUNT + 1, *_with_notes(op.resource), op.owner, op.fence, op.request,
         -1 if op.delay_ms is None else op.delay_ms, 1 if op.force else 0, _bytes(op.note),
     )  # fmt: skip
 
 
 def _revoke(op: ops.Revoke) -> Command:
-    return ("EVALSHA", REVOKE.sha, 6, *keys(op.resource), op.owner, op.fence)
+    return ("EVALSHA", REVOKE.sha, COUNT, *keys(op.resource), op.owner, op.fence)
 
 
 def _adopt(op: ops.Adopt) -> Command:
     return (
-        "EVALSHA", ADOPT.sha, 6, *keys(op.resource), op.adopter, op.fence, op.ticket or EMPTY, op.ttl_ms, op.floor,
+        "EVALSHA", ADOPT.sha, COUNT, *keys(op.resource), op.adopter, op.fence, op.ticket or EMPTY, op.ttl_ms, op.floor,
         op.news or EMPTY,
     )  # fmt: skip
 
@@ -168,6 +192,16 @@ def _scan(op: ops.Scan) -> Command:
 
 def _leaks(op: ops.Leaks) -> Command:
     return ("EVALSHA", LEAKS.sha, 0, op.cursor or "0", _bytes(op.pattern))
+
+
+def _together(op: ops.Together) -> Command:
+    names: list[str] = []
+    values: list[Any] = []
+    for step in op.steps:
+        names += keys(step.resource)
+        values += _claim_values(step) if isinstance(step, ops.Claim) else _release_values(step)
+    script = CLAIM_ALL if isinstance(op.steps[0], ops.Claim) else RELEASE_ALL
+    return ("EVALSHA", script.sha, len(names), *names, *values)
 
 
 def redis_glob(pattern: str) -> str:
@@ -184,11 +218,14 @@ ENCODE: dict[type, Callable[[Any], Command]] = {
     ops.Release: _release,
     ops.Withdraw: _withdraw,
     ops.Inspect: _inspect,
+    ops.Watch: _watch,
+    ops.Resize: _resize,
     ops.Evict: _evict,
     ops.Revoke: _revoke,
     ops.Adopt: _adopt,
     ops.Scan: _scan,
     ops.Leaks: _leaks,
+    ops.Together: _together,
 }
 
 
@@ -205,8 +242,8 @@ def request(op: ops.StoreOp) -> bytes:
 
 
 def _quick_claim(op: ops.Claim) -> bytes:
-    _, owner, ttl_ms, beat, floor, enqueue, rule, _, _, address, news, meta, delay_ms, _ = op
-    static = (ttl_ms, beat, 1 if enqueue else 0, rule, address or EMPTY, news or EMPTY, delay_ms)
+    _, owner, ttl_ms, beat, floor, enqueue, rule, permits, limit, address, news, meta, delay_ms, _ = op
+    static = (ttl_ms, beat, 1 if enqueue else 0, rule, permits, limit, address or EMPTY, news or EMPTY, delay_ms)
     rest = _packed(*static, "") if not meta else _elements((*static, _bytes(meta)))
     return b"".join((CLAIM.head, _packed_keys(op.resource), _texts(owner, str(floor)), rest))
 
@@ -231,9 +268,21 @@ def renewals(many: Sequence[ops.Renew]) -> Command:
     names: list[Any] = []
     values: list[Any] = []
     for resource, owner, fence, ttl_ms, _, number, *_ in many:
-        names += (f"lock:v1:{{{resource}}}:owner", f"lock:v1:{{{resource}}}:meta")  # not cached: there may be thousands
+        prefix = f"lock:v1:{{{resource}}}:"
+        names += [prefix + key for key in RENEWED]  # not cached: there may be thousands
         values += (owner, fence, ttl_ms, number)
     return ("EVALSHA", RENEW_MANY.sha, len(names), *names, *values)
+
+
+def unheard(op: ops.StoreOp) -> ops.StoreOp:
+    """The same of somebody whom no push can reach."""
+    kind = type(op)
+    if kind is ops.Claim or kind is ops.Watch:
+        return op._replace(address="")  # type: ignore[union-attr]  # both have one
+    if kind is ops.Together:
+        steps: Any = tuple([unheard(step) for step in op.steps])  # type: ignore[union-attr]  # it is one
+        return op._replace(steps=steps)  # type: ignore[union-attr]  # as above
+    return op
 
 
 # ---------------------------------------------------------------- replies
@@ -260,34 +309,54 @@ def _field(value: str) -> str:
 
 def _queued(reply: Any, op: Any) -> ops.Queued:
     holder = _text(reply[3])
-    return ops.Queued(reply[1], reply[2], public_owner(holder) if holder else "", reply[4] == 1)
+    return ops.Queued(reply[1], reply[2], public_owner(holder) if holder else "", reply[4] == 1, reply[5])
 
 
 def _busy(reply: Any, op: Any) -> ops.Busy:
     holder = _text(reply[1])
-    return ops.Busy(public_owner(holder) if holder else "", reply[2])
+    return ops.Busy(public_owner(holder) if holder else "", reply[2], reply[3])
+
+
+def _granted(reply: Any, op: Any) -> ops.Granted:
+    if len(reply) == 3:  # a mutex
+        return ops.Granted(reply[1], reply[2])
+    _, fence, remaining_ms, slots, limit, rule = reply
+    return ops.Granted(fence, remaining_ms, _slots(_text(slots)), limit, _text(rule))
+
+
+def _slots(text: str) -> tuple[int, ...]:
+    return ONLY_SLOT if text == "0" else tuple([int(slot) for slot in text.split(",")])
 
 
 def _view(reply: Any, op: Any) -> ops.View:
-    _, now_ms, closed_ms, fence, held, queue, notes = reply
-    holders = (_grant(held),) if held else ()
+    _, now_ms, closed_ms, fence, held, queue, notes, doors, limit = reply
+    holders = tuple([_grant(one) for one in held])
     waiters = tuple([_waiter(_text(queue[at]), _text(queue[at + 1])) for at in range(0, len(queue), 2)])
-    return ops.View(holders, waiters, fence, closed_ms, now_ms, tuple([_note(_text(one)) for one in notes]))
+    noted = tuple([_note(_text(one)) for one in notes])
+    places = tuple(sorted([_door(one) for one in doors]))
+    return ops.View(holders, waiters, fence, closed_ms, now_ms, noted, places, limit)
 
 
 def _grant(held: Sequence[Any]) -> Grant:
-    owner, fence, ttl_ms, expires_ms, renewals, since_us, closed, delay_ms, news, ticket, meta = map(_text, held)
+    (
+        owner, fence, ttl_ms, expires_ms, renewals, since_us, closed, delay_ms, rule, limit, slots, news, ticket, meta
+    ) = map(_text, held)  # fmt: skip
     return Grant(
-        owner, int(fence), int(ttl_ms), int(expires_ms), since_us=int(since_us), meta=meta, news=_field(news),
-        delay_ms=int(delay_ms), ticket=_field(ticket), closed_until_ms=int(closed), renewals=int(renewals),
+        owner, int(fence), int(ttl_ms), int(expires_ms), rule, _slots(slots), int(since_us), meta, _field(news),
+        int(delay_ms), _field(ticket), int(closed), int(renewals), int(limit),
     )  # fmt: skip
 
 
+def _door(place: Sequence[Any]) -> Door:
+    rule, slots, until_ms = map(_text, place)
+    return Door(rule, _slots(slots), int(until_ms))
+
+
 def _waiter(owner: str, raw: str) -> Waiter:
-    beat, beat_ms, ttl_ms, floor, since_us, delay_ms, address, news, meta = raw.split(" ", 8)
+    beat, beat_ms, ttl_ms, floor, since_us, delay_ms, rule, permits, limit, address, news, meta = raw.split(" ", 11)
     return Waiter(
-        owner, int(ttl_ms), int(beat), int(beat_ms), _field(address), int(floor), since_us=int(since_us), meta=meta,
-        news=_field(news), delay_ms=int(delay_ms),
+        owner, int(ttl_ms), int(beat), int(beat_ms), _field(address), int(floor), rule, int(permits), int(limit),
+        int(since_us), meta, _field(news), int(delay_ms),
     )  # fmt: skip
 
 
@@ -307,15 +376,18 @@ def _page(reply: Any, op: Any) -> ops.Page:
 def _refused(reply: Any, op: Any) -> ops.Refused:
     if isinstance(op, ops.Evict):
         return ops.Refused(f"the holder may work for {reply[1]} ms more: a shorter delay needs force=True")
-    if reply[1] in (b"rule", "rule"):
+    why = _text(reply[1])
+    if why == "rule":
         return ops.Refused(f"no rule {op.rule!r}")
+    if why == "permits":
+        return ops.Refused(f"{reply[2]} permits were asked for, and there are only {reply[3]}")
     return ops.Refused(f"the fence floor {op.floor} is negative, near 2**53 or more than ten years ahead of the clock")
 
 
 RELEASED = ops.Released()
 
 DECODE: tuple[Callable[[Any, Any], ops.Reply], ...] = (
-    lambda reply, op: ops.Granted(reply[1], reply[2]),
+    _granted,
     _queued,
     _busy,
     lambda reply, op: ops.Gone(_text(reply[1])),
@@ -328,6 +400,8 @@ DECODE: tuple[Callable[[Any, Any], ops.Reply], ...] = (
     _refused,
     lambda reply, op: ops.Told(reply[1] == 1),
     _page,
+    lambda reply, op: ops.Resized(reply[1]),
+    lambda reply, op: ops.Replies(tuple([decode(*one) for one in zip(reply[1:], op.steps, strict=False)])),  # type: ignore[arg-type]  # what claims and releases are answered
 )
 
 
@@ -339,7 +413,7 @@ def decode(reply: Any, op: ops.StoreOp) -> ops.Reply:
 def push(address: str, message: Any) -> ops.Push | None:
     """What a script published to that address; None for what no script of ours would."""
     try:
-        event, fence, beat, remaining_ms, owner, resource = _text(message).split(" ", 5)
-        return ops.Push(address, event, resource, owner, int(fence), int(beat), int(remaining_ms))
+        event, fence, beat, remaining_ms, slots, owner, resource = _text(message).split(" ", 6)
+        return ops.Push(address, event, resource, owner, int(fence), int(beat), int(remaining_ms), _slots(slots))
     except ValueError:
         return None

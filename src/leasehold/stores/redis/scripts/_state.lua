@@ -1,25 +1,36 @@
 -- One resource, and how it is written down. Every script begins with this.
 --
---   KEYS[1] owner    string  the holder's owner token. Gone: nobody holds
---   KEYS[2] fence    string  the last fence that was given
---   KEYS[3] meta     string  the last grant; outlives its owner until its tombstone and its closed door are over
---                            fence ttl expires renewals since closed delay news ticket owner meta
---   KEYS[4] queue    list    the owners who wait, in order of arrival
---   KEYS[5] waiters  hash    owner -> beat beat_ms ttl floor since delay address news meta
---   KEYS[6] ended    hash    owner -> until fence outcome detail; and ':closed' -> until when nobody is granted
---   KEYS[7] notes    list    what operators did here, the last 20 of the last 30 days: at event fence owner text. For
---                            inspect and evict alone
+--   KEYS[1]  owner     string  who holds it alone. While others share it: ':read until' or ':semaphore until', so that
+--                              whoever knows this key only keeps out as well. Gone: nobody holds
+--   KEYS[2]  fence     string  the last fence that was given
+--   KEYS[3]  meta      string  the last grant to somebody alone; outlives its owner until its tombstone and its closed
+--                              door are over
+--                              fence ttl expires renewals since closed delay rule limit slots news ticket owner meta
+--   KEYS[4]  queue     list    the owners who wait, in order of arrival
+--   KEYS[5]  waiters   hash    owner -> beat beat_ms ttl floor since delay rule permits limit address news meta
+--   KEYS[6]  ended     hash    owner -> until fence outcome detail; ':closed' -> until when nobody is granted;
+--                              ':doors' -> latest rule:slots:until rule:slots:until ...: places that are kept free
+--   KEYS[7]  holders   hash    owner -> the same as in meta, for those who share: readers, permits
+--   KEYS[8]  limit     string  of a semaphore that was resized
+--   KEYS[9]  watchers  hash    owner -> beat_ms address: who is told of every change of holders
+--   KEYS[10] notes     list    what operators did here, the last 20 of the last 30 days: at event fence owner text. For
+--                              inspect, watch and evict alone
 --
--- Fields are parted by spaces, an empty one is '-', the last may hold spaces. Times are this server's, in ms; `since`
--- and fences count µs. Large numbers are written with %.0f: tostring and .. keep 14 digits, and a fence has 16. What
--- is only passed on stays text. Redis keeps a key through the millisecond that it expires in: hence every `- 1`.
+-- Fields are parted by spaces, an empty one is '-', the last may hold spaces; slots are parted by commas. Times are this
+-- server's, in ms; `since` and fences count µs. Large numbers are written with %.0f: tostring and .. keep 14 digits, and
+-- a fence has 16. What is only passed on stays text. Redis keeps a key through the millisecond that it expires in: hence
+-- every `- 1`.
 
-local OWNER, FENCE, META, QUEUE, WAITERS, ENDED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local GRANTED, QUEUED, BUSY, GONE, RENEWED, RELEASED, NOT_YOURS, WITHDRAWN, VIEW, EVICTED, REFUSED, TOLD
-    = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
+local OWNER, FENCE, META, QUEUE, WAITERS, ENDED, HOLDERS, LIMIT, WATCHERS = unpack(KEYS)
+local GRANTED, QUEUED, BUSY, GONE, RENEWED, RELEASED, NOT_YOURS, WITHDRAWN, VIEW, EVICTED, REFUSED, TOLD, RESIZED
+    = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14
 local DAY_MS, MAX_FENCE, MAX_AHEAD_US = 86400000, 9007112854740992, 315619200000000
+local SLACK_MS = 60000 -- the key of those who share lives longer by this, so that few claims have to prolong it
+local SHARED = {read = true, semaphore = true}
+local KNOWN = {mutex = true, write = true, read = true, semaphore = true}
 
-local holder, grant, last, ms, wall, wall_text
+local grants = {} -- all that hold, in the order of their fences
+local last, ms, wall, wall_text, holders_end
 
 local function text(number)
     return string.format('%.0f', number)
@@ -57,20 +68,47 @@ local function write_fence(fence)
     return written
 end
 
-local function write_grant()
-    local ttl = tonumber(grant.ttl)
-    local left = grant.expires - ms
-    local over = math.max(left + keep(ttl), left + grant.delay, grant.closed - ms)
-    redis.call('SET', META, grant.fence .. ' ' .. grant.ttl .. ' ' .. text(grant.expires) .. ' ' .. grant.renewals .. ' '
-        .. grant.since .. ' ' .. grant.closed .. ' ' .. grant.delay .. ' ' .. grant.news .. ' ' .. grant.ticket .. ' '
-        .. grant.owner .. ' ' .. grant.meta, 'PX', string.format('%d', over - 1))
+local function write_grant(one)
+    local raw = one.fence .. ' ' .. one.ttl .. ' ' .. text(one.expires) .. ' ' .. one.renewals .. ' ' .. one.since .. ' '
+        .. one.closed .. ' ' .. one.delay .. ' ' .. one.rule .. ' ' .. one.limit .. ' ' .. one.slots .. ' ' .. one.news
+        .. ' ' .. one.ticket .. ' ' .. one.owner .. ' ' .. one.meta
+    local left = one.expires - ms
+    local over = math.max(left + keep(tonumber(one.ttl)), left + one.delay, one.closed - ms)
+    if not SHARED[one.rule] then
+        redis.call('SET', META, raw, 'PX', string.format('%d', over - 1))
+        return
+    end
+    redis.call('HSET', HOLDERS, one.owner, raw)
+    holders_end = holders_end or ms + redis.call('PTTL', HOLDERS)
+    if ms + over > holders_end then
+        holders_end = ms + over + SLACK_MS
+        redis.call('PEXPIREAT', HOLDERS, text(holders_end))
+    end
 end
 
--- The only place where a grant comes into being.
-local function seat(owner, fence, ttl, delay, news, meta)
-    holder = owner
-    grant = {owner = owner, fence = write_fence(fence), ttl = ttl, expires = ms + ttl, renewals = '0',
-             since = wall_text, closed = '0', delay = delay, news = news, ticket = '-', meta = meta}
-    redis.call('SET', OWNER, owner, 'PX', string.format('%d', ttl - 1))
-    write_grant()
+-- For whoever only knows SET NX PX: it is taken, for as long as anybody of those who share it holds.
+local function mark(rule, until_ms)
+    redis.call('SET', OWNER, ':' .. rule .. ' ' .. text(until_ms), 'PX', text(math.max(until_ms - 1 - ms, 1)))
+end
+
+-- The only place where a grant comes into being. Those who share are marked at the end of the turn.
+local function seat(one, fence, slots)
+    local grant = {owner = one.owner, fence = write_fence(fence), ttl = one.ttl, expires = ms + one.ttl, renewals = '0',
+                   since = wall_text, closed = one.closed or '0', delay = one.delay, rule = one.rule,
+                   limit = one.rule == 'semaphore' and one.limit or '0', slots = slots, news = one.news, ticket = '-',
+                   meta = one.meta}
+    grants[#grants + 1] = grant
+    if not SHARED[one.rule] then
+        redis.call('SET', OWNER, one.owner, 'PX', string.format('%d', one.ttl - 1))
+    end
+    write_grant(grant)
+    return grant
+end
+
+-- `other`: the limit that others go by, when it is not this one's.
+local function granted(grant, other)
+    if grant.rule == 'mutex' then
+        return {GRANTED, tonumber(grant.fence), grant.expires - ms}
+    end
+    return {GRANTED, tonumber(grant.fence), grant.expires - ms, grant.slots, other, grant.rule}
 end

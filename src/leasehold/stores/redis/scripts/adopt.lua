@@ -1,7 +1,7 @@
 -- adopt: take over a grant whose fence and ticket one knows: a new owner, a new fence, in one step.
 --
 --   ARGV   adopter fence ticket ttl_ms floor news
---   reply  {GRANTED fence remaining_ms}  {NOT_YOURS reason}  {REFUSED floor}: it is out of bounds
+--   reply  {GRANTED ...}, as of claim  {NOT_YOURS reason}  {REFUSED floor}: it is out of bounds
 
 -- include _state
 -- include _turn
@@ -11,9 +11,9 @@ local adopter, fence, ticket, ttl, floor, news = ARGV[1], ARGV[2], ARGV[3], ARGV
 -- Several may have left a record of that fence, also those who only believed that it was theirs: what the ledger itself
 -- says of a grant comes first.
 local function why_not_at()
-    local found, all = {}, any_ended and redis.call('HGETALL', ENDED) or {}
+    local found, all = {}, more and redis.call('HGETALL', ENDED) or {}
     for at = 1, #all, 2 do
-        local known = all[at] ~= ':closed' and tombstone(all[at])
+        local known = string.sub(all[at], 1, 1) ~= ':' and tombstone(all[at])
         if known and known.fence == fence then
             found[known.outcome] = true
         end
@@ -26,21 +26,27 @@ local function why_not_at()
     return why_not('', fence)
 end
 
-if wrong_floor(floor) then
-    return {REFUSED, 'floor'}
-end
-if holder == adopter and tonumber(grant.fence) > tonumber(fence) then -- asked again: an owner has one grant in its life
-    return {GRANTED, tonumber(grant.fence), grant.expires - ms}
-end
-if not holder or grant.fence ~= fence then
-    return {NOT_YOURS, why_not_at()}
-end
-if holder == adopter or tombstone(adopter) or waiter(adopter) or ticket == '-' or grant.ticket ~= ticket then
-    return {NOT_YOURS, 'taken'}
-end
-local given = grant
-seat(adopter, mint(floor), ttl, given.delay, news, given.meta)
-grant.closed = given.closed
-write_grant()
-bury(given.owner, fence, 'adopted', ms + keep(tonumber(given.ttl)), adopter)
-return {GRANTED, last, tonumber(ttl)}
+return turn(function()
+    if wrong_floor(floor) then
+        return {REFUSED, 'floor'}
+    end
+    local mine = grant_of(adopter)
+    if mine and tonumber(mine.fence) > tonumber(fence) then -- asked again: an owner has one grant in its life
+        return granted(mine, other_limit(mine))
+    end
+    local given = grant_at(fence)
+    if not given then
+        return {NOT_YOURS, why_not_at()}
+    end
+    if mine or tombstone(adopter) or waiter(adopter) or ticket == '-' or given.ticket ~= ticket then
+        return {NOT_YOURS, 'taken'}
+    end
+    local heir = {owner = adopter, ttl = ttl, delay = given.delay, rule = given.rule, limit = given.limit, news = news,
+                  meta = given.meta, closed = given.closed}
+    insist()
+    end_grant(given)
+    freed = false -- it goes from hand to hand
+    local taken = seat(heir, mint(floor), given.slots)
+    bury(given.owner, fence, 'adopted', ms + keep(tonumber(given.ttl)), adopter)
+    return granted(taken, other_limit(taken))
+end)

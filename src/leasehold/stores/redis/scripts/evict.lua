@@ -1,4 +1,4 @@
--- evict: take a grant away. The door stays closed for delay_ms; -1: for what remained of the victim's time, and less
+-- evict: take a grant away. Its place stays closed for delay_ms; -1: for what remained of the victim's time, and less
 -- than that needs force. Idempotent by request. The note is kept, with what people may see of the victim's token.
 --
 --   ARGV   owner fence request delay_ms force(1|0) note
@@ -8,33 +8,33 @@
 -- include _turn
 
 local owner, fence, request, delay, force = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
-if holder ~= owner or grant.fence ~= fence then
-    local known = tombstone(owner)
-    if known and known.outcome == 'evicted' and known.detail == request then
-        return {EVICTED, tonumber(known.fence), math.max(door - ms, 0)}
+return turn(function()
+    local victim = grant_of(owner)
+    if not victim or victim.fence ~= fence then
+        local known = tombstone(owner)
+        if known and known.outcome == 'evicted' and known.detail == request then
+            return {EVICTED, tonumber(known.fence), closed_ms()}
+        end
+        return {NOT_YOURS, why_not(owner, fence)}
     end
-    return {NOT_YOURS, why_not(owner, fence)}
-end
-local victim = grant
-local remaining = victim.expires - ms
-if delay < 0 then
-    delay = remaining + victim.delay
-end
-if delay < remaining and not force then
-    return {REFUSED, remaining}
-end
--- The note comes first: its key may be something else, or forbidden, and then nobody is evicted.
-redis.call('LTRIM', KEYS[7], -19, -1)
-redis.call('RPUSH', KEYS[7], wall_text .. ' evicted ' .. fence .. ' '
-    .. string.gsub(string.match(owner, '^(.*:.*):[^:]*$') or '?', '%s', '?') .. ' ' .. ARGV[6])
-redis.call('PEXPIRE', KEYS[7], text(30 * DAY_MS))
-end_grant()
-local minted = mint(0) -- above the victim's: a guard that is told of it refuses the victim at once
-bury(owner, write_fence(minted), 'evicted', ms + keep(tonumber(victim.ttl)), request)
-close_until(math.max(ms + delay, tonumber(victim.closed)))
-if victim.news ~= '-' then
-    publish(victim.news, 'evicted', owner, fence, '0', string.format('%d', remaining))
-end
-hand_on()
-clear_up()
-return {EVICTED, minted, math.max(door - ms, 0)}
+    local remaining = victim.expires - ms
+    if delay < 0 then
+        delay = remaining + victim.delay
+    end
+    if delay < remaining and not force then
+        return {REFUSED, remaining}
+    end
+    -- The note comes first: its key may be something else, or forbidden, and then nobody is evicted.
+    redis.call('LTRIM', KEYS[10], -19, -1)
+    redis.call('RPUSH', KEYS[10], wall_text .. ' evicted ' .. fence .. ' '
+        .. string.gsub(string.match(owner, '^(.*:.*):[^:]*$') or '?', '%s', '?') .. ' ' .. ARGV[6])
+    redis.call('PEXPIRE', KEYS[10], text(30 * DAY_MS))
+    end_grant(victim)
+    local minted = mint(0) -- above the victim's: a guard that is told of it refuses the victim at once
+    bury(owner, write_fence(minted), 'evicted', ms + keep(tonumber(victim.ttl)), request)
+    close(victim, math.max(ms + delay, tonumber(victim.closed)))
+    if victim.news ~= '-' then
+        publish(victim.news, 'evicted', owner, fence, '0', string.format('%d', remaining), victim.slots)
+    end
+    return {EVICTED, minted, closed_ms()}
+end)

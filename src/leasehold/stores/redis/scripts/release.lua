@@ -5,35 +5,47 @@
 
 local owner, fence, forget, again = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 
--- Mostly nobody waits. The keys: owner fence meta queue waiters ended, as _state says.
-if forget == 0 and redis.call('GET', KEYS[1]) == owner and redis.call('EXISTS', KEYS[4]) == 0 then
+-- Mostly nobody waits, and nobody watches. The keys are those of _state.
+local taken = forget == 0 and redis.call('GET', KEYS[1])
+if taken == owner and redis.call('EXISTS', KEYS[4], KEYS[9]) == 0 then
     local given, closed = string.match(redis.call('GET', KEYS[3]) or '', '^(%d+) %d+ %d+ %d+ %d+ (%d+) ')
     if given == fence and closed == '0' then
         redis.call('DEL', KEYS[1], KEYS[3])
         return {6} -- RELEASED
+    end
+elseif taken and string.sub(taken, 1, 1) == ':' and redis.call('EXISTS', KEYS[4], KEYS[9]) == 0 then
+    local given, expires, closed = string.match(redis.call('HGET', KEYS[7], owner) or '',
+        '^(%d+) %d+ (%d+) %d+ %d+ (%d+) ')
+    local time = redis.call('TIME')
+    if given == fence and closed == '0' and tonumber(expires) > math.floor((time[1] * 1000000 + time[2]) / 1000) then
+        redis.call('HDEL', KEYS[7], owner)
+        if redis.call('EXISTS', KEYS[7]) == 0 then -- it was the last
+            redis.call('DEL', KEYS[1])
+        end
+        return {6}
     end
 end
 
 -- include _state
 -- include _turn
 
-local ours = holder == owner and grant.fence == fence
-if ours then
-    local closed = tonumber(grant.closed)
-    end_grant()
-    close_until(closed)
-end
-local known = tombstone(owner)
-if known then
-    ours = ours or known.outcome == 'released'
-else
-    ours = ours or again
-end
-local outcome = ours and 'released' or why_not(owner, fence)
-if forget > 0 and holder ~= owner then
-    leave(owner)
-    bury(owner, fence, outcome, ms + forget)
-end
-hand_on()
-clear_up()
-return ours and {RELEASED} or {NOT_YOURS, outcome}
+return turn(function()
+    local grant = grant_of(owner)
+    local ours = grant and grant.fence == fence
+    if ours then
+        end_grant(grant)
+        close(grant, tonumber(grant.closed))
+    end
+    local known = tombstone(owner)
+    if known then
+        ours = ours or known.outcome == 'released'
+    else
+        ours = ours or again
+    end
+    local outcome = ours and 'released' or why_not(owner, fence)
+    if forget > 0 and not grant_of(owner) then
+        freed = leave(owner) or freed
+        bury(owner, fence, outcome, ms + forget)
+    end
+    return ours and {RELEASED} or {NOT_YOURS, outcome}
+end)

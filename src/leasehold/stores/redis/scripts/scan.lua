@@ -13,7 +13,8 @@ local ms = math.floor(wall / 1000)
 local tells = {}
 
 tells.owner = function(key)
-    return type(redis.pcall('GET', key)) == 'string'
+    local owner = redis.pcall('GET', key)
+    return type(owner) == 'string' and string.sub(owner, 1, 1) ~= ':' -- those who share have a key of their own
 end
 
 tells.queue = function(key, prefix)
@@ -33,17 +34,39 @@ tells.queue = function(key, prefix)
     end
 end
 
--- The door of a lease that nobody has seen expire.
-tells.meta = function(key)
-    local raw = redis.pcall('GET', key)
+-- When a lease is over, and its door is open again.
+local function ends(raw)
     local expires, closed, delay = string.match(type(raw) == 'string' and raw or '',
         '^%d+ %d+ (%d+) %d+ %d+ (%d+) (%d+) ')
-    return expires and expires + 0 <= ms and math.max(tonumber(closed), expires + delay) > ms
+    if expires then
+        return tonumber(expires), math.max(tonumber(closed), expires + delay)
+    end
+    return 0, 0
 end
 
+-- The door of a lease that nobody has seen expire.
+tells.meta = function(key)
+    local expires, open = ends(redis.pcall('GET', key))
+    return expires <= ms and open > ms
+end
+
+tells.holders = function(key)
+    local all = redis.pcall('HGETALL', key)
+    for at = 2, #all, 2 do
+        local expires, open = ends(all[at])
+        if expires > ms or open > ms then
+            return true
+        end
+    end
+end
+
+-- The first number of each is the end of the last of them.
 tells.ended = function(key)
-    local closed = redis.pcall('HGET', key, ':closed')
-    return type(closed) == 'string' and tonumber(closed) > ms
+    for _, raw in ipairs(redis.pcall('HMGET', key, ':closed', ':doors')) do
+        if raw and (tonumber(string.match(raw, '^%d+')) or 0) > ms then
+            return true
+        end
+    end
 end
 
 tells.notes = function(key)

@@ -1,4 +1,4 @@
--- withdraw: whatever this owner has here, waiting or granted, ends. forget_ms: leave a tombstone.
+-- withdraw: whatever this owner has here, waiting, granted or watching, ends. forget_ms: leave a tombstone.
 --
 --   ARGV   owner forget_ms
 --   reply  {WITHDRAWN held|queued|nothing}
@@ -7,17 +7,20 @@
 -- include _turn
 
 local owner, forget = ARGV[1], tonumber(ARGV[2])
-local what, fence = 'nothing', '0'
-if holder == owner then
-    what, fence = 'held', grant.fence
-    end_grant()
-elseif waiter(owner) then
-    what = 'queued'
-    leave(owner)
-end
-if forget > 0 then
-    bury(owner, fence, 'withdrawn', ms + forget)
-end
-hand_on()
-clear_up()
-return {WITHDRAWN, what}
+return turn(function()
+    local what, fence = 'nothing', '0'
+    local grant = grant_of(owner)
+    if grant then
+        what, fence = 'held', grant.fence
+        end_grant(grant)
+    elseif waiter(owner) then
+        what, freed = 'queued', leave(owner)
+    end
+    if watched then
+        redis.call('HDEL', WATCHERS, owner)
+    end
+    if forget > 0 then
+        bury(owner, fence, 'withdrawn', ms + forget)
+    end
+    return {WITHDRAWN, what}
+end)

@@ -1,0 +1,31 @@
+-- claim_all: several claims in one step, in order, and none after the first that is not granted. What goes wrong with one
+-- after the first ends it as well: whoever then asks for that one alone hears of it.
+--
+--   KEYS   those of claim, for each
+--   ARGV   those of claim, for each
+--   reply  {REPLIES reply ...}, as of claim
+
+local function claim(KEYS, ARGV)
+-- include claim
+end
+
+local REPLIES, NAMES, VALUES, IS_GRANTED = 15, 9, 12, 1
+local replies = {REPLIES}
+for at = 0, #KEYS / NAMES - 1 do
+    local names = {unpack(KEYS, at * NAMES + 1, (at + 1) * NAMES)}
+    local values = {unpack(ARGV, at * VALUES + 1, (at + 1) * VALUES)}
+    local done, reply = at == 0, nil
+    if done then
+        reply = claim(names, values)
+    else
+        done, reply = pcall(claim, names, values)
+    end
+    if not done then
+        break
+    end
+    replies[#replies + 1] = reply
+    if reply[1] ~= IS_GRANTED then
+        break
+    end
+end
+return replies

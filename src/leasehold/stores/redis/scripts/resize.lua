@@ -1,0 +1,14 @@
+-- resize: set how many permits a semaphore has, whatever its claims say. Nobody loses one by it.
+--
+--   ARGV   (nothing) limit
+--   reply  {RESIZED before}: what was stored, or 0
+
+-- include _state
+-- include _turn
+
+return turn(function()
+    local before = limit_of({limit = 0})
+    keep_limit(ARGV[2])
+    more, freed = true, true
+    return {RESIZED, before}
+end)

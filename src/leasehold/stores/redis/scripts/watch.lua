@@ -1,0 +1,14 @@
+-- watch: look, and be told at that address of every change of holders, for as long as this is repeated every 30 s.
+--
+--   ARGV   owner address
+--   reply  {VIEW ...}, as _view says; who waits is left out
+
+-- include _state
+-- include _turn
+-- include _view
+
+return turn(function()
+    redis.call('HSET', WATCHERS, ARGV[1], text(ms) .. ' ' .. ARGV[2])
+    redis.call('PEXPIRE', WATCHERS, WATCHED)
+    return view({})
+end)
