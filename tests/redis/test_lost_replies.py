@@ -160,6 +160,7 @@ def test_every_op_is_in_the_table() -> None:
 def test_an_acquire_that_won_unheard(stage: Stage) -> None:
     """It asks again as the same owner and has the same grant, no longer than it was given; nobody else has it."""
     party, other = stage.party(), stage.other()
+    party.do(lambda hold: hold.lock("job").locked())  # connects: else that takes a part of the first claim's time
     stage.aim.lose("claim")
     lease = party.do(lambda hold: hold.lock("job", ttl=1.5).acquire(wait=PATIENCE))
     assert stage.aim.seen["claim"] == 2 and stage.look.holder() == lease.owner
@@ -268,7 +269,7 @@ def test_a_lost_renewal_is_not_a_loss(stage: Stage) -> None:
     stage.aim.lose("renew")
     until(lambda: bool(states), "a renewal goes unanswered")
     stage.look.honest(lease)
-    until(lambda: bool(asked), "another is tried")
+    until(lambda: bool(asked) or lease.state == "lost", "another is tried")
     assert set(states) == {"unsure"} and lease.state == "held"
     assert 2 <= asked[0] <= len(states) + 1, "the next try that is heard of is enough"
     stage.look.honest(lease)
