@@ -91,7 +91,7 @@ def test_eight_deaf_processes_still_count_up(crew: Crew) -> None:
     for worker in workers:
         worker.ask("deafen")
     for worker in workers:
-        worker.tell("rounds", kind="counter", count=5, ttl=0.15)
+        worker.tell("rounds", kind="counter", count=5, ttl=0.3)
     for worker in workers:
         assert len(worker.hear()["turns"]) == 5
     record = journal.read(crew.data)

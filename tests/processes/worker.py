@@ -272,11 +272,11 @@ class SyncWorker(Worker):
         for number in range(count):
 
             def life(pipe: Connection, number: int = number) -> None:
-                pipe.send({"got": self.hold.lock(other, number, ttl=10).acquire(wait=1) is not None})
+                pipe.send({"got": self.hold.lock(other, number, ttl=10).acquire(wait=5) is not None})
 
             pipe, pid = _fork(life)
             try:
-                failed += not _hear(pipe, 5).get("got")
+                failed += not _hear(pipe, 15).get("got")
             except TimeoutError:
                 stuck += 1
             os.kill(pid, 9)

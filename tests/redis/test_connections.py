@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,13 @@ def kill(stage: Stage, kind: str) -> int:
     return int(stage.look.run(f"CLIENT KILL TYPE {kind} SKIPME yes"))
 
 
+def others(stage: Stage, kind: str) -> int:
+    """How many there are of that type, but our own."""
+    own = stage.look.client.client_id()
+    clients: Any = stage.look.client.client_list(_type=kind)
+    return sum(int(one["id"]) != own for one in clients)
+
+
 # ---------------------------------------------------------------- killed
 
 
@@ -38,6 +46,7 @@ def test_killed_connections_of_waiters(stage: Stage, protocol: int) -> None:
     turns = stage.queue(3, ttl=TTL)
     before = stage.look.queue()
     for _ in range(5):
+        until(lambda: others(stage, kind) >= 3, "all are there")
         assert kill(stage, kind) >= 3
         time.sleep(0.05)
     assert stage.look.queue() == before

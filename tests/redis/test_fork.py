@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import leasehold
-from tests.processes.scenes import holding, judge_child, still_renews
+from tests.processes.scenes import fork_many, holding, judge_child, renewed, still_renews
 from tests.redis.crew import RedisCrew
 from tests.redis.stage import Look
 from tests.servers.process import until
@@ -69,10 +69,10 @@ def test_a_forked_process_holds_nothing(crew: RedisCrew) -> None:
 
 def test_fork_while_other_threads_are_busy(crew: RedisCrew) -> None:
     """Forks in the middle of other threads' calls: every child can work, and the parent's connections are the same."""
-    worker, _ = holding(crew)
+    worker, lease = holding(crew)
     before = settled(crew)
-    worker.ask("hammer", kind="busy")
-    assert worker.ask("fork_many", other="other", count=40) == {"failed": 0, "stuck": 0}
+    fork_many(worker)
+    renewed(crew, lease)
     assert worker.ask("state") == {"state": "held", "owned": True}
     assert connections(crew.look) >= before
 

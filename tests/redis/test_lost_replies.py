@@ -34,7 +34,7 @@ from leasehold.core.ops import (
     Withdraw,
     Withdrawn,
 )
-from leasehold.observe.events import Event, NotRenewed
+from leasehold.observe import events
 from tests.redis.stage import HASTE, PATIENCE, SLACK, THREADS_ONLY, Look, Stage, ask, now
 from tests.servers.process import until
 
@@ -44,6 +44,7 @@ A, B = "host:1:a", "host:1:b"
 FLOOR = 2_000_000_000_000_000  # ahead of the clock, so that fences are known beforehand: floor + 1, + 2 ...
 FENCE = FLOOR + 1
 HELD: list[StoreOp] = [Claim("job", A, 5_000, floor=FLOOR)]
+LEISURE = 4.0  # seconds of ttl: a machine that stands still for half of one changes nothing of what is told
 QUEUED: list[StoreOp] = [*HELD, Claim("job", B, 5_000)]
 
 # What was there before, the op whose reply is lost, how it is asked again, and what the answer must be.
@@ -159,6 +160,7 @@ def test_every_op_is_in_the_table() -> None:
 def test_an_acquire_that_won_unheard(stage: Stage) -> None:
     """It asks again as the same owner and has the same grant, no longer than it was given; nobody else has it."""
     party, other = stage.party(), stage.other()
+    party.do(lambda hold: hold.lock("job").locked())  # connects: else that takes a part of the first claim's time
     stage.aim.lose("claim")
     lease = party.do(lambda hold: hold.lock("job", ttl=1.5).acquire(wait=PATIENCE))
     assert stage.aim.seen["claim"] == 2 and stage.look.holder() == lease.owner
@@ -254,18 +256,22 @@ def test_a_waiter_is_not_forgotten_by_a_lost_release(stage: Stage) -> None:
 def test_a_lost_renewal_is_not_a_loss(stage: Stage) -> None:
     """Unsure, then held again by the next try; at no time does it believe in more than it was given."""
     states: list[str] = []  # noted when it is told: the moment may be too short to be seen from here
+    asked: list[int] = []  # how often, when one is confirmed
 
-    def note(event: Event) -> None:
-        if isinstance(event, NotRenewed):
+    def note(event: events.Event) -> None:
+        if isinstance(event, events.NotRenewed):
             states.append(lease.state)
+        elif isinstance(event, events.Renewed):
+            asked.append(stage.aim.seen["renew"])
 
     party = stage.party(observers=[note])
-    lease = party.do(lambda hold: hold.lock("job", ttl=0.9).acquire())
+    lease = party.do(lambda hold: hold.lock("job", ttl=LEISURE).acquire())
     stage.aim.lose("renew")
     until(lambda: bool(states), "a renewal goes unanswered")
     stage.look.honest(lease)
-    until(lambda: lease.state != "unsure", "another is tried")
-    assert states == ["unsure"] and lease.state == "held" and stage.aim.seen["renew"] == 2
+    until(lambda: bool(asked) or lease.state == "lost", "another is tried")
+    assert set(states) == {"unsure"} and lease.state == "held"
+    assert 2 <= asked[0] <= len(states) + 1, "the next try that is heard of is enough"
     stage.look.honest(lease)
 
 
@@ -273,7 +279,7 @@ def test_a_lost_renewal_is_not_a_loss(stage: Stage) -> None:
 def test_renewals_that_stay_lost(stage: Stage) -> None:
     """Loss by the margin, told before the deadline although the server goes on renewing; nothing is sent after it."""
     party = stage.party()
-    lease = party.do(lambda hold: hold.lock("job", ttl=0.9).acquire())
+    lease = party.do(lambda hold: hold.lock("job", ttl=LEISURE).acquire())
     told: list[tuple[float, LeaseLost]] = []
     party.do(lambda _: lease.on_lost(lambda error: told.append((now(), error))))
     stage.aim.lose("renew", math.inf)

@@ -15,7 +15,7 @@ from tests.servers.process import until
 
 pytestmark = pytest.mark.slow
 
-TTL = 0.9
+TTL = 1.8
 OWNER, FENCE, *_ = KEYS = keys("job")
 
 
