@@ -17,7 +17,8 @@ import leasehold
 from leasehold.core import flows
 from leasehold.core.handover import Transferable
 from leasehold.core.holding import Holding
-from leasehold.primitives.lease import BaseLease, Lease
+from leasehold.primitives.baselease import BaseLease
+from leasehold.primitives.lease import Lease
 from leasehold.primitives.lock import Lock
 from leasehold.runtime import sync
 from leasehold.runtime.engine import Engine

@@ -15,6 +15,7 @@ from leasehold.core.rules import READ, SEMAPHORE, WRITE, Seat
 from leasehold.core.several import Taking
 from leasehold.core.turn import Turn
 from leasehold.core.types import Door, Grant, Instant, State, Waiter
+from leasehold.core.unconfirmed import Changes
 from leasehold.errors import NotAcquired
 from leasehold.testing import job, worker
 from leasehold.testing.plans import kind_of, theme_of
@@ -50,7 +51,7 @@ def overtaking(rule: str) -> Break:
 def downgrading_late(holding: Changeable, now: float) -> ops.Renew:
     """It goes on to write until the store has confirmed that it reads."""
     holding._require(now)
-    holding._lowering = True
+    holding._changes = Changes(lowering=True)
     return holding._begin_change(now)
 
 

@@ -13,7 +13,8 @@ from leasehold.core.holding import Holding
 from leasehold.observe.audience import Audience
 from leasehold.observe.events import Acquired
 from leasehold.primitives.base import BaseLock
-from leasehold.primitives.lease import BaseLease, Lease
+from leasehold.primitives.baselease import BaseLease
+from leasehold.primitives.lease import Lease
 from leasehold.runtime.engine import Engine
 from leasehold.runtime.held import Held
 from leasehold.runtime.story import Chronicle, Story

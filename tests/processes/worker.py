@@ -122,12 +122,12 @@ class Worker:
         real = ledger.apply
 
         def spy(
-            state: State, now: Instant, op: ops.StoreOp, reachable: Callable[[str], bool] = ledger.everyone
+            state: State, now: Instant, op: ops.ResourceOp, reachable: Callable[[str], bool] = ledger.everyone
         ) -> ledger.Outcome:
             outcome = real(state, now, op, reachable)
             if isinstance(op, ops.Claim) and isinstance(outcome.reply, ops.Queued):
                 ahead = [waiter.owner for waiter in outcome.state.queue].index(op.owner)  # the reply does not count all
-                self.queued[op.owner] = (max(fence for _, fence in outcome.state.fences), ahead)
+                self.queued[op.owner] = (outcome.state.fence, ahead)
             return outcome
 
         ledger.apply = spy

@@ -47,7 +47,6 @@ class BaseReadWriteLease(BaseLease):
 
     def _downgraded(self) -> None:
         """Confirmed."""
-        self._held.lowers = False
         if self._engine.audience.listens():
             self._engine.watchdog.chronicle().downgraded(self._held)
 

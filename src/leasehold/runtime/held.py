@@ -82,7 +82,6 @@ class Held(Changeable):
         "guarded",
         "interrupt",
         "keeper",
-        "lowers",
         "nonce",
         "number",
         "options",
@@ -104,7 +103,6 @@ class Held(Changeable):
         self.told = False  # observers have heard of its end
         self.doubted = 0.0  # the deadline when they last heard of a failed renewal: a confirmation moves it
         self.nonce = ""  # of its ticket, once somebody wants to give it away
-        self.lowers = False  # a downgrade has begun, and nobody was told yet that it is done
         self.exported = False  # its fence was read, or sent along
         self.guarded = False  # it was shown to a guard
         self.warned = False  # it was neither, and that was told
@@ -157,15 +155,11 @@ class Held(Changeable):
                 )
 
     def downgrading(self, now: float) -> ops.Renew:
-        """Unless it was entered again: whoever entered it first believes that it may write. It may be repeated until
-        somebody was told that it is done, also when a renewal was quicker to say so."""
+        """Unless it was entered again: whoever entered it first believes that it may write."""
         with self.lock:
             self._require(now)
             self.require_single()
-            self._lowering = self._lowering or self.lowers
-            renew = Changeable.downgrading(self, now)
-            self.lowers = True
-            return renew
+            return Changeable.downgrading(self, now)
 
     def giving(self) -> Giving:
         """A lease has one ticket, however often it is tried and by however many threads: whatever arrives last in the
