@@ -23,8 +23,11 @@ SOURCE = Path(leasehold.__file__).parent
 
 NAMES = [
     "SKIPPED",
+    "All",
+    "AsyncAll",
     "AsyncLease",
     "AsyncLeasehold",
+    "AsyncLeases",
     "AsyncLock",
     "Backoff",
     "Eviction",
@@ -35,6 +38,7 @@ NAMES = [
     "LeaseLost",
     "Leasehold",
     "LeaseholdError",
+    "Leases",
     "Lock",
     "NotAcquired",
     "NotHeld",

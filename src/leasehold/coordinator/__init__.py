@@ -10,6 +10,7 @@ from types import TracebackType
 from leasehold.coordinator.adopting import Adopting, AsyncAdopting
 from leasehold.coordinator.asking import known_options, make_options, meta_text, warn_long
 from leasehold.coordinator.decorating import AsyncDecorating, Decorating
+from leasehold.coordinator.gathering import AsyncGathering, Gathering
 from leasehold.coordinator.opening import open_store
 from leasehold.coordinator.operating import AsyncOperating, Operating
 from leasehold.core.durations import is_long, wait_seconds
@@ -156,7 +157,7 @@ class Coordinator(ABC, Generic[L]):
         return f"<{type(self).__name__} on {self._engine.store.name}>"
 
 
-class Leasehold(Coordinator[Lock], Adopting, Decorating, Operating):
+class Leasehold(Coordinator[Lock], Adopting, Decorating, Gathering, Operating):
     """A coordinator for threads; made by :func:`leasehold.connect`. ``close()`` gives back what it holds."""
 
     def close(self) -> None:
@@ -175,7 +176,7 @@ class Leasehold(Coordinator[Lock], Adopting, Decorating, Operating):
         self.close()
 
 
-class AsyncLeasehold(Coordinator[AsyncLock], AsyncAdopting, AsyncDecorating, AsyncOperating):
+class AsyncLeasehold(Coordinator[AsyncLock], AsyncAdopting, AsyncDecorating, AsyncGathering, AsyncOperating):
     """A coordinator for asyncio; made by :func:`leasehold.aio.connect`."""
 
     def __init__(

@@ -131,7 +131,9 @@ class Taking:
             first,
         )
         self.now = taken.at
+        self.pending = [(ask, taken.owner)]  # until it is kept: a coordinator that was closed meanwhile keeps nothing
         self.held.append(self.party.keep(place, taken))
+        self.pending = []
 
     def whole(self, so_far: bool = False) -> bool:
         """Is everything held, or everything so far, as of now?"""
@@ -144,7 +146,7 @@ class Taking:
         for holding in reversed(self.held):
             release = holding.begin_release(self.now)
             if release is not None:
-                await ops.Later(release, holding.ttl_ms / 1000)
+                await ops.Later(release, holding.ttl_ms / 1000, holding)
 
     async def withdraw_pending(self) -> None:
         pending, self.pending = self.pending, []
