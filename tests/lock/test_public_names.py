@@ -66,7 +66,7 @@ ERRORS: dict[str, tuple[type, ...]] = {
 LATER = {
     leasehold: ["advise", "Need", "Verdict"],
     leasehold.Leasehold: [
-        "acquire_many", "all", "cron", "election", "guarantees", "once", "release_many", "rwlock", "semaphore",
+        "acquire_many", "cron", "election", "guarantees", "once", "release_many", "rwlock", "semaphore",
         "single_flight",
     ],
     leasehold.Lock: ["read", "write", "resize"],
@@ -139,7 +139,7 @@ def test_the_lock_and_the_coordinator() -> None:
     """What a lock and a coordinator have, no more and no less."""
     assert public(leasehold.Lock) == {"acquire", "locked", "owned", "release", "resource", "try_acquire"}
     assert public(leasehold.Leasehold) == {
-        "adopt", "close", "evict", "inspect", "leaks", "lock", "locked", "revoke", "rlock", "scan",
+        "adopt", "all", "close", "evict", "inspect", "leaks", "lock", "locked", "revoke", "rlock", "scan",
     }  # fmt: skip
 
 

@@ -432,12 +432,10 @@ class Park(NamedTuple):
 
 
 class Later(NamedTuple):
-    """Do ``op`` in the background: at once, and again for ``seconds`` from now until it is answered. ``of``: the
-    holding that it gives back, for whoever tells what came of it."""
+    """Do ``op`` in the background: at once, and again for ``seconds`` from now until it is answered."""
 
     op: Withdraw | Release
     seconds: float
-    of: object = None
 
     def __await__(self) -> Generator[Later, Answer[None], Answer[None]]:
         return (yield self)

@@ -17,7 +17,7 @@ from leasehold.core.line import Ask, at_once, budget_ms, claim
 from leasehold.core.policy import tombstone_ms
 from leasehold.core.taken import Taken
 from leasehold.core.typed import Any, Protocol
-from leasehold.errors import OutcomeUnknown, StoreUnavailable
+from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable
 
 MOST_ROUNDS = 100  # beginnings, before a store that cannot keep what it granted is called unavailable
 
@@ -42,8 +42,11 @@ async def acquire_all(asks: Sequence[Ask], party: Party, floor: Callable[[], int
             await taking.take()
         except GeneratorExit:
             raise
-        except BaseException:
+        except (NotAcquired, InvalidRequest):
             await taking.give_back()
+            raise
+        except BaseException:
+            await taking.give_back_later()
             raise
         if taking.whole():
             return taking.held
@@ -141,12 +144,20 @@ class Taking:
         return complete and all(one.settle(self.now) in ALIVE for one in self.held)
 
     async def give_back(self) -> None:
+        """At once: whoever tries again must not find himself in his way."""
+        await self.withdraw_pending()
+        try:
+            await release_all(self.held, self.now)
+        except (StoreUnavailable, OutcomeUnknown):
+            pass  # it goes on in the background
+
+    async def give_back_later(self) -> None:
         """In the background: nothing may keep whoever was cancelled."""
         await self.withdraw_pending()
         for holding in reversed(self.held):
             release = holding.begin_release(self.now)
             if release is not None:
-                await ops.Later(release, holding.ttl_ms / 1000, holding)
+                await ops.Later(release, holding.ttl_ms / 1000)
 
     async def withdraw_pending(self) -> None:
         pending, self.pending = self.pending, []

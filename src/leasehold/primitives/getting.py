@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 
-from leasehold.core.holding import ALIVE, LOST, RELEASING, Holding
+from leasehold.core.holding import ALIVE, LOST, RELEASED, Holding
 from leasehold.core.line import Ask
 from leasehold.core.ops import Op
 from leasehold.core.several import acquire_all
@@ -106,7 +106,7 @@ class Getting:
                 self._give_back(one._held)
         cut_off = self._flow is not None and (self._flow.cr_frame is not None or not isinstance(error, expected))
         for held in {*self._kept, *(self._granted() if cut_off else ())}:
-            self._end(held, cut_off)
+            self._end(held)
         if cut_off:
             self._engine.withdraw(self.attempt)
             self._flow.close()
@@ -125,20 +125,21 @@ class Getting:
         """What it was granted as far as the watchdog knows: an interrupt may have hidden it from us."""
         return [held for held in self._engine.watchdog.all() if self.attempt.is_of(held.owner)]
 
-    def _end(self, held: Held, cut_off: bool) -> None:
+    def _end(self, held: Held) -> None:
         """What was granted is given back, by the flow or else now."""
         if held.phase in ALIVE:
             self._give_back(held)
-            return
-        if cut_off and held.phase == RELEASING and held.number and not held.told:
-            self._engine.watchdog.chronicle().released(held, None)
-        self._over(held)
+        else:
+            self._over(held)
 
     def _give_back(self, held: Held) -> None:
         part = next(part for part in self._parts if part._name.text == held.name.text)
         part._give_back(held, self._engine.watchdog.teller(held))
 
     def _over(self, held: Held) -> None:
+        """The flow gave it back, and knows what came of it; or does so in the background."""
         if held.phase == LOST:
             self._engine.watchdog.tell(held)
+        elif held.number and not held.told:
+            self._engine.watchdog.chronicle().released(held, True if held.phase == RELEASED else None)
         self._engine.forget(held)

@@ -87,8 +87,6 @@ class Watchdog:
 
     def later(self, later: Later, done: Done | None = None) -> None:
         """Do this in the background, soon; ``done`` hears what came of it."""
-        if isinstance(later.of, Held):
-            done = self.teller(later.of)
         self._errands.add(later, done)
         try:
             self._rouse(NOW)
