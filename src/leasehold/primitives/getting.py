@@ -122,8 +122,12 @@ class Getting:
             self.attempt.expect_no_more()
 
     def _granted(self) -> list[Held]:
-        """What it was granted as far as the watchdog knows: an interrupt may have hidden it from us."""
-        return [held for held in self._engine.watchdog.all() if self.attempt.is_of(held.owner)]
+        """What it was granted, known to its thread or task or to the watchdog: an interrupt may have hidden it from
+        us."""
+        engine = self._engine
+        mine = [engine.mine(part._name.text, self._anchor) for part in self._rest]
+        known = [*engine.watchdog.all(), *(held for held in mine if held is not None)]
+        return [held for held in known if self.attempt.is_of(held.owner)]
 
     def _end(self, held: Held) -> None:
         """What was granted is given back, by the flow or else now."""

@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from types import TracebackType
 
 from leasehold.core.holding import LOST, RELEASED
+from leasehold.core.ops import Later
 from leasehold.core.several import release_all
 from leasehold.core.typed import TYPE_CHECKING, Any, TypeVar, overload
-from leasehold.errors import LeaseLost, OutcomeUnknown, StoreUnavailable
+from leasehold.errors import LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.primitives.baselease import BaseLease
 from leasehold.primitives.lease import AsyncLease, Lease, _callable, _in_thread
 from leasehold.runtime import ending, sync
@@ -112,8 +113,13 @@ class BaseLeases(Sequence[B]):
         kept = [lease._settle() != LOST for lease in left]
         return bool(kept or ours) and all(kept) and all(ours)
 
-    def _not_confirmed(self, rest: list[B]) -> None:
+    def _not_confirmed(self, rest: list[B], error: BaseException) -> None:
+        """It goes on in the background. An interrupt may have come before all of it was on its way."""
         for lease in rest:
+            if not isinstance(error, LeaseholdError):
+                release = lease._held.begin_release(self._engine.clock.now())
+                if release is not None:
+                    self._engine.watchdog.later(Later(release, lease._held.ttl_ms / 1000))
             lease._unknown()
 
     def _forget(self) -> None:
@@ -203,8 +209,8 @@ class Leases(BaseLeases[Lease]):
             return self._given_back(left, rest, ours)
         except StoreUnavailable:  # the coordinator is closed, and close() gives them back
             return self._given_back(left, rest, [False] * len(rest))
-        except BaseException:  # not confirmed, or interrupted
-            self._not_confirmed(rest)
+        except BaseException as error:  # not confirmed, or interrupted
+            self._not_confirmed(rest, error)
             raise
 
     def __enter__(self) -> Leases:
@@ -280,8 +286,8 @@ class AsyncLeases(BaseLeases[AsyncLease]):
             return self._given_back(left, rest, ours)
         except StoreUnavailable:  # the coordinator is closed, and close() gives them back
             return self._given_back(left, rest, [False] * len(rest))
-        except BaseException:  # not confirmed, or interrupted
-            self._not_confirmed(rest)
+        except BaseException as error:  # not confirmed, or interrupted
+            self._not_confirmed(rest, error)
             raise
 
     async def __aenter__(self) -> AsyncLeases:
