@@ -22,6 +22,7 @@ from tests.lock.helpers import (
     Spy,
     StillClock,
     eventually,
+    eventually_async,
     look,
     nothing_left,
     once,
@@ -238,7 +239,7 @@ def test_the_body_is_cancelled_once(both_lost: bool) -> None:
                 held_after.append(bool(look(hold._engine.store, "b").holders))
 
     async def main() -> None:
-        async with leasehold.aio.connect("memory://") as hold:
+        async with leasehold.aio.connect(f"memory://cancelled-{both_lost}") as hold:
             with pytest.raises(LeaseLost, match="evicted"):
                 await body(hold)
             task = asyncio.current_task()
@@ -261,7 +262,7 @@ def test_somebody_elses_cancellation_stays_one() -> None:
                 await asyncio.sleep(0)
 
     async def main() -> None:
-        async with leasehold.aio.connect("memory://") as hold:
+        async with leasehold.aio.connect("memory://loss-2") as hold:
             begun = asyncio.Event()
             task = asyncio.create_task(body(hold, begun))
             await begun.wait()
@@ -277,7 +278,7 @@ def test_explicit_leases_cancel_nobody() -> None:
     """Only ``async with`` cancels; afterwards its interrupt is gone."""
 
     async def main() -> None:
-        async with leasehold.aio.connect("memory://") as hold:
+        async with leasehold.aio.connect("memory://loss-3") as hold:
             leases = await hold.all(hold.lock("a"), hold.lock("b")).acquire()
             assert leases is not None
             lose(hold, leases[0])
@@ -300,7 +301,7 @@ def test_a_loss_of_what_was_entered_before_reaches_the_outer_body() -> None:
             await asyncio.sleep(20)
 
     async def main() -> None:
-        async with leasehold.aio.connect("memory://") as hold:
+        async with leasehold.aio.connect("memory://loss-4") as hold:
             with pytest.raises(LeaseLost) as info:
                 await body(hold)
             assert info.value.resource == "a" and nothing_left(hold._engine.store, "b")
@@ -339,6 +340,12 @@ def test_what_is_lost_while_waiting_is_claimed_anew(turning: Stage) -> None:
     eventually(lambda: look(stage.spy, "b").queue, "it waits")
     early = look(stage.spy, "a").holders[0]
     stage.spy.inner.execute(Evict("a", early.owner, early.fence, "request", delay_ms=0, force=True))
+
+    def heard() -> bool:
+        tick(stage.party.hold, 0.2)
+        return not stage.party.hold._engine.watchdog.all()
+
+    eventually(heard, "the loss is known")
     assert rival.do(lambda _: theirs.release())
     leases = waiting.result(20)
     assert leases.state == "held" and leases[1].fence > early.fence
@@ -364,7 +371,7 @@ def test_leases_that_nobody_refers_to() -> None:
 
 def test_a_thread_that_ends_gives_back() -> None:
     """What it acquired through an all that is still there is free when it has ended (trap 3)."""
-    with leasehold.connect("memory://") as hold:
+    with leasehold.connect("memory://loss-5") as hold:
         both = hold.all(hold.lock("a", ttl=0.3), hold.lock("b", ttl=0.3))
         thread = threading.Thread(target=both.acquire)
         thread.start()

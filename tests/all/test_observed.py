@@ -101,7 +101,7 @@ def test_what_is_claimed_anew_is_another_life(stage: Stage, heard: Listener) -> 
     eventually(lambda: look(stage.spy, "b").queue, "it waits")
     early = look(stage.spy, "a").holders[0]
     stage.spy.inner.execute(Evict("a", early.owner, early.fence, "request", delay_ms=0, force=True))
-    eventually(lambda: heard.of(Lost) or stage.engine.watchdog.round(), "the loss is told")
+    stage.until(lambda: heard.of(Lost), "the loss is told")
     stage.rival_leaves(fence, "b")
     stage.until(waiting.done, "its turn has come")
     first, *_, again = [event.lease for event in heard.of(Acquired) if event.lease.kind == "a"]
