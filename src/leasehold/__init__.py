@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     )
     from leasehold.primitives.inspection import Eviction, Holder, Inspection, Note, Waiting
     from leasehold.primitives.lease import AsyncLease, Lease
+    from leasehold.primitives.leases import AsyncLeases, Leases
     from leasehold.primitives.lock import AsyncLock, Lock
+    from leasehold.primitives.multi import All, AsyncAll
     from leasehold.primitives.permit import AsyncPermit, Permit
     from leasehold.primitives.rwlock import (
         AsyncReadLock,
@@ -51,8 +53,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "SKIPPED",
+    "All",
+    "AsyncAll",
     "AsyncLease",
     "AsyncLeasehold",
+    "AsyncLeases",
     "AsyncLock",
     "AsyncPermit",
     "AsyncReadLock",
@@ -69,6 +74,7 @@ __all__ = [
     "LeaseLost",
     "Leasehold",
     "LeaseholdError",
+    "Leases",
     "Lock",
     "NotAcquired",
     "NotHeld",
@@ -94,8 +100,11 @@ __all__ = [
 _MODULES = ("aio", "errors")
 _PLACES = {
     "SKIPPED": "primitives.skipped",
+    "All": "primitives.multi",
+    "AsyncAll": "primitives.multi",
     "AsyncLease": "primitives.lease",
     "AsyncLeasehold": "coordinator",
+    "AsyncLeases": "primitives.leases",
     "AsyncLock": "primitives.lock",
     "AsyncPermit": "primitives.permit",
     "AsyncSemaphore": "primitives.semaphore",
@@ -109,6 +118,7 @@ _PLACES = {
     "Inspection": "primitives.inspection",
     "Lease": "primitives.lease",
     "Leasehold": "coordinator",
+    "Leases": "primitives.leases",
     "Lock": "primitives.lock",
     "Note": "primitives.inspection",
     "Permit": "primitives.permit",

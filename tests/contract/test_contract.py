@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import leasehold.stores
-import leasehold.testing.contract_operators  # more cases
+import leasehold.testing.contract_all  # more cases
+import leasehold.testing.contract_operators
 import leasehold.testing.contract_rwlock
 import leasehold.testing.contract_semaphore
 from leasehold.testing.contract import CASES

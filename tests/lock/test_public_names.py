@@ -23,8 +23,11 @@ SOURCE = Path(leasehold.__file__).parent
 
 NAMES = [
     "SKIPPED",
+    "All",
+    "AsyncAll",
     "AsyncLease",
     "AsyncLeasehold",
+    "AsyncLeases",
     "AsyncLock",
     "AsyncPermit",
     "AsyncSemaphore",
@@ -41,6 +44,7 @@ NAMES = [
     "LeaseLost",
     "Leasehold",
     "LeaseholdError",
+    "Leases",
     "Lock",
     "NotAcquired",
     "NotHeld",
@@ -74,7 +78,7 @@ ERRORS: dict[str, tuple[type, ...]] = {
 LATER = {
     leasehold: ["advise", "Need", "Verdict"],
     leasehold.Leasehold: [
-        "acquire_many", "all", "cron", "election", "guarantees", "once", "release_many", "single_flight",
+        "acquire_many", "cron", "election", "guarantees", "once", "release_many", "single_flight",
     ],
     leasehold.Lock: ["read", "write", "resize"],
 }  # fmt: skip
@@ -148,7 +152,7 @@ def test_the_lock_and_the_coordinator() -> None:
     assert public(leasehold.Semaphore) == public(leasehold.Lock) | {"available", "resize"}
     assert public(leasehold.Permit) == LEASE | {"slot", "slot_resource", "slot_resources", "slots"}
     assert public(leasehold.Leasehold) == {
-        "adopt", "close", "evict", "inspect", "leaks", "lock", "locked", "revoke", "rlock", "rwlock", "scan",
+        "adopt", "all", "close", "evict", "inspect", "leaks", "lock", "locked", "revoke", "rlock", "rwlock", "scan",
         "semaphore",
     }  # fmt: skip
 

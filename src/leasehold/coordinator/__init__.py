@@ -11,6 +11,7 @@ from leasehold.coordinator.adopting import Adopting, AsyncAdopting
 from leasehold.coordinator.asking import known_options, make_options, meta_text, warn_long
 from leasehold.coordinator.counting import Counting
 from leasehold.coordinator.decorating import AsyncDecorating, Decorating
+from leasehold.coordinator.gathering import AsyncGathering, Gathering
 from leasehold.coordinator.opening import open_store
 from leasehold.coordinator.operating import AsyncOperating, Operating
 from leasehold.coordinator.sharing import AsyncSharing, Sharing
@@ -159,7 +160,7 @@ class Coordinator(ABC, Generic[L]):
         return f"<{type(self).__name__} on {self._engine.store.name}>"
 
 
-class Leasehold(Coordinator[Lock], Adopting, Counting["Semaphore"], Decorating, Operating, Sharing):
+class Leasehold(Coordinator[Lock], Adopting, Counting["Semaphore"], Decorating, Gathering, Operating, Sharing):
     """A coordinator for threads; made by :func:`leasehold.connect`. ``close()`` gives back what it holds."""
 
     def close(self) -> None:
@@ -184,7 +185,13 @@ class Leasehold(Coordinator[Lock], Adopting, Counting["Semaphore"], Decorating, 
 
 
 class AsyncLeasehold(
-    Coordinator[AsyncLock], AsyncAdopting, Counting["AsyncSemaphore"], AsyncDecorating, AsyncOperating, AsyncSharing
+    Coordinator[AsyncLock],
+    AsyncAdopting,
+    Counting["AsyncSemaphore"],
+    AsyncDecorating,
+    AsyncGathering,
+    AsyncOperating,
+    AsyncSharing,
 ):
     """A coordinator for asyncio; made by :func:`leasehold.aio.connect`."""
 

@@ -217,12 +217,13 @@ class AsyncLease(BaseLease):
         self._begin(self._driver.task())
         return self
 
-    def _begin(self, task: asyncio.Task[Any]) -> None:
-        """A body begins in this task, unless the lease is lost by now: what comes later, the interrupt hears of."""
+    def _begin(self, task: asyncio.Task[Any], interrupt: Interrupt | None = None) -> None:
+        """A body begins in this task, unless the lease is lost by now: what comes later, the interrupt hears of. The
+        leases of one body have one together."""
         held = self._held
         self._bodies += 1
         if held.interrupt is None:
-            held.interrupt = self._driver.interrupt(task)
+            held.interrupt = interrupt or self._driver.interrupt(task)
         if held.phase not in ALIVE:
             self._end()
             self.check()

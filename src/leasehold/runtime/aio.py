@@ -198,7 +198,7 @@ class Interrupt:
             return
 
     def _fire(self) -> None:
-        if not self._left:
+        if not self._left and not self._fired:  # of several leases more than one may be lost
             self._fired = True
             self._task.cancel()
 

@@ -89,13 +89,13 @@ class Story:
         self._granted = lease = events.subject(held, self._store, self.number)
         self._audience.tell(events.Acquired(lease, self._waited(), self.contended))
 
-    def failed(self, error: BaseException) -> None:
-        """However it ended without a lease."""
+    def failed(self, error: BaseException, called_off: bool = False) -> None:
+        """However it ended without a lease. ``called_off``: because another, of several, could not be had."""
         if self._granted is not None:  # but it could not be kept: it is withdrawn
             self._audience.tell(events.ReleaseUnknown(self._granted, 0.0))
             return
-        outcome = _outcome(error, self._wait)
-        holder = getattr(error, "holder", None) or ""
+        outcome = "cancelled" if called_off else _outcome(error, self._wait)
+        holder = "" if called_off else getattr(error, "holder", None) or ""
         self._audience.tell(events.Refused(self._subject(), outcome, self._waited(), holder, self.contended))
 
     def _subject(self) -> events.Subject:
@@ -118,10 +118,13 @@ class Overheard:
 
     def execute(self, op: StoreOp) -> Reply:
         reply = self._box.execute(op)
+        self.hear(reply, op)
+        return reply
+
+    def hear(self, reply: Reply, op: StoreOp) -> None:
         if self._story.finds_it_taken(reply):
             look = self._story.look(reply)
             self._story.taken_by(reply, op, None if look is None else self._try(look))
-        return reply
 
     def _try(self, look: Inspect) -> Reply | None:
         """That the holder cannot be seen harms nobody."""
@@ -141,10 +144,13 @@ class OverheardOnLoop:
 
     async def execute(self, op: StoreOp) -> Reply:
         reply = await self._box.execute(op)
+        await self.hear(reply, op)
+        return reply
+
+    async def hear(self, reply: Reply, op: StoreOp) -> None:
         if self._story.finds_it_taken(reply):
             look = self._story.look(reply)
             self._story.taken_by(reply, op, None if look is None else await self._try(look))
-        return reply
 
     async def _try(self, look: Inspect) -> Reply | None:
         try:

@@ -117,7 +117,7 @@ class TurnableClock(ManualClock):
         now = ManualClock.now(self)
         attempts = [attempt for engine in self._engines() for attempt in list(engine.pending)]
         return not any(
-            self.waiters.busy(attempt.claims[-1][1] if attempt.claims else "", now, loops_too) for attempt in attempts
+            self.waiters.busy([owner for _, owner in list(attempt.claims)], now, loops_too) for attempt in attempts
         )
 
     # ------------------------------------------------------------ for those who look at it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from leasehold.core.ops import Claim, Inspect, Push, Reply, StoreOp, View
+from leasehold.core.ops import Claim, Inspect, Push, Reply, StoreOp, Together, View
 from leasehold.errors import StoreUnavailable
 from leasehold.runtime.engine import engines_on
 from leasehold.stores.memory import MemoryMailbox, MemoryStore
@@ -31,8 +31,9 @@ class StandInStore(MemoryStore):
         self._outages = 0
 
     def execute(self, op: StoreOp) -> Reply:
-        if isinstance(op, Claim):
-            self.clock.waiters.claims(op.owner)
+        for step in op.steps if isinstance(op, Together) else (op,):
+            if isinstance(step, Claim):
+                self.clock.waiters.claims(step.owner)
         if self._outages:
             raise StoreUnavailable("the store is away: the test plays an outage")
         return super().execute(op)

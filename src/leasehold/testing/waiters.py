@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -75,10 +76,12 @@ class Waiters:
         with self._lock:
             return [sleep.until for sleep in list(self._sleeps.values()) if sleep.asleep]
 
-    def busy(self, owner: str, now: float, loops_too: bool) -> bool:
-        """Has the waiter behind this owner something to do now, and can it? What cannot run while we look: ourselves,
-        who has ended, and, unless ``loops_too``, the tasks of the loop that we stand on."""
-        who = self._by_owner.get(owner)
+    def busy(self, owners: Sequence[str], now: float, loops_too: bool) -> bool:
+        """Has the waiter behind these owners of one acquire something to do now, and can it? Not all of them need have
+        claimed: of several locks those after one that is taken have not. What cannot run while we look: ourselves, who
+        has ended, and, unless ``loops_too``, the tasks of the loop that we stand on."""
+        found = (self._by_owner.get(owner) for owner in reversed(owners))
+        who = next((one for one in found if one is not None), None)
         if who is None:
             return True  # it has not claimed yet
         if who is whoever() or not _can_run(who, loops_too):

@@ -1,0 +1,339 @@
+"""Leases: what ``hold.all(...)`` gives. Several leases of one body, in the order in which their locks were given.
+
+They are one thing to whoever works under them: held when all are, lost as soon as one is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from types import TracebackType
+
+from leasehold.core.holding import LOST, RELEASED
+from leasehold.core.ops import Later
+from leasehold.core.several import release_all
+from leasehold.core.typed import TYPE_CHECKING, Any, TypeVar, overload
+from leasehold.errors import LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
+from leasehold.primitives.baselease import BaseLease
+from leasehold.primitives.lease import AsyncLease, Lease, _callable, _in_thread
+from leasehold.runtime import ending, sync
+from leasehold.runtime.engine import Engine, chain
+from leasehold.runtime.held import Listener
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from leasehold.primitives.baselease import Duration
+    from leasehold.runtime.aio import AsyncDriver, Interrupt
+
+B = TypeVar("B", bound=BaseLease)
+STATES = ("lost", "released", "unsure", "held")  # the first that one of them is in is that of all
+
+
+class BaseLeases(Sequence[B]):
+    """What both flavours share. None of this asks the store."""
+
+    __slots__ = ("__weakref__", "_engine", "_leases", "_lost", "_revoked")
+
+    def __init__(self, engine: Engine, leases: Sequence[B]) -> None:
+        self._engine = engine
+        self._leases = tuple(leases)
+        self._lost: Any = None  # the event, once somebody has asked for it
+        self._revoked: Any = None  # and the other one
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    @overload
+    def __getitem__(self, place: int) -> B: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[B, ...]: ...
+    def __getitem__(self, place: int | slice) -> B | tuple[B, ...]:
+        return self._leases[place]
+
+    def __iter__(self) -> Iterator[B]:
+        return iter(self._leases)
+
+    @property
+    def fences(self) -> dict[str, int | None]:
+        """The fencing token of each, by its resource: every part has a sequence of its own, and a guard of its own."""
+        return {lease.resource: lease.fence for lease in self._leases}
+
+    @property
+    def state(self) -> str:
+        """``lost`` when one of them is, else ``released`` when one is, else ``unsure``; ``held`` when all are."""
+        states = {lease.state for lease in self._leases}
+        return next(state for state in STATES if state in states)
+
+    def remaining(self) -> float:
+        """Seconds until work must stop, unless a renewal succeeds before: those of the one that has least."""
+        return min(lease.remaining() for lease in self._leases)
+
+    def check(self) -> None:
+        """Raise LeaseLost (or NotHeld after a release) unless all of them are still ours. Costs no round trip."""
+        lost = self._first_lost()
+        for lease in self._leases if lost is None else (lost,):
+            lease.check()
+
+    def beat(self) -> None:
+        """Tell that the work is alive, to those that have a ``max_idle``."""
+        for lease in self._leases:
+            lease.beat()
+
+    def log_context(self) -> dict[str, Any]:
+        """Fields for a log record: those of each lease, in a list."""
+        return {"leases": [lease.log_context() for lease in self._leases]}
+
+    def _first_lost(self) -> B | None:
+        return next((lease for lease in self._leases if lease._settle() == LOST), None)
+
+    def _listen(self, listener: Callable[[BaseLease], Listener]) -> None:
+        """Have it called once, for the first that is lost."""
+        latch = threading.Lock()
+        for lease in self._leases:
+            lease._held.listen(_once(latch, listener(lease)))
+        self._first_lost()
+
+    # ------------------------------------------------------------ giving back
+
+    def _step_out(self) -> tuple[list[B], list[B]]:
+        """What was entered again, and is left now; and what is to be given back. What was given back on its own is
+        neither."""
+        left: list[B] = []
+        rest: list[B] = []
+        for lease in self._leases:
+            if lease._held.phase != RELEASED:
+                (left if lease._held.step_out() else rest).append(lease)
+        return left, rest
+
+    def _given_back(self, left: list[B], rest: list[B], ours: list[bool]) -> bool:
+        """True when there was something, and all of it was ours."""
+        for lease, one in zip(rest, ours, strict=True):
+            lease._ended(one)
+        kept = [lease._settle() != LOST for lease in left]
+        return bool(kept or ours) and all(kept) and all(ours)
+
+    def _not_confirmed(self, rest: list[B], error: BaseException) -> None:
+        """It goes on in the background. An interrupt may have come before all of it was on its way."""
+        for lease in rest:
+            if not isinstance(error, LeaseholdError):
+                release = lease._held.begin_release(self._engine.clock.now())
+                if release is not None:
+                    self._engine.watchdog.later(Later(release, lease._held.ttl_ms / 1000))
+            lease._unknown()
+
+    def _forget(self) -> None:
+        """What goes on in the background, goes on alone."""
+        for lease in self._leases:
+            if not lease._held.depth:
+                self._engine.forget(lease._held)
+
+    def _after_body(self, error: BaseException | None, ours: bool = False) -> None:
+        """Leaving a body one of whose leases was lost raises LeaseLost, unless the body raised on its own."""
+        lost = self._first_lost()
+        if lost is None:
+            return
+        ending.linger()
+        loss = lost._held.loss()
+        if error is None or ours:
+            raise loss from error
+        chain(error, loss)
+
+    def __reduce__(self) -> str:
+        """Two processes that believe in one lease would be two owners."""
+        raise TypeError(
+            "leases stay in their process: to hand one over, send ticket = lease.transfer(), and call "
+            "hold.adopt(ticket) there; for guards, send leases.fences"
+        )
+
+    def __repr__(self) -> str:
+        shown = ", ".join(lease._held.name.shown for lease in self._leases)
+        return f"<{type(self).__name__} {shown} state={self.state} remaining={self.remaining():.3f}s>"
+
+
+class Leases(BaseLeases[Lease]):
+    """Several leases for threads: a sequence, in the order in which their locks were given to ``hold.all``.
+
+    >>> import leasehold
+    >>> with leasehold.connect("memory://") as hold:
+    ...     leases = hold.all(hold.lock("stock", 7), hold.lock("order", 42)).acquire(wait=0)
+    ...     [lease.resource for lease in leases], leases.state
+    ...     leases.release(), leases.state
+    (['stock:7', 'order:42'], 'held')
+    (True, 'released')
+    """
+
+    __slots__ = ()
+
+    @property
+    def lost(self) -> threading.Event:
+        """Set when one of them is lost: for work that waits."""
+        if self._lost is None:
+            self._lost = threading.Event()
+            for lease in self._leases:
+                lease._held.listen(self._lost.set)
+        self._first_lost()
+        event: threading.Event = self._lost
+        return event
+
+    def on_lost(self, callback: Callable[[LeaseLost], object]) -> None:
+        """Call ``callback(error)`` in a thread of its own when the first of them is lost."""
+        checked = _callable(callback, "on_lost")
+        self._listen(lambda lease: _in_thread(checked, lambda: (lease._held.loss(),), "on_lost"))
+
+    @property
+    def revoked(self) -> threading.Event:
+        """Set when somebody asks for one of them (``hold.revoke``): finish soon, and give back. It is still yours."""
+        if self._revoked is None:
+            self._revoked = threading.Event()
+            for lease in self._leases:
+                lease._held.listen_for_revocation(self._revoked.set)
+        event: threading.Event = self._revoked
+        return event
+
+    def extend(self, ttl: Duration) -> None:
+        """Set the end of each to ``ttl`` from now, one after the other: sets, never adds."""
+        self.check()
+        for lease in self._leases:
+            lease.extend(ttl)
+
+    def release(self) -> bool:
+        """Give all of them back, in one step. False: one was no longer ours. OutcomeUnknown: not confirmed; may be
+        repeated. What was entered again is only left; what was given back on its own is passed over."""
+        left, rest = self._step_out()
+        ours = []
+        try:
+            if rest:
+                flow = release_all([lease._held for lease in rest], self._engine.clock.now())
+                ours = sync.run(self._engine, flow)
+            return self._given_back(left, rest, ours)
+        except StoreUnavailable:  # the coordinator is closed, and close() gives them back
+            return self._given_back(left, rest, [False] * len(rest))
+        except BaseException as error:  # not confirmed, or interrupted
+            self._not_confirmed(rest, error)
+            raise
+
+    def __enter__(self) -> Leases:
+        self.check()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.release()
+        except OutcomeUnknown:
+            self._forget()
+        self._after_body(error)
+
+
+class AsyncLeases(BaseLeases[AsyncLease]):
+    """Several leases for asyncio. The task inside ``async with`` is cancelled when one of them is lost."""
+
+    __slots__ = ("_driver", "_loop")
+
+    def __init__(
+        self, engine: Engine, leases: Sequence[AsyncLease], driver: AsyncDriver, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        BaseLeases.__init__(self, engine, leases)
+        self._driver = driver
+        self._loop = loop
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set, on the loop that acquired them, when one of them is lost."""
+        if self._lost is None:
+            self._lost = self._driver.event()
+            for lease in self._leases:
+                lease._held.listen(self._driver.on_loop(self._loop, self._lost.set))
+        event: asyncio.Event = self._lost
+        if self._first_lost() is not None:
+            event.set()
+        return event
+
+    def on_lost(self, callback: Callable[[LeaseLost], object | Awaitable[object]]) -> None:
+        """Call ``callback(error)``, a function or a coroutine function, on the loop when the first of them is lost."""
+        checked = _callable(callback, "on_lost")
+        self._listen(lambda lease: self._driver.callback(self._loop, checked, lambda: (lease._held.loss(),), "on_lost"))
+
+    @property
+    def revoked(self) -> asyncio.Event:
+        """Set when somebody asks for one of them (``hold.revoke``): finish soon, and give back. It is still yours."""
+        if self._revoked is None:
+            self._revoked = self._driver.event()
+            for lease in self._leases:
+                lease._held.listen_for_revocation(self._driver.on_loop(self._loop, self._revoked.set))
+        event: asyncio.Event = self._revoked
+        if any(lease._held.asked_for() for lease in self._leases):
+            event.set()
+        return event
+
+    async def extend(self, ttl: Duration) -> None:
+        """Set the end of each to ``ttl`` from now, one after the other: sets, never adds."""
+        self.check()
+        for lease in self._leases:
+            await lease.extend(ttl)
+
+    async def release(self) -> bool:
+        """Give all of them back, in one step. False: one was no longer ours. OutcomeUnknown: not confirmed; may be
+        repeated. What was entered again is only left; what was given back on its own is passed over."""
+        left, rest = self._step_out()
+        ours = []
+        try:
+            if rest:
+                flow = release_all([lease._held for lease in rest], self._engine.clock.now())
+                ours = await self._driver.drive(flow)
+            return self._given_back(left, rest, ours)
+        except StoreUnavailable:  # the coordinator is closed, and close() gives them back
+            return self._given_back(left, rest, [False] * len(rest))
+        except BaseException as error:  # not confirmed, or interrupted
+            self._not_confirmed(rest, error)
+            raise
+
+    async def __aenter__(self) -> AsyncLeases:
+        self.check()
+        self._begin(self._driver.task())
+        return self
+
+    def _begin(self, task: asyncio.Task[Any]) -> None:
+        """A body begins in this task. One interrupt hears of whichever is lost: a task is cancelled once."""
+        interrupt = self._driver.interrupt(task)
+        begun: list[AsyncLease] = []
+        try:
+            for lease in self._leases:
+                lease._begin(task, interrupt)
+                begun.append(lease)
+        except LeaseLost:
+            for lease in begun:
+                lease._end()
+            raise
+
+    def _end(self) -> set[Interrupt]:
+        """A body is over: the interrupts that have fired, of which there is mostly one."""
+        ended = [lease._end() for lease in self._leases]
+        return {one for one in ended if one is not None}
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        ours = False
+        interrupts = self._end()
+        try:
+            for interrupt in interrupts:
+                ours = await interrupt.delivered(error) or ours
+        finally:
+            try:
+                await self.release()
+            except OutcomeUnknown:
+                self._forget()
+        self._after_body(error, ours)
+
+
+def _once(latch: threading.Lock, listener: Listener) -> Listener:
+    """The first of them that is called closes the latch for the others."""
+
+    def first() -> None:
+        if latch.acquire(blocking=False):
+            listener()
+
+    return first

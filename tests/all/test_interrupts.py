@@ -1,0 +1,167 @@
+"""Interrupts of an all at the worst of places: whatever an exception from nowhere hits, nothing stays held."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import leasehold
+from leasehold.core import several
+from leasehold.core.holding import Holding
+from leasehold.core.line import claim
+from leasehold.primitives.base import BaseLock
+from leasehold.primitives.getting import Getting
+from leasehold.primitives.lease import Lease
+from leasehold.primitives.leases import BaseLeases, Leases
+from leasehold.primitives.multi import All, BaseAll
+from leasehold.runtime import sync
+from leasehold.runtime.engine import Engine
+from leasehold.runtime.held import Held
+from leasehold.runtime.register import Register
+from leasehold.runtime.wakeups import Mailboxes
+from leasehold.runtime.watchdog import Watchdog
+from tests.lock.helpers import PATIENCE, STORES, elsewhere, eventually, in_thread, look
+from tests.lock.test_interrupts import at_entry, at_line, interrupt, interrupted, url_of
+
+pytestmark = pytest.mark.slow  # every function of the way, on each store: seconds
+
+PLACES: list[tuple[Callable[..., Any], int]] = [
+    (Getting.enter_again, 1),
+    (Getting.flow, 1),
+    (several.Taking.hear, 1),
+    (claim, 2),
+    (Getting.new_owner, 2),
+    (Getting.keep, 1),
+    (Getting.keep, 2),
+    (Held.__init__, 2),
+    (Engine.remember, 2),
+    (Register.add, 2),
+    (Watchdog.add, 2),
+    (several.Taking.whole, 2),
+    (Mailboxes.give_back, 1),
+    (Getting.leases, 1),
+    (Lease.__init__, 2),
+    (BaseLeases.__init__, 1),
+    (Getting.finish, 1),
+    (BaseAll._enter, 1),
+    (BaseAll._innermost, 1),
+    (BaseAll._leave, 1),
+    (Leases.release, 1),
+    (Held.step_out, 2),
+    (several.release_all, 1),
+    (Holding.begin_release, 2),
+    (Holding.end_release, 2),
+    (Lease._ended, 2),
+    (Engine.forget, 2),
+]
+
+
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize(("function", "nth"), PLACES, ids=lambda part: getattr(part, "__qualname__", str(part)))
+@pytest.mark.filterwarnings("ignore:coroutine 'release_all' was never awaited")  # its very beginning is interrupted
+def test_an_interrupt_leaves_nothing_held(kind: str, function: Callable[..., Any], nth: int, tmp_path: Path) -> None:
+    """Wherever a with statement is interrupted, its locks are free long before their ttl, and can be had again."""
+    url = url_of(kind, tmp_path)
+    with leasehold.connect(url) as hold, leasehold.connect(url) as other:
+        both = hold.all(hold.lock("b", ttl=300), hold.lock("a", ttl=300))
+
+        def body() -> None:
+            with both:
+                pass
+
+        body()
+        assert interrupted(body, at_entry(function.__code__, nth, interrupt))
+        gc.collect()
+        theirs = in_thread(lambda: other.all(other.lock("a"), other.lock("b")).acquire(wait=PATIENCE))
+        assert theirs is not None and theirs.release()
+        again = both.acquire(wait=PATIENCE)
+        assert again is not None and again.release()
+        assert not hold._engine.pending
+
+
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize(
+    "function", [Held.step_out, several.release_all, Holding.begin_release, Holding.end_release, BaseLeases._given_back]
+)
+@pytest.mark.filterwarnings("ignore:coroutine 'release_all' was never awaited")  # its very beginning is interrupted
+def test_an_interrupted_release_can_be_repeated(kind: str, function: Callable[..., Any], tmp_path: Path) -> None:
+    """Explicit leases whose release was interrupted: by the second release at the latest all are free."""
+    url = url_of(kind, tmp_path)
+    with leasehold.connect(url) as hold, leasehold.connect(url) as other:
+        leases = hold.all(hold.lock("b", ttl=300), hold.lock("a", ttl=300)).acquire(wait=0)
+        assert leases is not None
+        assert interrupted(leases.release, at_entry(function.__code__, 1, interrupt))
+        leases.release()
+        theirs = in_thread(lambda: other.all(other.lock("a"), other.lock("b")).acquire(wait=PATIENCE))
+        assert theirs is not None and theirs.release()
+
+
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize(
+    ("text", "which"),
+    [("try:", 1), ("if isinstance(op", 0), ("op = flow.send(answer)", 0)],
+    ids=["head", "op", "answer"],
+)
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_an_interrupted_wait_leaves_nothing(kind: str, text: str, which: int, nth: int, tmp_path: Path) -> None:
+    """Between two ops of a wait as well: what it holds is given back, and it stands in no queue."""
+    url = url_of(kind, tmp_path)
+    with leasehold.connect(url) as hold, leasehold.connect(url) as other:
+        theirs = other.lock("b", ttl=300).acquire(wait=0)
+        assert theirs is not None
+        both = hold.all(hold.lock("c", ttl=300), hold.lock("b", ttl=300), hold.lock("a", ttl=300))
+        assert interrupted(lambda: both.acquire(wait=0.1), at_line(sync.drive, text, which, nth, interrupt))
+        eventually(lambda: not look(hold._engine.store, "a").holders, "the first is given back")
+        eventually(lambda: not look(hold._engine.store, "b").queue, "nobody waits")
+        assert not hold._engine.pending
+        assert theirs.release() and other.all(other.lock("b"), other.lock("c")).try_acquire() is not None
+
+
+@pytest.mark.parametrize("function", [Getting.keep, BaseLock._keep, several.Taking.whole])
+def test_an_interrupt_of_the_last_grant(function: Callable[..., Any]) -> None:
+    """What a wait was granted in the end, and could not be kept, is given back with all the rest."""
+    with leasehold.connect("memory://last") as hold, leasehold.connect("memory://last") as other:
+        theirs = other.lock("b", ttl=300).acquire(wait=0)
+        assert theirs is not None
+        both = hold.all(hold.lock("a", ttl=300), hold.lock("b", ttl=300))
+        nth = 3 if function is several.Taking.whole else 2
+        with elsewhere(lambda: interrupted(both.acquire, at_entry(function.__code__, nth, interrupt))) as result:
+            eventually(lambda: look(hold._engine.store, "b").queue, "it waits")
+            assert theirs.release()
+            assert result()
+        assert other.all(other.lock("a"), other.lock("b")).acquire(wait=PATIENCE) is not None
+
+
+@pytest.mark.parametrize("function", [Getting.keep, Getting.leases, BaseAll._enter, BaseAll._leave, Leases.release])
+def test_an_interrupt_of_an_inner_body_is_no_loss(function: Callable[..., Any]) -> None:
+    """Whoever holds a part already, and bears the interrupt, works on under it; the rest is free."""
+    with leasehold.connect("memory://inner") as hold, leasehold.connect("memory://inner") as other:
+        with hold.rlock("a", ttl=300) as lease:
+
+            def step() -> None:
+                with hold.all(hold.lock("b", ttl=300), hold.rlock("a", ttl=300)):
+                    pass
+
+            assert interrupted(step, at_entry(function.__code__, 1, interrupt))
+            assert lease.state == "held" and lease._held.depth == 1 and other.lock("a").try_acquire() is None
+            assert in_thread(lambda: other.lock("b").acquire(wait=PATIENCE)) is not None
+        assert other.lock("a").try_acquire() is not None
+
+
+def test_the_body_of_an_all_can_be_interrupted() -> None:
+    """Ctrl-C in the body comes out of it, and gives back."""
+    with leasehold.connect("memory://") as hold:
+        both: All = hold.all(hold.lock("a"), hold.lock("b"))
+
+        def body() -> None:
+            with both as (first, second):
+                assert first.state == second.state == "held" and first.fence is not None
+                interrupt()
+
+        with pytest.raises(KeyboardInterrupt):
+            body()
+        assert not both.locked()
