@@ -29,24 +29,31 @@ if TYPE_CHECKING:
         StoreUnavailable,
         Unsupported,
     )
+    from leasehold.primitives.election import AsyncElection, Election
     from leasehold.primitives.inspection import Eviction, Holder, Inspection, Note, Waiting
+    from leasehold.primitives.leader import Leader
     from leasehold.primitives.lease import AsyncLease, Lease
     from leasehold.primitives.lock import AsyncLock, Lock
     from leasehold.primitives.skipped import SKIPPED, Skipped
+    from leasehold.primitives.term import AsyncTerm, Term
     from leasehold.runtime.backoff import Backoff
 
 __version__ = "0.1.0"
 
 __all__ = [
     "SKIPPED",
+    "AsyncElection",
     "AsyncLease",
     "AsyncLeasehold",
     "AsyncLock",
+    "AsyncTerm",
     "Backoff",
+    "Election",
     "Eviction",
     "Holder",
     "Inspection",
     "InvalidRequest",
+    "Leader",
     "Lease",
     "LeaseLost",
     "Leasehold",
@@ -59,6 +66,7 @@ __all__ = [
     "Skipped",
     "StaleOwner",
     "StoreUnavailable",
+    "Term",
     "Unsupported",
     "Waiting",
     "aio",
@@ -70,18 +78,23 @@ __all__ = [
 _MODULES = ("aio", "errors")
 _PLACES = {
     "SKIPPED": "primitives.skipped",
+    "AsyncElection": "primitives.election",
     "AsyncLease": "primitives.lease",
     "AsyncLeasehold": "coordinator",
     "AsyncLock": "primitives.lock",
+    "AsyncTerm": "primitives.term",
     "Backoff": "runtime.backoff",
+    "Election": "primitives.election",
     "Eviction": "primitives.inspection",
     "Holder": "primitives.inspection",
     "Inspection": "primitives.inspection",
+    "Leader": "primitives.leader",
     "Lease": "primitives.lease",
     "Leasehold": "coordinator",
     "Lock": "primitives.lock",
     "Note": "primitives.inspection",
     "Skipped": "primitives.skipped",
+    "Term": "primitives.term",
     "Waiting": "primitives.inspection",
     "bucket": "core.bucket",
     "connect": "coordinator",

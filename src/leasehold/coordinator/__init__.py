@@ -8,13 +8,15 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 
 from leasehold.coordinator.adopting import Adopting, AsyncAdopting
-from leasehold.coordinator.asking import known_options, make_options, meta_text, warn_long
+from leasehold.coordinator.asking import known_options, make_options, warn_long
 from leasehold.coordinator.decorating import AsyncDecorating, Decorating
+from leasehold.coordinator.electing import AsyncElecting, Electing
 from leasehold.coordinator.opening import open_store
 from leasehold.coordinator.operating import AsyncOperating, Operating
 from leasehold.core.durations import is_long, wait_seconds
 from leasehold.core.names import Name, check_id_key, check_namespace, known_name, make_name
 from leasehold.core.ports import Store
+from leasehold.core.saying import meta_text
 from leasehold.core.typed import TYPE_CHECKING, Any, Generic, TypeVar
 from leasehold.observe.audience import Audience
 from leasehold.primitives.base import UNSET, Unset
@@ -156,7 +158,7 @@ class Coordinator(ABC, Generic[L]):
         return f"<{type(self).__name__} on {self._engine.store.name}>"
 
 
-class Leasehold(Coordinator[Lock], Adopting, Decorating, Operating):
+class Leasehold(Coordinator[Lock], Adopting, Decorating, Electing, Operating):
     """A coordinator for threads; made by :func:`leasehold.connect`. ``close()`` gives back what it holds."""
 
     def close(self) -> None:
@@ -175,7 +177,7 @@ class Leasehold(Coordinator[Lock], Adopting, Decorating, Operating):
         self.close()
 
 
-class AsyncLeasehold(Coordinator[AsyncLock], AsyncAdopting, AsyncDecorating, AsyncOperating):
+class AsyncLeasehold(Coordinator[AsyncLock], AsyncAdopting, AsyncDecorating, AsyncElecting, AsyncOperating):
     """A coordinator for asyncio; made by :func:`leasehold.aio.connect`."""
 
     def __init__(
