@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import leasehold.stores
-import leasehold.testing.contract_operators  # more cases
+import leasehold.testing.contract_election  # more cases
+import leasehold.testing.contract_operators  # and more
 from leasehold.testing.contract import CASES
 from leasehold.testing.parties import FLAVOURS
 from leasehold.testing.scene import Scene

@@ -17,20 +17,24 @@ import leasehold
 from leasehold import errors
 from leasehold.coordinator import Coordinator
 from leasehold.primitives.base import BaseLock
-from leasehold.primitives.lease import BaseLease
+from leasehold.primitives.baselease import BaseLease
 
 SOURCE = Path(leasehold.__file__).parent
 
 NAMES = [
     "SKIPPED",
+    "AsyncElection",
     "AsyncLease",
     "AsyncLeasehold",
     "AsyncLock",
+    "AsyncTerm",
     "Backoff",
+    "Election",
     "Eviction",
     "Holder",
     "Inspection",
     "InvalidRequest",
+    "Leader",
     "Lease",
     "LeaseLost",
     "Leasehold",
@@ -43,6 +47,7 @@ NAMES = [
     "Skipped",
     "StaleOwner",
     "StoreUnavailable",
+    "Term",
     "Unsupported",
     "Waiting",
     "aio",
@@ -62,7 +67,7 @@ ERRORS: dict[str, tuple[type, ...]] = {
 LATER = {
     leasehold: ["advise", "Need", "Verdict"],
     leasehold.Leasehold: [
-        "acquire_many", "all", "cron", "election", "guarantees", "once", "release_many", "rwlock", "semaphore",
+        "acquire_many", "all", "cron", "guarantees", "once", "release_many", "rwlock", "semaphore",
         "single_flight",
     ],
     leasehold.Lock: ["read", "write", "resize"],
@@ -131,11 +136,18 @@ def test_the_lease_has_every_pinned_member() -> None:
     assert public(leasehold.Lease) == public(leasehold.AsyncLease) == LEASE
 
 
+def test_the_election_has_every_pinned_member() -> None:
+    """What an election and a term have, no more and no less."""
+    names = {"campaign", "leader", "observe", "on_demoted", "on_elected", "resign", "resource"}
+    assert public(leasehold.Election) == public(leasehold.AsyncElection) == names
+    assert public(leasehold.Term) == public(leasehold.AsyncTerm) == {*LEASE, "publish", "term", "value"}
+
+
 def test_the_lock_and_the_coordinator() -> None:
     """What a lock and a coordinator have, no more and no less."""
     assert public(leasehold.Lock) == {"acquire", "locked", "owned", "release", "resource", "try_acquire"}
     assert public(leasehold.Leasehold) == {
-        "adopt", "close", "evict", "inspect", "leaks", "lock", "locked", "revoke", "rlock", "scan",
+        "adopt", "close", "election", "evict", "inspect", "leaks", "lock", "locked", "revoke", "rlock", "scan",
     }  # fmt: skip
 
 
@@ -200,7 +212,8 @@ def documented() -> list[tuple[str, object]]:
     things.append(("aio.connect", leasehold.aio.connect))
     things += [("Backoff.call", leasehold.Backoff.call), ("Backoff.acall", leasehold.Backoff.acall)]
     for cls in (leasehold.Leasehold, leasehold.AsyncLeasehold, Coordinator, leasehold.Lock, leasehold.AsyncLock,
-                BaseLock, leasehold.Lease, leasehold.AsyncLease, BaseLease):  # fmt: skip
+                BaseLock, leasehold.Lease, leasehold.AsyncLease, BaseLease, leasehold.Election, leasehold.AsyncElection,
+                leasehold.Term, leasehold.AsyncTerm):  # fmt: skip
         things += [(f"{cls.__name__}.{name}", inspect.getattr_static(cls, name)) for name in public(cls)]
     return things
 

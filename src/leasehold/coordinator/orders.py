@@ -16,8 +16,9 @@ from leasehold.runtime.identity import new_owner
 if TYPE_CHECKING:
     from leasehold.primitives.base import BaseLock
     from leasehold.primitives.baselease import BaseLease, Duration
+    from leasehold.primitives.election import BaseElection
 
-    Resource = str | BaseLock | BaseLease
+    Resource = str | BaseLock | BaseElection | BaseLease
 
 MOST_SAID = 300  # characters of a reason, and of a name
 

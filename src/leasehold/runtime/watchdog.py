@@ -206,7 +206,7 @@ class Watchdog:
             self._tell_observers(held)
 
     def _tell_observers(self, held: Held) -> None:
-        if self._audience.listens() or held.reason != "closed" or held.unguarded():
+        if self._audience.listens() or held.reason not in log.ASKED_FOR or held.unguarded():
             self.chronicle().lost(held)
 
     def tell_of_release(self, held: Held, ours: bool) -> None:
