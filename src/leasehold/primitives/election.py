@@ -240,8 +240,12 @@ class AsyncElection(BaseElection):
 def _saying(options: Options, value: Any) -> Options:
     """The same, for a candidate who publishes this once it leads."""
     meta = said(options.meta, value)
-    text = json_text(meta, "value") if meta else ""
-    return options.with_meta(meta, text)
+    if not meta:
+        return options.with_meta(meta, "")
+    import json
+
+    text = json_text(meta, "value")
+    return options.with_meta(json.loads(text), text)  # what others see; and nobody can change it behind our back
 
 
 def _forgetter(reigns: dict[int, Reign], fence: int) -> Listener:
