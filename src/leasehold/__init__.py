@@ -29,7 +29,9 @@ if TYPE_CHECKING:
         StoreUnavailable,
         Unsupported,
     )
+    from leasehold.primitives.election import AsyncElection, Election
     from leasehold.primitives.inspection import Eviction, Holder, Inspection, Note, Waiting
+    from leasehold.primitives.leader import Leader
     from leasehold.primitives.lease import AsyncLease, Lease
     from leasehold.primitives.leases import AsyncLeases, Leases
     from leasehold.primitives.lock import AsyncLock, Lock
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     )
     from leasehold.primitives.semaphore import AsyncSemaphore, Semaphore
     from leasehold.primitives.skipped import SKIPPED, Skipped
+    from leasehold.primitives.term import AsyncTerm, Term
     from leasehold.runtime.backoff import Backoff
 
 __version__ = "0.1.0"
@@ -55,6 +58,7 @@ __all__ = [
     "SKIPPED",
     "All",
     "AsyncAll",
+    "AsyncElection",
     "AsyncLease",
     "AsyncLeasehold",
     "AsyncLeases",
@@ -64,12 +68,15 @@ __all__ = [
     "AsyncReadWriteLease",
     "AsyncReadWriteLock",
     "AsyncSemaphore",
+    "AsyncTerm",
     "AsyncWriteLock",
     "Backoff",
+    "Election",
     "Eviction",
     "Holder",
     "Inspection",
     "InvalidRequest",
+    "Leader",
     "Lease",
     "LeaseLost",
     "Leasehold",
@@ -88,6 +95,7 @@ __all__ = [
     "Skipped",
     "StaleOwner",
     "StoreUnavailable",
+    "Term",
     "Unsupported",
     "Waiting",
     "WriteLock",
@@ -102,31 +110,36 @@ _PLACES = {
     "SKIPPED": "primitives.skipped",
     "All": "primitives.multi",
     "AsyncAll": "primitives.multi",
+    "AsyncElection": "primitives.election",
     "AsyncLease": "primitives.lease",
     "AsyncLeasehold": "coordinator",
     "AsyncLeases": "primitives.leases",
     "AsyncLock": "primitives.lock",
     "AsyncPermit": "primitives.permit",
-    "AsyncSemaphore": "primitives.semaphore",
     "AsyncReadLock": "primitives.rwlock",
     "AsyncReadWriteLease": "primitives.rwlock",
     "AsyncReadWriteLock": "primitives.rwlock",
+    "AsyncSemaphore": "primitives.semaphore",
+    "AsyncTerm": "primitives.term",
     "AsyncWriteLock": "primitives.rwlock",
     "Backoff": "runtime.backoff",
+    "Election": "primitives.election",
     "Eviction": "primitives.inspection",
     "Holder": "primitives.inspection",
     "Inspection": "primitives.inspection",
+    "Leader": "primitives.leader",
     "Lease": "primitives.lease",
     "Leasehold": "coordinator",
     "Leases": "primitives.leases",
     "Lock": "primitives.lock",
     "Note": "primitives.inspection",
     "Permit": "primitives.permit",
-    "Semaphore": "primitives.semaphore",
     "ReadLock": "primitives.rwlock",
     "ReadWriteLease": "primitives.rwlock",
     "ReadWriteLock": "primitives.rwlock",
+    "Semaphore": "primitives.semaphore",
     "Skipped": "primitives.skipped",
+    "Term": "primitives.term",
     "Waiting": "primitives.inspection",
     "WriteLock": "primitives.rwlock",
     "bucket": "core.bucket",

@@ -89,7 +89,7 @@ class LeaseLost(LeaseholdError):
     """The lease was ours and is no longer: whatever it protected must stop now.
 
     ``.reason`` is one of ``expired``, ``taken``, ``deleted``, ``evicted``, ``renewal_failed``,
-    ``max_hold``, ``max_idle``, ``closed``, ``forked``.
+    ``max_hold``, ``max_idle``, ``closed``, ``forked``; of a leader also ``resigned``, ``unhealthy``.
     """
 
     def __init__(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.cli.arguments import Request, Usage, options, parse_run, quick
+from leasehold.cli.arguments import Candidacy, Request, Usage, options, parse_elect, parse_run, quick
 from leasehold.cli.naming import parse_name
-from leasehold.cli.options import COMMON, RUN
+from leasehold.cli.options import COMMON, ELECT, RUN
 from leasehold.errors import InvalidRequest
 
 
@@ -59,6 +59,32 @@ def test_a_bare_number_is_seconds() -> None:
     assert (request.ttl, request.wait, request.at_least) == (45.0, 0.0, 2.5)
 
 
+def test_a_candidacy() -> None:
+    """``elect``: terms of 10 s; a value is JSON where it can be read as such, else text."""
+    request = parse_elect(
+        ["--once", "job", "--value", '{"a":1}', "--health", "true", "--wait", "3", "--", "cmd", "-x"], {}
+    )
+    assert (request.name, request.command, request.ttl, request.wait) == ("job", ["cmd", "-x"], "10s", 3.0)
+    assert (request.value, request.health, request.once) == ({"a": 1}, "true", True)
+    assert parse_elect(["job", "--value", "host-a:80", "--", "cmd"], {}).value == "host-a:80"
+    assert parse_elect(["job", "--", "cmd"], {}).value is None
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("-- cmd", "NAME of the election"),
+        ("job cmd", "write -- before"),
+        ("job -n -- cmd", "no such option: -n"),
+        ("job --once=yes -- cmd", "takes no value"),
+    ],
+)
+def test_mistakes_in_an_election(words: str, why: str) -> None:
+    """Each says what is wrong."""
+    with pytest.raises(Usage, match=why):
+        parse_elect(words.split(), {})
+
+
 def test_short_options_stand_together() -> None:
     """As with flock: ``-nE 9`` and ``-nE9``."""
     for words in (["-nE", "9"], ["-nE9"], ["-n", "-E9"]):
@@ -68,10 +94,12 @@ def test_short_options_stand_together() -> None:
 
 def test_the_table_is_complete() -> None:
     """Every option is read into the request, none twice, and says what it does."""
-    names = [name for option in RUN for name in option.names]
-    assert len(names) == len(set(names))
-    assert {option.field for option in RUN} - {"no_wait"} <= vars(Request({}, "job", [])).keys()
-    assert all(option.text.endswith(".") for option in RUN)
+    for table, kind in ((RUN, Request), (ELECT, Candidacy)):
+        names = [name for option in table for name in option.names]
+        assert len(names) == len(set(names))
+        assert {option.field for option in table} - {"no_wait"} <= vars(kind({}, "job", [])).keys()
+        assert all(option.text.endswith(".") for option in table)
+    names = [name for option in (*RUN, *ELECT) for name in option.names]
     page = (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text(encoding="utf-8")
     assert [name for name in names if f"`{name}" not in page] == []
 

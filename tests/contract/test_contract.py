@@ -10,6 +10,7 @@ import pytest
 
 import leasehold.stores
 import leasehold.testing.contract_all  # more cases
+import leasehold.testing.contract_election
 import leasehold.testing.contract_operators
 import leasehold.testing.contract_rwlock
 import leasehold.testing.contract_semaphore

@@ -10,6 +10,8 @@ import pytest
 
 import leasehold
 from leasehold import aio
+from leasehold.primitives.campaign import AsyncCampaign, Campaign
+from leasehold.primitives.leader import AsyncObservation, Observation
 
 PAIRS = [
     (leasehold.Leasehold, leasehold.AsyncLeasehold),
@@ -22,7 +24,11 @@ PAIRS = [
     (leasehold.ReadWriteLease, leasehold.AsyncReadWriteLease),
     (leasehold.All, leasehold.AsyncAll),
     (leasehold.Leases, leasehold.AsyncLeases),
+    (leasehold.Term, leasehold.AsyncTerm),
+    (Campaign, AsyncCampaign),
 ]
+ITERATED = [(leasehold.Election, leasehold.AsyncElection), (Observation, AsyncObservation)]  # they are not entered
+
 AWAITED = {
     "AsyncLeasehold": {"adopt", "close", "evict", "inspect", "leaks", "revoke", "__aenter__", "__aexit__"},
     "AsyncLock": {"acquire", "try_acquire", "release", "locked", "__aenter__", "__aexit__"},
@@ -36,8 +42,22 @@ AWAITED = {
     "AsyncReadWriteLease": {"downgrade", "extend", "release", "transfer", "__aenter__", "__aexit__"},
     "AsyncAll": {"acquire", "try_acquire", "release", "locked", "__aenter__", "__aexit__"},
     "AsyncLeases": {"extend", "release", "__aenter__", "__aexit__"},
+    "AsyncTerm": {"extend", "publish", "release", "transfer", "__aenter__", "__aexit__"},
+    "AsyncCampaign": {"close", "__aenter__", "__aexit__", "__anext__"},
+    "AsyncElection": {"leader"},
+    "AsyncObservation": {"__anext__"},
 }  # fmt: skip
-MEMBERS = [(sync, other, name) for sync, other in PAIRS for name in sorted(dir(sync)) if not name.startswith("_")]
+CALLBACKS = (
+    "all",
+    "election",
+    "on_demoted",
+    "on_elected",
+    "on_lost",
+    "on_revoked",
+)  # may be coroutine functions in asyncio
+MEMBERS = [
+    (sync, other, name) for sync, other in [*PAIRS, *ITERATED] for name in sorted(dir(sync)) if not name.startswith("_")
+]
 
 
 def shape(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
@@ -45,7 +65,7 @@ def shape(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
     return [(one.name, one.kind, one.default) for one in inspect.signature(function).parameters.values()]
 
 
-@pytest.mark.parametrize(("sync", "other"), PAIRS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize(("sync", "other"), [*PAIRS, *ITERATED], ids=lambda cls: cls.__name__)
 def test_the_same_names(sync: type, other: type) -> None:
     """Neither flavour has a public name that the other lacks."""
     assert {name for name in dir(sync) if name[0] != "_"} == {name for name in dir(other) if name[0] != "_"}
@@ -60,7 +80,7 @@ def test_the_same_parameters(sync: type, other: type, name: str) -> None:
         assert shape(getattr(sync, name)) == shape(getattr(other, name))
 
 
-@pytest.mark.parametrize(("sync", "other"), PAIRS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize(("sync", "other"), [*PAIRS, *ITERATED], ids=lambda cls: cls.__name__)
 def test_awaited_exactly_where_it_may_block(sync: type, other: type) -> None:
     """Coroutine functions are what asks the store, and nothing else."""
     members = inspect.getmembers(other, inspect.iscoroutinefunction)
@@ -111,7 +131,7 @@ def test_the_same_annotations(sync: type, other: type, name: str) -> None:
     """Parameters are annotated alike; what is returned differs only in flavour. A callback may be a coroutine function
     in asyncio, and the locks of ``all`` are of its own flavour."""
     one, two = getattr(sync, name), getattr(other, name)
-    if callable(one) and name not in ("on_lost", "on_revoked", "all"):
+    if callable(one) and name not in CALLBACKS:
         assert without_return(one) == without_return(two)
 
 

@@ -25,21 +25,25 @@ NAMES = [
     "SKIPPED",
     "All",
     "AsyncAll",
+    "AsyncElection",
     "AsyncLease",
     "AsyncLeasehold",
     "AsyncLeases",
     "AsyncLock",
     "AsyncPermit",
-    "AsyncSemaphore",
     "AsyncReadLock",
     "AsyncReadWriteLease",
     "AsyncReadWriteLock",
+    "AsyncSemaphore",
+    "AsyncTerm",
     "AsyncWriteLock",
     "Backoff",
+    "Election",
     "Eviction",
     "Holder",
     "Inspection",
     "InvalidRequest",
+    "Leader",
     "Lease",
     "LeaseLost",
     "Leasehold",
@@ -51,13 +55,14 @@ NAMES = [
     "Note",
     "OutcomeUnknown",
     "Permit",
-    "Semaphore",
     "ReadLock",
     "ReadWriteLease",
     "ReadWriteLock",
+    "Semaphore",
     "Skipped",
     "StaleOwner",
     "StoreUnavailable",
+    "Term",
     "Unsupported",
     "Waiting",
     "WriteLock",
@@ -78,7 +83,7 @@ ERRORS: dict[str, tuple[type, ...]] = {
 LATER = {
     leasehold: ["advise", "Need", "Verdict"],
     leasehold.Leasehold: [
-        "acquire_many", "cron", "election", "guarantees", "once", "release_many", "single_flight",
+        "acquire_many", "cron", "guarantees", "once", "release_many", "single_flight",
     ],
     leasehold.Lock: ["read", "write", "resize"],
 }  # fmt: skip
@@ -146,14 +151,21 @@ def test_the_lease_has_every_pinned_member() -> None:
     assert public(leasehold.Lease) == public(leasehold.AsyncLease) == LEASE
 
 
+def test_the_election_has_every_pinned_member() -> None:
+    """What an election and a term have, no more and no less."""
+    names = {"campaign", "leader", "observe", "on_demoted", "on_elected", "resign", "resource"}
+    assert public(leasehold.Election) == public(leasehold.AsyncElection) == names
+    assert public(leasehold.Term) == public(leasehold.AsyncTerm) == {*LEASE, "publish", "term", "value"}
+
+
 def test_the_lock_and_the_coordinator() -> None:
     """What a lock and a coordinator have, no more and no less."""
     assert public(leasehold.Lock) == {"acquire", "locked", "owned", "release", "resource", "try_acquire"}
     assert public(leasehold.Semaphore) == public(leasehold.Lock) | {"available", "resize"}
     assert public(leasehold.Permit) == LEASE | {"slot", "slot_resource", "slot_resources", "slots"}
     assert public(leasehold.Leasehold) == {
-        "adopt", "all", "close", "evict", "inspect", "leaks", "lock", "locked", "revoke", "rlock", "rwlock", "scan",
-        "semaphore",
+        "adopt", "all", "close", "election", "evict", "inspect", "leaks", "lock", "locked", "revoke", "rlock",
+        "rwlock", "scan", "semaphore",
     }  # fmt: skip
 
 
@@ -227,7 +239,8 @@ def documented() -> list[tuple[str, object]]:
     for cls in (leasehold.Leasehold, leasehold.AsyncLeasehold, Coordinator, leasehold.Lock, leasehold.AsyncLock,
                 BaseLock, leasehold.Lease, leasehold.AsyncLease, BaseLease, leasehold.Semaphore,
                 leasehold.AsyncSemaphore, leasehold.Permit, leasehold.AsyncPermit, leasehold.ReadWriteLock,
-                leasehold.AsyncReadWriteLock, leasehold.ReadWriteLease, leasehold.AsyncReadWriteLease):  # fmt: skip
+                leasehold.AsyncReadWriteLock, leasehold.ReadWriteLease, leasehold.AsyncReadWriteLease,
+                leasehold.Election, leasehold.AsyncElection, leasehold.Term, leasehold.AsyncTerm):  # fmt: skip
         things += [(f"{cls.__name__}.{name}", inspect.getattr_static(cls, name)) for name in public(cls)]
     return things
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from leasehold.cli import codes
-from leasehold.cli.options import COMMON, RUN, Option
+from leasehold.cli.options import COMMON, ELECT, RUN, Option
 
 
 class Usage(Exception):
@@ -30,6 +30,16 @@ class Request:
         self.busy_code = 0 if self.skip_ok else _code(given.get("busy_code", str(codes.BUSY)))
 
 
+class Candidacy(Request):
+    """One ``leasehold elect``."""
+
+    def __init__(self, given: dict[str, str], name: str, command: list[str]) -> None:
+        super().__init__({"ttl": "10s", **given}, name, command)
+        self.value = _json_or_text(given.get("value"))
+        self.health = given.get("health")
+        self.once = "once" in given
+
+
 def quick(words: list[str]) -> Request | None:
     """A plain ``leasehold [options] run ...``. None: something else, or something wrong, which click says better."""
     try:
@@ -46,21 +56,34 @@ def parse(words: list[str]) -> Request | None:
 
 def parse_run(words: list[str], given: dict[str, str]) -> Request:
     """All that follows ``run``: one name, and options before and behind it, until ``--``; then the command."""
-    given, rest = options(words, RUN, given)
-    if not rest or rest[0] == "--":
-        raise Usage("it needs the NAME of what to lock")
-    given, command = options(rest[1:], RUN, given)
-    if command[:1] != ["--"]:
-        raise Usage("write -- before the command" if command else "it needs -- and the command to run")
-    if len(command) == 1:
-        raise Usage("there is no command behind --")
+    given, name, command = _parts(words, given, RUN, "what to lock")
     for one, other, why in (
         ("wait", "no_wait", "-n does not wait: leave out --wait"),
         ("busy_code", "skip_ok", "--skip-ok exits with 0 when it is busy: leave out -E"),
     ):
         if one in given and other in given:
             raise Usage(why)
-    return Request(given, rest[0], command[1:])
+    return Request(given, name, command)
+
+
+def parse_elect(words: list[str], given: dict[str, str]) -> Candidacy:
+    """All that follows ``elect``, in the same way."""
+    return Candidacy(*_parts(words, given, ELECT, "the election"))
+
+
+def _parts(
+    words: list[str], given: dict[str, str], table: Iterable[Option], what: str
+) -> tuple[dict[str, str], str, list[str]]:
+    """Options, the name, and the command."""
+    given, rest = options(words, table, given)
+    if not rest or rest[0] == "--":
+        raise Usage(f"it needs the NAME of {what}")
+    given, command = options(rest[1:], table, given)
+    if command[:1] != ["--"]:
+        raise Usage("write -- before the command" if command else "it needs -- and the command to run")
+    if len(command) == 1:
+        raise Usage("there is no command behind --")
+    return given, rest[0], command[1:]
 
 
 def options(
@@ -101,6 +124,18 @@ def _duration(text: str) -> str | float:
     """As the library takes it. A bare number is seconds, as with sleep(1), timeout(1) and flock(1)."""
     try:
         return float(text)
+    except ValueError:
+        return text
+
+
+def _json_or_text(text: str | None) -> object:
+    """What is no JSON is text: an address need not be quoted twice."""
+    if text is None:
+        return None
+    import json
+
+    try:
+        return json.loads(text)
     except ValueError:
         return text
 

@@ -10,9 +10,9 @@ import click
 
 from leasehold import __version__
 from leasehold.cli import completion as completing
-from leasehold.cli.arguments import Request, Usage, parse_run
+from leasehold.cli.arguments import Candidacy, Request, Usage, parse_elect, parse_run
 from leasehold.cli.codes import Ended
-from leasehold.cli.options import COMMON, RUN, Option
+from leasehold.cli.options import COMMON, ELECT, RUN, Option
 from leasehold.cli.voice import Voice
 
 
@@ -45,16 +45,24 @@ def common(function: Callable[..., None]) -> Callable[..., None]:
 class RunCommand(click.Command):
     """Parsed by our own rules, shown by click."""
 
+    parse: Callable[[list[str], dict[str, str]], Request] = staticmethod(parse_run)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As ``arguments`` does, so that there is one way to read a line."""
         before = args[: args.index("--")] if "--" in args else args
         if ctx.resilient_parsing or {"-h", "--help"} & set(before):
             return super().parse_args(ctx, before if {"-h", "--help"} & set(before) else args)
         try:
-            ctx.params = {"request": parse_run(args, _given(ctx.obj))}
+            ctx.params = {"request": self.parse(args, _given(ctx.obj))}
         except Usage as error:
             raise click.UsageError(str(error), ctx) from None
         return []
+
+
+class ElectCommand(RunCommand):
+    """The same for ``elect``."""
+
+    parse = staticmethod(parse_elect)
 
 
 def _given(before: dict[str, Any] | None) -> dict[str, str]:
@@ -100,6 +108,39 @@ def run(request: Request) -> None:
       127 not found                        128+n ended by signal n
     """
     from leasehold.cli.run import run as start
+
+    raise SystemExit(start(request))
+
+
+@commands.command(
+    cls=ElectCommand,
+    short_help="Run a command while leader.",
+    params=[
+        click.Argument(["name"], shell_complete=completing.names),
+        *[option(one) for one in ELECT],
+        click.Argument(["command"], nargs=-1, metavar="-- COMMAND...", type=click.Path()),
+    ],
+)
+def elect(request: Candidacy) -> None:
+    """Stand for the election NAME, and run a command while leader.
+
+    When the term is lost, the command is stopped before anybody else can lead, and we stand again. When the command
+    ends by itself, we resign and exit with its code. Signals are passed on to it: after SIGTERM it ends, and so do we.
+    The command finds the number of its term in LEASEHOLD_TERM, which is a fence.
+
+    \b
+    Examples:
+      leasehold elect scheduler -- ./scheduler
+      leasehold elect scheduler --value "$HOSTNAME:8000" -- ./scheduler
+      leasehold elect scheduler --health 'curl -fsS localhost:8000/health' -- ./scheduler
+
+    \b
+    Exit codes: the command's own, or
+      75 the wait was over                 76 the term was lost, with --once
+      69 the store cannot be reached       2 usage   78 configuration
+      126 not executable   127 not found   128+n ended by signal n
+    """
+    from leasehold.cli.elect import elect as start
 
     raise SystemExit(start(request))
 

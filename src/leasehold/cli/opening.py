@@ -12,8 +12,11 @@ from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, Sto
 from leasehold.observe import log
 
 if TYPE_CHECKING:
-    from leasehold.cli.arguments import Request
+    from collections.abc import Callable
+
+    from leasehold.cli.arguments import Candidacy, Request
     from leasehold.cli.voice import Voice
+    from leasehold.primitives.election import Election
     from leasehold.primitives.lock import Lock
 
 LONG = "a ttl over 1 h blocks recovery after a crash for that long; it is renewed anyway, so seconds are enough"
@@ -42,6 +45,20 @@ def open_lock(request: Request, voice: Voice) -> tuple[Leasehold, Lock]:
     hold = open_hold(request.url, namespace)
     try:
         return hold, hold.lock(kind, *ids, ttl=request.ttl, wait=request.wait, at_least=request.at_least)
+    except LeaseholdError as error:
+        raise failed(error) from error
+
+
+def open_election(request: Candidacy, health: Callable[[], bool] | None) -> tuple[Leasehold, Election]:
+    """What ``leasehold elect`` asks for; 2 when that makes no sense."""
+    try:
+        namespace, kind, ids = parse_name(request.name, request.namespace)
+        ttl_ms(request.ttl)
+    except InvalidRequest as error:
+        raise failed(error) from error
+    hold = open_hold(request.url, namespace)
+    try:
+        return hold, hold.election(kind, *ids, ttl=request.ttl, wait=request.wait, value=request.value, health=health)
     except LeaseholdError as error:
         raise failed(error) from error
 

@@ -1,5 +1,5 @@
-"""The options of ``leasehold run``, and those of every command. One table: it is parsed by hand where a command must
-start fast, and shown by click in the help and in completions."""
+"""The options of ``leasehold run`` and ``elect``, and those of every command. One table: it is parsed by hand where a
+command must start fast, and shown by click in the help and in completions."""
 
 from __future__ import annotations
 
@@ -38,3 +38,12 @@ RUN = (
     Option("skip_ok", "--skip-ok", "", "Busy is fine: exit with 0 and say nothing."),
     *COMMON,
 )  # fmt: skip
+
+ELECT = (
+    Option("ttl", "--ttl", "10s", "How long a term lasts when this process is gone; until then it is renewed."),
+    Option("wait", "--wait", "10s", "How long to stand for each term. Default: for ever."),
+    Option("value", "--value", "JSON|TEXT", "What everybody can see while we lead, such as an address."),
+    Option("health", "--health", "COMMAND", "A shell command, run every third of the ttl; when it fails, step down."),
+    Option("once", "--once", "", "Lead one term: when it is lost, exit in place of standing again."),
+    *COMMON,
+)

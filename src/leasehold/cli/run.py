@@ -16,6 +16,7 @@ from leasehold.core.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from leasehold.cli.tenure import Tenure
     from leasehold.coordinator import Leasehold
+    from leasehold.primitives.election import Election
     from leasehold.primitives.lease import Lease
     from leasehold.primitives.lock import Lock
 
@@ -30,7 +31,7 @@ def run(request: Request) -> int:
         if not hasattr(signal, "sigwaitinfo"):
             raise Ended(codes.CONFIG, "failed", "leasehold run needs Linux: this system cannot wait for signals")
         signals = Signals()
-        child = _prepared(request, signals)
+        child = prepared(request, signals)
         return _under_a_lease(request, voice, signals, child)
     except Ended as ended:
         if ended.event:
@@ -41,7 +42,7 @@ def run(request: Request) -> int:
             child.abandon()
 
 
-def _prepared(request: Request, signals: Signals) -> Child:
+def prepared(request: Request, signals: Signals) -> Child:
     try:
         return Child(request.command, signals.mask)
     except OSError as error:
@@ -57,8 +58,8 @@ def _under_a_lease(request: Request, voice: Voice, signals: Signals, child: Chil
     hold, lock = open_lock(request, voice)
     with hold:
         tenure = Tenure(lock, signals.wake)
-        lease = _wait(request, voice, signals, tenure, hold, lock)
-        child.start(_environment(lease))
+        lease = await_lease(request, voice, signals, tenure, hold, lock)
+        child.start(environment(lease))
         gc.enable()
         from leasehold.cli.supervise import Supervisor, tell_loss  # it runs already
 
@@ -69,11 +70,11 @@ def _under_a_lease(request: Request, voice: Voice, signals: Signals, child: Chil
         if loss is not None and supervisor.loss is None:
             tell_loss(voice, loss, "it was over before the command was")
         voice.note("exited", resource=lease.resource, code=code)
-    _complain_about_start(request, child)
+    complain_about_start(request, child)
     return code if loss is None and supervisor.loss is None else codes.LOST
 
 
-def _environment(lease: Lease) -> dict[str, str]:
+def environment(lease: Lease) -> dict[str, str]:
     """For the child alone, and never read by us: it must not be taken for us (trap 45). So no secret is in it."""
     from leasehold.core.types import public_owner
 
@@ -84,7 +85,7 @@ def _environment(lease: Lease) -> dict[str, str]:
     }
 
 
-def _complain_about_start(request: Request, child: Child) -> None:
+def complain_about_start(request: Request, child: Child) -> None:
     why, program = child.why_not(), request.command[0]
     if why in ABSENT:
         raise Ended(codes.NOT_FOUND, "failed", f"{program}: command not found", command=program)
@@ -95,7 +96,9 @@ def _complain_about_start(request: Request, child: Child) -> None:
 # ---------------------------------------------------------------- waiting
 
 
-def _wait(request: Request, voice: Voice, signals: Signals, tenure: Tenure, hold: Leasehold, lock: Lock) -> Lease:
+def await_lease(
+    request: Request, voice: Voice, signals: Signals, tenure: Tenure, hold: Leasehold, lock: Lock | Election
+) -> Lease:
     """Until it is granted. A signal that would end us ends the waiting at once, and nothing is left behind."""
     patience = PROGRESS_AFTER
     while tenure.lease is None:
@@ -125,7 +128,7 @@ def _refused(request: Request, error: BaseException) -> BaseException:
     return Ended(request.busy_code, "" if quiet else "busy", _who(error.resource, error.holder), **fields)
 
 
-def _tell_progress(voice: Voice, hold: Leasehold, lock: Lock) -> None:
+def _tell_progress(voice: Voice, hold: Leasehold, lock: Lock | Election) -> None:
     from leasehold.errors import LeaseholdError
 
     try:

@@ -94,6 +94,11 @@ class Supervisor:
                 return
             if pid == self._child.pid:
                 self._changed(status)
+            else:
+                self._other_ended(pid, status)
+
+    def _other_ended(self, pid: int, status: int) -> None:
+        """For those who start more than the command."""
 
     def _changed(self, status: int) -> None:
         if not os.WIFSTOPPED(status):

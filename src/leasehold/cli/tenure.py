@@ -9,6 +9,7 @@ from leasehold.core.typed import TYPE_CHECKING
 from leasehold.errors import LeaseholdError, LeaseLost
 
 if TYPE_CHECKING:
+    from leasehold.primitives.campaign import Campaign
     from leasehold.primitives.lease import Lease
     from leasehold.primitives.lock import Lock
 
@@ -18,7 +19,7 @@ PATIENCE = 10.0  # seconds for a release; the store's own budget is half of that
 class Tenure:
     """From asking for the lease until it is given back. ``wake`` is called when there is something to see."""
 
-    def __init__(self, lock: Lock, wake: Callable[[], None]) -> None:
+    def __init__(self, lock: Lock | Campaign, wake: Callable[[], None]) -> None:
         self._lock = lock
         self._wake = wake
         self._over = threading.Event()

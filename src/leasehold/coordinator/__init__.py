@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 
 from leasehold.coordinator.adopting import Adopting, AsyncAdopting
-from leasehold.coordinator.asking import known_options, make_options, meta_text, warn_long
+from leasehold.coordinator.asking import known_options, make_options, warn_long
 from leasehold.coordinator.counting import Counting
 from leasehold.coordinator.decorating import AsyncDecorating, Decorating
+from leasehold.coordinator.electing import AsyncElecting, Electing
 from leasehold.coordinator.gathering import AsyncGathering, Gathering
 from leasehold.coordinator.opening import open_store
 from leasehold.coordinator.operating import AsyncOperating, Operating
@@ -18,6 +19,7 @@ from leasehold.coordinator.sharing import AsyncSharing, Sharing
 from leasehold.core.durations import is_long, wait_seconds
 from leasehold.core.names import Name, check_id_key, check_namespace, known_name, make_name
 from leasehold.core.ports import Store
+from leasehold.core.saying import meta_text
 from leasehold.core.typed import TYPE_CHECKING, Any, Generic, TypeVar
 from leasehold.observe.audience import Audience
 from leasehold.primitives.base import UNSET, Unset
@@ -160,7 +162,9 @@ class Coordinator(ABC, Generic[L]):
         return f"<{type(self).__name__} on {self._engine.store.name}>"
 
 
-class Leasehold(Coordinator[Lock], Adopting, Counting["Semaphore"], Decorating, Gathering, Operating, Sharing):
+class Leasehold(
+    Coordinator[Lock], Adopting, Counting["Semaphore"], Decorating, Electing, Gathering, Operating, Sharing
+):
     """A coordinator for threads; made by :func:`leasehold.connect`. ``close()`` gives back what it holds."""
 
     def close(self) -> None:
@@ -189,6 +193,7 @@ class AsyncLeasehold(
     AsyncAdopting,
     Counting["AsyncSemaphore"],
     AsyncDecorating,
+    AsyncElecting,
     AsyncGathering,
     AsyncOperating,
     AsyncSharing,

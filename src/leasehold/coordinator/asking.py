@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from functools import lru_cache
 
 from leasehold.core.durations import optional_ms, optional_seconds, ttl_ms, wait_seconds
@@ -14,7 +13,6 @@ from leasehold.runtime.options import Options
 if TYPE_CHECKING:
     from leasehold.primitives.baselease import Duration
 
-MOST_META_BYTES = 4096
 _INSIDE = ("leasehold.coordinator", "leasehold.primitives")
 
 
@@ -78,18 +76,3 @@ def _protects(value: object, fenced: bool) -> str | None:
     if value is None or value in ("efficiency", "correctness"):
         return value
     raise InvalidRequest('protects is None, "efficiency" (two at once cost work) or "correctness" (they do harm)')
-
-
-def meta_text(meta: object) -> str:
-    if not isinstance(meta, Mapping):
-        raise InvalidRequest(f"meta must be a mapping, not {type(meta).__name__}")
-    import json
-
-    try:
-        text = json.dumps(dict(meta), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-        size = len(text.encode())
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidRequest(f"meta cannot be written as JSON: {type(error).__name__}") from None
-    if size > MOST_META_BYTES:
-        raise InvalidRequest(f"meta takes at most {MOST_META_BYTES} bytes as JSON")
-    return text

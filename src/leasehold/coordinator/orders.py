@@ -16,9 +16,10 @@ from leasehold.runtime.identity import new_owner
 if TYPE_CHECKING:
     from leasehold.primitives.base import BaseLock
     from leasehold.primitives.baselease import BaseLease, Duration
+    from leasehold.primitives.election import BaseElection
     from leasehold.primitives.rwlock import AsyncReadWriteLock, ReadWriteLock
 
-    Resource = str | BaseLock | BaseLease | ReadWriteLock | AsyncReadWriteLock
+    Resource = str | BaseLock | BaseElection | BaseLease | ReadWriteLock | AsyncReadWriteLock
 
 MOST_SAID = 300  # characters of a reason, and of a name
 

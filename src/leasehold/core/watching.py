@@ -22,8 +22,8 @@ class Watching(NamedTuple):
     address: str
 
 
-async def next_change(watching: Watching, known: tuple[Grant, ...] | None, now: float) -> tuple[Grant, ...]:
-    """Wait until others hold it than those who are known, and say who; at once when nothing is known yet."""
+async def next_change(watching: Watching, known: tuple[Grant, ...] | None, now: float) -> ops.View:
+    """Wait until others hold it than those who are known, and show it; at once when nothing is known yet."""
     trouble: float | None = None
     while True:
         pause_ms = WATCH_EVERY_MS
@@ -36,7 +36,7 @@ async def next_change(watching: Watching, known: tuple[Grant, ...] | None, now: 
         else:
             trouble, now, view = None, answer.at, answer.reply
             if known is None or told(view.holders) != told(known):
-                return view.holders
+                return view
             pause_ms = _pause_ms(view, watching.address != "")
         now = (await ops.Park(watching.owner, now + pause_ms / 1000)).at
 

@@ -34,6 +34,7 @@ RECORDS: dict[str, tuple[str, int, tuple[str, ...]]] = {
 ADVICE = {
     "limit_differs": "give every program the same limit=, or store one for all of them with resize()",
 }
+ASKED_FOR = ("closed", "resigned")  # losses that the program wanted
 FIELDS = ("kind", "id_hash", "owner_prefix", "fence", "ttl_ms")
 
 
@@ -76,7 +77,7 @@ def record(event: Event) -> None:
 def _everyday(event: Event) -> bool:
     """A loss that the program asked for; a failure that was told already. Thousands of leases, each tried again every
     second while the store is away, must not fill the log."""
-    return getattr(event, "reason", "") == "closed" or bool(getattr(event, "again", False))
+    return getattr(event, "reason", "") in ASKED_FOR or bool(getattr(event, "again", False))
 
 
 def warn(message: str, *args: Any, error: BaseException | None = None) -> None:

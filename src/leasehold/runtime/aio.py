@@ -46,6 +46,12 @@ class LoopMailbox:
             elif isinstance(waiting, asyncio.Future) and not waiting.done():
                 waiting.set_result(push)
 
+    def wake(self, owner: str) -> None:
+        """Let whoever is parked for this owner look around now. On the loop's own thread."""
+        waiting = self.pushes.get(owner)
+        if isinstance(waiting, asyncio.Future) and not waiting.done():
+            waiting.set_result(WAKE)
+
     async def take(self, owner: str, until: float) -> Push | None:
         """Wait for a push to this owner, until a time on the local clock."""
         push = self.pushes[owner]
@@ -129,8 +135,14 @@ class AsyncDriver:
     async def in_thread(self, call: Callable[[], R]) -> R:
         return await asyncio.to_thread(call)
 
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
     def event(self) -> asyncio.Event:
         return asyncio.Event()
+
+    def latch(self) -> asyncio.Lock:
+        return asyncio.Lock()
 
     def interrupt(self, task: asyncio.Task[Any]) -> Interrupt:
         return Interrupt(task, task.get_loop())

@@ -92,6 +92,8 @@ class Held(Changeable):
         "warned",
     )
 
+    left: bool = False  # whoever used it has gone on, and left it behind; see ``Reign``
+
     def __init__(
         self, name: Name, taken: Taken, lock: AbstractContextManager[Any], options: Options, anchor: object
     ) -> None:

@@ -67,3 +67,9 @@ class Options:
             text,
             self.delay_ms,
         )
+
+    def with_wait(self, wait: float | None) -> Options:
+        """The same, for somebody who has this much patience."""
+        other = self.with_meta(self.meta or {}, self.meta_text)
+        other.wait = wait
+        return other

@@ -206,7 +206,7 @@ class Watchdog:
             self._tell_observers(held)
 
     def _tell_observers(self, held: Held) -> None:
-        if self._audience.listens() or held.reason != "closed" or held.unguarded():
+        if self._audience.listens() or held.reason not in log.ASKED_FOR or held.unguarded():
             self.chronicle().lost(held)
 
     def tell_of_release(self, held: Held, ours: bool) -> None:
@@ -277,6 +277,7 @@ class Watchdog:
                 self._still_wanted(held)
             elif not held.bodies:
                 self.on_gone(held)
+                self._give_back_rest(held)
 
     def _hear_news(self) -> None:
         """What the store tells of leases of ours, before a renewal would find out."""
@@ -309,6 +310,12 @@ class Watchdog:
             self._dropped.add(held)  # a task is done a moment after its frame has let go of everything
             _warn_abandoned(held)
         return False
+
+    def _give_back_rest(self, held: Held) -> None:
+        """What was lost here for a reason of our own may still be ours in the store, and its work has stopped."""
+        release = held.begin_release(self._clock.now()) if held.left else None
+        if release is not None:
+            self._errands.add(Later(release, held.ttl_ms / 1000))
 
     def teller(self, held: Held) -> Done | None:
         """Tells, later, what came of giving it back."""

@@ -1,0 +1,104 @@
+"""``hold.election`` in both flavours: one leader at a time, and everybody knows who."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold.primitives.base import UNSET, Unset
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from leasehold.core.names import Name
+    from leasehold.primitives.baselease import Duration
+    from leasehold.primitives.election import AsyncElection, Election
+    from leasehold.runtime.aio import AsyncDriver
+    from leasehold.runtime.engine import Engine
+    from leasehold.runtime.options import Options
+
+    Id = str | int | UUID
+
+
+class Electing:
+    """For threads."""
+
+    _engine: Engine
+
+    def election(
+        self,
+        kind: str,
+        *ids: Id,
+        ttl: Duration = 10,
+        wait: Duration | Unset | None = UNSET,
+        value: Any = None,
+        health: Callable[[], object] | None = None,
+        max_hold: Duration | None = None,
+        delay: Duration | None = None,
+        protects: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Election:
+        """An election: of all who stand for it, one leads at a time, until it resigns, ends or is gone for ``ttl``.
+
+        ``value`` is some JSON that everybody can see while this one leads, such as its address. ``health`` is a
+        function that is asked every third of the ttl while it leads, in a thread of its own: after False or an
+        exception it steps down (``unhealthy``), and when no answer comes for a whole ttl, too (``max_idle``). A term
+        lasts at most ``max_hold``. The rest is as with ``lock``.
+
+        >>> import leasehold
+        >>> with leasehold.connect("memory://") as hold:
+        ...     with hold.election("scheduler", value="host-a").campaign(wait=5) as term:
+        ...         hold.election("scheduler").leader().value
+        'host-a'
+        """
+        from leasehold.primitives.election import Election
+
+        name, options = _asked(self, kind, ids, ttl, wait, health, max_hold, delay, protects, meta)
+        return Election(self._engine, name, options, value, health)
+
+
+class AsyncElecting:
+    """For asyncio: the same, awaited."""
+
+    _engine: Engine
+    _driver: AsyncDriver
+
+    def election(
+        self,
+        kind: str,
+        *ids: Id,
+        ttl: Duration = 10,
+        wait: Duration | Unset | None = UNSET,
+        value: Any = None,
+        health: Callable[[], object | Awaitable[object]] | None = None,
+        max_hold: Duration | None = None,
+        delay: Duration | None = None,
+        protects: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> AsyncElection:
+        """An election; see :meth:`leasehold.Leasehold.election`. ``health`` is a function or a coroutine function,
+        asked in a task of its own: what blocks there, blocks the loop."""
+        from leasehold.primitives.election import AsyncElection
+
+        name, options = _asked(self, kind, ids, ttl, wait, health, max_hold, delay, protects, meta)
+        return AsyncElection(self._engine, name, options, value, health, self._driver)
+
+
+def _asked(
+    hold: Any,
+    kind: str,
+    ids: tuple[Id, ...],
+    ttl: Duration,
+    wait: Duration | Unset | None,
+    health: object,
+    max_hold: Duration | None,
+    delay: Duration | None,
+    protects: str | None,
+    meta: Mapping[str, Any] | None,
+) -> tuple[Name, Options]:
+    """As a lock would be asked for. Whoever has a health check must show that it lives."""
+    patience = hold._default_wait if isinstance(wait, Unset) else wait
+    max_idle = None if health is None else ttl
+    asked = (ttl, patience, True, max_hold, max_idle, None, delay, True, False, protects)
+    found: tuple[Name, Options] = hold._asked(kind, ids, asked, meta)
+    return found

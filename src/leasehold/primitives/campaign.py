@@ -1,0 +1,254 @@
+"""A campaign: standing for election, once as a context manager, or again and again as an iterator of terms."""
+
+from __future__ import annotations
+
+import time
+from threading import current_thread
+from types import TracebackType
+
+from leasehold.core.holding import ALIVE, LOST
+from leasehold.core.policy import renew_after
+from leasehold.core.taken import Taken
+from leasehold.core.tickets import Ticket
+from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold.errors import OutcomeUnknown
+from leasehold.primitives.base import BaseLock
+from leasehold.primitives.lock import AsyncLock, Lock
+from leasehold.primitives.reign import RESIGNED, UNFIT, Reign
+from leasehold.primitives.term import AsyncTerm, Term
+from leasehold.runtime.engine import Engine
+from leasehold.runtime.options import Options
+
+if TYPE_CHECKING:
+    import asyncio
+    import threading
+
+    from leasehold.core.names import Name
+    from leasehold.primitives.election import BaseElection
+    from leasehold.runtime.aio import AsyncDriver
+    from leasehold.runtime.story import Story
+
+LONGEST_NAP = 1.0  # seconds, before one looks whether the coordinator is still open
+
+
+class BaseSeat(BaseLock):
+    """What one stands for: the lock of an election, whose leases are terms."""
+
+    __slots__ = ()
+
+    _election: Any
+
+    def _keep(self, taken: Taken, anchor: object, story: Story | None) -> Reign:
+        engine = self._engine
+        held = Reign(self._name, taken, engine.watchdog.transitions, self._options, anchor)
+        if story is not None:
+            held.carried = dict(engine.audience.carried(story.number))
+            story.granted(held)  # first: its loss, however soon, must come after it
+        engine.remember(held, anchor)
+        return held
+
+    def _rescue(self, anchor: object, before: object) -> None:
+        """An interrupt came between being elected and telling anybody: nobody would give it back."""
+        held = self._engine.mine(self._name.text, anchor)
+        if held is not None and held is not before and held.phase in ALIVE:
+            self._give_back(held, self._engine.watchdog.teller(held))
+
+
+class Seat(BaseSeat, Lock):
+    """For threads."""
+
+    __slots__ = ("_election",)
+
+    _lease_class = Term  # type: ignore[assignment]  # a Term is made of a Reign, which is what _keep gives
+
+    def __init__(self, election: BaseElection, options: Options) -> None:
+        Lock.__init__(self, election._engine, election._name, options)
+        self._election = election
+
+    def _acquire(self, wait: float | None, thread: threading.Thread, ticket: Ticket | None = None) -> Term:
+        before = self._engine.mine(self._name.text, thread)
+        try:
+            term: Any = Lock._acquire(self, wait, thread, ticket)
+            self._election._begin(term)
+            won: Term = term
+            return won
+        except BaseException:
+            self._rescue(thread, before)
+            raise
+
+
+class AsyncSeat(BaseSeat, AsyncLock):
+    """For asyncio."""
+
+    __slots__ = ("_election",)
+
+    _lease_class = AsyncTerm  # type: ignore[assignment]  # as above
+
+    def __init__(self, election: BaseElection, options: Options, driver: AsyncDriver) -> None:
+        AsyncLock.__init__(self, election._engine, election._name, options, driver)
+        self._election = election
+
+    async def _acquire(self, wait: float | None, task: asyncio.Task[Any], ticket: Ticket | None = None) -> AsyncTerm:
+        before = self._engine.mine(self._name.text, task)
+        try:
+            term: Any = await AsyncLock._acquire(self, wait, task, ticket)
+            self._election._begin(term)
+            won: AsyncTerm = term
+            return won
+        except BaseException:
+            self._rescue(task, before)
+            raise
+
+
+class BaseCampaign:
+    """What both flavours share."""
+
+    _seat: BaseSeat
+
+    def __init__(self, engine: Engine, name: Name, options: Options) -> None:
+        self._engine = engine
+        self._name = name
+        self._options = options
+        self._reign: Reign | None = None  # the last one of the loop
+        self._over = False
+
+    def _won(self, term: Any) -> None:
+        """The loop has a new term. It can be used as long as the loop can, also by who refers to no term."""
+        reign: Reign = term._held
+        reign.looping = True
+        reign.keep(self)
+        self._reign = reign
+
+    def _goes_on(self, reign: Reign) -> bool:
+        """A term of the loop was given back: is there to be another?"""
+        self._reign = None
+        self._over = self._over or reign.reason == RESIGNED
+        return not self._over
+
+    def _rest_until(self, reign: Reign) -> float:
+        """Who was not fit to lead does not stand again at once: alone in the queue, it would win each time."""
+        unfit = reign.phase == LOST and reign.reason in UNFIT
+        return self._engine.clock.now() + (renew_after(self._options.ttl_ms / 1000) if unfit else 0.0)
+
+    def _nap(self, until: float) -> float:
+        """For how many real seconds to sleep now; 0 when it is enough."""
+        self._engine.ensure_open()
+        return min(self._engine.clock.nap(until), LONGEST_NAP)
+
+    def __del__(self) -> None:
+        """The loop was left: by break, return or an exception. May run at any bytecode of any thread: the watchdog
+        gives back what is left."""
+        reign = getattr(self, "_reign", None)
+        if reign is not None:
+            reign.left = True
+            self._engine.watchdog.abandoned.put(reign)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} for {self._name.shown}>"
+
+
+class Campaign(BaseCampaign):
+    """Standing for election, for threads: ``with`` gives one term, ``for`` one after the other."""
+
+    def __init__(self, election: BaseElection, options: Options) -> None:
+        BaseCampaign.__init__(self, election._engine, election._name, options)
+        self._seat: Seat = Seat(election, options)
+
+    def __enter__(self) -> Term:
+        thread = current_thread()
+        before = self._seat._bodies.get(thread)
+        try:
+            term: Any = self._seat.__enter__()
+            won: Term = term
+            return won
+        except BaseException:
+            body = self._seat._bodies.get(thread)
+            if body is not None and body is not before:  # an interrupt, after it was entered
+                self._seat._give_up(body[0])
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._seat.__exit__(kind, error, trace)
+
+    def __iter__(self) -> Campaign:
+        return self
+
+    def __next__(self) -> Term:
+        """Give the last term back, and lead the next one."""
+        if not self._finish():
+            raise StopIteration
+        term = self._seat._acquire(self._options.wait, current_thread())
+        self._won(term)
+        return term
+
+    def close(self) -> None:
+        """End the loop: give back what it leads, and campaign no more."""
+        self._over = True
+        self._finish()
+
+    def _finish(self) -> bool:
+        reign = self._reign
+        if reign is None:
+            return not self._over
+        rest_until = self._rest_until(reign)
+        try:
+            self._seat._lease(reign).release()
+        except OutcomeUnknown:  # it goes on in the background
+            self._engine.forget(reign)
+        if not self._goes_on(reign):
+            return False
+        while nap := self._nap(rest_until):
+            time.sleep(nap)
+        return True
+
+
+class AsyncCampaign(BaseCampaign):
+    """Standing for election, for asyncio: ``async with`` gives one term, ``async for`` one after the other."""
+
+    def __init__(self, election: BaseElection, options: Options, driver: AsyncDriver) -> None:
+        BaseCampaign.__init__(self, election._engine, election._name, options)
+        self._driver = driver
+        self._seat: AsyncSeat = AsyncSeat(election, options, driver)
+
+    async def __aenter__(self) -> AsyncTerm:
+        term: Any = await self._seat.__aenter__()
+        won: AsyncTerm = term
+        return won
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._seat.__aexit__(kind, error, trace)
+
+    def __aiter__(self) -> AsyncCampaign:
+        return self
+
+    async def __anext__(self) -> AsyncTerm:
+        """Give the last term back, and lead the next one."""
+        if not await self._finish():
+            raise StopAsyncIteration
+        term = await self._seat._acquire(self._options.wait, self._driver.task())
+        self._won(term)
+        return term
+
+    async def close(self) -> None:
+        """End the loop: give back what it leads, and campaign no more."""
+        self._over = True
+        await self._finish()
+
+    async def _finish(self) -> bool:
+        reign = self._reign
+        if reign is None:
+            return not self._over
+        rest_until = self._rest_until(reign)
+        try:
+            await self._seat._lease(reign, self._driver.task()).release()
+        except OutcomeUnknown:  # it goes on in the background
+            self._engine.forget(reign)
+        if not self._goes_on(reign):
+            return False
+        while nap := self._nap(rest_until):
+            await self._driver.sleep(nap)
+        return True

@@ -1,0 +1,255 @@
+"""Elections: one leader at a time, whose term is a lease and whose number is its fence.
+
+An election is a lock, and standing for it is waiting in its queue. What it adds is what leaders need: a value that
+everybody sees, a stream of who leads, callbacks, a health check, and a way to step down from anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from leasehold.core.durations import wait_seconds
+from leasehold.core.holding import ALIVE, LOST
+from leasehold.core.names import Name
+from leasehold.core.operations import look
+from leasehold.core.saying import json_text
+from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold.errors import InvalidRequest
+from leasehold.observe import log
+from leasehold.primitives.base import UNSET, Unset
+from leasehold.primitives.campaign import AsyncCampaign, Campaign
+from leasehold.primitives.health import AsyncMinder, Minder, check_function
+from leasehold.primitives.lease import _in_thread
+from leasehold.primitives.reign import RESIGNED, Reign
+from leasehold.primitives.term import AsyncTerm, Term, said
+from leasehold.runtime import sync
+from leasehold.runtime.engine import Engine
+from leasehold.runtime.options import Options
+
+if TYPE_CHECKING:
+    from leasehold.primitives.baselease import Duration
+    from leasehold.primitives.leader import AsyncObservation, Leader, Observation
+    from leasehold.runtime.aio import AsyncDriver
+    from leasehold.runtime.held import Listener
+
+
+class BaseElection:
+    """What both flavours share: what to ask for, and which terms are led through this object."""
+
+    _awaits = False
+
+    def __init__(self, engine: Engine, name: Name, options: Options, value: Any, health: Any) -> None:
+        if health is not None:
+            check_function(health, "health", self._awaits)
+        if "value" in (options.meta or {}):
+            raise InvalidRequest('what a leader publishes is given as value=, and meta has no "value" of its own')
+        self._engine = engine
+        self._name = name
+        self._health = health
+        self._options = _saying(options, value)
+        self._elected: list[Callable[..., Any]] = []
+        self._demoted: list[Callable[..., Any]] = []
+        self._reigns: dict[int, Reign] = {}  # the terms that are led through this object, by their numbers
+
+    @property
+    def resource(self) -> str:
+        """The text form of the resource's name."""
+        return self._name.text
+
+    def resign(self) -> bool:
+        """Step down, from any thread or task, or from a signal handler. False: it did not lead.
+
+        From here on the term is lost (``resigned``): its body hears of it as of any loss, and must stop. When the body
+        has ended, the lease is given back and the next candidate leads; a body that goes on regardless keeps it until
+        its deadline. A loop of terms ends. It asks nobody, so there is nothing to await."""
+        led = False
+        for reign in list(self._reigns.values()):
+            if reign.settle(self._engine.clock.now()) in ALIVE:
+                reign.lose(RESIGNED)
+            led = led or (reign.phase == LOST and reign.reason == RESIGNED)
+            self._engine.watchdog.tell(reign)
+        return led
+
+    def _candidate(self, wait: Duration | Unset | None, value: Any) -> Options:
+        """How a campaign asks, checked."""
+        options = self._options if isinstance(value, Unset) else _saying(self._options, value)
+        return options if isinstance(wait, Unset) else options.with_wait(wait_seconds(wait))
+
+    def _begin(self, term: Any) -> None:
+        """Somebody was elected, and has a Term for it. What follows its end is set up first: it may come at once."""
+        reign: Reign = term._held
+        reign.loop = getattr(term, "_loop", None)
+        self._reigns[reign.fence] = reign
+        reign.at_end(_forgetter(self._reigns, reign.fence))
+        reign.at_end(self._teller(reign))
+        self._tell(self._elected, term, "on_elected")
+        if self._health is not None:
+            self._mind(term, reign)
+
+    def _teller(self, reign: Reign) -> Listener:
+        """Tells of the end of a term. The Term may be gone by then; another object stands for it as well."""
+
+        def tell() -> None:
+            if self._demoted:
+                self._tell(self._demoted, reign.lease() or self._term_of(reign), "on_demoted")
+
+        return tell
+
+    def _tell(self, callbacks: list[Callable[..., Any]], term: Any, what: str) -> None:
+        """Whatever becomes of them, the term goes on."""
+        for callback in callbacks:
+            try:
+                self._listener(callback, term, what)()
+            except RuntimeError as error:
+                log.warn("a callback of %s could not be called: %r", what, error, error=error)
+
+    def _listener(self, callback: Callable[..., Any], term: Any, what: str) -> Listener:
+        raise NotImplementedError
+
+    def _mind(self, term: Any, reign: Reign) -> None:
+        raise NotImplementedError
+
+    def _term_of(self, reign: Reign) -> Any:
+        raise NotImplementedError
+
+    def __reduce__(self) -> str:
+        """It leads to the coordinator of this process, and knows who leads here."""
+        raise TypeError("an election stays in its process: send its kind and ids, and make it there from connect()")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name.shown} ttl={self._options.ttl_ms / 1000:g}s>"
+
+
+class Election(BaseElection):
+    """An election for threads; made by :meth:`leasehold.Leasehold.election`.
+
+    >>> import leasehold
+    >>> with leasehold.connect("memory://") as hold:
+    ...     election = hold.election("scheduler", value="10.0.0.7:8000")
+    ...     for term in election.campaign(wait=5):
+    ...         election.leader().value, election.leader().term == term.term
+    ...         election.resign()
+    ('10.0.0.7:8000', True)
+    True
+    """
+
+    def campaign(self, wait: Duration | Unset | None = UNSET, value: Any = UNSET) -> Campaign:
+        """Stand for election. ``wait`` is how long to stand in line for each term, ``value`` what to publish.
+
+        ``with election.campaign() as term:`` leads one term. NotAcquired when the wait is over first. As with a lock,
+        leaving the body of a lost term raises LeaseLost.
+
+        ``for term in election.campaign():`` leads one term after the other. A term lasts until the body comes back to
+        the head of the loop; then it is given back, and the next one is stood for at the end of the queue. A lost term
+        raises nothing: watch ``term.lost`` or call ``term.check()``, and the loop goes on. So does ``with term:``
+        around the work, which ends with the loss of its own term and swallows that. After ``resign()`` the loop ends.
+        Leaving the loop in any other way gives the term back, in the background.
+        """
+        return Campaign(self, self._candidate(wait, value))
+
+    def leader(self) -> Leader | None:
+        """Who leads now, or None. Asks the store; true only in the past by the time you read it."""
+        from leasehold.primitives.leader import leader_of
+
+        self._engine.ensure_open()
+        return leader_of(self._name.text, sync.run(self._engine, look(self._name.text, queue=False)))
+
+    def observe(self) -> Observation:
+        """A stream of leaders for ``for``: at once the one of now, then each change as the store tells of it: elected,
+        published, resigned, expired. None: nobody leads. It ends when it is closed, or the coordinator is. Changes that
+        follow each other quickly may be seen as one."""
+        from leasehold.primitives.leader import Observation
+
+        self._engine.ensure_open()
+        return Observation(self._engine, self._name.text)
+
+    def on_elected(self, callback: Callable[[Term], object]) -> None:
+        """Call ``callback(term)`` in a thread of its own when a campaign of this object has won a term."""
+        check_function(callback, "on_elected")
+        self._elected.append(callback)
+
+    def on_demoted(self, callback: Callable[[Term], object]) -> None:
+        """Call ``callback(term)`` in a thread of its own when such a term has ended, however it did: before anybody
+        else can lead, unless this process was frozen for too long."""
+        check_function(callback, "on_demoted")
+        self._demoted.append(callback)
+
+    def _listener(self, callback: Callable[..., Any], term: Any, what: str) -> Listener:
+        return _in_thread(callback, lambda: (term,), what)
+
+    def _mind(self, term: Any, reign: Reign) -> None:
+        Minder(self._health, reign, self._engine.watchdog, self._engine.clock).start()
+
+    def _term_of(self, reign: Reign) -> Term:
+        return Term(self._engine, reign)
+
+
+class AsyncElection(BaseElection):
+    """An election for asyncio: the same, awaited. The task inside ``async with`` is cancelled on loss."""
+
+    _awaits = True
+
+    def __init__(
+        self, engine: Engine, name: Name, options: Options, value: Any, health: Any, driver: AsyncDriver
+    ) -> None:
+        BaseElection.__init__(self, engine, name, options, value, health)
+        self._driver = driver
+
+    def campaign(self, wait: Duration | Unset | None = UNSET, value: Any = UNSET) -> AsyncCampaign:
+        """Stand for election, with ``async with`` or ``async for``; see :meth:`leasehold.Election.campaign`.
+
+        The task inside ``async with`` is cancelled on loss. In a loop of terms that is ``async with term:``."""
+        return AsyncCampaign(self, self._candidate(wait, value), self._driver)
+
+    async def leader(self) -> Leader | None:
+        """Who leads now, or None. Asks the store; true only in the past by the time you read it."""
+        from leasehold.primitives.leader import leader_of
+
+        self._engine.ensure_open()
+        return leader_of(self._name.text, await self._driver.drive(look(self._name.text, queue=False)))
+
+    def observe(self) -> AsyncObservation:
+        """A stream of leaders for ``async for``; see :meth:`leasehold.Election.observe`."""
+        from leasehold.primitives.leader import AsyncObservation
+
+        self._engine.ensure_open()
+        return AsyncObservation(self._engine, self._name.text, self._driver)
+
+    def on_elected(self, callback: Callable[[AsyncTerm], object | Awaitable[object]]) -> None:
+        """Call ``callback(term)``, a function or a coroutine function, on the loop when a campaign has won a term."""
+        check_function(callback, "on_elected", awaited=True)
+        self._elected.append(callback)
+
+    def on_demoted(self, callback: Callable[[AsyncTerm], object | Awaitable[object]]) -> None:
+        """Call ``callback(term)``, a function or a coroutine function, on the loop when such a term has ended, however
+        it did."""
+        check_function(callback, "on_demoted", awaited=True)
+        self._demoted.append(callback)
+
+    def _listener(self, callback: Callable[..., Any], term: Any, what: str) -> Listener:
+        return self._driver.callback(term._loop, callback, lambda: (term,), what)
+
+    def _mind(self, term: Any, reign: Reign) -> None:
+        minder = AsyncMinder(self._health, reign, self._engine.watchdog, self._engine.clock)
+        minder.start_on(self._driver, term._loop)
+
+    def _term_of(self, reign: Reign) -> AsyncTerm:
+        return AsyncTerm(self._engine, reign, self._driver, reign.loop)
+
+
+def _saying(options: Options, value: Any) -> Options:
+    """The same, for a candidate who publishes this once it leads."""
+    meta = said(options.meta, value)
+    if not meta:
+        return options.with_meta(meta, "")
+    import json
+
+    text = json_text(meta, "value")
+    return options.with_meta(json.loads(text), text)  # what others see; and nobody can change it behind our back
+
+
+def _forgetter(reigns: dict[int, Reign], fence: int) -> Listener:
+    def forget() -> None:
+        reigns.pop(fence, None)
+
+    return forget

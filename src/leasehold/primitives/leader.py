@@ -1,0 +1,243 @@
+"""Who leads, as everybody else sees it: once, and as a stream of changes that nobody polls for."""
+
+from __future__ import annotations
+
+from leasehold.core import ops, watching
+from leasehold.core.ops import Later, StoreOp, Withdraw
+from leasehold.core.policy import WATCH_EVERY_MS
+from leasehold.core.ports import WAKE, Mailbox
+from leasehold.core.typed import TYPE_CHECKING, Any, NamedTuple
+from leasehold.core.types import Grant
+from leasehold.errors import InvalidRequest, StoreUnavailable
+from leasehold.primitives.inspection import inspection
+from leasehold.runtime import ending, sync
+from leasehold.runtime.engine import Engine
+from leasehold.runtime.identity import new_owner
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from leasehold.core.ops import Push, Reply
+    from leasehold.runtime.aio import AsyncDriver, LoopMailbox
+
+
+class Leader(NamedTuple):
+    """Whoever leads now. ``owner`` is its host and process, ``term`` the number of its term, ``value`` what it has
+    published (None: nothing). ``remaining`` is in seconds, as the store counts them; each renewal sets it back."""
+
+    owner: str
+    term: int
+    value: Any
+    since: datetime | None
+    ttl: float
+    remaining: float
+    meta: dict[str, Any]
+
+
+def leader_of(resource: str, view: ops.View) -> Leader | None:
+    """Out of what the store shows."""
+    holder = inspection(resource, view).holder
+    if holder is None:
+        return None
+    value = holder.meta.get("value")
+    return Leader(holder.owner, holder.fence, value, holder.since, holder.ttl, holder.remaining, holder.meta)
+
+
+class Closing(Exception):
+    """Thrown into the flow of an observation that was closed while somebody waited for its next change."""
+
+
+class BaseObservation:
+    """What both flavours share: what is known, and how it ends."""
+
+    def __init__(self, engine: Engine, resource: str) -> None:
+        self._engine = engine
+        self._resource = resource
+        self._epoch = engine.epoch
+        self._known: tuple[Grant, ...] | None = None
+        self._closed = False
+        self._reading = False
+        self._watching: watching.Watching | None = None  # once it has begun
+
+    def close(self) -> None:
+        """No more changes: whoever waits for the next one stops within a second, and the store forgets this observer.
+        From any thread."""
+        self._closed = True
+        if not self._reading:
+            self._let_go()
+
+    def _begin_reading(self) -> None:
+        if self._reading:
+            raise InvalidRequest("an observation is read by one at a time: call observe() for each of them")
+        if self._epoch != self._engine.epoch:  # in a forked child: all of this is the parent's
+            self._epoch, self._watching = self._engine.epoch, None
+            self._forked()
+        self._reading = True
+
+    def _end_reading(self) -> None:
+        self._reading = False
+        if self._closed:
+            self._let_go()
+
+    def _changed(self, view: ops.View) -> Leader | None:
+        self._known = view.holders
+        return leader_of(self._resource, view)
+
+    def _over(self, error: StoreUnavailable) -> bool:
+        """The stream ends with its coordinator; any other trouble is told, and one may go on with the next change."""
+        if not self._engine.closed:
+            return False
+        self.close()
+        ending.linger()
+        return True
+
+    def _let_go(self) -> None:
+        """Nobody is to be told any more."""
+        watched, self._watching = self._watching, None
+        if watched is not None and self._epoch == self._engine.epoch:
+            self._return(watched)
+            if not self._engine.closed:
+                self._engine.watchdog.later(Later(Withdraw(watched.resource, watched.owner), WATCH_EVERY_MS / 1000))
+
+    def _return(self, watched: watching.Watching) -> None:
+        raise NotImplementedError
+
+    def _forked(self) -> None:
+        raise NotImplementedError
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self.close()
+
+
+class Observation(BaseObservation):
+    """The leaders of one election, for threads: at once the one of now, then each change. None: nobody leads."""
+
+    def __init__(self, engine: Engine, resource: str) -> None:
+        BaseObservation.__init__(self, engine, resource)
+        self._boxes: list[Mailbox] = []  # the one that it has borrowed
+
+    def __iter__(self) -> Observation:
+        return self
+
+    def __next__(self) -> Leader | None:
+        """Wait for the next change. StoreUnavailable after ten seconds without an answer; it may be called again."""
+        if self._closed:
+            raise StopIteration
+        self._begin_reading()
+        try:
+            watched = self._begin()
+            engine = self._engine
+            flow = watching.next_change(watched, self._known, engine.clock.now())
+            return self._changed(sync.drive(engine, flow, Attentive(self._boxes[0], self)))
+        except Closing:
+            raise StopIteration from None
+        except StoreUnavailable as error:
+            if self._over(error):
+                raise StopIteration from None
+            raise
+        finally:
+            self._end_reading()
+
+    def _begin(self) -> watching.Watching:
+        self._engine.ensure_open()
+        if self._watching is None:
+            self._boxes.append(self._engine.mailboxes.borrow())
+            self._watching = watching.Watching(self._resource, new_owner(), self._boxes[0].address)
+        return self._watching
+
+    def _return(self, watched: watching.Watching) -> None:
+        try:
+            box = self._boxes.pop()
+        except IndexError:  # somebody else closes it too, and was quicker
+            return
+        self._engine.mailboxes.give_back(box)
+
+    def _forked(self) -> None:
+        self._boxes = []
+
+
+class Attentive:
+    """A mailbox whose reader may be told to stop."""
+
+    def __init__(self, box: Mailbox, observation: BaseObservation) -> None:
+        self._box = box
+        self._observation = observation
+        self.address = box.address
+        self.close = box.close
+
+    def execute(self, op: StoreOp) -> Reply:
+        if self._observation._closed:
+            raise Closing
+        return self._box.execute(op)
+
+    def take(self, seconds: float) -> Push | None:
+        return WAKE if self._observation._closed else self._box.take(seconds)
+
+
+class AsyncObservation(BaseObservation):
+    """The leaders of one election, for asyncio: at once the one of now, then each change. None: nobody leads."""
+
+    def __init__(self, engine: Engine, resource: str, driver: AsyncDriver) -> None:
+        BaseObservation.__init__(self, engine, resource)
+        self._driver = driver
+        self._box: LoopMailbox | None = None
+
+    def __aiter__(self) -> AsyncObservation:
+        return self
+
+    async def __anext__(self) -> Leader | None:
+        """Wait for the next change; see ``Observation``."""
+        if self._closed:
+            raise StopAsyncIteration
+        self._begin_reading()
+        try:
+            watched, box = self._begin()
+            engine = self._engine
+            flow = watching.next_change(watched, self._known, engine.clock.now())
+            return self._changed(await self._driver.drive(flow, AttentiveOnLoop(box, self)))  # type: ignore[arg-type]  # a driver needs of it what this one has
+        except Closing:
+            raise StopAsyncIteration from None
+        except StoreUnavailable as error:
+            if self._over(error):
+                raise StopAsyncIteration from None
+            raise
+        finally:
+            self._end_reading()
+
+    def _begin(self) -> tuple[watching.Watching, LoopMailbox]:
+        self._engine.ensure_open()
+        box = self._driver.mailbox(self._driver.task().get_loop())
+        if self._watching is None or box is not self._box:
+            self._let_go()
+            self._box = box
+            self._watching = watching.Watching(self._resource, new_owner(), box.address)
+            box.pushes[self._watching.owner] = None
+        return self._watching, box
+
+    def close(self) -> None:
+        """No more changes: whoever waits for the next one stops, and the store forgets this observer."""
+        BaseObservation.close(self)
+        if self._reading and self._box is not None and self._watching is not None:
+            self._box.wake(self._watching.owner)
+
+    def _return(self, watched: watching.Watching) -> None:
+        if self._box is not None:
+            self._box.pushes.pop(watched.owner, None)
+
+    def _forked(self) -> None:
+        self._box = None
+
+
+class AttentiveOnLoop:
+    """The same for the mailbox of an event loop."""
+
+    def __init__(self, box: LoopMailbox, observation: BaseObservation) -> None:
+        self._box = box
+        self._observation = observation
+        self.take = box.take
+
+    async def execute(self, op: StoreOp) -> Reply:
+        if self._observation._closed:
+            raise Closing
+        return await self._box.execute(op)

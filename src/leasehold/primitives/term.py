@@ -1,0 +1,166 @@
+"""A term: the lease of a leader. Its number is the fence, and it carries a value that everybody can see."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+from leasehold.core import flows
+from leasehold.core.saying import json_text
+from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold.errors import LeaseLost, OutcomeUnknown, StoreUnavailable
+from leasehold.primitives.baselease import BaseLease
+from leasehold.primitives.lease import AsyncLease, Lease
+from leasehold.primitives.reign import Reign
+from leasehold.runtime import sync
+from leasehold.runtime.engine import Engine
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from leasehold.runtime.aio import AsyncDriver
+
+
+class BaseTerm(BaseLease):
+    """What both flavours share."""
+
+    __slots__ = ()
+
+    _held: Reign
+
+    @property
+    def term(self) -> int:
+        """The number of the term, which is its fence: it grows with every election of this resource."""
+        held = self._held
+        held.exported = True
+        return held.fence
+
+    @property
+    def value(self) -> Any:
+        """What the leader has published, as the store last confirmed it. None: nothing."""
+        return self._held.said
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the holder said about itself; the value is in it."""
+        return said(self._held.options.meta, self._held.said)
+
+    def _text(self, value: Any) -> str:
+        """What the grant is to say from now on, with what observers want to travel in it."""
+        import json
+
+        own = said(self._held.options.meta, value)
+        json_text(own, "value")
+        return json.dumps({**self._held.carried, **own}, ensure_ascii=False, separators=(",", ":"))
+
+    def _published(self, value: Any) -> None:
+        import json
+
+        self._held.said = json.loads(json.dumps(value))  # what others see; and nobody can change it behind our back
+
+    def _unpublished(self, error: BaseException) -> None:
+        """Not confirmed, or not ours any more."""
+        held, watchdog = self._held, self._engine.watchdog
+        if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
+            watchdog.chronicle().not_renewed(held, error)
+
+    def _is_own_loss(self, error: BaseException | None) -> bool:
+        """Is this error how the body of this very term heard that it was lost?"""
+        held = self._held
+        return isinstance(error, LeaseLost) and (error.resource, error.fence) == (held.name.text, held.fence)
+
+
+class Term(BaseTerm, Lease):
+    """The lease of a leader, for threads. It is a :class:`leasehold.Lease`: ``lost``, ``check()``, ``remaining()``,
+    ``extend()`` and all the rest are the same.
+
+    >>> import leasehold
+    >>> with leasehold.connect("memory://") as hold:
+    ...     with hold.election("scheduler", value={"host": "a"}).campaign() as term:
+    ...         term.publish({"host": "a", "shards": 8})
+    ...         hold.election("scheduler").leader().value
+    {'host': 'a', 'shards': 8}
+    """
+
+    __slots__ = ("_publishing",)
+
+    def __init__(self, engine: Engine, held: Reign) -> None:
+        Lease.__init__(self, engine, held)
+        self._publishing = threading.RLock()  # what is published last is what counts
+
+    def publish(self, value: Any) -> None:
+        """Let everybody see this, as ``election.leader().value`` and with ``observe()``. It is some JSON of at most
+        4096 bytes; None takes it back. LeaseLost when this is no longer the leader."""
+        text = self._text(value)
+        with self._publishing:
+            try:
+                self.check()
+                sync.run(self._engine, flows.say(self._held, text, self._engine.clock.now()))
+                self._published(value)
+            except BaseException as error:
+                self._unpublished(error)
+                raise
+            finally:
+                self._engine.watchdog.tell(self._held)
+                self._engine.watchdog.look_again(self._held)
+
+    def __enter__(self) -> Term:
+        Lease.__enter__(self)
+        return self
+
+    def __exit__(  # type: ignore[override]  # in a loop of terms the loss of one is no error
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        try:
+            Lease.__exit__(self, kind, error, trace)
+        except LeaseLost:
+            if not self._held.looping:
+                raise
+            return error is None
+        return self._held.looping and self._is_own_loss(error)
+
+
+class AsyncTerm(BaseTerm, AsyncLease):
+    """The lease of a leader, for asyncio: the same, awaited. The task inside ``async with`` is cancelled on loss."""
+
+    __slots__ = ("_publishing",)
+
+    def __init__(self, engine: Engine, held: Reign, driver: AsyncDriver, loop: asyncio.AbstractEventLoop) -> None:
+        AsyncLease.__init__(self, engine, held, driver, loop)
+        self._publishing = driver.latch()
+
+    async def publish(self, value: Any) -> None:
+        """Let everybody see this; see :meth:`leasehold.Term.publish`."""
+        text = self._text(value)
+        async with self._publishing:
+            try:
+                self.check()
+                await self._driver.drive(flows.say(self._held, text, self._engine.clock.now()))
+                self._published(value)
+            except BaseException as error:
+                self._unpublished(error)
+                raise
+            finally:
+                self._engine.watchdog.tell(self._held)
+                self._engine.watchdog.look_again(self._held)
+
+    async def __aenter__(self) -> AsyncTerm:
+        await AsyncLease.__aenter__(self)
+        return self
+
+    async def __aexit__(  # type: ignore[override]  # in a loop of terms the loss of one is no error
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        try:
+            await AsyncLease.__aexit__(self, kind, error, trace)
+        except LeaseLost:
+            if not self._held.looping:
+                raise
+            return True  # the cancellation, if there was one, was ours alone
+        return self._held.looping and self._is_own_loss(error)
+
+
+def said(meta: dict[str, Any] | None, value: Any) -> dict[str, Any]:
+    """What a leader says of itself, with this value."""
+    own = {key: one for key, one in (meta or {}).items() if key != "value"}
+    return own if value is None else {**own, "value": value}

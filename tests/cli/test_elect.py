@@ -1,0 +1,175 @@
+"""``leasehold elect``: a command while leader, again and again, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.desk import Desk, alive, pids
+from tests.cli.test_run_lost import evict
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.slow
+
+# It counts its terms, heeds TERM, and lasts.
+POLITE = "trap 'echo $LEASEHOLD_TERM >> stopped; exit 7' TERM; echo $LEASEHOLD_TERM >> terms; touch up; while :; do sleep 0.02; done"
+
+
+def standing(desk: Desk, *options: str, script: str = POLITE) -> subprocess.Popen[str]:
+    """One that leads: its command is running."""
+    process = desk.start("elect", "job", *options, "--", "sh", "-c", script)
+    desk.until(desk.path("up").exists, process)
+    return process
+
+
+def terms(desk: Desk, name: str = "terms") -> list[int]:
+    """Those that the command has seen."""
+    path = desk.path(name)
+    return list(pids(path)) if path.exists() else []
+
+
+def test_a_command_that_ends_by_itself(desk: Desk) -> None:
+    """We resign, and exit with its code; it knows its term, which is the fence, and everybody sees our value."""
+    script = 'echo "$LEASEHOLD_TERM $LEASEHOLD_FENCE $LEASEHOLD_RESOURCE $LEASEHOLD_OWNER"; touch up; read line; exit 3'
+    process = desk.start("elect", "job", "--value", '{"port": 80}', "--", "sh", "-c", script, stdin=subprocess.PIPE)
+    desk.until(desk.path("up").exists, process)
+    leader = desk.hold.election("job").leader()
+    assert leader is not None and (leader.value, leader.ttl) == ({"port": 80}, 10)
+    out, err = process.communicate("go\n", timeout=20)
+    assert out == f"{leader.term} {leader.term} job {leader.owner}\n"
+    assert (process.returncode, err) == (3, "")
+    assert desk.hold.election("job").leader() is None
+
+
+def test_a_lost_term_is_followed_by_another(desk: Desk) -> None:
+    """The command is stopped, and runs again with a higher term when we lead again."""
+    process = standing(desk, "--ttl", "1s")
+    evict(desk)
+    desk.until(lambda: len(terms(desk)) == 2, process)
+    evict(desk)
+    desk.until(lambda: len(terms(desk)) == 3, process)
+    process.send_signal(signal.SIGTERM)
+    code, _, err = desk.ended(process)
+    assert code == 7 and err.count("is lost (evicted): the command is stopped") == 2
+    assert terms(desk) == sorted(set(terms(desk))) == terms(desk, "stopped")
+
+
+def test_once(desk: Desk) -> None:
+    """``--once``: a lost term is the last one, and the exit code says so."""
+    process = standing(desk, "--ttl", "1s", "--once")
+    evict(desk)
+    assert desk.ended(process)[0] == 76
+    assert len(terms(desk)) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_command_and_us(desk: Desk, number: signal.Signals) -> None:
+    """It is passed on; when the command has tidied up, we resign and exit with its code."""
+    script = f"trap 'sleep 0.2; touch tidied; exit 7' {number.value}; touch up; while :; do sleep 0.02; done"
+    process = standing(desk, script=script)
+    process.send_signal(number)
+    assert desk.ended(process) == (7, "", "")
+    assert desk.path("tidied").exists() and desk.hold.election("job").leader() is None
+
+
+def test_a_signal_while_standing(desk: Desk) -> None:
+    """It leaves the queue and exits; the command never ran."""
+    with desk.hold.election("job").campaign():
+        process = desk.start("elect", "job", "--", "touch", "up")
+        desk.until(lambda: desk.hold.inspect("job").waiters, process)
+        process.send_signal(signal.SIGTERM)
+        assert desk.ended(process) == (128 + signal.SIGTERM, "", "")
+        desk.until(lambda: not desk.hold.inspect("job").waiters)
+    assert not desk.path("up").exists()
+
+
+def test_the_wait_is_over(desk: Desk) -> None:
+    """75, and who leads."""
+    with desk.hold.election("job").campaign():
+        done = desk.run("elect", "job", "--wait", "0.1s", "--", "true")
+    assert done.returncode == 75 and "job is held by" in done.stderr
+
+
+def test_candidates_take_turns(desk: Desk) -> None:
+    """The next one leads when the first is gone, and never both."""
+    first = standing(desk, script="echo $$ > first; touch up; exec sleep 60")
+    second = desk.start("elect", "job", "--", "sh", "-c", "kill -0 $(cat first) && touch both; exit 5")
+    desk.until(lambda: desk.hold.inspect("job").waiters, second)
+    first.send_signal(signal.SIGTERM)
+    assert desk.ended(first)[0] == 143 and desk.ended(second)[0] == 5
+    assert not desk.path("both").exists()
+
+
+def test_an_unhealthy_leader_steps_down(desk: Desk) -> None:
+    """The health command fails: the command is stopped, and runs again when it is well."""
+    desk.path("well").touch()
+    process = standing(desk, "--ttl", "1s", "--health", "echo checked; test -e well", "--json")
+    desk.path("well").unlink()
+    desk.until(lambda: len(terms(desk, "stopped")) == 1, process)
+    desk.path("well").touch()
+    desk.until(lambda: len(terms(desk)) >= 2 and desk.hold.election("job").leader(), process)
+    process.send_signal(signal.SIGTERM)
+    code, out, err = desk.ended(process)
+    events = [json.loads(line) for line in err.splitlines() if line != "checked"]
+    assert (code, out) == (7, "") and "checked" in err
+    assert next(event["reason"] for event in events if event["event"] == "lost") == "unhealthy"
+    assert [event["event"] for event in events if event["event"] != "waiting"][:4] == [
+        "elected", "lost", "exited", "elected",
+    ]  # fmt: skip
+
+
+def test_a_health_command_that_hangs(desk: Desk) -> None:
+    """It is a bad answer, and neither it nor the command is left behind."""
+    process = standing(desk, "--ttl", "1s", "--once", "--health", "echo $$ > checking; sleep 60")
+    code, _, err = desk.ended(process)
+    assert (code, "is lost (max_idle)" in err) == (76, True)
+    assert not any(alive(pid) for pid in pids(desk.path("checking")))
+
+
+def test_the_health_command_ends_with_us(desk: Desk) -> None:
+    """The command is done while its health is being checked: nobody waits for that, and no process stays."""
+    script = "while ! test -e checking; do sleep 0.02; done; exit 4"
+    process = desk.start("elect", "job", "--health", "echo $$ > checking; exec sleep 60", "--", "sh", "-c", script)
+    assert desk.ended(process)[0] == 4
+    assert not any(alive(pid) for pid in pids(desk.path("checking")))
+
+
+def test_a_killed_leader_is_succeeded(desk: Desk) -> None:
+    """SIGKILL: its command dies with it, and the next one leads after the ttl."""
+    first = standing(desk, "--ttl", "0.6s", script="echo $$ > first; touch up; exec sleep 60")
+    second = desk.start("elect", "job", "--ttl", "0.6s", "--", "sh", "-c", "exit 5")
+    desk.until(lambda: desk.hold.inspect("job").waiters, second)
+    first.kill()
+    assert desk.ended(second)[0] == 5
+    assert not alive(*pids(desk.path("first")))
+
+
+def test_the_server_dies(desk: Desk, own_redis: Callable[..., RedisServer]) -> None:
+    """No store, no leader: the command is stopped in time, and 69 says that we cannot stand again."""
+    server = own_redis()
+    process = standing(desk, "--ttl", "1s", "--wait", "1s", "--url", server.url)
+    server.kill()
+    code, _, err = desk.ended(process)
+    assert (code, "is lost (renewal_failed): the command is stopped" in err) == (69, True)
+    assert terms(desk) == terms(desk, "stopped")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["elect", "job", "--ttl", "0s", "--", "true"], 2),
+        (["elect", "job", "--", "no-such-program"], 127),
+        (["elect", "job", "--", "/etc/passwd"], 126),
+        (["elect", "job::", "--", "true"], 2),
+        (["elect", "job", "--value", "x" * 5000, "--", "true"], 2),
+        (["elect", "--url", "nonsense", "job", "--", "true"], 78),
+    ],
+)
+def test_mistakes(desk: Desk, words: list[str], code: int) -> None:
+    """The same exit codes as with ``run``."""
+    done = desk.run(*words)
+    assert (done.returncode, done.stdout) == (code, "") and done.stderr
