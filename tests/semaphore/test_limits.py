@@ -16,7 +16,7 @@ from leasehold.observe.events import Acquired, LimitDiffers, Refused
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.parties import FLAVOURS, Party
 from leasehold.testing.scene import fails
-from tests.lock.helpers import Spy, once, reply_lost, unreachable
+from tests.lock.helpers import Spy, eventually, look, once, reply_lost, unreachable
 from tests.observe.stage import Listener
 
 Open = Callable[..., Party]
@@ -87,6 +87,18 @@ def test_a_refusal_that_found_another_limit(opened: Open) -> None:
     a.do(lambda hold: hold.semaphore("pool", 7, limit=2).resize(3))
     kept.append(acquire(b, 1))
     assert [(event.asked, event.found) for event in heard.of(LimitDiffers)] == [(1, 2), (1, 3)]
+
+
+def test_who_had_to_wait_is_told_too(opened: Open, spy: Spy) -> None:
+    """The limit that it found when it came is told with its grant."""
+    heard = Listener()
+    a, b = opened(), opened(heard)
+    kept = [acquire(a, 2), acquire(a, 2)]
+    waiting = b.start(lambda hold: hold.semaphore("pool", 7, limit=1).acquire())
+    eventually(lambda: len(look(spy, "pool:7").queue) == 1, "it waits")
+    assert not heard.of(LimitDiffers)
+    assert a.do(lambda _: kept[0].release()) and a.do(lambda _: kept[1].release())
+    assert waiting.result(20).fence == heard.of(LimitDiffers)[0].lease.fence
 
 
 def test_each_resource_is_told_of(opened: Open) -> None:
@@ -188,6 +200,17 @@ def test_with_takes_the_permits_of_the_object(opened: Open) -> None:
     assert slots == [(0, 1)] and repr(pool) == "<" + type(pool).__name__ + " pool ttl=30s limit=3 permits=2>"
     kept = a.do(lambda _: pool.acquire(permits=1))
     assert kept.slots == (0,) and a.do(lambda _: pool.try_acquire()).slots == (1, 2)
+
+
+def test_owned_while_any_is(opened: Open, spy: Spy) -> None:
+    """A permit that was lost does not hide the one before it; release() gives back one after the other."""
+    a = opened()
+    pool = a.do(lambda hold: hold.semaphore("pool", 7, limit=3))
+    kept = [a.do(lambda _: pool.acquire()) for _ in range(2)]
+    kept[1]._held.refused("evicted")
+    assert (kept[0].state, kept[1].state) == ("held", "lost") and a.do(lambda _: pool.owned())
+    assert a.do(lambda _: pool.release()) is False and kept[0].state == "held"
+    assert a.do(lambda _: pool.release()) is True and not a.do(lambda _: pool.owned())
 
 
 def test_release_is_for_permits(opened: Open) -> None:
