@@ -5,83 +5,57 @@ from __future__ import annotations
 import threading
 from typing import assert_type
 
+import pytest
+
 import leasehold
 from leasehold import Lease, Leases, Lock
-from leasehold.core.rules import READ, SEMAPHORE, WRITE
+from leasehold.core.rules import READ, SEMAPHORE
 from leasehold.primitives.parts import checked
 from leasehold.testing import StandInStore
 from tests.lock.helpers import eventually, look
 
 
-class Reads(Lock):
-    """A side of a read-write lock, as far as an all is concerned."""
-
-    __slots__ = ()
-    _rule = READ
-
-
-class Writes(Lock):
-    """The other side."""
-
-    __slots__ = ()
-    _rule = WRITE
-
-
-class Permits(Lock):
-    """Two permits of three."""
-
-    __slots__ = ()
-    _rule, _permits, _limit = SEMAPHORE, 2, 3
-
-
-def made(hold: leasehold.Leasehold, kind: type[Lock], name: str) -> Lock:
-    """A lock by that rule."""
-    plain = hold.lock(name, wait=0)
-    return kind(plain._engine, plain._name, plain._options)
+def permits(hold: leasehold.Leasehold, permits: int = 2) -> leasehold.Semaphore:
+    """Several of three."""
+    return hold.semaphore("s", limit=3, permits=permits)
 
 
 def test_readers_permits_and_locks_together() -> None:
     """Each part stands under its own rule: readers share, permits are counted, a lock is alone."""
-    with leasehold.connect("memory://mix") as hold, leasehold.connect("memory://mix") as other:
-        first = hold.all(made(hold, Reads, "r"), made(hold, Permits, "s"), hold.lock("a")).acquire(wait=0)
-        assert first is not None and [lease._held.rule for lease in first] == [READ, SEMAPHORE, "mutex"]
-        assert first[1]._held.slots == (0, 1)
-        second = other.all(made(other, Reads, "r"), other.lock("b")).acquire(wait=0)
-        assert second is not None
-        assert other.all(made(other, Permits, "s"), other.lock("c")).acquire(wait=0) is None
-        assert other.all(made(other, Writes, "r"), other.lock("c")).acquire(wait=0) is None
-        assert first.release() and second.release()
-        assert other.all(made(other, Permits, "s"), made(other, Writes, "r")).acquire(wait=0) is not None
+    holds = [leasehold.connect("memory://mix") for _ in range(3)]
+    one, other, third = holds
+    first = one.all(one.rwlock("r").read(), permits(one), one.lock("a")).acquire(wait=0)
+    assert first is not None
+    assert [lease._held.rule for lease in first] == [READ, SEMAPHORE, "mutex"]
+    assert first[1]._held.slots == (0, 1)
+    second = other.all(other.rwlock("r").read(), other.lock("b")).acquire(wait=0)
+    assert second is not None
+    assert other.all(permits(other), other.lock("c")).acquire(wait=0) is None
+    assert third.all(third.rwlock("r").write(), third.lock("c")).acquire(wait=0) is None
+    assert first.release()
+    assert second.release()
+    assert third.all(permits(third), third.rwlock("r").write()).acquire(wait=0) is not None
+    for hold in holds:
+        hold.close()
 
 
 def test_more_permits_than_there_are() -> None:
     """A part that can never be granted is refused, and the others are given back."""
-
-    class Greedy(Lock):
-        __slots__ = ()
-        _rule, _permits, _limit = SEMAPHORE, 4, 3
-
-    with leasehold.connect("memory://greedy") as hold:
-        greedy = hold.all(hold.lock("a"), made(hold, Greedy, "s"))
-        try:
+    with leasehold.connect("memory://greedy") as hold, leasehold.connect("memory://greedy") as other:
+        greedy = hold.all(hold.lock("a"), permits(hold, 3))
+        permits(other).resize(2)
+        with pytest.raises(leasehold.InvalidRequest) as refused:
             greedy.acquire()
-        except leasehold.InvalidRequest as error:
-            assert error.resource == "s"
-        else:
-            raise AssertionError("it was not refused")
-        assert not greedy.locked() and hold.lock("a").try_acquire() is not None
+        assert refused.value.resource == "s"
+        assert hold.lock("a").try_acquire() is not None
 
 
 def test_a_reader_cannot_become_a_writer_in_an_all() -> None:
     """Refused before anything is taken, as alone: two of them would wait for each other."""
-    with leasehold.connect("memory://upgrade") as hold, made(hold, Reads, "r"):
-        both = hold.all(hold.lock("a"), made(hold, Writes, "r"))
-        try:
+    with leasehold.connect("memory://upgrade") as hold, hold.rwlock("r").read():
+        both = hold.all(hold.lock("a"), hold.rwlock("r").write())
+        with pytest.raises(leasehold.InvalidRequest, match="deadlock"):
             both.acquire(wait=0)
-        except leasehold.InvalidRequest as error:
-            assert "deadlock" in str(error)
-        else:
-            raise AssertionError("it was not refused")
         assert not hold.lock("a").locked()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from leasehold.core.rules import READ, WRITE
+from leasehold.core.rules import READ, SEMAPHORE, WRITE
 from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.primitives.lease import AsyncLease, Lease
 from leasehold.primitives.lock import AsyncLock, Lock
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 # rule -> where its leases are, and what they are called for threads; those for asyncio are called Async and the same.
 # Loaded when there is one.
-LEASES = {READ: ("rwlock", "ReadWriteLease"), WRITE: ("rwlock", "ReadWriteLease")}
+LEASES = {
+    READ: ("rwlock", "ReadWriteLease"),
+    WRITE: ("rwlock", "ReadWriteLease"),
+    SEMAPHORE: ("permit", "Permit"),
+}
 
 
 def lease_class(rule: str, asyncio: bool = False) -> Any:
