@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import assert_type
 
+import pytest
+
 import leasehold
 from leasehold import Lease, Leases, Lock
 from leasehold.core.rules import READ, SEMAPHORE, WRITE
@@ -42,14 +44,15 @@ def made(hold: leasehold.Leasehold, kind: type[Lock], name: str) -> Lock:
 
 def test_readers_permits_and_locks_together() -> None:
     """Each part stands under its own rule: readers share, permits are counted, a lock is alone."""
-    with leasehold.connect("memory://mix") as hold, leasehold.connect("memory://mix") as other:
+    hold, other, third = (leasehold.connect("memory://mix") for _ in range(3))
+    with hold, other, third:
         first = hold.all(made(hold, Reads, "r"), made(hold, Permits, "s"), hold.lock("a")).acquire(wait=0)
         assert first is not None and [lease._held.rule for lease in first] == [READ, SEMAPHORE, "mutex"]
         assert first[1]._held.slots == (0, 1)
         second = other.all(made(other, Reads, "r"), other.lock("b")).acquire(wait=0)
         assert second is not None
         assert other.all(made(other, Permits, "s"), other.lock("c")).acquire(wait=0) is None
-        assert other.all(made(other, Writes, "r"), other.lock("c")).acquire(wait=0) is None
+        assert third.all(made(third, Writes, "r"), third.lock("c")).acquire(wait=0) is None
         assert first.release() and second.release()
         assert other.all(made(other, Permits, "s"), made(other, Writes, "r")).acquire(wait=0) is not None
 
@@ -63,27 +66,19 @@ def test_more_permits_than_there_are() -> None:
 
     with leasehold.connect("memory://greedy") as hold:
         greedy = hold.all(hold.lock("a"), made(hold, Greedy, "s"))
-        try:
+        with pytest.raises(leasehold.InvalidRequest) as info:
             greedy.acquire()
-        except leasehold.InvalidRequest as error:
-            assert error.resource == "s"
-        else:
-            raise AssertionError("it was not refused")
+        assert info.value.resource == "s"
         assert not greedy.locked() and hold.lock("a").try_acquire() is not None
 
 
 def test_a_reader_cannot_become_a_writer_in_an_all() -> None:
     """Refused before anything is taken, as alone: two of them would wait for each other."""
-    with leasehold.connect("memory://upgrade") as hold:
-        with made(hold, Reads, "r"):
-            both = hold.all(hold.lock("a"), made(hold, Writes, "r"))
-            try:
-                both.acquire(wait=0)
-            except leasehold.InvalidRequest as error:
-                assert "deadlock" in str(error)
-            else:
-                raise AssertionError("it was not refused")
-            assert not hold.lock("a").locked()
+    with leasehold.connect("memory://upgrade") as hold, made(hold, Reads, "r"):
+        both = hold.all(hold.lock("a"), made(hold, Writes, "r"))
+        with pytest.raises(leasehold.InvalidRequest, match="deadlock"):
+            both.acquire(wait=0)
+        assert not hold.lock("a").locked()
 
 
 def test_a_clock_that_is_turned_while_an_all_waits() -> None:
