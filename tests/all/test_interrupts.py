@@ -11,7 +11,7 @@ import pytest
 
 import leasehold
 from leasehold.core import several
-from leasehold.core.holding import Holding
+from leasehold.core.holding import ALIVE, Holding
 from leasehold.core.line import claim
 from leasehold.primitives.base import BaseLock
 from leasehold.primitives.getting import Getting
@@ -41,6 +41,7 @@ PLACES: list[tuple[Callable[..., Any], int]] = [
     (Engine.remember, 2),
     (Register.add, 2),
     (Watchdog.add, 2),
+    (Held.look_at, 2),
     (several.Taking.whole, 2),
     (Mailboxes.give_back, 1),
     (Getting.leases, 1),
@@ -76,6 +77,8 @@ def test_an_interrupt_leaves_nothing_held(kind: str, function: Callable[..., Any
         body()
         assert interrupted(body, at_entry(function.__code__, nth, interrupt))
         gc.collect()
+        assert not any(held.phase in ALIVE for held in hold._engine.watchdog.all()), "nobody believes in it"
+        assert not both.owned()
         theirs = in_thread(lambda: other.all(other.lock("a"), other.lock("b")).acquire(wait=PATIENCE))
         assert theirs is not None and theirs.release()
         again = both.acquire(wait=PATIENCE)
