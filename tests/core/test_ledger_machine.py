@@ -199,6 +199,20 @@ class LedgerMachine(RuleBasedStateMachine):
         self.known.append(owner)
         self.send_claim(owner, ttl_ms, wait, pushable, floor, claim)
 
+    @rule(crowd=st.lists(CLAIMS, min_size=2, max_size=6))
+    def rush(self, crowd: list[tuple[str, int, int, int]]) -> None:
+        """Many come at once, all alive: chance alone would seldom have so many side by side."""
+        for claim in crowd:
+            self.claim_new(10_000, True, True, False, claim)
+
+    @precondition(lambda self: self.state.holders)
+    @rule(data=st.data())
+    def gives_back(self, data: st.DataObject) -> None:
+        """Somebody who holds it, as mostly happens."""
+        grant = data.draw(st.sampled_from(self.state.holders))
+        self.turn(ops.Release(ROOM, grant.owner, grant.fence))
+        self.ended(grant.owner, 0)
+
     @rule(data=st.data(), ttl_ms=TTLS, wait=st.booleans(), pushable=st.booleans(), claim=CLAIMS)
     def claim_again(
         self, data: st.DataObject, ttl_ms: int, wait: bool, pushable: bool, claim: tuple[str, int, int, int]

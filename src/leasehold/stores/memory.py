@@ -177,10 +177,7 @@ class MemoryMailbox:
     def deliver(self, push: Push) -> None:
         if self._notify is None:
             self._pushes.put(push)
-            try:
-                self._bell.release()
-            except RuntimeError:  # it rings already
-                pass
+            self._ring()
             return
         try:
             self._loop.call_soon_threadsafe(self._notify, push)
@@ -191,9 +188,18 @@ class MemoryMailbox:
         """Not with the queue's own timeout: in CPython a signal handler that outlasts it makes that wait for ever."""
         self._bell.acquire(timeout=min(max(seconds, 0), threading.TIMEOUT_MAX))
         try:
-            return self._pushes.get_nowait()
+            push = self._pushes.get_nowait()
         except Empty:
             return None
+        if not self._pushes.empty():  # it rang once for all of them
+            self._ring()
+        return push
+
+    def _ring(self) -> None:
+        try:
+            self._bell.release()
+        except RuntimeError:  # it rings already
+            pass
 
     def attach(self, notify: Callable[[Push], None]) -> None:
         import asyncio
