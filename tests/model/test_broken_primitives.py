@@ -20,7 +20,8 @@ from leasehold.errors import NotAcquired
 from leasehold.testing import job, worker
 from tests.model.breaking import Break, patched, patched_item, require_caught, turns
 
-hand_on, turned, expire, grant, answered = Turn.hand_on, Turn.__init__, Turn.expire, Turn.grant, Holding._answered
+hand_on, turned, expire, grant = Turn.hand_on, Turn.__init__, Turn.expire, Turn.grant
+downgrading, answered = Changeable.downgrading, Holding._answered
 
 # ---------------------------------------------------------------- readers and writers
 
@@ -49,9 +50,9 @@ def overtaking(rule: str) -> Break:
 
 def downgrading_late(holding: Changeable, now: float) -> ops.Renew:
     """It goes on to write until the store has confirmed that it reads."""
-    holding._require(now)
-    holding._lowering = True
-    return holding._begin_change(now)
+    renew = downgrading(holding, now)
+    holding.rule = WRITE
+    return renew
 
 
 def lower_when_answered(
@@ -263,6 +264,7 @@ BROKEN: dict[str, tuple[Break, str, str]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_broken_primitive_is_caught(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """I18: with one rule taken out, its checker finds a violation soon."""

@@ -14,7 +14,7 @@ import pytest
 from leasehold.testing import simulate
 from leasehold.testing.plans import KINDS
 
-QUICK = range(240)  # every kind with every theme, three times; half of them with plain locks
+QUICK = range(160)  # every kind with every theme, twice; half of them with plain locks
 SLOW = range(1_000, 4_000)
 SOAK = "10000:50000"
 ONE_OF_EACH = range(0, 10 * len(KINDS), len(KINDS) + 1)  # of the kinds, and of the themes
