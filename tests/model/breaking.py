@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from itertools import count, islice
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from leasehold.core import ledger
 from leasehold.core.taken import spans
 from leasehold.core.turn import Turn
 from leasehold.testing import simulate
+from leasehold.testing.plans import kind_of, theme_of
 
 MOST_SEEDS = 2000
 Break = Callable[[pytest.MonkeyPatch], None]
@@ -32,12 +34,18 @@ def patched_item(table: dict[str, Any], name: str, value: object) -> Break:
     return lambda monkeypatch: monkeypatch.setitem(table, name, value)
 
 
-def require_caught(promises: str, seeds: Iterable[int]) -> None:
+def seeds_of(where: str) -> Iterator[int]:
+    """Those of a theme, of a kind and a theme, or all."""
+    fitting = (seed for seed in count() if {*where.split()} <= {kind_of(seed), theme_of(seed)})
+    return islice(fitting, MOST_SEEDS)
+
+
+def require_caught(promises: str, where: str = "") -> None:
     """The first violation is of one of these promises. Times that were computed with the rule in place, or without it,
     are not used again."""
     spans.cache_clear()
     try:
-        found = simulate.find_violation(seeds)
+        found = simulate.find_violation(seeds_of(where))
     finally:
         spans.cache_clear()
     assert found is not None, "nobody noticed"

@@ -119,7 +119,7 @@ class Checks(StoreChecks):
         for one in state.holders:
             if (one.owner, one.fence) == key:
                 ends_ms = one.expires_ms
-                same = one.rule == holding.rule or holding.rule == READ  # who only reads may be known as a writer still
+                same = holding.rule in (one.rule, READ)  # who only reads may be known as a writer still
                 self.require(same and one.slots == holding.slots, "I10 believed to be more than it is:", *key)
         if self.endings.get(key) == "Evict":  # out, but nobody else comes in before its time is over
             place = holding.rule, holding.slots
@@ -147,9 +147,10 @@ class Checks(StoreChecks):
         fence, owner = holding.fence, holding.owner
         last, by = self._written.get(name, (0, ""))
         self.require(fence > last or (fence, owner) == (last, by), "I3 stale write accepted:", fence, "<", last)
-        if holding.rule != READ:
+        if holding.rule == READ:
+            self.require(remembered == last, "I3 the guard remembers a reader:", owner)
+        else:
             self._written[name] = fence, owner
-        self.require(remembered == self._written.get(name, (0, ""))[0], "I3 the guard remembers a reader:", owner)
 
     def turned_away(self, holding: Holding) -> None:
         """Trap 47: who may believe is not refused, whoever reads or has a permit beside it."""
@@ -183,8 +184,9 @@ class Checks(StoreChecks):
             world.at(held_up, partial(self._gone, process, owners))
             return
         for resource, state in world.states.items():
-            left = owners.intersection(one.owner for one in (*state.holders, *state.queue))
-            self.require(not left, "I6 left behind:", resource, *sorted(left))
+            here = [one.owner for one in state.holders] + [one.owner for one in state.queue]
+            left = [owner for owner in here if owner in owners]
+            self.require(not left, "I6 left behind:", resource, *left)
 
     def released(self, holding: Holding, believed: bool, ours: bool) -> None:
         """I7: however often it was asked, the answer is what happened in the store."""

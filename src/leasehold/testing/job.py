@@ -112,7 +112,7 @@ class Job:
             if not self.worker.world.calm() and self.random.random() < self.habits.dozes:
                 self.process.freeze(self.random.random() * holding.ttl_ms / 300)
             await self.process.sleep(self.random.random() * 0.003)  # the write travels
-            if not all([self.use(holding, name) for name in guarded(holding)]):
+            if not all(self.use(holding, name) for name in guarded(holding)):
                 return
             step = self.random.random() * self.habits.work / STEPS
             await self.process.sleep(step, key="work")

@@ -79,9 +79,9 @@ class SeatChecks:
         if grant.rule != SEMAPHORE:
             return
         self.limits[grant.owner, grant.fence] = most = self.room(op, grant.limit)[1]
-        held = [one for one in after.holders if one.fence <= grant.fence]
-        doors = [one for one in self._closed.get(op.resource, ()) if one.until_ms > ms]
-        taken = {slot for one in (*held, *doors) for slot in one.slots}
+        seats = places(one for one in after.holders if one.fence <= grant.fence)
+        seats += [one for one in self._closed.get(op.resource, ()) if one.until_ms > ms]
+        taken = {slot for one in seats for slot in one.slots}
         self.require(len(taken) <= most, "I9 more permits than the limit of", most, "in", op.resource, taken)
 
     def ended(self, op: ops.ResourceOp, ms: int, grant: Grant, how: str) -> None:

@@ -69,8 +69,12 @@ class Simulation:
             self.checks.require(not undone, "I12 not done in calm weather:", *undone)
             self.checks.nothing_left()
         finally:
-            for one in (*self.living(), *self.watching()):
-                one.process.kill(vanish=False)
+            for process in self.processes():
+                if process.alive:
+                    process.kill(vanish=False)
+
+    def processes(self) -> list[Process]:
+        return [one.process for one in self.workers] + [one.process for one in self.sights.onlookers]
 
     def late(self) -> bool:
         return self.world.now > self.plan.calm_at + HEALING
@@ -147,8 +151,8 @@ class Simulation:
     def calm_down(self) -> None:
         self.world.note("world", "is calm from here on")
         self.world.weather = CALM
-        for one in (*self.workers, *self.sights.onlookers):
-            one.process.frozen_until = self.world.now
+        for process in self.processes():
+            process.frozen_until = self.world.now
 
 
 # ---------------------------------------------------------------- telling
