@@ -16,7 +16,8 @@ from tests.servers.redis import RedisServer
 pytestmark = pytest.mark.slow
 
 # It counts its terms, heeds TERM, and lasts.
-POLITE = "trap 'echo $LEASEHOLD_TERM >> stopped; exit 7' TERM; echo $LEASEHOLD_TERM >> terms; touch up; while :; do sleep 0.02; done"
+LAST = "touch up; while :; do sleep 0.02; done"
+POLITE = f"trap 'echo $LEASEHOLD_TERM >> stopped; exit 7' TERM; echo $LEASEHOLD_TERM >> terms; {LAST}"
 
 
 def standing(desk: Desk, *options: str, script: str = POLITE) -> subprocess.Popen[str]:
@@ -69,7 +70,7 @@ def test_once(desk: Desk) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_command_and_us(desk: Desk, number: signal.Signals) -> None:
     """It is passed on; when the command has tidied up, we resign and exit with its code."""
-    script = f"trap 'sleep 0.2; touch tidied; exit 7' {number.value}; touch up; while :; do sleep 0.02; done"
+    script = f"trap 'sleep 0.2; touch tidied; exit 7' {number.value}; {LAST}"
     process = standing(desk, script=script)
     process.send_signal(number)
     assert desk.ended(process) == (7, "", "")
@@ -114,7 +115,7 @@ def test_an_unhealthy_leader_steps_down(desk: Desk) -> None:
     desk.until(lambda: len(terms(desk)) >= 2 and desk.hold.election("job").leader(), process)
     process.send_signal(signal.SIGTERM)
     code, out, err = desk.ended(process)
-    events = [json.loads(line) for line in err.splitlines() if line != "checked"]
+    events = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
     assert (code, out) == (7, "") and "checked" in err
     assert next(event["reason"] for event in events if event["event"] == "lost") == "unhealthy"
     assert [event["event"] for event in events if event["event"] != "waiting"][:4] == [

@@ -52,6 +52,7 @@ def test_never_two_leaders(polls: Polls) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(600)
 @EVERYWHERE
 def test_never_two_leaders_for_long(polls: Polls) -> None:
     """The same, for a minute or more."""

@@ -86,13 +86,15 @@ def test_a_thread_that_ends_leads_no_longer(hold: leasehold.Leasehold, spy: Spy)
     campaign.close()
 
 
-def test_nobody_refers_to_the_term(hold: leasehold.Leasehold, spy: Spy) -> None:
+def test_nobody_refers_to_the_term() -> None:
     """``for _ in ...`` with the name deleted: the loop itself keeps it, and it is renewed."""
-    campaign = hold.election("job", ttl=0.15).campaign()
-    next(campaign)
-    time.sleep(0.4)
-    assert [one.fence for one in look(spy, "job").holders] and len(spy.of(Renew)) >= 2
-    campaign.close()
+    spy, hold = sync_scene(ManualClock())
+    with hold:
+        campaign = hold.election("job", ttl=3).campaign()
+        next(campaign)
+        tick(hold, 7)
+        assert look(spy, "job").holders and len(spy.of(Renew)) >= 3
+        campaign.close()
 
 
 def test_the_wait_of_a_term(hold: leasehold.Leasehold, spy: Spy) -> None:
