@@ -67,7 +67,14 @@ def test_exit_codes_of_the_command(desk: Desk, command: list[str], code: int, sa
         (["run", "job", "-E", "3", "--skip-ok", "--", "true"], 2, "leave out -E"),
         (["run", "job", "-E", "256", "--", "true"], 2, "from 0 to 255"),
         (["run", "job", "--on-lost", "pray", "--", "true"], 2, "term, kill, warn"),
-        (["run", "job", "--shared", "--", "true"], 2, "no such option: --shared"),
+        (["run", "job", "--share", "--", "true"], 2, "no such option: --share"),
+        (["run", "job", "--shared", "--limit", "2", "--", "true"], 2, "leave out one of them"),
+        (["run", "job", "--shared=yes", "--", "true"], 2, "takes no value"),
+        (["run", "job", "--limit", "0", "--", "true"], 2, "limit"),
+        (["run", "job", "--limit", "2.5", "--", "true"], 2, "a number such as 3"),
+        (["run", "job", "--limit", "-1", "--", "true"], 2, "a number such as 3"),
+        (["run", "job", "--limit", "1000000", "--", "true"], 2, "limit"),
+        (["run", "job", "--limit", "--", "true"], 2, "needs a value"),
         (["run", "job", "--ttl"], 2, "needs a value"),
         (["run", "job", "--ttl", "--", "true"], 2, "needs a value"),
         (["run", "job", "--ttl", "0", "--", "true"], 2, "between 50 ms and 24 h"),
@@ -109,6 +116,36 @@ def test_the_environment(desk: Desk) -> None:
     assert holder is not None
     assert desk.path("said").read_text().split() == [str(holder.fence), "acme/report-export:42", holder.owner]
     assert holder.owner.endswith(f":{process.pid}")
+
+
+def test_shared(desk: Desk) -> None:
+    """Readers run beside readers, and nobody who wants it alone beside them; the command knows that it only reads."""
+    script = "echo $LEASEHOLD_SHARED $LEASEHOLD_RESOURCE ${LEASEHOLD_SLOT-none} > said; touch up; exec sleep 60"
+    process = desk.holding("job", "--shared", script=script)
+    assert desk.path("said").read_text().split() == ["1", "job", "none"]
+    assert desk.run("run", "job", "--shared", "-n", "--", "true").returncode == 0
+    for options in ([], ["--limit", "5"]):
+        busy = desk.run("run", "job", *options, "-n", "--", "touch", "ran")
+        assert (busy.returncode, "job is held by" in busy.stderr) == (75, True)
+    assert desk.hold.rwlock("job").read().try_acquire() is not None  # the same as in Python
+    process.terminate()
+    assert process.wait(SOON) == 143
+    assert not desk.path("ran").exists()
+
+
+def test_limit(desk: Desk) -> None:
+    """Up to N at a time, each in a slot of its own, under whose name a guard is told the fence."""
+    script = "echo $LEASEHOLD_SLOT $LEASEHOLD_RESOURCE > said; touch up; exec sleep 60"
+    process = desk.holding("job", "--limit", "2", script=script)
+    assert desk.path("said").read_text().split() == ["0", "job::0"]
+    done = desk.run("run", "job", "--limit", "2", "-n", "--", "sh", "-c", "echo $LEASEHOLD_SLOT")
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    with desk.hold.semaphore("job", limit=2) as permit:
+        assert permit.slot == 1
+        assert desk.run("run", "job", "--limit", "2", "-n", "--", "touch", "ran").returncode == 75
+    process.terminate()
+    assert process.wait(SOON) == 143
+    assert not desk.path("ran").exists()
 
 
 @pytest.mark.parametrize("locale", [{}, {"LC_CTYPE": "C"}, {"LC_CTYPE": "C.UTF-8"}, {"LC_ALL": "C"}], ids=str)

@@ -25,6 +25,8 @@ class Request:
         lengths = {key: _duration(given[key]) for key in ("wait", "at_least") if key in given}
         self.wait = 0.0 if "no_wait" in given else lengths.get("wait")
         self.at_least = lengths.get("at_least")
+        self.shared = "shared" in given
+        self.limit = _number(given["limit"]) if "limit" in given else None
         self.on_lost = given.get("on_lost", "term")
         self.skip_ok = "skip_ok" in given
         self.busy_code = 0 if self.skip_ok else _code(given.get("busy_code", str(codes.BUSY)))
@@ -60,6 +62,7 @@ def parse_run(words: list[str], given: dict[str, str]) -> Request:
     for one, other, why in (
         ("wait", "no_wait", "-n does not wait: leave out --wait"),
         ("busy_code", "skip_ok", "--skip-ok exits with 0 when it is busy: leave out -E"),
+        ("shared", "limit", "--shared is for any number of readers, --limit for N of a kind: leave out one of them"),
     ):
         if one in given and other in given:
             raise Usage(why)
@@ -138,6 +141,12 @@ def _json_or_text(text: str | None) -> object:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise Usage(f"--limit takes a number such as 3, not {text!r}")
+    return int(text)
 
 
 def _code(text: str) -> int:

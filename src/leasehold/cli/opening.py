@@ -44,9 +44,18 @@ def open_lock(request: Request, voice: Voice) -> tuple[Leasehold, Lock]:
         _warn_once(voice)
     hold = open_hold(request.url, namespace)
     try:
-        return hold, hold.lock(kind, *ids, ttl=request.ttl, wait=request.wait, at_least=request.at_least)
+        return hold, _lock(hold, request, kind, ids)
     except LeaseholdError as error:
         raise failed(error) from error
+
+
+def _lock(hold: Leasehold, request: Request, kind: str, ids: list[str]) -> Lock:
+    ttl, wait, at_least = request.ttl, request.wait, request.at_least
+    if request.shared:
+        return hold.rwlock(kind, *ids).read(ttl=ttl, wait=wait, at_least=at_least)
+    if request.limit is not None:
+        return hold.semaphore(kind, *ids, limit=request.limit, ttl=ttl, wait=wait, at_least=at_least)
+    return hold.lock(kind, *ids, ttl=ttl, wait=wait, at_least=at_least)
 
 
 def open_election(request: Candidacy, health: Callable[[], bool] | None) -> tuple[Leasehold, Election]:

@@ -30,6 +30,8 @@ RUN = (
     Option("wait", "--wait", "10s", "How long to wait for it. Default: for ever."),
     Option("no_wait", "-n --no-wait", "", "One try: do not wait."),
     Option("at_least", "--at-least", "5m", "Keep others out for that long, even when the command ends earlier."),
+    Option("shared", "--shared", "", "Beside others who say --shared too, as readers; never beside one who does not."),
+    Option("limit", "--limit", "N", "Beside others, up to N at a time."),
     Option(
         "on_lost", "--on-lost", "term|kill|warn", "What to do with the command when the lease is lost.",
         "term", "kill", "warn",

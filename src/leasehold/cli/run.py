@@ -78,11 +78,17 @@ def environment(lease: Lease) -> dict[str, str]:
     """For the child alone, and never read by us: it must not be taken for us (trap 45). So no secret is in it."""
     from leasehold.core.types import public_owner
 
-    return {
+    told = {
         "LEASEHOLD_FENCE": str(lease.fence),
         "LEASEHOLD_RESOURCE": lease.resource,
         "LEASEHOLD_OWNER": public_owner(lease.owner),
     }
+    if lease._held.shared:
+        told["LEASEHOLD_SHARED"] = "1"
+    slot = getattr(lease, "slot", None)
+    if slot is not None:  # fences grow for each slot, and that is what a guard is told
+        told.update(LEASEHOLD_RESOURCE=lease.slot_resource, LEASEHOLD_SLOT=str(slot))
+    return told
 
 
 def complain_about_start(request: Request, child: Child) -> None:
