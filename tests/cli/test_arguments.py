@@ -19,7 +19,7 @@ def test_everything_at_once() -> None:
     assert request is not None
     assert vars(request) == {
         "name": "job:7", "command": ["cmd", "-n", "--x"], "url": "u", "namespace": "n", "as_json": True, "ttl": "5s",
-        "wait": "1m", "at_least": "2s", "on_lost": "kill", "skip_ok": False, "busy_code": 9,
+        "wait": "1m", "at_least": "2s", "shared": False, "limit": None, "on_lost": "kill", "skip_ok": False, "busy_code": 9,
     }  # fmt: skip
 
 
@@ -29,6 +29,14 @@ def test_the_defaults() -> None:
     assert (request.ttl, request.wait, request.on_lost, request.busy_code) == ("30s", None, "term", 75)
     assert parse_run(["-n", "job", "--skip-ok", "--", "cmd"], {}).wait == 0
     assert parse_run(["-n", "job", "--skip-ok", "--", "cmd"], {}).busy_code == 0
+
+
+def test_not_alone() -> None:
+    """``--shared`` or ``--limit N``, and not both."""
+    assert parse_run(["job", "--shared", "--", "cmd"], {}).shared
+    assert parse_run(["job", "--limit=3", "--", "cmd"], {}).limit == 3
+    with pytest.raises(Usage, match="leave out one"):
+        parse_run(["job", "--limit", "3", "--shared", "--", "cmd"], {})
 
 
 @pytest.mark.parametrize(
