@@ -76,6 +76,7 @@ def _under_a_lease(request: Request, voice: Voice, signals: Signals, child: Chil
 
 def environment(lease: Lease) -> dict[str, str]:
     """For the child alone, and never read by us: it must not be taken for us (trap 45). So no secret is in it."""
+    from leasehold.core.rules import SEMAPHORE
     from leasehold.core.types import public_owner
 
     told = {
@@ -85,9 +86,11 @@ def environment(lease: Lease) -> dict[str, str]:
     }
     if lease._held.shared:
         told["LEASEHOLD_SHARED"] = "1"
-    slot = getattr(lease, "slot", None)
-    if slot is not None:  # fences grow for each slot, and that is what a guard is told
-        told.update(LEASEHOLD_RESOURCE=lease.slot_resource, LEASEHOLD_SLOT=str(slot))
+    if lease._held.rule == SEMAPHORE:  # fences grow for each slot, and that is what a guard is told
+        from leasehold.core.permits import slot_name
+
+        slot = lease._held.slots[0]
+        told.update(LEASEHOLD_RESOURCE=slot_name(lease.resource, slot), LEASEHOLD_SLOT=str(slot))
     return told
 
 

@@ -36,11 +36,12 @@ class Onlooker:
     async def look(self) -> None:
         """From one change to the next. What it knows stays known when the store does not answer."""
         try:
-            self.known = await next_change(self._watching, self.known, self.process.local())
+            view = await next_change(self._watching, self.known, self.process.local())
         except StoreUnavailable:
             self.say("cannot see")
             await self.process.sleep(RETRY)
         else:
+            self.known = view.holders
             self.say("sees", *(f"{one.owner} {one.fence} {one.rule} {one.meta}".strip() for one in self.known))
 
     def finish(self) -> None:
