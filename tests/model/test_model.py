@@ -15,7 +15,7 @@ from leasehold.testing import simulate
 from leasehold.testing.plans import KINDS
 
 QUICK = range(160)  # every kind with every theme, twice; half of them with plain locks
-SLOW = range(1_000, 4_000)
+SLOW = range(1_000, 3_000)
 SOAK = "10000:50000"
 pytestmark = pytest.mark.timeout(180)  # what the first test sets up takes seconds, and a minute on a busy machine
 ONE_OF_EACH = range(0, 10 * len(KINDS), len(KINDS) + 1)  # of the kinds, and of the themes
