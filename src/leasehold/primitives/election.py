@@ -6,6 +6,7 @@ everybody sees, a stream of who leads, callbacks, a health check, and a way to s
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 
 from leasehold.core.durations import wait_seconds
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from leasehold.runtime.held import Listener
 
 
-class BaseElection:
+class BaseElection(ABC):
     """What both flavours share: what to ask for, and which terms are led through this object."""
 
     _awaits = False
@@ -103,14 +104,14 @@ class BaseElection:
             except RuntimeError as error:
                 log.warn("a callback of %s could not be called: %r", what, error, error=error)
 
-    def _listener(self, callback: Callable[..., Any], term: Any, what: str) -> Listener:
-        raise NotImplementedError
+    @abstractmethod
+    def _listener(self, callback: Callable[..., Any], term: Any, what: str) -> Listener: ...
 
-    def _mind(self, term: Any, reign: Reign) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _mind(self, term: Any, reign: Reign) -> None: ...
 
-    def _term_of(self, reign: Reign) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _term_of(self, reign: Reign) -> Any: ...
 
     def __reduce__(self) -> str:
         """It leads to the coordinator of this process, and knows who leads here."""
