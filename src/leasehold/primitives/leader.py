@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from leasehold.core import ops, watching
 from leasehold.core.ops import Later, StoreOp, Withdraw
 from leasehold.core.policy import WATCH_EVERY_MS
@@ -47,7 +49,7 @@ class Closing(Exception):
     """Thrown into the flow of an observation that was closed while somebody waited for its next change."""
 
 
-class BaseObservation:
+class BaseObservation(ABC):
     """What both flavours share: what is known, and how it ends."""
 
     def __init__(self, engine: Engine, resource: str) -> None:
@@ -99,11 +101,11 @@ class BaseObservation:
             if not self._engine.closed:
                 self._engine.watchdog.later(Later(Withdraw(watched.resource, watched.owner), WATCH_EVERY_MS / 1000))
 
-    def _return(self, watched: watching.Watching) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _return(self, watched: watching.Watching) -> None: ...
 
-    def _forked(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _forked(self) -> None: ...
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
