@@ -245,7 +245,14 @@ class Differential(RuleBasedStateMachine):
         self.send([ops.Renew(room, owner, fence, ttl_ms, exact, number, closed_ms)], *how)
 
     @precondition(lambda self: self.given)
-    @rule(aim=AIM, ttl_ms=TTL, number=st.integers(0, 3), shared=HALF, meta=st.sampled_from(["", "né \ud800", "b"]), how=HOW)
+    @rule(
+        aim=AIM,
+        ttl_ms=TTL,
+        number=st.integers(0, 3),
+        shared=HALF,
+        meta=st.sampled_from(["", "né \ud800", "b"]),
+        how=HOW,
+    )
     def renew_as(self, aim: str, ttl_ms: int, number: int, shared: bool, meta: str, how: tuple[int, str]) -> None:
         """From now on a reader, or with something else to say of itself."""
         room, owner, fence = self.target(aim)

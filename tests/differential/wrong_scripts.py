@@ -78,9 +78,7 @@ WRONG_SCRIPTS: dict[str, dict[str, str]] = {
         "resize": COMMANDS.format("if name == 'SET' and string.find(..., ':limit') then return end"),
     },
     "whoever watches is not told": {
-        EVERY: COMMANDS.format(
-            "if name == 'PUBLISH' and string.find(select(2, ...), '^changed') then return 1 end"
-        ),
+        EVERY: COMMANDS.format("if name == 'PUBLISH' and string.find(select(2, ...), '^changed') then return 1 end"),
     },
 }
 

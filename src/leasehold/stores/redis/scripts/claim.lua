@@ -30,14 +30,14 @@ end
 local function share(latest, soonest, limit, taken)
     local expires, slots, rest, other = ms + one.ttl, '0', '', 0
     if one.rule == 'semaphore' then
-        local permits, own, stored = tonumber(one.permits), tonumber(one.limit), redis.call('GET', LIMIT)
+        local permits, own, stored = tonumber(one.permits), tonumber(one.limit), tonumber(redis.call('GET', LIMIT) or '')
         local _, count = string.gsub(taken, '1', '1')
-        if soonest <= ms or count + permits > tonumber(stored or own) or not (stored or limit == own) then
+        if soonest <= ms or count + permits > (stored or own) or not (stored or limit == own) then
             return nil
         end
         slots, taken = take(permits, taken)
         rest = ' ' .. text(math.min(soonest, expires)) .. ' ' .. (limit == own and one.limit or '0') .. ' ' .. taken
-        other = stored and tonumber(stored) ~= own and tonumber(stored) or 0
+        other = stored and stored ~= own and stored or 0
     end
     local grant = seat(one, mint(floor), slots)
     if one.rule == 'semaphore' then -- a limit that was stored is kept for as long as it is used
