@@ -112,6 +112,55 @@ class RevokeTakes(LedgerSubject):
         return reply
 
 
+class ReadersOvertake(LedgerSubject):
+    def turn(self, op: ops.StoreOp) -> ops.Reply:
+        """Whoever fits comes in, whoever waits."""
+        state = self.states.get(op.resource, ledger.EMPTY)
+        if not isinstance(op, ops.Claim) or not state.holders or op.owner in [one.owner for one in state.queue]:
+            return super().turn(op)
+        self.states[op.resource] = state._replace(queue=())
+        reply = super().turn(op)
+        after = self.states[op.resource]
+        self.states[op.resource] = after._replace(queue=state.queue + after.queue)
+        return reply
+
+
+class OpensDoorsOfPermits(LedgerSubject):
+    def turn(self, op: ops.StoreOp) -> ops.Reply:
+        """What somebody shared is free at once, whatever was agreed."""
+        reply = super().turn(op)
+        if op.resource in self.states:
+            self.states[op.resource] = self.states[op.resource]._replace(doors=())
+        return reply
+
+
+class NeverResizes(LedgerSubject):
+    def turn(self, op: ops.StoreOp) -> ops.Reply:
+        """Each goes by its own limit, for ever."""
+        reply = super().turn(op)
+        if isinstance(op, ops.Resize):
+            self.states[op.resource] = self.states[op.resource]._replace(limit=0, limit_until_us=0)
+        return reply
+
+
+class NeverDowngrades(LedgerSubject):
+    def turn(self, op: ops.StoreOp) -> ops.Reply:
+        """Whoever writes goes on writing."""
+        return super().turn(op._replace(shared=False) if isinstance(op, ops.Renew) else op)
+
+
+class TellsNoWatcher(LedgerSubject):
+    def heard(self, expected: Sequence[ops.Push]) -> list[ops.Push]:
+        """Whoever watches has to look."""
+        return [push for push in super().heard(expected) if push.event != "changed"]
+
+
+class TakesTheRest(LedgerSubject):
+    def steps(self, op: ops.Together) -> ops.Replies:
+        """Whoever waits for one of several takes the others meanwhile: two of them wait for each other for ever."""
+        return ledger.together([self.turn(step) for step in op.steps])
+
+
 WRONG: tuple[type[LedgerSubject], ...] = (
     AdoptsForAnybody,
     CountsFences,
@@ -120,10 +169,16 @@ WRONG: tuple[type[LedgerSubject], ...] = (
     IgnoresTheFence,
     LastComeFirstServed,
     NamesTheWrongBeat,
+    NeverDowngrades,
+    NeverResizes,
     NoTombstones,
     NotesTwice,
+    OpensDoorsOfPermits,
     ProlongsWhenAskedAgain,
+    ReadersOvertake,
     RenewShortens,
     RevokeTakes,
     SaysNothing,
+    TakesTheRest,
+    TellsNoWatcher,
 )

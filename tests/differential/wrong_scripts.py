@@ -48,7 +48,7 @@ WRONG_SCRIPTS: dict[str, dict[str, str]] = {
     "an eviction forgets why": {"evict": "ARGV[{note}] = ''"},
     "notes pile up": {"evict": COMMANDS.format("if name == 'LTRIM' then return end")},
     "notes last for a day": {
-        "evict": COMMANDS.format("if name == 'PEXPIRE' then return real.call(name, KEYS[7], 86400000) end"),
+        "evict": COMMANDS.format("if name == 'PEXPIRE' then return real.call(name, KEYS[10], 86400000) end"),
     },
     "whoever is asked to give back is not told": {"revoke": COMMANDS.format("if name == 'PUBLISH' then return 1 end")},
     "a holder who is gone was told": {
@@ -62,6 +62,24 @@ WRONG_SCRIPTS: dict[str, dict[str, str]] = {
         EVERY: COMMANDS.format("if name == 'PEXPIREAT' and string.find(..., ':ended') then return 1 end"),
     },
     "any ticket will do": {"adopt": "ARGV[{ticket}] = 'right'"},
+    "a writer goes on writing": {"renew": "ARGV[{shared}] = '0'"},
+    "what a holder says of itself is lost": {"renew": "ARGV[{meta}] = ''"},
+    "every claim is for one permit (trap 31)": {"claim": "ARGV[{permits}] = '1'"},
+    "a slot is given twice": {
+        EVERY: COMMANDS.format(
+            "local key, mark = ... if name == 'SET' and string.find(mark, '^:semaphore') then"
+            " return real.call(name, key, (string.gsub(mark, '1$', '0')), select(3, ...)) end"
+        ),
+    },
+    "what was shared is free at once": {
+        EVERY: COMMANDS.format("if name == 'HSET' and select(2, ...) == ':doors' then return 1 end"),
+    },
+    "a limit is forgotten": {
+        "resize": COMMANDS.format("if name == 'SET' and string.find(..., ':limit') then return end"),
+    },
+    "whoever watches is not told": {
+        EVERY: COMMANDS.format("if name == 'PUBLISH' and string.find(select(2, ...), '^changed') then return 1 end"),
+    },
 }
 
 
@@ -85,6 +103,7 @@ def break_scripts(monkeypatch: pytest.MonkeyPatch, wrong: dict[str, str]) -> Non
         if before:
             text = f"{before}\n{script.text}"
             sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+            monkeypatch.setattr(script, "head", script.head.replace(script.sha.encode(), sha.encode()))
             monkeypatch.setattr(script, "text", text)
             monkeypatch.setattr(script, "sha", sha)
             monkeypatch.setitem(speech._by_sha, sha, script)

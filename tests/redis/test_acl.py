@@ -29,9 +29,14 @@ from leasehold.core.ops import (
     Released,
     Renew,
     Renewed,
+    Replies,
+    Resize,
+    Resized,
     Scan,
     StoreOp,
+    Together,
     View,
+    Watch,
     Withdraw,
 )
 from leasehold.stores.redis import RedisStore
@@ -109,6 +114,13 @@ def play(store: RedisStore) -> None:
     expect(store, Release("job", B, fence, forget_ms=1), Released)
     expect(store, Scan("*"), Page)
     expect(store, Leaks("lock:*"), Page)
+    for rule in ("read", "semaphore"):
+        fence = expect(store, Claim(rule, A, 5_000, rule=rule, limit=2), Granted).fence
+        expect(store, Claim(rule, B, 5_000, rule=rule, limit=2, delay_ms=1), Granted)
+        expect(store, Renew(rule, A, fence, 5_000), Renewed)
+        expect(store, Watch(rule, A), View)
+        expect(store, Resize(rule, 3), Resized)
+        expect(store, Together((Release(rule, A, fence), Release(rule, A, fence))), Replies)
     for number in range(66):
         store.execute(Withdraw("job", f"host:1:{number}", 60_000))
 

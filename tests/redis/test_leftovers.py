@@ -17,7 +17,7 @@ import pytest
 
 import leasehold
 from leasehold import LeaseholdError
-from leasehold.core.ops import Adopt, Evict, Renew
+from leasehold.core.ops import Adopt, Claim, Evict, Granted, Renew, Resize, Watch, Withdraw
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.speech import KEYS
 from tests.redis.stage import PATIENCE, Look, now, until_async
@@ -227,10 +227,28 @@ def busy(url: str, number: int, go_on: Callable[[], bool], errors: list[BaseExce
                 lease = lock.acquire(wait=chance.choice([0, 0.01, 0.1]))
                 if lease is not None:
                     use(lease, store, chance)
+                share(store, chance)
     except BaseException as error:
         errors.append(error)
     finally:
         store.close()
+
+
+def share(store: RedisStore, chance: random.Random) -> None:
+    """Come in beside others, stay for longer than they, turn from a writer into a reader, watch, resize."""
+    name, owner = f"shared:{chance.randrange(3)}", f"host:1:{os.urandom(4).hex()}"
+    rule, ttl_ms = chance.choice(["read", "read", "write", "semaphore"]), chance.choice([50, 500, 5_000])
+    claim = Claim(name, owner, ttl_ms, rule=rule, limit=3, delay_ms=chance.choice([0, 0, 20]))
+    if chance.random() < 0.1:
+        store.execute(Watch(name, owner))
+        store.execute(Resize(name, 2))
+    (reply,) = store.execute_many([claim])
+    if isinstance(reply, Granted):
+        renewal = Renew(name, owner, reply.fence, ttl_ms * 2)
+        how = chance.choice([{"shared": True}, {"closed_ms": 30}, {"exact": True}, {}])
+        store.execute_many([renewal, renewal, renewal._replace(**how)])  # type: ignore[arg-type]  # fields of it
+    if chance.random() < 0.7:
+        store.execute(Withdraw(name, owner))
 
 
 def use(lease: leasehold.Lease, store: RedisStore, chance: random.Random) -> None:

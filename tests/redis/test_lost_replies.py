@@ -26,21 +26,27 @@ from leasehold.core.ops import (
     Released,
     Renew,
     Renewed,
+    Resize,
+    Resized,
     Revoke,
     Scan,
     StoreOp,
+    Together,
     Told,
     View,
+    Watch,
     Withdraw,
     Withdrawn,
 )
 from leasehold.observe import events
+from leasehold.stores.redis.speech import keys
 from tests.redis.stage import HASTE, PATIENCE, SLACK, THREADS_ONLY, Look, Stage, ask, now
 from tests.servers.process import until
 
 pytestmark = pytest.mark.slow
 
 A, B = "host:1:a", "host:1:b"
+*_, HOLDERS, LIMIT, WATCHERS = keys("job")
 FLOOR = 2_000_000_000_000_000  # ahead of the clock, so that fences are known beforehand: floor + 1, + 2 ...
 FENCE = FLOOR + 1
 HELD: list[StoreOp] = [Claim("job", A, 5_000, floor=FLOOR)]
@@ -128,7 +134,44 @@ CASES: dict[str, tuple[list[StoreOp], StoreOp, StoreOp, Judge]] = {
         Adopt("job", FENCE, "ticket", B, 5_000),
         lambda reply, look: type(reply) is Granted and reply.fence == look.fence() == FENCE + 1,
     ),
+    "a renewal that makes a reader": (
+        [Claim("job", A, 5_000, floor=FLOOR, rule="write")],
+        Renew("job", A, FENCE, 9_000, number=1, shared=True),
+        Renew("job", A, FENCE, 9_000, number=2, shared=True),
+        lambda reply, look: reply == Renewed(9_000) and list(look.client.hgetall(HOLDERS)) == [A],
+    ),
+    "watch": (
+        HELD,
+        Watch("job", B),
+        Watch("job", B),
+        lambda reply, look: type(reply) is View and list(look.client.hgetall(WATCHERS)) == [B],
+    ),
+    "resize": (
+        [],
+        Resize("job", 3),
+        Resize("job", 3),
+        lambda reply, look: reply == Resized(3) and look.client.get(LIMIT) == "3",
+    ),
+    "claims together": (
+        [],
+        Together((Claim("a", A, 5_000), Claim("job", B, 5_000, floor=FLOOR))),
+        Together((Claim("a", A, 5_000, beat=2), Claim("job", B, 5_000, beat=2))),
+        lambda reply, look: [type(one) for one in reply.replies] == [Granted] * 2 and look.fence() == FENCE,
+    ),
+    "releases together": (
+        QUEUED,
+        Together((Release("job", A, FENCE), Release("other", A, FENCE, again=True))),
+        Together((Release("job", A, FENCE, again=True), Release("other", A, FENCE, again=True))),
+        lambda reply, look: reply.replies == (Released(), Released()),
+    ),
 }
+
+
+def script_of(op: StoreOp) -> str:
+    """The script that an op is."""
+    if isinstance(op, Together):
+        return "claim_all" if isinstance(op.steps[0], Claim) else "release_all"
+    return type(op).__name__.lower()
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -138,9 +181,7 @@ def test_every_op_can_be_repeated(stage: Stage, case: str) -> None:
     other, party = stage.other(), stage.party()
     for one in before:
         other.do(partial(ask, op=one))
-    lost = stage.without_reply(
-        type(op).__name__.lower(), lambda: party.start(lambda hold: ask(hold, op._replace(budget_ms=5_000)))
-    )
+    lost = stage.without_reply(script_of(op), lambda: party.start(lambda hold: ask(hold, op._replace(budget_ms=5_000))))
     error = lost.exception(PATIENCE)
     assert isinstance(error, OutcomeUnknown) and error.resource == (op.resource or None)
     reply = party.do(lambda hold: ask(hold, again))

@@ -120,7 +120,30 @@ def an_adoption(execute: Ask, client: Any) -> None:
     assert execute(ops.Adopt("job", fence, "nonce", "host:3:third.1", 60_000)) == ops.NotYours("adopted")
 
 
-SCENES: list[Callable[[Ask, Any], None]] = [listings, an_eviction, an_adoption]
+def a_share(execute: Ask, client: Any) -> None:
+    """Readers and permits side by side, resized and looked at; several in one step; nothing is left."""
+    first, second = (take(execute, "page", f"host:{number}:secret.1", rule="read") for number in (1, 2))
+    assert execute(ops.Claim("page", "host:3:secret.1", 60_000, rule="write", enqueue=False)).holder == "host:1"
+    assert execute(ops.Resize("pool", 2)) == ops.Resized(0)
+    permit = execute(ops.Claim("pool", "host:4:secret.1", 60_000, rule="semaphore", permits=2, limit=5))
+    assert (permit.slots, permit.limit, permit.rule) == ((0, 1), 2, "semaphore")
+    view = execute(ops.Watch("pool", "host:5:secret.1"))
+    assert [one.slots for one in view.holders] == [(0, 1)] and view.limit == 2
+    assert all_of(execute, ops.Scan("*"))[0] == {"page", "pool"}
+    steps = (
+        ops.Release("page", "host:1:secret.1", first),
+        ops.Release("page", "host:2:secret.1", second),
+        ops.Release("pool", "host:4:secret.1", permit.fence),
+    )
+    assert execute(ops.Together(steps)) == ops.Replies((ops.Released(),) * 3)
+    claims = [ops.Claim(name, "host:6:secret.1", 60_000, enqueue=False) for name in ("page", "pool", "page", "other")]
+    claims[2] = claims[2]._replace(owner="host:7:secret.1")
+    granted, also, busy = execute(ops.Together(tuple(claims))).replies
+    assert granted.fence and also.fence and busy.holder == "host:6"
+    assert all_of(execute, ops.Scan("*"))[0] == {"page", "pool"}
+
+
+SCENES: list[Callable[[Ask, Any], None]] = [listings, an_eviction, an_adoption, a_share]
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)

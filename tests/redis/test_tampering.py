@@ -165,7 +165,7 @@ def test_records_that_nobody_can_read(stage: Stage) -> None:
     """Somebody writes over the records of a lease and of a waiter: everybody else goes on, and the holder is told."""
     party, lease = stage.acquire(ttl=TTL)
     told = losses(lease)
-    _, _, meta, queue, waiters, _ = KEYS
+    _, _, meta, queue, waiters, *_ = KEYS
     stage.look.client.set(meta, "what is this", px=30_000)
     stage.look.client.rpush(queue, "nobody:1:x.1")
     stage.look.client.hset(waiters, "nobody:1:x.1", "nor this")

@@ -276,12 +276,13 @@ def renewals(many: Sequence[ops.Renew]) -> Command:
 
 def unheard(op: ops.StoreOp) -> ops.StoreOp:
     """The same of somebody whom no push can reach."""
-    kind = type(op)
-    if kind is ops.Claim or kind is ops.Watch:
-        return op._replace(address="")  # type: ignore[union-attr]  # both have one
-    if kind is ops.Together:
-        steps: Any = tuple([unheard(step) for step in op.steps])  # type: ignore[union-attr]  # it is one
-        return op._replace(steps=steps)  # type: ignore[union-attr]  # as above
+    if isinstance(op, ops.Claim):
+        return op._replace(address="")
+    if isinstance(op, ops.Watch):
+        return op._replace(address="")
+    if isinstance(op, ops.Together):
+        steps: Any = tuple([unheard(step) for step in op.steps])
+        return op._replace(steps=steps)
     return op
 
 
@@ -373,6 +374,11 @@ def _page(reply: Any, op: Any) -> ops.Page:
     return ops.Page(tuple(items), "" if cursor == "0" else cursor)
 
 
+def _replies(reply: Any, op: Any) -> ops.Replies:
+    answered: Any = [decode(one, step) for one, step in zip(reply[1:], op.steps, strict=False)]  # as far as it came
+    return ops.Replies(tuple(answered))
+
+
 def _refused(reply: Any, op: Any) -> ops.Refused:
     if isinstance(op, ops.Evict):
         return ops.Refused(f"the holder may work for {reply[1]} ms more: a shorter delay needs force=True")
@@ -401,7 +407,7 @@ DECODE: tuple[Callable[[Any, Any], ops.Reply], ...] = (
     lambda reply, op: ops.Told(reply[1] == 1),
     _page,
     lambda reply, op: ops.Resized(reply[1]),
-    lambda reply, op: ops.Replies(tuple([decode(*one) for one in zip(reply[1:], op.steps, strict=False)])),  # type: ignore[arg-type]  # what claims and releases are answered
+    _replies,
 )
 
 

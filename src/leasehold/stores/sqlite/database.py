@@ -179,7 +179,8 @@ class Database:
             with suppress(*UNREADABLE):  # whoever asks for it is told
                 state = codec.decode(text)
                 left = ledger.tidy(state if boot == self._boot else ledger.rebooted(state), now)
-                if left != state:
+                untold = left.watchers and left.holders != state.holders  # whoever watches is told by the next turn
+                if left != state and not untold:
                     self.write(name, state, left)
         if chunk or row:
             last = chunk[-1][0] if chunk else ""

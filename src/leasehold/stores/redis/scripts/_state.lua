@@ -1,7 +1,9 @@
 -- One resource, and how it is written down. Every script begins with this.
 --
---   KEYS[1]  owner     string  who holds it alone. While others share it: ':read until' or ':semaphore until', so that
---                              whoever knows this key only keeps out as well. Gone: nobody holds
+--   KEYS[1]  owner     string  who holds it alone. Gone: nobody holds. While several share it a mark, so that whoever
+--                              knows this key only keeps out as well: ':read latest', or
+--                              ':semaphore latest soonest limit taken': their last end, no later than their first one,
+--                              the limit that all go by or 0, and 1 or 0 for each slot
 --   KEYS[2]  fence     string  the last fence that was given
 --   KEYS[3]  meta      string  the last grant to somebody alone; outlives its owner until its tombstone and its closed
 --                              door are over
@@ -27,7 +29,6 @@ local GRANTED, QUEUED, BUSY, GONE, RENEWED, RELEASED, NOT_YOURS, WITHDRAWN, VIEW
 local DAY_MS, MAX_FENCE, MAX_AHEAD_US = 86400000, 9007112854740992, 315619200000000
 local SLACK_MS = 60000 -- the key of those who share lives longer by this, so that few claims have to prolong it
 local SHARED = {read = true, semaphore = true}
-local KNOWN = {mutex = true, write = true, read = true, semaphore = true}
 
 local grants = {} -- all that hold, in the order of their fences
 local last, ms, wall, wall_text, holders_end
@@ -84,11 +85,6 @@ local function write_grant(one)
         holders_end = ms + over + SLACK_MS
         redis.call('PEXPIREAT', HOLDERS, text(holders_end))
     end
-end
-
--- For whoever only knows SET NX PX: it is taken, for as long as anybody of those who share it holds.
-local function mark(rule, until_ms)
-    redis.call('SET', OWNER, ':' .. rule .. ' ' .. text(until_ms), 'PX', text(math.max(until_ms - 1 - ms, 1)))
 end
 
 -- The only place where a grant comes into being. Those who share are marked at the end of the turn.

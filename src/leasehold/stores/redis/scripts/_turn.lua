@@ -1,6 +1,8 @@
 -- One turn of the ledger (core/turn.py says the same in Python): what is over ends, whoever fits is granted in order of
 -- arrival, then comes the op, and then the same for what it has freed. SPEAKER is whoever sends it.
 
+local KNOWN = {mutex = true, write = true, read = true, semaphore = true}
+
 local function read_grant(raw, shared)
     local fence, ttl, expires, renewals, since, closed, delay, rule, limit, slots, news, ticket, owner, meta = string.match(
         raw, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%l+) (%d+) ([%d,]+) (%S+) (%S+) (%S+) ?(.*)$')
@@ -9,7 +11,7 @@ local function read_grant(raw, shared)
     end
     return {owner = owner, fence = fence, ttl = ttl, expires = tonumber(expires), renewals = renewals, since = since,
             closed = closed, delay = delay, rule = rule, limit = limit, slots = slots, news = news, ticket = ticket,
-            meta = meta}
+            meta = meta, order = tonumber(fence)}
 end
 
 look_at_clock()
@@ -504,6 +506,23 @@ local function tell_watchers()
     end
 end
 
+-- What the mark says of permits: as in _state.
+local function rest_of_mark()
+    local soonest, limit, taken, top = grants[1].expires, grants[1].limit, {}, 0
+    for _, one in ipairs(grants) do
+        soonest = math.min(soonest, one.expires)
+        limit = one.limit == limit and limit or '0'
+        for slot in string.gmatch(one.slots, '%d+') do
+            taken[slot + 1] = '1'
+            top = math.max(top, slot + 1)
+        end
+    end
+    for place = 1, top do
+        taken[place] = taken[place] or '0'
+    end
+    return ' ' .. text(soonest) .. ' ' .. limit .. ' ' .. table.concat(taken)
+end
+
 -- The keys of whoever was alone go, and the mark of those who share is right.
 local function settle()
     local rule, latest = nil, 0
@@ -521,9 +540,12 @@ local function settle()
         if marked then
             redis.call('DEL', OWNER)
         end
-    elseif marked ~= ':' .. rule .. ' ' .. text(latest) then
+        return
+    end
+    local rest = rule == 'semaphore' and rest_of_mark() or ''
+    if marked ~= ':' .. rule .. ' ' .. text(latest) .. rest then
         insist()
-        mark(rule, latest)
+        mark(rule, latest, rest)
     end
 end
 
@@ -562,7 +584,7 @@ if more then
         end
     end
     table.sort(grants, function(one, other)
-        return tonumber(one.fence) < tonumber(other.fence)
+        return one.order < other.order
     end)
 end
 if door <= ms then

@@ -4,6 +4,7 @@
 --   reply  {GRANTED ...}, as of claim  {NOT_YOURS reason}  {REFUSED floor}: it is out of bounds
 
 -- include _state
+-- include _sharing
 -- include _turn
 
 local adopter, fence, ticket, ttl, floor, news = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]

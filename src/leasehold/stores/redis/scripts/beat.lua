@@ -4,6 +4,7 @@
 --   reply  {GRANTED ...}  {QUEUED ...}  {GONE outcome}  {REFUSED permits permits limit}, as of claim
 
 -- include _state
+-- include _sharing
 -- include _turn
 
 local owner, beat, floor = ARGV[1], ARGV[2], tonumber(ARGV[3])

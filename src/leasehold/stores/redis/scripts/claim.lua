@@ -14,38 +14,57 @@ local one = {owner = ARGV[1], floor = ARGV[2], ttl = ARGV[3], beat = ARGV[4], ru
              limit = ARGV[8], address = ARGV[9], news = ARGV[10], delay = ARGV[11], meta = ARGV[12]}
 
 -- Mostly nobody is there.
-if KNOWN[one.rule] and redis.call('EXISTS', OWNER, META, QUEUE, ENDED, HOLDERS, LIMIT, WATCHERS) == 0 then
-    local slots = '0'
-    if one.rule == 'semaphore' then
-        local permits, limit = tonumber(one.permits), tonumber(one.limit)
-        for slot = 1, permits - 1 do
-            slots = slots .. ',' .. slot
-        end
-        slots = permits <= limit and slots
-    end
+local there = redis.call('EXISTS', META, QUEUE, ENDED, WATCHERS, OWNER, HOLDERS)
+if there == 0 and (one.rule == 'mutex' or one.rule == 'write') then
     look_at_clock()
-    if slots and not wrong_floor(floor) then
+    if not wrong_floor(floor) then
         last = tonumber(redis.call('GET', FENCE) or 0) or 0
-        local grant = seat(one, mint(floor), slots)
-        if SHARED[one.rule] then
-            mark(one.rule, grant.expires)
-        end
-        return granted(grant, 0)
+        return granted(seat(one, mint(floor), '0'), 0)
     end
 end
 
--- Or only readers, and then one more: whose time is over is of no matter to it.
-if one.rule == 'read' and redis.call('EXISTS', META, QUEUE, ENDED, WATCHERS) == 0 then
-    local marked = string.match(redis.call('GET', OWNER) or '', '^:read (%d+)$')
-    last = marked and tonumber(redis.call('GET', FENCE) or '')
+-- include _sharing
+
+-- One of several, beside those of the mark: latest, and of permits also soonest, limit, taken. Whose time is over is of
+-- no matter to readers; a permit may have left its slots.
+local function share(latest, soonest, limit, taken)
+    local expires, slots, rest, other = ms + one.ttl, '0', '', 0
+    if one.rule == 'semaphore' then
+        local permits, own, stored = tonumber(one.permits), tonumber(one.limit), tonumber(redis.call('GET', LIMIT) or '')
+        local _, count = string.gsub(taken, '1', '1')
+        if soonest <= ms or count + permits > (stored or own) or not (stored or limit == own) then
+            return nil
+        end
+        slots, taken = take(permits, taken)
+        rest = ' ' .. text(math.min(soonest, expires)) .. ' ' .. (limit == own and one.limit or '0') .. ' ' .. taken
+        other = stored and stored ~= own and stored or 0
+    end
+    local grant = seat(one, mint(floor), slots)
+    if one.rule == 'semaphore' then -- a limit that was stored is kept for as long as it is used
+        redis.call('PEXPIRE', LIMIT, text(30 * DAY_MS - 1))
+    end
+    mark(one.rule, math.max(latest, expires), rest)
+    return granted(grant, other)
+end
+
+-- Or only those who share it.
+if there == 0 and SHARED[one.rule] then
+    look_at_clock()
+    last = tonumber(redis.call('GET', FENCE) or 0) or 0
+    local reply = not wrong_floor(floor) and share(0, ms + one.ttl, tonumber(one.limit), '')
+    if reply then
+        return reply
+    end
+elseif there == 2 and SHARED[one.rule] and redis.call('EXISTS', OWNER, HOLDERS) == 2 then
+    local rule, latest, rest = string.match(redis.call('GET', OWNER), '^:(%l+) (%d+)(.*)$')
+    last = rule == one.rule and tonumber(redis.call('GET', FENCE) or '')
     if last and not redis.call('HGET', HOLDERS, one.owner) then
         look_at_clock()
-        if not wrong_floor(floor) then
-            local grant = seat(one, mint(floor), '0')
-            if grant.expires > tonumber(marked) then
-                mark('read', grant.expires)
-            end
-            return granted(grant, 0)
+        local soonest, limit, taken = string.match(rest, '^ (%d+) (%d+) ([01]*)$')
+        local reply = not wrong_floor(floor) and (rule == 'read' or taken)
+            and share(tonumber(latest), tonumber(soonest), tonumber(limit), taken)
+        if reply then
+            return reply
         end
     end
 end

@@ -5,6 +5,7 @@
 --   reply  {EVICTED fence closed_ms}  {NOT_YOURS reason}  {REFUSED remaining_ms}
 
 -- include _state
+-- include _sharing
 -- include _turn
 
 local owner, fence, request, delay, force = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'

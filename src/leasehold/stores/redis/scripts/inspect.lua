@@ -4,6 +4,7 @@
 --   reply  {VIEW ...}, as _view says
 
 -- include _state
+-- include _sharing
 -- include _turn
 -- include _view
 

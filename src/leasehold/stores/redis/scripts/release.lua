@@ -14,19 +14,27 @@ if taken == owner and redis.call('EXISTS', KEYS[4], KEYS[9]) == 0 then
         return {6} -- RELEASED
     end
 elseif taken and string.sub(taken, 1, 1) == ':' and redis.call('EXISTS', KEYS[4], KEYS[9]) == 0 then
-    local given, expires, closed = string.match(redis.call('HGET', KEYS[7], owner) or '',
-        '^(%d+) %d+ (%d+) %d+ %d+ (%d+) ')
+    local given, expires, closed, slots = string.match(redis.call('HGET', KEYS[7], owner) or '',
+        '^(%d+) %d+ (%d+) %d+ %d+ (%d+) %d+ %l+ %d+ ([%d,]+) ')
     local time = redis.call('TIME')
-    if given == fence and closed == '0' and tonumber(expires) > math.floor((time[1] * 1000000 + time[2]) / 1000) then
+    local ms = math.floor((time[1] * 1000000 + time[2]) / 1000)
+    if given == fence and closed == '0' and tonumber(expires) > ms then
         redis.call('HDEL', KEYS[7], owner)
+        local head, latest, rest, bits = string.match(taken, '^(:semaphore (%d+) )(%d+ %d+ )([01]*)$') -- as in _state
         if redis.call('EXISTS', KEYS[7]) == 0 then -- it was the last
             redis.call('DEL', KEYS[1])
+        elseif head then
+            for slot in string.gmatch(slots, '%d+') do
+                bits = string.sub(bits, 1, slot) .. '0' .. string.sub(bits, slot + 2)
+            end
+            redis.call('SET', KEYS[1], head .. rest .. bits, 'PX', string.format('%.0f', math.max(latest - 1 - ms, 1)))
         end
         return {6}
     end
 end
 
 -- include _state
+-- include _sharing
 -- include _turn
 
 return turn(function()

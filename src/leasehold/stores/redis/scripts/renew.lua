@@ -4,11 +4,28 @@
 --   ARGV   owner fence ttl_ms exact(1|0) number closed_ms ticket shared(1|0) meta
 --   reply  {RENEWED remaining_ms}  {NOT_YOURS reason}
 
--- include _state
--- include _turn
-
 local owner, fence, ttl, exact, number, closed = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1', tonumber(ARGV[5]),
     tonumber(ARGV[6])
+
+-- Those who share may be many, and mostly nobody waits for them. The keys are those of _state.
+local taken = not exact and closed == 0 and ARGV[7] == '-' and ARGV[9] == '' and redis.call('GET', KEYS[1])
+if taken and string.sub(taken, 1, 1) == ':' then
+    local function quickly()
+-- include _renewal
+        local time = call('TIME')
+        ms = math.floor((time[1] * 1000000 + time[2]) / 1000)
+        return renew_shared(taken, KEYS[1], KEYS[7], KEYS[4], KEYS[9], owner, fence, ARGV[3], ARGV[5])
+    end
+    local left = quickly()
+    if left >= 0 then
+        return {5, left} -- RENEWED
+    end
+end
+
+-- include _state
+-- include _sharing
+-- include _turn
+
 return turn(function()
     local grant = grant_of(owner)
     if not grant or grant.fence ~= fence then -- never brought back to life

@@ -4,6 +4,7 @@
 --   reply  {RESIZED before}: what was stored, or 0
 
 -- include _state
+-- include _sharing
 -- include _turn
 
 return turn(function()

@@ -4,6 +4,7 @@
 --   reply  {TOLD reached(1|0)}  {NOT_YOURS reason}
 
 -- include _state
+-- include _sharing
 -- include _turn
 
 local owner, fence = ARGV[1], ARGV[2]

@@ -4,6 +4,7 @@
 --   reply  {WITHDRAWN held|queued|nothing}
 
 -- include _state
+-- include _sharing
 -- include _turn
 
 local owner, forget = ARGV[1], tonumber(ARGV[2])

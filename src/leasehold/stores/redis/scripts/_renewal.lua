@@ -1,0 +1,40 @@
+-- A plain renewal of one of those who share, without a turn: nobody waits and nobody watches, so that nobody has to be
+-- told what has ended meanwhile.
+
+local call, match, find, format = redis.call, string.match, string.find, string.format
+local ms, length, ttl, ends, ends_text, owner_px, meta_px -- of those with the same ttl, which most have
+
+-- The record with a new end; nil if it is over, or would be shortened by this, or has a lock-delay or a closed door.
+local function renewed(raw, fence, ttl_ms, number)
+    if length ~= ttl_ms then
+        length, ttl = ttl_ms, tonumber(ttl_ms)
+        ends = ms + ttl
+        ends_text = format('%.0f', ends)
+        owner_px = format('%d', ttl - 1)
+        meta_px = format('%d', ttl + math.max(ttl, 60000) - 1)
+    end
+    local given, expires, renewals, rest = match(raw or '', '^(%d+) %d+ (%d+) (%d+) (.*)$')
+    if given == fence and expires + 0 > ms and expires + 0 <= ends and find(rest, '^%d+ 0 0 ') then
+        if renewals + 0 > number + 0 then
+            number = renewals
+        end
+        return fence .. ' ' .. length .. ' ' .. ends_text .. ' ' .. number .. ' ' .. rest
+    end
+end
+
+-- What remains, or -1. The key of all of them, and the mark, must last as long. The first write adds nothing: a server
+-- without memory would refuse it.
+local function renew_shared(mark, owner_key, holders_key, queue_key, watchers_key, owner, fence, ttl_ms, number)
+    local rule, latest, more = match(mark, '^(:%l+ )(%d+)(.*)$')
+    local raw = rule and renewed(call('HGET', holders_key, owner), fence, ttl_ms, number)
+    if not raw or call('EXISTS', queue_key, watchers_key) > 0 then
+        return -1
+    end
+    local over = math.max(call('PTTL', holders_key), ttl + math.max(ttl, 60000))
+    call('PEXPIRE', holders_key, format('%d', over))
+    call('HSET', holders_key, owner, raw)
+    if ends > tonumber(latest) then
+        call('SET', owner_key, rule .. ends_text .. more, 'PX', owner_px)
+    end
+    return ttl
+end
