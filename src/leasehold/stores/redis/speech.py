@@ -276,12 +276,11 @@ def renewals(many: Sequence[ops.Renew]) -> Command:
 
 def unheard(op: ops.StoreOp) -> ops.StoreOp:
     """The same of somebody whom no push can reach."""
-    kind = type(op)
-    if kind is ops.Claim or kind is ops.Watch:
-        return op._replace(address="")  # type: ignore[union-attr]  # both have one
-    if kind is ops.Together:
-        steps: Any = tuple([unheard(step) for step in op.steps])  # type: ignore[union-attr]  # it is one
-        return op._replace(steps=steps)  # type: ignore[union-attr]  # as above
+    if isinstance(op, (ops.Claim, ops.Watch)):
+        return op._replace(address="")
+    if isinstance(op, ops.Together):
+        steps: Any = tuple([unheard(step) for step in op.steps])
+        return op._replace(steps=steps)
     return op
 
 
@@ -365,6 +364,11 @@ def _note(raw: str) -> Note:
     return Note(int(at_us), event, owner, int(fence), text)
 
 
+def _replies(each: Any, op: Any) -> ops.Replies:
+    found: Any = [decode(*one) for one in zip(each, op.steps, strict=False)]  # none after the first that is not granted
+    return ops.Replies(tuple(found))
+
+
 def _page(reply: Any, op: Any) -> ops.Page:
     cursor = _text(reply[1])
     items = [_text(item) for item in reply[2]]
@@ -401,7 +405,7 @@ DECODE: tuple[Callable[[Any, Any], ops.Reply], ...] = (
     lambda reply, op: ops.Told(reply[1] == 1),
     _page,
     lambda reply, op: ops.Resized(reply[1]),
-    lambda reply, op: ops.Replies(tuple([decode(*one) for one in zip(reply[1:], op.steps, strict=False)])),  # type: ignore[arg-type]  # what claims and releases are answered
+    lambda reply, op: _replies(reply[1:], op),
 )
 
 
