@@ -19,7 +19,8 @@ def test_everything_at_once() -> None:
     assert request is not None
     assert vars(request) == {
         "name": "job:7", "command": ["cmd", "-n", "--x"], "url": "u", "namespace": "n", "as_json": True, "ttl": "5s",
-        "wait": "1m", "at_least": "2s", "shared": False, "limit": None, "on_lost": "kill", "skip_ok": False, "busy_code": 9,
+        "wait": "1m", "at_least": "2s", "shared": False, "limit": None, "on_lost": "kill", "skip_ok": False,
+        "busy_code": 9,
     }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from leasehold.core import ops, watching
+from leasehold.core.names import parse_name
 from leasehold.core.ops import Later, StoreOp, Withdraw
 from leasehold.core.policy import WATCH_EVERY_MS
 from leasehold.core.ports import WAKE, Mailbox
@@ -58,6 +59,9 @@ class BaseObservation:
         self._closed = False
         self._reading = False
         self._watching: watching.Watching | None = None  # once it has begun
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {parse_name(self._resource).shown}{' closed' if self._closed else ''}>"
 
     def close(self) -> None:
         """No more changes: whoever waits for the next one stops within a second, and the store forgets this observer.

@@ -87,6 +87,12 @@ class BaseLeases(tuple[*Mix], Generic[B, *Mix]):
             lease._held.listen(_once(latch, listener(lease)))
         self._first_lost()
 
+    def _listen_for_revocation(self, listener: Listener) -> None:
+        """Have it called once, whichever is asked for first."""
+        once = _once(threading.Lock(), listener)
+        for lease in self._leases:
+            lease._held.listen_for_revocation(once)
+
     # ------------------------------------------------------------ giving back
 
     def _step_out(self) -> tuple[list[B], list[B]]:
@@ -182,6 +188,10 @@ class Leases(BaseLeases[Lease, *Each]):
         event: threading.Event = self._revoked
         return event
 
+    def on_revoked(self, callback: Callable[[], object]) -> None:
+        """Call ``callback()`` in a thread of its own when somebody asks for the first of them."""
+        self._listen_for_revocation(_in_thread(_callable(callback, "on_revoked"), tuple, "on_revoked"))
+
     def extend(self, ttl: Duration) -> None:
         """Set the end of each to ``ttl`` from now, one after the other: sets, never adds."""
         self.check()
@@ -256,6 +266,12 @@ class AsyncLeases(BaseLeases[AsyncLease, *AsyncEach]):
         if any(lease._held.asked_for() for lease in self._leases):
             event.set()
         return event
+
+    def on_revoked(self, callback: Callable[[], object | Awaitable[object]]) -> None:
+        """Call ``callback()``, a function or a coroutine function, on the loop when somebody asks for the first of
+        them."""
+        checked = _callable(callback, "on_revoked")
+        self._listen_for_revocation(self._driver.callback(self._loop, checked, tuple, "on_revoked"))
 
     async def extend(self, ttl: Duration) -> None:
         """Set the end of each to ``ttl`` from now, one after the other: sets, never adds."""
