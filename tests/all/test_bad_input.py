@@ -30,12 +30,12 @@ WRONG: dict[str, tuple[Callable[[Leasehold], Any], str]] = {
     "too many": (lambda hold: hold.all(*[hold.lock("job", n) for n in range(MOST_PARTS + 1)]), "takes 1 to"),
     "the same twice": (lambda hold: hold.all(hold.lock("job", 1), hold.lock("job", "1")), "given twice"),
     "again as an rlock": (lambda hold: hold.all(hold.lock("job"), hold.rlock("job")), "given twice"),
-    "a list": (lambda hold: hold.all([hold.lock("job")]), "hold.all(*locks)"),  # type: ignore[arg-type]  # wrong
-    "an iterator": (lambda hold: hold.all(iter([hold.lock("job")])), "hold.all(*locks)"),  # type: ignore[arg-type]  # wrong
-    "an all": (lambda hold: hold.all(hold.all(hold.lock("job"))), "locks of both"),  # type: ignore[arg-type]  # wrong
-    "both sides": (lambda hold: hold.all(Sides()), "read() or its write()"),  # type: ignore[arg-type]  # wrong
-    "a name": (lambda hold: hold.all("job"), "hold.lock('order', 42), not str"),  # type: ignore[arg-type]  # wrong
-    "None": (lambda hold: hold.all(None), "not NoneType"),  # type: ignore[arg-type]  # wrong
+    "a list": (lambda hold: hold.all([hold.lock("job")]), "hold.all(*locks)"),  # type: ignore[call-overload]  # wrong
+    "an iterator": (lambda hold: hold.all(iter([hold.lock("job")])), "hold.all(*locks)"),  # type: ignore[call-overload]  # wrong
+    "an all": (lambda hold: hold.all(hold.all(hold.lock("job"))), "locks of both"),  # type: ignore[call-overload]  # wrong
+    "both sides": (lambda hold: hold.all(Sides()), "read() or its write()"),  # type: ignore[call-overload]  # wrong
+    "a name": (lambda hold: hold.all("job"), "hold.lock('order', 42), not str"),  # type: ignore[call-overload]  # wrong
+    "None": (lambda hold: hold.all(None), "not NoneType"),  # type: ignore[call-overload]  # wrong
     "a lease": (lambda hold: hold.all(hold.lock("x").acquire()), "not Lease"),  # type: ignore[arg-type]  # wrong
     "a negative wait": (lambda hold: hold.all(hold.lock("job"), wait=-1), "wait"),
     "no wait": (lambda hold: hold.all(hold.lock("job"), wait="soon"), "soon"),
@@ -75,9 +75,9 @@ def test_the_flavours_do_not_mix() -> None:
         async with leasehold.aio.connect("memory://") as loop:
             with leasehold.connect("memory://") as hold:
                 with pytest.raises(InvalidRequest, match=r"of leasehold\.connect\(\)"):
-                    loop.all(hold.lock("a"))  # type: ignore[arg-type]  # that is what is wrong
+                    loop.all(hold.lock("a"))  # type: ignore[call-overload]  # that is what is wrong
                 with pytest.raises(InvalidRequest, match=r"of leasehold\.aio\.connect\(\)"):
-                    hold.all(loop.lock("a"))  # type: ignore[arg-type]  # that is what is wrong
+                    hold.all(loop.lock("a"))  # type: ignore[call-overload]  # that is what is wrong
 
     asyncio.run(main())
 

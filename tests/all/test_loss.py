@@ -121,8 +121,12 @@ def test_a_revocation_of_one_part(stage: Stage) -> None:
     """Somebody asks for one of them: the whole is asked to end, and is still held."""
     leases = stage.acquire()
     asked = stage.do(lambda: leases.revoked)
+    called: list[str] = []
+    stage.do(lambda: leases.on_revoked(lambda: called.append("asked")))
     leases[1]._held.revoke()
+    leases[0]._held.revoke()
     eventually(asked.is_set, "it hears of it")
+    eventually(lambda: called == ["asked"], "and its callback does, once")
     assert leases.state == "held" and stage.do(leases.release) is True
 
 

@@ -8,7 +8,17 @@ from typing import assert_type
 import pytest
 
 import leasehold
-from leasehold import Lease, Leases, Lock
+from leasehold import (
+    AsyncLease,
+    AsyncLeases,
+    AsyncPermit,
+    AsyncReadWriteLease,
+    Lease,
+    Leases,
+    Lock,
+    Permit,
+    ReadWriteLease,
+)
 from leasehold.core.rules import READ, SEMAPHORE
 from leasehold.primitives.parts import checked
 from leasehold.testing import StandInStore
@@ -79,15 +89,42 @@ def test_a_clock_that_is_turned_while_an_all_waits() -> None:
 
 
 def test_what_type_checkers_say() -> None:
-    """A body gets leases, which can be taken apart."""
+    """A body gets leases, each with its own class, which can be taken apart; of more than five it is that of all."""
     with leasehold.connect("memory://types") as hold:
-        with hold.all(hold.lock("a"), hold.lock("b")) as (first, second):
+        two = hold.all(hold.lock("a"), hold.semaphore("s", limit=2))
+        with two as (first, permit):
             assert_type(first, Lease)
-            assert_type(second.fence, int | None)
-        leases = hold.all(hold.lock("a")).acquire(wait=0)
-        assert_type(leases, Leases | None)
-        assert leases is not None
-        assert_type(leases[0], Lease)
-        assert_type(leases[:1], tuple[Lease, ...])
+            assert_type(permit, Permit)
+            assert permit.slot == 0
+        leases = assert_type(two.acquire(wait=0), Leases[Lease, Permit] | None)
+        assert leases is not None and isinstance(leases, tuple)
+        assert_type(leases[1].slot, int)
+        assert_type(leases[:1], tuple[Lease])
         assert_type(leases.fences, dict[str, int | None])
+        with leases as (_, again):
+            assert_type(again, Permit)
+        sides = hold.all(
+            hold.rwlock("r").read(), hold.rwlock("w").write(), hold.lock("c"), hold.rlock("d"), hold.lock("e"), wait=5
+        )
+        with sides as (reading, writing, *_rest):
+            assert_type(reading, ReadWriteLease)
+            writing.downgrade()
+        locks: list[Lock] = [hold.lock("many", number) for number in range(6)]
+        with hold.all(*locks) as many:
+            assert_type(many[5], Lease)
+            plain: Leases = many
+            assert [assert_type(lease, Lease).state for lease in plain] == ["held"] * 6
         assert_type(checked(hold._engine, (hold.lock("a"),), Lock), tuple[Lock, ...])
+
+
+async def test_what_type_checkers_say_of_asyncio() -> None:
+    """The same, awaited."""
+    async with leasehold.aio.connect("memory://types") as hold:
+        two = hold.all(hold.rwlock("r").write(), hold.semaphore("s", limit=2))
+        async with two as (writing, permit):
+            assert_type(writing, AsyncReadWriteLease)
+            assert_type(permit, AsyncPermit)
+        leases = assert_type(await two.try_acquire(), AsyncLeases[AsyncReadWriteLease, AsyncPermit] | None)
+        assert leases is not None and leases[1].slot == 0
+        many: AsyncLeases | None = await hold.all(*[hold.lock("many", number) for number in range(6)]).acquire()
+        assert many is not None and assert_type(many[5], AsyncLease).state == "held"

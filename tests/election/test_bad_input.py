@@ -31,6 +31,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"wait": -1}, "wait"),
     ({"max_hold": 0}, "max_hold"),
     ({"delay": -1}, "delay"),
+    ({"at_least": -1}, "at_least"),
+    ({"max_idle": 0}, "max_idle"),
+    ({"max_idle": 5, "health": bool}, "leave out max_idle"),
     ({"protects": "everything"}, "protects"),
     ({"health": 7}, "health takes a function"),
     ({"health": "curl localhost"}, "health takes a function"),
@@ -82,7 +85,7 @@ async def test_asyncio_takes_both(ahold: leasehold.AsyncLeasehold) -> None:
         election.on_demoted(None)  # type: ignore[arg-type]  # that is the point
 
 
-@pytest.mark.parametrize("option", ["fenced", "reentrant", "renew", "max_idle", "at_least", "limit"])
+@pytest.mark.parametrize("option", ["fenced", "reentrant", "renew", "permits", "limit"])
 def test_unknown_options(hold: leasehold.Leasehold, option: str) -> None:
     """What a leader has no use for is no option of an election."""
     with pytest.raises(TypeError, match=option):

@@ -295,6 +295,44 @@ def test_a_term_can_be_given_away(hold: leasehold.Leasehold) -> None:
     lease.release()
 
 
+def test_a_leader_can_be_asked_to_step_down(hold: leasehold.Leasehold) -> None:
+    """revoke() reaches a term as it reaches any lease; the leader decides."""
+    with hold.election("job").campaign(wait=0) as term:
+        eventually(lambda: hold.revoke("job", fence=term.term), "it can be told")
+        assert term.revoked.wait(PATIENCE) and term.state == "held"
+
+
+def test_nobody_follows_too_soon() -> None:
+    """``at_least`` keeps the next leader out although this one has resigned."""
+    clock = ManualClock()
+    _, hold = sync_scene(clock)
+    election = hold.election("job", ttl=10, at_least=60)
+    with pytest.raises(LeaseLost), election.campaign():
+        assert election.resign()
+    with pytest.raises(NotAcquired):
+        election.campaign(wait=0).__enter__()
+    clock.advance(61)
+    with election.campaign(wait=0) as term:
+        assert term.state == "held"
+    hold.close()
+
+
+def test_a_body_that_shows_no_life_leads_no_longer() -> None:
+    """``max_idle`` ends a term whose body does not beat."""
+    clock = ManualClock()
+    _, hold = sync_scene(clock)
+    term = next(hold.election("job", ttl=600, max_idle=60).campaign(wait=0))
+    clock.advance(50)
+    term.beat()
+    clock.advance(50)
+    assert term.state == "held"
+    clock.advance(11)
+    with pytest.raises(LeaseLost) as lost:
+        term.check()
+    assert lost.value.reason == "max_idle"
+    hold.close()
+
+
 class Carrier:
     """An observer that has something travel with each lease."""
 
@@ -409,6 +447,8 @@ def test_inspect_knows_an_election(hold: leasehold.Leasehold) -> None:
         holder = hold.inspect(election).holder
         assert holder is not None and (holder.fence, holder.meta) == (term.term, {"value": "a"})
     assert election.resource == "job:7" and "job" in repr(election) and "job" in repr(election.campaign())
+    with closing(election.observe()) as leaders:
+        assert "job" in repr(leaders) and "job:7" not in repr(leaders)
 
 
 def test_it_stays_in_its_process(hold: leasehold.Leasehold) -> None:

@@ -26,8 +26,10 @@ def test_threads() -> None:
         assert_type(doc.read(ttl="10s"), ReadLock)
         with assert_type(doc.write(reentrant=True), WriteLock) as lease:
             assert_type(lease, ReadWriteLease)
+            assert "writes" in repr(lease)
             lease.downgrade()
             assert_type(lease.shared, bool)
+            assert "reads" in repr(lease)
         found = assert_type(doc.read().acquire(wait=1), ReadWriteLease | None)
         assert found is not None
         with found as same:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold.errors import InvalidRequest
 from leasehold.primitives.base import UNSET, Unset
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Electing:
         value: Any = None,
         health: Callable[[], object] | None = None,
         max_hold: Duration | None = None,
+        max_idle: Duration | None = None,
+        at_least: Duration | None = None,
         delay: Duration | None = None,
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
@@ -42,8 +45,9 @@ class Electing:
 
         ``value`` is some JSON that everybody can see while this one leads, such as its address. ``health`` is a
         function that is asked every third of the ttl while it leads, in a thread of its own: after False or an
-        exception it steps down (``unhealthy``), and when no answer comes for a whole ttl, too (``max_idle``). A term
-        lasts at most ``max_hold``. The rest is as with ``lock``.
+        exception it steps down (``unhealthy``), and when no answer comes for a whole ttl, too (``max_idle``). Without
+        it, ``max_idle`` is how long the body may go without ``term.beat()``. A term lasts at most ``max_hold``, and
+        nobody else leads for ``at_least`` from its beginning. The rest is as with ``lock``.
 
         >>> import leasehold
         >>> with leasehold.connect("memory://") as hold:
@@ -53,7 +57,9 @@ class Electing:
         """
         from leasehold.primitives.election import Election
 
-        name, options = _asked(self, kind, ids, ttl, wait, health, max_hold, delay, protects, meta)
+        name, options = _asked(
+            self, kind, ids, health, max_idle, (ttl, wait, max_hold, at_least, delay, protects), meta
+        )
         return Election(self._engine, name, options, value, health)
 
 
@@ -72,6 +78,8 @@ class AsyncElecting:
         value: Any = None,
         health: Callable[[], object | Awaitable[object]] | None = None,
         max_hold: Duration | None = None,
+        max_idle: Duration | None = None,
+        at_least: Duration | None = None,
         delay: Duration | None = None,
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
@@ -80,7 +88,9 @@ class AsyncElecting:
         asked in a task of its own: what blocks there, blocks the loop."""
         from leasehold.primitives.election import AsyncElection
 
-        name, options = _asked(self, kind, ids, ttl, wait, health, max_hold, delay, protects, meta)
+        name, options = _asked(
+            self, kind, ids, health, max_idle, (ttl, wait, max_hold, at_least, delay, protects), meta
+        )
         return AsyncElection(self._engine, name, options, value, health, self._driver)
 
 
@@ -88,17 +98,21 @@ def _asked(
     hold: Any,
     kind: str,
     ids: tuple[Id, ...],
-    ttl: Duration,
-    wait: Duration | Unset | None,
     health: object,
-    max_hold: Duration | None,
-    delay: Duration | None,
-    protects: str | None,
+    max_idle: Duration | None,
+    rest: tuple[Any, ...],
     meta: Mapping[str, Any] | None,
 ) -> tuple[Name, Options]:
     """As a lock would be asked for. Whoever has a health check must show that it lives."""
+    ttl, wait, max_hold, at_least, delay, protects = rest
     patience = hold._default_wait if isinstance(wait, Unset) else wait
-    max_idle = None if health is None else ttl
-    asked = (ttl, patience, True, max_hold, max_idle, None, delay, True, False, protects)
+    if health is not None:
+        if max_idle is not None:
+            raise InvalidRequest(
+                "each answer of health is a beat, and a ttl without one ends the term already: leave out max_idle, or "
+                "leave out health and call term.beat()"
+            )
+        max_idle = ttl
+    asked = (ttl, patience, True, max_hold, max_idle, at_least, delay, True, False, protects)
     found: tuple[Name, Options] = hold._asked(kind, ids, asked, meta)
     return found

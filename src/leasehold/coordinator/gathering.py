@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 from leasehold.core.durations import wait_seconds
-from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold.core.typed import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 from leasehold.primitives.base import UNSET, Unset
 
 if TYPE_CHECKING:
     from leasehold.primitives.baselease import Duration
+    from leasehold.primitives.lease import AsyncLease, Lease
     from leasehold.primitives.lock import AsyncLock, Lock
     from leasehold.primitives.multi import All, AsyncAll
     from leasehold.runtime.engine import Engine
+
+    Wait = Duration | Unset | None
+
+    # The leases of up to five, so that whoever takes them apart has each with its class; more are plain leases.
+    A = TypeVar("A")
+    B = TypeVar("B")
+    C = TypeVar("C")
+    D = TypeVar("D")
+    E = TypeVar("E")
+    L_co = TypeVar("L_co", covariant=True)
+
+    class Part(Protocol[L_co]):
+        """A lock, for type checkers: what it gives."""
+
+        @property
+        def resource(self) -> str: ...
+        def __enter__(self) -> L_co: ...
+
+    class AsyncPart(Protocol[L_co]):
+        """The same for asyncio."""
+
+        @property
+        def resource(self) -> str: ...
+        async def __aenter__(self) -> L_co: ...
 
 
 class Gathering:
@@ -19,7 +44,21 @@ class Gathering:
     _engine: Engine
     _default_wait: float | None
 
-    def all(self, *locks: Lock, wait: Duration | Unset | None = UNSET) -> All:
+    @overload
+    def all(self, a: Part[A], /, *, wait: Wait = UNSET) -> All[A]: ...
+    @overload
+    def all(self, a: Part[A], b: Part[B], /, *, wait: Wait = UNSET) -> All[A, B]: ...
+    @overload
+    def all(self, a: Part[A], b: Part[B], c: Part[C], /, *, wait: Wait = UNSET) -> All[A, B, C]: ...
+    @overload
+    def all(self, a: Part[A], b: Part[B], c: Part[C], d: Part[D], /, *, wait: Wait = UNSET) -> All[A, B, C, D]: ...
+    @overload
+    def all(
+        self, a: Part[A], b: Part[B], c: Part[C], d: Part[D], e: Part[E], /, *, wait: Wait = UNSET
+    ) -> All[A, B, C, D, E]: ...
+    @overload
+    def all(self, *locks: Lock, wait: Wait = UNSET) -> All[*tuple[Lease, ...]]: ...
+    def all(self, *locks: Part[Any], wait: Wait = UNSET) -> All[*tuple[Any, ...]]:
         """All of these or none: any mix of locks, sides of read-write locks and permits of this coordinator.
 
         They are claimed in the order of their names, so that nobody who asks for the same ones in another order can
@@ -51,7 +90,31 @@ class AsyncGathering:
     _default_wait: float | None
     _driver: Any
 
-    def all(self, *locks: AsyncLock, wait: Duration | Unset | None = UNSET) -> AsyncAll:
+    @overload
+    def all(self, a: AsyncPart[A], /, *, wait: Wait = UNSET) -> AsyncAll[A]: ...
+    @overload
+    def all(self, a: AsyncPart[A], b: AsyncPart[B], /, *, wait: Wait = UNSET) -> AsyncAll[A, B]: ...
+    @overload
+    def all(self, a: AsyncPart[A], b: AsyncPart[B], c: AsyncPart[C], /, *, wait: Wait = UNSET) -> AsyncAll[A, B, C]: ...
+    @overload
+    def all(
+        self, a: AsyncPart[A], b: AsyncPart[B], c: AsyncPart[C], d: AsyncPart[D], /, *, wait: Wait = UNSET
+    ) -> AsyncAll[A, B, C, D]: ...
+    @overload
+    def all(
+        self,
+        a: AsyncPart[A],
+        b: AsyncPart[B],
+        c: AsyncPart[C],
+        d: AsyncPart[D],
+        e: AsyncPart[E],
+        /,
+        *,
+        wait: Wait = UNSET,
+    ) -> AsyncAll[A, B, C, D, E]: ...
+    @overload
+    def all(self, *locks: AsyncLock, wait: Wait = UNSET) -> AsyncAll[*tuple[AsyncLease, ...]]: ...
+    def all(self, *locks: AsyncPart[Any], wait: Wait = UNSET) -> AsyncAll[*tuple[Any, ...]]:
         """All of these or none; see :meth:`leasehold.Leasehold.all`."""
         from leasehold.primitives.lock import AsyncLock
         from leasehold.primitives.multi import AsyncAll

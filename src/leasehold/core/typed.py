@@ -22,9 +22,12 @@ if TYPE_CHECKING:
         TypeAlias,
         TypedDict,
         TypeVar,
+        Unpack,
         cast,
         overload,
     )
+
+    from typing_extensions import TypeVarTuple  # with a default, which that of typing has from Python 3.13 on
 else:
     import sys
     from _collections import _tuplegetter
@@ -40,6 +43,9 @@ else:
         def __class_getitem__(cls, _parameters):
             return cls
 
+    class Unpack(Generic):
+        """All of these, for type checkers."""
+
     class Literal(Generic):
         """One of these, for type checkers."""
 
@@ -53,6 +59,9 @@ else:
         return name
 
     ParamSpec = TypeVar
+
+    def TypeVarTuple(name, **_options):  # noqa: N802  # as above
+        return (name,)  # for a star
 
     def cast(_kind, value):
         return value
@@ -135,7 +144,9 @@ __all__ = [
     "Protocol",
     "TypeAlias",
     "TypeVar",
+    "TypeVarTuple",
     "TypedDict",
+    "Unpack",
     "cast",
     "overload",
 ]

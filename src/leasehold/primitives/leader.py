@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from leasehold.core import ops, watching
+from leasehold.core.names import parse_name
 from leasehold.core.ops import Later, StoreOp, Withdraw
 from leasehold.core.policy import WATCH_EVERY_MS
 from leasehold.core.ports import WAKE, Mailbox
@@ -60,6 +61,9 @@ class BaseObservation(ABC):
         self._closed = False
         self._reading = False
         self._watching: watching.Watching | None = None  # once it has begun
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {parse_name(self._resource).shown}{' closed' if self._closed else ''}>"
 
     def close(self) -> None:
         """No more changes: whoever waits for the next one stops within a second, and the store forgets this observer.

@@ -6,13 +6,13 @@ They are one thing to whoever works under them: held when all are, lost as soon 
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 
 from leasehold.core.holding import LOST, RELEASED
 from leasehold.core.ops import Later
 from leasehold.core.several import release_all
-from leasehold.core.typed import TYPE_CHECKING, Any, TypeVar, overload
+from leasehold.core.typed import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple, Unpack
 from leasehold.errors import LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.primitives.baselease import BaseLease
 from leasehold.primitives.lease import AsyncLease, Lease, _callable, _in_thread
@@ -22,37 +22,30 @@ from leasehold.runtime.held import Listener
 
 if TYPE_CHECKING:
     import asyncio
+    from typing import Self
 
     from leasehold.primitives.baselease import Duration
     from leasehold.runtime.aio import AsyncDriver, Interrupt
 
 B = TypeVar("B", bound=BaseLease)
+Mix = TypeVarTuple("Mix")
+Each = TypeVarTuple("Each", default=Unpack[tuple[Lease, ...]])
+AsyncEach = TypeVarTuple("AsyncEach", default=Unpack[tuple[AsyncLease, ...]])
 STATES = ("lost", "released", "unsure", "held")  # the first that one of them is in is that of all
 
 
-class BaseLeases(Sequence[B]):
-    """What both flavours share. None of this asks the store."""
+class BaseLeases(tuple[*Mix], Generic[B, *Mix]):
+    """What both flavours share. None of this asks the store. It is a tuple, so that a type checker knows the class of
+    each lease also when they are taken apart."""
 
-    __slots__ = ("__weakref__", "_engine", "_leases", "_lost", "_revoked")
+    def __new__(cls, _engine: Engine, leases: Sequence[B], *_more: Any) -> Self:
+        return tuple.__new__(cls, leases)
 
     def __init__(self, engine: Engine, leases: Sequence[B]) -> None:
         self._engine = engine
         self._leases = tuple(leases)
         self._lost: Any = None  # the event, once somebody has asked for it
         self._revoked: Any = None  # and the other one
-
-    def __len__(self) -> int:
-        return len(self._leases)
-
-    @overload
-    def __getitem__(self, place: int) -> B: ...
-    @overload
-    def __getitem__(self, place: slice) -> tuple[B, ...]: ...
-    def __getitem__(self, place: int | slice) -> B | tuple[B, ...]:
-        return self._leases[place]
-
-    def __iter__(self) -> Iterator[B]:
-        return iter(self._leases)
 
     @property
     def fences(self) -> dict[str, int | None]:
@@ -93,6 +86,12 @@ class BaseLeases(Sequence[B]):
         for lease in self._leases:
             lease._held.listen(_once(latch, listener(lease)))
         self._first_lost()
+
+    def _listen_for_revocation(self, listener: Listener) -> None:
+        """Have it called once, whichever is asked for first."""
+        once = _once(threading.Lock(), listener)
+        for lease in self._leases:
+            lease._held.listen_for_revocation(once)
 
     # ------------------------------------------------------------ giving back
 
@@ -151,8 +150,8 @@ class BaseLeases(Sequence[B]):
         return f"<{type(self).__name__} {shown} state={self.state} remaining={self.remaining():.3f}s>"
 
 
-class Leases(BaseLeases[Lease]):
-    """Several leases for threads: a sequence, in the order in which their locks were given to ``hold.all``.
+class Leases(BaseLeases[Lease, *Each]):
+    """Several leases for threads: a tuple, in the order in which their locks were given to ``hold.all``.
 
     >>> import leasehold
     >>> with leasehold.connect("memory://") as hold:
@@ -162,8 +161,6 @@ class Leases(BaseLeases[Lease]):
     (['stock:7', 'order:42'], 'held')
     (True, 'released')
     """
-
-    __slots__ = ()
 
     @property
     def lost(self) -> threading.Event:
@@ -191,6 +188,10 @@ class Leases(BaseLeases[Lease]):
         event: threading.Event = self._revoked
         return event
 
+    def on_revoked(self, callback: Callable[[], object]) -> None:
+        """Call ``callback()`` in a thread of its own when somebody asks for the first of them."""
+        self._listen_for_revocation(_in_thread(_callable(callback, "on_revoked"), tuple, "on_revoked"))
+
     def extend(self, ttl: Duration) -> None:
         """Set the end of each to ``ttl`` from now, one after the other: sets, never adds."""
         self.check()
@@ -213,7 +214,7 @@ class Leases(BaseLeases[Lease]):
             self._not_confirmed(rest, error)
             raise
 
-    def __enter__(self) -> Leases:
+    def __enter__(self) -> Leases[*Each]:
         self.check()
         return self
 
@@ -227,10 +228,8 @@ class Leases(BaseLeases[Lease]):
         self._after_body(error)
 
 
-class AsyncLeases(BaseLeases[AsyncLease]):
+class AsyncLeases(BaseLeases[AsyncLease, *AsyncEach]):
     """Several leases for asyncio. The task inside ``async with`` is cancelled when one of them is lost."""
-
-    __slots__ = ("_driver", "_loop")
 
     def __init__(
         self, engine: Engine, leases: Sequence[AsyncLease], driver: AsyncDriver, loop: asyncio.AbstractEventLoop
@@ -268,6 +267,12 @@ class AsyncLeases(BaseLeases[AsyncLease]):
             event.set()
         return event
 
+    def on_revoked(self, callback: Callable[[], object | Awaitable[object]]) -> None:
+        """Call ``callback()``, a function or a coroutine function, on the loop when somebody asks for the first of
+        them."""
+        checked = _callable(callback, "on_revoked")
+        self._listen_for_revocation(self._driver.callback(self._loop, checked, tuple, "on_revoked"))
+
     async def extend(self, ttl: Duration) -> None:
         """Set the end of each to ``ttl`` from now, one after the other: sets, never adds."""
         self.check()
@@ -290,7 +295,7 @@ class AsyncLeases(BaseLeases[AsyncLease]):
             self._not_confirmed(rest, error)
             raise
 
-    async def __aenter__(self) -> AsyncLeases:
+    async def __aenter__(self) -> AsyncLeases[*AsyncEach]:
         self.check()
         self._begin(self._driver.task())
         return self

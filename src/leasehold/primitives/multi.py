@@ -15,11 +15,11 @@ from threading import current_thread
 from types import TracebackType
 
 from leasehold.core.durations import wait_seconds
-from leasehold.core.typed import TYPE_CHECKING, Any, TypeAlias
+from leasehold.core.typed import TYPE_CHECKING, Any, Generic, TypeAlias
 from leasehold.errors import LeaseholdError, NotAcquired, NotHeld
 from leasehold.primitives.base import UNSET, BaseLock, Unset
 from leasehold.primitives.getting import Getting
-from leasehold.primitives.leases import AsyncLeases, BaseLeases, Leases
+from leasehold.primitives.leases import AsyncEach, AsyncLeases, BaseLeases, Each, Leases
 from leasehold.runtime import sync
 from leasehold.runtime.engine import Engine
 from leasehold.runtime.held import Held
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from leasehold.primitives.lock import AsyncLock
     from leasehold.runtime.aio import AsyncDriver
 
-Body: TypeAlias = "tuple[BaseLeases[Any], Body | None]"  # its leases, and the body around it
+Several: TypeAlias = "BaseLeases[Any, *tuple[Any, ...]]"
+Body: TypeAlias = "tuple[Several, Body | None]"  # its leases, and the body around it
 
 
 class BaseAll:
@@ -65,7 +66,7 @@ class BaseAll:
 
     # ------------------------------------------------------------ bodies
 
-    def _enter(self, leases: BaseLeases[Any], anchor: object) -> None:
+    def _enter(self, leases: Several, anchor: object) -> None:
         """A with body begins. Its exit must find these very leases."""
         self._bodies[anchor] = (leases, self._bodies.get(anchor))
         for lease in leases:
@@ -79,7 +80,7 @@ class BaseAll:
             raise self._not_held()
         return body[0]
 
-    def _leave(self, leases: BaseLeases[Any]) -> None:
+    def _leave(self, leases: Several) -> None:
         """Their body is over."""
         bodies = self._bodies
         anchor = leases[0]._held.anchor()  # whoever entered, and the body keeps him alive
@@ -93,7 +94,7 @@ class BaseAll:
         for lease in leases:
             lease._held.bodies -= 1
 
-    def _give_up(self, leases: BaseLeases[Any], depths: Sequence[int] = ()) -> None:
+    def _give_up(self, leases: Several, depths: Sequence[int] = ()) -> None:
         """An interrupt hit the beginning or the end of a body: whatever was done already, it ends in the background.
         What was entered again, by its depth when the end began, is only left."""
         self._leave(leases)
@@ -119,7 +120,7 @@ class BaseAll:
         return f"<{type(self).__name__} {', '.join(part._name.shown for part in self._parts)}>"
 
 
-class All(BaseAll):
+class All(BaseAll, Generic[*Each]):
     """Several locks for threads, all or nothing; made by :meth:`leasehold.Leasehold.all`.
 
     >>> import leasehold
@@ -131,18 +132,18 @@ class All(BaseAll):
 
     __slots__ = ()
 
-    def acquire(self, wait: Duration | Unset | None = UNSET) -> Leases | None:
+    def acquire(self, wait: Duration | Unset | None = UNSET) -> Leases[*Each] | None:
         """A lease of each, or None when the wait was over before all were there; then none is held. ``wait`` is for all
         of them together: None waits for ever, 0 tries once."""
         try:
             leases = self._acquire(self._seconds(wait), current_thread())
         except NotAcquired:
             return None
-        for lease in leases:
+        for lease in leases._leases:
             lease._held.keep(self)
         return leases
 
-    def try_acquire(self) -> Leases | None:
+    def try_acquire(self) -> Leases[*Each] | None:
         """One try: a lease of each, or None."""
         return self.acquire(wait=0)
 
@@ -159,7 +160,7 @@ class All(BaseAll):
         """Does the calling thread hold all of them? Asks nobody."""
         return all(part.owned() for part in self._parts)
 
-    def __enter__(self) -> Leases:
+    def __enter__(self) -> Leases[*Each]:
         thread = current_thread()
         leases = self._acquire(self._wait, thread)
         try:
@@ -185,7 +186,7 @@ class All(BaseAll):
             self._give_up(leases or self._innermost(current_thread), depths)
             raise
 
-    def _acquire(self, wait: float | None, thread: threading.Thread) -> Leases:
+    def _acquire(self, wait: float | None, thread: threading.Thread) -> Leases[*Each]:
         engine = self._engine
         engine.ensure_open()
         getting = Getting(engine, self._ordered, thread, wait)
@@ -193,7 +194,7 @@ class All(BaseAll):
             if getting.enter_again(_lease):
                 self._claim(getting)
             found = getting.leases(_lease)
-            leases = Leases(engine, [found[part] for part in self._parts])  # type: ignore[misc]  # each part's own
+            leases: Leases[*Each] = Leases(engine, [found[part] for part in self._parts])  # type: ignore[misc]  # each part's own
             getting.finish()
             return leases  # in the same try: an interrupt on the way out must not lose them
         except BaseException as error:
@@ -214,7 +215,7 @@ class All(BaseAll):
             engine.mailboxes.give_back(box)
 
 
-class AsyncAll(BaseAll):
+class AsyncAll(BaseAll, Generic[*AsyncEach]):
     """Several locks for asyncio, all or nothing: the same, awaited. The task inside ``async with`` is cancelled when
     one of them is lost."""
 
@@ -224,18 +225,18 @@ class AsyncAll(BaseAll):
         BaseAll.__init__(self, engine, parts, wait)
         self._driver = driver
 
-    async def acquire(self, wait: Duration | Unset | None = UNSET) -> AsyncLeases | None:
+    async def acquire(self, wait: Duration | Unset | None = UNSET) -> AsyncLeases[*AsyncEach] | None:
         """A lease of each, or None when the wait was over before all were there; then none is held. ``wait`` is for all
         of them together: None waits for ever, 0 tries once."""
         try:
             leases = await self._acquire(self._seconds(wait), self._driver.task())
         except NotAcquired:
             return None
-        for lease in leases:
+        for lease in leases._leases:
             lease._held.keep(self)
         return leases
 
-    async def try_acquire(self) -> AsyncLeases | None:
+    async def try_acquire(self) -> AsyncLeases[*AsyncEach] | None:
         """One try: a lease of each, or None."""
         return await self.acquire(wait=0)
 
@@ -256,7 +257,7 @@ class AsyncAll(BaseAll):
         """Does the calling task hold all of them? Asks nobody."""
         return all(part.owned() for part in self._parts)
 
-    async def __aenter__(self) -> AsyncLeases:
+    async def __aenter__(self) -> AsyncLeases[*AsyncEach]:
         task = self._driver.task()
         leases = await self._acquire(self._wait, task)
         try:
@@ -274,7 +275,7 @@ class AsyncAll(BaseAll):
         self._leave(leases)
         await leases.__aexit__(kind, error, trace)
 
-    async def _acquire(self, wait: float | None, task: asyncio.Task[Any]) -> AsyncLeases:
+    async def _acquire(self, wait: float | None, task: asyncio.Task[Any]) -> AsyncLeases[*AsyncEach]:
         from asyncio import CancelledError
 
         engine = self._engine

@@ -45,6 +45,9 @@ class BaseReadWriteLease(BaseLease):
         """Does it only read? Then others may read beside it, and a guard takes it with ``shared=True`` alone."""
         return self._held.shared
 
+    def __repr__(self) -> str:
+        return f"{BaseLease.__repr__(self)[:-1]} {'reads' if self.shared else 'writes'}>"
+
     def _downgraded(self) -> None:
         """Confirmed."""
         if self._engine.audience.listens():
