@@ -355,6 +355,7 @@ WRITTEN: dict[str, tuple[str, ...]] = {
     "holder": ("HSET", HOLDERS, "nobody:1:x.1", "what is this"),
     "another's record": ("HSET", HOLDERS, "nobody:1:x.1", "1 1 99999999999999 0 0 0 0 read 0 0 - - somebody:1:x.1 "),
     "an unknown rule": ("HSET", HOLDERS, "nobody:1:x.1", "1 1 99999999999999 0 0 0 0 sem 0 0 - - nobody:1:x.1 "),
+    "a far slot": ("HSET", HOLDERS, "nobody:1:x.1", "1 1 99999999999999 0 0 0 0 read 0 999999999999 - - nobody:1:x.1 "),
     "watcher": ("HSET", WATCHERS, "nobody:1:x.1", "what is this"),
     "limit": ("SET", LIMIT, "many"),
     "doors": ("HSET", ENDED, ":doors", "what: is:: this"),

@@ -2,12 +2,13 @@
 -- arrival, then comes the op, and then the same for what it has freed. SPEAKER is whoever sends it.
 
 local KNOWN = {mutex = true, write = true, read = true, semaphore = true}
+local TOO_LONG = '%d%d%d%d%d' -- no slot, and no number of permits: there are a thousand at most
 
 local function read_grant(raw, shared)
     local fence, ttl, expires, renewals, since, closed, delay, rule, limit, slots, news, ticket, owner, meta = string.match(
         raw, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%l+) (%d+) ([%d,]+) (%S+) (%S+) (%S+) ?(.*)$')
-    if not fence or not KNOWN[rule] or (SHARED[rule] or false) ~= shared then -- somebody else wrote that
-        return nil
+    if not fence or not KNOWN[rule] or (SHARED[rule] or false) ~= shared or string.find(slots, TOO_LONG) then
+        return nil -- somebody else wrote that
     end
     return {owner = owner, fence = fence, ttl = ttl, expires = tonumber(expires), renewals = renewals, since = since,
             closed = closed, delay = delay, rule = rule, limit = limit, slots = slots, news = news, ticket = ticket,
@@ -306,7 +307,7 @@ end
 local function read_waiter(owner, raw)
     local beat, beat_ms, ttl, floor, since, delay, rule, permits, limit, address, news, meta = string.match(
         raw, '^(%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%l+) (%d+) (%d+) (%S+) (%S+) ?(.*)$')
-    if not beat or not KNOWN[rule] then -- nobody of ours
+    if not beat or not KNOWN[rule] or string.find(permits, TOO_LONG) then -- nobody of ours
         return nil
     end
     return {owner = owner, beat = beat, beat_ms = tonumber(beat_ms), ttl = ttl, floor = floor, since = since,
