@@ -67,7 +67,7 @@ def _listener(request: Request, voice: Voice) -> Callable[[Event], object]:
             asked, found = event.asked, event.found  # type: ignore[union-attr]  # by its name, and nothing is loaded for it
             voice.say(
                 "limit",
-                f"{request.name}: others go by a limit of {found}, this one by {asked}: say the same --limit everywhere",
+                f"{request.name}: others go by a limit of {found}, this one by {asked}: say one --limit everywhere",
                 resource=request.name, asked=asked, found=found,
             )  # fmt: skip
 
