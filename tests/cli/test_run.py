@@ -148,6 +148,19 @@ def test_limit(desk: Desk) -> None:
     assert not desk.path("ran").exists()
 
 
+def test_limits_that_differ(desk: Desk) -> None:
+    """Each goes by its own, and whoever comes later says so; not when it is told to be quiet."""
+    with desk.hold.semaphore("job", limit=2):
+        done = desk.run("run", "job", "--limit", "3", "-n", "--", "true")
+        assert (done.returncode, done.stderr) == (
+            0, "leasehold: job: others go by a limit of 2, this one by 3: say one --limit everywhere\n"
+        )  # fmt: skip
+        assert desk.run("run", "job", "--limit", "3", "--skip-ok", "--", "true").stderr == ""
+        told = desk.run("run", "job", "--limit", "1", "-n", "--json", "--", "true").stderr.splitlines()
+        assert [json.loads(line)["event"] for line in told] == ["limit", "busy"]
+        assert desk.run("run", "job", "--limit", "2", "-n", "--", "true").stderr == ""
+
+
 @pytest.mark.parametrize("locale", [{}, {"LC_CTYPE": "C"}, {"LC_CTYPE": "C.UTF-8"}, {"LC_ALL": "C"}], ids=str)
 def test_the_environment_of_a_crontab(desk: Desk, locale: dict[str, str]) -> None:
     """The command's is ours and three variables more. Python's own idea of a locale is not for it."""

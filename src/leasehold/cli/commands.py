@@ -100,6 +100,10 @@ def run(request: Request) -> None:
       leasehold run rollup --wait 10s --ttl 1m -- make rollup
       leasehold run rollup -n --at-least 5m -- ./tick
                                                 not again within five minutes
+      leasehold run warehouse --limit 3 -- ./query
+                                                at most three at a time
+      leasehold run catalogue --shared -- ./read
+                                                beside other readers, never beside a plain run
 
     \b
     Exit codes: the command's own, or

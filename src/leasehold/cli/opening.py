@@ -12,21 +12,22 @@ from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, Sto
 from leasehold.observe import log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from leasehold.cli.arguments import Candidacy, Request
     from leasehold.cli.voice import Voice
+    from leasehold.observe.events import Event
     from leasehold.primitives.election import Election
     from leasehold.primitives.lock import Lock
 
 LONG = "a ttl over 1 h blocks recovery after a crash for that long; it is renewed anyway, so seconds are enough"
 
 
-def open_hold(url: str | None, namespace: str | None) -> Leasehold:
+def open_hold(url: str | None, namespace: str | None, observers: Iterable[Callable[[Event], object]] = ()) -> Leasehold:
     """What the user or the environment says about the store is configuration: 78 when it is wrong."""
     log.RECORDS.clear()  # what people should know, the command tells them itself
     try:
-        return connect(url, namespace=namespace)
+        return connect(url, namespace=namespace, observers=observers)
     except (InvalidRequest, Unsupported) as error:
         raise Ended(codes.CONFIG, "failed", str(error)) from error
     except LeaseholdError as error:
@@ -42,7 +43,7 @@ def open_lock(request: Request, voice: Voice) -> tuple[Leasehold, Lock]:
         raise failed(error) from error
     if long:
         _warn_once(voice)
-    hold = open_hold(request.url, namespace)
+    hold = open_hold(request.url, namespace, () if request.limit is None else [_listener(request, voice)])
     try:
         return hold, _lock(hold, request, kind, ids)
     except LeaseholdError as error:
@@ -56,6 +57,21 @@ def _lock(hold: Leasehold, request: Request, kind: str, ids: list[str]) -> Lock:
     if request.limit is not None:
         return hold.semaphore(kind, *ids, limit=request.limit, ttl=ttl, wait=wait, at_least=at_least)
     return hold.lock(kind, *ids, ttl=ttl, wait=wait, at_least=at_least)
+
+
+def _listener(request: Request, voice: Voice) -> Callable[[Event], object]:
+    """Somebody has mistyped a limit, here or there: else nobody would notice."""
+
+    def listen(event: Event) -> None:
+        if type(event).__name__ == "LimitDiffers" and (request.as_json or not request.skip_ok):
+            asked, found = event.asked, event.found  # type: ignore[union-attr]  # by its name, and nothing is loaded for it
+            voice.say(
+                "limit",
+                f"{request.name}: others go by a limit of {found}, this one by {asked}: say one --limit everywhere",
+                resource=request.name, asked=asked, found=found,
+            )  # fmt: skip
+
+    return listen
 
 
 def open_election(request: Candidacy, health: Callable[[], bool] | None) -> tuple[Leasehold, Election]:
