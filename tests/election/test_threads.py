@@ -25,6 +25,7 @@ from leasehold.errors import (
     StoreUnavailable,
 )
 from leasehold.stores.clock import ManualClock
+from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import (
     PATIENCE,
     Spy,
@@ -330,6 +331,20 @@ def test_a_body_that_shows_no_life_leads_no_longer() -> None:
     with pytest.raises(LeaseLost) as lost:
         term.check()
     assert lost.value.reason == "max_idle"
+    hold.close()
+
+
+def test_stepping_down_in_time_is_no_stale_release() -> None:
+    """The body ended when it was told to: nobody is to be alarmed. One that went on past its deadline is."""
+    clock = ManualClock()
+    heard: list[str] = []
+    hold = leasehold.connect(MemoryStore(clock), observers=[lambda event: heard.append(type(event).__name__)])
+    election = hold.election("job", ttl=10)
+    for late in (0, 11):
+        for _ in election.campaign(wait=0):
+            assert election.resign()
+            clock.advance(late)
+    assert heard == ["Acquired", "Lost", "Acquired", "Lost", "StaleRelease"]
     hold.close()
 
 

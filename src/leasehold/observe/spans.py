@@ -22,6 +22,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from leasehold.core.typed import Any
 from leasehold.observe import events
+from leasehold.observe.log import ASKED_FOR
 from leasehold.observe.tally import at_fork
 
 FIELD = "traceparent"  # in the holder's metadata, as in an HTTP header
@@ -119,7 +120,7 @@ class Spans:
 
     def lost(self, event: events.Lost) -> None:
         self._mark(event.lease.number, "lost", {"leasehold.reason": event.reason})
-        self._ended(event, event.reason, event.reason != "closed")
+        self._ended(event, event.reason, event.reason not in ASKED_FOR)
 
     def released(self, event: events.Released) -> None:
         self._ended(event, "released")

@@ -204,8 +204,12 @@ class BaseLease:
         self._engine.forget(held)
         if held.phase == RELEASING:  # the coordinator was closed meanwhile
             self._unknown()
-        elif ours or (held.phase == LOST and held.reason not in ("closed", "forked")):
+        elif ours or self._late():
             watchdog.tell_of_release(held, ours)
+
+    def _late(self) -> bool:
+        """Was it given back by somebody who should have stopped before?"""
+        return self._held.phase == LOST and self._held.reason not in ("closed", "forked")
 
     def _unknown(self) -> None:
         """The release goes on in the background, or was confirmed just before an interrupt. One that has not begun is

@@ -11,7 +11,7 @@ from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.errors import LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.primitives.baselease import BaseLease
 from leasehold.primitives.lease import AsyncLease, Lease
-from leasehold.primitives.reign import Reign
+from leasehold.primitives.reign import RESIGNED, UNHEALTHY, Reign
 from leasehold.runtime import sync
 from leasehold.runtime.engine import Engine
 
@@ -63,6 +63,12 @@ class BaseTerm(BaseLease):
         held, watchdog = self._held, self._engine.watchdog
         if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
             watchdog.chronicle().not_renewed(held, error)
+
+    def _late(self) -> bool:
+        """Whoever stepped down gives the term back when the body has ended, and has until its deadline for that."""
+        held = self._held
+        stepped_down = held.reason in (RESIGNED, UNHEALTHY) and self._engine.clock.now() < held.deadline
+        return BaseLease._late(self) and not stepped_down
 
     def _is_own_loss(self, error: BaseException | None) -> bool:
         """Is this error how the body of this very term heard that it was lost?"""
