@@ -33,6 +33,9 @@ return turn(function()
         grant.rule, vacated, freed, seats = 'read', true, true, nil
     end
     insist()
+    if grant.rule == 'semaphore' and limit_of(grant) and stored > 0 then
+        keep_limit(text(stored)) -- whoever holds a permit uses it, also when nobody has come for long
+    end
     if not SHARED[grant.rule] then
         redis.call('PEXPIREAT', OWNER, text(expires - 1))
     end

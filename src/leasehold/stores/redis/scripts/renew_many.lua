@@ -1,7 +1,9 @@
 -- renew_many: the watchdog's plain renewals, hundreds in one call. Who is not found as it should be, or has more to it
--- than usual, is asked for alone; so is who shares what others wait for or watch: a turn may have to hand on there.
+-- than usual, is asked for alone. So is one of those who share what others wait for or watch, or what has a limit of its
+-- own: a turn may have to hand on there, and keeps the limit. One turn is enough for all of them: each looks at everybody
+-- who holds, and hundreds of turns would keep the server busy for longer than a renewal may take.
 --
---   KEYS   owner meta holders queue watchers, for each
+--   KEYS   owner meta holders queue watchers limit, for each
 --   ARGV   owner fence ttl_ms number, for each
 --   reply  {remaining_ms, ...}; -1: ask with renew
 
@@ -9,6 +11,7 @@ local call, match, find, format = redis.call, string.match, string.find, string.
 local time = call('TIME')
 local ms = math.floor((time[1] * 1000000 + time[2]) / 1000)
 local replies = {}
+local turned = {} -- what somebody of this call takes a turn of
 local length, ttl, ends, ends_text, owner_px, meta_px -- of those with the same ttl, which most have
 
 -- The same record with a new end, or nil.
@@ -35,7 +38,11 @@ end
 -- One of those who share. The key of all of them, and the mark, must last as long.
 local function renew_shared(key, at, taken)
     local raw = renewed(call('HGET', KEYS[key + 2], ARGV[at]), at)
-    if not raw or call('EXISTS', KEYS[key + 3], KEYS[key + 4]) > 0 then
+    if not raw then
+        return -1
+    end
+    if not turned[KEYS[key]] and call('EXISTS', KEYS[key + 3], KEYS[key + 4], KEYS[key + 5]) > 0 then
+        turned[KEYS[key]] = true
         return -1
     end
     local rule, latest = match(taken, '^:(%l+) (%d+)$')
@@ -52,8 +59,8 @@ local function renew_shared(key, at, taken)
     return ttl
 end
 
-for key = 1, #KEYS, 5 do
-    local at = (key - 1) / 5 * 4 + 1
+for key = 1, #KEYS, 6 do
+    local at = (key - 1) / 6 * 4 + 1
     local taken = call('GET', KEYS[key])
     local left = -1
     if taken == ARGV[at] then
