@@ -143,6 +143,10 @@ class BaseCampaign:
             reign.left = True
             self._engine.watchdog.abandoned.put(reign)
 
+    def __reduce__(self) -> str:
+        """A copy that is dropped would give back what this one leads."""
+        raise TypeError("a campaign stays in its process, and is not copied: make another with election.campaign()")
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} for {self._name.shown}>"
 
@@ -179,9 +183,15 @@ class Campaign(BaseCampaign):
         """Give the last term back, and lead the next one."""
         if not self._finish():
             raise StopIteration
-        term = self._seat._acquire(self._options.wait, current_thread())
-        self._won(term)
-        return term
+        thread = current_thread()
+        before = self._engine.mine(self._name.text, thread)
+        try:
+            term = self._seat._acquire(self._options.wait, thread)
+            self._won(term)
+            return term  # in the same try: an interrupt on the way out must not lose it
+        except BaseException:
+            self._seat._rescue(thread, before)
+            raise
 
     def close(self) -> None:
         """End the loop: give back what it leads, and campaign no more."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from leasehold.core.holding import ALIVE
 from leasehold.core.policy import renew_after
 from leasehold.core.ports import Clock
 from leasehold.core.typed import TYPE_CHECKING, Any
@@ -51,11 +52,11 @@ class Minder:
     def start(self) -> None:
         """In a thread of its own, which ends with the term."""
         thread = threading.Thread(target=self._run, name="leasehold-health", daemon=True)
+        self._reign.at_end(self._over.set)  # first: an interrupt after its start must not let it run for ever
         try:
             thread.start()
         except RuntimeError as error:
             raise StoreUnavailable(f"no thread can be started to ask for the leader's health: {error}") from error
-        self._reign.at_end(self._over.set)
 
     def _run(self) -> None:
         while not self._over.is_set():
@@ -71,12 +72,13 @@ class Minder:
                 continue
 
     def judge(self, fit: object) -> bool:
-        """True and None are good answers. Else it is no longer the leader from here on, and hears of it."""
+        """True and None are good answers. Else it is no longer the leader from here on, and hears of it. Who
+        does not lead any more is not asked again."""
         reign = self._reign
         if fit is None or fit:
             reign.beat(self._clock.now())
             self._watchdog.look_again(reign)
-            return True
+            return reign.phase in ALIVE
         reign.lose(UNHEALTHY)
         self._watchdog.tell(reign)
         return False
@@ -91,9 +93,9 @@ class AsyncMinder(Minder):
 
     def start_on(self, driver: AsyncDriver, loop: asyncio.AbstractEventLoop) -> None:
         """On the loop of the term, which is the running one."""
+        self._reign.at_end(self._over.set)
         task = loop.create_task(self._ask(driver))
         self._reign.at_end(driver.on_loop(loop, task.cancel))
-        self._reign.at_end(self._over.set)
 
     async def _ask(self, driver: AsyncDriver) -> None:
         while not self._over.is_set():

@@ -73,11 +73,11 @@ class BaseObservation(ABC):
             self._let_go()
 
     def _begin_reading(self) -> None:
+        if self._epoch != self._engine.epoch:  # in a forked child: all of this is the parent's, also who was reading
+            self._epoch, self._watching, self._reading = self._engine.epoch, None, False
+            self._forked()
         if self._reading:
             raise InvalidRequest("an observation is read by one at a time: call observe() for each of them")
-        if self._epoch != self._engine.epoch:  # in a forked child: all of this is the parent's
-            self._epoch, self._watching = self._engine.epoch, None
-            self._forked()
         self._reading = True
 
     def _end_reading(self) -> None:
@@ -110,6 +110,10 @@ class BaseObservation(ABC):
 
     @abstractmethod
     def _forked(self) -> None: ...
+
+    def __reduce__(self) -> str:
+        """Its mailbox is of this process; a copy would give it back while this one reads."""
+        raise TypeError("an observation stays in its process, and is not copied: call observe() there")
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):

@@ -41,14 +41,21 @@ class Reign(Held):
         ending()
 
     def end(self) -> None:
-        """It is over: tell everybody, once."""
-        with self.lock:
-            endings, self._endings = self._endings, None
-        for ending in endings or ():
+        """It is over: tell everybody, once. Whoever is interrupted here leaves the rest to the next who ends it."""
+        while (ending := self._next_ending()) is not None:
             try:
                 ending()
             except Exception as error:  # the others must hear of it too
                 log.warn("the end of a term could not be told: %r", error, error=error)
+
+    def _next_ending(self) -> Callable[[], object] | None:
+        with self.lock:
+            if not self._endings:
+                self._endings = None
+                return None
+            ending, *rest = self._endings
+            self._endings = tuple(rest)
+            return ending
 
     # ------------------------------------------------------------ how it ends
 

@@ -98,6 +98,7 @@ class Term(BaseTerm, Lease):
         """Let everybody see this, as ``election.leader().value`` and with ``observe()``. It is some JSON of at most
         4096 bytes; None takes it back. LeaseLost when this is no longer the leader."""
         text = self._text(value)
+        self.check()  # in a forked child nobody may be left who gives the latch back
         with self._publishing:
             try:
                 self.check()

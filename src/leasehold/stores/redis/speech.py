@@ -24,7 +24,7 @@ from leasehold.stores.redis.lua import assemble
 FOLDER = Path(__file__).parent / "scripts"
 KEYS = ("owner", "fence", "meta", "queue", "waiters", "ended", "holders", "limit", "watchers")
 COUNT = len(KEYS)
-RENEWED = ("owner", "meta", "holders", "queue", "watchers")  # what a plain renewal looks at
+RENEWED = ("owner", "meta", "holders", "queue", "watchers", "limit")  # what a plain renewal looks at
 EMPTY = "-"
 
 Command = tuple[Any, ...]

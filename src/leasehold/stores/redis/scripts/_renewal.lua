@@ -1,5 +1,5 @@
 -- A plain renewal of one of those who share, without a turn: nobody waits and nobody watches, so that nobody has to be
--- told what has ended meanwhile.
+-- told what has ended meanwhile; and there is no stored limit, which a turn keeps.
 
 local call, match, find, format = redis.call, string.match, string.find, string.format
 local ms, length, ttl, ends, ends_text, owner_px, meta_px -- of those with the same ttl, which most have
@@ -24,10 +24,16 @@ end
 
 -- What remains, or -1. The key of all of them, and the mark, must last as long. The first write adds nothing: a server
 -- without memory would refuse it.
-local function renew_shared(mark, owner_key, holders_key, queue_key, watchers_key, owner, fence, ttl_ms, number)
+-- `turned`: what somebody of this call takes a turn of. That is enough for all of them: hundreds of turns, each of which
+-- looks at everybody who holds, would keep the server busy for longer than a renewal may take.
+local function renew_shared(mark, owner_key, holders_key, others, turned, owner, fence, ttl_ms, number)
     local rule, latest, more = match(mark, '^(:%l+ )(%d+)(.*)$')
     local raw = rule and renewed(call('HGET', holders_key, owner), fence, ttl_ms, number)
-    if not raw or call('EXISTS', queue_key, watchers_key) > 0 then
+    if not raw then
+        return -1
+    end
+    if not turned[owner_key] and call('EXISTS', unpack(others)) > 0 then
+        turned[owner_key] = true
         return -1
     end
     local over = math.max(call('PTTL', holders_key), ttl + math.max(ttl, 60000))

@@ -286,6 +286,7 @@ local vacated, freed = false, false
 local function forget_keys(grant)
     if SHARED[grant.rule] then
         redis.call('HDEL', HOLDERS, grant.owner)
+        holders_end = nil -- it may have been the last, and the key is gone with its end
     else
         vacated = true
     end

@@ -14,7 +14,7 @@ if taken and string.sub(taken, 1, 1) == ':' then
 -- include _renewal
         local time = call('TIME')
         ms = math.floor((time[1] * 1000000 + time[2]) / 1000)
-        return renew_shared(taken, KEYS[1], KEYS[7], KEYS[4], KEYS[9], owner, fence, ARGV[3], ARGV[5])
+        return renew_shared(taken, KEYS[1], KEYS[7], {KEYS[4], KEYS[8], KEYS[9]}, {}, owner, fence, ARGV[3], ARGV[5])
     end
     local left = quickly()
     if left >= 0 then
@@ -50,6 +50,9 @@ return turn(function()
         grant.rule, vacated, freed, seats = 'read', true, true, nil
     end
     insist()
+    if grant.rule == 'semaphore' and limit_of(grant) and stored > 0 then
+        keep_limit(text(stored)) -- whoever holds a permit uses it, also when nobody has come for long
+    end
     if not SHARED[grant.rule] then
         redis.call('PEXPIREAT', OWNER, text(expires - 1))
     end

@@ -1,7 +1,7 @@
 -- renew_many: the watchdog's plain renewals, hundreds in one call. Who is not found as it should be, or has more to it
--- than usual, is asked for alone; so is who shares what others wait for or watch.
+-- than usual, is asked for alone; so is one of those who share what others wait for or watch, or what has a stored limit.
 --
---   KEYS   owner meta holders queue watchers, for each
+--   KEYS   owner meta holders queue watchers limit, for each
 --   ARGV   owner fence ttl_ms number, for each
 --   reply  {remaining_ms, ...}; -1: ask with renew
 
@@ -9,9 +9,9 @@
 
 local time = call('TIME')
 ms = math.floor((time[1] * 1000000 + time[2]) / 1000)
-local replies = {}
-for key = 1, #KEYS, 5 do
-    local at = (key - 1) / 5 * 4 + 1
+local replies, turned = {}, {}
+for key = 1, #KEYS, 6 do
+    local at = (key - 1) / 6 * 4 + 1
     local owner, fence, ttl_ms, number = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
     local taken = call('GET', KEYS[key])
     local left = -1
@@ -23,7 +23,8 @@ for key = 1, #KEYS, 5 do
             left = ttl
         end
     elseif taken then
-        left = renew_shared(taken, KEYS[key], KEYS[key + 2], KEYS[key + 3], KEYS[key + 4], owner, fence, ttl_ms, number)
+        local others = {KEYS[key + 3], KEYS[key + 4], KEYS[key + 5]}
+        left = renew_shared(taken, KEYS[key], KEYS[key + 2], others, turned, owner, fence, ttl_ms, number)
     end
     replies[#replies + 1] = left
 end
