@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import leasehold
@@ -60,7 +62,7 @@ def test_every_key_has_an_end_also_when_the_last_of_a_turn_is_replaced(
     client = redis_server.client()
     with leasehold.connect(redis_url) as hold:
         store = hold._engine.store
-        listening = client.pubsub()
+        listening: Any = client.pubsub()  # type: ignore[no-untyped-call]  # redis-py says nothing of it
         listening.subscribe("somewhere")
 
         long = Claim("pool", "h:1:first", 30_000, 1, 0, True, "semaphore", 1, 1, "somewhere")

@@ -11,7 +11,7 @@ from leasehold.core.flows import Ask
 from leasehold.core.holding import ALIVE, LOST
 from leasehold.core.names import Name
 from leasehold.core.ops import Later, Op
-from leasehold.core.rules import MUTEX, READ, SEMAPHORE, WRITE
+from leasehold.core.rules import EXCLUSIVE, MUTEX, READ, RULES, SEMAPHORE, WRITE
 from leasehold.core.taken import Taken
 from leasehold.core.typed import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from leasehold.errors import InvalidRequest, NotHeld
@@ -37,6 +37,7 @@ class Unset:
 
 
 UNSET = Unset()
+RULE_NAMES = tuple(RULES)
 
 
 B = TypeVar("B", bound=BaseLease)
@@ -49,6 +50,7 @@ class BaseLock:
     __slots__ = ("__weakref__", "_bodies", "_engine", "_name", "_options")
 
     _rule = MUTEX
+    _kinds: tuple[str, ...] = EXCLUSIVE  # what of its resource can be given back through it
     _permits = 1
     _limit = 1
 
@@ -211,8 +213,16 @@ class BaseLock:
         if release is not None:
             self._engine.watchdog.later(Later(release, held.ttl_ms / 1000), done)
 
-    def _held_by(self, anchor: object) -> Held:
+    def _mine(self, anchor: object) -> Held | None:
+        """The last that this thread or task has acquired of what this lock is for: a permit of the same resource, say,
+        is not given back through a lock (trap 8)."""
         held = self._engine.mine(self._name.text, anchor)
+        while held is not None and held.rule not in self._kinds:
+            held = held.outer
+        return held
+
+    def _held_by(self, anchor: object) -> Held:
+        held = self._mine(anchor)
         if held is None:
             raise self._not_held()
         return held
@@ -225,13 +235,13 @@ class BaseLock:
         )
 
     def _owned_by(self, anchor: object) -> bool:
-        return self._alive(self._engine.mine(self._name.text, anchor))
+        return self._alive(self._mine(anchor), self._kinds)
 
-    def _alive(self, held: Held | None) -> bool:
+    def _alive(self, held: Held | None, kinds: tuple[str, ...] = RULE_NAMES) -> bool:
         """This one, or one that the same thread or task had before it: who reads may read twice."""
         now = self._engine.clock.now()
         while held is not None:
-            if held.settle(now) in ALIVE:
+            if held.rule in kinds and held.settle(now) in ALIVE:
                 return True
             held = held.outer
         return False

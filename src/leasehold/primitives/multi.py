@@ -58,7 +58,7 @@ class BaseAll:
 
     def _mine(self, anchor: object) -> list[tuple[Any, Held]]:
         """What this thread or task holds of them."""
-        found = [(part, self._engine.mine(part._name.text, anchor)) for part in self._parts]
+        found = [(part, part._mine(anchor)) for part in self._parts]
         mine = [(part, held) for part, held in found if held is not None]
         if not mine:
             raise self._not_held()

@@ -97,6 +97,8 @@ class Side(BaseLock):
 
     __slots__ = ()
 
+    _kinds = (READ, WRITE)
+
     def _reenter(self, anchor: object, lease: Callable[[Held], B]) -> B | None:
         """What was taken with ``lock`` is no writer's lease, and cannot be lowered: who mixes them would wait for
         itself."""

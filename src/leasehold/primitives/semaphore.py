@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from threading import current_thread
 
-from leasehold.core.holding import ALIVE
 from leasehold.core.names import Name
 from leasehold.core.operations import look, resize
 from leasehold.core.permits import check_count, check_permits, left, must_wait
@@ -42,23 +41,7 @@ class BaseSemaphore(BaseLock):
     __slots__ = ()
 
     _rule = SEMAPHORE
-
-    def _last(self, anchor: object, alive: bool = False) -> Held | None:
-        """The last permit that this thread or task has acquired, or the last that is still alive."""
-        held = self._engine.mine(self._name.text, anchor)
-        now = self._engine.clock.now()
-        while held is not None and (held.rule != SEMAPHORE or (alive and held.settle(now) not in ALIVE)):
-            held = held.outer
-        return held
-
-    def _held_by(self, anchor: object) -> Held:
-        held = self._last(anchor)
-        if held is None:
-            raise self._not_held()
-        return held
-
-    def _owned_by(self, anchor: object) -> bool:
-        return self._last(anchor, alive=True) is not None
+    _kinds = (SEMAPHORE,)
 
     def _keep(self, taken: Taken, anchor: object, story: Story | None) -> Held:
         held = BaseLock._keep(self, taken, anchor, story)
