@@ -186,7 +186,7 @@ def test_coordinators_come_and_go() -> None:
     """A space in memory outlives them: what is closed or dropped is forgotten there."""
     store = MemoryStore()
     before = open_descriptors()
-    for number in range(40):
+    for number in range(10):
         hold = leasehold.connect(store)
         lease = hold.lock("job", number).acquire()
         assert lease is not None and lease.release()
@@ -204,7 +204,7 @@ def test_a_closed_coordinator_leaves_no_socket(tmp_path: Path) -> None:
     path = tmp_path / "leases.db"
     sockets = Path(f"{path}.wake")
     before = open_descriptors()
-    for number in range(10):
+    for number in range(4):
         hold = leasehold.connect(f"sqlite:///{path}")
         lease = hold.lock("job").acquire()
         assert lease is not None
