@@ -13,9 +13,23 @@ import time
 from collections.abc import Callable, Sequence
 
 from leasehold.core import ledger
-from leasehold.core.ops import Claim, Leaks, Page, Push, Queued, Reply, ResourceOp, Scan, StoreOp, Together, Watch
+from leasehold.core.ops import (
+    Claim,
+    Leaks,
+    Page,
+    Push,
+    Queued,
+    Reply,
+    ResourceOp,
+    Scan,
+    StoreOp,
+    Together,
+    View,
+    Watch,
+)
 from leasehold.core.ports import Clock
-from leasehold.core.types import Capabilities, Instant
+from leasehold.core.typed import TypeAlias
+from leasehold.core.types import Capabilities, Instant, State
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.sqlite import failures, machine
@@ -30,6 +44,11 @@ from leasehold.stores.sqlite.wake import Folder
 FIRST_PAUSE = 30e-6  # seconds; a turn takes about as long
 LAST_PAUSE = 1e-3
 BATCH = 500  # ops in one transaction: others wait meanwhile
+
+WAITING = (Claim, Watch)  # whoever sends one may be told of something later
+
+Draft: TypeAlias = tuple[State | None, State]  # as it is in the file, and as it is to be written
+Drafts: TypeAlias = dict[str, Draft]
 
 QUIET = 5.0  # seconds to wait before a fork for other threads to finish their turn
 
@@ -204,6 +223,7 @@ class SQLiteStore:
     def _run(self, database: Database, ops: Sequence[StoreOp]) -> tuple[list[Reply | LeaseholdError], list[Push]]:
         replies: list[Reply | LeaseholdError] = []
         pushes: list[Push] = []
+        drafts: Drafts | None = {} if len(ops) > 1 else None
         committing = False
         try:
             database.begin()
@@ -211,15 +231,17 @@ class SQLiteStore:
             for op in ops:
                 try:
                     if isinstance(op, Together):
-                        outcome = self._together(database, now, op)
+                        outcome = self._together(database, now, op, drafts)
                     else:
-                        outcome = self._apply(database, now, op)
+                        outcome = self._apply(database, now, op, drafts)
                 except LeaseholdError as error:  # a damaged row: nothing of it was changed
                     error.resource = op.resource or None
                     replies.append(error)
                     continue
                 replies.append(outcome.reply)
                 pushes.extend(outcome.pushes)
+            for resource, (before, after) in (drafts or {}).items():
+                database.write(resource, before, after)
             database.count_turn(now)
             committing = True
             database.commit()
@@ -228,33 +250,43 @@ class SQLiteStore:
             raise
         return replies, pushes
 
-    def _together(self, database: Database, now: Instant, op: Together) -> ledger.Outcome:
+    def _together(self, database: Database, now: Instant, op: Together, drafts: Drafts | None) -> ledger.Outcome:
         for step in op.steps:
             database.read(step.resource)  # a damaged row is found before anything is changed: all, or nothing
         replies: list[Reply] = []
         pushes: list[Push] = []
         for step in op.steps:
-            outcome = self._apply(database, now, step)
+            outcome = self._apply(database, now, step, drafts)
             replies.append(outcome.reply)
             pushes.extend(outcome.pushes)
             if ledger.ends(step, outcome.reply):
                 break
         return ledger.Outcome(ledger.EMPTY, ledger.together(replies), tuple(pushes))
 
-    def _apply(self, database: Database, now: Instant, op: ResourceOp | Scan | Leaks) -> ledger.Outcome:
+    def _apply(
+        self, database: Database, now: Instant, op: ResourceOp | Scan | Leaks, drafts: Drafts | None
+    ) -> ledger.Outcome:
+        """One op. Of several, each resource is written once, at the end: hundreds may be about the same one."""
         if isinstance(op, Leaks):  # nothing here can lack an end
             return ledger.Outcome(ledger.EMPTY, Page((), ""), ())
         if isinstance(op, Scan):
             return ledger.Outcome(ledger.EMPTY, database.page(op, now), ())
-        before = database.read(op.resource)
-        state = ledger.EMPTY if before is None else before
+        resource = op.resource
+        before, state = (drafts and drafts.get(resource)) or _read(database, resource)
         outcome = ledger.apply(state, now, op, self._reachable)
-        waits = type(op) is Watch or (type(outcome.reply) is Queued and type(op) is Claim)
-        if waits and not self._listens(op.address):  # type: ignore[union-attr]  # both have one
-            outcome = ledger.apply(state, now, op._replace(address=""), self._reachable)  # type: ignore[call-arg]  # as above
+        if isinstance(op, WAITING) and not (self._answered(outcome) or self._listens(op.address)):
+            outcome = ledger.apply(state, now, op._replace(address=""), self._reachable)
         if outcome.state != state:
-            database.write(op.resource, before, outcome.state)
+            if drafts is None:
+                database.write(resource, before, outcome.state)
+            else:
+                drafts[resource] = before, outcome.state
         return outcome
+
+    @staticmethod
+    def _answered(outcome: ledger.Outcome) -> bool:
+        """Is there nothing to be pushed later to whoever has claimed or watches?"""
+        return not isinstance(outcome.reply, (Queued, View))
 
     def _listens(self, address: str) -> bool:
         """Open our mailbox of that address. Before COMMIT: from then on others ask whether it is alive."""
@@ -306,6 +338,11 @@ class SQLiteStore:
         if not sound and not committing:
             raise Again(REPLACED) from error
         raise failures.refusal(self._path, error) from error
+
+
+def _read(database: Database, resource: str) -> Draft:
+    before = database.read(resource)
+    return before, ledger.EMPTY if before is None else before
 
 
 def _resource(ops: Sequence[StoreOp]) -> str | None:
