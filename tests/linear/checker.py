@@ -15,7 +15,7 @@ from leasehold.core import ledger, ops
 from leasehold.core.types import Instant, State
 
 DAY_US = 86_400_000_000
-MOST_STEPS = 200_000
+MOST_STEPS = 1_000_000
 
 
 class Call(NamedTuple):

@@ -83,7 +83,7 @@ def test_many_histories(seed: int, tmp_path: Path, redis_url: str) -> None:
             first = 10_000 + seed * 1_000 + number * 100
             assert linearizable(clients.in_processes(where, clients.MIXES[mix], 4, 60, first))
             assert linearizable(
-                clients.in_threads(partial(clients.open_url, where), clients.MIXES[mix], 8, 30, first + 50)
+                clients.in_threads(partial(clients.open_url, where), clients.MIXES[mix], 6, 25, first + 50)
             )
 
 
