@@ -1,0 +1,181 @@
+-- The queue: those who wait, and how they are handed what is free.
+
+local function patience(ttl)
+    return math.min(tonumber(ttl), PATIENCE)
+end
+
+local function read_waiter(owner, raw)
+    local beat, beat_ms, ttl, floor, since, delay, rule, permits, limit, address, news, meta = string.match(
+        raw, '^(%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%l+) (%d+) (%d+) (%S+) (%S+) ?(.*)$')
+    if not beat or not KNOWN[rule] or string.find(permits, TOO_LONG) then -- nobody of ours
+        return nil
+    end
+    return {owner = owner, beat = beat, beat_ms = tonumber(beat_ms), ttl = ttl, floor = floor, since = since,
+            delay = delay, rule = rule, permits = permits, limit = limit, address = address, news = news, meta = meta}
+end
+
+-- PEXPIRE first, for the same reason as in insist().
+local function write_waiter(one)
+    redis.call('PEXPIRE', QUEUE, FORGOTTEN)
+    redis.call('HSET', WAITERS, one.owner, one.beat .. ' ' .. text(one.beat_ms) .. ' ' .. one.ttl .. ' ' .. one.floor
+        .. ' ' .. one.since .. ' ' .. one.delay .. ' ' .. one.rule .. ' ' .. one.permits .. ' ' .. one.limit .. ' '
+        .. one.address .. ' ' .. one.news .. ' ' .. one.meta)
+    redis.call('PEXPIRE', WAITERS, FORGOTTEN)
+end
+
+local function leave(owner)
+    redis.call('HDEL', WAITERS, owner)
+    return redis.call('LREM', QUEUE, 1, owner) > 0
+end
+
+-- The waiter, unless it was silent for so long that its place is no longer kept.
+local function waiter(owner)
+    local raw = redis.call('HGET', WAITERS, owner)
+    local one = raw and read_waiter(owner, raw)
+    if one and ms - one.beat_ms > 10 * patience(one.ttl) then
+        leave(owner)
+        return nil
+    end
+    return one or nil
+end
+
+local function live(one)
+    return math.abs(ms - one.beat_ms) <= patience(one.ttl)
+end
+
+local STOP, LEFT = 'stop', 'left'
+
+-- Call visit(waiter) for each in order, until it says STOP; it says LEFT of one who is not in the queue any more. The
+-- first is read alone: mostly it is all there is to do.
+local function walk(visit)
+    local at, step = 0, 1
+    while true do
+        local owners = redis.call('LRANGE', QUEUE, at, at + step - 1)
+        if #owners == 0 then
+            return
+        end
+        local raws = redis.call('HMGET', WAITERS, unpack(owners))
+        for number, owner in ipairs(owners) do
+            local one = raws[number] and read_waiter(owner, raws[number])
+            local said = LEFT
+            if one and ms - one.beat_ms <= 10 * patience(one.ttl) then
+                said = visit(one, raws[number])
+            else
+                leave(owner)
+            end
+            if said == STOP then
+                return
+            elseif said == LEFT then
+                at = at - 1
+            end
+        end
+        at, step = at + #owners, 32
+    end
+end
+
+local function publish(address, event, owner, fence, beat, remaining, slots)
+    local resource = string.sub(OWNER, 10, -8)
+    return redis.pcall('PUBLISH', address, event .. ' ' .. fence .. ' ' .. beat .. ' ' .. remaining .. ' ' .. slots .. ' '
+        .. owner .. ' ' .. resource)
+end
+
+-- Grant in order of arrival until somebody does not fit. `asking` is told by the reply; others by a push that names their
+-- last beat, and who cannot be pushed takes what is free with its own beat. Nobody is granted while the door is closed.
+local function hand_on(asking)
+    freed = false
+    if door > ms or (grants[1] and not SHARED[grants[1].rule]) then
+        return
+    end
+    walk(function(one)
+        if not live(one) or impossible(one) then
+            return nil
+        end
+        local slots = fits(one)
+        if not slots then
+            return STOP
+        end
+        local fence = mint(one.floor)
+        if one.owner ~= asking then
+            if one.address == '-' then
+                return STOP
+            end
+            insist() -- a server that refuses writes does so before anybody is told
+            local heard = publish(one.address, 'granted', one.owner, text(fence), one.beat, one.ttl, slots)
+            if type(heard) == 'table' then -- this user may not publish
+                return STOP
+            end
+            if heard == 0 and one.owner ~= SPEAKER then -- passed over; its place is kept as a silent one's
+                one.beat_ms = ms - patience(one.ttl) - 1
+                write_waiter(one)
+                return nil
+            end
+        end
+        leave(one.owner)
+        grant_to(one, fence, slots)
+        return not SHARED[one.rule] and STOP or LEFT
+    end)
+end
+
+local function ahead_of(owner)
+    local count = 0
+    walk(function(one)
+        if one.owner == owner then
+            return STOP
+        end
+        if live(one) then
+            count = count + 1
+        end
+        return count == MOST_AHEAD and STOP or nil
+    end)
+    return count
+end
+
+-- Is there anybody whom a new claim would overtake?
+local function line_is_empty()
+    local empty = true
+    walk(function(one)
+        if live(one) and not impossible(one) then
+            empty = false
+            return STOP
+        end
+    end)
+    return empty
+end
+
+local function holder()
+    return grants[1] and grants[1].owner or ''
+end
+
+local function free_in()
+    local first
+    for _, one in ipairs(grants) do
+        local ends = math.max(one.expires, tonumber(one.closed))
+        first = first and math.min(first, ends) or ends
+    end
+    for _, one in ipairs(doors) do
+        first = first and math.min(first, one.until_ms) or one.until_ms
+    end
+    return math.max(first or 0, door, ms) - ms
+end
+
+-- Where this claim stands, granted or waiting.
+local function standing(owner, one)
+    local grant = grant_of(owner)
+    if grant then
+        return granted(grant, other_limit(grant))
+    end
+    return {QUEUED, ahead_of(owner), free_in(), holder(), one.address ~= '-' and 1 or 0, other_limit(one)}
+end
+
+-- A sign of life. One that was overtaken by a later beat says nothing about now.
+local function hear(one, beat, floor)
+    if tonumber(beat) <= tonumber(one.beat) then
+        return false
+    end
+    one.beat, one.beat_ms = beat, ms
+    if floor > tonumber(one.floor) then
+        one.floor = text(floor)
+    end
+    write_waiter(one)
+    return true
+end
