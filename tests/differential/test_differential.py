@@ -101,7 +101,7 @@ def test_sweeping_changes_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old names are tidied after every turn, and nobody can tell, except that reasons are forgotten sooner."""
     monkeypatch.setattr(database, "SWEEP_EVERY", 1)
     monkeypatch.setattr(MemoryStore, "_sweep_one", SWEEP_ONE)
-    play(WITHOUT_SERVERS, number=12, examples=90, swept=True)
+    play(WITHOUT_SERVERS, number=12, examples=60, swept=True)
 
 
 @pytest.mark.parametrize("name", STORES)
