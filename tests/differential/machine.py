@@ -49,11 +49,16 @@ TIME = st.sampled_from([300, 301, 1, 0, 16, 1_000, 2_999, 3_000, 3_001, 9_001, 3
 HALF = st.booleans()
 SEARCHES = (ops.Scan("*"), ops.Scan("*:4?"), ops.Scan("acme/r?gle:*"), ops.Scan("[a-z]*"), ops.Leaks("*"))
 MOST_PAGES = 20
+RULES = 23  # that there are
+AT_ONCE = 10  # from the 11th on, Hypothesis plays most examples several times, hardly changed
+MOST_EXAMPLES = 10_000
 Targets = tuple[str, str, int]
 
 
 class Differential(RuleBasedStateMachine):
     """The ledger, the stores that are compared with it, and one clock for all of them."""
+
+    themes: tuple[str, ...] = tuple(THEMES)
 
     def __init__(self, openers: Sequence[Opener], swept: bool = False, clock: ManualClock | None = None) -> None:
         super().__init__()
@@ -71,17 +76,17 @@ class Differential(RuleBasedStateMachine):
         self.given: list[Targets] = []  # every grant that was told: resource, owner, fence
         self.kinds: tuple[tuple[str, int, int], ...] = (MUTEX,)
 
-    @initialize(ttl_ms=TTL, waiting=st.integers(0, 4), place=st.integers(0, PLACES), theme=st.sampled_from([*THEMES]))
-    def begin(self, ttl_ms: int, waiting: int, place: int, theme: str) -> None:
+    @initialize(ttl_ms=TTL, waiting=st.integers(0, 4), place=st.integers(0, PLACES), theme=KIND, first=KIND)
+    def begin(self, ttl_ms: int, waiting: int, place: int, theme: int, first: int) -> None:
         """Somebody holds and others wait, as is usual where a lock is worth testing."""
-        self.kinds = THEMES[theme]
+        self.kinds = THEMES[self.themes[theme % len(self.themes)]]
         self.open_news()
         for one in range(PLACES):
             self.open_box(one)
         for seat in range(waiting + 1):
             where = (place + seat) % (PLACES + 1)
             address = where if where < PLACES else None
-            self.ask_for(ROOMS[0], seat, ttl_ms if seat else 10_000, address, (seat, "sync"), kind=seat)
+            self.ask_for(ROOMS[0], seat, ttl_ms if seat else 10_000, address, (seat, "sync"), kind=first + seat)
 
     def open_box(self, place: int) -> None:
         """A new mailbox at that place, under a new name."""
@@ -403,24 +408,28 @@ def without_reason(reply: object) -> object:
 
 
 def play(openers: Sequence[Opener], number: int, examples: int, steps: int = 50, *, shrink: bool = True,
-         swept: bool = False, clock: ManualClock | None = None) -> None:  # fmt: skip
-    """Run the machine; the same number gives the same run."""
-    print(f"seed {number}, {examples} examples")  # noqa: T201  # a failure must replay
+         swept: bool = False, clock: ManualClock | None = None, theme: str = "", often: str = "") -> None:  # fmt: skip
+    """Run the machine; the same number gives the same run, among the same modules. Every rule is as likely as any
+    other, but those that are named as ``often`` come as often as all the others together."""
 
-    @seed(number)
-    class Seeded(Differential):
+    class Played(Differential):
+        themes = (theme,) if theme else tuple(THEMES)
+
         def __init__(self) -> None:
             super().__init__(openers, swept, clock)
 
-    run_state_machine_as_test(
-        Seeded,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            database=None,
-            deadline=None,
-            print_blob=True,
-            phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        ),
+    names = often.split()
+    for at in range(RULES if names else 0):
+        setattr(Played, f"more_{at}", getattr(Differential, names[at % len(names)]))
+    chosen = settings(
+        max_examples=AT_ONCE,
+        stateful_step_count=steps,
+        database=None,
+        deadline=None,
+        print_blob=True,
+        phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
+        suppress_health_check=list(HealthCheck),
     )
+    print(f"seed {number}, {examples} examples")  # noqa: T201  # a failure must replay
+    for first in range(0, examples, AT_ONCE):
+        run_state_machine_as_test(seed(number * MOST_EXAMPLES + first)(Played), settings=chosen)

@@ -44,11 +44,11 @@ EVERYWHERE = pytest.mark.parametrize("polls", ["sqlite", "redis"], indirect=True
 @EVERYWHERE
 def test_never_two_leaders(polls: Polls) -> None:
     """The leader is frozen past its deadline, or killed, again and again."""
-    for _ in range(3):
+    for _ in range(2):
         polls.harm(kill=False)
         after = polls.harm(kill=True)
         assert after <= TTL + beat(TTL) + SLACK, "a crash hands over within the ttl and one beat"
-    judge(polls, 6)
+    judge(polls, 4)
 
 
 @pytest.mark.soak

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Event, Thread
 from typing import Any
 
@@ -181,28 +181,29 @@ def test_waiting_costs_next_to_nothing(own_stage: Make, protocol: int, server: T
     stage = own_stage()
     _, lease = stage.acquire(ttl=30)
     crowd = threads if stage.flavour == "sync" else tasks
-    with crowd(f"{stage.url}?protocol={protocol}"):
+    with crowd(f"{stage.url}?protocol={protocol}") as granted:
         until(lambda: len(stage.look.queue()) == MANY, "all wait")
         with server(stage):
             share = busy(0.4)
     assert share < 0.3, f"{share:.0%} of a core"
     assert lease is not None
+    assert not granted or server is gone, "a server that was gone has forgotten who holds"
 
 
 @contextmanager
-def threads(url: str) -> Iterator[None]:
-    """Fifty threads that wait until the coordinator is closed."""
-    hold, ended = leasehold.connect(url), []
+def threads(url: str) -> Iterator[list[Any]]:
+    """Fifty threads that wait until the coordinator is closed, and what they were granted."""
+    hold, ended, granted = leasehold.connect(url), [], []
 
     def wait() -> None:
-        with pytest.raises(StoreUnavailable):
-            hold.lock("job", ttl=1.5).acquire()
+        with suppress(StoreUnavailable):
+            granted.append(hold.lock("job", ttl=1.5).acquire())
         ended.append(True)
 
     crowd = [Thread(target=wait, daemon=True) for _ in range(MANY)]
     for one in crowd:
         one.start()
-    yield
+    yield granted
     hold.close()
     for one in crowd:
         one.join(PATIENCE)
@@ -210,14 +211,15 @@ def threads(url: str) -> Iterator[None]:
 
 
 @contextmanager
-def tasks(url: str) -> Iterator[None]:
-    """Fifty tasks on one loop, in a thread."""
+def tasks(url: str) -> Iterator[list[Any]]:
+    """Fifty tasks on one loop, in a thread, and what they were granted."""
     ended: list[bool] = []
+    granted: list[Any] = []
     enough = Event()
 
     async def wait(hold: leasehold.AsyncLeasehold) -> None:
-        with pytest.raises(StoreUnavailable):
-            await hold.lock("job", ttl=1.5).acquire()
+        with suppress(StoreUnavailable):
+            granted.append(await hold.lock("job", ttl=1.5).acquire())
         ended.append(True)
 
     async def main() -> None:
@@ -229,7 +231,7 @@ def tasks(url: str) -> Iterator[None]:
 
     thread = Thread(target=lambda: asyncio.run(main()), daemon=True)
     thread.start()
-    yield
+    yield granted
     enough.set()
     thread.join(PATIENCE)
     assert len(ended) == MANY

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from concurrent import futures
 from concurrent.futures import Future
 from typing import Any
 
@@ -53,15 +52,6 @@ class Candidate:
     def leader(self) -> Any:
         """Who leads, as the store says."""
         return self.party.do(lambda _: self.election.leader())
-
-
-def in_time(scene: Scene, future: Future[Any]) -> Any:
-    """What came of it. Whoever looks again by himself does so on the clock of the scene, so that goes on meanwhile."""
-    for _ in range(40):
-        if futures.wait([future], timeout=0.1).done:
-            break
-        scene.pass_time(0.3)
-    return future.result(PATIENCE)
 
 
 @case
@@ -140,7 +130,7 @@ def a_frozen_leader_is_succeeded(scene: Scene) -> None:
     term, waiting = a.lead(), b.stand()
     scene.queued("job", 1)
     scene.pass_time(3.1, at_once=True)
-    successor = in_time(scene, waiting)
+    successor = scene.outcome(waiting)
     assert successor.term > term.term and term.state == "lost"
     scene.until(lambda: a.demoted == [term.term], "it hears that it leads no longer")
     again = a.stand()
@@ -176,7 +166,7 @@ def observers_see_every_change(scene: Scene) -> None:
         return [one.start(reader(stream)) for one, stream in pairs]
 
     def all_see(waiting: list[Future[Any]]) -> list[Any]:
-        found = [in_time(scene, future) for future in waiting]
+        found = [scene.outcome(future) for future in waiting]
         return [None if leader is None else (leader.term, leader.value) for leader in found]
 
     assert all_see(await_all()) == [None, None]
@@ -204,7 +194,7 @@ def an_observer_sees_a_leader_vanish(scene: Scene) -> None:
     change = b.start(lambda _: following(stream))
     scene.pass_time(3.1, at_once=True)
     scene.until(lambda: term.state == "lost", "the leader finds out")
-    assert in_time(scene, change) is None
+    assert scene.outcome(change) is None
 
 
 @case

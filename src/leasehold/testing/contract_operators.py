@@ -276,5 +276,5 @@ def nothing_of_ours_leaks(scene: Scene) -> None:
     assert a.do(lambda hold: hold.leaks()) == []
     a.do(lambda hold: hold.evict("job", fence=lease.fence, reason="no reason", delay=0, force=True))
     scene.pass_time(3.1)
-    give_back(b, waiting.result(PATIENCE))
+    give_back(b, scene.outcome(waiting))
     assert a.do(lambda hold: hold.leaks("*")) == []

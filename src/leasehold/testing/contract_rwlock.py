@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from leasehold.core.policy import HEAD_POLL_MS
 from leasehold.errors import InvalidRequest, LeaseLost, NotAcquired, NotHeld
 from leasehold.testing.contract import case, give_back
 from leasehold.testing.contract_operators import can_be_told, hears_of_eviction
@@ -34,16 +32,7 @@ def waits(scene: Scene, party: Party, side: str, place: int, **options: Any) -> 
 
 def comes_in(scene: Scene, party: Party, future: Future[Any]) -> Any:
     """What it was waiting for, without any time that must pass: but for a moment, where the store cannot tell it."""
-    return future.result(PATIENCE) if party.hold._engine.store.capabilities.push else comes_in_time(scene, future)
-
-
-def comes_in_time(scene: Scene, future: Future[Any]) -> Any:
-    """What it will have with one of its next beats, whenever that is due."""
-    end = time.monotonic() + PATIENCE
-    while not future.done():
-        assert time.monotonic() < end, "it was never granted"
-        scene.pass_time(HEAD_POLL_MS / 1000)
-    return future.result()
+    return future.result(PATIENCE) if party.hold._engine.store.capabilities.push else scene.outcome(future)
 
 
 def holders(scene: Scene) -> list[tuple[str, int]]:
@@ -174,7 +163,7 @@ def a_reader_that_died_lets_the_writer_in(scene: Scene) -> None:
     dead = a.do(lambda hold: hold.rwlock("doc", 1).read(ttl=2, renew=False).acquire())
     writer = waits(scene, b, "write", 1)
     scene.pass_time(1.5)
-    lease = comes_in_time(scene, writer)
+    lease = scene.outcome(writer)
     assert lease.fence > dead.fence and a.do(lambda _: dead.release()) is False
     assert holders(scene) == [("write", lease.fence)]
 

@@ -143,7 +143,7 @@ def a_crash_gives_its_permits_back(scene: Scene) -> None:
     kept = b.do(taking())
     waiting = in_line(scene, b, 1, taking(2))
     scene.pass_time(1.2)
-    new = waiting.result(PATIENCE)
+    new = scene.outcome(waiting)
     assert new.slots == (0, 1) and new.fence > old.fence and old.state == "lost"
     assert kept.state == "held" and taken(scene.look("pool")) == [0, 1, 2]
 

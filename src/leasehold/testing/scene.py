@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent import futures
 from concurrent.futures import Future
 from typing import Any
 
@@ -13,6 +14,7 @@ from leasehold.errors import LeaseholdError
 from leasehold.stores.clock import ManualClock
 from leasehold.testing.parties import PATIENCE, Party
 
+TURNS = 40
 STEPS = 12  # small against a third of any ttl in the cases
 
 
@@ -60,6 +62,15 @@ class Scene:
         while not condition():
             assert time.monotonic() < end, f"never came true: {what}"
             time.sleep(0.002)  # real threads and processes are waited for here
+
+    def outcome(self, future: Future[Any]) -> Any:
+        """What came of it. Whoever looks again by himself does so on the clock of the scene, which goes on meanwhile:
+        when exactly he looks depends on how fast he was answered."""
+        for _ in range(TURNS):
+            if futures.wait([future], timeout=0.1).done:
+                break
+            self.pass_time(0.3)
+        return future.result(PATIENCE)
 
     def queued(self, resource: str, count: int) -> None:
         self.until(lambda: len(self.look(resource).queue) == count, f"{count} waiters of {resource}")
