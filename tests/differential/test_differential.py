@@ -32,7 +32,7 @@ STILL = ("--jemalloc-bg-thread", "no")  # it would wait in vain for a clock that
 SWEEP_ONE = MemoryStore._sweep_one
 # What is noticed seldom: the rules by which it is noticed come often, and all want what is said after the colon.
 SELDOM = {
-    "IgnoresTheFence": "release",
+    "IgnoresTheFence": "release: mutex",
     "NeverDowngrades": "renew_as: readers and writers",
     "a lock-delay is forgotten": "claim_oddly release",
     "a holder who is gone was told": "revoke shut_news",
@@ -43,7 +43,7 @@ SELDOM = {
     "notes last for a day": "evict time_passes",
     "notes pile up": "evict_many",
     "one who does not listen is granted (trap 25)": "shut_box release",
-    "release compares the owner alone": "release claim",
+    "release compares the owner alone": "release: mutex",
     "what was noted is not listed": "evict search",
     "whoever asks once stays in line": "claim_oddly",
     "whoever is asked to give back is not told": "revoke",
