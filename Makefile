@@ -13,6 +13,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/python -m pytest
 TYPED := $(wildcard src tests benchmarks examples/report_exports)
 
+# Where this is set every process of the tests compiles everything again, and there are thousands.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
