@@ -111,16 +111,7 @@ async def renew(holding: Holding, now: float) -> None:
 
 async def extend(holding: Holding, ttl_ms: int, now: float) -> None:
     """Set the end of the lease to ``ttl_ms`` from now, and renew by that from then on."""
-    op = holding.extension(ttl_ms, now)
-    try:
-        answer = await op
-    except (StoreUnavailable, OutcomeUnknown):
-        holding.unanswered(now)
-        raise
-    finally:
-        holding.end_extension()
-    holding.answered(op, now, answer.reply, answer.at)
-    holding.require(answer.at)
+    await _change(holding, holding.extension(ttl_ms, now), now)
 
 
 async def downgrade(holding: Changeable, now: float) -> None:
@@ -136,7 +127,8 @@ async def say(holding: Changeable, meta: str, now: float) -> None:
     await _change(holding, holding.saying(meta, now), now)
 
 
-async def _change(holding: Changeable, op: ops.Renew, now: float) -> None:
+async def _change(holding: Holding, op: ops.Renew, now: float) -> None:
+    """A Renew that somebody waits for. LeaseLost when it is not ours."""
     try:
         answer = await op
     except (StoreUnavailable, OutcomeUnknown):
