@@ -15,7 +15,7 @@ from leasehold.guards.sql.drivers import (
     no_transaction,
     require_mariadb,
 )
-from leasehold.guards.sql.wishes import Answer, LookAt, Update, Wish
+from leasehold.guards.sql.wishes import Answer, LookAt, Rows, Update, Wish
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -67,6 +67,16 @@ class AlchemySpeaker(Speaker):
         values = {f"p{number}": value for number, value in enumerate(statement.values, 1)}
         result = self.connection.execute(text, values, execution_options={"preserve_rowcount": True})
         return Answer(result.rowcount, result.fetchone() if statement.gives else None)
+
+    def fetch(self, statement: Statement) -> Rows:
+        import sqlalchemy
+
+        text = sqlalchemy.text(statement.numbered(":p{}".format))
+        values = {f"p{number}": value for number, value in enumerate(statement.values, 1)}
+        result = self.connection.execute(text, values, execution_options={"preserve_rowcount": True})
+        if not statement.gives:
+            return Rows(result.rowcount)
+        return Rows(result.rowcount, tuple(result.keys()), [tuple(one) for one in result.fetchall()])
 
 
 def _dialect(connection: sqlalchemy.Connection) -> Dialect:

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from leasehold.guards.sql.dialects import DIALECTS, Dialect, Statement
-from leasehold.guards.sql.drivers import commits_at_once, judged, no_transaction, require_psycopg, unusable
-from leasehold.guards.sql.wishes import Answer, Look, Wish
+from leasehold.guards.sql.drivers import commits_at_once, fetched, judged, no_transaction, require_psycopg, unusable
+from leasehold.guards.sql.wishes import Answer, Look, Rows, Wish
 
 
 class AsyncSpeaker(ABC):
@@ -42,6 +42,10 @@ class AsyncSpeaker(ABC):
     async def execute(self, statement: Statement) -> Answer:
         """Send one statement."""
 
+    @abstractmethod
+    async def fetch(self, statement: Statement) -> Rows:
+        """The same for a statement that may give many rows."""
+
 
 class AsyncPsycopgSpeaker(AsyncSpeaker):
     """psycopg 3."""
@@ -60,6 +64,14 @@ class AsyncPsycopgSpeaker(AsyncSpeaker):
             row = await cursor.fetchone() if statement.gives else None  # first: in a pipeline it makes the count
             return Answer(cursor.rowcount, row)
 
+    async def fetch(self, statement: Statement) -> Rows:
+        from psycopg import AsyncCursor
+        from psycopg.rows import tuple_row
+
+        async with AsyncCursor(self.connection, row_factory=tuple_row) as cursor:
+            await cursor.execute(statement.marked("%s"), statement.values)
+            return fetched(cursor, await cursor.fetchall() if statement.gives else [])
+
 
 class AsyncpgSpeaker(AsyncSpeaker):
     """asyncpg: it is in a transaction only where somebody has begun one."""
@@ -76,6 +88,14 @@ class AsyncpgSpeaker(AsyncSpeaker):
         sql = statement.numbered("${}".format)
         rows = await self.connection.fetch(sql, *statement.values)
         return Answer(len(rows), rows[0] if rows else None)
+
+    async def fetch(self, statement: Statement) -> Rows:
+        sql = statement.numbered("${}".format)
+        if not statement.gives:
+            tag = await self.connection.execute(sql, *statement.values)  # such as UPDATE 1
+            return Rows(int(tag.rpartition(" ")[2]) if tag[-1:].isdigit() else -1)
+        rows = await self.connection.fetch(sql, *statement.values)
+        return Rows(len(rows), tuple(rows[0].keys()) if rows else (), [tuple(one) for one in rows])
 
 
 class AiosqliteSpeaker(AsyncSpeaker):
@@ -104,6 +124,10 @@ class AiosqliteSpeaker(AsyncSpeaker):
     async def execute(self, statement: Statement) -> Answer:
         async with self.connection.execute(statement.marked("?"), statement.values) as cursor:
             return Answer(cursor.rowcount, await cursor.fetchone() if statement.gives else None)
+
+    async def fetch(self, statement: Statement) -> Rows:
+        async with self.connection.execute(statement.marked("?"), statement.values) as cursor:
+            return fetched(cursor, await cursor.fetchall() if statement.gives else [])
 
 
 KNOWN: dict[str, type[AsyncSpeaker]] = {

@@ -6,13 +6,13 @@ A guard never opens, commits or closes anything: the transaction is the user's.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from leasehold.errors import InvalidRequest, Unsupported
 from leasehold.guards.sql.dialects import DIALECTS, Dialect, Statement
-from leasehold.guards.sql.wishes import Accept, Answer, Look, Wish
+from leasehold.guards.sql.wishes import Accept, Answer, Look, Rows, Wish
 
 IN_TRANSACTION = 1  # MariaDB's status flag
 PG_IDLE, PG_FAILED = 0, 3  # libpq's transaction status
@@ -55,9 +55,24 @@ class Speaker:
         finally:
             cursor.close()
 
+    def fetch(self, statement: Statement) -> Rows:
+        """The same for a statement that may give many rows."""
+        cursor = self.cursor()
+        try:
+            cursor.execute(statement.marked(self.mark), statement.values)
+            return fetched(cursor, cursor.fetchall() if statement.gives else [])
+        finally:
+            cursor.close()
+
     def cursor(self) -> Any:
         """One that gives plain tuples, whatever the user's own connection gives."""
         return self.connection.cursor()
+
+
+def fetched(cursor: Any, rows: Iterable[Any]) -> Rows:
+    """What a cursor of DB-API knows."""
+    found = [tuple(one) for one in rows]
+    return Rows(cursor.rowcount, tuple(one[0] for one in cursor.description or ()), found)
 
 
 def judged(dialect: Dialect, wish: Wish, answer: Answer) -> Answer:

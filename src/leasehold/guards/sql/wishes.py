@@ -71,6 +71,14 @@ class Answer(NamedTuple):
     maybe_rounded: bool = False
 
 
+class Rows(NamedTuple):
+    """All that a statement gave: how many rows it changed or found, their columns, and the rows."""
+
+    changed: int
+    names: tuple[str, ...] = ()
+    rows: list[tuple[Any, ...]] = []  # noqa: RUF012 - never changed
+
+
 BROAD = 2**32  # a fence below would fit into a FLOAT, and prove nothing
 Wish = Accept | Look | Update | LookAt
 Steps = Generator[Wish, Answer, None]

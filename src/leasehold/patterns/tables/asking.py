@@ -1,0 +1,152 @@
+"""Statements on the user's own tables, over whatever connection he has: decided once, done at once or awaited.
+
+What is to be done is a generator that yields statements and is sent the rows. ``ask`` puts them to a transaction that
+is the user's; ``within`` begins one of its own, and commits it. Both give the result on a connection of a thread, and
+an awaitable of it on one of an event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown
+from leasehold.guards.conflict import Conflict
+from leasehold.guards.sql.awaited import AsyncSpeaker
+from leasehold.guards.sql.connections import ThroughSync, speaker
+from leasehold.guards.sql.dialects import Dialect, Statement
+from leasehold.guards.sql.drivers import Speaker
+from leasehold.guards.sql.failures import translated
+from leasehold.guards.sql.wishes import Rows
+
+R = TypeVar("R")
+Steps = Generator[Statement, Rows, R]
+Work = Callable[[Dialect], Steps[R]]  # in the dialect of the connection
+Fail = Callable[[BaseException], LeaseholdError]  # what an error of the driver means here
+
+START: Any = None  # what a generator is sent first
+
+
+def ask(tx: Any, work: Work[R], table: str, *, fail: Fail | None = None) -> R | Coroutine[Any, Any, R]:
+    """In a transaction of the user's. It is neither committed nor rolled back here."""
+    meaning = fail or _usual(table)
+    with ours(meaning):
+        through = speaker(tx, None)
+        if isinstance(through, Speaker):
+            return _walk(through, work)
+    return _awaited(through, work, meaning)
+
+
+def within(begin: Callable[[], Any], work: Work[R], table: str, *, fail: Fail | None = None) -> Any:
+    """In a transaction of its own. ``begin`` gives a context manager that begins one, gives its connection, commits it,
+    and rolls it back after an error: ``engine.begin``, ``pool.connection``."""
+    meaning = fail or _usual(table)
+    with ours(meaning):
+        transaction: Any = begin()
+        if hasattr(transaction, "__enter__"):
+            return _in_turn(transaction, work, table, meaning)
+        if not hasattr(transaction, "__aenter__"):
+            raise InvalidRequest(
+                "what begins a transaction gives a context manager that commits it, such as engine.begin, and not "
+                f"{type(transaction).__name__}"
+            )
+    return _in_turn_awaited(transaction, work, table, meaning)
+
+
+def _in_turn(transaction: Any, work: Work[R], table: str, meaning: Fail) -> R:
+    done: list[R] = []
+    with _committed(done, meaning), transaction as tx:
+        result: Any = ask(tx, work, table, fail=meaning)
+        if isinstance(result, Coroutine):
+            result.close()
+            raise InvalidRequest("this connection is awaited: what begins a transaction must be awaited too")
+        done.append(result)
+    return _required(done)
+
+
+async def _in_turn_awaited(transaction: Any, work: Work[R], table: str, meaning: Fail) -> R:
+    done: list[R] = []
+    with _committed(done, meaning):
+        async with transaction as tx:
+            result: Any = ask(tx, work, table, fail=meaning)
+            done.append(await result if isinstance(result, Coroutine) else result)
+    return _required(done)
+
+
+@contextmanager
+def ours(meaning: Fail) -> Iterator[None]:
+    """Whatever goes wrong leaves as one of ours, with the driver's error as its cause."""
+    try:
+        yield
+    except LeaseholdError:
+        raise
+    except Exception as error:
+        raise meaning(error) from error
+
+
+@contextmanager
+def _committed(done: list[Any], meaning: Fail) -> Iterator[None]:
+    """What fails after the work is done is the commit: it may have happened."""
+    try:
+        yield
+    except LeaseholdError:
+        raise
+    except Exception as error:
+        found = meaning(error)
+        if done and not isinstance(found, Conflict):
+            found = OutcomeUnknown(f"the commit failed ({type(error).__name__}): it may or may not have happened")
+        raise found from error
+
+
+def _required(done: list[R]) -> R:
+    if not done:
+        raise InvalidRequest("what begins a transaction has swallowed an error: it must let errors through")
+    return done[0]
+
+
+def _usual(table: str) -> Fail:
+    return lambda error: translated(error, table, ours=False)
+
+
+async def _awaited(through: AsyncSpeaker | ThroughSync, work: Work[R], meaning: Fail) -> R:
+    with ours(meaning):
+        if isinstance(through, ThroughSync):
+            return await _lent(through, work)
+        return await _walk_awaited(through, work)
+
+
+async def _lent(through: ThroughSync, work: Work[R]) -> R:
+    found: list[R] = []
+
+    def there(tx: Any) -> None:
+        through_sync = speaker(tx, None)
+        assert isinstance(through_sync, Speaker)  # noqa: S101 - run_sync lends a Connection or a Session
+        found.append(_walk(through_sync, work))
+
+    await through.run(there)
+    return found[0]
+
+
+def _walk(through: Speaker, work: Work[R]) -> R:
+    with through.step():
+        through.require_transaction()
+        steps, rows = work(through.dialect), START
+        while True:
+            try:
+                statement = steps.send(rows)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]  # what the generator returns
+            rows = through.fetch(statement)
+
+
+async def _walk_awaited(through: AsyncSpeaker, work: Work[R]) -> R:
+    async with through.step():
+        through.require_transaction()
+        steps, rows = work(through.dialect), START
+        while True:
+            try:
+                statement = steps.send(rows)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]  # what the generator returns
+            rows = await through.fetch(statement)
