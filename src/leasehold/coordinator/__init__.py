@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 
 from leasehold.coordinator.adopting import Adopting, AsyncAdopting
@@ -16,6 +16,7 @@ from leasehold.coordinator.gathering import AsyncGathering, Gathering
 from leasehold.coordinator.opening import open_store
 from leasehold.coordinator.operating import AsyncOperating, Operating
 from leasehold.coordinator.sharing import AsyncSharing, Sharing
+from leasehold.coordinator.shelving import Shelving
 from leasehold.core.durations import is_long, wait_seconds
 from leasehold.core.names import Name, check_id_key, check_namespace, known_name, make_name
 from leasehold.core.ports import Store
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 L = TypeVar("L", Lock, AsyncLock)
 
 
-class Coordinator(ABC, Generic[L]):
+class Coordinator(Shelving, ABC, Generic[L]):
     """What both flavours share. Making one sends nothing; the first call connects."""
 
     def __init__(
@@ -56,6 +57,7 @@ class Coordinator(ABC, Generic[L]):
         self._id_key = check_id_key(_or_env(hide_ids, "LEASEHOLD_ID_KEY"))
         self._default_wait = wait_seconds(wait)
         self._engine = Engine(store, Audience(observers))
+        self._closers: list[Callable[[], Any]] = []  # of what patterns have opened and started
 
     def lock(
         self,
@@ -169,7 +171,11 @@ class Leasehold(
 
     def close(self) -> None:
         """Give back what is held and let go of the store. What was held is lost (``closed``)."""
-        self._engine.close()
+        try:
+            while self._closers:
+                self._closers.pop()()
+        finally:
+            self._engine.close()
 
     def _make_lock(self, name: Name, options: Options) -> Lock:
         return Lock(self._engine, name, options)
@@ -200,6 +206,8 @@ class AsyncLeasehold(
 ):
     """A coordinator for asyncio; made by :func:`leasehold.aio.connect`."""
 
+    _asynchronous = True
+
     def __init__(
         self,
         store: Store,
@@ -216,6 +224,15 @@ class AsyncLeasehold(
 
     async def close(self) -> None:
         """Give back what is held and let go of the store. What was held is lost (``closed``)."""
+        try:
+            while self._closers:
+                closing = self._closers.pop()()
+                if closing is not None:
+                    await closing
+        finally:
+            await self._close_engine()
+
+    async def _close_engine(self) -> None:
         self._driver.close()
         await self._driver.in_thread(self._engine.close)
 

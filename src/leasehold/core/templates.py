@@ -20,13 +20,14 @@ _STEP = re.compile(r"\.(\w+)|\[([^\[\]]+)\]")
 class Template:
     """One id of a name, with or without fields. What is wrong with it is said when it is made."""
 
-    __slots__ = ("_parts", "names")
+    __slots__ = ("_parts", "fields", "names")
 
     def __init__(self, written: object) -> None:
         self._parts: list[str | Field] = _parse(written) if isinstance(written, str) else [plain(written, "id")]
         if not self._parts:
             raise InvalidRequest("id must not be empty")
-        self.names = [part.name for part in self._parts if isinstance(part, Field)]  # the parameters that it needs
+        self.fields = [part for part in self._parts if isinstance(part, Field)]
+        self.names = [field.name for field in self.fields]  # the parameters that it needs
 
     def text(self, values: Mapping[str, object]) -> str:
         """The id for a call with these arguments."""
@@ -51,13 +52,14 @@ class Field:
 
     def text(self, values: Mapping[str, object]) -> str:
         """Its value as text. Errors name the field and the type, never the value."""
-        value = self._value(values)
+        value = self.value(values)
         try:
             return plain(value, "id")
         except InvalidRequest as error:
             raise InvalidRequest(f"{{{self._written}}}: {error}") from None
 
-    def _value(self, values: Mapping[str, object]) -> object:
+    def value(self, values: Mapping[str, object]) -> object:
+        """What stands there, of whatever type."""
         try:
             value: object = values[self.name]
             for attribute, key in self._steps:

@@ -1,0 +1,52 @@
+"""Where the patterns of a coordinator keep what they know: a shelf beside its store, made when one is first needed."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold.errors import Unsupported
+
+if TYPE_CHECKING:
+    from leasehold.patterns.flavour import Flavour
+    from leasehold.patterns.shelves import Shelf
+    from leasehold.runtime.engine import Engine
+
+_in_memory: weakref.WeakKeyDictionary[Any, Shelf] = weakref.WeakKeyDictionary()  # all coordinators of one space
+
+
+class Shelving:
+    """What both flavours share. ``_closers`` are called when the coordinator is closed, the last one first."""
+
+    _engine: Engine
+    _closers: list[Callable[[], Any]]
+    _own_shelf: Shelf | None = None
+    _asynchronous = False
+
+    @property
+    def _shelf(self) -> Shelf:
+        """On the same store as the leases, so that whoever shares those shares this too."""
+        if self._own_shelf is None:
+            shelf = shelf_beside(self._engine.store, self._asynchronous)
+            self._own_shelf = shelf
+            self._closers.append(shelf.close)
+        return self._own_shelf
+
+    @property
+    def _flavour(self) -> Flavour:
+        from leasehold.patterns.flavour import OnLoop, OnThread
+
+        return OnLoop() if self._asynchronous else OnThread()
+
+
+def shelf_beside(store: Any, asynchronous: bool) -> Shelf:
+    """The shelf that belongs to a store."""
+    if store.name == "memory":
+        from leasehold.patterns.shelves.memory import MemoryShelf
+
+        shelf = _in_memory.get(store)
+        if shelf is None:
+            shelf = _in_memory[store] = MemoryShelf(clock=store.clock)
+        return shelf
+    raise Unsupported(f"there is no shelf beside {store.name}: say where to keep it, such as cache=MemoryShelf()")

@@ -1,0 +1,127 @@
+"""Patterns are written once, as coroutines, for threads and for asyncio.
+
+What differs is said here: how a lock is entered, how a function is called, and what becomes of a result that may have
+to be awaited. On a thread nothing ever suspends, so that a coroutine runs to its end in one go (``finish``).
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, TypeVar
+
+from leasehold.errors import InvalidRequest
+from leasehold.primitives.called import not_a_coroutine
+
+R = TypeVar("R")
+
+
+class Flavour(ABC):
+    """For threads, or for asyncio."""
+
+    asynchronous: bool
+
+    @abstractmethod
+    def entered(self, lock: Any) -> AbstractAsyncContextManager[Any]:
+        """``async with flavour.entered(lock) as lease``: the lock's own ``with`` or ``async with``."""
+
+    @abstractmethod
+    async def settled(self, value: R | Awaitable[R]) -> R:
+        """What a call gave that is done at once on a thread, and may have to be awaited on a loop."""
+
+    @abstractmethod
+    async def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+        """Call what the user wrote; its error is part of the outcome. Cancellation and interrupts are none."""
+
+    @abstractmethod
+    def shell(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+        """A coroutine function as people call it: a plain function for threads, itself for asyncio."""
+
+
+class Outcome:
+    """What a function returned, or the error that it raised."""
+
+    __slots__ = ("error", "value")
+
+    def __init__(self, value: Any = None, error: Exception | None = None) -> None:
+        self.value = value
+        self.error = error
+
+
+class OnThread(Flavour):
+    """Nothing suspends."""
+
+    asynchronous = False
+
+    def entered(self, lock: Any) -> AbstractAsyncContextManager[Any]:
+        return Entered(lock)
+
+    async def settled(self, value: R | Awaitable[R]) -> R:
+        if inspect.isawaitable(value):
+            if isinstance(value, Coroutine):
+                value.close()
+            raise InvalidRequest("this coordinator is for threads, and was given something that must be awaited")
+        return value  # type: ignore[return-value]  # mypy does not narrow by isawaitable
+
+    async def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+        try:
+            return Outcome(not_a_coroutine(function(*args, **kwargs)))
+        except Exception as error:
+            return Outcome(error=error)
+
+    def shell(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return finish(flow(*args, **kwargs))
+
+        return run
+
+
+class OnLoop(Flavour):
+    """Of the running event loop."""
+
+    asynchronous = True
+
+    def entered(self, lock: Any) -> AbstractAsyncContextManager[Any]:
+        return lock  # type: ignore[no-any-return]  # an AsyncLock is one
+
+    async def settled(self, value: R | Awaitable[R]) -> R:
+        return await value if inspect.isawaitable(value) else value  # type: ignore[return-value,no-any-return]  # as above
+
+    async def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+        try:
+            return Outcome(await function(*args, **kwargs))
+        except Exception as error:
+            return Outcome(error=error)
+
+    def shell(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+        return flow
+
+
+class Entered:
+    """A lock of threads in the clothes of ``async with``."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+
+    async def __aenter__(self) -> Any:
+        return self._lock.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._lock.__exit__(kind, error, trace)  # type: ignore[no-any-return]  # whatever the lock says
+
+
+def finish(flow: Coroutine[Any, Any, R]) -> R:
+    """Run a coroutine that never suspends, on the calling thread."""
+    try:
+        flow.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]  # what the coroutine returns
+    flow.close()
+    raise RuntimeError("a pattern waited for something on a thread that only an event loop can give")
