@@ -64,7 +64,7 @@ class OnThread(Flavour):
             if isinstance(value, Coroutine):
                 value.close()
             raise InvalidRequest("this coordinator is for threads, and was given something that must be awaited")
-        return value  # type: ignore[return-value]  # mypy does not narrow by isawaitable
+        return value
 
     async def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
         try:
@@ -88,7 +88,7 @@ class OnLoop(Flavour):
         return lock  # type: ignore[no-any-return]  # an AsyncLock is one
 
     async def settled(self, value: R | Awaitable[R]) -> R:
-        return await value if inspect.isawaitable(value) else value  # type: ignore[return-value,no-any-return]  # as above
+        return await value if inspect.isawaitable(value) else value
 
     async def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
         try:

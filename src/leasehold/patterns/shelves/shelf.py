@@ -46,19 +46,19 @@ class Shelf(BaseGuard, ABC):
     __slots__ = ()
 
     @abstractmethod
-    def read(self, resource: str) -> Entry | None | Awaitable[Entry | None]:
+    def read(self, resource: str) -> Entry | Awaitable[Entry | None] | None:
         """What stands there, for anybody. It may be overwritten in the next moment."""
 
     @abstractmethod
-    def open(self, lease: Fenced) -> Entry | None | Awaitable[Entry | None]:
+    def open(self, lease: Fenced) -> Entry | Awaitable[Entry | None] | None:
         """Present the fence, and read: nobody with an older one can write after that. For whoever decides by what it
         reads (trap 46)."""
 
     @abstractmethod
-    def write(self, lease: Fenced, text: str | None, keep: Duration) -> None | Awaitable[None]:
+    def write(self, lease: Fenced, text: str | None, keep: Duration) -> Awaitable[None] | None:
         """Present the fence, and put a text there for ``keep``; None takes away what is there."""
 
-    def close(self) -> None | Awaitable[None]:
+    def close(self) -> Awaitable[None] | None:
         """Let go of what the shelf itself has opened."""
         return None
 
