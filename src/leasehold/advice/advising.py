@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from leasehold.advice.deciding import Columns, Decision, decide
 from leasehold.advice.facts import LONG, SHORT
@@ -27,7 +27,7 @@ CAN_BE_UNKNOWN = (
     "regions",
 )
 LENGTHS = {LONG: f"up to {length(LONG)}", SHORT: f"at most {length(SHORT)}", LONG * 2: f"over {length(LONG)}"}
-TRIED = {**CHOICES, "duration": tuple(LENGTHS)}  # a length of each sort
+TRIED: dict[str, tuple[Any, ...]] = {**CHOICES, "duration": tuple(LENGTHS)}  # a length of each sort
 
 
 def advise(need: Need) -> Verdict:
@@ -58,19 +58,19 @@ def _given(need: Need, made: Decision) -> Iterator[str]:
     yield made.rule.why
     needed = [FIELD_OF.get(field, field) for field in made.rule.needs]
     for field in dict.fromkeys([*needed, "duplicates", "survives_failover", "regions"]):
-        if field == "duration" and need.duration is not None:
-            yield _about_duration(need)
+        if field == "duration":
+            yield from _about_duration(need, made)
         elif field == "limit" and made.known.several:
             yield f"limit is {need.limit}: that many at once, and no more."
         elif field not in ("protects", "work") and (field, getattr(need, field)) in ANSWERS:
             yield ANSWERS[field, getattr(need, field)]
 
 
-def _about_duration(need: Need) -> str:
-    taken = said(need.duration)
-    if isinstance(need.duration, float) and need.duration > LONG:
-        return f"duration is {taken}: over {length(LONG)} a lease is the wrong home for ownership."
-    return f"duration is {taken}: at most {length(SHORT)}, so a row lock keeps nobody waiting for long."
+def _about_duration(need: Need, made: Decision) -> Iterator[str]:
+    if made.known.long and need.duration is not None:
+        yield f"duration is {said(need.duration)}: over {length(LONG)} a lease is the wrong home for ownership."
+    if made.known.short and "short" in made.rule.needs:
+        yield f"duration is {said(need.duration)}: at most {length(SHORT)}, so a row lock keeps nobody waiting long."
 
 
 # ---------------------------------------------------------------- what nobody said
@@ -102,8 +102,8 @@ def _unknown(need: Need, columns: Columns) -> Iterator[str]:
 def _tried(need: Need, field: str) -> Iterator[Other]:
     for value in TRIED[field]:
         try:
-            answer = LENGTHS[value] if field == "duration" else said(value)
-            yield Other(answer, decide(replace(need, **{field: value})).columns)
+            other: Any = {field: value}
+            yield Other(LENGTHS[value] if field == "duration" else said(value), decide(replace(need, **other)).columns)
         except InvalidRequest:
             pass  # it would contradict what is known
 

@@ -1,4 +1,4 @@
-"""What the answers mean to the rules: nothing is unknown here any more. Where there was no answer stands the careful one.
+"""What the answers mean to the rules. Where there was no answer stands the careful one.
 
 A careful answer is the one with which the verdict promises less: the effect cannot be repeated, nobody downstream
 checks a fence, no database decides, an audit trail is wanted where correctness is at stake. Nothing unknown is short.

@@ -1,4 +1,4 @@
-"""The questions: which field of a need each fills, and what can be answered. Asked by the command line, in this order."""
+"""The questions, in the order in which they are asked: which field each fills, and what can be answered."""
 
 from __future__ import annotations
 

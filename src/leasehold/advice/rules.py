@@ -1,18 +1,22 @@
 """The rules: a table that is read from the top, and the first line whose answers are all given decides.
 
-``needs`` are facts and the values that they must have. In ``transaction``, ``{unique}`` stands for the columns that were
-named (``{unique:command id}``: or else for that), and ``{audit}`` for " + audit" where a trail is wanted. The last line
-of each kind of need asks for nothing more, so that every need finds one.
+``needs`` are facts and the values that they must have. In ``transaction``, ``{unique}`` stands for the columns that
+were named (``{unique:command id}``: or else for that), and ``{audit}`` for " + audit" where a trail is wanted. The last
+line of each kind of need asks for nothing more, so that every need finds one.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from leasehold.advice.facts import Facts
-from leasehold.advice.verdict import Reach, Tool
+from leasehold.advice.verdict import Acceptable, Reach, Tool
 
-YES, FENCED, SAVES_WORK, NO = "yes", "yes, with its fence", "only to save work", "no"
+YES: Final = "yes"
+FENCED: Final = "yes, with its fence"
+SAVES_WORK: Final = "only to save work"
+NO: Final = "no"
 
 # How far each mechanism carries.
 CACHE = Reach("usually enough", "overkill", "not needed")
@@ -28,9 +32,9 @@ class Rule(NamedTuple):
     """One line of the table."""
 
     situation: str
-    needs: dict[str, object]
+    needs: Mapping[str, object]
     tool: Tool
-    lease: str
+    lease: Acceptable
     fencing: str
     transaction: str
     reach: Reach
@@ -71,7 +75,7 @@ RULES = (
     Rule(
         "places that must not be exceeded", {"several": True, "durable_state": True, **CORRECTNESS},
         "transition", SAVES_WORK, "not sufficient", "yes, places counted in the database{audit}", STATE,
-        "A permit can end while its holder goes on: a limit that must never be exceeded is counted where it is durable.",
+        "A permit can end while its holder goes on: a limit that must hold is counted where it is durable.",
     ),
     Rule(
         "several at once, occasional excess harmless",
@@ -196,8 +200,7 @@ RULES = (
     ),
     Rule(
         "correctness without anything that could refuse a late write", CORRECTNESS,
-        "consensus store", SAVES_WORK, "not sufficient", "yes, conditional write in a consensus store or database{audit}",
-        STATE,
+        "consensus store", SAVES_WORK, "not sufficient", "yes, conditional write where the state lives{audit}", STATE,
         "Nothing that was said could refuse a late write: first give the state a home that decides.",
     ),
 )  # fmt: skip
@@ -208,5 +211,5 @@ def rule_for(known: Facts) -> Rule:
     return next(rule for rule in RULES if fits(known, rule.needs))
 
 
-def fits(known: NamedTuple, needs: dict[str, object]) -> bool:
+def fits(known: NamedTuple, needs: Mapping[str, object]) -> bool:
     return all(getattr(known, field) == value for field, value in needs.items())

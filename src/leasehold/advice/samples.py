@@ -97,7 +97,7 @@ def _of_histogram(kinds: dict[str, dict[float, float]], kind: str | None) -> Mea
     buckets = sorted(_chosen(kinds, kind).items())
     bounds, counts = [bound for bound, _ in buckets], [count for _, count in buckets]
     if bounds[-1] != math.inf or counts != sorted(counts):
-        raise InvalidRequest(f"the buckets of {METRIC} are not complete: they grow up to the one with le=\"+Inf\"")
+        raise InvalidRequest(f'the buckets of {METRIC} are not complete: they grow up to the one with le="+Inf"')
     total = int(counts[-1])
     if not total:
         raise InvalidRequest(f"{METRIC} has counted nothing yet")
@@ -113,7 +113,7 @@ def _of_histogram(kinds: dict[str, dict[float, float]], kind: str | None) -> Mea
 def _chosen(kinds: dict[str, dict[float, float]], kind: str | None) -> dict[float, float]:
     known = ", ".join(sorted(kinds))
     if not kinds:
-        raise InvalidRequest(f"there are metrics in it, but no {METRIC}: give durations, or what PrometheusObserver made")
+        raise InvalidRequest(f"there are metrics in it, but no {METRIC}: give durations, or a scrape with that")
     if kind is None and len(kinds) > 1:
         raise InvalidRequest(f"there are several kinds in it: choose one with kind, of {known}")
     if kind is not None and kind not in kinds:

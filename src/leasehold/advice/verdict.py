@@ -20,6 +20,8 @@ Tool: TypeAlias = Literal[
     "consumer group",
     "consensus store",
 ]
+Acceptable: TypeAlias = Literal["yes", "yes, with its fence", "only to save work", "no"]
+Duplicates: TypeAlias = Literal["yes", "costly, not wrong", "no"]
 
 TOOLS: dict[Tool, str] = {
     "lock": "hold.lock, renewed while the work runs",
@@ -71,13 +73,14 @@ class Verdict:
     """Which line of the table this is."""
     tool: Tool
     """What to use: a thing of Leasehold, or one elsewhere."""
-    lease: str
-    """Is a lease acceptable? ``yes``, ``yes, with its fence`` (where a guard checks it), ``only to save work``, ``no``."""
+    lease: Acceptable
+    """Is a lease acceptable? ``yes``, ``yes, with its fence`` (where a guard checks that), ``only to save work`` (and
+    something else decides) or ``no`` (it would add nothing)."""
     fencing: str
     """Is fencing required?"""
     transaction: str
     """Is a transaction required, and which?"""
-    duplicates: str
+    duplicates: Duplicates
     """Are duplicates acceptable? ``yes``, ``costly, not wrong`` or ``no``."""
     store: str
     """Where the lease lives, if there is one."""
