@@ -13,7 +13,9 @@ METRIC = "leasehold_hold_seconds"
 SHARE = 0.999
 ENOUGH = 1000  # with fewer, one in a thousand has not been seen
 
-BUCKET = re.compile(rf"{METRIC}_bucket\s*\{{(.*)\}}\s+(\S+)(?:\s+-?[\d.]+)?\s*(?:#.*)?")
+TEXT = r'"(?:[^"\\]|\\.)*"'
+# Its labels, its value, perhaps a time stamp, perhaps an exemplar.
+BUCKET = re.compile(rf'{METRIC}_bucket\s*\{{((?:[^"}}]|{TEXT})*)\}}\s*(\S+)(?:\s+[^\s#]\S*)?(?:\s+#.*)?')
 LABEL = re.compile(r'\s*([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 EXPOSITION = re.compile(r"[a-zA-Z_:][\w:]*(\s*\{|\s)")  # the name of a metric; no duration begins with a letter
 
