@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from typing import Final
 
 from leasehold.advice.need import Need
 
-CASES: Mapping[str, Need] = MappingProxyType({
+CASES: Final[Mapping[str, Need]] = {
     "cache-rebuild": Need(
         protects="efficiency", work="cache", duplicates="harmless", idempotent=True, downstream_fences=False,
         survives_failover=False, duration="10s", durable_state=False, audit=False, regions=False,
@@ -33,6 +33,6 @@ CASES: Mapping[str, Need] = MappingProxyType({
         protects="correctness", work="transition", duplicates="wrong", idempotent=True, downstream_fences=True,
         survives_failover=False, duration="1s", durable_state=True, audit=True, regions=False,
     ),
-})  # fmt: skip
+}  # fmt: skip
 """A need for each name: ``cache-rebuild``, ``search-index-refresh``, ``report-export``, ``monthly-invoices``,
 ``payment-capture`` and ``legal-case-assignment``."""

@@ -32,10 +32,10 @@ class Need:
     >>> import leasehold
     >>> leasehold.Need(protects="efficiency", work="cache", duplicates="harmless").duplicates
     'harmless'
-    >>> leasehold.Need(protects="correctness", duplicates="harmless")
+    >>> leasehold.Need(protects="correctness", duplicates="harmless")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    leasehold.errors.InvalidRequest: protects is correctness, and duplicates is harmless: where two at once ...
+    leasehold.errors.InvalidRequest: protects is correctness and duplicates is harmless: ...
     """
 
     protects: Protects
