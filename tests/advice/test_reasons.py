@@ -59,6 +59,34 @@ def test_a_lease_that_matters_lives_where_nothing_is_forgotten() -> None:
     assert "survives_failover is not known, and counts as yes" in reasons(**need, regions=False)
 
 
+def test_regions_that_can_be_cut_off() -> None:
+    """A majority where a duplicate costs something; one store in each region where it does not."""
+    need = {"protects": "efficiency", "regions": True}
+    assert advise(Need.of({**need, "duplicates": "costly"})).store == "etcd or ZooKeeper"
+    assert "regions is yes:" in reasons(**need)
+    borne = advise(Need.of({**need, "duplicates": "harmless"}))
+    assert borne.store == "one Redis or Sentinel, with the watchdog"
+    assert borne.warnings == ("One store in each region is enough: a duplicate for each of them is harmless.",)
+
+
+def test_hours() -> None:
+    """Over an hour is long and an hour is not; a workflow is long however long it takes; so are several of them."""
+    assert advise(Need.of({"protects": "efficiency", "duration": 3600})).tool == "lock"
+    assert advise(Need.of({"protects": "efficiency", "duration": 3600.001})).tool == "jobs"
+    assert "duration" not in reasons(protects="efficiency", work="workflow")
+    several = {"protects": "efficiency", "limit": 3, "duplicates": "harmless"}
+    assert advise(Need.of(several)).tool == "semaphore"
+    assert advise(Need.of({**several, "duration": "3h"})).tool == "semaphore + jobs"
+
+
+def test_a_second() -> None:
+    """A row lock may be held for a second, and no longer."""
+    section = {"protects": "correctness", "work": "section"}
+    assert advise(Need.of({**section, "duration": 1})).tool == "row_lock"
+    assert advise(Need.of({**section, "duration": 1.001})).tool == "lock + guard"
+    assert advise(Need.of(section)).tool == "lock + guard"
+
+
 def test_every_warning_can_be_due() -> None:
     """No sentence is left over, and a case that is in order has none but those that it must have."""
     more = [Need.of({"protects": "efficiency", "duplicates": "harmless", field: True}) for field in

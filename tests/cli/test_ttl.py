@@ -80,7 +80,9 @@ def test_beyond_the_last_bucket(desk: Desk) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "p99.9 is over 1m" in done.stderr and "nobody can know" in done.stderr
     found = document(desk, "--from", "metrics")
-    assert (found["ttl"], found["p999"]) == (12.0, None)
+    assert (found["ttl"], found["p999"], found["tool"]) == (12.0, None, "lock")
+    desk.path("metrics").write_text(scrape(job={"3600.0": 10, "+Inf": 2000}))
+    assert document(desk, "--from", "metrics")["tool"] == "jobs"
 
 
 def test_over_an_hour(desk: Desk) -> None:

@@ -15,7 +15,6 @@ from leasehold.advice.verdict import COLUMNS
 from leasehold.cli import codes
 from leasehold.cli.asking import ask
 from leasehold.cli.codes import Ended
-from leasehold.cli.opening import failed
 from leasehold.cli.printable import printable
 from leasehold.cli.reading import text_of
 from leasehold.cli.screen import paint, say
@@ -31,7 +30,7 @@ def give_advice(case: str | None, answers: str | None, as_json: bool) -> None:
         need = _need(case, answers)
         verdict = advise(need)
     except InvalidRequest as error:
-        raise failed(error) from error
+        raise Ended(codes.USAGE, "failed", str(error)) from error
     if as_json:
         say(json.dumps({"need": need.answers(), **verdict.as_dict()}, indent=2, ensure_ascii=False))
     else:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import click
 
 from leasehold.advice import Measured, measured, ttl_for
-from leasehold.advice.ttl import NETWORK, PAUSE, TtlAdvice
+from leasehold.advice.ttl import LONG, NETWORK, PAUSE, TtlAdvice
 from leasehold.advice.words import length
 from leasehold.cli import codes
 from leasehold.cli.arguments import duration
 from leasehold.cli.codes import Ended
-from leasehold.cli.opening import failed
 from leasehold.cli.printable import printable
 from leasehold.cli.reading import text_of
 from leasehold.cli.screen import paint, say
@@ -32,21 +32,23 @@ def give_ttl(
         raise click.UsageError("--kind chooses among the metrics of --from FILE")
     found = None if recorded is None else _measured(recorded, kind)
     try:
-        lengths = {"pause": PAUSE if pause is None else seconds(duration(pause), "--pause"),
-                   "network": NETWORK if network is None else seconds(duration(network), "--network")}  # fmt: skip
-        work = found.p999 if found is not None else None if p999 is None else seconds(duration(p999), "--p999")
-        if no_renew and work is None:
-            raise InvalidRequest(_cannot_know(found))
-        advice = ttl_for(work, renew=not no_renew, **lengths)
+        work = _given("--p999", p999) if found is None else _work(found, no_renew)
+        if work is None and no_renew:
+            raise InvalidRequest("without renewal, say how long the work takes: --p999 8s, or --from FILE")
+        still, answer = _given("--pause", pause), _given("--network", network)
+        margins = {"pause": PAUSE if still is None else still, "network": NETWORK if answer is None else answer}
+        advice = ttl_for(work, renew=not no_renew, **margins)
     except InvalidRequest as error:
-        raise failed(error) from error
-    assumed = [f"--{name} was not said, and counts as {length(lengths[name])}"
-               for name, said in (("pause", pause), ("network", network)) if said is None]  # fmt: skip
-    more = [*assumed, *(found.warnings if found is not None else ())]
-    if as_json:
-        say(json.dumps(_document(advice, work, lengths, found, more), indent=2, ensure_ascii=False))
-    else:
-        _tell(advice, more)
+        raise Ended(codes.USAGE, "failed", str(error)) from error
+    given = {"p999": work if found is None else found.p999, **margins, "samples": found and found.samples}
+    assumed = [f"--{name} was not said, and counts as {length(margins[name])}"
+               for name, said in (("pause", still), ("network", answer)) if said is None]  # fmt: skip
+    _show(advice, [*assumed, *(found.warnings if found is not None else ())], given if as_json else None)
+
+
+def _given(option: str, text: str | None) -> float | None:
+    """A bare number is seconds, as everywhere on the command line."""
+    return None if text is None else seconds(duration(text), option)
 
 
 def _measured(path: str, kind: str | None) -> Measured:
@@ -56,27 +58,28 @@ def _measured(path: str, kind: str | None) -> Measured:
         raise Ended(codes.USAGE, "failed", f"{printable(path)}: {error}") from error
 
 
-def _cannot_know(found: Measured | None) -> str:
-    if found is None:
-        return "without renewal, say how long the work takes: --p999 8s, or --from FILE"
-    return (
-        f"p99.9 is over {length(found.at_least)}, the last bucket, so that without renewal nobody can know the ttl: "
-        "record durations, or let the lease be renewed"
-    )
+def _work(found: Measured, no_renew: bool) -> float:
+    """Longer than the last bucket is longer than that, and a lease that is renewed need not know by how much."""
+    if found.p999 is not None:
+        return found.p999
+    if no_renew:
+        raise InvalidRequest(
+            f"p99.9 is over {length(found.at_least)}, the last bucket, so that without renewal nobody can know the "
+            f"ttl: record durations, or let the lease be renewed; over {length(LONG)}, use durable ownership (jobs)"
+        )
+    return math.nextafter(found.at_least, math.inf)
 
 
-def _document(
-    advice: TtlAdvice, work: float | None, lengths: dict[str, float], found: Measured | None, more: list[str]
-) -> dict[str, Any]:
-    document = advice.as_dict()
-    samples = None if found is None else found.samples
-    return {**document, "warnings": [*document["warnings"], *more], "p999": work, **lengths, "samples": samples}
-
-
-def _tell(advice: TtlAdvice, more: list[str]) -> None:
+def _show(advice: TtlAdvice, notes: list[str], given: dict[str, Any] | None) -> None:
+    """``given``: what it was computed from, for programs."""
+    if given is not None:
+        document = advice.as_dict()
+        document["warnings"] += notes
+        say(json.dumps({**document, **given}, indent=2, ensure_ascii=False))
+        return
     head, *rest = str(advice).split("\n")
     say(paint(head, bold=True))
     for line in rest:
         say(paint(line, "yellow") if line.startswith("heed") else line)
-    for line in more:
+    for line in notes:
         say(paint(f"note        {line}", dim=True))
