@@ -53,10 +53,10 @@ QUESTIONS = (
         "Is there durable state that can decide: a conditional update or a unique constraint of a database?",
         YES_NO,
     ),
-    Question("unique", "Which columns tell one piece of the work from another?", example="customer, period"),
+    Question("unique", "Which columns tell one piece of the work from another?", example="such as customer, period"),
     Question("survives_failover", "Must the state of the lock survive a failover, or the loss of its store?", YES_NO),
-    Question("duration", "How long can the work take?", example="200ms, 5m, 3h"),
-    Question("limit", "How many may run at once, for each tenant or in all?", example="1, 3"),
+    Question("duration", "How long can the work take?", example="such as 200ms, 5m, 3h"),
+    Question("limit", "How many may run at once, for each tenant or in all?", example="such as 3"),
     Question("audit", "Is an audit trail required?", YES_NO),
     Question("regions", "Are partitions between regions expected?", YES_NO),
 )

@@ -46,7 +46,7 @@ def ask() -> Need:
 def _answer(question: Question, before: dict[str, Any]) -> object:
     for number, (value, meaning) in enumerate(question.choices, 1):
         if isinstance(value, str):
-            _show(f"  {number}. {value:<11}  {meaning}")
+            _show(f"  {number:>2}. {value:<11}  {meaning}")
     for _ in range(TRIES):
         try:
             answer = parsed(question, _line(question))
