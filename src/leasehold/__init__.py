@@ -16,6 +16,9 @@ from leasehold.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leasehold import aio
+    from leasehold.advice.advising import advise
+    from leasehold.advice.need import Need
+    from leasehold.advice.verdict import Verdict
     from leasehold.coordinator import AsyncLeasehold, Leasehold, connect
     from leasehold.core.bucket import bucket
     from leasehold.errors import (
@@ -83,6 +86,7 @@ __all__ = [
     "LeaseholdError",
     "Leases",
     "Lock",
+    "Need",
     "NotAcquired",
     "NotHeld",
     "Note",
@@ -97,8 +101,10 @@ __all__ = [
     "StoreUnavailable",
     "Term",
     "Unsupported",
+    "Verdict",
     "Waiting",
     "WriteLock",
+    "advise",
     "aio",
     "bucket",
     "connect",
@@ -132,6 +138,7 @@ _PLACES = {
     "Leasehold": "coordinator",
     "Leases": "primitives.leases",
     "Lock": "primitives.lock",
+    "Need": "advice.need",
     "Note": "primitives.inspection",
     "Permit": "primitives.permit",
     "ReadLock": "primitives.rwlock",
@@ -140,8 +147,10 @@ _PLACES = {
     "Semaphore": "primitives.semaphore",
     "Skipped": "primitives.skipped",
     "Term": "primitives.term",
+    "Verdict": "advice.verdict",
     "Waiting": "primitives.inspection",
     "WriteLock": "primitives.rwlock",
+    "advise": "advice.advising",
     "bucket": "core.bucket",
     "connect": "coordinator",
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import leasehold
-from leasehold import aio, errors, guards
+from leasehold import advice, aio, errors, guards
 from leasehold.guards import http, sql
 from tests.docs.blocks import PAGES, ROOT, blocks
 
@@ -29,6 +29,7 @@ PUBLIC = [
     "leasehold.guards.redis.FenceGuard",
     "leasehold.guards.s3.FenceGuard",
     "leasehold.testing.guards.CASES",
+    *(f"leasehold.advice.{name}" for name in advice.__all__),
 ]
 INSIDE = ("leasehold.stores.redis.speech",)  # pages show them for what they are: the inside
 

@@ -50,6 +50,7 @@ NAMES = [
     "LeaseholdError",
     "Leases",
     "Lock",
+    "Need",
     "NotAcquired",
     "NotHeld",
     "Note",
@@ -64,8 +65,10 @@ NAMES = [
     "StoreUnavailable",
     "Term",
     "Unsupported",
+    "Verdict",
     "Waiting",
     "WriteLock",
+    "advise",
     "aio",
     "bucket",
     "connect",
@@ -81,7 +84,6 @@ ERRORS: dict[str, tuple[type, ...]] = {
     "InvalidRequest": (ValueError,),
 }
 LATER = {
-    leasehold: ["advise", "Need", "Verdict"],
     leasehold.Leasehold: [
         "acquire_many", "cron", "guarantees", "once", "release_many", "single_flight",
     ],

@@ -21,8 +21,8 @@ class Request:
         self.url = given.get("url")
         self.namespace = given.get("namespace")
         self.as_json = "as_json" in given
-        self.ttl = _duration(given.get("ttl", "30s"))
-        lengths = {key: _duration(given[key]) for key in ("wait", "at_least") if key in given}
+        self.ttl = duration(given.get("ttl", "30s"))
+        lengths = {key: duration(given[key]) for key in ("wait", "at_least") if key in given}
         self.wait = 0.0 if "no_wait" in given else lengths.get("wait")
         self.at_least = lengths.get("at_least")
         self.shared = "shared" in given
@@ -123,7 +123,7 @@ def _apart(word: str) -> tuple[str, str, str]:
     return word[:2], word[2:], word[2:]
 
 
-def _duration(text: str) -> str | float:
+def duration(text: str) -> str | float:
     """As the library takes it. A bare number is seconds, as with sleep(1), timeout(1) and flock(1)."""
     try:
         return float(text)

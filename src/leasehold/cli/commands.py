@@ -30,15 +30,27 @@ def common(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def called(*arguments: Any, url: str | None, namespace: str | None, as_json: bool | None, **more: Any) -> None:
         before = click.get_current_context().obj or {}
-        as_json = bool(as_json or before.get("as_json"))
         chosen = {"url": url or before.get("url"), "namespace": namespace or before.get("namespace")}
+        storeless(function)(*arguments, **chosen, as_json=as_json, **more)
+
+    called.__click_params__ = [option(one) for one in reversed(COMMON)]  # type: ignore[attr-defined]  # as click does it
+    return called
+
+
+def storeless(function: Callable[..., None]) -> Callable[..., None]:
+    """The same for a command that needs no store: it is told whether to speak JSON."""
+
+    @functools.wraps(function)
+    def called(*arguments: Any, as_json: bool | None, **more: Any) -> None:
+        before = click.get_current_context().obj or {}
+        as_json = bool(as_json or before.get("as_json"))
         try:
-            function(*arguments, **chosen, as_json=as_json, **more)
+            function(*arguments, as_json=as_json, **more)
         except Ended as ended:
             Voice(as_json).say(ended.event, str(ended), **ended.fields)
             raise SystemExit(ended.code) from ended
 
-    called.__click_params__ = [option(one) for one in reversed(COMMON)]  # type: ignore[attr-defined]  # as click does it
+    called.__click_params__ = [option(COMMON[-1])]  # type: ignore[attr-defined]  # as above
     return called
 
 
@@ -182,6 +194,55 @@ def inspect(url: str | None, namespace: str | None, as_json: bool, name: str) ->
     from leasehold.cli.looking import inspect as look
 
     look(url, namespace, name, as_json)
+
+
+@commands.command(short_help="Say which coordination fits, and why.")
+@click.option("--case", metavar="NAME", shell_complete=completing.cases, help="One of the cases below.")
+@click.option("--answers", metavar="FILE", type=click.Path(), help="Answers as JSON; - is standard input.")
+@storeless
+def advise(as_json: bool, case: str | None, answers: str | None) -> None:
+    """Say which coordination fits what you want to protect, and why: is a lease acceptable, is fencing required, is a
+    transaction required, are duplicates acceptable? Without a case or answers, it asks.
+
+    \b
+    Cases:
+      cache-rebuild      search-index-refresh   report-export
+      monthly-invoices   payment-capture        legal-case-assignment
+
+    \b
+    Examples:
+      leasehold advise
+      leasehold advise --case payment-capture
+      leasehold advise --case report-export --json | jq .need > answers.json
+      leasehold advise --answers answers.json
+    """
+    from leasehold.cli.advise import give_advice
+
+    give_advice(case, answers, as_json)
+
+
+@commands.command(short_help="Say how long a lease should be.")
+@click.option("--from", "recorded", metavar="FILE", type=click.Path(), help="Durations, one a line, or the text of a "
+              "scrape with leasehold_hold_seconds; - is standard input.")  # fmt: skip
+@click.option("--kind", metavar="KIND", help="Which, where a scrape has several.")
+@click.option("--p999", metavar="8s", help="What 99.9 % of the runs stay below. With renewal it does not matter.")
+@click.option("--pause", metavar="5s", help="For how long a process that is well may stand still. Default: 5s.")
+@click.option("--network", metavar="1s", help="The slowest answer of the store that is accepted. Default: 1s.")
+@click.option("--no-renew", is_flag=True, help="For a lease that nobody renews.")
+@storeless
+def ttl(as_json: bool, **given: Any) -> None:
+    """Say how long a lease should be, how often it is then renewed, and when work must stop.
+
+    \b
+    Examples:
+      leasehold ttl --pause 5s --network 1s
+      leasehold ttl --p999 8s --pause 5s --network 1s --no-renew
+      leasehold ttl --from durations.txt --no-renew
+      curl -s localhost:8000/metrics | leasehold ttl --from - --kind report-export --no-renew
+    """
+    from leasehold.cli.ttl import give_ttl
+
+    give_ttl(as_json=as_json, **given)
 
 
 @commands.command(short_help="See what a stale owner is.")

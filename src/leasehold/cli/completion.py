@@ -55,6 +55,13 @@ def script(shell: str, commands: click.Command) -> str:
     return kind(commands, {}, "leasehold", COMPLETING).source()
 
 
+def cases(_ctx: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    """Those of ``leasehold advise`` that begin so."""
+    from leasehold.advice import CASES
+
+    return [name for name in CASES if name.startswith(begun)]
+
+
 def names(ctx: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """Those of the embedded store that begin so. Other stores are not asked: the shell would wait for a network."""
     from leasehold import LeaseholdError, connect

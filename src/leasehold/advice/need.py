@@ -1,0 +1,120 @@
+"""Need: the answers to the questions. Those that make no sense, or contradict each other, are refused at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
+
+from leasehold.advice.contradictions import refuse_contradictions
+from leasehold.advice.questions import CHOICES
+from leasehold.core.durations import optional_seconds
+from leasehold.core.policy import MOST_PERMITS
+from leasehold.errors import InvalidRequest
+
+Protects: TypeAlias = Literal["efficiency", "correctness"]
+Duplicates: TypeAlias = Literal["harmless", "costly", "wrong"]
+Work: TypeAlias = Literal[
+    "cache", "schedule", "task", "transition", "section", "command", "message", "external", "workflow", "general"
+]
+Duration: TypeAlias = float | str | timedelta
+
+MOST_COLUMNS = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Need:
+    """What a piece of work needs of coordination. None is "not known", and counts as the careful answer.
+
+    ``protects`` is the one answer that there must be. ``dataclasses.replace(need, audit=True)`` makes another one.
+
+    >>> import leasehold
+    >>> leasehold.Need(protects="efficiency", work="cache", duplicates="harmless").duplicates
+    'harmless'
+    >>> leasehold.Need(protects="correctness", duplicates="harmless")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    leasehold.errors.InvalidRequest: protects is correctness and duplicates is harmless: ...
+    """
+
+    protects: Protects
+    """What is harmed if two run at once, or a stale one writes: ``efficiency``, work is done twice, or
+    ``correctness``, something is wrong afterwards."""
+    work: Work | None = None
+    """What it is: ``cache`` (a value that can be made again), ``schedule`` (something that the clock starts), ``task``
+    (one job of many), ``transition`` (a row changes its state), ``section`` (rows of one database are read and then
+    written), ``command`` (to be processed once), ``message`` (of a broker), ``external`` (an effect outside of our
+    database), ``workflow`` (many steps, over hours or days), ``general`` (none of these)."""
+    duplicates: Duplicates | None = None
+    """What a duplicate is: ``harmless``, ``costly`` (wasted work) or ``wrong`` (it must not happen)."""
+    idempotent: bool | None = None
+    """Can the effect be made idempotent, so that doing it again changes nothing?"""
+    downstream_fences: bool | None = None
+    """Can whatever is written to refuse a stale fence?"""
+    survives_failover: bool | None = None
+    """Must the state of the lock survive a failover, or the loss of its store?"""
+    duration: Duration | None = None
+    """How long the work can take: seconds, a timedelta, or text such as ``"5m"``. Kept as seconds."""
+    durable_state: bool | None = None
+    """Is there durable state that can decide: a conditional update or a unique constraint of a database?"""
+    audit: bool | None = None
+    """Is an audit trail required?"""
+    regions: bool | None = None
+    """Are partitions between regions expected?"""
+    limit: int | None = None
+    """How many may run at once, for each tenant or in all. None is one."""
+    unique: tuple[str, ...] | None = None
+    """The columns that tell one piece of the work from another, such as ``("customer", "period")``."""
+
+    def __post_init__(self) -> None:
+        for field, choices in CHOICES.items():
+            _check_choice(field, getattr(self, field), choices)
+        object.__setattr__(self, "duration", optional_seconds(self.duration, "duration"))
+        object.__setattr__(self, "unique", _columns(self.unique))
+        _check_limit(self.limit)
+        refuse_contradictions(self)
+
+    def answers(self) -> dict[str, Any]:
+        """The answers that there are, as JSON knows them; ``Need.of`` takes them back."""
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: list(value) if name == "unique" else value for name, value in given.items() if value is not None}
+
+    @classmethod
+    def of(cls, answers: Mapping[str, Any]) -> Need:
+        """A need from a mapping, as it comes out of a file: keys are the names of the fields."""
+        names = [one.name for one in fields(cls)]
+        for key in answers:
+            if key not in names:
+                raise InvalidRequest(f"there is no answer called {str(key)[:40]!r}: it is one of {', '.join(names)}")
+        if answers.get("protects") is None:
+            raise InvalidRequest("protects must be answered: efficiency or correctness")
+        return cls(**answers)
+
+
+def _check_choice(field: str, value: object, choices: tuple[object, ...]) -> None:
+    if value is None and field != "protects":
+        return
+    if not any(type(value) is type(one) and value == one for one in choices):
+        known = "True, False or None" if True in choices else ", ".join(map(str, choices))
+        raise InvalidRequest(f"{field} must be one of {known}, not {str(value)[:40]!r}")
+
+
+def _check_limit(value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidRequest(f"limit must be an int, not {type(value).__name__}")
+    if not 1 <= value <= MOST_PERMITS:
+        raise InvalidRequest(f"limit must be between 1 and {MOST_PERMITS}")
+
+
+def _columns(value: object) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, (tuple, list)) or not 1 <= len(value) <= MOST_COLUMNS:
+        raise InvalidRequest(f"unique takes 1 to {MOST_COLUMNS} names of columns, such as ('customer', 'period')")
+    for one in value:
+        if not isinstance(one, str) or not one.strip() or not one.isprintable():
+            raise InvalidRequest("unique takes names of columns, each a text that can be printed")
+    return tuple(one.strip() for one in value)

@@ -1,0 +1,215 @@
+"""The rules: a table that is read from the top, and the first line whose answers are all given decides.
+
+``needs`` are facts and the values that they must have. In ``transaction``, ``{unique}`` stands for the columns that
+were named (``{unique:command id}``: or else for that), and ``{audit}`` for " + audit" where a trail is wanted. The last
+line of each kind of need asks for nothing more, so that every need finds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from leasehold.advice.facts import Facts
+from leasehold.advice.verdict import Acceptable, Reach, Tool
+
+YES: Final = "yes"
+FENCED: Final = "yes, with its fence"
+SAVES_WORK: Final = "only to save work"
+NO: Final = "no"
+
+# How far each mechanism carries.
+CACHE = Reach("usually enough", "overkill", "not needed")
+CRON = Reach("usually enough", "maybe", "not needed")
+JOB = Reach("often, with idempotency", "maybe", "maybe")
+STATE = Reach("not enough alone", "not enough alone", "required")
+EFFECT = Reach("needs fencing", "needs fencing", "often required")
+BROKER = Reach("not needed", "not needed", "not needed")
+DATABASE = Reach("not needed", "not needed", "required")
+
+
+class Rule(NamedTuple):
+    """One line of the table."""
+
+    situation: str
+    needs: Mapping[str, object]
+    tool: Tool
+    lease: Acceptable
+    fencing: str
+    transaction: str
+    reach: Reach
+    why: str
+
+
+EFFICIENCY = {"protects": "efficiency"}
+CORRECTNESS = {"protects": "correctness"}
+
+RULES = (
+    # ------------------------------------------------------------ what is decided elsewhere
+    Rule(
+        "messages of a broker, where correctness is at stake", {"work": "message", **CORRECTNESS},
+        "consumer group", NO, "no", "yes, {unique:message id} in the handler's own transaction", STATE,
+        "work is message: the broker gives each message to one consumer of a group, and again when that one is gone.",
+    ),
+    Rule(
+        "messages of a broker", {"work": "message"},
+        "consumer group", NO, "no", "no", BROKER,
+        "work is message: the broker gives each message to one consumer of a group, and again when that one is gone.",
+    ),
+    Rule(
+        "unique processing of a command", {"work": "command"},
+        "once", SAVES_WORK, "not sufficient", "yes, {unique:command id}", STATE,
+        "work is command: the second of two is found by its id, however late it comes; a lease has ended by then.",
+    ),
+    Rule(
+        "a state transition of a database row, where correctness is at stake", {"work": "transition", **CORRECTNESS},
+        "transition", SAVES_WORK, "not sufficient", "yes, conditional transition{audit}", STATE,
+        "work is transition: the row changes if it is still as it was seen, in one statement and without a clock.",
+    ),
+    Rule(
+        "a state transition of a database row", {"work": "transition"},
+        "transition", NO, "no", "conditional update or transaction", DATABASE,
+        "work is transition: the row changes if it is still as it was seen, in one statement and without a clock.",
+    ),
+    # ------------------------------------------------------------ several at once
+    Rule(
+        "places that must not be exceeded", {"several": True, "durable_state": True, **CORRECTNESS},
+        "transition", SAVES_WORK, "not sufficient", "yes, places counted in the database{audit}", STATE,
+        "A permit can end while its holder goes on: a limit that must hold is counted where it is durable.",
+    ),
+    Rule(
+        "several at once, occasional excess harmless",
+        {"several": True, "duplicates": "harmless", "long": False, **EFFICIENCY},
+        "semaphore", YES, "no", "no", CRON,
+        "Permits expire, so that a crash blocks no place for longer than its ttl.",
+    ),
+    Rule(
+        "an expensive task, N for each tenant", {"several": True, **EFFICIENCY},
+        "semaphore + jobs", YES, "yes, on the job row", "conditional update of its status", JOB,
+        "Permits bound how many run; which jobs are begun and done is durable state, which outlives every permit.",
+    ),
+    # ------------------------------------------------------------ by length
+    Rule(
+        "a short section, and the database is the ground truth", {"work": "section", "short": True},
+        "row_lock", NO, "no", "yes, row lock in one transaction (FOR UPDATE NOWAIT)", DATABASE,
+        "work is section: the database locks the rows itself, and lets go of them when the connection ends.",
+    ),
+    Rule(
+        "a long-running workflow, where correctness is at stake", {"long": True, **CORRECTNESS},
+        "jobs", SAVES_WORK, "yes, on the job row", "yes, durable ownership with heartbeat{audit}", STATE,
+        "Work of hours has an owner in a table, with a heartbeat, and a takeover that refuses the old owner.",
+    ),
+    Rule(
+        "a long-running workflow", {"long": True},
+        "jobs", SAVES_WORK, "yes, on the job row", "yes, durable ownership with heartbeat", JOB,
+        "Work of hours has an owner in a table, with a heartbeat, and a takeover that refuses the old owner.",
+    ),
+    # ------------------------------------------------------------ effects elsewhere
+    Rule(
+        "an external effect that can check a fence", {"work": "external", "downstream_fences": True, **CORRECTNESS},
+        "lock + guard", FENCED, "yes, checked where the effect happens", "yes, check and effect in one step", EFFECT,
+        "work is external: the fence goes along with each request, and an older one is refused there.",
+    ),
+    Rule(
+        "an external effect that can check a fence", {"work": "external", "downstream_fences": True},
+        "lock + guard", YES, "yes, checked where the effect happens", "no", EFFECT,
+        "work is external: the fence goes along with each request, and an older one is refused there.",
+    ),
+    Rule(
+        "an external effect that cannot check a fence, and can be repeated",
+        {"work": "external", "downstream_fences": False, "idempotent": True, **CORRECTNESS},
+        "once", SAVES_WORK, "not sufficient", "yes, idempotency key at the provider and unique constraint", STATE,
+        "work is external: the key makes a repeated request the same request, also after a crash in the middle.",
+    ),
+    Rule(
+        "an external effect that can neither check a fence nor be repeated",
+        {"work": "external", "downstream_fences": False, "idempotent": False, "durable_state": True, **CORRECTNESS},
+        "transition", SAVES_WORK, "not sufficient", "yes, intent recorded before the effect{audit}", STATE,
+        "work is external: only who has changed the row to 'begun' may act, and nobody acts on a row that is begun.",
+    ),
+    Rule(
+        "an external effect that cannot check a fence",
+        {"work": "external", "downstream_fences": False, "duplicates": "costly", **EFFICIENCY},
+        "once", YES, "not possible", "unique constraint", EFFECT,
+        "work is external: a key that is stored with the result tells the next one that it is done.",
+    ),
+    # ------------------------------------------------------------ schedules, jobs, caches
+    Rule(
+        "a schedule whose result must exist once", {"work": "schedule", "durable_state": True, **CORRECTNESS},
+        "cron + insert_once", SAVES_WORK, "yes", "yes, {unique}", STATE,
+        "work is schedule: one run a tick saves work; the constraint keeps the books when two have run.",
+    ),
+    Rule(
+        "a duplicate non-critical schedule", {"work": "schedule", **EFFICIENCY},
+        "cron", YES, "helpful", "no", CRON,
+        "work is schedule: one run a tick in the fleet, and work that may run twice.",
+    ),
+    Rule(
+        "a single worker for a job, where correctness is at stake",
+        {"work": "task", "durable_state": True, **CORRECTNESS},
+        "jobs", SAVES_WORK, "yes, on the job row", "yes, conditional update of its status{audit}", STATE,
+        "work is task: the row says who owns the job, and refuses whoever finishes it late.",
+    ),
+    Rule(
+        "a single worker for an idempotent job",
+        {"work": "task", "durable_state": True, "duplicates": "costly", **EFFICIENCY},
+        "lock + guard", YES, "yes, on the job row", "conditional update of its status", JOB,
+        "work is task: the lease keeps others from beginning, the row refuses whoever finishes late.",
+    ),
+    Rule(
+        "a duplicate cache rebuild", {"work": "cache", **EFFICIENCY},
+        "single_flight", YES, "no (a version or short TTL is enough)", "no", CACHE,
+        "work is cache: one rebuilds, the others take its value, and a wrong value is gone when it expires.",
+    ),
+    # ------------------------------------------------------------ everything else
+    Rule(
+        "a section too long for a row lock", {"work": "section", **CORRECTNESS},
+        "lock + guard", SAVES_WORK, "yes, in the same transaction as the write", "yes, check and write together{audit}",
+        STATE,
+        "work is section: the lease keeps others away while it lasts, and the guard refuses who comes back late.",
+    ),
+    Rule(
+        "costly work on a row", {"durable_state": True, "duplicates": "costly", **EFFICIENCY},
+        "lock + guard", YES, "yes, on the row", "conditional update of the row", JOB,
+        "The lease saves the work, the row refuses whoever finishes late.",
+    ),
+    Rule(
+        "general mutual exclusion, occasional duplicates harmless", {"duplicates": "harmless", **EFFICIENCY},
+        "lock", YES, "no", "no", CRON,
+        "A lease that is renewed while the work runs is enough, and simple.",
+    ),
+    Rule(
+        "general mutual exclusion, duplicates costly", EFFICIENCY,
+        "lock", YES, "helpful", "no", JOB,
+        "A lease that is renewed while the work runs saves all but the rare duplicate.",
+    ),
+    Rule(
+        "payment, stock, legal or regulatory correctness", {"durable_state": True, **CORRECTNESS},
+        "transition", SAVES_WORK, "not sufficient", "yes, conditional transition{audit}", STATE,
+        "The database decides; a lease only keeps others from work that would be thrown away.",
+    ),
+    Rule(
+        "correctness that a fence can keep", {"downstream_fences": True, **CORRECTNESS},
+        "lock + guard", FENCED, "yes, checked at every write", "yes, check and write in one step", EFFECT,
+        "The lease says who may work, and the guard refuses whoever is late.",
+    ),
+    Rule(
+        "correctness of an effect that can be repeated", {"idempotent": True, **CORRECTNESS},
+        "once", SAVES_WORK, "not sufficient", "yes, {unique}", STATE,
+        "A key that is stored with the result makes the second time the same as the first.",
+    ),
+    Rule(
+        "correctness without anything that could refuse a late write", CORRECTNESS,
+        "consensus store", SAVES_WORK, "not sufficient", "yes, conditional write where the state lives{audit}", STATE,
+        "Nothing that was said could refuse a late write: first give the state a home that decides.",
+    ),
+)  # fmt: skip
+
+
+def rule_for(known: Facts) -> Rule:
+    """The first that fits."""
+    return next(rule for rule in RULES if fits(known, rule.needs))
+
+
+def fits(known: NamedTuple, needs: Mapping[str, object]) -> bool:
+    return all(getattr(known, field) == value for field, value in needs.items())

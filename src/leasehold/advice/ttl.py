@@ -1,0 +1,129 @@
+"""How long a lease should be: the arithmetic of ``docs/concepts/choosing-a-ttl.md``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
+
+from leasehold.advice.words import length
+from leasehold.core.durations import seconds
+from leasehold.core.policy import LONG_TTL_MS, MAX_TTL_MS, MIN_TTL_MS, margin, renew_after
+from leasehold.errors import InvalidRequest
+
+Duration: TypeAlias = float | str | timedelta
+
+LEAST = 5.0  # seconds of a lease that is renewed: below that, a short trouble of the network costs it
+TIMES = 2  # a pause may begin just before a renewal is due: half of the ttl is room for both
+PAUSE, NETWORK = 5.0, 1.0  # seconds, where nobody has measured
+LONG = LONG_TTL_MS / 1000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TtlAdvice:
+    """How long a lease should be, and what follows from it. All lengths are in seconds.
+
+    ``str(advice)`` is for people, ``advice.as_dict()`` for programs.
+    """
+
+    ttl: float
+    """The length of the lease."""
+    renew: bool
+    """Whether the watchdog renews it."""
+    renew_every: float | None
+    """How often it does. None: never."""
+    stop_at: float
+    """What is left of the lease when work must stop: with renewal, when that does not succeed; 0 is the deadline."""
+    room: float
+    """How long renewals may fail before the work must stop."""
+    tool: Literal["lock", "jobs"]
+    """``jobs`` where a lease is the wrong tool."""
+    reasons: tuple[str, ...]
+    """How it was computed."""
+    warnings: tuple[str, ...] = ()
+    """What to heed."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For programs: keys that stay, and nothing that JSON does not know."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+
+    def __str__(self) -> str:
+        if self.renew_every is None:
+            how = ["renewed     never", "work stops  at the deadline"]
+        else:
+            how = [
+                f"renewed     every {length(self.renew_every)}; renewals may fail for {length(self.room)}",
+                f"work stops  {length(self.stop_at)} before the deadline, when renewal does not succeed",
+            ]
+        lines = [f"ttl         {length(self.ttl)}", *how, f"a crash     blocks others for at most {length(self.ttl)}"]
+        for head, sentences in (("why", self.reasons), ("heed", self.warnings)):
+            lines += [f"{head if not number else '':<10}  {one}" for number, one in enumerate(sentences)]
+        return "\n".join(lines)
+
+
+def ttl_for(
+    p999: Duration | None = None, pause: Duration = PAUSE, network: Duration = NETWORK, renew: bool = True
+) -> TtlAdvice:
+    """How long a lease should be. ``p999`` is how long 99.9 % of the runs take at most, ``pause`` the longest time for
+    which a process that is well may stand still, ``network`` the slowest answer of the store that you accept.
+
+    With renewal the work may take as long as it likes, and ``p999`` need not be known.
+
+    >>> from leasehold.advice import ttl_for
+    >>> ttl_for(p999="8s", pause="5s", network="1s").ttl
+    12.0
+    >>> ttl_for(p999="8s", pause="5s", network="1s", renew=False).ttl
+    14.0
+    """
+    work = None if p999 is None else seconds(p999, "p999")
+    still, answer = seconds(pause, "pause"), seconds(network, "network")
+    if not isinstance(renew, bool):
+        raise InvalidRequest(f"renew must be True or False, not {type(renew).__name__}")
+    if renew:
+        return _renewed(work, still, answer)
+    if work is None:
+        raise InvalidRequest("without renewal, say how long the work takes: p999, which 99.9 % of the runs stay below")
+    return _plain(work, still, answer)
+
+
+def _renewed(work: float | None, pause: float, network: float) -> TtlAdvice:
+    wanted = TIMES * (pause + network)
+    reasons = [f"{TIMES} × (pause {length(pause)} + network {length(network)}) = {length(wanted)}"]
+    if wanted < LEAST:
+        reasons.append(f"at least {length(LEAST)} for a lease that is renewed")
+    reasons.append("how long the work takes does not matter: it is renewed meanwhile")
+    ttl = _whole_ms(max(wanted, LEAST))
+    every, stop = renew_after(ttl), margin(ttl)
+    return TtlAdvice(
+        ttl=ttl, renew=True, renew_every=every, stop_at=stop, room=ttl - every - stop, reasons=tuple(reasons),
+        **_fitness(ttl, work),
+    )  # fmt: skip
+
+
+def _plain(work: float, pause: float, network: float) -> TtlAdvice:
+    wanted = work + pause + network
+    reasons = [f"p99.9 {length(work)} + pause {length(pause)} + network {length(network)} = {length(wanted)}"]
+    if wanted * 1000 < MIN_TTL_MS:
+        reasons.append(f"at least {length(MIN_TTL_MS / 1000)}, the shortest lease")
+    ttl = _whole_ms(max(wanted, MIN_TTL_MS / 1000))
+    return TtlAdvice(
+        ttl=ttl, renew=False, renew_every=None, stop_at=0.0, room=0.0, reasons=tuple(reasons), **_fitness(ttl, work)
+    )
+
+
+def _fitness(ttl: float, work: float | None) -> dict[str, Any]:
+    """Whether a lease is the right tool for it at all."""
+    warnings = []
+    if max(ttl, work or 0.0) > LONG:
+        what = "the ttl" if ttl > LONG else "the work"
+        warnings.append(
+            f"{what} is over {length(LONG)}: use durable ownership with a heartbeat (jobs), not a long lease"
+        )
+    if ttl * 1000 > MAX_TTL_MS:
+        warnings.append(f"a lease lasts at most {length(MAX_TTL_MS / 1000)}: this one would be refused")
+    return {"tool": "jobs" if warnings else "lock", "warnings": tuple(warnings)}
+
+
+def _whole_ms(ttl: float) -> float:
+    """Rounded up, as a lease is."""
+    return -(-round(ttl * 1000, 6) // 1) / 1000

@@ -1,0 +1,85 @@
+"""``leasehold ttl``: how long a lease should be, from what you know or have recorded."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import click
+
+from leasehold.advice import Measured, measured, ttl_for
+from leasehold.advice.ttl import LONG, NETWORK, PAUSE, TtlAdvice
+from leasehold.advice.words import length
+from leasehold.cli import codes
+from leasehold.cli.arguments import duration
+from leasehold.cli.codes import Ended
+from leasehold.cli.printable import printable
+from leasehold.cli.reading import text_of
+from leasehold.cli.screen import paint, say
+from leasehold.core.durations import seconds
+from leasehold.errors import InvalidRequest
+
+
+def give_ttl(
+    recorded: str | None, kind: str | None, p999: str | None, pause: str | None, network: str | None,
+    no_renew: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Print it."""
+    if recorded is not None and p999 is not None:
+        raise click.UsageError("--from says how long the work takes: leave out --p999")
+    if kind is not None and recorded is None:
+        raise click.UsageError("--kind chooses among the metrics of --from FILE")
+    found = None if recorded is None else _measured(recorded, kind)
+    try:
+        work = _given("--p999", p999) if found is None else _work(found, no_renew)
+        if work is None and no_renew:
+            raise InvalidRequest("without renewal, say how long the work takes: --p999 8s, or --from FILE")
+        still, answer = _given("--pause", pause), _given("--network", network)
+        margins = {"pause": PAUSE if still is None else still, "network": NETWORK if answer is None else answer}
+        advice = ttl_for(work, renew=not no_renew, **margins)
+    except InvalidRequest as error:
+        raise Ended(codes.USAGE, "failed", str(error)) from error
+    given = {"p999": work if found is None else found.p999, **margins, "samples": found and found.samples}
+    assumed = [f"--{name} was not said, and counts as {length(margins[name])}"
+               for name, said in (("pause", still), ("network", answer)) if said is None]  # fmt: skip
+    _show(advice, [*assumed, *(found.warnings if found is not None else ())], given if as_json else None)
+
+
+def _given(option: str, text: str | None) -> float | None:
+    """A bare number is seconds, as everywhere on the command line."""
+    return None if text is None else seconds(duration(text), option)
+
+
+def _measured(path: str, kind: str | None) -> Measured:
+    try:
+        return measured(text_of(path), kind)
+    except InvalidRequest as error:
+        raise Ended(codes.USAGE, "failed", f"{printable(path)}: {error}") from error
+
+
+def _work(found: Measured, no_renew: bool) -> float:
+    """Longer than the last bucket is longer than that, and a lease that is renewed need not know by how much."""
+    if found.p999 is not None:
+        return found.p999
+    if no_renew:
+        raise InvalidRequest(
+            f"p99.9 is over {length(found.at_least)}, the last bucket, so that without renewal nobody can know the "
+            f"ttl: record durations, or let the lease be renewed; over {length(LONG)}, use durable ownership (jobs)"
+        )
+    return math.nextafter(found.at_least, math.inf)
+
+
+def _show(advice: TtlAdvice, notes: list[str], given: dict[str, Any] | None) -> None:
+    """``given``: what it was computed from, for programs."""
+    if given is not None:
+        document = advice.as_dict()
+        document["warnings"] += notes
+        say(json.dumps({**document, **given}, indent=2, ensure_ascii=False))
+        return
+    head, *rest = str(advice).split("\n")
+    say(paint(head, bold=True))
+    for line in rest:
+        say(paint(line, "yellow") if line.startswith("heed") else line)
+    for line in notes:
+        say(paint(f"note        {line}", dim=True))
