@@ -23,8 +23,8 @@ CONFLICT = (
 NO_TABLE = (
     "42P01", "42703", "42P10", "1146", "1054", "no such table", "no such column", "has no column", "ON CONFLICT clause",
 )  # fmt: skip
-NO_COLUMN = ("42703", "1054", "42S22", "no such column")
-BROKEN = ("230", "235", "23P", "1048", "1062", "1451", "1452", "4025", "SQLITE_CONSTRAINT", "IntegrityError")
+NO_COLUMN = ("42703", "1054", "42S22", "no such column", "has no column named")
+BROKEN = ("230", "235", "23P", "1048", "1062", "1364", "1451", "1452", "4025", "SQLITE_CONSTRAINT", "IntegrityError")
 CHARACTERS = ("1267", "1300", "22021", "22P05", "Incorrect string value")
 UNFIT = (
     "22000", "22001", "22003", "22007", "22008", "22P02", "22P03", "42804", "42846", "42883",
@@ -91,6 +91,11 @@ def _refused(codes: list[str], table: str, ours: bool) -> str:
             "that is shared locks, so it needs a transaction that may write"
         )
     return f"the database did not let the guard use the table {table} ({code}): nothing was accepted. Roll back"
+
+
+def says(error: BaseException, known: tuple[str, ...]) -> bool:
+    """Is it one of these codes?"""
+    return _is(_codes(error), known)
 
 
 def _is(codes: list[str], known: tuple[str, ...]) -> bool:
