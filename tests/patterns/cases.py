@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from tests.guards.desks import Desk
+from tests.guards.desks import WAYS, Desk, Tx
 
 _numbers = itertools.count(1)
 COLUMNS = "case_id INTEGER PRIMARY KEY, status VARCHAR(20), clerk VARCHAR(20), version INTEGER"
@@ -41,3 +43,10 @@ class Cases:
         """What is there for everybody to see."""
         with self.desk.begin() as tx:
             return tx.rows(f"SELECT * FROM {self.name} ORDER BY {order}")
+
+    @contextmanager
+    def rival(self) -> Iterator[Tx]:
+        """Somebody else's transaction, on a connection of his own."""
+        way = {"sqlite": "sqlite3", "postgresql": "psycopg", "mariadb": "pymysql"}[self.database]
+        with Desk(self.desk.place, WAYS[self.database][way]).begin() as tx:
+            yield tx

@@ -218,7 +218,7 @@ def test_without_a_transaction(plain: sqlite3.Connection) -> None:
 
 
 def test_an_error_leaves_no_transaction_open(plain: sqlite3.Connection) -> None:
-    """One that was begun for this call ends with it: the database is not locked by somebody who forgets to roll back."""
+    """One that was begun for this call ends with it: nobody can forget to roll it back."""
     with pytest.raises(NoSuchRow):
         transition(plain, "cases", key={"case_id": 8}, when=READY, set=ASSIGNED)
     assert not plain.in_transaction

@@ -83,14 +83,14 @@ def _refused(codes: list[str], table: str, ours: bool) -> str:
     if _is(codes, DENIED):
         return (
             f"this user of the database may not use the table {table} ({code}): nothing was accepted. Grant SELECT, "
-            "INSERT and UPDATE on it; guard.create needs the right to make tables"
+            "INSERT and UPDATE on it" + ("; guard.create needs the right to make tables" if ours else "")
         )
     if _is(codes, READ_ONLY):
         return (
-            f"the transaction or the database is read-only ({code}): nothing was accepted. A check writes, and one "
-            "that is shared locks, so it needs a transaction that may write"
+            f"the transaction or the database is read-only ({code}): nothing was accepted. This writes or locks, "
+            "so it needs a transaction that may write"
         )
-    return f"the database did not let the guard use the table {table} ({code}): nothing was accepted. Roll back"
+    return f"the database refused a statement on the table {table} ({code}): nothing was accepted. Roll back"
 
 
 def says(error: BaseException, known: tuple[str, ...]) -> bool:

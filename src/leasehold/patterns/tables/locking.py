@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from leasehold.guards.sql.connections import AsyncTransaction, Transaction
 
 Found = dict[str, Any]
-BUSY = ("55P03", "1205", "SQLITE_BUSY", "SQLITE_LOCKED")
+LITE = ("SQLITE_BUSY", "SQLITE_LOCKED")
+BUSY = ("55P03", "1205", *LITE)
 SNAPSHOT = ("SQLITE_BUSY_SNAPSHOT",)  # waiting would not help: what was read is no longer true
 
 
@@ -44,8 +45,9 @@ def row_lock(
     its own setting lets it (``lock_timeout``, ``innodb_lock_wait_timeout``, ``busy_timeout``); NotAcquired then means
     that the time is over, and you roll back. With an async connection or session the same call is awaited.
 
-    SQLite has no row locks: there it is the lock of the whole database that you get, or do not get. Whoever only reads
-    is not kept out, in any of the databases.
+    SQLite has no row locks: there it is the lock of the whole database that you get, or do not get; then roll back, since
+    a transaction that has read may keep the other one from its commit. Whoever only reads is not kept out, in any of the
+    databases.
 
     Raises NoSuchRow, which is a LookupError; Conflict when the row has changed since your transaction first read: roll
     back and run it again; InvalidRequest when several rows have that key.
@@ -79,7 +81,7 @@ def _in_postgres(row: Row, nowait: bool, dialect: Dialect) -> Steps[Found]:
     if many > 1:
         raise row.only(many)
     if many and not rows.rows:
-        raise _busy(row, nowait=True)
+        raise _busy(row, goes_on=True)
     return _one(row, ours)
 
 
@@ -133,11 +135,12 @@ def _meaning(row: Row, nowait: bool) -> Fail:
 
     def found(error: BaseException) -> LeaseholdError:
         busy = says(error, BUSY) and not says(error, SNAPSHOT)
-        return _busy(row, nowait=nowait) if busy else usual(error)
+        return _busy(row, goes_on=nowait and not says(error, LITE)) if busy else usual(error)
 
     return found
 
 
-def _busy(row: Row, *, nowait: bool) -> NotAcquired:
-    remedy = "your transaction goes on: try again later, or roll back" if nowait else "roll back, and try again later"
-    return NotAcquired(f"somebody else has locked this row of {row.label}: nothing was changed. {remedy.capitalize()}")
+def _busy(row: Row, *, goes_on: bool) -> NotAcquired:
+    """In SQLite a transaction that has read, and stays open, may keep the other one from its commit."""
+    remedy = "Your transaction goes on: try again later, or roll back" if goes_on else "Roll back, and try again later"
+    return NotAcquired(f"somebody else has locked this row of {row.label}: nothing was changed. {remedy}")
