@@ -7,9 +7,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from tests.guards.desks import WAYS, Desk, Tx
 
 _numbers = itertools.count(1)
+# One of each kind, for what does not differ from one way to the next.
+ONE_OF_EACH = pytest.mark.parametrize(
+    "desk",
+    [
+        *("sqlite-sqlite3", "sqlite-async-session"),
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in (
+                "postgresql-psycopg2", "postgresql-asyncpg", "postgresql-sqlalchemy",
+                "mariadb-pymysql", "mariadb-connector", "mariadb-django",
+            )
+        ),
+    ],
+    indirect=True,
+)  # fmt: skip
 COLUMNS = "case_id INTEGER PRIMARY KEY, status VARCHAR(20), clerk VARCHAR(20), version INTEGER"
 READY = {"status": "READY", "version": 3}
 ASSIGNED = {"status": "ASSIGNED"}

@@ -13,7 +13,7 @@ import sqlalchemy
 from leasehold.errors import InvalidRequest, StoreUnavailable
 from leasehold.patterns import Insertion, insert_once
 from tests.guards.desks import Desk
-from tests.patterns.cases import Cases
+from tests.patterns.cases import ONE_OF_EACH, Cases
 from tests.servers.database import Database
 
 slow = pytest.mark.slow
@@ -51,6 +51,7 @@ def test_the_first_inserts_and_the_second_is_told(payments: Cases) -> None:
     assert [row[:2] for row in payments.rows()] == [("r-1", 9900), ("r-2", 1)]
 
 
+@ONE_OF_EACH
 def test_a_key_of_several_columns(payments: Cases) -> None:
     """All of them together are the key, in any order."""
     assert insert(payments, ("region", "iban"), request_id="r-1", amount=1, iban="DE1", region="EU")
@@ -83,6 +84,7 @@ def test_no_such_constraint(payments: Cases) -> None:
     assert payments.rows() == []
 
 
+@ONE_OF_EACH
 def test_the_transaction_goes_on(payments: Cases) -> None:
     """Also after *was there*; and what is rolled back was never inserted."""
     with pytest.raises(ZeroDivisionError), payments.desk.begin() as tx:  # noqa: PT012 - one transaction
@@ -96,6 +98,7 @@ def test_the_transaction_goes_on(payments: Cases) -> None:
     assert payments.rows()[0][:2] == ("r-1", 1)
 
 
+@ONE_OF_EACH
 def test_what_the_database_refuses(payments: Cases) -> None:
     """A missing column or table, and a value that does not fit, are errors of ours."""
     with pytest.raises(InvalidRequest, match="lacks a column"):

@@ -16,7 +16,7 @@ from leasehold.guards import Conflict
 from leasehold.guards.sql import NoSuchRow
 from leasehold.patterns import row_lock
 from tests.guards.desks import Desk, Tx
-from tests.patterns.cases import Cases
+from tests.patterns.cases import ONE_OF_EACH, Cases
 from tests.servers.database import Database
 
 KEY = {"case_id": 7}
@@ -59,6 +59,7 @@ def test_busy_at_once_and_the_transaction_goes_on(cases: Cases) -> None:
     assert cases.desk.report()[0] == ("" if lite else "kept")
 
 
+@ONE_OF_EACH
 def test_other_rows(desk: Desk) -> None:
     """They are free, but in SQLite, which has one lock for the whole database."""
     cases = Cases(desk, rows=TWO)
@@ -71,6 +72,7 @@ def test_other_rows(desk: Desk) -> None:
             assert cases.call(row_lock, key=KEY)["case_id"] == 7
 
 
+@ONE_OF_EACH
 def test_no_such_row(cases: Cases) -> None:
     """It is a LookupError, and not busy."""
     for nowait in (True, False):
@@ -78,6 +80,7 @@ def test_no_such_row(cases: Cases) -> None:
             cases.call(row_lock, key={"case_id": 9}, nowait=nowait)
 
 
+@ONE_OF_EACH
 def test_several_rows(desk: Desk) -> None:
     """They are refused, also when one of them is locked by somebody else and only the other one could be had."""
     cases = Cases(desk, "case_id INTEGER, part INTEGER PRIMARY KEY", "(7, 1), (7, 2)")
@@ -90,6 +93,7 @@ def test_several_rows(desk: Desk) -> None:
             cases.call(row_lock, key=KEY)
 
 
+@ONE_OF_EACH
 def test_what_the_database_refuses(cases: Cases) -> None:
     """A missing column and a missing table are errors of ours."""
     with pytest.raises(InvalidRequest, match="lacks a column"):

@@ -14,7 +14,7 @@ from leasehold.errors import InvalidRequest, StoreUnavailable
 from leasehold.guards.sql import NoSuchRow
 from leasehold.patterns import transition
 from tests.guards.desks import Desk
-from tests.patterns.cases import ASSIGNED, READY, Cases
+from tests.patterns.cases import ASSIGNED, ONE_OF_EACH, READY, Cases
 
 KEY = {"case_id": 7}
 
@@ -37,6 +37,7 @@ def test_the_first_wins_and_the_version_counts_up(cases: Cases) -> None:
     assert cases.rows() == [(7, "ASSIGNED", "Ada", 5)]
 
 
+@ONE_OF_EACH
 def test_none_is_null(cases: Cases) -> None:
     """None in ``when`` is a column that is empty, and None in ``set`` empties it."""
     assert move(cases, {"clerk": None}, {"clerk": "Ada"}) is True
@@ -45,6 +46,7 @@ def test_none_is_null(cases: Cases) -> None:
     assert cases.rows() == [(7, "READY", None, 5)]
 
 
+@ONE_OF_EACH
 def test_the_version_counts_up_though_nobody_asked(cases: Cases) -> None:
     """Whoever saw version 3 is late, also when the other one went by the status alone."""
     assert move(cases, {"status": "READY"}) is True
@@ -66,6 +68,7 @@ def test_no_such_row(cases: Cases) -> None:
     assert isinstance(caught.value, LookupError)
 
 
+@ONE_OF_EACH
 def test_several_rows(desk: Desk) -> None:
     """They are refused, and with the transaction nothing has happened."""
     cases = Cases(desk, "case_id INTEGER, status VARCHAR(20), version INTEGER", "(7, 'READY', 3), (7, 'READY', 3)")
@@ -75,6 +78,7 @@ def test_several_rows(desk: Desk) -> None:
     assert cases.rows() == [(7, "READY", 3), (7, "READY", 3)]
 
 
+@ONE_OF_EACH
 def test_it_is_part_of_the_transaction(cases: Cases) -> None:
     """It is neither committed nor rolled back by us; after a False the transaction goes on."""
     with pytest.raises(ZeroDivisionError), cases.desk.begin() as tx:  # noqa: PT012 - one transaction
@@ -87,6 +91,7 @@ def test_it_is_part_of_the_transaction(cases: Cases) -> None:
     assert cases.rows() == [(7, "READY", "Ada", 3)]
 
 
+@ONE_OF_EACH
 def test_a_version_of_another_name(desk: Desk) -> None:
     """``version=`` names the column; an empty one counts as 0."""
     cases = Cases(desk, "case_id INTEGER PRIMARY KEY, status VARCHAR(20), revision BIGINT", "(7, 'READY', NULL)")
@@ -94,6 +99,7 @@ def test_a_version_of_another_name(desk: Desk) -> None:
     assert cases.rows() == [(7, "ASSIGNED", 1)]
 
 
+@ONE_OF_EACH
 def test_a_table_without_a_version(desk: Desk) -> None:
     """It is said what to do; with ``version=None`` the condition alone decides."""
     cases = Cases(desk, "case_id INTEGER PRIMARY KEY, status VARCHAR(20)", "(7, 'READY')")
@@ -121,6 +127,7 @@ def test_what_the_database_refuses(cases: Cases) -> None:
     assert cases.rows() == [(7, "READY", None, 3)]
 
 
+@ONE_OF_EACH
 def test_names_with_every_sign(desk: Desk) -> None:
     """Reserved words, spaces, colons, percent signs and quotes are names like others."""
     quote = '"' if Cases(desk).database == "postgresql" else "`"

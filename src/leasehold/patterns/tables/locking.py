@@ -45,9 +45,9 @@ def row_lock(
     its own setting lets it (``lock_timeout``, ``innodb_lock_wait_timeout``, ``busy_timeout``); NotAcquired then means
     that the time is over, and you roll back. With an async connection or session the same call is awaited.
 
-    SQLite has no row locks: there it is the lock of the whole database that you get, or do not get; then roll back, since
-    a transaction that has read may keep the other one from its commit. Whoever only reads is not kept out, in any of the
-    databases.
+    SQLite has no row locks: there it is the lock of the whole database that you get, or do not get; roll back then, for
+    a transaction that has read may keep the other one from its commit. Whoever only reads is not kept out, in any of
+    the databases.
 
     Raises NoSuchRow, which is a LookupError; Conflict when the row has changed since your transaction first read: roll
     back and run it again; InvalidRequest when several rows have that key.
