@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sqlite3
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -78,7 +79,7 @@ def test_no_such_constraint(payments: Cases) -> None:
     for key in ("amount", ("request_id", "amount"), "iban"):
         with payments.desk.begin() as tx:  # where nothing fails, nothing must be rolled back
             with pytest.raises(InvalidRequest, match=r"no unique constraint on \("):
-                tx.do(lambda raw, key=key: insert_once(raw, payments.name, {**FIRST, "iban": "DE1"}, key=key))
+                tx.do(partial(insert_once, table=payments.name, values={**FIRST, "iban": "DE1"}, key=key))
             if payments.database == "postgresql":
                 break
     assert payments.rows() == []

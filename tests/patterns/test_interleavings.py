@@ -93,7 +93,9 @@ def test_a_lock_waits_for_another(pair: Pair) -> None:
 
 
 def test_a_snapshot_that_is_older(pair: Pair) -> None:
-    """Whoever has read before is told to begin again, or answers from what is there now: never from what was."""
+    """Whoever has read before is told to begin again; without snapshots he is answered from what is there now."""
+    level, line = pair.race.level, pair.race.line
+    too_old = level == "REPEATABLE READ" or (level == "SERIALIZABLE" and line != "pymysql")
     for call, expected in (
         (partial(move, seen=0), False),
         (lock, 1),
@@ -105,10 +107,11 @@ def test_a_snapshot_that_is_older(pair: Pair) -> None:
         pair.a.tx.rows("DELETE FROM race_counter")
         pair.a.tx.rows("INSERT INTO race_counter (id, number) VALUES (1, 1), (2, 10)")
         pair.a.commit()
-        try:
+        if too_old:
+            with pytest.raises(Conflict):
+                call(pair.b)
+        else:
             assert call(pair.b) == expected
-        except Conflict:
-            assert pair.race.level != "READ COMMITTED"
         pair.b.rollback()
 
 

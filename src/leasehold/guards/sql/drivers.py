@@ -257,7 +257,7 @@ def no_transaction(remedy: str) -> InvalidRequest:
 
 def unusable(why: str) -> InvalidRequest:
     return InvalidRequest(
-        f"this connection cannot be used ({why}): pass one that is open, of this thread, and whose transaction "
+        f"Leasehold cannot use this connection ({why}): pass one that is open, of this thread, and whose transaction "
         "has not failed"
     )
 
