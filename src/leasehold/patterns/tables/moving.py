@@ -108,7 +108,8 @@ def _move(row: Row, when: object, new: object, version: object) -> Move:
 
 
 def _moving(move: Move, dialect: Dialect) -> Steps[bool]:
-    if _moved(move, (yield _update(move, dialect))):
+    answer = yield _update(move, dialect)
+    if (len(answer.rows) or answer.changed) == 1:
         return True
     rows = (yield _look(move, dialect)).rows
     if not rows:
@@ -118,15 +119,8 @@ def _moving(move: Move, dialect: Dialect) -> Steps[bool]:
     if not (rows[0][0] and dialect.counts_changes and move.version is None):
         return False
     # It may count only rows that have changed. The row is as it was seen, and locked now: it was, or will be, written.
-    _moved(move, (yield _update(move, dialect)))
+    yield _update(move, dialect)
     return True
-
-
-def _moved(move: Move, answer: Any) -> bool:
-    count = len(answer.rows) or answer.changed
-    if count > 1:
-        raise move.row.only(count)
-    return bool(count == 1)
 
 
 def _update(move: Move, dialect: Dialect) -> Statement:
