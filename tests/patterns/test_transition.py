@@ -113,7 +113,7 @@ def test_a_table_without_a_version(desk: Desk) -> None:
 def test_what_the_database_refuses(cases: Cases) -> None:
     """A missing table or column, and a value that does not fit, are errors of ours that say what to do."""
     with pytest.raises(InvalidRequest, match="lacks a column"):
-        move(cases, new={"no_such": 1})
+        move(cases, new={"no_such_version_": 1})
     with pytest.raises(InvalidRequest, match="lacks a column"):
         move(cases, {"no_such": 1})
     with pytest.raises(StoreUnavailable, match="there is no table no_such") as caught, cases.desk.begin() as tx:

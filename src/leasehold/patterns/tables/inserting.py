@@ -136,9 +136,9 @@ def _found(row: Row, rows: Rows, *, inserted: bool) -> Insertion:
 # It has no ON CONFLICT for one key alone. A duplicate is an error there, which undoes nothing but its own statement;
 # whether it is one of *this* key says a look at the row. That there is such a key says a look at the catalogue, once
 # for each database: the INSERT says where it was made.
-_HERE = "@@hostname, @@port, DATABASE()"
+_PLACE = "@@hostname, @@port, DATABASE()"
 _UNIQUE = f"""
-SELECT {_HERE}, index_name, column_name, sub_part FROM information_schema.statistics
+SELECT {_PLACE}, index_name, column_name, sub_part FROM information_schema.statistics
 WHERE table_schema = COALESCE({HERE}, DATABASE()) AND table_name = {HERE} AND non_unique = 0
 """  # noqa: S608 - names of ours
 _MOST = 1000  # databases times tables; then it looks again
@@ -149,7 +149,7 @@ def _in_mariadb(row: Row, new: Columns, dialect: Dialect) -> Steps[Insertion]:
     what = (row.spelled(dialect), tuple(row.key))
     if not _unique.get(what):
         yield from _require_unique(row, what)
-    insert = f"{dialect.before}{_plain(row, new, dialect)} RETURNING *, {_HERE}"
+    insert = f"{dialect.before}{_plain(row, new, dialect)} RETURNING *, {_PLACE}"
     try:
         rows = yield row.state(insert, new.items(), gives=True)
     except Exception as error:

@@ -8,6 +8,7 @@ SQLite       has no row locks. A write that writes nothing takes the one lock th
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
@@ -104,11 +105,15 @@ def _impatient(take: Statement) -> Steps[None]:
     """With a busy timeout of 0, for this statement alone."""
     pragma = partial(statement, gives=True)
     ((patience,),) = (yield pragma("PRAGMA busy_timeout")).rows
+    usual = pragma(f"PRAGMA busy_timeout = {int(patience)}")
     yield pragma("PRAGMA busy_timeout = 0")
     try:
         yield take
-    finally:
-        yield pragma(f"PRAGMA busy_timeout = {int(patience)}")
+    except BaseException:
+        with suppress(Exception):  # what failed first says more, and may be that the task was cancelled
+            yield usual
+        raise
+    yield usual
 
 
 _WAYS: dict[str, Callable[[Row, bool, Dialect], Steps[Found]]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
@@ -136,7 +137,7 @@ def _update(move: Move, dialect: Dialect) -> Statement:
 
 
 def _look(move: Move, dialect: Dialect) -> Statement:
-    """-> is it as it was seen? MariaDB would answer from an old snapshot, so it must lock."""
+    """-> is it as it was seen? MariaDB locks it, too, so that it stays so for another try."""
     row = move.row
     where = f"{row.where(dialect)}{dialect.locking}"
     look = f"SELECT {_seen(move, dialect)} FROM {row.spelled(dialect)} WHERE {where}"  # noqa: S608 - quoted names
@@ -158,7 +159,8 @@ def _meaning(move: Move) -> Fail:
     usual = meaning(move.row.label)
 
     def found(error: BaseException) -> LeaseholdError:
-        if move.version is not None and says(error, NO_COLUMN) and f"{move.version}" in str(error).partition("\n")[0]:
+        said = str(error).partition("\n")[0]
+        if move.version and says(error, NO_COLUMN) and re.search(rf"\b{re.escape(move.version)}\b", said):
             return _no_version(move.row, move.version)
         return usual(error)
 
