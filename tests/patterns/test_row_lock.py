@@ -202,6 +202,19 @@ def test_a_table_of_sqlalchemy(postgres_database: Database) -> None:
     engine.dispose()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("desk", ["postgresql-sqlalchemy", "postgresql-async-sqlalchemy"], indirect=True)
+def test_a_migration_in_between(cases: Cases) -> None:
+    """A driver that had prepared the statement must do so again: Conflict, and the next transaction has the column."""
+    for _ in range(7):  # psycopg prepares what it has sent five times
+        cases.call(row_lock, key=KEY)
+    with cases.rival() as rival:
+        rival.rows(f"ALTER TABLE {cases.name} ADD COLUMN remark VARCHAR(9)")
+    with pytest.raises(Conflict):
+        cases.call(row_lock, key=KEY)
+    assert cases.call(row_lock, key=KEY)["remark"] is None
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

@@ -18,6 +18,7 @@ from leasehold.guards.sql.drivers import unfit, unusable
 # By SQLSTATE, by MariaDB's number, by the name of SQLite's code or its beginning; by words, where no code says enough.
 CONFLICT = (
     "40001", "40P01", "55P03", "1020", "1205", "1213", "SQLITE_BUSY", "SQLITE_LOCKED", "database is locked",
+    "cached plan must not change", "cached statement plan is invalid",  # a migration: once for each connection
 )  # fmt: skip
 # A table that is missing or is not ours: also a column, or the key that ON CONFLICT needs.
 NO_TABLE = (
