@@ -24,7 +24,7 @@ CONFLICT = (
 NO_TABLE = (
     "42P01", "42703", "42P10", "1146", "1054", "no such table", "no such column", "has no column", "ON CONFLICT clause",
 )  # fmt: skip
-NO_COLUMN = ("42703", "1054", "42S22", "no such column", "has no column named")
+NO_COLUMN = ("42703", "1054", "42S22", "no such column", "has no column")
 BROKEN = ("230", "235", "23P", "1048", "1062", "1364", "1451", "1452", "4025", "SQLITE_CONSTRAINT", "IntegrityError")
 CHARACTERS = ("1267", "1300", "22021", "22P05", "Incorrect string value")
 UNFIT = (
