@@ -10,8 +10,8 @@
     ├── Unsupported                          this store cannot promise what was asked
     └── InvalidRequest (ValueError)          bad ttl, name, limit or URL
 
-Two more belong to guards: ``leasehold.guards.Conflict`` is a StoreUnavailable, and ``leasehold.guards.sql.NoSuchRow`` a
-LookupError.
+Two more belong to guards and patterns: ``leasehold.guards.Conflict`` is a StoreUnavailable, and
+``leasehold.guards.sql.NoSuchRow`` a LookupError.
 
 All carry ``.resource``, ``.owner`` (its public part) and ``.fence`` where they are known, and all can be
 pickled: an error often crosses a process boundary before somebody reads it.

@@ -1,1 +1,40 @@
-"""What people really wanted the lock for, made only of primitives and guards."""
+"""What people really wanted the lock for, made only of primitives and guards.
+
+    from leasehold.patterns import insert_once, row_lock, transition
+
+``transition``, ``row_lock`` and ``insert_once`` work on your own tables, inside your own transaction, and take no lease
+at all: where the database can decide, a lock is not needed.
+"""
+
+from __future__ import annotations
+
+from leasehold.core.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leasehold.patterns.tables.inserting import Insertion, insert_once
+    from leasehold.patterns.tables.locking import row_lock
+    from leasehold.patterns.tables.moving import transition
+
+__all__ = ["Insertion", "insert_once", "row_lock", "transition"]
+
+# Where each name comes from. It is loaded when somebody first asks for it.
+_PLACES = {
+    "Insertion": "tables.inserting",
+    "insert_once": "tables.inserting",
+    "row_lock": "tables.locking",
+    "transition": "tables.moving",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'leasehold.patterns' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(f"leasehold.patterns.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*(name for name in globals() if name.startswith("__")), *__all__])

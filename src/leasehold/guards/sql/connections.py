@@ -51,9 +51,9 @@ def speaker(tx: Any, dialect: str | None) -> Speaker | AsyncSpeaker | ThroughSyn
         found = dbapi_speaker(tx, package, dialect) if hasattr(tx, "commit") else None
     if found is None:
         raise InvalidRequest(
-            "a guard works inside your own transaction: pass a connection of sqlite3, psycopg, PyMySQL, mariadb, "
+            "this works inside your own transaction: pass a connection of sqlite3, psycopg, PyMySQL, mariadb, "
             "asyncpg, aiosqlite, SQLAlchemy 2 or Django, or a session of SQLAlchemy's, and no engine, pool or cursor; "
-            f"for another driver say FenceGuard(dialect=...). This is {_shown(tx)}"
+            f"a guard takes another driver with FenceGuard(dialect=...). This is {_shown(tx)}"
         )
     return found
 

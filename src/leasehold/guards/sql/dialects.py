@@ -30,11 +30,16 @@ Names = tuple[str, ...]
 
 
 class Statement(NamedTuple):
-    """SQL with its values between the parts. ``gives``: does it give rows?"""
+    """SQL with its values between the parts. ``gives``: does it give rows?
+
+    ``of`` is the user's SQLAlchemy Table where he named one, and ``columns`` says to which of its columns each value
+    belongs: SQLAlchemy then sends and reads them as the types of these columns do."""
 
     parts: tuple[str, ...]
     values: tuple[Any, ...]
     gives: bool
+    of: Any = None
+    columns: tuple[str, ...] = ()
 
     def numbered(self, mark: Callable[[int], str]) -> str:
         """With a mark for each value that knows its number, from 1: ``$1``, ``:p1``."""

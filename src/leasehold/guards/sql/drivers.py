@@ -250,14 +250,14 @@ def require_mariadb(is_mariadb: bool) -> None:
 
 def no_transaction(remedy: str) -> InvalidRequest:
     return InvalidRequest(
-        "this connection commits each statement on its own, so a stale owner could still slip in between the check "
-        f"and your write: check and write in one transaction ({remedy})"
+        "this connection commits each statement on its own, so somebody could still slip in between the check and "
+        f"your write: do both in one transaction ({remedy})"
     )
 
 
 def unusable(why: str) -> InvalidRequest:
     return InvalidRequest(
-        f"the guard cannot use this connection ({why}): pass one that is open, of this thread, and whose transaction "
+        f"Leasehold cannot use this connection ({why}): pass one that is open, of this thread, and whose transaction "
         "has not failed"
     )
 

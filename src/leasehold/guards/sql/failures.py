@@ -18,13 +18,14 @@ from leasehold.guards.sql.drivers import unfit, unusable
 # By SQLSTATE, by MariaDB's number, by the name of SQLite's code or its beginning; by words, where no code says enough.
 CONFLICT = (
     "40001", "40P01", "55P03", "1020", "1205", "1213", "SQLITE_BUSY", "SQLITE_LOCKED", "database is locked",
+    "cached plan must not change", "cached statement plan is invalid",  # a migration: once for each connection
 )  # fmt: skip
 # A table that is missing or is not ours: also a column, or the key that ON CONFLICT needs.
 NO_TABLE = (
     "42P01", "42703", "42P10", "1146", "1054", "no such table", "no such column", "has no column", "ON CONFLICT clause",
 )  # fmt: skip
-NO_COLUMN = ("42703", "1054", "42S22", "no such column")
-BROKEN = ("230", "235", "23P", "1048", "1062", "1451", "1452", "4025", "SQLITE_CONSTRAINT", "IntegrityError")
+NO_COLUMN = ("42703", "1054", "42S22", "no such column", "has no column")
+BROKEN = ("230", "235", "23P", "1048", "1062", "1364", "1451", "1452", "4025", "SQLITE_CONSTRAINT", "IntegrityError")
 CHARACTERS = ("1267", "1300", "22021", "22P05", "Incorrect string value")
 UNFIT = (
     "22000", "22001", "22003", "22007", "22008", "22P02", "22P03", "42804", "42846", "42883",
@@ -83,14 +84,19 @@ def _refused(codes: list[str], table: str, ours: bool) -> str:
     if _is(codes, DENIED):
         return (
             f"this user of the database may not use the table {table} ({code}): nothing was accepted. Grant SELECT, "
-            "INSERT and UPDATE on it; guard.create needs the right to make tables"
+            "INSERT and UPDATE on it" + ("; guard.create needs the right to make tables" if ours else "")
         )
     if _is(codes, READ_ONLY):
         return (
-            f"the transaction or the database is read-only ({code}): nothing was accepted. A check writes, and one "
-            "that is shared locks, so it needs a transaction that may write"
+            f"the transaction or the database is read-only ({code}): nothing was accepted. This writes or locks, "
+            "so it needs a transaction that may write"
         )
-    return f"the database did not let the guard use the table {table} ({code}): nothing was accepted. Roll back"
+    return f"the database refused a statement on the table {table} ({code}): nothing was accepted. Roll back"
+
+
+def says(error: BaseException, known: tuple[str, ...]) -> bool:
+    """Is it one of these codes?"""
+    return _is(_codes(error), known)
 
 
 def _is(codes: list[str], known: tuple[str, ...]) -> bool:

@@ -50,7 +50,7 @@ def require_columns(given: Any, columns: Iterable[str | None]) -> None:
 
 def key(given: object) -> Mapping[str, Any]:
     """The columns that name one row."""
-    columns = _columns(given, "key")
+    columns = mapping(given, "key")
     if not columns:
         raise InvalidRequest("key= names the columns of one row, such as {'report_id': 42}: an empty one names all")
     if any(value is None for value in columns.values()):
@@ -60,7 +60,7 @@ def key(given: object) -> Mapping[str, Any]:
 
 def values(given: object, fence_column: object, owner_column: object) -> Mapping[str, Any]:
     """What to write. The fence and owner columns are the guard's."""
-    columns = _columns(given, "values")
+    columns = mapping(given, "values")
     ours = [_name(fence_column, "fence_column")]
     if owner_column is not None:
         ours.append(_name(owner_column, "owner_column"))
@@ -76,10 +76,16 @@ def flag(given: object, what: str) -> None:
         raise InvalidRequest(f"{what} is True or False, not {type(given).__name__}")
 
 
-def _columns(given: object, what: str) -> dict[str, Any]:
+def mapping(given: object, what: str) -> dict[str, Any]:
+    """Columns, and a value for each. ``what``: where they were given."""
     if not isinstance(given, Mapping):
         raise InvalidRequest(f"{what}= is a mapping of columns to values, not {type(given).__name__}")
     return {_name(name, what): value for name, value in given.items()}
+
+
+def column(given: object, what: str) -> str:
+    """The name of one."""
+    return _name(given, what)
 
 
 def _name(name: object, what: str) -> str:

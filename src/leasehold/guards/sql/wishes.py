@@ -94,7 +94,8 @@ class Stale(Exception):
 
 
 class NoSuchRow(LeaseholdError, LookupError):
-    """``guard.update`` found no row with that key. It is not a stale owner: nothing can be said about it."""
+    """``guard.update``, ``transition`` or ``row_lock`` found no row with that key. It is not a stale owner: nothing can
+    be said about it."""
 
 
 def checking(attempt: Presented) -> Steps:

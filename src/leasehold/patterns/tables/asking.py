@@ -1,6 +1,7 @@
 """Statements on the user's own tables, over whatever connection he has: decided once, done at once or awaited.
 
-What is to be done is a generator that yields statements and is sent the rows. ``ask`` puts them to a transaction that
+What is to be done is a generator that yields statements and is sent the rows; what fails is raised where it was
+yielded, so that it can put something back, or know better what the error means. ``ask`` puts them to a transaction that
 is the user's; ``within`` begins one of its own, and commits it. Both give the result on a connection of a thread, and
 an awaitable of it on one of an event loop.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown
@@ -131,22 +133,30 @@ async def _lent(through: ThroughSync, work: Work[R]) -> R:
 def _walk(through: Speaker, work: Work[R]) -> R:
     with through.step():
         through.require_transaction()
-        steps, rows = work(through.dialect), START
+        steps = work(through.dialect)
+        following = partial(steps.send, START)
         while True:
             try:
-                statement = steps.send(rows)
+                statement = following()
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]  # what the generator returns
-            rows = through.fetch(statement)
+            try:
+                following = partial(steps.send, through.fetch(statement))
+            except BaseException as error:
+                following = partial(steps.throw, error)
 
 
 async def _walk_awaited(through: AsyncSpeaker, work: Work[R]) -> R:
     async with through.step():
         through.require_transaction()
-        steps, rows = work(through.dialect), START
+        steps = work(through.dialect)
+        following = partial(steps.send, START)
         while True:
             try:
-                statement = steps.send(rows)
+                statement = following()
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]  # what the generator returns
-            rows = await through.fetch(statement)
+            try:
+                following = partial(steps.send, await through.fetch(statement))
+            except BaseException as error:
+                following = partial(steps.throw, error)

@@ -1,0 +1,201 @@
+"""``insert_once``: one row for each key, whoever inserts it and however often. A unique constraint, and no lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+from leasehold.errors import InvalidRequest, LeaseholdError
+from leasehold.guards.conflict import Conflict
+from leasehold.guards.sql import names
+from leasehold.guards.sql.dialects import HERE, Dialect, Statement, statement
+from leasehold.guards.sql.failures import says
+from leasehold.guards.sql.wishes import Rows
+from leasehold.patterns.tables.asking import Fail, Steps, ask
+from leasehold.patterns.tables.meaning import meaning
+from leasehold.patterns.tables.rows import Columns, Row, mappings
+
+if TYPE_CHECKING:
+    from leasehold.guards.sql.connections import AsyncTransaction, Transaction
+
+NOT_UNIQUE = ("42P10", "55000", "ON CONFLICT clause does not match")
+DUPLICATE = ("1062",)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Insertion:
+    """What became of ``insert_once``: true when this call has inserted the row, false when it was there.
+
+    ``row`` is the row as it stands in the table, in either case: with its defaults, and with the number that the
+    database gave it."""
+
+    inserted: bool
+    row: dict[str, Any]
+
+    def __bool__(self) -> bool:
+        return self.inserted
+
+    def __repr__(self) -> str:
+        return f"<Insertion: {'inserted' if self.inserted else 'was there'}, with {', '.join(self.row)}>"
+
+
+@overload
+def insert_once(
+    tx: Transaction, table: str | Any, values: Mapping[str, Any], *, key: str | Sequence[str]
+) -> Insertion: ...
+@overload
+def insert_once(
+    tx: AsyncTransaction, table: str | Any, values: Mapping[str, Any], *, key: str | Sequence[str]
+) -> Coroutine[Any, Any, Insertion]: ...
+def insert_once(
+    tx: Any, table: str | Any, values: Mapping[str, Any], *, key: str | Sequence[str]
+) -> Insertion | Coroutine[Any, Any, Insertion]:
+    """Insert a row unless one with this key is there. True: you have inserted it; else ``.row`` is the one that was.
+
+    ``table`` is a name or a SQLAlchemy ``Table``; ``key`` names the column, or the columns, of a unique constraint, and
+    ``values`` has a value for each of them. When somebody is about to insert the same key, the database waits for the
+    end of his transaction, and knows then. It happens in your transaction, and you commit it. With an async connection
+    or session the same call is awaited.
+
+    Raises InvalidRequest when the table has no unique constraint on these columns, or when the values break another
+    rule of the table; Conflict when the database wants you to roll back and to run the transaction again.
+
+    >>> import sqlite3
+    >>> tx = sqlite3.connect(":memory:")
+    >>> _ = tx.execute("CREATE TABLE payments (request_id TEXT PRIMARY KEY, amount INTEGER)")
+    >>> insert_once(tx, "payments", {"request_id": "r-1", "amount": 9900}, key="request_id")
+    <Insertion: inserted, with request_id, amount>
+    >>> again = insert_once(tx, "payments", {"request_id": "r-1", "amount": 1}, key="request_id")
+    >>> bool(again), again.row["amount"]
+    (False, 9900)
+    """
+    row, new = _checked(table, values, key)
+    return ask(tx, lambda dialect: _WAYS[dialect.name](row, new, dialect), row.label, fail=_meaning(row))
+
+
+def _checked(table: Any, values: object, key: object) -> tuple[Row, Columns]:
+    names.table(table)
+    new = names.mapping(values, "values")
+    wanted = (key,) if isinstance(key, str) else key
+    if not isinstance(wanted, Sequence) or isinstance(wanted, (bytes, bytearray)) or not wanted:
+        raise InvalidRequest(
+            "key= names the column of a unique constraint, such as 'request_id', or all of its columns"
+        )
+    columns = [names.column(one, "key") for one in wanted]
+    if any(new.get(one) is None for one in columns) or len(set(columns)) != len(columns):
+        raise InvalidRequest("each column of key= stands in it once and has a value in values=: NULL is never unique")
+    names.require_columns(table, new)
+    return Row(table, {one: new[one] for one in columns}), new
+
+
+def _in_sqlite(row: Row, new: Columns, dialect: Dialect) -> Steps[Insertion]:
+    inserted = (yield _insert(row, new, dialect, gives=False)).changed == 1
+    return _found(row, (yield _select(row, dialect)), inserted=inserted)
+
+
+def _in_postgres(row: Row, new: Columns, dialect: Dialect) -> Steps[Insertion]:
+    inserted = yield _insert(row, new, dialect, gives=True)
+    if inserted.rows:
+        return _found(row, inserted, inserted=True)
+    return _found(row, (yield _select(row, dialect)), inserted=False)
+
+
+def _insert(row: Row, new: Columns, dialect: Dialect, *, gives: bool) -> Statement:
+    key = ", ".join(row.column(dialect, name) for name in row.key)
+    more = f" ON CONFLICT ({key}) DO NOTHING{' RETURNING *' if gives else ''}"
+    return row.state(_plain(row, new, dialect) + more, new.items(), gives=gives)
+
+
+def _plain(row: Row, new: Columns, dialect: Dialect) -> str:
+    columns = ", ".join(row.column(dialect, name) for name in new)
+    return f"INSERT INTO {row.spelled(dialect)} ({columns}) VALUES ({', '.join([HERE] * len(new))})"  # noqa: S608 - quoted names
+
+
+def _select(row: Row, dialect: Dialect) -> Statement:
+    """MariaDB would answer from an old snapshot, so it must lock; those who were late do so together."""
+    locking = dialect.holding if dialect.before else ""
+    select = f"{dialect.before}SELECT * FROM {row.spelled(dialect)} WHERE {row.where(dialect)}{locking}"  # noqa: S608 - quoted names
+    return row.state(select, row.key.items(), gives=True)
+
+
+def _found(row: Row, rows: Rows, *, inserted: bool) -> Insertion:
+    found = mappings(rows)
+    if len(found) > 1:
+        raise row.only(len(found))
+    if not found:
+        raise Conflict(
+            f"the row of {row.label} was there, and has gone: nothing was inserted. Roll back, and run the whole "
+            "transaction again"
+        )
+    return Insertion(inserted, found[0])
+
+
+# ---------------------------------------------------------------- MariaDB
+
+# It has no ON CONFLICT for one key alone. A duplicate is an error there, which undoes nothing but its own statement;
+# whether it is one of *this* key says a look at the row. That there is such a key says a look at the catalogue, once
+# for each database: the INSERT says where it was made.
+_PLACE = "@@hostname, @@port, DATABASE()"
+_UNIQUE = f"""
+SELECT {_PLACE}, index_name, column_name, sub_part FROM information_schema.statistics
+WHERE table_schema = COALESCE({HERE}, DATABASE()) AND table_name = {HERE} AND non_unique = 0
+"""  # noqa: S608 - names of ours
+_MOST = 1000  # databases times tables; then it looks again
+_unique: dict[tuple[str, tuple[str, ...]], set[tuple[Any, ...]]] = {}
+
+
+def _in_mariadb(row: Row, new: Columns, dialect: Dialect) -> Steps[Insertion]:
+    what = (row.spelled(dialect), tuple(row.key))
+    if not _unique.get(what):
+        yield from _require_unique(row, what)
+    insert = f"{dialect.before}{_plain(row, new, dialect)} RETURNING *, {_PLACE}"
+    try:
+        rows = yield row.state(insert, new.items(), gives=True)
+    except Exception as error:
+        if not says(error, DUPLICATE):
+            raise
+        found = yield _select(row, dialect)
+        if not found.rows:
+            raise  # it breaks another rule
+        return _found(row, found, inserted=False)
+    if rows.rows[0][-3:] not in _unique.get(what, ()):
+        yield from _require_unique(row, what)
+    ours = Rows(rows.changed, rows.names[:-3], [one[:-3] for one in rows.rows])
+    return _found(row, ours, inserted=True)
+
+
+def _require_unique(row: Row, what: tuple[str, tuple[str, ...]]) -> Steps[None]:
+    schema, _, name = (row.table if isinstance(row.table, str) else str(row.table.fullname)).rpartition(".")
+    indexes: dict[str, set[str | None]] = {}
+    place: tuple[Any, ...] = ()
+    for *where, index, column, part in (yield statement(_UNIQUE.strip(), schema or None, name, gives=True)).rows:
+        place = tuple(where)
+        indexes.setdefault(index, set()).add(column.casefold() if part is None else None)
+    wanted = {one.casefold() for one in row.key}
+    if wanted not in indexes.values():
+        raise _not_unique(row)
+    if len(_unique) >= _MOST:
+        _unique.clear()
+    _unique.setdefault(what, set()).add(place)
+
+
+_WAYS: dict[str, Callable[[Row, Columns, Dialect], Steps[Insertion]]] = {
+    "postgresql": _in_postgres, "mariadb": _in_mariadb, "sqlite": _in_sqlite,
+}  # fmt: skip
+
+
+def _meaning(row: Row) -> Fail:
+    usual = meaning(row.label)
+
+    def found(error: BaseException) -> LeaseholdError:
+        return _not_unique(row) if says(error, NOT_UNIQUE) else usual(error)
+
+    return found
+
+
+def _not_unique(row: Row) -> InvalidRequest:
+    return InvalidRequest(
+        f"the table {row.label} has no unique constraint on ({', '.join(row.key)}), so nothing keeps a second row out: "
+        "roll back, add one (UNIQUE, or a primary key), or name the columns of the one that it has"
+    )

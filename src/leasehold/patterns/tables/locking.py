@@ -1,0 +1,151 @@
+"""``row_lock``: one row for this transaction alone, or NotAcquired at once. The database's own lock, and no lease.
+
+PostgreSQL   FOR UPDATE SKIP LOCKED. With NOWAIT a busy row would be an error, and an error fails the transaction.
+MariaDB      FOR UPDATE NOWAIT: there an error undoes its own statement and nothing else.
+SQLite       has no row locks. A write that writes nothing takes the one lock that it has, that of the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, overload
+
+from leasehold.errors import LeaseholdError, NotAcquired
+from leasehold.guards.sql import names
+from leasehold.guards.sql.dialects import Dialect, Statement, statement
+from leasehold.guards.sql.failures import says
+from leasehold.guards.sql.wishes import Rows
+from leasehold.patterns.tables.asking import Fail, Steps, ask
+from leasehold.patterns.tables.meaning import meaning
+from leasehold.patterns.tables.rows import Row, mappings, named
+
+if TYPE_CHECKING:
+    from leasehold.guards.sql.connections import AsyncTransaction, Transaction
+
+Found = dict[str, Any]
+LITE = ("SQLITE_BUSY", "SQLITE_LOCKED")
+BUSY = ("55P03", "1205", *LITE)
+SNAPSHOT = ("SQLITE_BUSY_SNAPSHOT",)  # waiting would not help: what was read is no longer true
+
+
+@overload
+def row_lock(tx: Transaction, table: str | Any, *, key: Mapping[str, Any], nowait: bool = True) -> Found: ...
+@overload
+def row_lock(
+    tx: AsyncTransaction, table: str | Any, *, key: Mapping[str, Any], nowait: bool = True
+) -> Coroutine[Any, Any, Found]: ...
+def row_lock(
+    tx: Any, table: str | Any, *, key: Mapping[str, Any], nowait: bool = True
+) -> Found | Coroutine[Any, Any, Found]:
+    """Lock one row of your table until your transaction ends. -> the row, as it is now.
+
+    ``table`` is a name or a SQLAlchemy ``Table``, ``key`` names the row. When somebody else has it, NotAcquired comes
+    at once, nothing was changed, and your transaction goes on. With ``nowait=False`` the database waits, for as long as
+    its own setting lets it (``lock_timeout``, ``innodb_lock_wait_timeout``, ``busy_timeout``); NotAcquired then means
+    that the time is over, and you roll back. With an async connection or session the same call is awaited.
+
+    SQLite has no row locks: there it is the lock of the whole database that you get, or do not get; roll back then, for
+    a transaction that has read may keep the other one from its commit. Whoever only reads is not kept out, in any of
+    the databases.
+
+    Raises NoSuchRow, which is a LookupError; Conflict when the row has changed since your transaction first read: roll
+    back and run it again; InvalidRequest when several rows have that key.
+
+    >>> import sqlite3
+    >>> tx = sqlite3.connect(":memory:")
+    >>> _ = tx.execute("CREATE TABLE seats (seat TEXT PRIMARY KEY, buyer TEXT)")
+    >>> _ = tx.execute("INSERT INTO seats VALUES ('12A', NULL)")
+    >>> row_lock(tx, "seats", key={"seat": "12A"})
+    {'seat': '12A', 'buyer': None}
+    """
+    row = named(table, key)
+    names.flag(nowait, "nowait")
+    return ask(tx, lambda dialect: _WAYS[dialect.name](row, nowait, dialect), row.label, fail=_meaning(row, nowait))
+
+
+def _in_postgres(row: Row, nowait: bool, dialect: Dialect) -> Steps[Found]:
+    """Rows that are locked are skipped, so it must be counted how many there are."""
+    if not nowait:
+        return _one(row, (yield _select(row, dialect, " FOR UPDATE")))
+    where, table, key = row.where(dialect), row.spelled(dialect), [*row.key.items()]
+    count = f"SELECT COUNT(*) FROM {table} WHERE {where}"  # noqa: S608 - quoted names
+    take = f"SELECT ({count}), it.* FROM {table} AS it WHERE {where} FOR UPDATE SKIP LOCKED"  # noqa: S608 - quoted names
+    rows = yield row.state(take, [*key, *key], gives=True)
+    if rows.rows:
+        many = rows.rows[0][0]
+        ours = Rows(rows.changed, rows.names[1:], [one[1:] for one in rows.rows])
+    else:
+        ((many,),) = (yield row.state(count, key, gives=True)).rows
+        ours = rows
+    if many > 1:
+        raise row.only(many)
+    if many and not rows.rows:
+        raise _busy(row, goes_on=True)
+    return _one(row, ours)
+
+
+def _in_mariadb(row: Row, nowait: bool, dialect: Dialect) -> Steps[Found]:
+    return _one(row, (yield _select(row, dialect, " FOR UPDATE NOWAIT" if nowait else " FOR UPDATE")))
+
+
+def _in_sqlite(row: Row, nowait: bool, dialect: Dialect) -> Steps[Found]:
+    """The driver begins a transaction before a write, where none is open."""
+    first = row.column(dialect, next(iter(row.key)))
+    take = statement(f"UPDATE {row.spelled(dialect)} SET {first} = {first} WHERE 0", gives=False)  # noqa: S608 - quoted names
+    if nowait:
+        yield from _impatient(take)
+    else:
+        yield take
+    return _one(row, (yield _select(row, dialect, "")))
+
+
+def _impatient(take: Statement) -> Steps[None]:
+    """With a busy timeout of 0, for this statement alone."""
+    pragma = partial(statement, gives=True)
+    ((patience,),) = (yield pragma("PRAGMA busy_timeout")).rows
+    usual = pragma(f"PRAGMA busy_timeout = {int(patience)}")
+    yield pragma("PRAGMA busy_timeout = 0")
+    try:
+        yield take
+    except BaseException:
+        with suppress(Exception):  # what failed first says more, and may be that the task was cancelled
+            yield usual
+        raise
+    yield usual
+
+
+_WAYS: dict[str, Callable[[Row, bool, Dialect], Steps[Found]]] = {
+    "postgresql": _in_postgres, "mariadb": _in_mariadb, "sqlite": _in_sqlite,
+}  # fmt: skip
+
+
+def _select(row: Row, dialect: Dialect, locking: str) -> Statement:
+    select = f"{dialect.before}SELECT * FROM {row.spelled(dialect)} WHERE {row.where(dialect)}{locking}"  # noqa: S608 - quoted names
+    return row.state(select, row.key.items(), gives=True)
+
+
+def _one(row: Row, rows: Rows) -> Found:
+    found = mappings(rows)
+    if not found:
+        raise row.missing()
+    if len(found) > 1:
+        raise row.only(len(found))
+    return found[0]
+
+
+def _meaning(row: Row, nowait: bool) -> Fail:
+    usual = meaning(row.label)
+
+    def found(error: BaseException) -> LeaseholdError:
+        busy = says(error, BUSY) and not says(error, SNAPSHOT)
+        return _busy(row, goes_on=nowait and not says(error, LITE)) if busy else usual(error)
+
+    return found
+
+
+def _busy(row: Row, *, goes_on: bool) -> NotAcquired:
+    """In SQLite a transaction that has read, and stays open, may keep the other one from its commit."""
+    remedy = "Your transaction goes on: try again later, or roll back" if goes_on else "Roll back, and try again later"
+    return NotAcquired(f"somebody else has locked this row of {row.label}: nothing was changed. {remedy}")
