@@ -31,7 +31,11 @@ if _memory := memory_for_folders():
 os.environ["SSL_CERT_FILE"] = os.environ["SSL_CERT_DIR"] = os.devnull
 
 
+gc.disable()  # nothing is garbage while tests are collected
+
+
 def pytest_collection_finish() -> None:
     """Ten thousand tests stay until the end: whoever collects garbage, and every child that is forked, leaves them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
