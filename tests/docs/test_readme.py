@@ -104,9 +104,7 @@ def end(group: int) -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in TAKE_LONG)) for page in ALONE]
-)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * (page in TAKE_LONG)) for page in ALONE])
 def test_examples_run_as_written(page: str, tmp_path: Path) -> None:
     """Whoever types what a page says gets what it says; a failure names the line of the page."""
     done = run(ROOT / page, tmp_path)
