@@ -2,11 +2,11 @@
 #
 #   PYTHON=python3.12   another Python (default: python3.11, else python3)
 #   ARGS="-k expiry"    more arguments for pytest, the benchmark or the example
-#   WORKERS=4           how many processes run the tests (default: one for each CPU, at least 2, at most 4)
+#   WORKERS=4           how many processes run the tests (default: three for two CPUs, since tests wait; at most 6)
 
 PYTHON ?=
 ARGS ?=
-WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 2 ? 2 : n > 4 ? 6 : n + n / 2)))
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -32,10 +32,10 @@ chaos: .venv/.has-databases ## 8 workers that are frozen and killed: how many la
 	@$(BIN)/python -m examples.report_exports $(ARGS)
 
 quick: .venv/.has-test ## the fast tests: no servers, seconds
-	$(PYTEST) -n 2 --dist loadgroup -m "not slow and not soak" $(ARGS)
+	$(PYTEST) -n 2 --dist worksteal -m "not slow and not soak" $(ARGS)
 
 test: .venv/.has-test servers ## every test but the soak
-	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not soak" $(ARGS)
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not soak" $(ARGS)
 
 check: .venv/.has-dev ## lint, format, types, and who may import whom
 	$(BIN)/ruff check .

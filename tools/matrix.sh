@@ -22,7 +22,7 @@ for version in '6.2.0' '7.*' '8.1.*'; do
     prepare "$version" "$folder"
     found="$("$folder/bin/python" -c 'import redis; print(redis.__version__)')"
     # shellcheck disable=SC2086 # several words
-    if said="$("$folder/bin/python" -m pytest -q -n 2 --dist loadgroup -m 'not soak' \
+    if said="$("$folder/bin/python" -m pytest -q -n 2 --dist worksteal -m 'not soak' \
         -k 'redis or not test_contract' $tests "$@" 2>&1)"; then
         verdict=ok
     else

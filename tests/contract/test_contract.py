@@ -24,11 +24,30 @@ from tests.servers.redis import RedisServer
 COMBINATIONS = [(way, flavour) for way in WAYS for flavour in FLAVOURS]
 STILL = ("--jemalloc-bg-thread", "no")  # it would wait in vain for a clock that stands, and take a whole core for that
 ON_A_SERVER = ("redis-url", "redis-client", "redis-client-resp2")
+# What the quick tests see of a borrowed client, for which the double of a server takes most of the time. The scripts
+# are the same as with any other client; here is what is borrowed: how it is asked, and that nothing is pushed.
+BORROWED_QUICKLY = (
+    "a_second_is_refused_while_held",
+    "the_fence_grows_with_each_acquisition",
+    "extend_never_brings_back",
+    "a_wait_that_runs_out_leaves_nothing",
+    "one_try_does_not_overtake",
+    "the_watchdog_renews",
+    "metadata_travels",
+    "close_gives_back",
+    "all_waits_until_the_last_is_free",
+    "one_leads_at_a_time",
+    "a_ticket_hands_the_lease_over",
+    "evict_takes_a_lease_away",
+    "readers_hold_together",
+    "several_permits_come_at_once",
+)
 
 
-def parameter(way: str, flavour: str) -> Any:
-    """What needs a server is slow."""
-    return pytest.param((way, flavour), id=f"{way}-{flavour}", marks=[pytest.mark.slow] if way in ON_A_SERVER else [])
+def parameter(name: str, way: str, flavour: str) -> Any:
+    """What needs a server is slow, and so is most of what is borrowed."""
+    slow = way in ON_A_SERVER or (way == "redis-borrowed" and name not in BORROWED_QUICKLY)
+    return pytest.param(name, (way, flavour), id=f"{name}-{way}-{flavour}", marks=[pytest.mark.slow] * slow)
 
 
 @pytest.fixture(scope="session")
@@ -49,8 +68,9 @@ def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
     scene.close()
 
 
-@pytest.mark.parametrize("scene", [parameter(*one) for one in COMBINATIONS], indirect=True)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "scene"), [parameter(name, *one) for one in COMBINATIONS for name in CASES], indirect=["scene"]
+)
 def test_contract(name: str, scene: Scene) -> None:
     """The case holds on this store, reached in this way, in this flavour."""
     CASES[name](scene)
@@ -72,4 +92,4 @@ def test_every_way_to_redis_is_gone() -> None:
 def test_every_combination_is_run() -> None:
     """Ways times flavours, none missing, and the suite has cases."""
     assert set(COMBINATIONS) == {(way, flavour) for way in WAYS for flavour in ("sync", "asyncio")}
-    assert len(CASES) >= 25
+    assert len(CASES) >= 25 and set(BORROWED_QUICKLY) <= set(CASES)

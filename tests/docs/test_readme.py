@@ -54,7 +54,12 @@ def needs_a_server(page: Path) -> bool:
 
 
 ALONE = [name(page) for page in PAGES if runs(page) and not needs_a_server(page)]
-BRING_THEIR_OWN = [page for page in ALONE if "moto" in running(ROOT / page)]  # a server, which takes seconds
+# Those that start programs, import much or wait: the quick tests see the others, and of the first page what it is for.
+TAKE_LONG = {
+    "README.md", "docs/guards/README.md", "docs/guards/http.md", "docs/guards/memory.md", "docs/guards/s3.md",
+    "docs/guards/your-own.md", "docs/howto/elect.md", "docs/howto/fork.md", "docs/howto/gevent.md",
+    "docs/howto/look.md", "docs/howto/run.md", "docs/howto/testing.md",
+}  # fmt: skip
 WITH_A_SERVER = [name(page) for page in PAGES if needs_a_server(page)]
 
 
@@ -99,9 +104,7 @@ def end(group: int) -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in BRING_THEIR_OWN)) for page in ALONE]
-)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.slow] * (page in TAKE_LONG)) for page in ALONE])
 def test_examples_run_as_written(page: str, tmp_path: Path) -> None:
     """Whoever types what a page says gets what it says; a failure names the line of the page."""
     done = run(ROOT / page, tmp_path)

@@ -181,6 +181,7 @@ async def test_an_observer_that_is_cancelled_goes_on(ahold: leasehold.AsyncLease
     await eventually_async(lambda: not watchers(spy), "the store forgets it")
 
 
+@pytest.mark.slow
 async def test_a_closed_coordinator_ends_the_stream(spy: Spy) -> None:
     """Without an error: there will be no more changes."""
     ahold = leasehold.aio.connect(spy)

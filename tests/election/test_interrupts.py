@@ -99,6 +99,7 @@ def test_an_interrupted_loop_is_over(function: Callable[..., Any], nth: int) -> 
         free(hold, other)
 
 
+@pytest.mark.slow
 def test_a_child_reads_what_a_thread_of_its_parent_reads() -> None:
     """The thread that was reading at the fork does not exist in the child."""
     with leasehold.connect("memory://") as hold:

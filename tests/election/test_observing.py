@@ -29,6 +29,7 @@ def test_nobody_polls(hold: leasehold.Leasehold, spy: Spy) -> None:
     stream.close()
 
 
+@pytest.mark.slow
 def test_closed_from_another_thread(hold: leasehold.Leasehold, spy: Spy) -> None:
     """Whoever waits stops, the mailbox is used again, and the store forgets the observer."""
     stream = hold.election("job").observe()
@@ -58,6 +59,7 @@ def test_never_read(hold: leasehold.Leasehold, spy: Spy) -> None:
     assert spy.ops == []
 
 
+@pytest.mark.slow
 def test_a_closed_coordinator_ends_the_stream(hold: leasehold.Leasehold, spy: Spy) -> None:
     """Without an error, for those who wait and for those who come later; a new one is refused."""
     election = hold.election("job")

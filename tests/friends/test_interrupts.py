@@ -51,6 +51,7 @@ def test_an_interrupt_gives_back_at_once(url: str, function: Callable[..., Any],
         assert not hold._engine.pending and not hold._engine.register
 
 
+@pytest.mark.slow
 @LOCAL
 def test_an_interrupt_while_the_watchdog_is_started(url: str) -> None:
     """One that had begun all the same stays the only one, and ends with its coordinator."""

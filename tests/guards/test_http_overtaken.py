@@ -277,6 +277,7 @@ async def test_a_response_that_nobody_takes() -> None:
     assert service.writes == [11, 12] and service.empty()
 
 
+@pytest.mark.slow
 async def test_a_handler_that_goes_on_all_the_same_is_inside() -> None:
     """It was told, and does not care: newer owners get 503 until it returns, and never work beside it."""
     service, line = Save(SHORT, wait=0.2), Line(HALF)

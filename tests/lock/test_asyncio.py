@@ -735,6 +735,7 @@ def test_trap_37_one_coordinator_for_many_loops() -> None:
     asyncio.run(hold.close())
 
 
+@pytest.mark.slow
 async def test_trap_37_a_push_that_crosses_a_beat_is_not_kept(real: Scene) -> None:
     """The grant is known from the beat's reply, and its push arrives afterwards: the loop's mailbox keeps none."""
     spy, hold = real

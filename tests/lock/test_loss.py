@@ -519,6 +519,7 @@ def test_trap_10_an_acquire_whose_reply_is_lost(turning: Stage, wait: float | No
     assert lease.fence == look(turning.spy, "job").fence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wait", [0, 2, 60, None])
 def test_trap_10_an_acquire_that_is_never_answered(turning: Stage, wait: float | None) -> None:
     """It ends with OutcomeUnknown after a bounded time, and when the store is back nothing is left of it."""

@@ -258,6 +258,7 @@ def test_every_module_says_its_job(module: ModuleType) -> None:
     assert module.__doc__ is not None and module.__doc__.strip()
 
 
+@pytest.mark.slow
 def test_the_examples_in_docstrings_run() -> None:
     """Every doctest of the product runs as written, and there are some."""
     results = [doctest.testmod(module) for module in modules()]

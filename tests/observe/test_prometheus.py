@@ -79,6 +79,7 @@ def scrape(registry: CollectorRegistry) -> Iterator[Callable[[], Scrape]]:
     thread.join(10)
 
 
+@pytest.mark.slow
 def test_every_series(
     set_up: Callable[..., Stage], heard: Listener, registry: CollectorRegistry, scrape: Callable[[], Scrape]
 ) -> None:

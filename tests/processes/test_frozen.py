@@ -41,6 +41,7 @@ def still_holds(crew: Crew, worker: Worker, fence: int) -> None:
     assert worker.ask("release")["released"] is True
 
 
+@pytest.mark.slow
 def test_stale_owner_model(crew: Crew) -> None:
     """A, pause, B, B writes, A's write changes 0 rows: traps 39 and 46."""
     a, b = crew.spawn(), crew.spawn()

@@ -15,6 +15,7 @@ from tests.processes.crew import SLACK, Crew, beat, report
 from tests.processes.scenes import hold_and_queue
 
 
+@pytest.mark.slow
 def test_the_next_is_granted_after_a_killed_holder(crew: Crew) -> None:
     """By its ttl and one beat, not before its ttl is over, with a higher fence that the guard accepts (I12)."""
     ttl = 0.6
@@ -31,6 +32,7 @@ def test_the_next_is_granted_after_a_killed_holder(crew: Crew) -> None:
     assert last.ask("write") == {"value": 3}
 
 
+@pytest.mark.slow
 def test_a_killed_waiter_delays_nobody(crew: Crew) -> None:
     """Dead waiters in the middle of the queue are passed over at the release, long before their beats are old."""
     holder, (first, dead, dead_too, last) = hold_and_queue(crew, 4, ttl=30)

@@ -7,6 +7,7 @@ import pytest
 from tests.processes.crew import Crew
 
 
+@pytest.mark.slow
 def test_two_files_are_two_locks(crew: Crew) -> None:
     """The same name in another file is another lock."""
     a, b = crew.spawn(), crew.spawn(url=f"sqlite:///{crew.folder}/another.db")

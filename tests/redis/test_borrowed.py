@@ -178,6 +178,7 @@ def test_a_double_locks_for_event_loops_too(make: Callable[[], Any]) -> None:
     play(make(), "asyncio", "one_try_does_not_overtake", "release_by_the_owner")
 
 
+@pytest.mark.slow
 def test_a_double_is_renewed() -> None:
     """A lease in use outlives its ttl."""
     client = fakeredis.FakeRedis()
@@ -186,6 +187,7 @@ def test_a_double_is_renewed() -> None:
         assert lease.state == "held" and 0 < client.pttl(OWNER) <= 600
 
 
+@pytest.mark.slow
 @each_double
 def test_a_double_tells_of_a_loss(make: Callable[[], Any]) -> None:
     """Somebody deletes the key: the next renewal finds out, and the reason is known."""
@@ -225,6 +227,7 @@ async def test_an_asyncio_double_locks(make: Callable[[], Any]) -> None:
         assert await second.release() is True
 
 
+@pytest.mark.slow
 @each_async_double
 async def test_an_asyncio_double_is_renewed_and_tells_of_a_loss(make: Callable[[], Any]) -> None:
     """The watchdog asks on the client's own loop."""

@@ -162,6 +162,7 @@ def tls_options(files: Certificates) -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.slow
 def test_tls_options_reach_the_connection(certificates: Certificates) -> None:
     """Certificates are checked unless somebody says otherwise, and each option changes what it names."""
     for url, expected in tls_options(certificates).items():

@@ -219,6 +219,7 @@ def test_a_closed_coordinator_leaves_no_socket(tmp_path: Path) -> None:
     eventually(lambda: open_descriptors() <= before, "every descriptor is closed")
 
 
+@pytest.mark.slow
 def test_without_a_socket_the_next_renewal_tells(tmp_path: Path) -> None:
     """Nothing can be bound where its folder should be: the lease works, and its loss is found a little later."""
     path = tmp_path / "leases.db"

@@ -285,6 +285,7 @@ def test_a_mailbox_that_is_not_bound_waits_and_says_nothing(make: Callable[[], S
     assert box.take(0) is None
 
 
+@pytest.mark.slow
 def test_closing_wakes_whoever_takes(make: Callable[[], SQLiteStore]) -> None:
     """A thread in take() survives that its store is closed, and still returns in time."""
     store = make()

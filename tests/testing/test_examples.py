@@ -47,6 +47,7 @@ def test_the_comparison_can_fail() -> None:
     assert shown(page, "a.py") == ["x = 1", "y = 2", "z = 3"] and shown(page, "b.py") == []
 
 
+@pytest.mark.slow
 def test_the_examples_pass(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """As their reader runs them: with the plugin alone, and warnings as errors."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")

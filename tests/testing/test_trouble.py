@@ -165,6 +165,7 @@ def test_a_lease_given_back_late(hold: Leasehold, connect_leasehold: Connect, le
     assert newer.state == "held" and newer.release() is True
 
 
+@pytest.mark.slow
 def test_freeze_on_a_real_store(tmp_path: Path) -> None:
     """Renewals stop on any store: its time passes, another takes over, and whoever wakes finds out."""
     url = f"sqlite:///{tmp_path}/leases.db"

@@ -226,8 +226,7 @@ def an_unhealthy_leader_steps_down(scene: Scene) -> None:
     scene.queued("job", 1)
     scene.until(lambda: len(asked) == 1, "it is asked")
     assert term.state == "held"
-    scene.pass_time(2.2)
-    scene.until(lambda: term.state == "lost", "it steps down")
+    scene.eventually(lambda: term.state == "lost", "it steps down")
     assert asked == answers
     assert fails(LeaseLost, a.party.start(lambda _: term.check())).reason == "unhealthy"
     a.stop()

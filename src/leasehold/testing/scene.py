@@ -63,6 +63,14 @@ class Scene:
             assert time.monotonic() < end, f"never came true: {what}"
             time.sleep(0.002)  # real threads and processes are waited for here
 
+    def eventually(self, condition: Callable[[], bool], what: str) -> None:
+        """Let time go by, in moments, until something is so: when exactly depends on how fast a thread was."""
+        for _ in range(TURNS):
+            if condition():
+                return
+            self.pass_time(0.3)
+        self.until(condition, what)
+
     def outcome(self, future: Future[Any]) -> Any:
         """What came of it. Whoever looks again by himself does so on the clock of the scene, which goes on meanwhile:
         when exactly he looks depends on how fast he was answered."""
