@@ -272,7 +272,19 @@ def every_digit_counts(shelf: Any) -> None:
 def resources_are_apart(shelf: Any) -> None:
     """Names that look alike are different: other case, spaces, braces, other forms of one letter, long ones."""
     accent = "job:a\N{COMBINING ACUTE ACCENT}"
-    names = ["job:a", "job:A", "job:a ", " job:a", accent, "job:á", "job:%7B", "job:{", "job:{}", "job:}:value", "jöb:ß"]
+    names = [
+        "job:a",
+        "job:A",
+        "job:a ",
+        " job:a",
+        accent,
+        "job:á",
+        "job:%7B",
+        "job:{",
+        "job:{}",
+        "job:}:value",
+        "jöb:ß",
+    ]
     names += ["jöb:ss", "x" * 512, "job:a:value", "job:a:fence", "job:\N{DRAGON}"]
     for fence, name in enumerate(reversed(names), 1):
         shelf.write(Holder(name, fence), name, 60)
@@ -313,7 +325,7 @@ def _accepted(shelf: Any, what: str, holder: Holder, said: str) -> bool:
 
 @case
 def threads_at_once(shelf: Any) -> None:
-    """Eight threads write in a race: what stands there is always of a higher fence than before, at the end the highest."""
+    """Eight threads write in a race: the fence of what stands there only grows, and the highest wins."""
     fences = list(range(1, 49))
     random.Random(7).shuffle(fences)  # the same order for everybody
     failures: list[BaseException] = []
@@ -375,7 +387,7 @@ def a_refusal_is_told_and_teaches(shelf: Any) -> None:
 
 @case
 def who_may_not_write(shelf: Any) -> None:
-    """A lease without a fence, a shared one, and a permit that is one of several: a mistake, before anything is sent."""
+    """A lease without a fence, a shared one, and a permit that is one of several: a mistake, and nothing was sent."""
     reading = SimpleNamespace(resource=NAME, fence=10, owner=A, shared=True)
     permit = SimpleNamespace(resource=NAME, fence=10, owner=A, slot=0, slot_resource=f"{NAME}:0")
     unfenced = SimpleNamespace(resource=NAME, fence=None, owner=A)
@@ -391,7 +403,22 @@ def who_may_not_write(shelf: Any) -> None:
 @case
 def what_is_no_keep(shelf: Any) -> None:
     """Zero, negative, endless, too long, or no time at all: a mistake, and nothing has changed."""
-    mistakes: list[Any] = [0, -1, -0.0, math.nan, math.inf, -math.inf, "0s", "soon", "", "11y", 3651 * 86400, None, True, b"1m"]
+    mistakes: list[Any] = [
+        0,
+        -1,
+        -0.0,
+        math.nan,
+        math.inf,
+        -math.inf,
+        "0s",
+        "soon",
+        "",
+        "11y",
+        3651 * 86400,
+        None,
+        True,
+        b"1m",
+    ]
     for mistake in [*mistakes, timedelta(0), timedelta(days=-1), [1]]:
         raises(InvalidRequest, shelf.write, Holder(NAME, 10), "text", mistake)
         raises(InvalidRequest, shelf.write, Holder(NAME, 10), None, mistake)

@@ -1,4 +1,4 @@
-"""Every way to a shelf: in memory, in a file, in a table over every kind of connection, on Redis; blocking or awaited."""
+"""Every way to a shelf: in memory, in a file, in a table over every connection, on Redis; blocking or awaited."""
 
 from __future__ import annotations
 
@@ -273,7 +273,6 @@ WAYS: dict[str, tuple[str, Make]] = {
     "file": ("file", in_a_file),
     "file, awaited": ("file", in_a_file_awaited),
     "sqlite3": ("file", by_connections(_sqlite3)),
-    "aiosqlite": ("file", by_connections_awaited(_aiosqlite)),
     "fakeredis": ("", by_fake),
     "psycopg pool": ("postgres_server", by_psycopg_pool),
     "asyncpg pool": ("postgres_server", by_asyncpg_pool),
@@ -285,6 +284,7 @@ WAYS: dict[str, tuple[str, Make]] = {
     "Valkey, asyncio": ("valkey_server", by_client("valkey.asyncio.Valkey")),
 }
 OTHERS: dict[str, tuple[str, Make]] = {
+    "aiosqlite": ("file", by_connections_awaited(_aiosqlite)),
     "SQLite engine": ("file", by_engine("pysqlite")),
     "SQLite sessions": ("file", by_engine("pysqlite", session=True)),
     "SQLite async engine": ("file", by_async_engine("aiosqlite")),
@@ -309,7 +309,6 @@ OTHERS: dict[str, tuple[str, Make]] = {
     "Valkey": ("valkey_server", by_client("valkey.Valkey")),
 }
 EVERY = WAYS | OTHERS
-SQL = [name for name, (_, make) in EVERY.items() if "Redis" not in make.__qualname__ and name not in ("memory",)]
 FAST = ("", "file")
 
 
