@@ -27,8 +27,6 @@ def memory_for_folders() -> str:
 
 if _memory := memory_for_folders():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _memory)
-# Nobody here speaks with a stranger, and to read every authority that the system trusts takes 40 ms for each context.
-os.environ["SSL_CERT_FILE"] = os.environ["SSL_CERT_DIR"] = os.devnull
 
 
 gc.disable()  # nothing is garbage while tests are collected

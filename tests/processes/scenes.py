@@ -83,14 +83,20 @@ def harm(crew: Crew, seconds: float, seed: int, **work: Any) -> Harm:
 
 
 def storm(crew: Crew, seconds: float, seed: int) -> None:
-    """Harm the holder again and again, then judge."""
-    harmed = harm(crew, seconds, seed, kind="counter", ttl=STORM_TTL, work=STORM_WORK)
-    lost = sum(answer["lost"] for answer in harmed.answers)
-    record = journal.read(crew.data)
-    troubles = f"{harmed.freezes} freezes, {harmed.kills} kills"
-    report(f"{record.value} writes, {record.refused} refused, {lost} losses, {troubles}")
+    """Harm the holder again and again, then judge. On a busy machine a storm may pass without harm: then another."""
+    lost = kills = 0
+    for turn in range(3):
+        harmed = harm(crew, seconds, seed + 1_000 * turn, kind="counter", ttl=STORM_TTL, work=STORM_WORK)
+        lost, kills = lost + sum(answer["lost"] for answer in harmed.answers), kills + harmed.kills
+        record = journal.read(crew.data)
+        troubles = f"{harmed.freezes} freezes, {kills} kills"
+        report(f"{record.value} writes, {record.refused} refused, {lost} losses, {troubles}")
+        if record.refused > 0 and lost > 0 and kills > 0:
+            break
+        crew.close()
+        crew.workers.clear()
     assert record.refused > 0, "nobody tried a stale write: this run proves nothing"
-    assert lost > 0 and harmed.kills > 0
+    assert lost > 0 and kills > 0
     assert journal.stale_writes(record) == 0
     assert journal.lost_updates(record) == 0
     assert record.value > 20
