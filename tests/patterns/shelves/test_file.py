@@ -142,6 +142,15 @@ def test_a_file_that_was_deleted(shelf: SQLiteShelf, path: Path) -> None:
         assert other.execute("SELECT value FROM leasehold_shelf").fetchall() == [("new file",)]
 
 
+def test_it_has_no_part_in_a_transaction_of_yours(shelf: SQLiteShelf) -> None:
+    """Its table is in its own file: the error says which shelf to use."""
+    with closing(sqlite3.connect(":memory:")) as tx:
+        with pytest.raises(InvalidRequest, match="SQLShelf"):
+            shelf.open(NEW, tx=tx)
+        with pytest.raises(InvalidRequest, match="SQLShelf"):
+            shelf.write(NEW, "text", 60, tx=tx)
+
+
 def test_what_is_written_is_on_the_disk(shelf: SQLiteShelf) -> None:
     """A commit waits for the disk, on every connection."""
     shelf.create()
@@ -167,6 +176,15 @@ def in_child(work: Callable[[], Any]) -> None:
     assert os.waitpid(pid, 0)[1] == 0
 
 
+def opened() -> list[str]:
+    """The files that this process has open."""
+    found = []
+    for one in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.append(str(one.readlink()))
+    return found
+
+
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_a_child_has_connections_of_its_own(shelf: SQLiteShelf) -> None:
     """Parent and child both go on, while threads of the parent write; nothing is lost or damaged."""
@@ -190,7 +208,7 @@ def test_a_child_has_connections_of_its_own(shelf: SQLiteShelf) -> None:
         for number in range(8):
 
             def work(fence: int = 20 + number) -> None:
-                assert not shelf._file._idle and not shelf._file._busy
+                assert not [one for one in opened() if str(shelf._file.path) in one], "of the parent's"
                 shelf.write(Holder(NAME, fence), "child", 60)
                 assert shelf.read(NAME)[1] == fence  # type: ignore[index]  # it is there
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,6 +111,34 @@ def test_a_client_with_another_encoding(redis_server: RedisServer, redis_url: st
     with pytest.raises(InvalidRequest, match="decode_responses"):
         shelf.read(NAME)
     assert RedisShelf(redis_server.client()).read(NAME).text == "Grüße"
+
+
+def test_the_least_that_a_user_must_be_allowed(redis_server: RedisServer, redis_url: str) -> None:
+    """The line of the page is enough, and without any one of its words something is refused."""
+    page = (Path(__file__).parents[3] / "docs" / "patterns" / "shelves.md").read_text("utf-8")
+    words = page.partition("A user of the server needs `")[2].partition("`")[0].split()
+    data: Any = redis_server.client()
+    assert _works(redis_server, data, words)
+    for missing in words:
+        assert not _works(redis_server, data, [word for word in words if word != missing]), missing
+    data.execute_command("ACL", "DELUSER", "shelf")
+
+
+def _works(server: RedisServer, data: Any, words: list[str]) -> bool:
+    data.flushall()
+    data.script_flush()
+    data.execute_command("ACL", "SETUSER", "shelf", "reset", "on", ">5ec2e7", *words)
+    with redis.Redis(port=server.port, username="shelf", password="5ec2e7") as client:
+        shelf = RedisShelf(client)
+        try:
+            shelf.write(OLD, "text", 60)
+            shelf.open(NEW)
+            shelf.write(NEW, None, 60)
+            return shelf.read(NAME) is None
+        except StoreUnavailable as error:
+            if "does not allow this user" not in str(error):
+                raise
+            return False
 
 
 @pytest.mark.parametrize("thing", [None, 42, "redis://localhost", redis.Redis])

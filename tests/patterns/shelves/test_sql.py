@@ -201,6 +201,18 @@ def test_a_clock_that_was_turned_back(shelf: Any) -> None:
         shelf.open(OLD)
 
 
+@pytest.mark.parametrize("shelf", parameters(SQL_WAYS), indirect=True)
+def test_to_open_forgets_nothing(shelf: Any) -> None:
+    """A row is kept for a day longer than its text, whoever has looked at it meanwhile."""
+    day = 86_400_000
+    shelf.write(OLD, "text", "30d")
+    shelf.open(NEW)
+    change(shelf, f"forgotten_at = forgotten_at - {30 * day}")
+    assert shelf.purge() == 0
+    change(shelf, f"forgotten_at = forgotten_at - {2 * day}")
+    assert shelf.purge() == 1
+
+
 # ---------------------------------------------------------------- what begins a transaction
 
 

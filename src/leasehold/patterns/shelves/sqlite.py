@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from leasehold.errors import LeaseholdError
-from leasehold.guards.fence import check_resource
+from leasehold.errors import InvalidRequest, LeaseholdError
+from leasehold.guards.fence import Fenced, Presented, check_resource
 from leasehold.patterns.shelves.shelf import Entry
 from leasehold.patterns.shelves.sql import SQLShelf
 from leasehold.patterns.shelves.sqlitefile import ShelfFile, meaning
-from leasehold.patterns.tables.asking import within
+from leasehold.patterns.tables.asking import Work, within
 
 if TYPE_CHECKING:
     from leasehold.observe.events import Observer
@@ -47,6 +47,14 @@ class SQLiteShelf(SQLShelf):
             self._file.reading, lambda dialect: self._looking(dialect, name), self.table, fail=self._meaning
         )
         return found
+
+    def _take(self, tx: Any, work: Work[Any], lease: Fenced, attempt: Presented) -> Any:
+        if tx is not None:
+            raise InvalidRequest(
+                "a SQLiteShelf has a file of its own and no part in your transaction: leave tx= out, or use a SQLShelf "
+                "in your database"
+            )
+        return super()._take(tx, work, lease, attempt)
 
     def create(self) -> None:
         """Make the file now: where it cannot be, you know it before the first lease does."""
