@@ -42,6 +42,7 @@ class BaseJobs:
     _kind: type[BaseJob]
     _heart: Any
     _pause: Callable[[float], Any]
+    _rest: Callable[[Any, float], Any]
 
     def __init__(
         self,
@@ -84,12 +85,13 @@ class BaseJobs:
     def _asking(self, work: Callable[[flows.Phrases], Steps[R]], tx: Any = None, alone: bool = False) -> Flow[R]:
         """In a transaction of the user's or of our own."""
         try:
-            return (yield lambda: self._put(work, tx, alone))
+            found: R = yield lambda: self._put(work, tx, alone)
         except Conflict:
             raise
         except (InvalidRequest, StoreUnavailable):
             self._phrases = None  # the table may have changed: look again
             raise
+        return found
 
     def _put(self, work: Callable[[flows.Phrases], Steps[R]], tx: Any, alone: bool) -> Any:
         def whole(dialect: Dialect) -> Steps[R]:
@@ -112,8 +114,7 @@ class BaseJobs:
 
     def _checking(self) -> Flow[None]:
         def nothing(known: flows.Phrases) -> Steps[None]:
-            return
-            yield
+            yield from ()
 
         self._phrases = None
         return (yield from self._asking(nothing))
@@ -259,8 +260,8 @@ class BaseJobs:
 
 
 def _nothing() -> Flow[list[Any]]:
+    yield from ()
     return []
-    yield
 
 
 def _words(value: object, what: str, most: int) -> str:

@@ -157,12 +157,16 @@ class MariaDB(Phrases):
             row |= {"owner": claim.owner} if self.has("owner") else {}
 
 
-KINDS = {"sqlite": OneStatement, "postgresql": PostgreSQL, "mariadb": MariaDB}
+KINDS: dict[str, type[OneStatement] | type[MariaDB]] = {
+    "sqlite": OneStatement,
+    "postgresql": PostgreSQL,
+    "mariadb": MariaDB,
+}
 
 
 def phrases(columns: Columns, layout: Layout) -> OneStatement | MariaDB:
     """For this table in this database."""
-    return KINDS[layout.dialect.name](columns, layout)  # type: ignore[no-any-return]  # one of the two
+    return KINDS[layout.dialect.name](columns, layout)
 
 
 def _text(value: object) -> str:

@@ -8,7 +8,7 @@ owner that is late, but that nobody has replaced, is still the owner: its comple
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.conflict import Conflict
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from leasehold.patterns.jobs.base import BaseJobs
     from leasehold.patterns.jobs.job import BaseJob
 
+R = TypeVar("R")
 Phrases = OneStatement | MariaDB
 AGAIN = Backoff(base=0.02, cap=0.5, attempts=6)  # somebody else was faster, or the database was away for a moment
 CHUNK = 200  # rows in one INSERT
@@ -31,7 +32,7 @@ ROUNDS = 20  # claims in a row that gave nothing but jobs to bury
 Lost = tuple["BaseJob", int | None]
 
 
-def insisting(jobs: BaseJobs, make: Callable[[], Flow[Any]], on: Any = Conflict) -> Flow[Any]:
+def insisting(jobs: BaseJobs, make: Callable[[], Flow[R]], on: Any = Conflict) -> Flow[R]:
     """Again, a few times, after errors that pass."""
     for pause in AGAIN:
         try:
@@ -142,7 +143,7 @@ def _filtered_one(jobs: BaseJobs, job_id: Any, queue: str | None) -> Flow[list[A
 def giving_back(lease: Any) -> Flow[None]:
     """Nobody is harmed when that fails: it ends by itself."""
     try:
-        yield lambda: lease.release()
+        yield lease.release
     except LeaseholdError:
         pass
 

@@ -207,8 +207,8 @@ class Job(BaseJob):
         run(self._completing(result, tx))
 
     def fail(self, error: object, *, retry: bool = True, tx: Any = None) -> None:
-        """Not done, and why: an exception or text. It is tried again after a pause of the ``retry`` of these jobs; after
-        the last attempt, or with ``retry=False``, it is dead."""
+        """Not done, and why: an exception or text. It is tried again after a pause of the ``retry`` of these jobs, and
+        is dead after the last attempt, or with ``retry=False``."""
         run(self._failing(error, retry, tx))
 
     def release(self, *, tx: Any = None) -> None:
@@ -233,7 +233,7 @@ class Job(BaseJob):
 
 
 class AsyncJob(BaseJob):
-    """The same, awaited. The task inside ``async with`` is cancelled when the job is lost, and that becomes LeaseLost."""
+    """The same, awaited. The task inside ``async with`` is cancelled when the job is lost: that becomes LeaseLost."""
 
     def __init__(self, jobs: BaseJobs, row: Row, state: str, sent: float, lease: Any = None) -> None:
         super().__init__(jobs, row, state, sent, lease)
@@ -251,8 +251,8 @@ class AsyncJob(BaseJob):
         await arun(self._completing(result, tx))
 
     async def fail(self, error: object, *, retry: bool = True, tx: Any = None) -> None:
-        """Not done, and why: an exception or text. It is tried again after a pause of the ``retry`` of these jobs; after
-        the last attempt, or with ``retry=False``, it is dead."""
+        """Not done, and why: an exception or text. It is tried again after a pause of the ``retry`` of these jobs, and
+        is dead after the last attempt, or with ``retry=False``."""
         await arun(self._failing(error, retry, tx))
 
     async def release(self, *, tx: Any = None) -> None:
@@ -302,7 +302,7 @@ def encoded(value: Any, what: str) -> str:
 
 
 def error_text(error: object) -> str:
-    """For people: the type and the words of an exception, or text as it is; not its traceback, and not all of a book."""
+    """For people: the type and the words of an exception, or text as it is. No traceback, and not a whole book."""
     if isinstance(error, BaseException):
         text = "".join(traceback.format_exception_only(error)).strip()
     elif isinstance(error, str):

@@ -25,13 +25,14 @@ class Jobs(BaseJobs):
     """Durable ownership in a table of yours: who has claimed a job, under which version, and until when.
 
     ``engine`` is an Engine of SQLAlchemy's, a pool of psycopg, the path of a SQLite file, or a function that connects
-    or begins a transaction: ``engine.begin``, ``lambda: sqlite3.connect("app.db")``. ``columns`` maps our names to those
-    of your table, None where it has none; ``states`` maps ``ready``, ``running``, ``done`` and ``dead`` to your values.
+    or begins a transaction: ``engine.begin``, ``lambda: sqlite3.connect("app.db")``. ``columns`` maps our names to the
+    ones of your table, None where it has none; ``states`` maps ``ready``, ``running``, ``done`` and ``dead`` to your
+    values.
 
     A claimed job is its worker's for ``lease``; heartbeats prolong that. Then another may take it over, with the next
-    version, and whoever had an older one is refused. A failed job is tried again after the pauses of ``retry``, as often
-    as it says; then it is dead. ``hold``, a coordinator, is asked for a lease before the database is asked for a job.
-    ``name`` is what the owner column shows.
+    version, and whoever had an older one is refused. A failed job is tried again after the pauses of ``retry``, as
+    often as it says; then it is dead. ``hold``, a coordinator, is asked for a lease before the database is asked for a
+    job. ``name`` is what the owner column shows.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -124,8 +125,8 @@ class Jobs(BaseJobs):
         """Claim jobs and call ``function(job)`` with each, until ``stop`` is set. -> how many were done.
 
         What it returns is the result; what it raises is the error, and the loop goes on. A job that it has completed
-        itself, with ``tx``, stays so. When nothing is due it looks again after ``poll`` or a little less; with ``drain``
-        it ends. ``concurrency`` threads do that side by side. What was begun when ``stop`` is set is finished first."""
+        itself, with ``tx``, stays so. When nothing is due it looks again after ``poll`` or a little less, or ends with
+        ``drain``. ``concurrency`` threads do that side by side. What was begun when ``stop`` is set is finished."""
         pause = checked(function, poll, concurrency)
         ending = threading.Event() if stop is None else stop
 
@@ -168,7 +169,7 @@ class Jobs(BaseJobs):
             return told(job, error)
         return job.state == "done"
 
-    def _pause(self, seconds: float) -> None:  # type: ignore[override]  # a method in place of the attribute
+    def _pause(self, seconds: float) -> None:
         time.sleep(seconds)
 
     def _rest(self, stop: threading.Event, seconds: float) -> None:
@@ -258,9 +259,9 @@ class AsyncJobs(BaseJobs):
         """Claim jobs and await ``function(job)`` with each, until ``stop`` is set. -> how many were done.
 
         What it returns is the result; what it raises is the error, and the loop goes on. A job that it has completed
-        itself, with ``tx``, stays so. When nothing is due it looks again after ``poll`` or a little less; with ``drain``
-        it ends. ``concurrency`` tasks do that side by side. What was begun when ``stop`` is set is finished first; what
-        is cancelled is given back."""
+        itself, with ``tx``, stays so. When nothing is due it looks again after ``poll`` or a little less, or ends with
+        ``drain``. ``concurrency`` tasks do that side by side. What was begun when ``stop`` is set is finished; what is
+        cancelled is given back."""
         pause = checked(function, poll, concurrency)
         ending = asyncio.Event() if stop is None else stop
 
@@ -304,7 +305,7 @@ class AsyncJobs(BaseJobs):
             return told(job, error)
         return job.state == "done"
 
-    def _pause(self, seconds: float) -> Awaitable[None]:  # type: ignore[override]  # a method in place of the attribute
+    def _pause(self, seconds: float) -> Awaitable[None]:
         return asyncio.sleep(seconds)
 
     async def _rest(self, stop: asyncio.Event, seconds: float) -> None:

@@ -39,7 +39,7 @@ def clock(dialect: str, kind: str) -> Clock:
 
 
 AWARE = Clock("now()", f"clock_timestamp() + {SECONDS}", f"to_timestamp(CAST({HERE} AS double precision))")
-NAIVE = Clock(*(f"timezone('utc', {one})" for one in AWARE[:3]))
+NAIVE = Clock(f"timezone('utc', {AWARE.now})", f"timezone('utc', {AWARE.later})", f"timezone('utc', {AWARE.at})")
 DATETIME = Clock(
     "UTC_TIMESTAMP(6)",
     f"TIMESTAMPADD(MICROSECOND, {HERE}, UTC_TIMESTAMP(6))",
