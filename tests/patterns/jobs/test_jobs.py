@@ -90,24 +90,30 @@ async def test_effect_and_completion_are_one_step(jobs: Any, shop: Shop) -> None
     late = await got(jobs.claim())
     shop.expire()
     job = await got(jobs.claim())
-    with pytest.raises(StaleOwner):
+
+    async def finish(mine: Any) -> None:
         async with shop.transaction() as tx:
-            await write(tx, f"INSERT INTO effects VALUES ({late.id})")
-            await got(late.complete(tx=tx))
+            await write(tx, f"INSERT INTO effects VALUES ({mine.id})")
+            await got(mine.complete(tx=tx))
+
+    with pytest.raises(StaleOwner):
+        await finish(late)
     assert shop.execute("SELECT * FROM effects") == []
-    async with shop.transaction() as tx:
-        await write(tx, f"INSERT INTO effects VALUES ({job.id})")
-        await got(job.complete(tx=tx))
+    await finish(job)
     assert len(shop.execute("SELECT * FROM effects")) == 1
     assert (await got(jobs.counts()))["done"] == 1
 
 
 async def test_enqueued_only_if_the_transaction_commits(jobs: Any, shop: Shop) -> None:
     """With ``tx`` a job is there when the user's own rows are."""
-    with pytest.raises(RuntimeError):
+
+    async def change_of_mind() -> None:
         async with shop.transaction() as tx:
             await got(jobs.enqueue("never", tx=tx))
             raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await change_of_mind()
     async with shop.transaction() as tx:
         await got(jobs.enqueue("really", tx=tx))
         await got(jobs.enqueue_many(["too"], tx=tx))
