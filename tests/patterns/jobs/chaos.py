@@ -108,7 +108,7 @@ def run(
     "(SELECT 1 FROM jobs WHERE state <> 'done')",
 ) -> Verdict:  # fmt: skip
     """Until every job has ended, or there is what else was waited for; then those who are frozen come late."""
-    print(f"chaos: seed {seed}, {jobs} jobs, {workers} workers, pid {os.getpid()}")
+    print(f"chaos: seed {seed}, {jobs} jobs, {workers} workers")  # noqa: T201 - seen when it fails
     began = time.monotonic()
     with fleet(address, workers, lease, seed, *more) as crew:
         while not execute(until) and time.monotonic() - began < patience and not crew.crashed():

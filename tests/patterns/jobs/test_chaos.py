@@ -95,6 +95,6 @@ def test_ten_thousand_jobs(postgres_database: Database, capsys: pytest.CaptureFi
     prepared(lambda: psycopg.connect(postgres_database.dsn), execute, 10_000)
     verdict = chaos.run(postgres_database.dsn, execute, 10_000, 8, 0.8, seed(), pause=0.3, patience=800)
     with capsys.disabled():
-        print(f"\n{verdict}")
+        print(f"\n{verdict}")  # noqa: T201 - what the soak is run for
     assert verdict.faults == [] and verdict.done == 10_000
     assert verdict.refusals > 0
