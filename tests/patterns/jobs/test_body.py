@@ -97,7 +97,7 @@ def test_a_completion_that_was_rolled_back_is_none(jobs: Jobs, path: Path) -> No
 
 def test_an_error_after_a_completion_changes_nothing(jobs: Jobs, path: Path) -> None:
     """It is done, and the error is the body's own affair."""
-    with pytest.raises(OSError, match="printer"), claimed(jobs) as job:
+    with pytest.raises(OSError, match="printer"), claimed(jobs) as job:  # noqa: PT012 - the body is the point
         job.complete()
         raise OSError("printer on fire")
     assert state(path) == ("done", 1, None)
@@ -105,7 +105,7 @@ def test_an_error_after_a_completion_changes_nothing(jobs: Jobs, path: Path) -> 
 
 def test_the_bodys_error_is_not_hidden_by_the_loss(jobs: Jobs, path: Path) -> None:
     """Who fails after a takeover raises its own error, with a note (trap 29)."""
-    with pytest.raises(ValueError, match="no paper") as error, claimed(jobs):
+    with pytest.raises(ValueError, match="no paper") as error, claimed(jobs):  # noqa: PT012 - the same
         execute(path, "UPDATE jobs SET version = version + 1")
         raise ValueError("no paper")
     assert any("no longer ours" in note for note in error.value.__notes__)
@@ -129,7 +129,7 @@ def test_a_takeover_is_noticed_inside(path: Path, jobs: Jobs) -> None:
     """The worker is told by the next heartbeat, and leaving the body is refused."""
     mine = Jobs(path, lease="300ms")
     job = claimed(mine)
-    with pytest.raises(StaleOwner), job:
+    with pytest.raises(StaleOwner), job:  # noqa: PT012 - the same
         execute(path, "UPDATE jobs SET version = version + 1")
         assert job.lost.wait(PATIENCE)
         with pytest.raises(LeaseLost) as loss:
@@ -183,7 +183,7 @@ async def test_a_task_is_cancelled_when_its_job_is_lost(path: Path, async_jobs: 
     """And the cancellation becomes LeaseLost, as with a lease."""
     job = await async_jobs(lease="300ms").claim()
     assert job is not None
-    with pytest.raises(LeaseLost) as loss:
+    with pytest.raises(LeaseLost) as loss:  # noqa: PT012 - the same
         async with job:
             execute(path, "UPDATE jobs SET version = version + 1")
             await asyncio.sleep(PATIENCE)

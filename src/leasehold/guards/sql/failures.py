@@ -23,7 +23,8 @@ CONFLICT = (
 NO_TABLE = (
     "42P01", "42703", "42P10", "1146", "1054", "no such table", "no such column", "has no column", "ON CONFLICT clause",
 )  # fmt: skip
-NO_COLUMN = ("42703", "1054", "42S22", "no such column")
+NO_COLUMN = ("42703", "1054", "42S22", "no such column", "has no column")
+NO_KEY = ("42P10", "ON CONFLICT clause")
 BROKEN = ("230", "235", "23P", "1048", "1062", "1451", "1452", "4025", "SQLITE_CONSTRAINT", "IntegrityError")
 CHARACTERS = ("1267", "1300", "22021", "22P05", "Incorrect string value")
 UNFIT = (
@@ -59,16 +60,25 @@ def translated(error: BaseException, table: str, *, ours: bool = True) -> Leaseh
         )
     if _is(codes, UNFIT):
         return unfit(f"{table}: {codes[0][:80]}")
-    if not ours and _is(codes, NO_COLUMN):
-        said = _first_line(_chain(error)[-1])[:200]
-        return InvalidRequest(f"the table {table} lacks a column that was named ({said}): name the columns that it has")
-    if not ours and _is(codes, BROKEN):
-        return InvalidRequest(
-            f"the values break a rule of the table {table} ({codes[0][:80]}): roll back. The cause says which rule"
-        )
+    if not ours and (found := _their_table(error, codes, table)) is not None:
+        return found
     if _misused(error) or _is(codes, CLOSED):
         return unusable(f"{type(error).__name__}: {_first_line(error)}"[:120])
     return StoreUnavailable(_refused(codes, table, ours))
+
+
+def _their_table(error: BaseException, codes: list[str], table: str) -> InvalidRequest | None:
+    """What is wrong with a table of the user's own, or with what he would write there."""
+    if _is(codes, NO_COLUMN):
+        said = _first_line(_chain(error)[-1])[:200]
+        return InvalidRequest(f"the table {table} lacks a column that was named ({said}): name the columns that it has")
+    if _is(codes, NO_KEY):
+        return InvalidRequest(f"the table {table} has no unique index on the columns that must be unique: make one")
+    if _is(codes, BROKEN):
+        return InvalidRequest(
+            f"the values break a rule of the table {table} ({codes[0][:80]}): roll back. The cause says which rule"
+        )
+    return None
 
 
 def _refused(codes: list[str], table: str, ours: bool) -> str:

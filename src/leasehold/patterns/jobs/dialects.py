@@ -10,11 +10,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from leasehold.guards.sql.dialects import HERE, Statement
+from leasehold.errors import InvalidRequest
+from leasehold.guards.sql.dialects import HERE, Statement, statement
 from leasehold.patterns.jobs.columns import Columns, Row, literal
 from leasehold.patterns.jobs.layout import Layout, type_of
 from leasehold.patterns.jobs.phrases import VANISHED, Phrases
 from leasehold.patterns.tables.asking import Steps
+
+UNIQUE = f"""SELECT index_name FROM information_schema.statistics
+WHERE table_schema = COALESCE({HERE}, DATABASE()) AND table_name = {HERE} AND non_unique = 0 GROUP BY index_name
+HAVING COUNT(*) = 1 AND MAX(column_name) = {HERE}"""  # noqa: S608 - no names of others
 
 
 class Claim:
@@ -97,6 +102,18 @@ class MariaDB(Phrases):
     mode a value that is too long would be cut off in silence."""
 
     strictly = "SET STATEMENT sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES') FOR "
+    unique = False
+
+    def require_unique(self) -> Steps[None]:
+        """ON DUPLICATE KEY names no index: without one it would insert again and again."""
+        if self.unique:
+            return
+        schema, _, name = self.columns.table.rpartition(".")
+        found = yield statement(UNIQUE, schema or None, name, self.columns.names["key"], gives=True)
+        if not found.rows:
+            named = f"{self.columns.names['key']} of {self.columns.table}"
+            raise InvalidRequest(f"the column {named} has no unique index of its own: make one")
+        self.unique = True
 
     def unless_there(self) -> str:
         return f" ON DUPLICATE KEY UPDATE {self.column('id')} = {self.column('id')}"

@@ -51,6 +51,8 @@ def enqueueing(jobs: BaseJobs, rows: Sequence[Row], when: When, key: str | None,
 
     def work(phrases: Phrases) -> Steps[list[Any]]:
         ids: list[Any] = []
+        if key is not None:
+            yield from phrases.require_unique()
         for first in range(0, len(rows), CHUNK):
             chunk = rows[first : first + CHUNK]
             found = yield phrases.insert(chunk, when, key is not None)

@@ -78,12 +78,14 @@ def _plain(call: Callable[[], Any], alone: bool) -> Iterator[Any]:
     if iscoroutine(thing):
         thing.close()
         raise _other_flavour(True)
+    if hasattr(thing, "__aenter__") and not hasattr(thing, "__enter__"):
+        raise _other_flavour(True)
     if hasattr(thing, "commit") and hasattr(thing, "close"):
         manager: Any = _own(thing)
     elif hasattr(thing, "__enter__"):
         manager = thing
     else:
-        raise _other_flavour(True) if hasattr(thing, "__aenter__") else _no_connection(thing)
+        raise _no_connection(thing)
     with manager as tx, _by_itself(tx) if alone else nullcontext():
         yield tx
 

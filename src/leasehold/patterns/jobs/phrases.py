@@ -15,6 +15,7 @@ from leasehold.guards.sql.dialects import HERE, Statement
 from leasehold.patterns.jobs.columns import Columns, Row, literal
 from leasehold.patterns.jobs.layout import Layout, type_of
 from leasehold.patterns.jobs.times import Clock, clock
+from leasehold.patterns.tables.asking import Steps
 
 VANISHED = "its worker vanished, and this was the last attempt"
 When = tuple[str, float]  # "later" or "at", and seconds
@@ -103,6 +104,10 @@ class Phrases:
             f"{self.strictly}INSERT INTO {self.table} ({', '.join(names)}) VALUES {', '.join([one] * count)}{also} "  # noqa: S608 - quoted names
             f"RETURNING {back}"
         )
+
+    def require_unique(self) -> Steps[None]:
+        """A key needs an index that makes it one: most databases say so by themselves."""
+        yield from ()
 
     def unless_there(self) -> str:
         return f" ON CONFLICT ({self.column('key')}) DO NOTHING"
