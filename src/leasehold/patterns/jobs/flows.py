@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Phrases = OneStatement | MariaDB
-AGAIN = Backoff(base=0.02, cap=0.5, attempts=6)  # somebody else was faster, or the database was away for a moment
+AGAIN = Backoff(base=0.02, cap=0.5, attempts=5)  # somebody else was faster, or the database was away for a moment
 CHUNK = 200  # rows in one INSERT
 FEW = 16  # candidates that are looked at for each job
 ROUNDS = 20  # claims in a row that gave nothing but jobs to bury
@@ -34,12 +34,16 @@ Lost = tuple["BaseJob", int | None]
 
 def insisting(jobs: BaseJobs, make: Callable[[], Flow[R]], on: Any = Conflict) -> Flow[R]:
     """Again, a few times, after errors that pass."""
+    try:
+        return (yield from make())
+    except on:
+        pass
     for pause in AGAIN:
+        yield lambda rest=pause: jobs._pause(rest)  # type: ignore[misc]  # the loop's own pause
         try:
             return (yield from make())
         except on:
             pass
-        yield lambda rest=pause: jobs._pause(rest)  # type: ignore[misc]  # the loop's own pause
     return (yield from make())
 
 

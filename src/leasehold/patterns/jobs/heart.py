@@ -1,4 +1,4 @@
-"""Heartbeats: one thread, or one task, for all jobs that a Jobs object has inside ``with``.
+"""Heartbeats: one thread, or one timer, for all jobs that a Jobs object has inside ``with``.
 
 A heartbeat is sent at a third of the lease. "Not yours" is loss now. An error of the database is tried again until the
 lease has run out by the local clock; then the job may be another's, and its worker is told.
@@ -31,6 +31,9 @@ class Beats:
 
     def add(self, job: BaseJob) -> None:
         self._next[job] = job.deadline - job.lease * 2 / 3
+
+    def next_of(self, job: BaseJob) -> float:
+        return self._next[job]
 
     def moved(self, job: BaseJob) -> None:
         """Its lease is another one."""
@@ -82,6 +85,7 @@ class Heart:
         self._pid = os.getpid()
         self._beats = Beats(self._jobs)
         self._changed = threading.Condition()
+        self._wakes_at = 0.0  # on its own; a job that is due later need not wake it
         self._thread: threading.Thread | None = None
 
     def watch(self, job: BaseJob) -> None:
@@ -92,7 +96,8 @@ class Heart:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="leasehold-jobs", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            elif self._beats.next_of(job) < self._wakes_at:
+                self._changed.notify()
 
     def moved(self, job: BaseJob) -> None:
         if self._pid == os.getpid():
@@ -121,53 +126,74 @@ class Heart:
         """Those that are due; None when there has been nothing for a while."""
         with self._changed:
             if not self._beats:
-                self._changed.wait(IDLE_SECONDS)
+                self._sleep(IDLE_SECONDS)
                 if not self._beats:
                     self._thread = None
                     return None
             if not (due := self._beats.due(self._jobs._now())):
-                self._changed.wait(self._beats.nap(self._jobs._now()))
+                self._sleep(self._beats.nap(self._jobs._now()))
             return due
+
+    def _sleep(self, seconds: float) -> None:
+        self._wakes_at = self._jobs._now() + seconds
+        self._changed.wait(seconds)
+        self._wakes_at = 0.0
 
 
 class AsyncHeart:
-    """The task. It lives on the loop of the jobs: while somebody blocks that, no heartbeat is sent."""
+    """A timer, and a task when somebody is due. Both live on the loop of the jobs: while that is blocked, no heartbeat is
+    sent. Nothing is left pending on a loop that ends, but the timer."""
 
     def __init__(self, jobs: BaseJobs) -> None:
         self._jobs = jobs
-        self._beats = Beats(jobs)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._fresh()
+
+    def _fresh(self) -> None:
+        self._beats = Beats(self._jobs)
+        self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()
 
     def watch(self, job: BaseJob) -> None:
         loop = asyncio.get_running_loop()
-        if self._task is None or self._task.done() or self._task.get_loop() is not loop:
-            self._beats, self._changed = Beats(self._jobs), asyncio.Event()
-            self._task = loop.create_task(self._run(), name="leasehold-jobs")
+        if self._loop is not loop:
+            self._loop = loop
+            self._fresh()
         self._beats.add(job)
-        self._changed.set()
+        self._arm(loop)
 
     def moved(self, job: BaseJob) -> None:
         self._beats.moved(job)
-        self._changed.set()
+        if self._loop is not None:
+            self._arm(self._loop)
 
     def drop(self, job: BaseJob) -> None:
         self._beats.discard(job)
-        self._changed.set()
 
-    async def _run(self) -> None:
-        while self._beats:
-            if not (due := self._beats.due(self._jobs._now())):
-                self._changed.clear()
-                try:
-                    await asyncio.wait_for(self._changed.wait(), self._beats.nap(self._jobs._now()))
-                except TimeoutError:
-                    pass
-                continue
-            sent = self._jobs._now()
-            try:
-                lost = await arun(flows.beating(self._jobs, due))
-            except Exception as error:
-                self._beats.failed(due, self._jobs._now(), error)
-            else:
-                self._beats.answered(due, lost, sent)
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._beats or self._task is not None:
+            return
+        when = loop.time() + self._beats.nap(self._jobs._now())
+        if self._timer is None or when < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = loop.call_at(when, self._fire, loop)
+
+    def _fire(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if due := self._beats.due(self._jobs._now()):
+            self._task = loop.create_task(self._beat(loop, due), name="leasehold-jobs")
+        else:
+            self._arm(loop)
+
+    async def _beat(self, loop: asyncio.AbstractEventLoop, due: list[BaseJob]) -> None:
+        sent = self._jobs._now()
+        try:
+            lost = await arun(flows.beating(self._jobs, due))
+        except Exception as error:
+            self._beats.failed(due, self._jobs._now(), error)
+        else:
+            self._beats.answered(due, lost, sent)
+        finally:
+            self._task = None
+            self._arm(loop)

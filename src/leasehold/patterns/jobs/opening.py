@@ -120,7 +120,7 @@ def _by_itself(connection: Any) -> Iterator[None]:
 
 def _psycopg(connection: Any) -> bool:
     return (
-        type(connection).__module__.startswith("psycopg.")
+        type(connection).__module__.partition(".")[0] == "psycopg"
         and not connection.autocommit
         and connection.info.transaction_status == IDLE
     )
