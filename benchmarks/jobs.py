@@ -15,7 +15,8 @@ import os
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, ExitStack
 from importlib import import_module
 from pathlib import Path
@@ -32,7 +33,7 @@ from tests.servers.postgres import PostgresServer
 
 OURS, THEIRS = "leasehold", "procrastinate"
 CONNECTIONS = 5
-Put = Callable[[int], Awaitable[Any]]
+Put = Callable[[int], Coroutine[Any, Any, None]]
 
 
 async def nothing(job: Any) -> None:
@@ -93,7 +94,8 @@ async def theirs(pool: Any) -> dict[str, Put]:
             await task.defer_async(number=number)
 
     async def fill(count: int) -> None:
-        await task.batch_defer_async(*({"number": number} for number in range(count)))
+        rows: list[dict[str, Any]] = [{"number": number} for number in range(count)]
+        await task.batch_defer_async(*rows)
 
     def work(concurrency: int) -> Put:
         async def run(count: int) -> None:
@@ -108,7 +110,6 @@ async def theirs(pool: Any) -> dict[str, Put]:
 
 def filled(runner: asyncio.Runner, calls: dict[str, Put], name: str) -> Run:
     """Filled before the clock starts."""
-    import time
 
     def run(count: int) -> float:
         runner.run(calls["fill"](count))
@@ -135,19 +136,14 @@ def beside_procrastinate(server: PostgresServer, jobs: int, rounds: int) -> None
         settle(server)
         runs: dict[str, Run] = {name: awaited(runner, one["put"]) for name, one in calls.items()}
         show("Enqueue, one by one", "jobs/s", interleave(runs, jobs, rounds), THEIRS)
-        for one in calls:
-            runner.run(calls[one]["1"](0) if one == THEIRS else empty(calls[one]["batches"]))
+        runner.run(calls[THEIRS]["1"](0))  # what is left of the part before
+        runner.run(calls[OURS]["batches"](0))
         for workers in ("1", "4"):
             runs = {name: filled(runner, one, workers) for name, one in calls.items()}
             if workers == "1":
                 runs["leasehold, claim_many(20)"] = filled(runner, calls[OURS], "batches")
             show(f"Claim and complete, {workers} at once", "jobs/s", interleave(runs, jobs, rounds), THEIRS)
         runner.run(stack.aclose())
-
-
-async def empty(batches: Put) -> None:
-    """Whatever is left of the part before."""
-    await batches(0)
 
 
 def settle(server: PostgresServer) -> None:
@@ -160,7 +156,6 @@ def settle(server: PostgresServer) -> None:
 
 def on_threads(jobs: Jobs) -> Run:
     """Claim and complete, one at once."""
-    import time
 
     def run(count: int) -> float:
         jobs.enqueue_many({"number": number} for number in range(count))

@@ -18,14 +18,14 @@ from leasehold.guards.sql.drivers import unfit, unusable
 # By SQLSTATE, by MariaDB's number, by the name of SQLite's code or its beginning; by words, where no code says enough.
 CONFLICT = (
     "40001", "40P01", "55P03", "1020", "1205", "1213", "SQLITE_BUSY", "SQLITE_LOCKED", "database is locked",
+    "cached plan must not change", "cached statement plan is invalid",  # a migration: once for each connection
 )  # fmt: skip
 # A table that is missing or is not ours: also a column, or the key that ON CONFLICT needs.
 NO_TABLE = (
     "42P01", "42703", "42P10", "1146", "1054", "no such table", "no such column", "has no column", "ON CONFLICT clause",
 )  # fmt: skip
 NO_COLUMN = ("42703", "1054", "42S22", "no such column", "has no column")
-NO_KEY = ("42P10", "ON CONFLICT clause")
-BROKEN = ("230", "235", "23P", "1048", "1062", "1451", "1452", "4025", "SQLITE_CONSTRAINT", "IntegrityError")
+BROKEN = ("230", "235", "23P", "1048", "1062", "1364", "1451", "1452", "4025", "SQLITE_CONSTRAINT", "IntegrityError")
 CHARACTERS = ("1267", "1300", "22021", "22P05", "Incorrect string value")
 UNFIT = (
     "22000", "22001", "22003", "22007", "22008", "22P02", "22P03", "42804", "42846", "42883",
@@ -60,25 +60,16 @@ def translated(error: BaseException, table: str, *, ours: bool = True) -> Leaseh
         )
     if _is(codes, UNFIT):
         return unfit(f"{table}: {codes[0][:80]}")
-    if not ours and (found := _their_table(error, codes, table)) is not None:
-        return found
-    if _misused(error) or _is(codes, CLOSED):
-        return unusable(f"{type(error).__name__}: {_first_line(error)}"[:120])
-    return StoreUnavailable(_refused(codes, table, ours))
-
-
-def _their_table(error: BaseException, codes: list[str], table: str) -> InvalidRequest | None:
-    """What is wrong with a table of the user's own, or with what he would write there."""
-    if _is(codes, NO_COLUMN):
+    if not ours and _is(codes, NO_COLUMN):
         said = _first_line(_chain(error)[-1])[:200]
         return InvalidRequest(f"the table {table} lacks a column that was named ({said}): name the columns that it has")
-    if _is(codes, NO_KEY):
-        return InvalidRequest(f"the table {table} has no unique index on the columns that must be unique: make one")
-    if _is(codes, BROKEN):
+    if not ours and _is(codes, BROKEN):
         return InvalidRequest(
             f"the values break a rule of the table {table} ({codes[0][:80]}): roll back. The cause says which rule"
         )
-    return None
+    if _misused(error) or _is(codes, CLOSED):
+        return unusable(f"{type(error).__name__}: {_first_line(error)}"[:120])
+    return StoreUnavailable(_refused(codes, table, ours))
 
 
 def _refused(codes: list[str], table: str, ours: bool) -> str:
@@ -93,14 +84,19 @@ def _refused(codes: list[str], table: str, ours: bool) -> str:
     if _is(codes, DENIED):
         return (
             f"this user of the database may not use the table {table} ({code}): nothing was accepted. Grant SELECT, "
-            "INSERT and UPDATE on it; guard.create needs the right to make tables"
+            "INSERT and UPDATE on it" + ("; guard.create needs the right to make tables" if ours else "")
         )
     if _is(codes, READ_ONLY):
         return (
-            f"the transaction or the database is read-only ({code}): nothing was accepted. A check writes, and one "
-            "that is shared locks, so it needs a transaction that may write"
+            f"the transaction or the database is read-only ({code}): nothing was accepted. This writes or locks, "
+            "so it needs a transaction that may write"
         )
-    return f"the database did not let the guard use the table {table} ({code}): nothing was accepted. Roll back"
+    return f"the database refused a statement on the table {table} ({code}): nothing was accepted. Roll back"
+
+
+def says(error: BaseException, known: tuple[str, ...]) -> bool:
+    """Is it one of these codes?"""
+    return _is(_codes(error), known)
 
 
 def _is(codes: list[str], known: tuple[str, ...]) -> bool:

@@ -9,10 +9,11 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasehold.core.durations import seconds, ttl_ms
-from leasehold.errors import InvalidRequest, StoreUnavailable
+from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.guards.conflict import Conflict
 from leasehold.guards.sql import names
 from leasehold.guards.sql.dialects import Dialect
+from leasehold.guards.sql.failures import says, translated
 from leasehold.patterns.jobs import creating, flows
 from leasehold.patterns.jobs.columns import NEEDED, OPTIONAL, Columns, Row
 from leasehold.patterns.jobs.dialects import phrases
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 RETRY = Backoff(base=1, cap=60, attempts=5)
 MOST = 10_000  # jobs in one call
+NO_KEY = ("42P10", "ON CONFLICT clause")  # ON CONFLICT needs an index
 HOUR = 3600.0  # a lease of a coordinator that is longer warns
 
 
@@ -102,9 +104,16 @@ class BaseJobs:
             return (yield from work(known))
 
         if tx is not None:
-            return self._of_this_kind(ask(tx, whole, self.table))
+            return self._of_this_kind(ask(tx, whole, self.table, fail=self._meaning))
         by_itself = alone and self._phrases is not None and self._phrases.dialect.name == "postgresql"
-        return within(lambda: self._begin(by_itself), whole, self.table, alone=by_itself)
+        return within(lambda: self._begin(by_itself), whole, self.table, fail=self._meaning, alone=by_itself)
+
+    def _meaning(self, error: BaseException) -> LeaseholdError:
+        """Of an error of the driver's."""
+        if says(error, NO_KEY):
+            named = f"{self._columns.names['key']} of {self.table}"
+            return InvalidRequest(f"the column {named} has no unique index of its own: make one, for key=")
+        return translated(error, self.table, ours=False)
 
     def _of_this_kind(self, result: Any) -> Any:
         if isinstance(result, Coroutine) and not self._awaited:

@@ -112,7 +112,7 @@ class MariaDB(Phrases):
         found = yield statement(UNIQUE, schema or None, name, self.columns.names["key"], gives=True)
         if not found.rows:
             named = f"{self.columns.names['key']} of {self.columns.table}"
-            raise InvalidRequest(f"the column {named} has no unique index of its own: make one")
+            raise InvalidRequest(f"the column {named} has no unique index of its own: make one, for key=")
         self.unique = True
 
     def unless_there(self) -> str:

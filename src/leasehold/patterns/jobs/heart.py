@@ -141,8 +141,8 @@ class Heart:
 
 
 class AsyncHeart:
-    """A timer, and a task when somebody is due. Both live on the loop of the jobs: while that is blocked, no heartbeat is
-    sent. Nothing is left pending on a loop that ends, but the timer."""
+    """A timer, and a task when somebody is due. Both live on the loop of the jobs: while that is blocked, no heartbeat
+    is sent. Nothing is left pending on a loop that ends, but the timer."""
 
     def __init__(self, jobs: BaseJobs) -> None:
         self._jobs = jobs
