@@ -57,6 +57,21 @@ async def test_a_table_with_the_least(store: Shop) -> None:
     assert store.execute(f"SELECT {quoted(store, 'Status')} FROM reports") == [("PRINTED",)]
 
 
+async def test_columns_of_yours_with_names_of_ours(store: Shop) -> None:
+    """A state of the union beside the state of the job: each keeps its own."""
+    table = "CREATE TABLE parcels (nr INTEGER PRIMARY KEY, phase VARCHAR(9), version INTEGER, until {}, "
+    rest = "state VARCHAR(9), owner VARCHAR(9), id INTEGER)"
+    store.execute(table.format(TIME[store.dialect]) + rest)
+    columns = {**LEAST, "id": "nr", "state": "phase", "version": "version", "lease_until": "until"}
+    jobs = store.jobs(table="parcels", columns=columns)
+    await got(jobs.enqueue(values={"nr": 7, "state": "Ohio", "owner": "acme", "id": 99}))
+    job = await got(jobs.claim())
+    assert (job.id, job.state, job.owner) == (7, "running", None)
+    assert (job.row["state"], job.row["owner"], job.row["id"], job.row["phase"]) == ("Ohio", "acme", 99, "running")
+    await got(job.complete())
+    assert store.execute("SELECT nr, phase, state, owner, id FROM parcels") == [(7, "done", "Ohio", "acme", 99)]
+
+
 async def test_what_the_table_lacks_is_refused_where_it_is_needed(store: Shop) -> None:
     """Before anything is sent, and the rest works."""
     make(store)

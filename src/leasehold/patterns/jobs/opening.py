@@ -29,7 +29,10 @@ def opened(engine: Any, awaited: bool) -> Begin:
     if isinstance(engine, str | PathLike) and not awaited:
         return _file(fspath(engine))
     name = type(engine).__name__
-    later = name.startswith(("Async", "async_")) or type(engine).__module__.startswith("asyncpg")
+    later = any(
+        cls.__name__.startswith(("Async", "async_")) or cls.__module__.startswith("asyncpg")
+        for cls in type(engine).__mro__
+    )
     _require_flavour(later, awaited, known=later or not callable(engine) or hasattr(engine, "begin"))
     begin, alone = _beginnings(engine, awaited)
     if begin is None:
@@ -55,6 +58,8 @@ def _beginnings(engine: Any, awaited: bool) -> tuple[Any, Any]:
 def _file(path: str) -> Begin:
     if "://" in path:
         raise InvalidRequest(f"a URL is for create_engine: engine is {TAKES}, or the path of a SQLite file")
+    if path in {"", ":memory:"}:
+        raise InvalidRequest("a database in memory belongs to one connection: give the path of a file")
     return lambda one: _plain(lambda: sqlite3.connect(path), one)
 
 
