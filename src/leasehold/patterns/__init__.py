@@ -1,9 +1,10 @@
 """What people really wanted the lock for, made only of primitives and guards.
 
-    from leasehold.patterns import insert_once, row_lock, transition
+    from leasehold.patterns import Jobs, insert_once, row_lock, transition
 
-``transition``, ``row_lock`` and ``insert_once`` work on your own tables, inside your own transaction, and take no lease
-at all: where the database can decide, a lock is not needed.
+``single_flight``, ``cron`` and ``once`` are methods of a coordinator. ``transition``, ``row_lock`` and ``insert_once``
+work on your own tables, inside your own transaction, and take no lease at all: where the database can decide, a lock is
+not needed. ``Jobs`` keeps the ownership of long work in a table of yours.
 """
 
 from __future__ import annotations
@@ -11,15 +12,30 @@ from __future__ import annotations
 from leasehold.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from leasehold.patterns.jobs.job import AsyncJob, Job
+    from leasehold.patterns.jobs.jobs import AsyncJobs, Jobs
     from leasehold.patterns.tables.inserting import Insertion, insert_once
     from leasehold.patterns.tables.locking import row_lock
     from leasehold.patterns.tables.moving import transition
 
-__all__ = ["Insertion", "insert_once", "row_lock", "transition"]
+__all__ = [
+    "AsyncJob",
+    "AsyncJobs",
+    "Insertion",
+    "Job",
+    "Jobs",
+    "insert_once",
+    "row_lock",
+    "transition",
+]
 
 # Where each name comes from. It is loaded when somebody first asks for it.
 _PLACES = {
+    "AsyncJob": "jobs.job",
+    "AsyncJobs": "jobs.jobs",
     "Insertion": "tables.inserting",
+    "Job": "jobs.job",
+    "Jobs": "jobs.jobs",
     "insert_once": "tables.inserting",
     "row_lock": "tables.locking",
     "transition": "tables.moving",

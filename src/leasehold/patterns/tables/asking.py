@@ -30,36 +30,41 @@ Fail = Callable[[BaseException], LeaseholdError]  # what an error of the driver 
 START: Any = None  # what a generator is sent first
 
 
-def ask(tx: Any, work: Work[R], table: str, *, fail: Fail | None = None) -> R | Coroutine[Any, Any, R]:
-    """In a transaction of the user's. It is neither committed nor rolled back here."""
+def ask(
+    tx: Any, work: Work[R], table: str, *, fail: Fail | None = None, alone: bool = False
+) -> R | Coroutine[Any, Any, R]:
+    """In a transaction of the user's. It is neither committed nor rolled back here. ``alone``: the work is one
+    statement that changes something, so a connection may as well commit it on its own."""
     meaning = fail or _usual(table)
     with ours(meaning):
         through = speaker(tx, None)
         if isinstance(through, Speaker):
-            return _walk(through, work)
-    return _awaited(through, work, meaning)
+            return _walk(through, work, alone)
+    return _awaited(through, work, meaning, alone)
 
 
-def within(begin: Callable[[], Any], work: Work[R], table: str, *, fail: Fail | None = None) -> Any:
+def within(
+    begin: Callable[[], Any], work: Work[R], table: str, *, fail: Fail | None = None, alone: bool = False
+) -> Any:
     """In a transaction of its own. ``begin`` gives a context manager that begins one, gives its connection, commits it,
-    and rolls it back after an error: ``engine.begin``, ``pool.connection``."""
+    and rolls it back after an error: ``engine.begin``, ``pool.connection``. ``alone`` is that of ``ask``."""
     meaning = fail or _usual(table)
     with ours(meaning):
         transaction: Any = begin()
         if hasattr(transaction, "__enter__"):
-            return _in_turn(transaction, work, table, meaning)
+            return _in_turn(transaction, work, table, meaning, alone)
         if not hasattr(transaction, "__aenter__"):
             raise InvalidRequest(
                 "what begins a transaction gives a context manager that commits it, such as engine.begin, and not "
                 f"{type(transaction).__name__}"
             )
-    return _in_turn_awaited(transaction, work, table, meaning)
+    return _in_turn_awaited(transaction, work, table, meaning, alone)
 
 
-def _in_turn(transaction: Any, work: Work[R], table: str, meaning: Fail) -> R:
+def _in_turn(transaction: Any, work: Work[R], table: str, meaning: Fail, alone: bool) -> R:
     done: list[R] = []
     with _committed(done, meaning), transaction as tx:
-        result: Any = ask(tx, work, table, fail=meaning)
+        result: Any = ask(tx, work, table, fail=meaning, alone=alone)
         if isinstance(result, Coroutine):
             result.close()
             raise InvalidRequest("this connection is awaited: what begins a transaction must be awaited too")
@@ -67,11 +72,11 @@ def _in_turn(transaction: Any, work: Work[R], table: str, meaning: Fail) -> R:
     return _required(done)
 
 
-async def _in_turn_awaited(transaction: Any, work: Work[R], table: str, meaning: Fail) -> R:
+async def _in_turn_awaited(transaction: Any, work: Work[R], table: str, meaning: Fail, alone: bool) -> R:
     done: list[R] = []
     with _committed(done, meaning):
         async with transaction as tx:
-            result: Any = ask(tx, work, table, fail=meaning)
+            result: Any = ask(tx, work, table, fail=meaning, alone=alone)
             done.append(await result if isinstance(result, Coroutine) else result)
     return _required(done)
 
@@ -111,28 +116,29 @@ def _usual(table: str) -> Fail:
     return lambda error: translated(error, table, ours=False)
 
 
-async def _awaited(through: AsyncSpeaker | ThroughSync, work: Work[R], meaning: Fail) -> R:
+async def _awaited(through: AsyncSpeaker | ThroughSync, work: Work[R], meaning: Fail, alone: bool) -> R:
     with ours(meaning):
         if isinstance(through, ThroughSync):
-            return await _lent(through, work)
-        return await _walk_awaited(through, work)
+            return await _lent(through, work, alone)
+        return await _walk_awaited(through, work, alone)
 
 
-async def _lent(through: ThroughSync, work: Work[R]) -> R:
+async def _lent(through: ThroughSync, work: Work[R], alone: bool) -> R:
     found: list[R] = []
 
     def there(tx: Any) -> None:
         through_sync = speaker(tx, None)
         assert isinstance(through_sync, Speaker)  # noqa: S101 - run_sync lends a Connection or a Session
-        found.append(_walk(through_sync, work))
+        found.append(_walk(through_sync, work, alone))
 
     await through.run(there)
     return found[0]
 
 
-def _walk(through: Speaker, work: Work[R]) -> R:
+def _walk(through: Speaker, work: Work[R], alone: bool) -> R:
     with through.step():
-        through.require_transaction()
+        if not alone:
+            through.require_transaction()
         steps = work(through.dialect)
         following = partial(steps.send, START)
         while True:
@@ -146,9 +152,10 @@ def _walk(through: Speaker, work: Work[R]) -> R:
                 following = partial(steps.throw, error)
 
 
-async def _walk_awaited(through: AsyncSpeaker, work: Work[R]) -> R:
+async def _walk_awaited(through: AsyncSpeaker, work: Work[R], alone: bool) -> R:
     async with through.step():
-        through.require_transaction()
+        if not alone:
+            through.require_transaction()
         steps = work(through.dialect)
         following = partial(steps.send, START)
         while True:

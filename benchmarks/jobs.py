@@ -1,0 +1,227 @@
+"""Jobs a second, beside procrastinate on the same PostgreSQL: ``python -m benchmarks.jobs [--jobs N] [--rounds N]``.
+
+Both put jobs in one by one, and both do jobs that do nothing, so that what is seen is the price of a claim and of a
+completion. Both are asyncio over psycopg, with a pool of as many connections, and listen to no notifications; the jobs
+of both stay in their tables when they are done. procrastinate also keeps a log of events for each job, by triggers; we
+keep none. Below that are the same on threads, by SQLAlchemy, by asyncpg, and on SQLite and MariaDB.
+
+Nothing is flushed to a disk. Client and server share one core, so that rates do not depend on which is woken where."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, ExitStack
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import procrastinate
+import psycopg_pool
+import sqlalchemy
+
+from benchmarks.measure import Run, interleave, show
+from leasehold.patterns import AsyncJobs, Jobs
+from tests.servers.mariadb import MariaServer
+from tests.servers.postgres import PostgresServer
+
+OURS, THEIRS = "leasehold", "procrastinate"
+CONNECTIONS = 5
+Put = Callable[[int], Coroutine[Any, Any, None]]
+
+
+async def nothing(job: Any) -> None:
+    """The work."""
+
+
+def awaited(runner: asyncio.Runner, call: Put) -> Run:
+    """As the others are called."""
+
+    def run(count: int) -> None:
+        runner.run(call(count))
+
+    return run
+
+
+# ---------------------------------------------------------------- the two, on one loop
+
+
+async def ours(pool: Any) -> dict[str, Put]:
+    """What is measured: to put in, and to work off what was put in before."""
+    jobs = AsyncJobs(pool)
+    await jobs.create()
+
+    async def put(count: int) -> None:
+        for number in range(count):
+            await jobs.enqueue({"number": number})
+
+    async def fill(count: int) -> None:
+        await jobs.enqueue_many({"number": number} for number in range(count))
+
+    def work(concurrency: int) -> Put:
+        async def run(count: int) -> None:
+            assert await jobs.work(nothing, drain=True, concurrency=concurrency) == count
+
+        return run
+
+    async def batches(count: int) -> None:
+        while claimed := await jobs.claim_many(20):
+            for job in claimed:
+                await job.complete()
+
+    return {"put": put, "fill": fill, "1": work(1), "4": work(4), "batches": batches}
+
+
+async def theirs(pool: Any) -> dict[str, Put]:
+    """The same. Its worker logs, and listens, unless it is told not to."""
+    connector = procrastinate.PsycopgConnector()
+    app = procrastinate.App(connector=connector)
+    await app.open_async(pool)
+    await app.schema_manager.apply_schema_async()
+
+    @app.task(name="nothing")
+    async def task(number: int) -> None:
+        """The work."""
+
+    async def put(count: int) -> None:
+        for number in range(count):
+            await task.defer_async(number=number)
+
+    async def fill(count: int) -> None:
+        rows: list[dict[str, Any]] = [{"number": number} for number in range(count)]
+        await task.batch_defer_async(*rows)
+
+    def work(concurrency: int) -> Put:
+        async def run(count: int) -> None:
+            await app.run_worker_async(
+                wait=False, concurrency=concurrency, listen_notify=False, install_signal_handlers=False
+            )
+
+        return run
+
+    return {"put": put, "fill": fill, "1": work(1), "4": work(4)}
+
+
+def filled(runner: asyncio.Runner, calls: dict[str, Put], name: str) -> Run:
+    """Filled before the clock starts."""
+
+    def run(count: int) -> float:
+        runner.run(calls["fill"](count))
+        began = time.perf_counter()
+        runner.run(calls[name](count))
+        return count / (time.perf_counter() - began)
+
+    return run
+
+
+def pool_of(dsn: str) -> psycopg_pool.AsyncConnectionPool:
+    """Made alike for both, and opened on the loop."""
+    return psycopg_pool.AsyncConnectionPool(dsn, min_size=CONNECTIONS, max_size=CONNECTIONS, open=False)
+
+
+def beside_procrastinate(server: PostgresServer, jobs: int, rounds: int) -> None:
+    """Interleaved, each in a database of its own."""
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        pools = [pool_of(server.fresh().dsn) for _ in range(2)]
+        for pool in pools:
+            runner.run(stack.enter_async_context(pool))
+        calls = {OURS: runner.run(ours(pools[0])), THEIRS: runner.run(theirs(pools[1]))}
+        settle(server)
+        runs: dict[str, Run] = {name: awaited(runner, one["put"]) for name, one in calls.items()}
+        show("Enqueue, one by one", "jobs/s", interleave(runs, jobs, rounds), THEIRS)
+        runner.run(calls[THEIRS]["1"](0))  # what is left of the part before
+        runner.run(calls[OURS]["batches"](0))
+        for workers in ("1", "4"):
+            runs = {name: filled(runner, one, workers) for name, one in calls.items()}
+            if workers == "1":
+                runs["leasehold, claim_many(20)"] = filled(runner, calls[OURS], "batches")
+            show(f"Claim and complete, {workers} at once", "jobs/s", interleave(runs, jobs, rounds), THEIRS)
+        runner.run(stack.aclose())
+
+
+def settle(server: PostgresServer) -> None:
+    """The statistics of new tables, as autovacuum would make them."""
+    server.execute("ANALYZE")
+
+
+# ---------------------------------------------------------------- by other ways
+
+
+def on_threads(jobs: Jobs) -> Run:
+    """Claim and complete, one at once."""
+
+    def run(count: int) -> float:
+        jobs.enqueue_many({"number": number} for number in range(count))
+        began = time.perf_counter()
+        assert jobs.work(lambda job: None, drain=True) == count
+        return count / (time.perf_counter() - began)
+
+    return run
+
+
+def on_a_loop(runner: asyncio.Runner, engine: Any) -> Run:
+    """The same, awaited."""
+    return filled(runner, runner.run(ours(engine)), "1")
+
+
+async def opened(pool: Any) -> Any:
+    """On the loop that it is used on."""
+    return await pool
+
+
+def by_other_ways(server: PostgresServer, jobs: int, rounds: int) -> None:
+    """One worker each."""
+    with ExitStack() as stack, asyncio.Runner() as runner:
+        pool = stack.enter_context(psycopg_pool.ConnectionPool(server.fresh().dsn, min_size=2, max_size=2, open=True))
+        engine = sqlalchemy.create_engine(server.fresh().sqlalchemy_url("psycopg"))
+        asyncpg: Any = import_module("asyncpg")  # it has no types
+        async_pool = runner.run(opened(asyncpg.create_pool(server.fresh().dsn, min_size=2, max_size=2)))
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        path = Path(folder, "app.db")
+        maria = stack.enter_context(MariaServer())
+
+        def connect() -> sqlite3.Connection:
+            connection = sqlite3.connect(path)
+            connection.execute("PRAGMA synchronous = OFF")
+            return connection
+
+        sqlite3.connect(path).execute("PRAGMA journal_mode = WAL").connection.close()
+        maria_engine = sqlalchemy.create_engine(maria.fresh().sqlalchemy_url("pymysql"))
+        tables = {
+            "PostgreSQL: psycopg pool, thread": Jobs(pool),
+            "PostgreSQL: SQLAlchemy, thread": Jobs(engine),
+            "SQLite: sqlite3, thread": Jobs(connect),
+            "MariaDB: SQLAlchemy over PyMySQL, thread": Jobs(maria_engine),
+        }
+        for table in tables.values():
+            table.create()
+        runs: dict[str, Run] = {name: on_threads(table) for name, table in tables.items()}
+        runs["PostgreSQL: asyncpg pool, task"] = on_a_loop(runner, async_pool)
+        show("Claim and complete, 1 at once, by other ways", "jobs/s", interleave(runs, jobs, rounds))
+        runner.run(async_pool.close())
+        engine.dispose()
+        maria_engine.dispose()
+
+
+def main() -> None:
+    """Both parts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=300, help="in each round")
+    parser.add_argument("--rounds", type=int, default=9)
+    options = parser.parse_args()
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    print("jobs ...", file=sys.stderr)
+    with PostgresServer() as server:
+        beside_procrastinate(server, options.jobs, options.rounds)
+        by_other_ways(server, options.jobs, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+"""Jobs: durable ownership in a table of the user's own, for work that outlives every lease.
+
+    jobs = Jobs(engine)
+    jobs.create()                                # or columns={...} for a table that you have
+    jobs.enqueue({"report": 42})
+
+    if job := jobs.claim():                      # version 1 is ours, for a minute, and prolonged inside ``with``
+        with job:
+            body = render(job.payload)
+            with engine.begin() as tx:
+                save(tx, body)
+                job.complete(tx=tx)              # effect and completion are one step
+
+Read ``flows`` first: it says what happens to a job. ``phrases`` and ``dialects`` are the statements, ``layout`` looks
+at the table, ``opening`` makes transactions, ``heart`` sends heartbeats, ``jobs`` and ``job`` are the nouns.
+"""

@@ -1,0 +1,285 @@
+"""What Jobs and AsyncJobs have in common: what they were given, checked, and how a flow reaches the database."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from datetime import datetime
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from leasehold.core.durations import seconds, ttl_ms
+from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
+from leasehold.guards.conflict import Conflict
+from leasehold.guards.sql import names
+from leasehold.guards.sql.dialects import Dialect
+from leasehold.guards.sql.failures import says, translated
+from leasehold.patterns.jobs import creating, flows
+from leasehold.patterns.jobs.columns import Columns, Row
+from leasehold.patterns.jobs.dialects import phrases
+from leasehold.patterns.jobs.driving import Flow
+from leasehold.patterns.jobs.job import BaseJob, encoded
+from leasehold.patterns.jobs.layout import looking
+from leasehold.patterns.jobs.opening import opened
+from leasehold.patterns.jobs.phrases import Own, Place, When
+from leasehold.patterns.tables.asking import Steps, ask, within
+from leasehold.runtime.backoff import Backoff
+from leasehold.runtime.identity import shown
+from leasehold.stores.clock import CLOCK_ID
+
+if TYPE_CHECKING:
+    from leasehold.runtime.backoff import Duration
+
+R = TypeVar("R")
+RETRY = Backoff(base=1, cap=60, attempts=5)
+MOST = 10_000  # jobs in one call
+NO_KEY = ("42P10", "ON CONFLICT clause")  # ON CONFLICT needs an index
+HOUR = 3600.0  # a lease of a coordinator that is longer warns
+
+
+class BaseJobs:
+    """The table, and what is the same on a thread and on a loop."""
+
+    _awaited = False
+    _kind: type[BaseJob]
+    _heart: Any
+    _pause: Callable[[float], Any]
+    _rest: Callable[[Any, float], Any]
+
+    def __init__(
+        self,
+        engine: Any,
+        table: str = "jobs",
+        columns: Mapping[str, str | None] | None = None,
+        states: Mapping[str, str | int] | None = None,
+        *,
+        lease: Duration = "1m",
+        retry: Backoff = RETRY,
+        hold: Any = None,
+        name: str | None = None,
+    ) -> None:
+        self._columns = Columns(table, columns, states)
+        self.table = self._columns.table
+        self.lease = ttl_ms(lease, "lease") / 1000
+        if not isinstance(retry, Backoff):
+            raise InvalidRequest(f"retry is a leasehold.Backoff, not {type(retry).__name__}")
+        self.retry = retry
+        self._hold = self._coordinator(hold)
+        self.name = _words(shown() if name is None else name, "name", 255)
+        self._begin = opened(engine, self._awaited)
+        self._phrases: flows.Phrases | None = None
+
+    def ddl(self, dialect: str) -> str:
+        """What ``create`` executes, for a migration: ``sqlite``, ``postgresql`` or ``mariadb``."""
+        return creating.ddl(self._columns, names.dialect(dialect))
+
+    def _coordinator(self, hold: Any) -> Any:
+        if hold is None:
+            return None
+        if not callable(getattr(hold, "lock", None)) or not callable(getattr(hold, "close", None)):
+            raise InvalidRequest(f"hold is what leasehold.connect gives, not {type(hold).__name__}")
+        if iscoroutinefunction(hold.close) != self._awaited:
+            raise InvalidRequest("hold must be of the same kind: leasehold.connect for Jobs, aio.connect for AsyncJobs")
+        return hold
+
+    # ------------------------------------------------------------ to the database
+
+    def _asking(self, work: Callable[[flows.Phrases], Steps[R]], tx: Any = None, alone: bool = False) -> Flow[R]:
+        """In a transaction of the user's or of our own."""
+        try:
+            found: R = yield lambda: self._put(work, tx, alone)
+        except Conflict:
+            raise
+        except (InvalidRequest, StoreUnavailable):
+            self._phrases = None  # the table may have changed: look again
+            raise
+        return found
+
+    def _put(self, work: Callable[[flows.Phrases], Steps[R]], tx: Any, alone: bool) -> Any:
+        def whole(dialect: Dialect) -> Steps[R]:
+            known = self._phrases
+            if known is None or known.dialect is not dialect:
+                known = phrases(self._columns, (yield from looking(self._columns, dialect)))
+                self._phrases = known
+            return (yield from work(known))
+
+        if tx is not None:
+            return self._of_this_kind(ask(tx, whole, self.table, fail=self._meaning))
+        by_itself = alone and self._phrases is not None and self._phrases.dialect.name == "postgresql"
+        return within(lambda: self._begin(by_itself), whole, self.table, fail=self._meaning, alone=by_itself)
+
+    def _meaning(self, error: BaseException) -> LeaseholdError:
+        """Of an error of the driver's."""
+        if says(error, NO_KEY):
+            named = f"{self._columns.names['key']} of {self.table}"
+            return InvalidRequest(f"the column {named} has no unique index of its own: make one, for key=")
+        return translated(error, self.table, ours=False)
+
+    def _of_this_kind(self, result: Any) -> Any:
+        if isinstance(result, Coroutine) and not self._awaited:
+            result.close()
+            raise InvalidRequest("this tx is awaited: use AsyncJobs with it")
+        return result
+
+    def _checking(self) -> Flow[None]:
+        def nothing(known: flows.Phrases) -> Steps[None]:
+            yield from ()
+
+        self._phrases = None
+        return (yield from self._asking(nothing))
+
+    def _creating(self) -> Flow[None]:
+        def work(dialect: Dialect) -> Steps[None]:
+            return creating.creating(self._columns, dialect)
+
+        yield lambda: within(lambda: self._begin(False), work, self.table)
+        yield from self._checking()
+
+    # ------------------------------------------------------------ jobs
+
+    def _enqueueing(
+        self, payloads: Iterable[Any], delay: Any, run_at: Any, queue: Any, key: Any, values: Any, tx: Any
+    ) -> Flow[list[Any]]:
+        """Everything is checked here, before the first statement."""
+        row: dict[Place, Any] = {} if values is None else self._values(values)
+        if queue is not None:
+            self._columns.require("queue", "queue=")
+            row["queue"] = _words(queue, "queue", 64)
+        if key is not None:
+            self._columns.require("key", "key=")
+            row["key"] = _words(key, "key", 255)
+        rows = [{**row, **self._payload(one)} for one in payloads]
+        if len(rows) > MOST:
+            raise InvalidRequest(f"at most {MOST} jobs at once: call enqueue_many several times")
+        when = self._when(delay, run_at)
+        return flows.enqueueing(self, rows, when, key, tx) if rows else _nothing()
+
+    def _payload(self, payload: Any) -> Row:
+        if payload is None:
+            return {}
+        self._columns.require("payload", "a payload")
+        return {"payload": encoded(payload, "payload")}
+
+    def _values(self, values: Any) -> dict[Place, Any]:
+        """Columns of the user's own. Ours are written by us."""
+        if not isinstance(values, Mapping):
+            raise InvalidRequest(f"values= is a mapping of your own columns to values, not {type(values).__name__}")
+        taken = {theirs.casefold() for ours, theirs in self._columns.names.items() if ours != "id"}
+        for name in values:
+            if not isinstance(name, str) or not 0 < len(name) <= 63 or "\0" in name:
+                raise InvalidRequest(f"a name in values= has 1 to 63 characters and is text, not {name!r:.80}")
+            if name.casefold() in taken:
+                raise InvalidRequest(f"the column {name} is written by jobs: leave it out of values=")
+        own = self._columns.names["id"].casefold()
+        return {"id" if name.casefold() == own else Own(name): value for name, value in values.items()}
+
+    def _when(self, delay: Any, run_at: Any) -> When:
+        if delay is None and run_at is None:
+            return ("later", 0.0)
+        self._columns.require("run_at", "delay= or run_at=")
+        if delay is not None and run_at is not None:
+            raise InvalidRequest("delay= or run_at=, not both")
+        if run_at is None:
+            return ("later", seconds(delay, "delay"))
+        if not isinstance(run_at, datetime) or run_at.utcoffset() is None:
+            raise InvalidRequest("run_at is a datetime that knows its time zone, such as datetime.now(UTC)")
+        return ("at", run_at.timestamp())
+
+    def _claiming(self, count: int, queue: str | None) -> Flow[list[Any]]:
+        if queue is not None:
+            self._columns.require("queue", "queue=")
+            _words(queue, "queue", 64)
+        return flows.claiming(self, _count(count, "count"), queue)
+
+    def _job(self, row: Row, sent: float, lease: Any = None) -> Any:
+        return self._kind(self, row, self._state(row), sent, lease)
+
+    def _state(self, row: Row) -> str:
+        value = row["state"].decode() if isinstance(row["state"], bytes) else row["state"]
+        ours = {str(theirs): ours for ours, theirs in self._columns.states.items()}
+        return ours.get(str(value), str(value))
+
+    def _alive(self, rows: list[Row]) -> list[Row]:
+        """Without those that a claim has buried."""
+        return [row for row in rows if self._state(row) == "running"]
+
+    def _take(self, job_id: Any) -> Any:
+        """The lease of a candidate, or None: somebody else is at it."""
+        part = job_id if isinstance(job_id, int | str) else str(job_id)
+        return self._hold.lock("job", self.table, part, ttl=min(self.lease, HOUR), wait=0).try_acquire()
+
+    # ------------------------------------------------------------ operators
+
+    def _counting(self) -> Flow[dict[str, int]]:
+        def work(known: flows.Phrases) -> Steps[dict[str, int]]:
+            found = dict.fromkeys([*self._columns.states, "expired"], 0)
+            for state, count, expired in (yield known.counts()).rows:
+                ours = self._state({"state": state})
+                found[ours] += int(count)
+                found["expired"] += int(expired or 0) if ours == "running" else 0
+            return found
+
+        return self._asking(work, None, alone=True)
+
+    def _getting(self, job_id: Any) -> Flow[Any]:
+        def work(known: flows.Phrases) -> Steps[list[Row]]:
+            return known.rows((yield known.get(job_id)).rows)
+
+        rows = yield from self._asking(work, None, alone=True)
+        return self._seen(rows[0]) if rows else None
+
+    def _burying(self, limit: int) -> Flow[list[Any]]:
+        def work(known: flows.Phrases) -> Steps[list[Row]]:
+            return known.rows((yield known.dead(limit)).rows)
+
+        _count(limit, "limit")
+        rows = yield from self._asking(work, None, alone=True)
+        return [self._seen(row) for row in rows]
+
+    def _seen(self, row: Row) -> Any:
+        """Looked at, not claimed."""
+        job = self._job(row, self._now())
+        job._looked_at = True
+        return job
+
+    def _reviving(self, job_id: Any) -> Flow[bool]:
+        def work(known: flows.Phrases) -> Steps[bool]:
+            return (yield known.revive(job_id)).changed == 1
+
+        return (yield from flows.insisting(self, lambda: self._asking(work, None, alone=True)))
+
+    def _purging(self, older: Any, state: str) -> Flow[int]:
+        self._columns.require("finished_at", "purge")
+        if state not in {"done", "dead"}:
+            raise InvalidRequest("only done or dead jobs are purged")
+        age = seconds(older, "older_than")
+
+        def work(known: flows.Phrases) -> Steps[int]:
+            return (yield known.purge(state, age)).changed
+
+        return (yield from flows.insisting(self, lambda: self._asking(work, None, alone=True)))
+
+    @staticmethod
+    def _now() -> float:
+        """For local deadlines only: it goes on while the machine is suspended."""
+        return time.clock_gettime(CLOCK_ID)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.table}>"
+
+
+def _nothing() -> Flow[list[Any]]:
+    yield from ()
+    return []
+
+
+def _words(value: object, what: str, most: int) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= most or "\0" in value:
+        raise InvalidRequest(f"{what} is text of 1 to {most} characters, not {value!r:.80}")
+    return str(value)
+
+
+def _count(value: object, what: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST:
+        raise InvalidRequest(f"{what} is a whole number from 1 to {MOST}, not {value!r:.80}")
+    return int(value)

@@ -1,0 +1,191 @@
+"""How a claim is made in each database: one statement where it can give back what it has changed, else two.
+
+SQLite       one writer at a time: the UPDATE takes the lock of the database first, and picks then.
+PostgreSQL   FOR UPDATE SKIP LOCKED: nobody waits for a row that another worker is just taking. The ids go through an
+             array, so that they are picked once; a subquery in IN may be run again for each row.
+MariaDB      has no UPDATE ... RETURNING: rows are locked, skipping those of others, and then written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leasehold.errors import InvalidRequest
+from leasehold.guards.sql.dialects import HERE, Statement, statement
+from leasehold.patterns.jobs.columns import Columns, Row, literal
+from leasehold.patterns.jobs.layout import Layout, type_of
+from leasehold.patterns.jobs.phrases import VANISHED, Phrases
+from leasehold.patterns.tables.asking import Steps
+
+UNIQUE = f"""SELECT index_name FROM information_schema.statistics
+WHERE table_schema = COALESCE({HERE}, DATABASE()) AND table_name = {HERE} AND non_unique = 0 GROUP BY index_name
+HAVING COUNT(*) = 1 AND MAX(column_name) = {HERE}"""  # noqa: S608 - no names of others
+
+
+class Claim:
+    """How many, for whom, for how long, and what: of one queue, or one job alone."""
+
+    __slots__ = ("count", "lease", "most", "only", "owner", "queue")
+
+    def __init__(
+        self, count: int, owner: str, lease: float, most: int, queue: str | None = None, only: Any = None
+    ) -> None:
+        self.count, self.owner, self.lease, self.most, self.queue, self.only = count, owner, lease, most, queue, only
+
+    def shape(self) -> tuple[Any, ...]:
+        """What its text depends on."""
+        return ("claim", self.count, self.most, self.queue is None, self.only is None)
+
+    def picking(self) -> list[Any]:
+        """The values of one pick."""
+        return [one for one in (self.queue, self.only) if one is not None]
+
+
+class OneStatement(Phrases):
+    """SQLite; and what PostgreSQL does nearly alike."""
+
+    locking = ""
+
+    def claim(self, claim: Claim) -> Steps[list[Row]]:
+        """-> the rows as they are now. Those that are dead were buried."""
+        values = [*claim.picking() * 2, *self.taking(claim.owner, claim.lease)]
+        found = yield self.said(claim.shape(), lambda: self._claim(claim), values, True)
+        rows = self.rows(found.rows)
+        return sorted(rows, key=lambda row: (str(row.get("run_at", "")), row["id"])) if len(rows) > 1 else rows
+
+    def pick(self, which: str, claim: Claim) -> str:
+        due = self.due(which, claim.queue is not None, claim.only is not None)
+        return (
+            f"SELECT {self.column('id')} AS picked FROM {self.table} WHERE {due} ORDER BY {self.order(which)} "  # noqa: S608 - quoted names
+            f"LIMIT {claim.count}{self.locking}"
+        )
+
+    def _claim(self, claim: Claim) -> str:
+        """The order of the values in the text is that of ``claim``: picks first."""
+        both = "SELECT picked FROM expired UNION ALL SELECT picked FROM ready"
+        return (
+            f"WITH expired AS ({self.pick('expired', claim)}), ready AS ({self.pick('ready', claim)}) "  # noqa: S608 - quoted names
+            f"UPDATE {self.table} SET {', '.join(self.taken(claim.most))} "
+            f"WHERE {self.column('id')} {self.among(f'{both} LIMIT {claim.count}')} RETURNING {self.row}"
+        )
+
+    def among(self, ids: str) -> str:
+        return f"IN ({ids})"
+
+
+class PostgreSQL(OneStatement):
+    """Every value is cast to the type of its column: drivers differ in what they say of a value, and an enum or JSON
+    takes no text. JSON comes as text: drivers differ in what they make of it, too."""
+
+    locking = " FOR UPDATE SKIP LOCKED"
+
+    def mark(self, theirs: str) -> str:
+        kind = self.layout.types.get(theirs)  # None: there is no such column, and the database says so
+        return HERE if kind is None else f"CAST({HERE} AS {kind})"
+
+    def state(self, ours: str) -> str:
+        kind = type_of(self.layout.types, self.columns.names["state"])
+        return f"CAST({literal(self.columns.states[ours])} AS {kind})"
+
+    def _shown(self, theirs: str) -> str:
+        name = self.dialect.quoted(theirs)
+        return f"CAST({name} AS text) AS {name}" if self.layout.types[theirs] in {"json", "jsonb"} else name
+
+    def among(self, ids: str) -> str:
+        return f"= ANY(ARRAY({ids}))"
+
+
+class MariaDB(Phrases):
+    """Assignments are made one after the other, and later ones see the new values: ``taken`` writes the state last,
+    but attempts before the error would be seen; so who is buried is decided by us, with the row locked. Without strict
+    mode a value that is too long would be cut off in silence."""
+
+    strictly = "SET STATEMENT sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES') FOR "
+    unique = False
+
+    def require_unique(self) -> Steps[None]:
+        """ON DUPLICATE KEY names no index: without one it would insert again and again."""
+        if self.unique:
+            return
+        schema, _, name = self.columns.table.rpartition(".")
+        found = yield statement(UNIQUE, schema or None, name, self.columns.names["key"], gives=True)
+        if not found.rows:
+            named = f"{self.columns.names['key']} of {self.columns.table}"
+            raise InvalidRequest(f"the column {named} has no unique index of its own: make one, for key=")
+        self.unique = True
+
+    def unless_there(self) -> str:
+        return f" ON DUPLICATE KEY UPDATE {self.column('id')} = {self.column('id')}"
+
+    def claim(self, claim: Claim) -> Steps[list[Row]]:
+        """-> the rows as they are now."""
+        rows: list[Row] = []
+        for which in ("expired", "ready"):
+            rest = claim.count - len(rows)
+            if rest > 0:
+                found = yield self._pick(which, claim, rest)
+                rows += self.rows(found.rows)
+        running = str(self.columns.states["running"])
+        tries = "attempts" if self.has("attempts") else "version"
+        buried = [one for one in rows if _text(one["state"]) == running and (one[tries] or 0) >= claim.most]
+        taken = [one for one in rows if one not in buried]
+        if taken:
+            yield self._take(claim, taken)
+        for row in buried:
+            yield self._bury(row)
+        for row in rows:
+            self._as_written(row, row in buried, claim)
+        return rows
+
+    def _pick(self, which: str, claim: Claim, rest: int) -> Statement:
+        queue, only = claim.queue is not None, claim.only is not None
+        return self.said(
+            ("pick", which, rest, queue, only),
+            lambda: (
+                f"SELECT {self.row} FROM {self.table} WHERE {self.due(which, queue, only)} "  # noqa: S608 - quoted names
+                f"ORDER BY {self.order(which)} LIMIT {rest} FOR UPDATE SKIP LOCKED"
+            ),
+            claim.picking(),
+            True,
+        )
+
+    def _take(self, claim: Claim, rows: list[Row]) -> Statement:
+        sets = {"version": f"COALESCE({self.column('version')}, 0) + 1"}
+        if self.has("attempts"):
+            sets["attempts"] = f"COALESCE({self.column('attempts')}, 0) + 1"
+        if self.has("owner"):
+            sets["owner"] = HERE
+        sets |= {"lease_until": self.clock("lease_until").later, "state": self.state("running")}
+        written = ", ".join(f"{self.column(ours)} = {what}" for ours, what in sets.items())
+        marks = ", ".join([HERE] * len(rows))
+        text = f"{self.strictly}UPDATE {self.table} SET {written} WHERE {self.column('id')} IN ({marks})"  # noqa: S608 - quoted names
+        values = [*self.taking(claim.owner, claim.lease), *(one["id"] for one in rows)]
+        return self.said(("take", len(rows)), lambda: text, values, False)
+
+    def _bury(self, row: Row) -> Statement:
+        return self.settle(row["id"], row["version"], "dead", {"error": VANISHED}, None)
+
+    def _as_written(self, row: Row, buried: bool, claim: Claim) -> None:
+        new: Row = {"state": self.columns.states["dead" if buried else "running"]}
+        if not buried:
+            new |= {"version": (row["version"] or 0) + 1, "owner": claim.owner}
+            new |= {"attempts": (row["attempts"] or 0) + 1} if self.has("attempts") else {}
+        for ours, value in new.items():
+            if self.has(ours):
+                row[ours] = row["row"][self.theirs[ours]] = value
+
+
+KINDS: dict[str, type[OneStatement] | type[MariaDB]] = {
+    "sqlite": OneStatement,
+    "postgresql": PostgreSQL,
+    "mariadb": MariaDB,
+}
+
+
+def phrases(columns: Columns, layout: Layout) -> OneStatement | MariaDB:
+    """For this table in this database."""
+    return KINDS[layout.dialect.name](columns, layout)
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

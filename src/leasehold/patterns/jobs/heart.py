@@ -1,0 +1,199 @@
+"""Heartbeats: one thread, or one timer, for all jobs that a Jobs object has inside ``with``.
+
+A heartbeat is sent at a third of the lease. "Not yours" is loss now. An error of the database is tried again until the
+lease has run out by the local clock; then the job may be another's, and its worker is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from leasehold.observe import log
+from leasehold.patterns.jobs import flows
+from leasehold.patterns.jobs.driving import arun, run
+from leasehold.patterns.jobs.job import BaseJob
+
+if TYPE_CHECKING:
+    from leasehold.patterns.jobs.base import BaseJobs
+
+IDLE_SECONDS = 2.0  # then the thread ends; the next job starts another
+
+
+class Beats:
+    """Which jobs are kept, and when each is due: no I/O."""
+
+    def __init__(self, jobs: BaseJobs) -> None:
+        self.jobs = jobs
+        self._next: dict[BaseJob, float] = {}
+
+    def add(self, job: BaseJob) -> None:
+        self._next[job] = job.deadline - job.lease * 2 / 3
+
+    def next_of(self, job: BaseJob) -> float:
+        return self._next[job]
+
+    def moved(self, job: BaseJob) -> None:
+        """Its lease is another one."""
+        if job in self._next:
+            self.add(job)
+
+    def discard(self, job: BaseJob) -> None:
+        self._next.pop(job, None)
+
+    def __bool__(self) -> bool:
+        return bool(self._next)
+
+    def due(self, now: float) -> list[BaseJob]:
+        return [job for job, when in self._next.items() if when <= now]
+
+    def nap(self, now: float) -> float:
+        """Until the next is due."""
+        return max(min(self._next.values(), default=now + IDLE_SECONDS) - now, 0.0)
+
+    def answered(self, due: list[BaseJob], lost: list[flows.Lost], sent: float) -> None:
+        for job in due:
+            job._confirmed(sent)
+            if job in self._next:
+                self._next[job] = sent + job.lease / 3
+        for job, seen in lost:
+            self._next.pop(job, None)
+            if job.state == "running":  # else it has ended while this was on its way
+                flows.refused(job, seen)
+                log.warn("%s was taken over by another worker", job.shown)
+
+    def failed(self, due: list[BaseJob], now: float, error: BaseException) -> None:
+        log.warn("a heartbeat of jobs of %s failed: %s", self.jobs.table, error, error=error)
+        for job in due:
+            if job in self._next:
+                self._next[job] = now + min(job.lease / 10, 1.0)
+                if now >= job.deadline:
+                    self._next.pop(job)
+                    job._lose("expired")
+
+
+class Heart:
+    """The thread."""
+
+    def __init__(self, jobs: BaseJobs) -> None:
+        self._jobs = jobs
+        self._fresh()
+
+    def _fresh(self) -> None:
+        self._pid = os.getpid()
+        self._beats = Beats(self._jobs)
+        self._changed = threading.Condition()
+        self._wakes_at = 0.0  # on its own; a job that is due later need not wake it
+        self._thread: threading.Thread | None = None
+
+    def watch(self, job: BaseJob) -> None:
+        if self._pid != os.getpid():  # a fork has no threads, and none of these jobs
+            self._fresh()
+        with self._changed:
+            self._beats.add(job)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="leasehold-jobs", daemon=True)
+                self._thread.start()
+            elif self._beats.next_of(job) < self._wakes_at:
+                self._changed.notify()
+
+    def moved(self, job: BaseJob) -> None:
+        if self._pid == os.getpid():
+            with self._changed:
+                self._beats.moved(job)
+                self._changed.notify()
+
+    def drop(self, job: BaseJob) -> None:
+        if self._pid == os.getpid():
+            with self._changed:
+                self._beats.discard(job)
+
+    def _run(self) -> None:
+        while (due := self._wait()) is not None:
+            sent = self._jobs._now()
+            try:
+                lost = run(flows.beating(self._jobs, due)) if due else []
+            except Exception as error:
+                with self._changed:
+                    self._beats.failed(due, self._jobs._now(), error)
+            else:
+                with self._changed:
+                    self._beats.answered(due, lost, sent)
+
+    def _wait(self) -> list[BaseJob] | None:
+        """Those that are due; None when there has been nothing for a while."""
+        with self._changed:
+            if not self._beats:
+                self._sleep(IDLE_SECONDS)
+                if not self._beats:
+                    self._thread = None
+                    return None
+            if not (due := self._beats.due(self._jobs._now())):
+                self._sleep(self._beats.nap(self._jobs._now()))
+            return due
+
+    def _sleep(self, seconds: float) -> None:
+        self._wakes_at = self._jobs._now() + seconds
+        self._changed.wait(seconds)
+        self._wakes_at = 0.0
+
+
+class AsyncHeart:
+    """A timer, and a task when somebody is due. Both live on the loop of the jobs: while that is blocked, no heartbeat
+    is sent. Nothing is left pending on a loop that ends, but the timer."""
+
+    def __init__(self, jobs: BaseJobs) -> None:
+        self._jobs = jobs
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._fresh()
+
+    def _fresh(self) -> None:
+        self._beats = Beats(self._jobs)
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def watch(self, job: BaseJob) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop = loop
+            self._fresh()
+        self._beats.add(job)
+        self._arm(loop)
+
+    def moved(self, job: BaseJob) -> None:
+        self._beats.moved(job)
+        if self._loop is not None:
+            self._arm(self._loop)
+
+    def drop(self, job: BaseJob) -> None:
+        self._beats.discard(job)
+
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._beats or self._task is not None:
+            return
+        when = loop.time() + self._beats.nap(self._jobs._now())
+        if self._timer is None or when < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = loop.call_at(when, self._fire, loop)
+
+    def _fire(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if due := self._beats.due(self._jobs._now()):
+            self._task = loop.create_task(self._beat(loop, due), name="leasehold-jobs")
+        else:
+            self._arm(loop)
+
+    async def _beat(self, loop: asyncio.AbstractEventLoop, due: list[BaseJob]) -> None:
+        sent = self._jobs._now()
+        try:
+            lost = await arun(flows.beating(self._jobs, due))
+        except Exception as error:
+            self._beats.failed(due, self._jobs._now(), error)
+        else:
+            self._beats.answered(due, lost, sent)
+        finally:
+            self._task = None
+            self._arm(loop)

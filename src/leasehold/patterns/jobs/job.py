@@ -1,0 +1,318 @@
+"""The nouns: Job and AsyncJob, what a worker has claimed, with the version as its fence."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import threading
+import traceback
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from leasehold.core.durations import ttl_ms
+from leasehold.core.names import Name
+from leasehold.errors import InvalidRequest, LeaseLost
+from leasehold.patterns.jobs import flows
+from leasehold.patterns.jobs.columns import Row
+from leasehold.patterns.jobs.driving import Flow, arun, run
+from leasehold.runtime.aio import Interrupt
+
+if TYPE_CHECKING:
+    from leasehold.patterns.jobs.base import BaseJobs
+    from leasehold.runtime.backoff import Duration
+
+LONGEST_ERROR = 4000  # characters
+LOST = {
+    "taken": "another worker has taken it over",
+    "deleted": "its row is gone",
+    "expired": "its lease ran out before a heartbeat was confirmed",
+    "forked": "it belongs to the process that claimed it",
+}
+
+
+class BaseJob:
+    """What both flavours know about a job."""
+
+    def __init__(self, jobs: BaseJobs, row: Row, state: str, sent: float, lease: Any = None) -> None:
+        self._jobs = jobs
+        self._held = lease  # the pre-filter's
+        self._pid = os.getpid()
+        self._reason = ""
+        self._looked_at = False
+        self._found = row
+        self.row: dict[str, Any] = row["row"]
+        self.id: Any = row["id"]
+        self.version: int = row["version"]
+        self.state = state
+        self.lease = jobs.lease
+        self.deadline = sent + self.lease
+        self.in_transaction = False  # was its end part of a transaction that may still roll back?
+
+    @property
+    def table(self) -> str:
+        """The table that it is in."""
+        return self._jobs.table
+
+    @property
+    def shown(self) -> str:
+        """What people may see of it, as in logs: the table, and a hash of the id."""
+        return Name(f"{self.table}:{self.id}", self.table).shown
+
+    @property
+    def fence(self) -> int:
+        """The version: it only grows, and a later owner's is higher. For a guard at another resource."""
+        return self.version
+
+    @property
+    def attempts(self) -> int:
+        """How often it was claimed, this time included."""
+        return int(self._found.get("attempts", self.version) or 0)
+
+    @property
+    def owner(self) -> str | None:
+        """Who has claimed it: for people, it decides nothing."""
+        found: str | None = self._found.get("owner")
+        return found
+
+    @property
+    def payload(self) -> Any:
+        """What was enqueued."""
+        return self._decoded("payload")
+
+    @property
+    def result(self) -> Any:
+        """What it was completed with."""
+        return self._decoded("result")
+
+    @property
+    def error(self) -> str | None:
+        """What its last failure said."""
+        found: str | None = self._found.get("error")
+        return found
+
+    @property
+    def queue(self) -> str | None:
+        """Where it was enqueued."""
+        found: str | None = self._found.get("queue")
+        return found
+
+    @property
+    def key(self) -> str | None:
+        """What it was enqueued under, once."""
+        found: str | None = self._found.get("key")
+        return found
+
+    @property
+    def superseded(self) -> bool:
+        """Does the database say that it is no longer ours?"""
+        return self._reason in {"taken", "deleted"}
+
+    def remaining(self) -> float:
+        """Seconds until another worker may take it over, unless a heartbeat comes first."""
+        return max(self.deadline - self._jobs._now(), 0.0)
+
+    def check(self) -> None:
+        """Raise LeaseLost when it is no longer ours, or may not be: stop the work. It asks nobody, and costs nothing;
+        only the database decides whether a completion is accepted."""
+        if self._pid != os.getpid():
+            raise self._loss("forked")
+        if self._reason:
+            raise self._loss(self._reason)
+        if self.state == "running" and self.remaining() <= 0:
+            raise self._loss("expired")
+
+    # ------------------------------------------------------------ for the flows
+
+    def _require_mine(self) -> None:
+        if self._pid != os.getpid():
+            raise self._loss("forked")
+        if self._looked_at:
+            raise InvalidRequest("this job was only looked at: claim it first")
+
+    def _loss(self, reason: str) -> LeaseLost:
+        return LeaseLost(
+            f"{self.shown} is no longer ours: {LOST[reason]}. Stop the work",
+            reason=reason,
+            resource=f"{self.table}:{self.id}",
+            owner=self.owner,
+            fence=self.version,
+        )
+
+    def _lose(self, reason: str) -> None:
+        """Once lost, lost; but what the database says goes before what only time says."""
+        if not self._reason or reason != "expired":
+            self._reason = reason
+
+    def _confirmed(self, sent: float) -> None:
+        self.deadline = max(self.deadline, sent + self.lease)
+
+    def _ended(self, state: str, in_transaction: bool) -> Any:
+        """-> the lease to give back"""
+        self.state, self.in_transaction = state, in_transaction
+        self._jobs._heart.drop(self)
+        lease, self._held = self._held, None
+        return lease
+
+    def _decoded(self, ours: str) -> Any:
+        value = self._found.get(ours)
+        if not isinstance(value, str | bytes):
+            return value
+        try:
+            return json.loads(value)
+        except ValueError as error:
+            raise InvalidRequest(f"the {ours} of {self.shown} is no JSON: read it as it is from job.row") from error
+
+    def _completing(self, result: Any, tx: Any) -> Flow[None]:
+        row: Row = {"error": None}
+        if result is not None:
+            self._jobs._columns.require("result", "complete(result)")
+            row["result"] = encoded(result, "result")
+        return flows.settling(self._jobs, self, "done", row, None, tx)
+
+    def _failing(self, error: object, retry: bool, tx: Any) -> Flow[None]:
+        row: Row = {"error": error_text(error)}
+        pause = next(itertools.islice(self._jobs.retry, max(self.attempts - 1, 0), None), None)
+        if not retry or pause is None:
+            return flows.settling(self._jobs, self, "dead", row, None, tx)
+        return flows.settling(self._jobs, self, "ready", row, pause, tx)
+
+    def _releasing(self, tx: Any) -> Flow[None]:
+        row: Row = {"attempts": max(self.attempts - 1, 0)} if "attempts" in self._found else {}
+        return flows.settling(self._jobs, self, "ready", row, 0.0, tx)
+
+    def _keeping(self, lease: Any) -> Flow[None]:
+        length = self.lease if lease is None else ttl_ms(lease, "lease") / 1000
+        return flows.keeping(self._jobs, self, length)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.shown}: {self.state}, version {self.version}>"
+
+
+class Job(BaseJob):
+    """A job that this worker has claimed. Inside ``with`` heartbeats are sent in the background; leaving the body
+    completes it, an error in the body fails it and is raised again.
+
+    ``id``, ``payload``, ``attempts``, ``version`` (the fence) and ``row``, with every other column of your table.
+    """
+
+    def __init__(self, jobs: BaseJobs, row: Row, state: str, sent: float, lease: Any = None) -> None:
+        super().__init__(jobs, row, state, sent, lease)
+        self.lost = threading.Event()
+
+    def heartbeat(self, lease: Duration | None = None) -> None:
+        """Still here: nobody may take it over for another ``lease``. StaleOwner: somebody has."""
+        run(self._keeping(lease))
+
+    def complete(self, result: Any = None, *, tx: Any = None) -> None:
+        """Done, and ``result`` is kept as JSON. With ``tx`` this is part of your own transaction: its effect and its
+        completion are one step, so the effect happens exactly once. StaleOwner, and nothing is changed, when another
+        worker has taken over: let it roll your transaction back. May be repeated."""
+        run(self._completing(result, tx))
+
+    def fail(self, error: object, *, retry: bool = True, tx: Any = None) -> None:
+        """Not done, and why: an exception or text. It is tried again after a pause of the ``retry`` of these jobs, and
+        is dead after the last attempt, or with ``retry=False``."""
+        run(self._failing(error, retry, tx))
+
+    def release(self, *, tx: Any = None) -> None:
+        """Back to the others, at once, and this attempt does not count."""
+        run(self._releasing(tx))
+
+    def __enter__(self) -> Self:
+        self.check()
+        self._jobs._heart.watch(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._jobs._heart.drop(self)
+        if self._pid == os.getpid():
+            run(flows.leaving(self, error))
+
+    def _lose(self, reason: str) -> None:
+        super()._lose(reason)
+        self.lost.set()
+
+
+class AsyncJob(BaseJob):
+    """The same, awaited. The task inside ``async with`` is cancelled when the job is lost: that becomes LeaseLost."""
+
+    def __init__(self, jobs: BaseJobs, row: Row, state: str, sent: float, lease: Any = None) -> None:
+        super().__init__(jobs, row, state, sent, lease)
+        self.lost = asyncio.Event()
+        self._interrupt: Interrupt | None = None
+
+    async def heartbeat(self, lease: Duration | None = None) -> None:
+        """Still here: nobody may take it over for another ``lease``. StaleOwner: somebody has."""
+        await arun(self._keeping(lease))
+
+    async def complete(self, result: Any = None, *, tx: Any = None) -> None:
+        """Done, and ``result`` is kept as JSON. With ``tx`` this is part of your own transaction: its effect and its
+        completion are one step, so the effect happens exactly once. StaleOwner, and nothing is changed, when another
+        worker has taken over: let it roll your transaction back. May be repeated."""
+        await arun(self._completing(result, tx))
+
+    async def fail(self, error: object, *, retry: bool = True, tx: Any = None) -> None:
+        """Not done, and why: an exception or text. It is tried again after a pause of the ``retry`` of these jobs, and
+        is dead after the last attempt, or with ``retry=False``."""
+        await arun(self._failing(error, retry, tx))
+
+    async def release(self, *, tx: Any = None) -> None:
+        """Back to the others, at once, and this attempt does not count."""
+        await arun(self._releasing(tx))
+
+    async def __aenter__(self) -> Self:
+        self.check()
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine runs in a task
+        self._interrupt = Interrupt(task, asyncio.get_running_loop())
+        self._jobs._heart.watch(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        interrupt, self._interrupt = self._interrupt, None
+        self._jobs._heart.drop(self)
+        cancelled = False
+        if interrupt is not None and interrupt.leave():
+            cancelled = await interrupt.delivered(error)
+        if self._pid == os.getpid():
+            await arun(flows.leaving(self, error, cancelled))
+        if cancelled:
+            raise self._loss(self._reason) from error
+
+    def _lose(self, reason: str) -> None:
+        super()._lose(reason)
+        self.lost.set()
+        if self._interrupt is not None:
+            self._interrupt()
+
+
+# ---------------------------------------------------------------- values
+
+
+def encoded(value: Any, what: str) -> str:
+    """As JSON."""
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"the {what} cannot be written as JSON ({error}): nothing was sent") from error
+    if "\\u0000" in text:
+        raise InvalidRequest(f"the {what} holds the character NUL, which PostgreSQL does not keep: nothing was sent")
+    return text
+
+
+def error_text(error: object) -> str:
+    """For people: the type and the words of an exception, or text as it is. No traceback, and not a whole book."""
+    if isinstance(error, BaseException):
+        text = "".join(traceback.format_exception_only(error)).strip()
+    elif isinstance(error, str):
+        text = error
+    else:
+        raise InvalidRequest(f"error is an exception or text, not {type(error).__name__}")
+    clean = text.replace("\0", "").encode("utf-8", "replace").decode()
+    return clean if len(clean) <= LONGEST_ERROR else clean[: LONGEST_ERROR - 1] + "…"

@@ -1,0 +1,319 @@
+"""Jobs and AsyncJobs: thin shells over the flows, for threads and for event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from leasehold.patterns.jobs.base import RETRY, BaseJobs
+from leasehold.patterns.jobs.driving import arun, run
+from leasehold.patterns.jobs.heart import AsyncHeart, Heart
+from leasehold.patterns.jobs.job import AsyncJob, Job
+from leasehold.patterns.jobs.working import Ending, checked, told, working
+from leasehold.runtime.backoff import Backoff
+
+if TYPE_CHECKING:
+    from leasehold.runtime.backoff import Duration
+
+
+class Jobs(BaseJobs):
+    """Durable ownership in a table of yours: who has claimed a job, under which version, and until when.
+
+    ``engine`` is an Engine of SQLAlchemy's, a pool of psycopg, the path of a SQLite file, or a function that connects
+    or begins a transaction: ``engine.begin``, ``lambda: sqlite3.connect("app.db")``. ``columns`` maps our names to the
+    ones of your table, None where it has none; ``states`` maps ``ready``, ``running``, ``done`` and ``dead`` to your
+    values.
+
+    A claimed job is its worker's for ``lease``; heartbeats prolong that. Then another may take it over, with the next
+    version, and whoever had an older one is refused. A failed job is tried again after the pauses of ``retry``, as
+    often as it says; then it is dead. ``hold``, a coordinator, is asked for a lease before the database is asked for a
+    job. ``name`` is what the owner column shows.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> jobs = Jobs(f"{folder.name}/app.db")
+    >>> jobs.create()
+    >>> jobs.enqueue({"report": 42})
+    1
+    >>> with jobs.claim() as job:
+    ...     print(job.payload["report"], job.attempts)
+    42 1
+    >>> jobs.counts()
+    {'ready': 0, 'running': 0, 'done': 1, 'dead': 0, 'expired': 0}
+    """
+
+    _kind = Job
+
+    def __init__(
+        self,
+        engine: Any,
+        table: str = "jobs",
+        columns: Mapping[str, str | None] | None = None,
+        states: Mapping[str, str | int] | None = None,
+        *,
+        lease: Duration = "1m",
+        retry: Backoff = RETRY,
+        hold: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(engine, table, columns, states, lease=lease, retry=retry, hold=hold, name=name)
+        self._heart = Heart(self)
+
+    def create(self) -> None:
+        """Make the table and its indexes, unless it is there; then check it."""
+        run(self._creating())
+
+    def check(self) -> None:
+        """Does the table fit? InvalidRequest says which columns are missing or of another type. The first use does the
+        same, before it changes anything."""
+        run(self._checking())
+
+    def enqueue(
+        self,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        queue: str | None = None,
+        values: Mapping[str, Any] | None = None,
+        tx: Any = None,
+    ) -> Any:
+        """Put a job in. -> its id.
+
+        ``payload`` is kept as JSON. A ``key`` is enqueued once: again gives the id of the job that is there. It is due
+        after ``delay`` or at ``run_at``, else now. ``values`` are for other columns of yours. With ``tx`` it is part of
+        your own transaction: the job is there if and only if you commit."""
+        return run(self._enqueueing([payload], delay, run_at, queue, key, values, tx))[0]
+
+    def enqueue_many(
+        self,
+        payloads: Iterable[Any],
+        *,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        queue: str | None = None,
+        tx: Any = None,
+    ) -> list[Any]:
+        """Many at once, all or none. -> their ids."""
+        return run(self._enqueueing(payloads, delay, run_at, queue, None, None, tx))
+
+    def claim(self, queue: str | None = None) -> Job | None:
+        """The job that is due for the longest time, or None. One whose worker's lease has run out goes first."""
+        found = run(self._claiming(1, queue))
+        return found[0] if found else None
+
+    def claim_many(self, count: int, queue: str | None = None) -> list[Job]:
+        """At most ``count`` of them, in one step."""
+        return run(self._claiming(count, queue))
+
+    def work(
+        self,
+        function: Callable[[Job], Any],
+        *,
+        stop: threading.Event | None = None,
+        poll: Duration = "1s",
+        concurrency: int = 1,
+        drain: bool = False,
+        queue: str | None = None,
+    ) -> int:
+        """Claim jobs and call ``function(job)`` with each, until ``stop`` is set. -> how many were done.
+
+        What it returns is the result; what it raises is the error, and the loop goes on. A job that it has completed
+        itself, with ``tx``, stays so. When nothing is due it looks again after ``poll`` or a little less, or ends with
+        ``drain``. ``concurrency`` threads do that side by side. What was begun when ``stop`` is set is finished."""
+        pause = checked(function, poll, concurrency)
+        ending = Ending(threading.Event() if stop is None else stop)
+
+        def loop() -> int:
+            return run(working(self, lambda job: self._perform(job, function), ending, pause, drain, queue))
+
+        if concurrency == 1:
+            return loop()
+        with ThreadPoolExecutor(concurrency, thread_name_prefix="leasehold-worker") as pool:
+            try:
+                return sum(future.result() for future in as_completed([pool.submit(loop) for _ in range(concurrency)]))
+            except BaseException:
+                ending.broken = True  # the others finish what they have begun
+                raise
+
+    def counts(self) -> dict[str, int]:
+        """How many are in each state; ``expired`` are those of the running ones whose lease has run out."""
+        return run(self._counting())
+
+    def get(self, job_id: Any) -> Job | None:
+        """Look at a job, without claiming it."""
+        found: Job | None = run(self._getting(job_id))
+        return found
+
+    def dead(self, limit: int = 100) -> list[Job]:
+        """The latest dead jobs, with the error of each."""
+        return run(self._burying(limit))
+
+    def retry_dead(self, job_id: Any) -> bool:
+        """Give a dead job all its attempts again. False: it is not dead, or not there."""
+        return run(self._reviving(job_id))
+
+    def purge(self, older_than: Duration, state: str = "done") -> int:
+        """Delete jobs that ended so long ago, done or dead. -> how many. Their keys are free again."""
+        return run(self._purging(older_than, state))
+
+    def _perform(self, job: Job, function: Callable[[Job], Any]) -> bool:
+        try:
+            with job:
+                result = function(job)
+                if job.state == "running":
+                    job.complete(result)
+        except Exception as error:
+            return told(job, error)
+        return job.state == "done"
+
+    def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def _rest(self, stop: threading.Event, seconds: float) -> None:
+        stop.wait(seconds)
+
+
+class AsyncJobs(BaseJobs):
+    """The same, awaited, for an AsyncEngine of SQLAlchemy's, an async pool of psycopg or one of asyncpg, or a function
+    that connects: ``lambda: aiosqlite.connect("app.db")``. The heartbeats live on the event loop: do not block it."""
+
+    _awaited = True
+    _kind = AsyncJob
+
+    def __init__(
+        self,
+        engine: Any,
+        table: str = "jobs",
+        columns: Mapping[str, str | None] | None = None,
+        states: Mapping[str, str | int] | None = None,
+        *,
+        lease: Duration = "1m",
+        retry: Backoff = RETRY,
+        hold: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(engine, table, columns, states, lease=lease, retry=retry, hold=hold, name=name)
+        self._heart = AsyncHeart(self)
+
+    async def create(self) -> None:
+        """Make the table and its indexes, unless it is there; then check it."""
+        await arun(self._creating())
+
+    async def check(self) -> None:
+        """Does the table fit? InvalidRequest says which columns are missing or of another type. The first use does the
+        same, before it changes anything."""
+        await arun(self._checking())
+
+    async def enqueue(
+        self,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        queue: str | None = None,
+        values: Mapping[str, Any] | None = None,
+        tx: Any = None,
+    ) -> Any:
+        """Put a job in. -> its id.
+
+        ``payload`` is kept as JSON. A ``key`` is enqueued once: again gives the id of the job that is there. It is due
+        after ``delay`` or at ``run_at``, else now. ``values`` are for other columns of yours. With ``tx`` it is part of
+        your own transaction: the job is there if and only if you commit."""
+        return (await arun(self._enqueueing([payload], delay, run_at, queue, key, values, tx)))[0]
+
+    async def enqueue_many(
+        self,
+        payloads: Iterable[Any],
+        *,
+        delay: Duration | None = None,
+        run_at: datetime | None = None,
+        queue: str | None = None,
+        tx: Any = None,
+    ) -> list[Any]:
+        """Many at once, all or none. -> their ids."""
+        return await arun(self._enqueueing(payloads, delay, run_at, queue, None, None, tx))
+
+    async def claim(self, queue: str | None = None) -> AsyncJob | None:
+        """The job that is due for the longest time, or None. One whose worker's lease has run out goes first."""
+        found = await arun(self._claiming(1, queue))
+        return found[0] if found else None
+
+    async def claim_many(self, count: int, queue: str | None = None) -> list[AsyncJob]:
+        """At most ``count`` of them, in one step."""
+        return await arun(self._claiming(count, queue))
+
+    async def work(
+        self,
+        function: Callable[[AsyncJob], Awaitable[Any]],
+        *,
+        stop: asyncio.Event | None = None,
+        poll: Duration = "1s",
+        concurrency: int = 1,
+        drain: bool = False,
+        queue: str | None = None,
+    ) -> int:
+        """Claim jobs and await ``function(job)`` with each, until ``stop`` is set. -> how many were done.
+
+        What it returns is the result; what it raises is the error, and the loop goes on. A job that it has completed
+        itself, with ``tx``, stays so. When nothing is due it looks again after ``poll`` or a little less, or ends with
+        ``drain``. ``concurrency`` tasks do that side by side. What was begun when ``stop`` is set is finished; what is
+        cancelled is given back."""
+        pause = checked(function, poll, concurrency)
+        ending = Ending(asyncio.Event() if stop is None else stop)
+
+        async def loop() -> int:
+            return await arun(working(self, lambda job: self._perform(job, function), ending, pause, drain, queue))
+
+        if concurrency == 1:
+            return await loop()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(loop()) for _ in range(concurrency)]
+        return sum(task.result() for task in tasks)
+
+    async def counts(self) -> dict[str, int]:
+        """How many are in each state; ``expired`` are those of the running ones whose lease has run out."""
+        return await arun(self._counting())
+
+    async def get(self, job_id: Any) -> AsyncJob | None:
+        """Look at a job, without claiming it."""
+        found: AsyncJob | None = await arun(self._getting(job_id))
+        return found
+
+    async def dead(self, limit: int = 100) -> list[AsyncJob]:
+        """The latest dead jobs, with the error of each."""
+        return await arun(self._burying(limit))
+
+    async def retry_dead(self, job_id: Any) -> bool:
+        """Give a dead job all its attempts again. False: it is not dead, or not there."""
+        return await arun(self._reviving(job_id))
+
+    async def purge(self, older_than: Duration, state: str = "done") -> int:
+        """Delete jobs that ended so long ago, done or dead. -> how many. Their keys are free again."""
+        return await arun(self._purging(older_than, state))
+
+    async def _perform(self, job: AsyncJob, function: Callable[[AsyncJob], Awaitable[Any]]) -> bool:
+        try:
+            async with job:
+                result = await function(job)
+                if job.state == "running":
+                    await job.complete(result)
+        except Exception as error:
+            return told(job, error)
+        return job.state == "done"
+
+    def _pause(self, seconds: float) -> Awaitable[None]:
+        return asyncio.sleep(seconds)
+
+    async def _rest(self, stop: asyncio.Event, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(stop.wait(), seconds)
+        except TimeoutError:
+            pass

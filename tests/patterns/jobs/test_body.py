@@ -1,0 +1,231 @@
+"""Inside ``with``: heartbeats in the background, loss that reaches the work, and what leaving the body means."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leasehold import Backoff, LeaseLost, StaleOwner
+from leasehold.patterns import AsyncJobs, Jobs
+
+PATIENCE = 20  # seconds for what takes a fraction of one
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file, which two programs may open."""
+    return tmp_path / "app.db"
+
+
+@pytest.fixture
+def jobs(path: Path) -> Jobs:
+    """One job to do."""
+    jobs = Jobs(path, retry=Backoff(base=60, cap=60, attempts=3))
+    jobs.create()
+    jobs.enqueue({"report": 42})
+    return jobs
+
+
+def execute(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    """As somebody else."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        return connection.execute(sql).fetchall()
+
+
+def claimed(jobs: Jobs) -> Any:
+    """There is one."""
+    job = jobs.claim()
+    assert job is not None
+    return job
+
+
+def state(path: Path) -> tuple[Any, ...]:
+    """Of the only job."""
+    return execute(path, "SELECT state, attempts, error FROM jobs")[0]
+
+
+def test_leaving_the_body_completes(jobs: Jobs, path: Path) -> None:
+    """Without a word of the worker's."""
+    with claimed(jobs) as job:
+        assert job.payload == {"report": 42}
+    assert state(path) == ("done", 1, None)
+
+
+def test_an_error_in_the_body_fails_the_job_and_is_raised(jobs: Jobs, path: Path) -> None:
+    """Its text is kept, not its traceback."""
+    with pytest.raises(ZeroDivisionError), claimed(jobs):
+        _ = 1 / 0
+    assert state(path) == ("ready", 1, "ZeroDivisionError: division by zero")
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_an_interrupted_job_is_given_back(jobs: Jobs, path: Path, kind: type[BaseException]) -> None:
+    """It has not failed: the worker was told to end."""
+    with pytest.raises(kind), claimed(jobs):
+        raise kind
+    assert state(path) == ("ready", 0, None)
+    assert jobs.claim() is not None
+
+
+def test_a_body_may_end_the_job_itself(jobs: Jobs, path: Path) -> None:
+    """What it has said stays."""
+    with claimed(jobs) as job:
+        job.fail("no such report", retry=False)
+    assert state(path) == ("dead", 1, "no such report")
+
+
+def test_a_completion_that_was_rolled_back_is_none(jobs: Jobs, path: Path) -> None:
+    """The body's transaction failed after complete(tx): the job is tried again."""
+
+    def save(job: Any) -> None:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            job.complete(tx=connection)
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"), claimed(jobs) as job:
+        save(job)
+    assert state(path) == ("ready", 1, "OSError: disk full")
+
+
+def test_an_error_after_a_completion_changes_nothing(jobs: Jobs, path: Path) -> None:
+    """It is done, and the error is the body's own affair."""
+    with pytest.raises(OSError, match="printer"), claimed(jobs) as job:  # noqa: PT012 - the body is the point
+        job.complete()
+        raise OSError("printer on fire")
+    assert state(path) == ("done", 1, None)
+
+
+def test_the_bodys_error_is_not_hidden_by_the_loss(jobs: Jobs, path: Path) -> None:
+    """Who fails after a takeover raises its own error, with a note (trap 29)."""
+    with pytest.raises(ValueError, match="no paper") as error, claimed(jobs):  # noqa: PT012 - the same
+        execute(path, "UPDATE jobs SET version = version + 1")
+        raise ValueError("no paper")
+    assert any("no longer ours" in note for note in error.value.__notes__)
+    assert state(path) == ("running", 1, None)
+
+
+@pytest.mark.slow
+def test_heartbeats_keep_a_long_job(path: Path, jobs: Jobs) -> None:
+    """Nobody can take over while the body runs, however long that is."""
+    mine, rival = Jobs(path, lease="600ms"), Jobs(path)
+    with claimed(mine) as job:
+        for _ in range(12):
+            assert rival.claim() is None
+            threading.Event().wait(0.1)
+        job.check()
+    assert state(path) == ("done", 1, None)
+
+
+@pytest.mark.slow
+def test_a_takeover_is_noticed_inside(path: Path, jobs: Jobs) -> None:
+    """The worker is told by the next heartbeat, and leaving the body is refused."""
+    mine = Jobs(path, lease="300ms")
+    job = claimed(mine)
+    with pytest.raises(StaleOwner), job:  # noqa: PT012 - the same
+        execute(path, "UPDATE jobs SET version = version + 1")
+        assert job.lost.wait(PATIENCE)
+        with pytest.raises(LeaseLost) as loss:
+            job.check()
+        assert loss.value.reason == "taken"
+
+
+@pytest.mark.slow
+def test_a_silent_database_is_a_loss_when_the_lease_is_over(path: Path, jobs: Jobs) -> None:
+    """Another may have taken over by then, so the work should stop; but the database decides, and nobody has."""
+    mine = Jobs(path, lease="400ms")
+    with claimed(mine) as job:
+        execute(path, "ALTER TABLE jobs RENAME TO away")
+        assert job.lost.wait(PATIENCE)
+        with pytest.raises(LeaseLost) as loss:
+            job.check()
+        assert loss.value.reason == "expired"
+        execute(path, "ALTER TABLE away RENAME TO jobs")
+    assert state(path) == ("done", 1, None)
+
+
+def test_a_fork_does_not_end_its_parents_job(path: Path, jobs: Jobs) -> None:
+    """The child that leaves the body leaves the job alone (trap 32)."""
+    with claimed(jobs) as job:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                job.__exit__(None, None, None)
+                job.complete()
+            except LeaseLost as loss:
+                os._exit(0 if loss.reason == "forked" else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert state(path) == ("running", 1, None)
+    assert state(path) == ("done", 1, None)
+
+
+# ---------------------------------------------------------------- asyncio
+
+
+@pytest.fixture
+def async_jobs(path: Path, jobs: Jobs) -> Callable[..., AsyncJobs]:
+    """The same table, awaited."""
+    import aiosqlite
+
+    return lambda **options: AsyncJobs(lambda: aiosqlite.connect(path), **options)
+
+
+async def test_a_task_is_cancelled_when_its_job_is_lost(path: Path, async_jobs: Callable[..., AsyncJobs]) -> None:
+    """And the cancellation becomes LeaseLost, as with a lease."""
+    job = await async_jobs(lease="300ms").claim()
+    assert job is not None
+    with pytest.raises(LeaseLost) as loss:  # noqa: PT012 - the same
+        async with job:
+            execute(path, "UPDATE jobs SET version = version + 1")
+            await asyncio.sleep(PATIENCE)
+    assert loss.value.reason == "taken" and job.lost.is_set()
+    assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]  # a test runs in a task
+
+
+async def test_a_cancelled_task_gives_its_job_back(path: Path, async_jobs: Callable[..., AsyncJobs]) -> None:
+    """Cancelled by somebody else: the job has not failed."""
+    jobs, inside = async_jobs(), asyncio.Event()
+
+    async def perform(job: Any) -> None:
+        inside.set()
+        await asyncio.sleep(PATIENCE)
+
+    task = asyncio.create_task(jobs.work(perform))
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert state(path) == ("ready", 0, None)
+
+
+@pytest.mark.slow
+async def test_async_heartbeats_keep_a_long_job(path: Path, async_jobs: Callable[..., AsyncJobs]) -> None:
+    """By a task of the loop."""
+    job = await async_jobs(lease="600ms").claim()
+    rival = Jobs(path)
+    assert job is not None
+    async with job:
+        for _ in range(12):
+            assert rival.claim() is None
+            await asyncio.sleep(0.1)
+    assert state(path) == ("done", 1, None)
+
+
+async def test_async_errors_and_completions(path: Path, async_jobs: Callable[..., AsyncJobs]) -> None:
+    """As on a thread."""
+    jobs = async_jobs(retry=Backoff(attempts=1))
+    job = await jobs.claim()
+    assert job is not None
+    with pytest.raises(ValueError, match="no paper"):
+        async with job:
+            raise ValueError("no paper")
+    assert state(path) == ("dead", 1, "ValueError: no paper")

@@ -1,0 +1,98 @@
+"""A lease as the pre-filter of claims: it saves questions to the database, and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import leasehold
+from leasehold.observe.events import Acquired
+from leasehold.patterns import AsyncJobs, Jobs
+from tests.servers.redis import RedisServer
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A table with one job."""
+    jobs = Jobs(tmp_path / "app.db")
+    jobs.create()
+    jobs.enqueue("work")
+    return tmp_path / "app.db"
+
+
+@pytest.mark.slow
+def test_given_back_when_the_database_says_no(path: Path, redis_url: str) -> None:
+    """A worker without the filter is faster: the lease is there for others at once."""
+    rival, faster = Jobs(path), []
+
+    def overtake(event: Any) -> None:
+        if isinstance(event, Acquired):
+            faster.append(rival.claim())
+
+    with leasehold.connect(redis_url, observers=[overtake]) as hold:
+        assert Jobs(path, hold=hold).claim() is None
+        assert [job.id for job in faster if job] == [1]
+        assert not hold.lock("job", "jobs", 1).locked()
+
+
+@pytest.mark.slow
+def test_kept_while_the_job_is_and_given_back_after_it(path: Path, redis_url: str) -> None:
+    """So that nobody asks the database in vain."""
+    with leasehold.connect(redis_url) as hold:
+        job = Jobs(path, hold=hold).claim()
+        assert job is not None and hold.lock("job", "jobs", 1).locked()
+        with job:
+            pass
+        assert not hold.lock("job", "jobs", 1).locked()
+
+
+@pytest.mark.slow
+def test_who_has_not_the_lease_takes_the_next(path: Path, redis_url: str) -> None:
+    """The first candidate is somebody's."""
+    with leasehold.connect(redis_url) as hold, hold.lock("job", "jobs", 1):
+        jobs = Jobs(path, hold=hold)
+        assert jobs.claim() is None
+        jobs.enqueue("more")
+        job = jobs.claim()
+        assert job is not None and job.id == 2
+
+
+@pytest.mark.slow
+def test_without_its_store_it_is_done_without(path: Path, own_redis: Callable[..., RedisServer]) -> None:
+    """The database decides alone."""
+    server = own_redis()
+    with leasehold.connect(server.url) as hold:
+        jobs = Jobs(path, hold=hold)
+        server.kill()
+        job = jobs.claim()
+        assert job is not None
+        job.complete()
+    assert jobs.counts()["done"] == 1
+
+
+def test_a_poisoned_job_is_buried_and_its_lease_given_back(path: Path) -> None:
+    """Whoever finds it dead does not hold it."""
+    with leasehold.connect("memory://") as hold:
+        jobs = Jobs(path, hold=hold, retry=leasehold.Backoff(attempts=1), lease="50ms")
+        assert Jobs(path, lease="50ms").claim() is not None
+        while jobs.counts()["expired"] == 0:
+            pass
+        assert jobs.claim() is None
+        assert jobs.counts()["dead"] == 1 and not hold.lock("job", "jobs", 1).locked()
+
+
+async def test_on_a_loop(path: Path) -> None:
+    """The same, awaited."""
+    import aiosqlite
+
+    async with leasehold.aio.connect("memory://") as hold:
+        jobs = AsyncJobs(lambda: aiosqlite.connect(path), hold=hold)
+        job = await jobs.claim()
+        assert job is not None and await hold.lock("job", "jobs", 1).locked()
+        async with job:
+            pass
+        assert not await hold.lock("job", "jobs", 1).locked()
+        assert (await jobs.counts())["done"] == 1
