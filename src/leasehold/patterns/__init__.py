@@ -6,10 +6,19 @@ from leasehold.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leasehold.patterns.failure import RemoteError
+    from leasehold.patterns.once import AsyncOnce, AsyncOnceKey, KeyReused, Once, OnceKey, ResultNotKept
 
-__all__ = ["RemoteError"]
+__all__ = ["AsyncOnce", "AsyncOnceKey", "KeyReused", "Once", "OnceKey", "RemoteError", "ResultNotKept"]
 
-_PLACES = {"RemoteError": "failure"}  # loaded when somebody first asks for it
+_PLACES = {  # loaded when somebody first asks for it
+    "AsyncOnce": "once",
+    "AsyncOnceKey": "once",
+    "KeyReused": "once",
+    "Once": "once",
+    "OnceKey": "once",
+    "RemoteError": "failure",
+    "ResultNotKept": "once",
+}
 
 
 def __getattr__(name: str) -> object:
