@@ -58,8 +58,8 @@ class Line:
 
     __slots__ = ("_client", "_name", "_retries", "awaited", "slot")
 
-    def __init__(self, client: Any) -> None:
-        check_client(client, "FenceGuard()", REFUSED)
+    def __init__(self, client: Any, taker: str = "FenceGuard()") -> None:
+        check_client(client, taker, REFUSED)
         self._client = client
         self._name = type(client).__name__
         self._retries = retries(client)
