@@ -202,10 +202,13 @@ class BaseKey:
 
     async def _complete_within(self, tx: Any, lease: Any, result: Any) -> None:
         """In the user's own transaction, which may still be rolled back: what cannot be kept has then not happened."""
+        from leasehold.patterns.shelves.sql import SQLShelf  # loaded only by those who use it
+
+        if not isinstance(self._plan.shelf, SQLShelf):
+            raise self._misused("tx= needs store=SQLShelf(...) in the database of that transaction")
         text = record.returned(self._print, self._plan.serializer, result, self.resource)
         self._phase = HANDED  # from here on the transaction decides: nothing is taken away behind its back
-        shelf: Any = self._plan.shelf
-        await self._plan.flavour.settled(shelf.write(lease, text, self._plan.keep_ms / 1000, tx=tx))
+        await self._plan.flavour.settled(self._plan.shelf.write(lease, text, self._plan.keep_ms / 1000, tx=tx))
         self._value = result
 
     async def _finish(self, text: str) -> None:
