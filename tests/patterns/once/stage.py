@@ -40,8 +40,9 @@ class Stage:
     def decorated(self, function: Callable[..., Any], *name: Any, **options: Any) -> Callable[..., Any]:
         """The function behind ``once``, called by anybody as if it were plain."""
         once = self.hold.once(*name, store=self.shelf, **options)
-        if self.runner is None:
-            return once(function)  # type: ignore[no-any-return]
+        runner = self.runner
+        if runner is None:
+            return once(function)  # type: ignore[no-any-return]  # of either flavour
 
         @functools.wraps(function)
         async def work(*args: Any, **kwargs: Any) -> Any:
@@ -49,11 +50,12 @@ class Stage:
             return function(*args, **kwargs)
 
         run = once(work)
-        return lambda *args, **kwargs: self.runner.run(run(*args, **kwargs))
+        return lambda *args, **kwargs: runner.run(run(*args, **kwargs))
 
     def rivals(self, function: Callable[..., Any], *name: Any, **options: Any) -> Callable[..., Any]:
         """The same in another program, on threads."""
-        return self.rival.once(*name, store=self.rival_shelf, **options)(function)
+        run: Callable[..., Any] = self.rival.once(*name, store=self.rival_shelf, **options)(function)
+        return run
 
     def stored(self, resource: str) -> Any:
         """What lies there."""

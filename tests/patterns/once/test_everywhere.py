@@ -87,7 +87,12 @@ def test_an_error_that_is_an_outcome(stage: Stage) -> None:
 def test_a_result_that_cannot_be_kept(stage: Stage) -> None:
     """It has happened: it does not happen again, and everybody is told so, the first one with the reason."""
     ran: list[str] = []
-    pay = stage.decorated(lambda request_id: ran.append(request_id) or {1, 2}, *NAME)
+
+    def work(request_id: str) -> set[int]:
+        ran.append(request_id)
+        return {1, 2}
+
+    pay = stage.decorated(work, *NAME)
     with pytest.raises(ResultNotKept, match=r"payment ran.*type set.*serialized with json"):
         pay("r-1")
     for ask in (pay, stage.rivals(Till().pay, *NAME)):

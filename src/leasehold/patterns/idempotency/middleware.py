@@ -1,0 +1,194 @@
+"""IdempotencyMiddleware for ASGI: Starlette, FastAPI, Quart, Django, or an application of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from leasehold.errors import (
+    InvalidRequest,
+    LeaseholdError,
+    LeaseLost,
+    NotAcquired,
+    OutcomeUnknown,
+    StaleOwner,
+    StoreUnavailable,
+)
+from leasehold.guards.http.asgi import App, Scope
+from leasehold.guards.http.door import check_methods
+from leasehold.guards.http.patience import Receive, Send
+from leasehold.guards.http.problems import Problem, Refused
+from leasehold.observe import log
+from leasehold.patterns.idempotency import problems
+from leasehold.patterns.idempotency.answer import Answer, refuse, replay
+from leasehold.patterns.idempotency.asked import Handed, authorization, body_of, key_id, key_of
+from leasehold.patterns.once.errors import KeyReused
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from leasehold.patterns.once import AsyncOnceKey
+    from leasehold.patterns.shelves.shelf import Shelf
+
+METHODS = ("POST", "PATCH")
+MIB = 2**20
+MOST = 8 * MIB  # of a response: as base64 it must fit on a shelf
+LATER = (408, 425, 429)  # the service asks to come back: then it must be served, not replayed
+EXTENSION = "http.response."
+
+
+def keeps_all_but_failures(status: int) -> bool:
+    """The rule, unless you give another: the service's own failures are not an answer, and neither is "later"."""
+    return status < 500 and status not in LATER
+
+
+class IdempotencyMiddleware:
+    """Serves a request with an ``Idempotency-Key`` once, and answers its repetitions with the same response.
+
+    ``hold`` is a coordinator for asyncio. While a request is served, its key belongs to a lease of ``kind``, whose
+    ``ttl`` it is; the response is kept for ``keep`` on ``store``, a shelf, or beside the leases. A repetition meanwhile
+    waits for it, at most ``wait``, and is then told 409. The same key with another method, path, query or body is 422.
+
+    ``methods`` are those that are looked at; ``required`` refuses one of these without a key (400). ``caller``, a
+    function of the scope, says who asks: keys of two callers are two keys, so that nobody gets another's response.
+    Without one it is the Authorization header; where people are known by a cookie, give one. ``keeps``, a function of
+    the status, says which responses are kept; after others the key is free again. The rule is: all below 500, but 408,
+    425 and 429.
+
+    A request body above ``max_body`` is refused (413). A response is held back until it is stored; one above
+    ``max_response`` goes through as it comes and is not kept: it is not served again, and who asks is told so (410).
+    A client that goes away ends nothing. Websockets and lifespan go through.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        hold: Any,
+        *,
+        kind: str = "idempotency",
+        keep: float | str | timedelta = "24h",
+        ttl: float | str | timedelta = 30,
+        wait: float | str | timedelta = 0,
+        methods: Iterable[str] = METHODS,
+        required: bool = False,
+        caller: Callable[[Any], str] = authorization,
+        keeps: Callable[[int], bool] = keeps_all_but_failures,
+        max_body: int = MIB,
+        max_response: int = MIB,
+        store: Shelf | None = None,
+    ) -> None:
+        self.app = app
+        self._once = _check_hold(hold).once(
+            kind, "{id}", keep=keep, ttl=ttl, wait=wait, fingerprint="{request}", store=store
+        )
+        self._methods = check_methods(methods)
+        self._required = required
+        self._caller, self._keeps = _check_call(caller, "caller"), _check_call(keeps, "keeps")
+        self._max_body, self._max_response = (
+            _check_size(max_body, "max_body"),
+            _check_size(max_response, "max_response"),
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or scope["method"].upper() not in self._methods:
+            await self.app(scope, receive, send)
+            return
+        try:
+            key = key_of(scope)
+            if key is None and self._required:
+                raise Refused(problems.MISSING)
+            if key is None:
+                await self.app(scope, receive, send)
+                return
+            await self._keyed(key, scope, receive, send)
+        except Refused as error:
+            await refuse(send, error.problem)
+
+    async def _keyed(self, key: str, scope: Scope, receive: Receive, send: Send) -> None:
+        name = key_id(self._caller(scope), key)
+        body = await body_of(scope, receive, self._max_body)
+        if body is None:
+            return
+        request = [scope["method"].upper(), scope["path"], bytes(scope.get("query_string", b"")), body]
+        service = Service(self.app, self._keeps, Answer(send, self._max_response))
+        turn = await service.serve(self._once.begin(id=name, request=request), scope, body)
+        if turn is not None:
+            await replay(send, turn.result)
+        else:
+            await service.answer.deliver()
+
+
+class Service:
+    """One request with its key: what the application answers, and what is stored of it."""
+
+    def __init__(self, app: App, keeps: Callable[[int], bool], answer: Answer) -> None:
+        self._app, self._keeps, self.answer = app, keeps, answer
+        self._began = False
+
+    async def serve(self, turn: AsyncOnceKey, scope: Scope, body: bytes) -> AsyncOnceKey | None:
+        """The key, when it was done before. Raises Refused, or what the application raises."""
+        try:
+            async with turn:
+                if turn.done:
+                    return turn
+                self._began = True
+                await self._served(turn, scope, body)
+        except OutcomeUnknown as error:
+            if not self._about(turn, error) or not self._began:
+                self._refuse(turn, error, problems.UNAVAILABLE)
+            log.warn("a response was given and could not be stored: its key may be served again: %s", error)
+        except LeaseholdError as error:
+            if not (self._began and turn.done and self._about(turn, error)):  # else the lease ended when all was stored
+                self._refuse(turn, error, problems.INTERRUPTED if self._began else _meaning(error))
+        return None
+
+    async def _served(self, turn: AsyncOnceKey, scope: Scope, body: bytes) -> None:
+        """What the server offers beyond plain messages could not be stored: the application is not told of it."""
+        known = scope.get("extensions") or {}
+        scope["extensions"] = {name: one for name, one in known.items() if not name.startswith(EXTENSION)}
+        try:
+            await self._app(scope, Handed(body, self.answer.finished).receive, self.answer.send)
+        finally:
+            scope["extensions"] = known
+        if self.answer.complete and self._keeps(self.answer.status):
+            await turn.complete(self.answer.kept())
+
+    def _refuse(self, turn: AsyncOnceKey, error: Exception, problem: Problem | None) -> None:
+        """The application's own errors are its own, and so is a misuse of ours; a response that has begun is past."""
+        if problem is None or self.answer.passes or not self._about(turn, error):
+            raise error
+        raise Refused(problem) from error
+
+    def _about(self, turn: AsyncOnceKey, error: BaseException) -> bool:
+        """Before it began all errors are about the key. After that, those of the shelf and of the lease name it."""
+        return not self._began or (isinstance(error, LeaseholdError) and error.resource == turn.resource)
+
+
+def _meaning(error: Exception) -> Problem | None:
+    """Of what kept a request from being begun."""
+    if isinstance(error, KeyReused):
+        return problems.REUSED
+    if isinstance(error, NotAcquired):
+        return problems.IN_USE
+    return problems.UNAVAILABLE if isinstance(error, (StoreUnavailable, StaleOwner, LeaseLost)) else None
+
+
+def _check_hold(hold: Any) -> Any:
+    if not getattr(hold, "_asynchronous", False):
+        raise InvalidRequest(
+            f"hold is a coordinator for asyncio, of leasehold.aio.connect(), not {type(hold).__name__}"
+        )
+    return hold
+
+
+def _check_call(given: Any, what: str) -> Any:
+    if not callable(given):
+        raise InvalidRequest(f"{what} is a function, not {type(given).__name__}")
+    return given
+
+
+def _check_size(size: object, what: str) -> int:
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MOST:
+        raise InvalidRequest(f"{what} is a number of bytes, at most {MOST >> 20} MiB: all of it is held in memory")
+    return size
