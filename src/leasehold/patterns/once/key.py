@@ -25,7 +25,6 @@ from leasehold.patterns.flavour import Flavour, finish
 from leasehold.patterns.once import record
 from leasehold.patterns.shelves.shelf import DAY_MS, Entry, Shelf
 from leasehold.runtime.backoff import Backoff
-from leasehold.runtime.engine import chain
 
 if TYPE_CHECKING:
     from typing import Self
@@ -169,7 +168,7 @@ class BaseKey:
             else:
                 await self._free()
         except LeaseholdError as problem:
-            chain(error, problem)
+            error.add_note(f"besides, {problem}")  # a chain would be a circle: it was raised in view of this error
 
     async def _ended(self) -> None:
         """The body has left without an outcome: then there is none, and the next may run."""

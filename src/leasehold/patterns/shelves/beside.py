@@ -178,6 +178,8 @@ class PerLoop:
         loop = asyncio.get_running_loop()
         life = self._lives.get(loop)
         if life is None or life.pid != os.getpid():
+            for other in [one for one in self._lives if one.is_closed()]:  # each is kept by what it has opened
+                del self._lives[other]
             life = self._lives[loop] = Life(self._make())
             await life.begin()
         return await life.client.execute_command(*args)
