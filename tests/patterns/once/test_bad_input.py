@@ -121,7 +121,8 @@ def test_functions_of_the_other_flavour() -> None:
         never(request_id)
 
     def generator(request_id: str) -> Iterator[None]:
-        yield never(request_id)
+        never(request_id)
+        yield
 
     hold, aio = leasehold.connect("memory://other"), leasehold.aio.connect("memory://other")
     wrong: list[Callable[[], object]] = [

@@ -64,9 +64,14 @@ def test_one_transaction_for_both(hold: leasehold.Leasehold, engine: Any) -> Non
 def test_a_result_that_cannot_be_kept_rolls_back(hold: leasehold.Leasehold, engine: Any) -> None:
     """In a transaction nothing has happened yet: it is plainly refused, and the key is free."""
     once = hold.once("transfer", "{id}", store=SQLShelf(engine))
-    with pytest.raises(InvalidRequest, match="set"), once.begin(id="t-1") as key, engine.begin() as tx:
-        tx.execute(text("INSERT INTO transfers VALUES (5)"))
-        key.complete({1, 2}, tx=tx)
+
+    def work() -> None:
+        with once.begin(id="t-1") as key, engine.begin() as tx:
+            tx.execute(text("INSERT INTO transfers VALUES (5)"))
+            key.complete({1, 2}, tx=tx)
+
+    with pytest.raises(InvalidRequest, match="set"):
+        work()
     assert transfers(engine) == [] and SQLShelf(engine).read("transfer:t-1") is None
 
 
@@ -75,14 +80,19 @@ def test_a_late_transaction_is_rolled_back(
 ) -> None:
     """One who slept past its ttl moves nothing: the fence is checked in its own transaction. True exactly once."""
     once = hold.once("transfer", "{id}", store=SQLShelf(engine))
-    with pytest.raises(StaleOwner), once.begin(id="t-1") as key:
-        assert key.lease is not None
-        with freeze(key.lease):
-            leasehold_clock.advance("31s")
-            assert move(connect_leasehold(), engine, 7) == {"moved": 7}
-        with engine.begin() as tx:
-            tx.execute(text("INSERT INTO transfers VALUES (5)"))
-            key.complete("late", tx=tx)
+
+    def work() -> None:
+        with once.begin(id="t-1") as key:
+            assert key.lease is not None
+            with freeze(key.lease):
+                leasehold_clock.advance("31s")
+                assert move(connect_leasehold(), engine, 7) == {"moved": 7}
+            with engine.begin() as tx:
+                tx.execute(text("INSERT INTO transfers VALUES (5)"))
+                key.complete("late", tx=tx)
+
+    with pytest.raises(StaleOwner):
+        work()
     assert transfers(engine) == [7]
 
 
@@ -120,7 +130,8 @@ async def test_awaited(async_hold: leasehold.AsyncLeasehold, engine: Any, tmp_pa
 
 def begun(hold: leasehold.Leasehold, **options: Any) -> OnceKey:
     """A key of a kind of its own."""
-    return hold.once("job", 1, **options).begin()
+    key: OnceKey = hold.once("job", 1, **options).begin()
+    return key
 
 
 def test_leaving_without_a_result(hold: leasehold.Leasehold) -> None:
@@ -132,7 +143,7 @@ def test_leaving_without_a_result(hold: leasehold.Leasehold) -> None:
 
 
 def test_an_error_in_the_body(hold: leasehold.Leasehold) -> None:
-    """As for a function: it frees the key, or is the outcome; after complete() it changes nothing."""
+    """As for a function: it frees the key, or is the outcome."""
     with pytest.raises(KeyError), begun(hold):
         raise KeyError("freed")
     with pytest.raises(KeyError), begun(hold, errors=KeyError):
@@ -141,9 +152,18 @@ def test_an_error_in_the_body(hold: leasehold.Leasehold) -> None:
         assert key.done
         with pytest.raises(RemoteError, match="kept"):
             _ = key.result
-    with pytest.raises(KeyError), hold.once("job", 2).begin() as key:
-        key.complete("done")
-        raise KeyError("too late to matter")
+
+
+def test_an_error_after_the_result(hold: leasehold.Leasehold) -> None:
+    """It is raised, and changes nothing."""
+
+    def work() -> None:
+        with hold.once("job", 2).begin() as key:
+            key.complete("done")
+            raise KeyError("too late to matter")
+
+    with pytest.raises(KeyError):
+        work()
     with hold.once("job", 2).begin() as key:
         assert key.result == "done"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -127,9 +127,9 @@ def test_results_that_json_cannot_write(near: Stage, result: Any) -> None:
 
 
 @pytest.fixture
-def clock(leasehold_clock: TurnableClock) -> Iterator[TurnableClock]:
+def clock(leasehold_clock: TurnableClock) -> TurnableClock:
     """Of the coordinators below."""
-    yield leasehold_clock
+    return leasehold_clock
 
 
 def test_nobody_came_after_a_lost_lease(hold: leasehold.Leasehold) -> None:

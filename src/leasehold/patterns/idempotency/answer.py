@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from leasehold.guards.http.patience import Message, Send
 from leasehold.guards.http.problems import Problem
 from leasehold.patterns.idempotency import problems
 
+Fields = list[tuple[bytes, bytes]]
+
+BODILESS = (204, 304)
 REPLAYED = (b"idempotency-replayed", b"true")
 # Of the connection and not of the response (RFC 9110), or of the moment. A cookie belongs to who was there first.
 NOT_KEPT = frozenset(
@@ -25,16 +29,17 @@ NOT_KEPT = frozenset(
 
 
 class Answer:
-    """``send`` of one request."""
+    """``send`` of one request. ``whole`` is called when the response is complete, before the last of it goes out."""
 
-    def __init__(self, send: Send, most: int) -> None:
-        self._send, self._most = send, most
-        self._messages: list[Message] = []
+    def __init__(self, send: Send, most: int, whole: Callable[[Answer], Awaitable[None]]) -> None:
+        self._send, self._most, self._whole = send, most, whole
+        self._held: list[Message] = []
         self._size = 0
+        self._gone = False
         self.start: Message | None = None
         self.complete = False
         self.passes = False  # too large: from here on nothing is held back
-        self._gone = False
+        self.begun = False  # something has gone out
         self.finished = asyncio.Event()
 
     @property
@@ -49,26 +54,28 @@ class Answer:
         elif message["type"] == "http.response.body":
             self._size += len(message.get("body", b""))
             self.complete = not message.get("more_body", False)
-        self._messages.append(message)
-        if self._size > self._most:
-            self.passes = True
-            await self._pass()
+        self._held.append(message)
+        self.passes = self.passes or self._size > self._most
+        if self.complete:
+            await self._whole(self)
+        if self.complete or self.passes:
+            await self.deliver()
         if self.complete:
             self.finished.set()
 
-    async def _pass(self) -> None:
-        held, self._messages = self._messages, []
+    async def deliver(self) -> None:
+        """What was held back. A client that has gone is no reason for the work to end."""
+        held, self._held = self._held, []
         try:
             for message in held if not self._gone else ():
+                self.begun = True
                 await self._send(message)
         except OSError:  # what servers raise for a client that has gone
             self._gone = True
 
-    async def deliver(self) -> None:
-        """What was held back, now that it is stored."""
-        held, self._messages = self._messages, []
-        for message in held:
-            await self._send(message)
+    def replace(self, problem: Problem) -> None:
+        """Say this in place of what was held back."""
+        self._held = messages(problem.status, _fields(problem), problem.body)
 
     def kept(self) -> dict[str, Any]:
         """The response, for the shelf."""
@@ -77,7 +84,7 @@ class Answer:
                   self.start.get("headers", ())]  # fmt: skip
         named = {one.strip().lower() for name, value in fields if name == "connection" for one in value.split(",")}
         kept = [field for field in fields if field[0] not in NOT_KEPT and field[0] not in named]
-        written = b"".join(message.get("body", b"") for message in self._messages)
+        written = b"".join(message.get("body", b"") for message in self._held)
         body = None if self.passes else base64.b64encode(written).decode()
         return {"status": self.status, "headers": kept, "body": body}
 
@@ -89,17 +96,23 @@ async def replay(send: Send, kept: dict[str, Any]) -> None:
         return
     body = base64.b64decode(kept["body"])
     fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in kept["headers"]]
-    if kept["status"] not in (204, 304):
+    if kept["status"] not in BODILESS:
         fields.append((b"content-length", str(len(body)).encode()))
-    await _respond(send, kept["status"], [*fields, REPLAYED], body)
+    for message in messages(kept["status"], [*fields, REPLAYED], body):
+        await send(message)
 
 
 async def refuse(send: Send, problem: Problem) -> None:
     """A problem. The server sees to a request body that nobody reads."""
-    fields = [(name.lower().encode(), value.encode()) for name, value in problems.headers(problem)]
-    await _respond(send, problem.status, fields, problem.body)
+    for message in messages(problem.status, _fields(problem), problem.body):
+        await send(message)
 
 
-async def _respond(send: Send, status: int, fields: list[tuple[bytes, bytes]], body: bytes) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": fields})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+def messages(status: int, fields: Fields, body: bytes) -> list[Message]:
+    """A whole response."""
+    start: Message = {"type": "http.response.start", "status": status, "headers": fields}
+    return [start, {"type": "http.response.body", "body": body, "more_body": False}]
+
+
+def _fields(problem: Problem) -> Fields:
+    return [(name.lower().encode(), value.encode()) for name, value in problems.headers(problem)]

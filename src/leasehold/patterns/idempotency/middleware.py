@@ -111,67 +111,75 @@ class IdempotencyMiddleware:
         if body is None:
             return
         request = [scope["method"].upper(), scope["path"], bytes(scope.get("query_string", b"")), body]
-        service = Service(self.app, self._keeps, Answer(send, self._max_response))
-        turn = await service.serve(self._once.begin(id=name, request=request), scope, body)
-        if turn is not None:
+        turn = self._once.begin(id=name, request=request)
+        service = Service(turn, self._keeps)
+        answer = Answer(send, self._max_response, service.store)
+        await service.serve(self.app, scope, body, answer)
+        if not service.began:
             await replay(send, turn.result)
-        else:
-            await service.answer.deliver()
 
 
 class Service:
-    """One request with its key: what the application answers, and what is stored of it."""
+    """One request with its key: it is served by the application, and its response stored."""
 
-    def __init__(self, app: App, keeps: Callable[[int], bool], answer: Answer) -> None:
-        self._app, self._keeps, self.answer = app, keeps, answer
-        self._began = False
+    def __init__(self, turn: AsyncOnceKey, keeps: Callable[[int], bool]) -> None:
+        self._turn, self._keeps = turn, keeps
+        self.began = False
 
-    async def serve(self, turn: AsyncOnceKey, scope: Scope, body: bytes) -> AsyncOnceKey | None:
-        """The key, when it was done before. Raises Refused, or what the application raises."""
+    async def serve(self, app: App, scope: Scope, body: bytes, answer: Answer) -> None:
+        """Unless it was served before. Raises Refused, or what the application raises."""
+        turn = self._turn
         try:
             async with turn:
-                if turn.done:
-                    return turn
-                self._began = True
-                await self._served(turn, scope, body)
-        except OutcomeUnknown as error:
-            if not self._about(turn, error) or not self._began:
-                self._refuse(turn, error, problems.UNAVAILABLE)
-            log.warn("a response was given and could not be stored: its key may be served again: %s", error)
+                if not turn.done:
+                    self.began = True
+                    await _run(app, scope, body, answer)
         except LeaseholdError as error:
-            if not (self._began and turn.done and self._about(turn, error)):  # else the lease ended when all was stored
-                self._refuse(turn, error, problems.INTERRUPTED if self._began else _meaning(error))
-        return None
+            if not self.began:
+                raise _refusal(error) from error
+            if error.resource != turn.resource or (answer.begun and not answer.complete):
+                raise  # the application's own; or a response that was cut
+            if not turn.done and not answer.begun:
+                raise Refused(problems.INTERRUPTED) from error
+        await answer.deliver()
 
-    async def _served(self, turn: AsyncOnceKey, scope: Scope, body: bytes) -> None:
-        """What the server offers beyond plain messages could not be stored: the application is not told of it."""
-        known = scope.get("extensions") or {}
-        scope["extensions"] = {name: one for name, one in known.items() if not name.startswith(EXTENSION)}
+    async def store(self, answer: Answer) -> None:
+        """The response is complete, and not yet given away: what the client sees is what others will see."""
+        if not self._keeps(answer.status):
+            return
         try:
-            await self._app(scope, Handed(body, self.answer.finished).receive, self.answer.send)
-        finally:
-            scope["extensions"] = known
-        if self.answer.complete and self._keeps(self.answer.status):
-            await turn.complete(self.answer.kept())
-
-    def _refuse(self, turn: AsyncOnceKey, error: Exception, problem: Problem | None) -> None:
-        """The application's own errors are its own, and so is a misuse of ours; a response that has begun is past."""
-        if problem is None or self.answer.passes or not self._about(turn, error):
-            raise error
-        raise Refused(problem) from error
-
-    def _about(self, turn: AsyncOnceKey, error: BaseException) -> bool:
-        """Before it began all errors are about the key. After that, those of the shelf and of the lease name it."""
-        return not self._began or (isinstance(error, LeaseholdError) and error.resource == turn.resource)
+            await self._turn.complete(answer.kept())
+        except OutcomeUnknown as error:
+            log.warn("a response was given and could not be stored: its key may be served again: %s", error)
+        except StaleOwner:
+            if not answer.passes:
+                answer.replace(problems.INTERRUPTED)
 
 
-def _meaning(error: Exception) -> Problem | None:
+async def _run(app: App, scope: Scope, body: bytes, answer: Answer) -> None:
+    """What the server offers beyond plain messages could not be stored: the application is not told of it."""
+    known = scope.get("extensions") or {}
+    scope["extensions"] = {name: one for name, one in known.items() if not name.startswith(EXTENSION)}
+    try:
+        await app(scope, Handed(body, answer.finished).receive, answer.send)
+    finally:
+        scope["extensions"] = known
+
+
+def _refusal(error: LeaseholdError) -> Exception:
+    """What kept a request from being begun; a mistake of the program's own stays what it is."""
+    problem = _meaning(error)
+    return error if problem is None else Refused(problem)
+
+
+def _meaning(error: LeaseholdError) -> Problem | None:
     """Of what kept a request from being begun."""
     if isinstance(error, KeyReused):
         return problems.REUSED
     if isinstance(error, NotAcquired):
         return problems.IN_USE
-    return problems.UNAVAILABLE if isinstance(error, (StoreUnavailable, StaleOwner, LeaseLost)) else None
+    later = isinstance(error, (StoreUnavailable, OutcomeUnknown, StaleOwner, LeaseLost))
+    return problems.UNAVAILABLE if later else None
 
 
 def _check_hold(hold: Any) -> Any:
