@@ -65,7 +65,7 @@ class OnThreads(Worker):
                     say(result=pay(command["id"], "body"))
                 elif command["do"] == "crowd":
                     with ThreadPoolExecutor(command["count"]) as pool:
-                        say(results=list(pool.map(lambda _: quick("crowd", "body"), range(command["count"]))))  # at once
+                        say(results=list(pool.map(lambda _: quick("crowd", "body"), range(command["count"]))))
             except LeaseholdError as error:
                 say(error=type(error).__name__)
 

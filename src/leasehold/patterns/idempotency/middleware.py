@@ -82,7 +82,7 @@ class IdempotencyMiddleware:
             kind, "{id}", keep=keep, ttl=ttl, wait=wait, fingerprint="{request}", store=store
         )
         self._methods = check_methods(methods)
-        self._required = required
+        self._required = _check_flag(required)
         self._caller, self._keeps = _check_call(caller, "caller"), _check_call(keeps, "keeps")
         self._max_body, self._max_response = (
             _check_size(max_body, "max_body"),
@@ -136,7 +136,10 @@ class Service:
                     await _run(app, scope, body, answer)
         except LeaseholdError as error:
             if not self.began:
-                raise _refusal(error) from error
+                problem = _meaning(error)
+                if problem is None:
+                    raise  # a mistake of the program's own
+                raise Refused(problem) from error
             if error.resource != turn.resource or (answer.begun and not answer.complete):
                 raise  # the application's own; or a response that was cut
             if not turn.done and not answer.begun:
@@ -166,12 +169,6 @@ async def _run(app: App, scope: Scope, body: bytes, answer: Answer) -> None:
         scope["extensions"] = known
 
 
-def _refusal(error: LeaseholdError) -> Exception:
-    """What kept a request from being begun; a mistake of the program's own stays what it is."""
-    problem = _meaning(error)
-    return error if problem is None else Refused(problem)
-
-
 def _meaning(error: LeaseholdError) -> Problem | None:
     """Of what kept a request from being begun."""
     if isinstance(error, KeyReused):
@@ -188,6 +185,12 @@ def _check_hold(hold: Any) -> Any:
             f"hold is a coordinator for asyncio, of leasehold.aio.connect(), not {type(hold).__name__}"
         )
     return hold
+
+
+def _check_flag(required: object) -> bool:
+    if not isinstance(required, bool):
+        raise InvalidRequest(f"required is True or False, not {type(required).__name__}")
+    return required
 
 
 def _check_call(given: Any, what: str) -> Any:

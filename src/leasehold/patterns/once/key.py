@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -171,9 +171,11 @@ class BaseKey:
             error.add_note(f"besides, {problem}")  # a chain would be a circle: it was raised in view of this error
 
     async def _ended(self) -> None:
-        """The body has left without an outcome: then there is none, and the next may run."""
+        """The body has left without an outcome: then there is none, and the next may run. It may, too, when what says
+        that somebody began cannot be taken away."""
         if self._phase == RUNS:
-            await self._free()
+            with suppress(StoreUnavailable, OutcomeUnknown):
+                await self._free()
 
     async def _free(self) -> None:
         await self._plan.flavour.settled(self._plan.shelf.write(self._lease, None, self._plan.keep_ms / 1000))
