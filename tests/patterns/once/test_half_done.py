@@ -201,6 +201,47 @@ async def test_the_task_of_a_lost_lease(async_hold: leasehold.AsyncLeasehold) ->
     assert await pay("r-1") == "second" and paid == ["r-1"]
 
 
+def test_overtaken_before_it_began(
+    hold: leasehold.Leasehold, connect_leasehold: Callable[..., leasehold.Leasehold], clock: TurnableClock
+) -> None:
+    """It had the lease and slept before it could look: nothing had begun, so it looks again and gets the result."""
+    shelf, other, looks = BrokenShelf(), connect_leasehold(), []
+    real = shelf.open
+
+    def slow(lease: Any) -> Any:
+        looks.append(lease)
+        if len(looks) == 1:
+            with freeze(lease):
+                clock.advance("31s")
+                assert other.once(*NAME, store=shelf).call(lambda request_id: "second", "r-1") == "second"
+        return real(lease)
+
+    shelf.open = slow  # type: ignore[method-assign]  # as if the process were paused there
+    assert hold.once(*NAME, store=shelf).call(paying([]), "r-1") == "second"
+    assert len(looks) == 3
+
+
+def test_always_overtaken(hold: leasehold.Leasehold) -> None:
+    """It is not tried for ever: whoever is refused again and again is told so, and nothing ran."""
+    shelf, paid = BrokenShelf(), []
+    with hold.lock("payment", "r-1") as lease:
+        fence = lease.fence
+    assert fence is not None
+
+    class Ahead:
+        """A lease from a year ahead."""
+
+        resource, owner = "payment:r-1", "somebody"
+
+        def __init__(self) -> None:
+            self.fence = 2**62
+
+    shelf.write(Ahead(), None, "1h")
+    with pytest.raises((StaleOwner, InvalidRequest)):
+        hold.once(*NAME, store=shelf).call(paying(paid), "r-1")
+    assert paid == []
+
+
 # ---------------------------------------------------------------- cancelled, interrupted
 
 

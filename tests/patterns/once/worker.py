@@ -67,7 +67,7 @@ class OnThreads(Worker):
                     with ThreadPoolExecutor(command["count"]) as pool:
                         say(results=list(pool.map(lambda _: quick("crowd", "body"), range(command["count"]))))
             except LeaseholdError as error:
-                say(error=type(error).__name__)
+                say(error=type(error).__name__, text=str(error))
 
 
 class OnLoop(Worker):
@@ -106,7 +106,7 @@ class OnLoop(Worker):
                         callers = [quick("crowd", "body") for _ in range(command["count"])]
                         say(results=await asyncio.gather(*callers))
                 except LeaseholdError as error:
-                    say(error=type(error).__name__)
+                    say(error=type(error).__name__, text=str(error))
 
 
 if __name__ == "__main__":

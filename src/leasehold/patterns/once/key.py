@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from leasehold.primitives.baselease import BaseLease
     from leasehold.primitives.lease import AsyncLease, Lease
 
-NEW, RUNS, RAN, STORED, HANDED, OVER = "new", "runs", "ran", "stored", "handed over", "over"
+NEW, LOOKS, RUNS, RAN, STORED, HANDED, OVER = "new", "looks", "runs", "ran", "stored", "handed over", "over"
+TRIES = 4  # to begin: of a lease that ends before that, the next may have better luck
 RETRIES = Backoff(base=0.05, cap=2, attempts=1000)  # the ttl ends them long before
 
 
@@ -101,7 +102,7 @@ class BaseKey:
     def _running(self) -> BaseLease:
         if self._phase == RUNS:
             return self._lease  # type: ignore[no-any-return]  # a Lease or an AsyncLease
-        if self._phase in (NEW, OVER):
+        if self._found is None and self._phase in (NEW, LOOKS, OVER):
             raise self._misused("complete() belongs inside the with body of begin()")
         raise self._misused("it is done already: complete() is called once")
 
@@ -115,27 +116,38 @@ class BaseKey:
         """Its body runs when nobody has done it, under the lease; or when it is done, and has nothing to do."""
         if self._phase != NEW:
             raise self._misused("it was used before: call begin() again")
+        self._phase = LOOKS
+        try:
+            async with self._looking():
+                yield
+        finally:
+            self._phase = OVER if self._phase in (LOOKS, RUNS) else self._phase
+
+    @asynccontextmanager
+    async def _looking(self) -> AsyncIterator[None]:
         settled, shelf = self._plan.flavour.settled, self._plan.shelf
         if self._known(await settled(shelf.read(self.resource))):
             yield
             return
         error: BaseException | None = None
-        try:
-            async with self._plan.flavour.entered(self._lock) as lease:
-                if not self._known(await settled(shelf.open(lease))):
-                    await self._begin(lease)
-                    try:
-                        yield
-                    except BaseException as caught:
-                        error = caught
-                        await self._failed(caught)
-                        raise
-                    await self._ended()
-                    return
-        except LeaseLost as loss:
-            self._after_loss(loss, error)
-        finally:
-            self._phase = OVER if self._phase in (NEW, RUNS) else self._phase
+        for left in reversed(range(TRIES)):
+            try:
+                async with self._plan.flavour.entered(self._lock) as lease:
+                    if not self._known(await settled(shelf.open(lease))):
+                        await self._begin(lease)
+                        try:
+                            yield
+                        except BaseException as caught:
+                            error = caught
+                            await self._failed(caught)
+                            raise
+                        await self._ended()
+                        return
+            except (LeaseLost, StaleOwner) as loss:
+                if self._phase == LOOKS and not self.done and left:
+                    continue  # somebody was faster before anything began: what he does, or did, is worth a look
+                self._after_loss(loss, error)
+            break
         if error is None and self._found is not None:
             yield
 
@@ -143,6 +155,7 @@ class BaseKey:
         """Is it done? Somebody who runs it, or died over it, with another body is an error at once."""
         known = record.read(entry, self.resource)
         if known is None:
+            self._tries = 1
             return False
         known.check(self._print)
         if known.done:
@@ -180,7 +193,7 @@ class BaseKey:
     async def _free(self) -> None:
         await self._plan.flavour.settled(self._plan.shelf.write(self._lease, None, self._plan.keep_ms / 1000))
 
-    def _after_loss(self, loss: LeaseLost, error: BaseException | None) -> None:
+    def _after_loss(self, loss: LeaseholdError, error: BaseException | None) -> None:
         """The lease was lost. A result that the shelf has taken is the result: nobody came in between."""
         if self._phase == RAN:
             raise self._not_stored() from loss
