@@ -221,6 +221,37 @@ def test_overtaken_before_it_began(
     assert len(looks) == 3
 
 
+def test_the_fence_is_presented_before_the_look(
+    hold: leasehold.Leasehold, connect_leasehold: Callable[..., leasehold.Leasehold], clock: TurnableClock
+) -> None:
+    """Who has looked and found nothing done is about to run: from that look on the one before can store nothing, so
+    that there are never two results (trap 46)."""
+    shelf, other = BrokenShelf(), connect_leasehold()
+    key = hold.once("payment", "r-1", store=shelf).begin()
+    real, looks = shelf.open, []
+
+    def look(lease: Any) -> Any:
+        found = real(lease)
+        looks.append(lease.fence)
+        if len(looks) == 2:
+            with pytest.raises(StaleOwner):
+                key.complete("late")
+        return found
+
+    def work() -> None:
+        with key:
+            assert key.lease is not None
+            with freeze(key.lease):
+                clock.advance("31s")
+                assert other.once(*NAME, store=shelf).call(paying([], "second"), "r-1") == "second"
+
+    shelf.open = look  # type: ignore[method-assign]  # the moment after it
+    with pytest.raises(LeaseLost):
+        work()
+    assert len(looks) == 2 and looks[1] > looks[0]
+    assert hold.once("payment", "r-1", store=shelf).call(lambda: "third") == "second"
+
+
 def test_always_overtaken(hold: leasehold.Leasehold) -> None:
     """It is not tried for ever: whoever is refused again and again is told so, and nothing ran."""
     shelf, paid = BrokenShelf(), []
