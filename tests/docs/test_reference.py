@@ -32,6 +32,7 @@ PUBLIC = [
     "leasehold.guards.s3.FenceGuard",
     "leasehold.testing.guards.CASES",
     *(f"leasehold.advice.{name}" for name in advice.__all__),
+    "leasehold.patterns.idempotency.IdempotencyMiddleware",
     *(f"leasehold.patterns.shelves.{name}" for name in shelves.__all__),
     "leasehold.testing.shelves.CASES",
     "leasehold.testing.shelves.Holder",

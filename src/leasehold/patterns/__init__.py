@@ -12,8 +12,12 @@ from __future__ import annotations
 from leasehold.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from leasehold.patterns.failure import RemoteError
     from leasehold.patterns.jobs.job import AsyncJob, Job
     from leasehold.patterns.jobs.jobs import AsyncJobs, Jobs
+    from leasehold.patterns.once.errors import KeyReused, ResultNotKept
+    from leasehold.patterns.once.key import AsyncOnceKey, OnceKey
+    from leasehold.patterns.once.once import AsyncOnce, Once
     from leasehold.patterns.tables.inserting import Insertion, insert_once
     from leasehold.patterns.tables.locking import row_lock
     from leasehold.patterns.tables.moving import transition
@@ -21,9 +25,16 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncJob",
     "AsyncJobs",
+    "AsyncOnce",
+    "AsyncOnceKey",
     "Insertion",
     "Job",
     "Jobs",
+    "KeyReused",
+    "Once",
+    "OnceKey",
+    "RemoteError",
+    "ResultNotKept",
     "insert_once",
     "row_lock",
     "transition",
@@ -33,9 +44,16 @@ __all__ = [
 _PLACES = {
     "AsyncJob": "jobs.job",
     "AsyncJobs": "jobs.jobs",
+    "AsyncOnce": "once.once",
+    "AsyncOnceKey": "once.key",
     "Insertion": "tables.inserting",
     "Job": "jobs.job",
     "Jobs": "jobs.jobs",
+    "KeyReused": "once.errors",
+    "Once": "once.once",
+    "OnceKey": "once.key",
+    "RemoteError": "failure",
+    "ResultNotKept": "once.errors",
     "insert_once": "tables.inserting",
     "row_lock": "tables.locking",
     "transition": "tables.moving",

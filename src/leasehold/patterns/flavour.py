@@ -7,6 +7,7 @@ to be awaited. On a thread nothing ever suspends, so that a coroutine runs to it
 from __future__ import annotations
 
 import inspect
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
@@ -35,6 +36,15 @@ class Flavour(ABC):
     @abstractmethod
     async def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
         """Call what the user wrote; its error is part of the outcome. Cancellation and interrupts are none."""
+
+    @abstractmethod
+    async def sleep(self, pause: float) -> None:
+        """Seconds in which nothing is done."""
+
+    @abstractmethod
+    async def finished(self, flow: Coroutine[Any, Any, R], hurry: Callable[[], object]) -> R:
+        """What must not end in the middle: a cancellation is raised when the flow has ended, which ``hurry`` asks for.
+        Who is cancelled once more leaves it to itself."""
 
     @abstractmethod
     def shell(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
@@ -72,6 +82,12 @@ class OnThread(Flavour):
         except Exception as error:
             return Outcome(error=error)
 
+    async def sleep(self, pause: float) -> None:
+        time.sleep(pause)  # noqa: ASYNC251  # a thread has no loop to hold up
+
+    async def finished(self, flow: Coroutine[Any, Any, R], hurry: Callable[[], object]) -> R:
+        return await flow
+
     def shell(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
             return finish(flow(*args, **kwargs))
@@ -96,8 +112,31 @@ class OnLoop(Flavour):
         except Exception as error:
             return Outcome(error=error)
 
+    async def sleep(self, pause: float) -> None:
+        import asyncio  # loaded only by those who use it
+
+        await asyncio.sleep(pause)
+
+    async def finished(self, flow: Coroutine[Any, Any, R], hurry: Callable[[], object]) -> R:
+        import asyncio
+
+        task = asyncio.ensure_future(flow)
+        task.add_done_callback(_looked_at)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            hurry()
+            await asyncio.wait([task])
+            raise
+
     def shell(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         return flow
+
+
+def _looked_at(task: Any) -> None:
+    """Its error is known, or matters less than that somebody wants the end: nobody warns about it."""
+    if not task.cancelled():
+        task.exception()
 
 
 class Entered:

@@ -36,7 +36,7 @@ class Door:
     def __init__(self, guard: Guard, resource: Resource, methods: Iterable[str], wait: float | str | timedelta) -> None:
         self._guard = _checked(guard)
         self.awaited = inspect.iscoroutinefunction(guard.check)
-        self.methods = _methods(methods)
+        self.methods = check_methods(methods)
         self.wait = min(seconds(wait, "wait"), threading.TIMEOUT_MAX)
         self.inside = Inside()
         self._naming = naming(resource)
@@ -134,7 +134,7 @@ def _checked(guard: Guard) -> Guard:
     return guard
 
 
-def _methods(methods: Iterable[object]) -> frozenset[str]:
+def check_methods(methods: Iterable[object]) -> frozenset[str]:
     given = [] if isinstance(methods, str) else list(methods)
     found = {one.upper() for one in given if isinstance(one, str) and one.isascii() and one.replace("-", "").isalpha()}
     if not given or len(found) < len(set(given)):

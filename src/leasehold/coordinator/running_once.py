@@ -1,0 +1,190 @@
+"""``hold.once`` in both flavours: what it takes, and how type checkers see the function that comes out of it."""
+
+from __future__ import annotations
+
+from leasehold.core.names import known_name
+from leasehold.core.typed import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from leasehold.primitives.base import UNSET, Unset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from leasehold.coordinator import Id
+    from leasehold.patterns.once import AsyncOnce, Once
+    from leasehold.patterns.once.once import AsyncLeasedOnce, LeasedOnce
+    from leasehold.patterns.serial import Serializer
+    from leasehold.patterns.shelves import Shelf
+    from leasehold.primitives.baselease import Duration
+
+    Fingerprint: TypeAlias = str | Callable[..., Any] | None
+    Errors: TypeAlias = type[Exception] | Sequence[type[Exception]] | Literal[True]
+
+
+class RunningOnce:
+    """``once`` for threads."""
+
+    @overload
+    def once(
+        self,
+        kind: str,
+        *ids: Id,
+        keep: Duration = "24h",
+        ttl: Duration = 30,
+        wait: Duration | Unset | None = UNSET,
+        fingerprint: Fingerprint = None,
+        errors: Errors = (),
+        store: Shelf | None = None,
+        serializer: Serializer | None = None,
+        lease_as: None = None,
+    ) -> Once: ...
+
+    @overload
+    def once(
+        self,
+        kind: str,
+        *ids: Id,
+        keep: Duration = "24h",
+        ttl: Duration = 30,
+        wait: Duration | Unset | None = UNSET,
+        fingerprint: Fingerprint = None,
+        errors: Errors = (),
+        store: Shelf | None = None,
+        serializer: Serializer | None = None,
+        lease_as: str,
+    ) -> LeasedOnce: ...
+
+    def once(
+        self,
+        kind: str,
+        *ids: Id,
+        keep: Duration = "24h",
+        ttl: Duration = 30,
+        wait: Duration | Unset | None = UNSET,
+        fingerprint: Fingerprint = None,
+        errors: Errors = (),
+        store: Shelf | None = None,
+        serializer: Serializer | None = None,
+        lease_as: str | None = None,
+    ) -> Any:
+        """Work that is done once for each key, in the whole fleet; its result is kept, and given to whoever asks again.
+
+        ``kind`` and ``ids`` name the key; an id may be a template, as for ``locked``. Who asks while it runs waits for
+        the result, at most ``wait``, and is else told NotAcquired. The result is kept for ``keep`` after it is there.
+        ``fingerprint``, a template such as ``"{body}"`` or a function of the arguments, says what the same request is:
+        the same key with another one is KeyReused. An error frees the key, and the next call runs again; those in
+        ``errors`` (classes, or True for all) are an outcome like a result, kept and raised again as RemoteError.
+
+        ``ttl`` is that of the lease under which it runs: when its process dies, the next takes over after that long,
+        with a higher fence, and one that only slept can no longer store anything (StaleOwner). ``store`` is the shelf
+        for results; without one they lie beside the leases. ``serializer`` writes them: JSON, or what has ``dumps``
+        and ``loads``. ``lease_as`` names a keyword-only parameter through which the function gets its lease.
+
+        >>> import leasehold
+        >>> hold = leasehold.connect("memory://once")
+        >>> @hold.once("payment", "{request_id}", keep="24h", fingerprint="{body}")
+        ... def pay(request_id, body):
+        ...     print("paying", body["amount"])
+        ...     return {"paid": body["amount"]}
+        >>> pay("r-1", {"amount": 5})
+        paying 5
+        {'paid': 5}
+        >>> pay("r-1", {"amount": 5})
+        {'paid': 5}
+        >>> hold.close()
+        """
+        given = (keep, fingerprint, errors, store, serializer, lease_as)
+        return make_once(self, kind, ids, {"ttl": ttl, "wait": wait}, given)
+
+
+class AsyncRunningOnce:
+    """``once`` for asyncio."""
+
+    @overload
+    def once(
+        self,
+        kind: str,
+        *ids: Id,
+        keep: Duration = "24h",
+        ttl: Duration = 30,
+        wait: Duration | Unset | None = UNSET,
+        fingerprint: Fingerprint = None,
+        errors: Errors = (),
+        store: Shelf | None = None,
+        serializer: Serializer | None = None,
+        lease_as: None = None,
+    ) -> AsyncOnce: ...
+
+    @overload
+    def once(
+        self,
+        kind: str,
+        *ids: Id,
+        keep: Duration = "24h",
+        ttl: Duration = 30,
+        wait: Duration | Unset | None = UNSET,
+        fingerprint: Fingerprint = None,
+        errors: Errors = (),
+        store: Shelf | None = None,
+        serializer: Serializer | None = None,
+        lease_as: str,
+    ) -> AsyncLeasedOnce: ...
+
+    def once(
+        self,
+        kind: str,
+        *ids: Id,
+        keep: Duration = "24h",
+        ttl: Duration = 30,
+        wait: Duration | Unset | None = UNSET,
+        fingerprint: Fingerprint = None,
+        errors: Errors = (),
+        store: Shelf | None = None,
+        serializer: Serializer | None = None,
+        lease_as: str | None = None,
+    ) -> Any:
+        """Work that is done once for each key, see :meth:`leasehold.Leasehold.once`. It decorates coroutine functions.
+        When the lease is lost while it runs, the call is cancelled, and raises LeaseLost.
+
+        >>> import asyncio, leasehold
+        >>> async def main():
+        ...     async with leasehold.aio.connect("memory://once-aio") as hold:
+        ...         @hold.once("payment", "{request_id}", fingerprint="{amount}")
+        ...         async def pay(request_id, amount):
+        ...             await asyncio.sleep(0.01)
+        ...             print("paying", amount)
+        ...             return amount
+        ...         return await asyncio.gather(pay("r-1", 5), pay("r-1", 5), pay("r-1", 5))
+        >>> asyncio.run(main())
+        paying 5
+        [5, 5, 5]
+        """
+        given = (keep, fingerprint, errors, store, serializer, lease_as)
+        return make_once(self, kind, ids, {"ttl": ttl, "wait": wait}, given)
+
+
+def make_once(hold: Any, kind: str, ids: tuple[Id, ...], options: dict[str, Any], given: tuple[Any, ...]) -> Any:
+    """Checked, before anything is sent."""
+    from leasehold.patterns.once import once  # loaded only by those who use it
+    from leasehold.primitives.called import check_kind
+
+    check_kind(kind)
+    model = hold.lock(kind, **options)  # what is wrong is said now, and not at calls
+
+    def make(*ids: str) -> Any:
+        return hold._make_lock(known_name(hold._namespace, hold._id_key, kind, *ids), model._options)
+
+    keep, fingerprint, errors, store, serializer, lease_as = given
+    flavour = hold._flavour
+    kinds = (once.AsyncOnce, once.AsyncLeasedOnce) if flavour.asynchronous else (once.Once, once.LeasedOnce)
+    return kinds[lease_as is not None](
+        make,
+        ids,
+        flavour,
+        hold._id_key,
+        keep=keep,
+        fingerprint=fingerprint,
+        store=lambda: hold._shelf if store is None else store,
+        serializer=serializer,
+        errors=errors,
+        lease_as=lease_as,
+    )

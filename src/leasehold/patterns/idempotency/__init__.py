@@ -1,0 +1,7 @@
+"""``Idempotency-Key`` for a service: a request that is repeated is answered from memory, and its work is done once."""
+
+from __future__ import annotations
+
+from leasehold.patterns.idempotency.middleware import IdempotencyMiddleware
+
+__all__ = ["IdempotencyMiddleware"]

@@ -1,0 +1,321 @@
+"""One use of a key, from the first look to the stored outcome.
+
+    read        done: replay. Runs with another body: refused at once, without waiting.
+    acquire     wait for whoever runs it now
+    open        present the fence, then look again: done while we waited, or left by one who died
+    running     written under the fence, so that others know the body and that somebody began
+    the body
+    done        written under the fence: one who slept, and whom somebody has followed, is refused (trap 39)
+    release
+
+Written once, for threads and asyncio.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
+from leasehold.guards.fence import label
+from leasehold.patterns.flavour import Flavour, finish
+from leasehold.patterns.once import record
+from leasehold.patterns.shelves.shelf import DAY_MS, Entry, Shelf
+from leasehold.runtime.backoff import Backoff
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from leasehold.primitives.baselease import BaseLease
+    from leasehold.primitives.lease import AsyncLease, Lease
+
+NEW, LOOKS, RUNS, RAN, STORED, HANDED, OVER = "new", "looks", "runs", "ran", "stored", "handed over", "over"
+TRIES = 4  # to begin: of a lease that ends before that, the next may have better luck
+RETRIES = Backoff(base=0.05, cap=2, attempts=1000)  # the ttl ends them long before
+
+
+class Plan(NamedTuple):
+    """What ``once`` was given, checked."""
+
+    flavour: Flavour
+    shelf: Shelf
+    serializer: Any
+    keep_ms: int
+    errors: tuple[type[Exception], ...]
+
+    @property
+    def running_ms(self) -> int:
+        """Long enough to outlive the run: that somebody began is worth knowing when he does not come back."""
+        return max(self.keep_ms, DAY_MS)
+
+
+class BaseKey:
+    """What both flavours share."""
+
+    __slots__ = ("_found", "_hurry", "_lease", "_lock", "_phase", "_plan", "_print", "_tries", "_turn", "_value")
+
+    def __init__(self, plan: Plan, lock: Any, print_: str | None) -> None:
+        self._plan = plan
+        self._lock = lock
+        self._print = print_
+        self._phase = NEW
+        self._found: record.Record | None = None
+        self._lease: Any = None
+        self._turn: AbstractAsyncContextManager[None] | None = None
+        self._value: Any = None
+        self._tries = 1
+        self._hurry = False
+
+    @property
+    def resource(self) -> str:
+        """The text form of the key's name."""
+        return str(self._lock.resource)
+
+    @property
+    def done(self) -> bool:
+        """Is there an outcome? Then nothing is to be done but to return ``result``."""
+        return self._found is not None or self._completed
+
+    @property
+    def _completed(self) -> bool:
+        """Was it done here, in this turn?"""
+        return self._phase in (STORED, HANDED)
+
+    @property
+    def result(self) -> Any:
+        """What was stored. Raises RemoteError when an error was, and ResultNotKept when nothing could be."""
+        if self._found is not None:
+            return self._found.result(self._plan.serializer)
+        if self._completed:
+            return self._value
+        raise self._misused("it is not done yet: do the work, and call complete()")
+
+    @property
+    def interrupted(self) -> bool:
+        """Somebody began before, and left neither outcome nor error: killed, cancelled, or too late. What it did may
+        have happened: look, where that can be seen."""
+        return self._tries > 1
+
+    def _running(self) -> BaseLease:
+        if self._phase == RUNS:
+            return self._lease  # type: ignore[no-any-return]  # a Lease or an AsyncLease
+        if self._found is None and self._phase in (NEW, LOOKS, OVER):
+            raise self._misused("complete() belongs inside the with body of begin()")
+        raise self._misused("it is done already: complete() is called once")
+
+    def _misused(self, how: str) -> InvalidRequest:
+        return InvalidRequest(f"this key of {label(self.resource)}: {how}", resource=self.resource)
+
+    # ------------------------------------------------------------ the turn
+
+    @asynccontextmanager
+    async def _taking(self) -> AsyncIterator[None]:
+        """Its body runs when nobody has done it, under the lease; or when it is done, and has nothing to do."""
+        if self._phase != NEW:
+            raise self._misused("it was used before: call begin() again")
+        self._phase = LOOKS
+        try:
+            async with self._looking():
+                yield
+        finally:
+            self._phase = OVER if self._phase in (LOOKS, RUNS) else self._phase
+
+    @asynccontextmanager
+    async def _looking(self) -> AsyncIterator[None]:
+        settled, shelf = self._plan.flavour.settled, self._plan.shelf
+        if self._known(await settled(shelf.read(self.resource))):
+            yield
+            return
+        error: BaseException | None = None
+        for left in reversed(range(TRIES)):
+            try:
+                async with self._plan.flavour.entered(self._lock) as lease:
+                    if not self._known(await settled(shelf.open(lease))):
+                        await self._begin(lease)
+                        try:
+                            yield
+                        except BaseException as caught:
+                            error = caught
+                            await self._failed(caught)
+                            raise
+                        await self._ended()
+                        return
+            except (LeaseLost, StaleOwner) as loss:
+                if self._phase == LOOKS and not self.done and left:
+                    continue  # somebody was faster before anything began: what he does, or did, is worth a look
+                self._after_loss(loss, error)
+            break
+        if error is None and self._found is not None:
+            yield
+
+    def _known(self, entry: Entry | None) -> bool:
+        """Is it done? Somebody who runs it, or died over it, with another body is an error at once."""
+        known = record.read(entry, self.resource)
+        if known is None:
+            self._tries = 1
+            return False
+        known.check(self._print)
+        if known.done:
+            self._found = known
+            return True
+        self._tries = known.tries + 1
+        return False
+
+    async def _begin(self, lease: Any) -> None:
+        text, keep = record.running(self._print, self._tries), self._plan.running_ms / 1000
+        await self._plan.flavour.settled(self._plan.shelf.write(lease, text, keep))
+        self._lease, self._phase = lease, RUNS
+
+    async def _failed(self, error: BaseException) -> None:
+        """The body raised. What cancelled or interrupted it leaves the key as it is: how far it came is not known.
+
+        Nothing that goes wrong here hides the body's error (trap 29)."""
+        if self._phase != RUNS or not isinstance(error, Exception):
+            return
+        try:
+            if isinstance(error, self._plan.errors):
+                await self._finish(record.raised(self._print, error))
+            else:
+                await self._free()
+        except LeaseholdError as problem:
+            error.add_note(f"besides, {problem}")  # a chain would be a circle: it was raised in view of this error
+
+    async def _ended(self) -> None:
+        """The body has left without an outcome: then there is none, and the next may run. It may, too, when what says
+        that somebody began cannot be taken away."""
+        if self._phase == RUNS:
+            with suppress(StoreUnavailable, OutcomeUnknown):
+                await self._free()
+
+    async def _free(self) -> None:
+        await self._plan.flavour.settled(self._plan.shelf.write(self._lease, None, self._plan.keep_ms / 1000))
+
+    def _after_loss(self, loss: LeaseholdError, error: BaseException | None) -> None:
+        """The lease was lost. A result that the shelf has taken is the result: nobody came in between."""
+        if self._phase == RAN:
+            raise self._not_stored() from loss
+        if error is not None or not self.done:
+            raise loss
+
+    # ------------------------------------------------------------ the outcome
+
+    async def _complete(self, result: Any, tx: Any = None) -> None:
+        lease = self._running()
+        if tx is not None:
+            await self._complete_within(tx, lease, result)
+            return
+        self._value = result
+        try:
+            await self._finish(record.returned(self._print, self._plan.serializer, result, self.resource))
+        except InvalidRequest as error:  # it has happened, and must not happen again: that much can be kept
+            await self._finish(record.unkept(self._print, result))
+            raise record.not_kept(self.resource, lease.fence, type(result).__name__, error) from error
+
+    async def _complete_within(self, tx: Any, lease: Any, result: Any) -> None:
+        """In the user's own transaction, which may still be rolled back: what cannot be kept has then not happened."""
+        from leasehold.patterns.shelves.sql import SQLShelf  # loaded only by those who use it
+
+        if not isinstance(self._plan.shelf, SQLShelf):
+            raise self._misused("tx= needs store=SQLShelf(...) in the database of that transaction")
+        text = record.returned(self._print, self._plan.serializer, result, self.resource)
+        self._phase = HANDED  # from here on the transaction decides: nothing is taken away behind its back
+        await self._plan.flavour.settled(self._plan.shelf.write(lease, text, self._plan.keep_ms / 1000, tx=tx))
+        self._value = result
+
+    async def _finish(self, text: str) -> None:
+        self._phase = RAN
+        await self._plan.flavour.finished(self._store(text), self._in_a_hurry)
+
+    def _in_a_hurry(self) -> None:
+        self._hurry = True
+
+    async def _store(self, text: str) -> None:
+        """It has happened, so it is worth more than one try: while the lease is held, and for its ttl at most."""
+        flavour, began = self._plan.flavour, time.monotonic()
+        problem: LeaseholdError | None = None
+        for pause in RETRIES:
+            try:
+                await flavour.settled(self._plan.shelf.write(self._lease, text, self._plan.keep_ms / 1000))
+                self._phase = STORED
+                return
+            except StaleOwner:
+                self._phase = OVER
+                raise
+            except (StoreUnavailable, OutcomeUnknown) as error:
+                problem = error
+            if self._hurry or self._lease.state == "lost" or time.monotonic() - began > self._lease.ttl:
+                break
+            await flavour.sleep(pause)
+        raise self._not_stored() from problem
+
+    def _not_stored(self) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"{label(self.resource)} ran, and it is not known whether its outcome was stored: the next one with this "
+            "key may run it again",
+            resource=self.resource,
+            fence=self._lease.fence,
+        )
+
+    def __reduce__(self) -> str:
+        """It belongs to a lease of this process."""
+        raise TypeError("a key stays in its process: send its ids, and begin there")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._lock._name.shown} {'done' if self.done else self._phase}>"
+
+
+class OnceKey(BaseKey):
+    """One use of a key, for threads: what ``once(...).begin()`` gives to a ``with``."""
+
+    __slots__ = ()
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease under which it runs, for guards; None when it was done before."""
+        return self._lease  # type: ignore[no-any-return]  # of its flavour
+
+    def complete(self, result: Any = None, *, tx: Any = None) -> None:
+        """Store the result: from here on it is done. With ``tx`` it is written in that transaction, and is done when
+        the transaction commits: the shelf must then be an SQLShelf in the same database."""
+        finish(self._complete(result, tx))
+
+    def __enter__(self) -> Self:
+        self._turn = self._taking()
+        finish(self._turn.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._turn is not None  # noqa: S101  # for the type checker: it was entered
+        return finish(self._turn.__aexit__(kind, error, trace))
+
+
+class AsyncOnceKey(BaseKey):
+    """One use of a key, for asyncio. The task inside is cancelled when the lease is lost."""
+
+    __slots__ = ()
+
+    @property
+    def lease(self) -> AsyncLease | None:
+        """The lease under which it runs, for guards; None when it was done before."""
+        return self._lease  # type: ignore[no-any-return]  # of its flavour
+
+    async def complete(self, result: Any = None, *, tx: Any = None) -> None:
+        """Store the result: from here on it is done. With ``tx`` it is written in that transaction, and is done when
+        the transaction commits: the shelf must then be an SQLShelf in the same database."""
+        await self._complete(result, tx)
+
+    async def __aenter__(self) -> Self:
+        self._turn = self._taking()
+        await self._turn.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._turn is not None  # noqa: S101  # for the type checker: it was entered
+        return await self._turn.__aexit__(kind, error, trace)

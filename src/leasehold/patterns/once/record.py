@@ -1,0 +1,92 @@
+"""What stands on the shelf about one key: that it runs, or what came of it.
+
+    {"leasehold": "once/1", "state": "running", "print": "…", "tries": 1}
+    {"leasehold": "once/1", "state": "done", "print": "…", "value": {"json": …}}
+    {"leasehold": "once/1", "state": "done", "print": "…", "error": {"kinds": […], "message": "…"}}
+    {"leasehold": "once/1", "state": "done", "print": "…", "unkept": "set"}
+
+``tries`` counts those who began and were never heard of again, and whoever runs now.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from leasehold.errors import InvalidRequest
+from leasehold.guards.fence import label
+from leasehold.patterns.failure import remote, told
+from leasehold.patterns.once.errors import KeyReused, ResultNotKept
+from leasehold.patterns.serial import dumped, loaded, read_sheet, sheet
+from leasehold.patterns.shelves.shelf import Entry
+
+MARK = "once/1"
+RUNNING, DONE = "running", "done"
+
+
+class Record(NamedTuple):
+    """A sheet that was read."""
+
+    resource: str
+    fence: int
+    fields: dict[str, Any]
+
+    @property
+    def done(self) -> bool:
+        """Has it an outcome?"""
+        return self.fields.get("state") == DONE
+
+    @property
+    def tries(self) -> int:
+        """How many have begun and left no outcome."""
+        return int(self.fields.get("tries", 1))
+
+    def check(self, print_: str | None) -> None:
+        """Is it the same request? Where one of both has no fingerprint, nothing is compared."""
+        before = self.fields.get("print")
+        if None not in (before, print_) and before != print_:
+            raise KeyReused(
+                f"this key of {label(self.resource)} was used with another body before: their fingerprints differ. "
+                "Nothing was run. Repeat the request as it was, or use a new key for a new one",
+                resource=self.resource,
+            )
+
+    def result(self, serializer: Any) -> Any:
+        """What it gave; raises what it raised."""
+        if "error" in self.fields:
+            raise remote(self.fields["error"], self.resource, self.fence)
+        if "unkept" in self.fields:
+            raise not_kept(self.resource, self.fence, str(self.fields["unkept"]))
+        return loaded(serializer, self.fields.get("value"))
+
+
+def read(entry: Entry | None, resource: str) -> Record | None:
+    """None: nothing is known about this key."""
+    return None if entry is None else Record(resource, entry.fence, read_sheet(MARK, entry.text, resource))
+
+
+def running(print_: str | None, tries: int) -> str:
+    return sheet(MARK, {"state": RUNNING, "print": print_, "tries": tries})
+
+
+def returned(print_: str | None, serializer: Any, value: object, resource: str) -> str:
+    """InvalidRequest: it cannot be kept."""
+    return sheet(MARK, {"state": DONE, "print": print_}, dumped(serializer, value, f"the result of {label(resource)}"))
+
+
+def raised(print_: str | None, error: Exception) -> str:
+    return sheet(MARK, {"state": DONE, "print": print_, "error": told(error)})
+
+
+def unkept(print_: str | None, value: object) -> str:
+    return sheet(MARK, {"state": DONE, "print": print_, "unkept": type(value).__name__[:100]})
+
+
+def not_kept(resource: str, fence: int | None, what: str, error: InvalidRequest | None = None) -> ResultNotKept:
+    """For whoever ran it, with the reason, and for those who ask later."""
+    why = f": {error}" if error is not None else ""
+    return ResultNotKept(
+        f"{label(resource)} ran, and its result of type {what} could not be kept{why}. It does not run again under "
+        "this key: look up what it did, and return something smaller or simpler from now on",
+        resource=resource,
+        fence=fence,
+    )

@@ -1,0 +1,107 @@
+"""What patterns put on a shelf, as text: a sheet of JSON that says who wrote it, with a value of the user's on it.
+
+A value goes through a serializer: JSON, or whatever has ``dumps`` and ``loads``. The sheet says which kind of text that
+gave. JSON stands in it as it is, so that it is written and read in one go; bytes are kept as base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any, Protocol
+
+from leasehold.errors import InvalidRequest
+from leasehold.patterns.shelves.shelf import check_text
+
+MARK = "leasehold"  # the field that says which pattern wrote a sheet, and how
+
+
+class Serializer(Protocol):
+    """A module or an object such as ``json`` or ``pickle``. Whoever can write to a shelf can make ``pickle`` run code:
+    use it only where that is nobody else."""
+
+    def dumps(self, value: Any, /) -> str | bytes:
+        """The value as text or bytes."""
+
+    def loads(self, written: Any, /) -> Any:
+        """The value again, from what ``dumps`` gave."""
+
+
+def check_serializer(serializer: object) -> Any:
+    """One that can be used, said before anything runs."""
+    if not all(callable(getattr(serializer, name, None)) for name in ("dumps", "loads")):
+        raise InvalidRequest(
+            f"a serializer has dumps() and loads(), as the modules json and pickle do; {type(serializer).__name__} "
+            "does not"
+        )
+    return serializer
+
+
+def dumped(serializer: Any, value: object, what: str) -> str:
+    """A value as JSON, for ``sheet``. ``what`` it is stands in the error: "the result of page()"."""
+    try:
+        if serializer is json:
+            return f'{{"json":{_json(value)}}}'
+        written = serializer.dumps(value)
+    except Exception as error:
+        reason = f": {error}" if isinstance(error, TypeError) else ""  # of other errors the text may show the value
+        raise InvalidRequest(
+            f"{what} is of type {type(value).__name__} and cannot be serialized with {_name(serializer)} "
+            f"({type(error).__name__}{reason}): return what it can write, or give a serializer= that can"
+        ) from error
+    if isinstance(written, str):
+        return f'{{"text":{_json(written)}}}'
+    if isinstance(written, (bytes, bytearray, memoryview)):
+        return f'{{"base64":"{base64.b64encode(written).decode()}"}}'
+    raise InvalidRequest(
+        f"dumps() of {_name(serializer)} gave {type(written).__name__}, which is neither str nor bytes"
+    )
+
+
+def loaded(serializer: Any, written: Any) -> Any:
+    """The value that ``dumped`` wrote, as it stands in a sheet that was read. InvalidRequest: another serializer, or
+    another version of a class, wrote it."""
+    try:
+        if serializer is json:
+            return written["json"]
+        text = written["text"] if "text" in written else base64.b64decode(written["base64"])
+        return serializer.loads(text)
+    except Exception as error:
+        raise InvalidRequest(
+            f"what is stored cannot be read with {_name(serializer)} ({type(error).__name__}): it was written with "
+            "another serializer, or by another version of the program"
+        ) from error
+
+
+def sheet(mark: str, fields: dict[str, Any], value: str | None = None) -> str:
+    """The text for a shelf: ``mark`` says which pattern writes, such as ``once/1``; ``value`` is what ``dumped`` gave.
+    What no shelf can hold is InvalidRequest here, before anything is written."""
+    text = _json({MARK: mark, **fields})
+    if value is not None:
+        text = f'{text[:-1]},"value":{value}}}'
+    checked = check_text(text)
+    assert checked is not None  # noqa: S101  # for the type checker: only None gives None
+    return checked
+
+
+def read_sheet(mark: str, text: str, resource: str) -> dict[str, Any]:
+    """The fields of a sheet. One that another pattern wrote is refused: both would overwrite what the other knows."""
+    try:
+        fields = json.loads(text)
+        found = fields[MARK]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        fields, found = {}, "something else"
+    if found != mark:
+        raise InvalidRequest(
+            f"the name is used twice: {str(found)[:40]} has written there, and this is {mark}; give each its own kind",
+            resource=resource,
+        )
+    return fields  # type: ignore[no-any-return]  # a dict: it has a mark
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _name(serializer: Any) -> str:
+    return getattr(serializer, "__name__", None) or type(serializer).__name__
