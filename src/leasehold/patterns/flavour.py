@@ -7,6 +7,7 @@ to be awaited. On a thread nothing ever suspends, so that a coroutine runs to it
 from __future__ import annotations
 
 import inspect
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
@@ -35,6 +36,14 @@ class Flavour(ABC):
     @abstractmethod
     async def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
         """Call what the user wrote; its error is part of the outcome. Cancellation and interrupts are none."""
+
+    @abstractmethod
+    def event(self) -> Any:
+        """Something that can be set, and waited for."""
+
+    @abstractmethod
+    async def waited(self, event: Any, seconds: float) -> bool:
+        """Until it is set, at most for so long. Is it set?"""
 
     @abstractmethod
     def shell(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
@@ -72,6 +81,12 @@ class OnThread(Flavour):
         except Exception as error:
             return Outcome(error=error)
 
+    def event(self) -> Any:
+        return threading.Event()
+
+    async def waited(self, event: Any, seconds: float) -> bool:
+        return event.wait(seconds)  # type: ignore[no-any-return]  # an Event of threading
+
     def shell(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
             return finish(flow(*args, **kwargs))
@@ -95,6 +110,19 @@ class OnLoop(Flavour):
             return Outcome(await function(*args, **kwargs))
         except Exception as error:
             return Outcome(error=error)
+
+    def event(self) -> Any:
+        import asyncio
+
+        return asyncio.Event()
+
+    async def waited(self, event: Any, seconds: float) -> bool:
+        import asyncio
+
+        try:
+            return await asyncio.wait_for(event.wait(), seconds)  # type: ignore[no-any-return]  # one of asyncio
+        except TimeoutError:
+            return False
 
     def shell(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         return flow
