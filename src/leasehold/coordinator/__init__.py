@@ -15,6 +15,7 @@ from leasehold.coordinator.electing import AsyncElecting, Electing
 from leasehold.coordinator.gathering import AsyncGathering, Gathering
 from leasehold.coordinator.opening import open_store
 from leasehold.coordinator.operating import AsyncOperating, Operating
+from leasehold.coordinator.scheduling import AsyncScheduling, Scheduling
 from leasehold.coordinator.sharing import AsyncSharing, Sharing
 from leasehold.coordinator.shelving import Shelving
 from leasehold.core.durations import is_long, wait_seconds
@@ -165,7 +166,7 @@ class Coordinator(Shelving, ABC, Generic[L]):
 
 
 class Leasehold(
-    Coordinator[Lock], Adopting, Counting["Semaphore"], Decorating, Electing, Gathering, Operating, Sharing
+    Coordinator[Lock], Adopting, Counting["Semaphore"], Decorating, Electing, Gathering, Operating, Scheduling, Sharing
 ):
     """A coordinator for threads; made by :func:`leasehold.connect`. ``close()`` gives back what it holds."""
 
@@ -202,6 +203,7 @@ class AsyncLeasehold(
     AsyncElecting,
     AsyncGathering,
     AsyncOperating,
+    AsyncScheduling,
     AsyncSharing,
 ):
     """A coordinator for asyncio; made by :func:`leasehold.aio.connect`."""

@@ -7,10 +7,10 @@ to be awaited. On a thread nothing ever suspends, so that a coroutine runs to it
 from __future__ import annotations
 
 import inspect
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -82,10 +82,10 @@ class OnThread(Flavour):
             return Outcome(error=error)
 
     def event(self) -> Any:
-        return threading.Event()
+        return Flag()
 
     async def waited(self, event: Any, seconds: float) -> bool:
-        return event.wait(seconds)  # type: ignore[no-any-return]  # an Event of threading
+        return bool(event.wait(seconds))
 
     def shell(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -120,12 +120,38 @@ class OnLoop(Flavour):
         import asyncio
 
         try:
-            return await asyncio.wait_for(event.wait(), seconds)  # type: ignore[no-any-return]  # one of asyncio
+            return bool(await asyncio.wait_for(event.wait(), seconds))
         except TimeoutError:
             return False
 
     def shell(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         return flow
+
+
+class Flag:
+    """As an Event of threading, which a signal handler must not set: it may have interrupted those who wait for it."""
+
+    __slots__ = ("_queue", "_set")
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[None] = SimpleQueue()
+        self._set = False
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+        self._queue.put(None)
+
+    def wait(self, seconds: float) -> bool:
+        if not self._set:
+            try:
+                self._queue.get(timeout=max(seconds, 0.0))
+                self._queue.put(None)  # for others who wait
+            except Empty:
+                pass
+        return self._set
 
 
 class Entered:

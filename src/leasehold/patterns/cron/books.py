@@ -1,7 +1,7 @@
 """The books of a cron: on a shelf, written under the lease of its name. Flows, for threads and for asyncio.
 
-A tick is claimed before it is run: whoever comes later, with whatever clock, finds it there. So a run whose process dies
-is not repeated. The claim and the outcome are fenced: one who lost the lease meanwhile writes nothing.
+A tick is claimed before it is run: whoever comes later, with whatever clock, finds it there. So a run whose process
+dies is not repeated. The claim and the outcome are fenced: one who lost the lease meanwhile writes nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from leasehold.core.types import public_owner
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.patterns.cron.clock import Clock
-from leasehold.patterns.cron.lines import DIED, RUNNING, Line, Run, State, decode, encode
+from leasehold.patterns.cron.lines import RUNNING, Line, Run, State, decode, encode
 from leasehold.patterns.cron.plan import Plan, Policy, decide
 from leasehold.patterns.cron.schedule import Schedule
 from leasehold.patterns.flavour import Flavour
@@ -53,21 +53,25 @@ class Books(NamedTuple):
     async def claim(self, lease: Any, since: float) -> Claimed | None:
         """Under the lease: settle what is due, and say what is to be run. It is claimed when this returns."""
         entry = await self.flavour.settled(self.shelf.open(lease))
-        state = self._state(entry)
+        state = stored = self._state(entry)
         now = self.clock.now()
         if entry is not None and state is not None and self._differ(state, entry, now):
-            state = await self._judged(state, now)
-        plan = decide(state, self.schedule, self.policy, now, since) or (state and Plan(state.last))
-        if plan is None:
-            return None
-        known = State(self.schedule.text, plan.last, now) if state is None else state.buried()
-        after = known._replace(schedule=self.schedule.text, last=plan.last, at=now).with_lines(plan.lines)
-        if plan.tick is not None:
+            state, stored = await self._judged(state, now), None
+        plan = decide(state, self.schedule, self.policy, now, since)
+        after = self._after(state, plan, now)
+        if plan is not None and plan.tick is not None:
             begun = Line(plan.tick, RUNNING, _ms(now), by=public_owner(lease.owner), fence=lease.fence)
             after = after.with_lines([begun])
-        if after != state:
+        if stored is None or after._replace(at=stored.at) != stored:
             await self._write(lease, after)
-        return None if plan.tick is None else Claimed(plan.tick, lease, after)
+        return None if plan is None or plan.tick is None else Claimed(plan.tick, lease, after)
+
+    def _after(self, state: State | None, plan: Plan | None, now: float) -> State:
+        """Nobody else holds the lease, so nothing runs."""
+        known = State(self.schedule.text, int(now), _ms(now)) if state is None else state.buried()._replace(at=_ms(now))
+        if plan is None:
+            return known
+        return known._replace(schedule=self.schedule.text, last=plan.last).with_lines(plan.lines)
 
     async def settle(self, claimed: Claimed, outcome: str, error: str = "") -> bool:
         """Write down what became of the run. False: somebody came later, and has written that it died."""
@@ -88,10 +92,10 @@ class Books(NamedTuple):
     async def history(self, held: Callable[[], Any], limit: int) -> list[Run]:
         """The newest first. One that still runs, by this, and whose lease nobody has, has died."""
         state = self._state(await self.flavour.settled(self.shelf.read(self.resource)))
-        if state is not None and any(line.outcome == RUNNING for line in state.lines):
-            if not await self.flavour.settled(held()):
-                again = self._state(await self.flavour.settled(self.shelf.read(self.resource)))
-                state = again.buried() if again is not None and again.lines == state.lines else again
+        runs = state is not None and any(line.outcome == RUNNING for line in state.lines)
+        if state is not None and runs and not await self.flavour.settled(held()):
+            again = self._state(await self.flavour.settled(self.shelf.read(self.resource)))
+            state = again.buried() if again is not None and again.lines == state.lines else again
         lines = () if state is None else state.lines
         return [line.shown(self.schedule.moment) for line in reversed(lines)][:limit]
 
@@ -135,6 +139,3 @@ class Claimed(NamedTuple):
 
 def _ms(moment: float) -> float:
     return round(moment, 3)
-
-
-__all__ = ["DIED", "Books", "Claimed", "WrongClock"]

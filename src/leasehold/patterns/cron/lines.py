@@ -22,7 +22,7 @@ class Run(NamedTuple):
     ``outcome`` is ``ok``, ``error`` (see ``error``), ``running``, ``lost`` (the lease was lost before the run ended),
     ``died`` (its process was gone, or out of reach, until its lease had ended: nobody knows how far it came),
     ``skipped`` (due while an earlier run was under way) or ``missed`` (nobody was there). The latter two may stand for
-    several ticks, from ``tick`` to ``until``: ``count`` says how many, None more than a thousand."""
+    several ticks, from ``tick`` to ``until``: ``ticks`` says how many, None more than a thousand."""
 
     tick: datetime
     outcome: str
@@ -32,7 +32,7 @@ class Run(NamedTuple):
     fence: int = 0
     error: str = ""
     until: datetime | None = None
-    count: int | None = 1
+    ticks: int | None = 1
 
 
 class Line(NamedTuple):
@@ -46,13 +46,13 @@ class Line(NamedTuple):
     fence: int = 0
     error: str = ""
     until: int | None = None  # None: the tick itself
-    count: int | None = 1
+    ticks: int | None = 1
 
     def shown(self, moment: Callable[[float], datetime]) -> Run:
         """``moment`` makes a time of seconds."""
         times = [None if one is None else moment(one) for one in (self.started, self.ended, self.until)]
         return Run(
-            moment(self.tick), self.outcome, times[0], times[1], self.by, self.fence, self.error, times[2], self.count
+            moment(self.tick), self.outcome, times[0], times[1], self.by, self.fence, self.error, times[2], self.ticks
         )
 
 

@@ -1,7 +1,7 @@
 """What to do about the ticks that are due. Pure: the same books and the same time give the same plan.
 
-A tick is due from its time on, by the clock of whoever looks, until the books say that it is settled: it was claimed, or
-is known to be missed or skipped. So a clock that is late finds it done, and one that was set back finds it done again.
+A tick is due from its time on, by the clock of whoever looks, until the books say that it is settled: it was claimed,
+or is known to be missed or skipped. So a clock that is late finds it done, and one that was set back finds it done again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _forgotten(schedule: Schedule, floor: float, ticks: list[int]) -> list[Line]
     first = schedule.after(floor)
     if first == ticks[-MOST:][0]:
         return []
-    return [Line(first, MISSED, until=[first, *ticks[:-MOST]][-1], count=None)]
+    return [Line(first, MISSED, until=[first, *ticks[:-MOST]][-1], ticks=None)]
 
 
 def _merged(lines: list[Line]) -> tuple[Line, ...]:
@@ -64,8 +64,8 @@ def _merged(lines: list[Line]) -> tuple[Line, ...]:
     for line in lines:
         if merged and merged[-1].outcome == line.outcome:
             before = merged[-1]
-            count = None if before.count is None else before.count + 1
-            merged[-1] = before._replace(until=line.tick, count=count)
+            ticks = None if before.ticks is None else before.ticks + 1
+            merged[-1] = before._replace(until=line.tick, ticks=ticks)
         else:
             merged.append(line)
     return tuple(merged)

@@ -1,5 +1,5 @@
-"""When ticks are: a cron expression in a time zone. Ticks are whole seconds since 1970, so that no two zones, and no two
-hours of the same name, are compared."""
+"""When ticks are: a cron expression in a time zone. Ticks are whole seconds since 1970, so that no two zones, and no
+two hours of the same name, are compared."""
 
 from __future__ import annotations
 

@@ -1,0 +1,100 @@
+"""Attending to ticks: sleep until one is due, take the lease, claim it, run it, write down what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from leasehold.errors import LeaseLost, NotAcquired, OutcomeUnknown, StaleOwner, StoreUnavailable
+from leasehold.patterns.cron.books import Books, Claimed, WrongClock, log
+from leasehold.patterns.cron.lines import ERROR, LOST, OK
+
+DONE, RAN, AGAIN = "done", "ran", "again"
+AWAY = (StoreUnavailable, OutcomeUnknown, WrongClock)
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds, while somebody else holds the lease
+SET_BACK = 1.0  # seconds that a clock may lose without anybody looking at the books again
+
+
+class Attendant:
+    """Of one cron in one process. ``lock`` makes the lock: for a tick that will be run, or for a look at the books."""
+
+    def __init__(self, books: Books, lock: Callable[[int | None], Any], work: Callable[[Claimed], Any]) -> None:
+        self._books = books
+        self._lock = lock
+        self._work = work  # a coroutine function, which gives the outcome of the function
+        self._told = ""
+
+    async def serve(self, stop: Any) -> None:
+        """Until ``stop`` is set. A run under way is finished first."""
+        clock, pause = self._books.clock, FIRST_PAUSE
+        since = clock.now()
+        while not stop.is_set():
+            now = clock.now()
+            found = await self._attempt(since)
+            if found == AGAIN:
+                await self._books.flavour.waited(stop, clock.nap(clock.now() + pause))
+                pause = min(2 * pause, LONGEST_PAUSE)
+                continue
+            pause, self._told = FIRST_PAUSE, ""
+            if found == DONE:
+                await self._sleep(stop, now)
+
+    async def _sleep(self, stop: Any, now: float) -> None:
+        """Until the next tick, or until the clock was set back."""
+        clock, tick = self._books.clock, self._books.schedule.after(now)
+        while not stop.is_set():
+            moment = clock.now()
+            if moment >= tick or moment < now - SET_BACK:
+                return
+            now = moment
+            await self._books.flavour.waited(stop, clock.nap(tick))
+
+    async def _attempt(self, since: float) -> str:
+        try:
+            plan = await self._books.look(since)
+            if plan is None:
+                return DONE
+            async with self._books.flavour.entered(self._lock(plan.tick)) as lease:
+                claimed = await self._books.claim(lease, since)
+                if claimed is None:
+                    return AGAIN  # there was something to write down only
+                await self._run(claimed)
+            return RAN
+        except (NotAcquired, LeaseLost, StaleOwner):
+            return AGAIN
+        except AWAY as error:
+            self._tell(error)
+            return AGAIN
+
+    async def _run(self, claimed: Claimed) -> None:
+        try:
+            outcome = await self._work(claimed)
+        except BaseException as error:  # a cancellation or an interrupt: the books are closed all the same
+            await self._settle(claimed, error)
+            raise
+        await self._settle(claimed, outcome.error)
+
+    async def _settle(self, claimed: Claimed, error: BaseException | None) -> None:
+        loss = loss_of(claimed.lease)
+        if loss is not None:
+            await self._books.settle(claimed, LOST, f"the lease was lost ({loss.reason}) before the run had ended")
+        elif error is None:
+            await self._books.settle(claimed, OK)
+        else:
+            log.error("%s: the run of %s failed", self._books.resource, claimed.tick, exc_info=error)
+            await self._books.settle(claimed, ERROR, f"{type(error).__name__}: {error}".rstrip(": "))
+
+    def _tell(self, error: Exception) -> None:
+        """Once, and again when it is another trouble."""
+        if str(error) != self._told:
+            self._told = str(error)
+            log.error("%s: %s", self._books.resource, error)
+
+
+def loss_of(lease: Any) -> LeaseLost | None:
+    """Why the lease is no longer held, if it is not."""
+    try:
+        lease.check()
+    except LeaseLost as loss:
+        return loss
+    return None
