@@ -1,7 +1,7 @@
 """What to do about the ticks that are due. Pure: the same books and the same time give the same plan.
 
 A tick is due from its time on, by the clock of whoever looks, until the books say that it is settled: it was claimed,
-or is known to be missed or skipped. So a clock that is late finds it done, and one that was set back finds it done again.
+or is known to be missed or skipped. So a clock that is late finds it done, and one that was set back too.
 """
 
 from __future__ import annotations
