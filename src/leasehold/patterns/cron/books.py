@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from leasehold.core.types import public_owner
@@ -15,7 +16,7 @@ from leasehold.errors import LeaseholdError, OutcomeUnknown, StaleOwner, StoreUn
 from leasehold.patterns.cron.clock import Clock
 from leasehold.patterns.cron.lines import RUNNING, Line, Run, State, decode, encode
 from leasehold.patterns.cron.plan import Plan, Policy, decide
-from leasehold.patterns.cron.schedule import Schedule
+from leasehold.patterns.cron.schedule import Schedule, zone_of
 from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.shelves import Entry, Shelf
 
@@ -89,16 +90,6 @@ class Books(NamedTuple):
                 await self.flavour.waited(self.flavour.event(), 0.2 * (attempt + 1))
         return False
 
-    async def history(self, held: Callable[[], Any], limit: int) -> list[Run]:
-        """The newest first. One that still runs, by this, and whose lease nobody has, has died."""
-        state = self._state(await self.flavour.settled(self.shelf.read(self.resource)))
-        runs = state is not None and any(line.outcome == RUNNING for line in state.lines)
-        if state is not None and runs and not await self.flavour.settled(held()):
-            again = self._state(await self.flavour.settled(self.shelf.read(self.resource)))
-            state = again.buried() if again is not None and again.lines == state.lines else again
-        lines = () if state is None else state.lines
-        return [line.shown(self.schedule.moment) for line in reversed(lines)][:limit]
-
     # ------------------------------------------------------------ clocks that are wrong
 
     def _differ(self, state: State, entry: Entry, now: float) -> bool:
@@ -139,3 +130,19 @@ class Claimed(NamedTuple):
 
 def _ms(moment: float) -> float:
     return round(moment, 3)
+
+
+async def history(flavour: Flavour, shelf: Shelf, lock: Any, limit: int) -> list[Run]:
+    """The newest first, in the time zone of the cron. One that still runs, by this, and whose lease nobody has, has
+    died."""
+    entry = await flavour.settled(shelf.read(lock.resource))
+    if entry is None:
+        return []
+    state = decode(entry.text, lock.resource)
+    if any(line.outcome == RUNNING for line in state.lines) and not await flavour.settled(lock.locked()):
+        again = await flavour.settled(shelf.read(lock.resource))
+        now = state if again is None else decode(again.text, lock.resource)
+        state = now.buried() if now.lines == state.lines else now
+    zone = zone_of(state.schedule.rpartition(" ")[2])
+    shown = [line.shown(lambda moment: datetime.fromtimestamp(moment, zone)) for line in reversed(state.lines)]
+    return shown[:limit]

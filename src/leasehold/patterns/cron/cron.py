@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from leasehold.core.durations import wait_seconds
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.cron.attendant import Attendant
-from leasehold.patterns.cron.books import Books, Claimed, log
+from leasehold.patterns.cron.books import Books, Claimed, history, log
 from leasehold.patterns.flavour import finish
 from leasehold.primitives.called import Function
 
@@ -111,7 +111,7 @@ class BaseCron(ABC, Generic[P, R]):
     async def _history(self, limit: object) -> list[Run]:
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MOST_RUNS:
             raise InvalidRequest(f"limit is a number from 1 to {MOST_RUNS}")
-        return await self._books.history(lambda: self._lock(None).locked(), limit)
+        return await history(self._books.flavour, self._books.shelf, self._lock(None), limit)
 
     @abstractmethod
     def stop(self, wait: Duration | None = PATIENCE) -> Any: ...

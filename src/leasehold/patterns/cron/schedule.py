@@ -34,7 +34,7 @@ class Schedule:
 
     def __init__(self, expression: str, timezone: str = "UTC") -> None:
         self._simulator, wrong = _cronsim()
-        self.zone = _zone(timezone)
+        self.zone = zone_of(timezone)
         self.timezone = timezone
         self.expression = _one_line(expression)
         self._parts = ALIASES.get(self.expression.lower(), self.expression)
@@ -44,7 +44,9 @@ class Schedule:
         except (wrong, AssertionError, ValueError) as error:
             if isinstance(error, InvalidRequest):
                 raise
-            raise InvalidRequest(f"{self.expression!r} is no cron expression ({error}): write one {ADVICE}") from error
+            raise InvalidRequest(
+                f"{self.expression!r} is no cron expression, or one that never fires ({error}): write one {ADVICE}"
+            ) from error
 
     def after(self, moment: float) -> int:
         """The first tick that is later than this."""
@@ -103,7 +105,8 @@ def _one_line(expression: object) -> str:
     return line
 
 
-def _zone(name: object) -> tzinfo:
+def zone_of(name: object) -> tzinfo:
+    """By its name; UTC needs no database."""
     if not isinstance(name, str):
         raise InvalidRequest(f"timezone is a name such as 'Europe/Amsterdam', not {type(name).__name__}")
     if name == "UTC":
