@@ -21,8 +21,8 @@ from leasehold.cli.tenure import Tenure
 from leasehold.cli.voice import Voice
 from leasehold.coordinator import Leasehold
 from leasehold.core.durations import is_long, ttl_ms
-from leasehold.errors import LeaseholdError, LeaseLost, NotAcquired, StaleOwner
-from leasehold.patterns.cron.attendant import AWAY, FIRST_PAUSE, LONGEST_PAUSE
+from leasehold.errors import LeaseholdError, LeaseLost
+from leasehold.patterns.cron.attendant import AWAY, FIRST_PAUSE, LONGEST_PAUSE, TAKEN
 from leasehold.patterns.cron.books import Claimed
 from leasehold.patterns.cron.clock import WallClock
 from leasehold.patterns.cron.lines import ERROR, LOST, OK
@@ -71,8 +71,11 @@ class Watchman:
 
     def serve(self) -> int:
         """Until a signal, or until there were enough runs."""
-        with self._store() as (_, wanted):
-            finish(wanted.books.look(self._since))  # what is wrong, or away, is said now
+        try:
+            with self._store() as (_, wanted):
+                finish(wanted.books.look(self._since))  # what is wrong, or away, is said now
+        except LeaseholdError as error:
+            raise failed(error) from error
         pause, code = FIRST_PAUSE, None
         while code is None:
             now = self._clock.now()
@@ -99,10 +102,7 @@ class Watchman:
         held = {"ttl": request.ttl, "at_least": request.at_least, "max_hold": request.at_most}
         policy: dict[str, Any] = {"missed": request.missed, "overlap": request.overlap, "grace": request.grace}
         with open_hold(request.url, namespace) as hold:
-            try:
-                yield hold, Wanted(hold, (kind, *ids), self._schedule, held, **policy, clock=self._clock)
-            except LeaseholdError as error:
-                raise failed(error) from error
+            yield hold, Wanted(hold, (kind, *ids), self._schedule, held, **policy, clock=self._clock)
 
     def _attempt(self) -> tuple[bool, int | None]:
         """Is there nothing to do until the next tick? And the exit code, if that is the end."""
@@ -110,13 +110,15 @@ class Watchman:
             with self._store() as (_, wanted):
                 plan = finish(wanted.books.look(self._since))
             return (True, None) if plan is None else (False, self._attend(plan))
-        except Ended as ended:
-            if not isinstance(ended.__cause__, (*AWAY, NotAcquired, LeaseLost, StaleOwner)):
-                raise
-            if isinstance(ended.__cause__, AWAY) and str(ended) != self._told:
-                self._told = str(ended)
-                self._voice.say("unavailable", str(ended))
+        except TAKEN:
             return False, None
+        except AWAY as error:
+            if type(error).__name__ != self._told:
+                self._told = type(error).__name__
+                self._voice.say("unavailable", str(error))
+            return False, None
+        except LeaseholdError as error:
+            raise failed(error) from error
 
     def _attend(self, plan: Plan) -> int | None:
         child = prepared(self._request, self._signals)
@@ -126,8 +128,10 @@ class Watchman:
                 tenure = Tenure(lock, self._signals.wake)
                 try:
                     lease = await_lease(self._request, self._voice, self._signals, tenure, hold, lock)
-                except Ended as ended:
-                    raise ended from tenure.error
+                except Ended:
+                    if isinstance(tenure.error, (*TAKEN, *AWAY)):
+                        raise tenure.error from None
+                    raise
                 try:
                     claimed = finish(wanted.books.claim(lease, self._since))
                     supervisor = None if claimed is None else self._run(child, wanted, claimed)

@@ -11,6 +11,7 @@ from leasehold.patterns.cron.lines import ERROR, LOST, OK
 
 DONE, RAN, AGAIN = "done", "ran", "again"
 AWAY = (StoreUnavailable, OutcomeUnknown, WrongClock)
+TAKEN = (NotAcquired, LeaseLost, StaleOwner)
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds, while somebody else holds the lease
 SET_BACK = 1.0  # seconds that a clock may lose without anybody looking at the books again
 
@@ -60,7 +61,7 @@ class Attendant:
                     return AGAIN  # there was something to write down only
                 await self._run(claimed)
             return RAN
-        except (NotAcquired, LeaseLost, StaleOwner):
+        except TAKEN:
             return AGAIN
         except AWAY as error:
             self._tell(error)
@@ -86,8 +87,8 @@ class Attendant:
 
     def _tell(self, error: Exception) -> None:
         """Once, and again when it is another trouble."""
-        if str(error) != self._told:
-            self._told = str(error)
+        if type(error).__name__ != self._told:
+            self._told = type(error).__name__
             log.error("%s: %s", self._books.resource, error)
 
 

@@ -36,6 +36,9 @@ class BaseCron(ABC, Generic[P, R]):
 
     ``function`` gets the tick if it takes a parameter, and its lease under the name ``lease_as``."""
 
+    _ended: threading.Event
+    _thread: threading.Thread | None = None
+
     def __init__(
         self, hold: Any, books: Books, lock: Callable[[int | None], Any], function: Callable[P, R], lease_as: str | None
     ) -> None:
@@ -88,12 +91,14 @@ class BaseCron(ABC, Generic[P, R]):
                 raise InvalidRequest(f"the cron {self.resource} is running already", resource=self.resource)
             self._hold._engine.ensure_open()
             self._stop = self._books.flavour.event()
+            self._ended = threading.Event()
             self._serving = os.getpid()
             self._hold._closers.append(self.stop)  # behind the shelf's, and so called before it
             return self._stop
 
     def _end(self) -> None:
         self._serving = 0
+        self._ended.set()
         try:
             self._hold._closers.remove(self.stop)
         except ValueError:  # the coordinator is being closed
@@ -133,18 +138,17 @@ class Cron(BaseCron[P, R]):
     def start(self) -> Cron[P, R]:
         """Attend to the ticks from now on, in a daemon thread: keep the program alive. Given back, so that
         ``return rollup.start()`` reads well."""
-        self._ended = threading.Event()
         stop = self._begin()
-        self._thread = threading.Thread(target=self._in_thread, args=(stop,), name="leasehold-cron", daemon=True)
+        serving = (self._serve(stop),)
+        self._thread = threading.Thread(target=finish, args=serving, name="leasehold-cron", daemon=True)
         self._thread.start()
         return self
 
     def run(self) -> None:
         """The same in the calling thread, until it is stopped."""
-        self._ended = threading.Event()
         stop = self._begin()
         self._thread = threading.current_thread()
-        self._in_thread(stop)
+        finish(self._serve(stop))
 
     def stop(self, wait: Duration | None = PATIENCE) -> bool:
         """No tick is begun any more. Waits for a run that is under way, at most ``wait`` (None: as long as it takes):
@@ -161,12 +165,6 @@ class Cron(BaseCron[P, R]):
     def history(self, limit: int = 20) -> list[Run]:
         """The last runs, in the whole fleet, the newest first."""
         return finish(self._history(limit))
-
-    def _in_thread(self, stop: Any) -> None:
-        try:
-            finish(self._serve(stop))
-        finally:
-            self._ended.set()
 
 
 class AsyncCron(BaseCron[P, R]):

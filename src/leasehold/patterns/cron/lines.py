@@ -86,7 +86,7 @@ class State(NamedTuple):
     def busy_at(self, tick: int) -> bool:
         """Was a run under way when this tick was due?"""
         return any(
-            line.started is not None and line.ended is not None and line.started <= tick <= line.ended
+            line.started is not None and line.ended is not None and line.started < tick <= line.ended
             for line in self.lines
         )
 
