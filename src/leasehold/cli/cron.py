@@ -42,7 +42,7 @@ def cron(request: Timetable) -> int:
             return answer(request)
         if not hasattr(signal, "sigwaitinfo"):
             raise Ended(codes.CONFIG, "failed", "leasehold cron needs Linux: this system cannot wait for signals")
-        return Watchman(request, voice, Signals()).serve()
+        return Watchman(request, voice).serve(Signals())
     except Ended as ended:
         if ended.event:
             voice.say(ended.event, str(ended), **ended.fields)
@@ -53,10 +53,11 @@ class Watchman:
     """One ``leasehold cron``. A coordinator lives for one look or one run: no thread is left when the command's process
     is forked."""
 
-    def __init__(self, request: Timetable, voice: Voice, signals: Signals) -> None:
+    _signals: Signals
+
+    def __init__(self, request: Timetable, voice: Voice) -> None:
         self._request = request
         self._voice = voice
-        self._signals = signals
         self._clock = WallClock()
         self._since = self._clock.now()
         self._runs = 0
@@ -69,8 +70,9 @@ class Watchman:
         except LeaseholdError as error:
             raise failed(error) from error
 
-    def serve(self) -> int:
+    def serve(self, signals: Signals) -> int:
         """Until a signal, or until there were enough runs."""
+        self._signals = signals
         try:
             with self._store() as (_, wanted):
                 finish(wanted.books.look(self._since))  # what is wrong, or away, is said now
@@ -79,7 +81,7 @@ class Watchman:
         pause, code = FIRST_PAUSE, None
         while code is None:
             now = self._clock.now()
-            done, code = self._attempt()
+            done, code = self._attempt(patient=pause < LONGEST_PAUSE)
             if done:
                 self._told, pause = "", FIRST_PAUSE
                 self._sleep(now)
@@ -104,12 +106,14 @@ class Watchman:
         with open_hold(request.url, namespace) as hold:
             yield hold, Wanted(hold, (kind, *ids), self._schedule, held, **policy, clock=self._clock)
 
-    def _attempt(self) -> tuple[bool, int | None]:
+    def _attempt(self, patient: bool) -> tuple[bool, int | None]:
         """Is there nothing to do until the next tick? And the exit code, if that is the end."""
         try:
             with self._store() as (_, wanted):
                 plan = finish(wanted.books.look(self._since))
-            return (True, None) if plan is None else (False, self._attend(plan))
+            if plan is None or (plan.taken and patient):
+                return plan is None, None
+            return False, self._attend(plan)
         except TAKEN:
             return False, None
         except AWAY as error:

@@ -1,9 +1,10 @@
-"""Clocks that tests turn: one by hand, and one that runs fast and is wrong by some seconds."""
+"""Clocks that tests turn: one for threads, and one for many processes, each of which is wrong by some seconds."""
 
 from __future__ import annotations
 
+import mmap
+import struct
 import threading
-import time
 
 
 class TurnedClock:
@@ -30,20 +31,25 @@ class TurnedClock:
         return 0.002
 
 
-class FastClock:
-    """A day in seconds, the same in all processes of this machine but for ``skew``."""
+class SharedClock:
+    """The time that stands in a file, which one process writes and all read, wrong by ``skew``."""
 
     real = False
-    SHORTEST, LONGEST = 0.002, 0.05  # real seconds
+    LOOK_AGAIN = 0.005  # real seconds
 
-    def __init__(self, begin: float, start: float, end: float, speed: float, skew: float = 0.0) -> None:
-        self._begin, self._start, self._end, self._speed, self._skew = begin, start, end, speed, skew
+    def __init__(self, path: str, skew: float = 0.0) -> None:
+        with open(path, "r+b") as file:  # noqa: PTH123  # it is mapped
+            self._page = mmap.mmap(file.fileno(), 8)
+        self._skew = skew
 
     def now(self) -> float:
-        """``start``, when the clock of the machine showed ``begin``, and so much faster from there, until ``end``."""
-        passed = self._start + (time.monotonic() - self._begin) * self._speed
-        return min(max(passed, self._start), self._end) + self._skew
+        """By this clock."""
+        return float(struct.unpack("d", self._page)[0]) + self._skew
+
+    def set(self, now: float) -> None:
+        """For everybody."""
+        self._page[:] = struct.pack("d", now)
 
     def nap(self, until: float) -> float:
-        """In real seconds."""
-        return min(max((until - self.now()) / self._speed, self.SHORTEST), self.LONGEST)
+        """Short: another process goes on."""
+        return self.LOOK_AGAIN

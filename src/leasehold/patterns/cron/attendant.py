@@ -31,7 +31,7 @@ class Attendant:
         since = clock.now()
         while not stop.is_set():
             now = clock.now()
-            found = await self._attempt(since)
+            found = await self._attempt(since, patient=pause < LONGEST_PAUSE)
             if found == AGAIN:
                 await self._books.flavour.waited(stop, clock.nap(clock.now() + pause))
                 pause = min(2 * pause, LONGEST_PAUSE)
@@ -50,11 +50,14 @@ class Attendant:
             now = moment
             await self._books.flavour.waited(stop, clock.nap(tick))
 
-    async def _attempt(self, since: float) -> str:
+    async def _attempt(self, since: float, patient: bool) -> str:
+        """One who is patient leaves the lease alone while somebody else is at work: to try would only disturb him."""
         try:
             plan = await self._books.look(since)
             if plan is None:
                 return DONE
+            if plan.taken and patient:
+                return AGAIN
             async with self._books.flavour.entered(self._lock(plan.tick)) as lease:
                 claimed = await self._books.claim(lease, since)
                 if claimed is None:

@@ -15,7 +15,7 @@ from leasehold.core.types import public_owner
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.patterns.cron.clock import Clock
 from leasehold.patterns.cron.lines import RUNNING, Line, Run, State, decode, encode
-from leasehold.patterns.cron.plan import Plan, Policy, decide
+from leasehold.patterns.cron.plan import Plan, Policy, decide, glance
 from leasehold.patterns.cron.schedule import Schedule, zone_of
 from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.shelves import Entry, Shelf
@@ -49,7 +49,8 @@ class Books(NamedTuple):
         now = self.clock.now()
         if entry is not None and state is not None and self._differ(state, entry, now):
             return Plan(state.last)
-        return decide(state, self.schedule, self.policy, now, since)
+        plan = glance(state, self.schedule, self.policy, now, since)
+        return plan._replace(taken=state.runs()) if plan is not None and state is not None else plan
 
     async def claim(self, lease: Any, since: float) -> Claimed | None:
         """Under the lease: settle what is due, and say what is to be run. It is claimed when this returns."""
@@ -139,7 +140,7 @@ async def history(flavour: Flavour, shelf: Shelf, lock: Any, limit: int) -> list
     if entry is None:
         return []
     state = decode(entry.text, lock.resource)
-    if any(line.outcome == RUNNING for line in state.lines) and not await flavour.settled(lock.locked()):
+    if state.runs() and not await flavour.settled(lock.locked()):
         again = await flavour.settled(shelf.read(lock.resource))
         now = state if again is None else decode(again.text, lock.resource)
         state = now.buried() if now.lines == state.lines else now

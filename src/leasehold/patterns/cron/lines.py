@@ -83,6 +83,10 @@ class State(NamedTuple):
         lines = [line._replace(outcome=DIED) if line.outcome == RUNNING else line for line in self.lines]
         return self._replace(lines=tuple(lines))
 
+    def runs(self) -> bool:
+        """Is a run under way, as far as is known?"""
+        return any(line.outcome == RUNNING for line in self.lines)
+
     def busy_at(self, tick: int) -> bool:
         """Was a run under way when this tick was due?"""
         return any(
