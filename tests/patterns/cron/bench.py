@@ -60,7 +60,7 @@ class Bench:
 
         return rollup
 
-    def known(self, cron: Cron[Any, None]) -> Cron[Any, None]:
+    def known(self, cron: Cron[Any, Any]) -> Cron[Any, Any]:
         """Started, and the books are open."""
         cron.start()
         until(lambda: self.hold._shelf.read("rollup") is not None, "open books")
@@ -77,12 +77,12 @@ class Bench:
             hold.close()
 
 
-def outcomes(cron: Cron[Any, None]) -> list[tuple[int, str]]:
+def outcomes(cron: Cron[Any, Any]) -> list[tuple[int, str]]:
     """The history, the oldest first, in seconds after T."""
     return [(int(run.tick.timestamp()) - T, run.outcome) for run in reversed(cron.history(100))]
 
 
-def settled(cron: Cron[Any, None], *expected: tuple[int, str]) -> list[Run]:
+def settled(cron: Cron[Any, Any], *expected: tuple[int, str]) -> list[Run]:
     """Until the history is as expected, and nothing more."""
     until(lambda: outcomes(cron) == list(expected), f"{expected}, at last {outcomes(cron)},")
     return cron.history(100)

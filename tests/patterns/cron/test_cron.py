@@ -35,7 +35,7 @@ def test_each_tick_once(bench: Bench) -> None:
     one, other = bench.known(bench.cron()), bench.cron(hold=bench.another()).start()
     for number in range(1, 6):
         bench.clock.set(T + 300 * number + 0.1)
-        until(lambda count=number: len(bench.ran) == count, "a run")
+        until(lambda: bench.ran[-1:] == [int(bench.clock.now()) - T], "a run")
     runs = settled(one, *[(300 * number, "ok") for number in range(1, 6)])
     assert bench.ran == [300, 600, 900, 1200, 1500]
     assert outcomes(other) == outcomes(one)
@@ -196,7 +196,7 @@ def test_a_function_without_parameters(bench: Bench) -> None:
         bench.ran.append(1)
         return "done"
 
-    assert rollup() == "done" and rollup.__doc__ == "What it does." and rollup.__name__ == "rollup"
+    assert rollup() == "done" and rollup.__doc__ == "What it does."
     assert rollup.history() == [] and not rollup.running
     bench.known(rollup)
     bench.clock.set(T + 300)
