@@ -337,10 +337,10 @@ def test_stop_waits_for_the_run(bench: Bench) -> None:
     cron = bench.known(bench.cron(work=bench.waits))
     bench.clock.set(T + 300)
     until(lambda: bench.ran == [300])
-    assert cron.stop(wait=0.05) is False and cron.running and cron.stopping
+    assert (cron.stop(wait=0.05), cron.running, cron.stopping) == (False, True, True)
     bench.clock.set(T + 600)
     bench.go_on.set()
-    assert cron.stop() is True and not cron.running
+    assert (cron.stop(), cron.running) == (True, False)
     assert bench.ran == [300] and outcomes(cron) == [(300, "ok")]
     assert cron.stop() is True
 

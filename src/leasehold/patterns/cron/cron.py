@@ -6,14 +6,15 @@ import functools
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from leasehold.core.durations import wait_seconds
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.cron.attendant import Attendant
-from leasehold.patterns.cron.books import Books, Claimed, history, log
+from leasehold.patterns.cron.books import Books, history
+from leasehold.patterns.cron.lines import KEPT
 from leasehold.patterns.flavour import finish
 from leasehold.primitives.called import Function
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 PATIENCE = 30.0  # seconds for a run that is under way when it is to stop
-MOST_RUNS = 100
 
 
 class BaseCron(ABC, Generic[P, R]):
@@ -47,9 +47,7 @@ class BaseCron(ABC, Generic[P, R]):
         self._books = books
         self._lock = lock
         self._function = function
-        self._takes_tick = takes_tick(function, lease_as)
-        self._lease_as = lease_as
-        self._attendant = Attendant(books, lock, self._work)
+        self._attendant = Attendant(books, lock, function, takes_tick(function, lease_as), lease_as)
         self._starting = threading.Lock()
         self._stop: Any = None  # an event, from the first start on
         self._serving = 0  # the process in which it is: a child that was forked has no thread of it
@@ -80,11 +78,6 @@ class BaseCron(ABC, Generic[P, R]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._books.schedule.expression!r} {self._books.resource}>"
 
-    async def _work(self, claimed: Claimed) -> Any:
-        args = (self._books.schedule.moment(claimed.tick),) if self._takes_tick else ()
-        kwargs = {} if self._lease_as is None else {self._lease_as: claimed.lease}
-        return await self._books.flavour.called(self._function, args, kwargs)
-
     def _begin(self) -> Any:
         with self._starting:
             if self.running:
@@ -104,19 +97,10 @@ class BaseCron(ABC, Generic[P, R]):
         except ValueError:  # the coordinator is being closed
             pass
 
-    async def _serve(self, stop: Any) -> None:
-        try:
-            await self._attendant.serve(stop)
-        except Exception:
-            log.exception("the cron %s has stopped", self.resource)
-            raise
-        finally:
-            self._end()
-
-    async def _history(self, limit: object) -> list[Run]:
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= MOST_RUNS:
-            raise InvalidRequest(f"limit is a number from 1 to {MOST_RUNS}")
-        return await history(self._books.flavour, self._books.shelf, self._lock(None), limit)
+    def _history(self, limit: object) -> Coroutine[Any, Any, list[Run]]:
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= KEPT:
+            raise InvalidRequest(f"limit is a number from 1 to {KEPT}")
+        return history(self._books.flavour, self._books.shelf, self._lock(None), limit)
 
     @abstractmethod
     def stop(self, wait: Duration | None = PATIENCE) -> Any: ...
@@ -139,7 +123,7 @@ class Cron(BaseCron[P, R]):
         """Attend to the ticks from now on, in a daemon thread: keep the program alive. Given back, so that
         ``return rollup.start()`` reads well."""
         stop = self._begin()
-        serving = (self._serve(stop),)
+        serving = (self._attendant.serve(stop, self._end),)
         self._thread = threading.Thread(target=finish, args=serving, name="leasehold-cron", daemon=True)
         self._thread.start()
         return self
@@ -148,7 +132,7 @@ class Cron(BaseCron[P, R]):
         """The same in the calling thread, until it is stopped."""
         stop = self._begin()
         self._thread = threading.current_thread()
-        finish(self._serve(stop))
+        finish(self._attendant.serve(stop, self._end))
 
     def stop(self, wait: Duration | None = PATIENCE) -> bool:
         """No tick is begun any more. Waits for a run that is under way, at most ``wait`` (None: as long as it takes):
@@ -178,7 +162,7 @@ class AsyncCron(BaseCron[P, R]):
 
         asyncio.get_running_loop()
         self._cancelled = False
-        self._task = asyncio.create_task(self._serve(self._begin()), name="leasehold-cron")
+        self._task = asyncio.create_task(self._attendant.serve(self._begin(), self._end), name="leasehold-cron")
         return self
 
     async def run(self) -> None:
