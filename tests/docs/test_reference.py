@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import leasehold
-from leasehold import aio, errors, guards
+from leasehold import aio, errors, guards, patterns
 from leasehold.guards import http, sql
 from leasehold.patterns import shelves
 from tests.docs.blocks import PAGES, ROOT, blocks
@@ -30,6 +30,7 @@ PUBLIC = [
     "leasehold.guards.redis.FenceGuard",
     "leasehold.guards.s3.FenceGuard",
     "leasehold.testing.guards.CASES",
+    *(f"leasehold.patterns.{name}" for name in patterns.__all__),
     *(f"leasehold.patterns.shelves.{name}" for name in shelves.__all__),
     "leasehold.testing.shelves.CASES",
     "leasehold.testing.shelves.Holder",
