@@ -10,6 +10,7 @@ import pytest
 
 import leasehold
 from leasehold import aio
+from leasehold.patterns import AsyncCron, Cron
 from leasehold.primitives.campaign import AsyncCampaign, Campaign
 from leasehold.primitives.leader import AsyncObservation, Observation
 
@@ -27,7 +28,11 @@ PAIRS = [
     (leasehold.Term, leasehold.AsyncTerm),
     (Campaign, AsyncCampaign),
 ]
-ITERATED = [(leasehold.Election, leasehold.AsyncElection), (Observation, AsyncObservation)]  # they are not entered
+ITERATED = [
+    (leasehold.Election, leasehold.AsyncElection),
+    (Observation, AsyncObservation),
+    (Cron, AsyncCron),
+]  # they are not entered
 
 AWAITED = {
     "AsyncLeasehold": {"adopt", "close", "evict", "inspect", "leaks", "revoke", "__aenter__", "__aexit__"},
@@ -46,6 +51,7 @@ AWAITED = {
     "AsyncCampaign": {"close", "__aenter__", "__aexit__", "__anext__"},
     "AsyncElection": {"leader"},
     "AsyncObservation": {"__anext__"},
+    "AsyncCron": {"history", "run", "stop"},
 }  # fmt: skip
 CALLBACKS = (
     "all",

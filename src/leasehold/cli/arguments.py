@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from leasehold.cli import codes
-from leasehold.cli.options import COMMON, ELECT, RUN, Option
+from leasehold.cli.options import COMMON, CRON, ELECT, RUN, Option
 
 
 class Usage(Exception):
@@ -42,6 +42,24 @@ class Candidacy(Request):
         self.once = "once" in given
 
 
+class Timetable(Request):
+    """One ``leasehold cron``."""
+
+    def __init__(self, given: dict[str, str], expression: str, name: str, command: list[str]) -> None:
+        limit = given.pop("limit", "20")
+        super().__init__(given, name, command)
+        self.expression = expression
+        self.timezone = given.get("timezone", "UTC")
+        self.missed = given.get("missed", "skip")
+        self.overlap = given.get("overlap", "skip")
+        lengths = {key: duration(given[key]) for key in ("grace", "at_most") if key in given}
+        self.grace, self.at_most = lengths.get("grace"), lengths.get("at_most")
+        self.runs = _number(given["runs"], "--runs") if "runs" in given else None
+        self.history = "history" in given
+        self.limit = _number(limit, "--limit")
+        self.upcoming = _number(given["upcoming"], "--next") if "upcoming" in given else None
+
+
 def quick(words: list[str]) -> Request | None:
     """A plain ``leasehold [options] run ...``. None: something else, or something wrong, which click says better."""
     try:
@@ -72,6 +90,29 @@ def parse_run(words: list[str], given: dict[str, str]) -> Request:
 def parse_elect(words: list[str], given: dict[str, str]) -> Candidacy:
     """All that follows ``elect``, in the same way."""
     return Candidacy(*_parts(words, given, ELECT, "the election"))
+
+
+def parse_cron(words: list[str], given: dict[str, str]) -> Timetable:
+    """All that follows ``cron``: an expression, a name and a command, or a question."""
+    given, rest = options(words, CRON, given)
+    if "history" in given:
+        if rest or "upcoming" in given:
+            raise Usage("--history NAME runs nothing: leave out the rest")
+        return Timetable(given, "", given["history"], [])
+    if not rest or rest[0] == "--":
+        raise Usage("it needs the EXPRESSION that says when, such as '0 3 * * *'")
+    expression = rest[0]
+    given, rest = options(rest[1:], CRON, given)
+    if "history" in given:
+        raise Usage("--history NAME runs nothing: leave out the rest")
+    if "upcoming" in given and not rest:
+        return Timetable(given, expression, "", [])
+    if " " not in expression.strip() and not expression.startswith("@"):
+        raise Usage("the EXPRESSION is one word for the shell: quote it, as in leasehold cron '0 3 * * *' NAME -- ...")
+    if "upcoming" in given:
+        raise Usage("--next N EXPRESSION runs nothing: leave out the rest")
+    given, name, command = _parts(rest, given, CRON, "the cron")
+    return Timetable(given, expression, name, command)
 
 
 def _parts(
@@ -143,9 +184,9 @@ def _json_or_text(text: str | None) -> object:
         return text
 
 
-def _number(text: str) -> int:
+def _number(text: str, option: str = "--limit") -> int:
     if not (text.isascii() and text.isdigit()):
-        raise Usage(f"--limit takes a number such as 3, not {text!r}")
+        raise Usage(f"{option} takes a number such as 3, not {text!r}")
     return int(text)
 
 

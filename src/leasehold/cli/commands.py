@@ -10,9 +10,9 @@ import click
 
 from leasehold import __version__
 from leasehold.cli import completion as completing
-from leasehold.cli.arguments import Candidacy, Request, Usage, parse_elect, parse_run
+from leasehold.cli.arguments import Candidacy, Request, Timetable, Usage, parse_cron, parse_elect, parse_run
 from leasehold.cli.codes import Ended
-from leasehold.cli.options import COMMON, ELECT, RUN, Option
+from leasehold.cli.options import COMMON, CRON, ELECT, RUN, Option
 from leasehold.cli.voice import Voice
 
 
@@ -75,6 +75,12 @@ class ElectCommand(RunCommand):
     """The same for ``elect``."""
 
     parse = staticmethod(parse_elect)
+
+
+class CronCommand(RunCommand):
+    """The same for ``cron``."""
+
+    parse = staticmethod(parse_cron)
 
 
 def _given(before: dict[str, Any] | None) -> dict[str, str]:
@@ -157,6 +163,43 @@ def elect(request: Candidacy) -> None:
       126 not executable   127 not found   128+n ended by signal n
     """
     from leasehold.cli.elect import elect as start
+
+    raise SystemExit(start(request))
+
+
+@commands.command(
+    cls=CronCommand,
+    short_help="Run a command at the ticks of a cron expression.",
+    params=[
+        click.Argument(["expression"]),
+        click.Argument(["name"], shell_complete=completing.names),
+        *[option(one) for one in CRON],
+        click.Argument(["command"], nargs=-1, metavar="-- COMMAND...", type=click.Path()),
+    ],
+)
+def cron(request: Timetable) -> None:
+    """Run a command at each tick of EXPRESSION, on one host of those that do the same.
+
+    A tick is claimed before it is run, so that clocks may differ by seconds; a run that dies is not repeated. The
+    command finds the time for which it was scheduled in LEASEHOLD_TICK, and the fence of its lease in LEASEHOLD_FENCE.
+    Signals are passed on to it: after SIGTERM it ends, and so do we.
+
+    \b
+    Examples:
+      leasehold cron '0 3 * * *' nightly -- ./nightly.sh
+      leasehold cron '*/5 * * * *' rollup --missed once --at-most 4m -- make rollup
+      leasehold cron '0 9 * * MON-FRI' mails --timezone Europe/Amsterdam -- ./mails
+      leasehold cron --history nightly          how it went
+      leasehold cron --next 5 '0 3 * * *'       when it will be
+
+    \b
+    Exit codes, of what ends it:
+      the command's own, after a signal or with --runs
+      76 the lease was lost meanwhile      69 the store cannot be reached, at the start
+      2 usage      78 configuration        126 not executable
+      127 not found                        128+n ended by signal n
+    """
+    from leasehold.cli.cron import cron as start
 
     raise SystemExit(start(request))
 

@@ -36,7 +36,7 @@ def elect(request: Candidacy) -> int:
             if code is not None:
                 return code
             gc.collect()  # what the last term left behind: the next command is forked from this process
-            _rest(signals, rest)
+            idle(signals, rest)
     except Ended as ended:
         if ended.event:
             voice.say(ended.event, str(ended), **ended.fields)
@@ -96,7 +96,7 @@ class Regent(Supervisor):
             self._checkup.ended(pid, status)
 
 
-def _rest(signals: Signals, seconds: float) -> None:
+def idle(signals: Signals, seconds: float) -> None:
     """Who was not fit to lead waits before it stands again. A signal that would end us does so now."""
     now = SystemClock().now
     until = now() + seconds

@@ -42,7 +42,7 @@ def open_lock(request: Request, voice: Voice) -> tuple[Leasehold, Lock]:
     except InvalidRequest as error:
         raise failed(error) from error
     if long:
-        _warn_once(voice)
+        warn_once(voice)
     hold = open_hold(request.url, namespace, () if request.limit is None else [_listener(request, voice)])
     try:
         return hold, _lock(hold, request, kind, ids)
@@ -88,7 +88,7 @@ def open_election(request: Candidacy, health: Callable[[], bool] | None) -> tupl
         raise failed(error) from error
 
 
-def _warn_once(voice: Voice) -> None:
+def warn_once(voice: Voice) -> None:
     import warnings
 
     warnings.simplefilter("ignore", UserWarning)  # the library's own words, with a line of ours beside them

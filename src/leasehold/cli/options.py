@@ -1,5 +1,5 @@
-"""The options of ``leasehold run`` and ``elect``, and those of every command. One table: it is parsed by hand where a
-command must start fast, and shown by click in the help and in completions."""
+"""The options of ``leasehold run``, ``elect`` and ``cron``, and those of every command. One table: it is parsed by hand
+where a command must start fast, and shown by click in the help and in completions."""
 
 from __future__ import annotations
 
@@ -49,3 +49,28 @@ ELECT = (
     Option("once", "--once", "", "Lead one term: when it is lost, exit in place of standing again."),
     *COMMON,
 )
+
+CRON = (
+    Option("timezone", "--timezone", "ZONE", "By whose hours, such as Europe/Amsterdam. Default: UTC."),
+    Option(
+        "missed", "--missed", "skip|once|all", "Ticks that nobody ran: leave it at that, one run for all, or one each.",
+        "skip", "once", "all",
+    ),
+    Option(
+        "overlap", "--overlap", "skip|wait", "A tick that comes during a run: leave it out, or run it after.",
+        "skip", "wait",
+    ),
+    Option("grace", "--grace", "1m", "How late a tick may begin before it is missed. Default: 1m, at least two ttls."),
+    Option("at_least", "--at-least", "5m", "Keep others out for that long, even when a run ends earlier."),
+    Option("at_most", "--at-most", "1h", "A run that takes longer is stopped: its lease is lost."),
+    Option("ttl", "--ttl", "30s", "How long the lease lasts when this process is gone; until then it is renewed."),
+    Option(
+        "on_lost", "--on-lost", "term|kill|warn", "What to do with the command when the lease is lost.",
+        "term", "kill", "warn",
+    ),
+    Option("runs", "--runs", "N", "End after so many runs here, with the exit code of the last. Default: never."),
+    Option("history", "--history", "NAME", "Print the last runs of NAME, and run nothing."),
+    Option("limit", "--limit", "N", "With --history: how many. Default: 20."),
+    Option("upcoming", "--next", "N", "Print the next N ticks of EXPRESSION, and run nothing."),
+    *COMMON,
+)  # fmt: skip

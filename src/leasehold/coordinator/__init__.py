@@ -16,6 +16,7 @@ from leasehold.coordinator.gathering import AsyncGathering, Gathering
 from leasehold.coordinator.opening import open_store
 from leasehold.coordinator.operating import AsyncOperating, Operating
 from leasehold.coordinator.running_once import AsyncRunningOnce, RunningOnce
+from leasehold.coordinator.scheduling import AsyncScheduling, Scheduling
 from leasehold.coordinator.sharing import AsyncSharing, Sharing
 from leasehold.coordinator.shelving import Shelving
 from leasehold.core.durations import is_long, wait_seconds
@@ -174,6 +175,7 @@ class Leasehold(
     Gathering,
     Operating,
     RunningOnce,
+    Scheduling,
     Sharing,
 ):
     """A coordinator for threads; made by :func:`leasehold.connect`. ``close()`` gives back what it holds."""
@@ -212,6 +214,7 @@ class AsyncLeasehold(
     AsyncGathering,
     AsyncOperating,
     AsyncRunningOnce,
+    AsyncScheduling,
     AsyncSharing,
 ):
     """A coordinator for asyncio; made by :func:`leasehold.aio.connect`."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from leasehold.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from leasehold.patterns.cron import AsyncCron, Cron, Run
     from leasehold.patterns.failure import RemoteError
     from leasehold.patterns.jobs.job import AsyncJob, Job
     from leasehold.patterns.jobs.jobs import AsyncJobs, Jobs
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from leasehold.patterns.tables.moving import transition
 
 __all__ = [
+    "AsyncCron",
     "AsyncJob",
     "AsyncJobs",
     "AsyncOnce",
     "AsyncOnceKey",
+    "Cron",
     "Insertion",
     "Job",
     "Jobs",
@@ -35,6 +38,7 @@ __all__ = [
     "OnceKey",
     "RemoteError",
     "ResultNotKept",
+    "Run",
     "insert_once",
     "row_lock",
     "transition",
@@ -42,10 +46,12 @@ __all__ = [
 
 # Where each name comes from. It is loaded when somebody first asks for it.
 _PLACES = {
+    "AsyncCron": "cron",
     "AsyncJob": "jobs.job",
     "AsyncJobs": "jobs.jobs",
     "AsyncOnce": "once.once",
     "AsyncOnceKey": "once.key",
+    "Cron": "cron",
     "Insertion": "tables.inserting",
     "Job": "jobs.job",
     "Jobs": "jobs.jobs",
@@ -54,6 +60,7 @@ _PLACES = {
     "OnceKey": "once.key",
     "RemoteError": "failure",
     "ResultNotKept": "once.errors",
+    "Run": "cron",
     "insert_once": "tables.inserting",
     "row_lock": "tables.locking",
     "transition": "tables.moving",

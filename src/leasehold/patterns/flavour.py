@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -45,6 +46,14 @@ class Flavour(ABC):
     async def finished(self, flow: Coroutine[Any, Any, R], hurry: Callable[[], object]) -> R:
         """What must not end in the middle: a cancellation is raised when the flow has ended, which ``hurry`` asks for.
         Who is cancelled once more leaves it to itself."""
+
+    @abstractmethod
+    def event(self) -> Any:
+        """Something that can be set, and waited for."""
+
+    @abstractmethod
+    async def waited(self, event: Any, seconds: float) -> bool:
+        """Until it is set, at most for so long. Is it set?"""
 
     @abstractmethod
     def shell(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
@@ -88,6 +97,12 @@ class OnThread(Flavour):
     async def finished(self, flow: Coroutine[Any, Any, R], hurry: Callable[[], object]) -> R:
         return await flow
 
+    def event(self) -> Any:
+        return Flag()
+
+    async def waited(self, event: Any, seconds: float) -> bool:
+        return bool(event.wait(seconds))
+
     def shell(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
             return finish(flow(*args, **kwargs))
@@ -129,6 +144,19 @@ class OnLoop(Flavour):
             await asyncio.wait([task])
             raise
 
+    def event(self) -> Any:
+        import asyncio
+
+        return asyncio.Event()
+
+    async def waited(self, event: Any, seconds: float) -> bool:
+        import asyncio
+
+        try:
+            return bool(await asyncio.wait_for(event.wait(), seconds))
+        except TimeoutError:
+            return False
+
     def shell(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         return flow
 
@@ -137,6 +165,32 @@ def _looked_at(task: Any) -> None:
     """Its error is known, or matters less than that somebody wants the end: nobody warns about it."""
     if not task.cancelled():
         task.exception()
+
+
+class Flag:
+    """As an Event of threading, which a signal handler must not set: it may have interrupted those who wait for it."""
+
+    __slots__ = ("_queue", "_set")
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[None] = SimpleQueue()
+        self._set = False
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+        self._queue.put(None)
+
+    def wait(self, seconds: float) -> bool:
+        if not self._set:
+            try:
+                self._queue.get(timeout=max(seconds, 0.0))
+                self._queue.put(None)  # for others who wait
+            except Empty:
+                pass
+        return self._set
 
 
 class Entered:

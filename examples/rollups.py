@@ -1,0 +1,46 @@
+"""Rolls up what was sold, every few seconds, in one process of many. A run that was lost is made up for by the next."""
+
+import sqlite3
+import sys
+from datetime import datetime
+
+import leasehold
+from leasehold.guards.sql import FenceGuard
+
+guard = FenceGuard()
+
+
+def make_tables(db: sqlite3.Connection) -> None:
+    guard.create(db)
+    db.execute("CREATE TABLE IF NOT EXISTS sales (at REAL, amount INTEGER, rolled_up INTEGER DEFAULT 0)")
+    db.execute("CREATE TABLE IF NOT EXISTS rollups (tick TEXT, amount INTEGER, fence INTEGER)")
+
+
+def roll_up(db: sqlite3.Connection, tick: datetime, lease: leasehold.Lease) -> None:
+    """All that was sold before the tick and is not rolled up yet: whether or not the last run came to its end."""
+    with db:
+        db.execute("BEGIN IMMEDIATE")
+        guard.check(db, lease)  # frozen for longer than the lease? Then another run has been here
+        sold = "rolled_up = 0 AND at < ?"
+        (amount,) = db.execute(
+            f"SELECT coalesce(sum(amount), 0) FROM sales WHERE {sold}", [tick.timestamp()]
+        ).fetchone()
+        db.execute(f"UPDATE sales SET rolled_up = 1 WHERE {sold}", [tick.timestamp()])
+        db.execute("INSERT INTO rollups VALUES (?, ?, ?)", (tick.isoformat(), amount, lease.fence))
+
+
+def main(path: str, expression: str) -> None:
+    """Until it is interrupted."""
+    db = sqlite3.connect(path, timeout=20)
+    make_tables(db)
+    with leasehold.connect() as hold:  # where LEASEHOLD_URL says
+
+        @hold.cron(expression, "rollup", ttl="2s", lease_as="lease")
+        def rollup(tick: datetime, *, lease: leasehold.Lease) -> None:
+            roll_up(db, tick, lease)
+
+        rollup.run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

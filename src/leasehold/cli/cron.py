@@ -1,0 +1,186 @@
+"""``leasehold cron``: a command at each tick, on one host of the fleet, from one run to the next."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from leasehold.cli import codes
+from leasehold.cli.arguments import Timetable
+from leasehold.cli.child import Child
+from leasehold.cli.codes import Ended
+from leasehold.cli.elect import ENDING, idle
+from leasehold.cli.naming import parse_name
+from leasehold.cli.opening import failed, open_hold, warn_once
+from leasehold.cli.run import await_lease, complain_about_start, environment, prepared
+from leasehold.cli.signals import Heard, Signals, signal
+from leasehold.cli.supervise import Supervisor, tell_loss
+from leasehold.cli.tenure import Tenure
+from leasehold.cli.voice import Voice
+from leasehold.coordinator import Leasehold
+from leasehold.core.durations import is_long, ttl_ms
+from leasehold.errors import LeaseholdError, LeaseLost
+from leasehold.patterns.cron.attendant import AWAY, FIRST_PAUSE, LONGEST_PAUSE, TAKEN
+from leasehold.patterns.cron.books import Claimed
+from leasehold.patterns.cron.clock import WallClock
+from leasehold.patterns.cron.lines import ERROR, LOST, OK
+from leasehold.patterns.cron.making import Wanted
+from leasehold.patterns.cron.plan import Plan
+from leasehold.patterns.cron.schedule import Schedule
+from leasehold.patterns.flavour import finish
+
+
+def cron(request: Timetable) -> int:
+    """Run the command at each tick, or answer a question; the exit code."""
+    voice = Voice(request.as_json)
+    try:
+        if request.history or request.upcoming is not None:
+            from leasehold.cli.timetable import answer
+
+            return answer(request)
+        if not hasattr(signal, "sigwaitinfo"):
+            raise Ended(codes.CONFIG, "failed", "leasehold cron needs Linux: this system cannot wait for signals")
+        return Watchman(request, voice).serve(Signals())
+    except Ended as ended:
+        if ended.event:
+            voice.say(ended.event, str(ended), **ended.fields)
+        return ended.code
+
+
+class Watchman:
+    """One ``leasehold cron``. A coordinator lives for one look or one run: no thread is left when the command's process
+    is forked."""
+
+    _signals: Signals
+
+    def __init__(self, request: Timetable, voice: Voice) -> None:
+        self._request = request
+        self._voice = voice
+        self._clock = WallClock()
+        self._since = self._clock.now()
+        self._runs = 0
+        self._told = ""
+        try:
+            self._schedule = Schedule(request.expression, request.timezone)
+            self._name = parse_name(request.name, request.namespace)
+            if is_long(ttl_ms(request.ttl)):
+                warn_once(voice)
+        except LeaseholdError as error:
+            raise failed(error) from error
+
+    def serve(self, signals: Signals) -> int:
+        """Until a signal, or until there were enough runs."""
+        self._signals = signals
+        try:
+            with self._store() as (_, wanted):
+                finish(wanted.books.look(self._since))  # what is wrong, or away, is said now
+        except LeaseholdError as error:
+            raise failed(error) from error
+        pause, code = FIRST_PAUSE, None
+        while code is None:
+            now = self._clock.now()
+            done, code = self._attempt(patient=pause < LONGEST_PAUSE)
+            if done:
+                self._told, pause = "", FIRST_PAUSE
+                self._sleep(now)
+            elif code is None:
+                idle(self._signals, pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+        return code
+
+    def _sleep(self, now: float) -> None:
+        """Until the next tick, or until the clock was set back."""
+        tick = self._schedule.after(now)
+        while now <= (moment := self._clock.now()) < tick:
+            now = moment
+            gc.collect()
+            idle(self._signals, self._clock.nap(tick))
+
+    @contextmanager
+    def _store(self) -> Iterator[tuple[Leasehold, Wanted]]:
+        request, (namespace, kind, ids) = self._request, self._name
+        held = {"ttl": request.ttl, "at_least": request.at_least, "max_hold": request.at_most}
+        policy: dict[str, Any] = {"missed": request.missed, "overlap": request.overlap, "grace": request.grace}
+        with open_hold(request.url, namespace) as hold:
+            yield hold, Wanted(hold, (kind, *ids), self._schedule, held, **policy, clock=self._clock)
+
+    def _attempt(self, patient: bool) -> tuple[bool, int | None]:
+        """Is there nothing to do until the next tick? And the exit code, if that is the end."""
+        try:
+            with self._store() as (_, wanted):
+                plan = finish(wanted.books.look(self._since))
+            if plan is None or (plan.taken and patient):
+                return plan is None, None
+            return False, self._attend(plan)
+        except TAKEN:
+            return False, None
+        except AWAY as error:
+            if type(error).__name__ != self._told:
+                self._told = type(error).__name__
+                self._voice.say("unavailable", str(error))
+            return False, None
+        except LeaseholdError as error:
+            raise failed(error) from error
+
+    def _attend(self, plan: Plan) -> int | None:
+        child = prepared(self._request, self._signals)
+        try:
+            with self._store() as (hold, wanted):
+                lock = wanted.lock(plan.tick)
+                tenure = Tenure(lock, self._signals.wake)
+                try:
+                    lease = await_lease(self._request, self._voice, self._signals, tenure, hold, lock)
+                except Ended:
+                    if isinstance(tenure.error, (*TAKEN, *AWAY)):
+                        raise tenure.error from None
+                    raise
+                try:
+                    claimed = finish(wanted.books.claim(lease, self._since))
+                    supervisor = None if claimed is None else self._run(child, wanted, claimed)
+                finally:
+                    loss = tenure.finish(lost=lease.state == "lost")
+            if supervisor is None:
+                return None
+            complain_about_start(self._request, child)
+            return self._after(supervisor, loss)
+        finally:
+            child.abandon()
+
+    def _run(self, child: Child, wanted: Wanted, claimed: Claimed) -> Overseer:
+        lease, tick = claimed.lease, self._schedule.moment(claimed.tick).isoformat()
+        child.start({**environment(lease), "LEASEHOLD_TICK": tick})
+        self._voice.note("started", resource=lease.resource, tick=tick, fence=lease.fence, pid=child.pid)
+        supervisor = Overseer(child, lease, self._request.on_lost, self._signals, self._voice)
+        supervisor.exit_code = code = supervisor.watch()
+        outcome, text = (OK, "") if code == 0 else (ERROR, f"exit code {code}")
+        if supervisor.loss is not None:
+            outcome, text = LOST, f"the lease was lost ({supervisor.loss.reason})"
+        finish(wanted.books.settle(claimed, outcome, text))
+        if outcome == ERROR:
+            self._voice.say("exited", f"{lease.resource}: the run of {tick} ended with {text}",
+                            resource=lease.resource, tick=tick, code=code)  # fmt: skip
+        else:
+            self._voice.note("exited", resource=lease.resource, tick=tick, code=code)
+        return supervisor
+
+    def _after(self, supervisor: Overseer, loss: LeaseLost | None) -> int | None:
+        """One more is done: the exit code, if that was the last."""
+        if loss is not None and supervisor.loss is None:
+            tell_loss(self._voice, loss, "it was over before the command was")
+        self._runs += 1
+        if not supervisor.ending and (self._request.runs is None or self._runs < self._request.runs):
+            return None
+        return supervisor.exit_code if loss is None and supervisor.loss is None else codes.LOST
+
+
+class Overseer(Supervisor):
+    """Of one run. Whoever ends the command with a signal wants us to end, too."""
+
+    ending = False
+    exit_code = 0
+
+    def _hear(self, heard: Heard) -> None:
+        self.ending = self.ending or heard.number in ENDING
+        super()._hear(heard)

@@ -1,0 +1,125 @@
+"""Attending to ticks: sleep until one is due, take the lease, claim it, run it, write down what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from leasehold.errors import LeaseLost, NotAcquired, OutcomeUnknown, StaleOwner, StoreUnavailable
+from leasehold.patterns.cron.books import Books, Claimed, WrongClock, log
+from leasehold.patterns.cron.lines import ERROR, LOST, OK
+from leasehold.primitives.called import Function
+
+DONE, RAN, AGAIN = "done", "ran", "again"
+AWAY = (StoreUnavailable, OutcomeUnknown, WrongClock)
+TAKEN = (NotAcquired, LeaseLost, StaleOwner)
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds, while somebody else holds the lease
+SET_BACK = 1.0  # seconds that a clock may lose without anybody looking at the books again
+
+
+class Attendant:
+    """Of one cron in one process. ``lock`` makes the lock: for a tick that will be run, or for a look at the books."""
+
+    def __init__(
+        self,
+        books: Books,
+        lock: Callable[[int | None], Any],
+        function: Function,
+        takes_tick: bool,
+        lease_as: str | None,
+    ) -> None:
+        self._books = books
+        self._lock = lock
+        self._function = function
+        self._takes_tick = takes_tick
+        self._lease_as = lease_as
+        self._told = ""
+
+    async def serve(self, stop: Any, ended: Callable[[], None]) -> None:
+        """Until ``stop`` is set; a run under way is finished first. ``ended`` is called however it ends."""
+        try:
+            await self._attend(stop)
+        except Exception:
+            log.exception("the cron %s has stopped", self._books.resource)
+            raise
+        finally:
+            ended()
+
+    async def _attend(self, stop: Any) -> None:
+        clock, pause = self._books.clock, FIRST_PAUSE
+        since = clock.now()
+        while not stop.is_set():
+            now = clock.now()
+            found = await self._attempt(since, patient=pause < LONGEST_PAUSE)
+            if found == AGAIN:
+                await self._books.flavour.waited(stop, clock.nap(clock.now() + pause))
+                pause = min(2 * pause, LONGEST_PAUSE)
+                continue
+            pause, self._told = FIRST_PAUSE, ""
+            if found == DONE:
+                await self._sleep(stop, now)
+
+    async def _sleep(self, stop: Any, now: float) -> None:
+        """Until the next tick, or until the clock was set back."""
+        clock, tick = self._books.clock, self._books.schedule.after(now)
+        while not stop.is_set():
+            moment = clock.now()
+            if moment >= tick or moment < now - SET_BACK:
+                return
+            now = moment
+            await self._books.flavour.waited(stop, clock.nap(tick))
+
+    async def _attempt(self, since: float, patient: bool) -> str:
+        """One who is patient leaves the lease alone while somebody else is at work: to try would only disturb him."""
+        try:
+            plan = await self._books.look(since)
+            if plan is None:
+                return DONE
+            if plan.taken and patient:
+                return AGAIN
+            async with self._books.flavour.entered(self._lock(plan.tick)) as lease:
+                claimed = await self._books.claim(lease, since)
+                if claimed is None:
+                    return AGAIN  # there was something to write down only
+                await self._run(claimed)
+            return RAN
+        except TAKEN:
+            return AGAIN
+        except AWAY as error:
+            self._tell(error)
+            return AGAIN
+
+    async def _run(self, claimed: Claimed) -> None:
+        args = (self._books.schedule.moment(claimed.tick),) if self._takes_tick else ()
+        kwargs = {} if self._lease_as is None else {self._lease_as: claimed.lease}
+        try:
+            outcome = await self._books.flavour.called(self._function, args, kwargs)
+        except BaseException as error:  # a cancellation or an interrupt: the books are closed all the same
+            await self._settle(claimed, error)
+            raise
+        await self._settle(claimed, outcome.error)
+
+    async def _settle(self, claimed: Claimed, error: BaseException | None) -> None:
+        loss = loss_of(claimed.lease)
+        if loss is not None:
+            await self._books.settle(claimed, LOST, f"the lease was lost ({loss.reason}) before the run had ended")
+        elif error is None:
+            await self._books.settle(claimed, OK)
+        else:
+            log.error("%s: the run of %s failed", self._books.resource, claimed.tick, exc_info=error)
+            await self._books.settle(claimed, ERROR, f"{type(error).__name__}: {error}".rstrip(": "))
+
+    def _tell(self, error: Exception) -> None:
+        """Once, and again when it is another trouble."""
+        if type(error).__name__ != self._told:
+            self._told = type(error).__name__
+            log.error("%s: %s", self._books.resource, error)
+
+
+def loss_of(lease: Any) -> LeaseLost | None:
+    """Why the lease is no longer held, if it is not."""
+    try:
+        lease.check()
+    except LeaseLost as loss:
+        return loss
+    return None

@@ -1,0 +1,221 @@
+"""What ``hold.cron`` makes of a function: something that can be started, stopped and asked."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from leasehold.core.durations import wait_seconds
+from leasehold.errors import InvalidRequest
+from leasehold.patterns.cron.attendant import Attendant
+from leasehold.patterns.cron.books import Books, history
+from leasehold.patterns.cron.lines import KEPT
+from leasehold.patterns.flavour import finish
+from leasehold.primitives.called import Function
+
+if TYPE_CHECKING:
+    import asyncio
+    from datetime import timedelta
+
+    from leasehold.patterns.cron.lines import Run
+
+    Duration = float | str | timedelta
+
+P = ParamSpec("P")
+R = TypeVar("R")
+PATIENCE = 30.0  # seconds for a run that is under way when it is to stop
+
+
+class BaseCron(ABC, Generic[P, R]):
+    """What both flavours share. It runs nothing until it is started; a call of it calls the function, and nothing else.
+
+    ``function`` gets the tick if it takes a parameter, and its lease under the name ``lease_as``."""
+
+    _ended: threading.Event
+    _thread: threading.Thread | None = None
+
+    def __init__(
+        self, hold: Any, books: Books, lock: Callable[[int | None], Any], function: Callable[P, R], lease_as: str | None
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._hold = hold
+        self._books = books
+        self._lock = lock
+        self._function = function
+        self._attendant = Attendant(books, lock, function, takes_tick(function, lease_as), lease_as)
+        self._starting = threading.Lock()
+        self._stop: Any = None  # an event, from the first start on
+        self._serving = 0  # the process in which it is: a child that was forked has no thread of it
+
+    @property
+    def resource(self) -> str:
+        """The name of its lease, and of its history."""
+        return self._books.resource
+
+    @property
+    def running(self) -> bool:
+        """Was it started, and has not ended?"""
+        return self._serving == os.getpid()
+
+    @property
+    def stopping(self) -> bool:
+        """Is it to stop? For a long run that can end early."""
+        return self._stop is not None and bool(self._stop.is_set())
+
+    def next(self) -> datetime:
+        """The next tick, in the time zone of the cron."""
+        books = self._books
+        return books.schedule.moment(books.schedule.after(books.clock.now()))
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._books.schedule.expression!r} {self._books.resource}>"
+
+    def _begin(self) -> Any:
+        with self._starting:
+            if self.running:
+                raise InvalidRequest(f"the cron {self.resource} is running already", resource=self.resource)
+            self._hold._engine.ensure_open()
+            self._stop = self._books.flavour.event()
+            self._ended = threading.Event()
+            self._serving = os.getpid()
+            self._hold._closers.append(self.stop)  # behind the shelf's, and so called before it
+            return self._stop
+
+    def _end(self) -> None:
+        self._serving = 0
+        self._ended.set()
+        try:
+            self._hold._closers.remove(self.stop)
+        except ValueError:  # the coordinator is being closed
+            pass
+
+    def _history(self, limit: object) -> Coroutine[Any, Any, list[Run]]:
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= KEPT:
+            raise InvalidRequest(f"limit is a number from 1 to {KEPT}")
+        return history(self._books.flavour, self._books.shelf, self._lock(None), limit)
+
+    @abstractmethod
+    def stop(self, wait: Duration | None = PATIENCE) -> Any: ...
+
+
+class Cron(BaseCron[P, R]):
+    """A cron for threads.
+
+    >>> import leasehold
+    >>> with leasehold.connect("memory://") as hold:
+    ...     @hold.cron("* * * * * *", "heartbeat")
+    ...     def heartbeat(tick):
+    ...         heartbeat.stop(wait=0)
+    ...     heartbeat.run()
+    ...     heartbeat.history()[0].outcome
+    'ok'
+    """
+
+    def start(self) -> Cron[P, R]:
+        """Attend to the ticks from now on, in a daemon thread: keep the program alive. Given back, so that
+        ``return rollup.start()`` reads well."""
+        stop = self._begin()
+        serving = (self._attendant.serve(stop, self._end),)
+        self._thread = threading.Thread(target=finish, args=serving, name="leasehold-cron", daemon=True)
+        self._thread.start()
+        return self
+
+    def run(self) -> None:
+        """The same in the calling thread, until it is stopped."""
+        stop = self._begin()
+        self._thread = threading.current_thread()
+        finish(self._attendant.serve(stop, self._end))
+
+    def stop(self, wait: Duration | None = PATIENCE) -> bool:
+        """No tick is begun any more. Waits for a run that is under way, at most ``wait`` (None: as long as it takes):
+        False, it goes on. From inside the run, or from a signal handler above it, it returns at once."""
+        seconds = wait_seconds(wait)
+        if self._stop is not None:
+            self._stop.set()
+        if not self.running:
+            return True
+        if self._thread is threading.current_thread():
+            return False
+        return self._ended.wait(seconds)
+
+    def history(self, limit: int = 20) -> list[Run]:
+        """The last runs, in the whole fleet, the newest first."""
+        return finish(self._history(limit))
+
+
+class AsyncCron(BaseCron[P, R]):
+    """A cron for asyncio: the same, in a task."""
+
+    _task: asyncio.Task[None] | None = None
+
+    def start(self) -> AsyncCron[P, R]:
+        """Attend to the ticks from now on, in a task of the running loop."""
+        import asyncio
+
+        asyncio.get_running_loop()
+        self._cancelled = False
+        self._task = asyncio.create_task(self._attendant.serve(self._begin(), self._end), name="leasehold-cron")
+        return self
+
+    async def run(self) -> None:
+        """The same, awaited until it is stopped."""
+        import asyncio
+
+        self.start()
+        try:
+            await self._task  # type: ignore[misc]  # there is one
+        except asyncio.CancelledError:
+            if not self._cancelled:
+                raise
+
+    async def stop(self, wait: Duration | None = PATIENCE) -> bool:
+        """No tick is begun any more. Waits for a run that is under way, at most ``wait`` (None: as long as it takes),
+        and then cancels it: False. From inside the run it returns at once."""
+        import asyncio
+
+        seconds = wait_seconds(wait)
+        if self._stop is not None:
+            self._stop.set()
+        if not self.running or self._task is None:
+            return True
+        if self._task is asyncio.current_task():
+            return False
+        await asyncio.wait({self._task}, timeout=seconds)
+        if self._task.done():
+            return True
+        self._cancelled = True
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        return False
+
+    async def history(self, limit: int = 20) -> list[Run]:
+        """The last runs, in the whole fleet, the newest first."""
+        return await self._history(limit)
+
+
+def takes_tick(function: Function, lease_as: str | None) -> bool:
+    """A function takes the tick, or nothing; and its lease by name."""
+    from leasehold.primitives.called import Called, name_of
+
+    signature = Called(function, (), lease_as).signature
+    if signature is None:
+        import inspect
+
+        signature = inspect.signature(function)
+    for arguments in ((None,), ()):
+        try:
+            signature.bind(*arguments)
+        except TypeError:
+            continue
+        return bool(arguments)
+    raise InvalidRequest(
+        f"{name_of(function)}() must take one argument, the tick, or none; what else it needs, it finds itself"
+    )

@@ -1,0 +1,126 @@
+"""What is remembered of a cron: up to when all is settled, and the last runs. One text on a shelf."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from leasehold.errors import InvalidRequest
+
+WRITTEN_BY = "cron/1"
+KEPT = 100  # lines
+LONGEST_ERROR = 300  # characters
+
+RUNNING, OK, ERROR, LOST, DIED, MISSED, SKIPPED = "running", "ok", "error", "lost", "died", "missed", "skipped"
+
+
+class Run(NamedTuple):
+    """One line of the history: a run of a tick, or ticks that were not run.
+
+    ``outcome`` is ``ok``, ``error`` (see ``error``), ``running``, ``lost`` (the lease was lost before the run ended),
+    ``died`` (its process was gone, or out of reach, until its lease had ended: nobody knows how far it came),
+    ``skipped`` (due while an earlier run was under way) or ``missed`` (nobody was there). The latter two may stand for
+    several ticks, from ``tick`` to ``until``: ``ticks`` says how many, None more than a thousand."""
+
+    tick: datetime
+    outcome: str
+    started: datetime | None = None
+    ended: datetime | None = None
+    by: str = ""
+    fence: int = 0
+    error: str = ""
+    until: datetime | None = None
+    ticks: int | None = 1
+
+
+class Line(NamedTuple):
+    """The same as it is stored: times are seconds since 1970, by the clock of whoever wrote them."""
+
+    tick: int
+    outcome: str
+    started: float | None = None
+    ended: float | None = None
+    by: str = ""
+    fence: int = 0
+    error: str = ""
+    until: int | None = None  # None: the tick itself
+    ticks: int | None = 1
+
+    def shown(self, moment: Callable[[float], datetime]) -> Run:
+        """``moment`` makes a time of seconds."""
+        times = [None if one is None else moment(one) for one in (self.started, self.ended, self.until)]
+        return Run(
+            moment(self.tick), self.outcome, times[0], times[1], self.by, self.fence, self.error, times[2], self.ticks
+        )
+
+
+class State(NamedTuple):
+    """``last``: every tick up to then was claimed, or is known to be missed or skipped. ``at``: the writer's clock."""
+
+    schedule: str
+    last: int
+    at: float
+    lines: tuple[Line, ...] = ()
+
+    def with_lines(self, more: Iterable[Line]) -> State:
+        """The oldest are forgotten."""
+        return self._replace(lines=(*self.lines, *more)[-KEPT:])
+
+    def ended(self, tick: int, fence: int, outcome: str, at: float | None = None, error: str = "") -> State:
+        """What became of the run that was begun under this fence."""
+        lines = [
+            line._replace(outcome=outcome, ended=at, error=error[:LONGEST_ERROR])
+            if (line.tick, line.fence, line.outcome) == (tick, fence, RUNNING)
+            else line
+            for line in self.lines
+        ]
+        return self._replace(lines=tuple(lines))
+
+    def buried(self) -> State:
+        """For whoever holds the lease: what still runs, by this, does not run under it."""
+        lines = [line._replace(outcome=DIED) if line.outcome == RUNNING else line for line in self.lines]
+        return self._replace(lines=tuple(lines))
+
+    def runs(self) -> bool:
+        """Is a run under way, as far as is known?"""
+        return any(line.outcome == RUNNING for line in self.lines)
+
+    def busy_at(self, tick: int) -> bool:
+        """Was a run under way when this tick was due?"""
+        return any(
+            line.started is not None and line.ended is not None and line.started < tick <= line.ended
+            for line in self.lines
+        )
+
+    def before(self, now: float) -> State:
+        """Without what a clock that was wrong has claimed of the future."""
+        known = [until for line in self.lines if (until := line.until or line.tick) <= now]
+        return self._replace(last=max(known, default=int(now)))
+
+
+def encode(state: State) -> str:
+    """Compact, and without what is as ever."""
+    lines = [_short(line) for line in state.lines]
+    fields = {"leasehold": WRITTEN_BY, **state._asdict(), "lines": lines}
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+
+
+def decode(text: str, resource: str) -> State:
+    """What ``encode`` made. Anything else was written by somebody else under this name."""
+    try:
+        fields = json.loads(text)
+        if fields.pop("leasehold") == WRITTEN_BY:
+            return State(**{**fields, "lines": tuple(Line(**one) for one in fields["lines"])})
+    except (ValueError, TypeError, KeyError, AttributeError):
+        pass
+    raise InvalidRequest(
+        f"{resource} is used twice: something else than a cron has written there. Give the cron a name of its own",
+        resource=resource,
+    )
+
+
+def _short(line: Line) -> dict[str, Any]:
+    usual = Line._field_defaults
+    return {key: value for key, value in line._asdict().items() if key not in usual or value != usual[key]}
