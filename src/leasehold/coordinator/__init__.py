@@ -12,6 +12,7 @@ from leasehold.coordinator.asking import known_options, make_options, warn_long
 from leasehold.coordinator.counting import Counting
 from leasehold.coordinator.decorating import AsyncDecorating, Decorating
 from leasehold.coordinator.electing import AsyncElecting, Electing
+from leasehold.coordinator.flying import AsyncFlying, Flying
 from leasehold.coordinator.gathering import AsyncGathering, Gathering
 from leasehold.coordinator.opening import open_store
 from leasehold.coordinator.operating import AsyncOperating, Operating
@@ -165,7 +166,7 @@ class Coordinator(Shelving, ABC, Generic[L]):
 
 
 class Leasehold(
-    Coordinator[Lock], Adopting, Counting["Semaphore"], Decorating, Electing, Gathering, Operating, Sharing
+    Coordinator[Lock], Adopting, Counting["Semaphore"], Decorating, Electing, Flying, Gathering, Operating, Sharing
 ):
     """A coordinator for threads; made by :func:`leasehold.connect`. ``close()`` gives back what it holds."""
 
@@ -200,6 +201,7 @@ class AsyncLeasehold(
     Counting["AsyncSemaphore"],
     AsyncDecorating,
     AsyncElecting,
+    AsyncFlying,
     AsyncGathering,
     AsyncOperating,
     AsyncSharing,
