@@ -49,4 +49,12 @@ def shelf_beside(store: Any, asynchronous: bool) -> Shelf:
         if shelf is None:
             shelf = _in_memory[store] = MemoryShelf(clock=store.clock)
         return shelf
+    if store.name == "sqlite" and hasattr(store, "path"):
+        from leasehold.patterns.shelves.beside import beside_sqlite
+
+        return beside_sqlite(store.path, asynchronous)
+    if hasattr(store, "target") or hasattr(store, "lend"):
+        from leasehold.patterns.shelves.beside import beside_borrowed, beside_redis
+
+        return beside_redis(store.target, asynchronous) if hasattr(store, "target") else beside_borrowed(store, asynchronous)
     raise Unsupported(f"there is no shelf beside {store.name}: say where to keep it, such as cache=MemoryShelf()")

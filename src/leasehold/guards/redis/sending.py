@@ -56,13 +56,15 @@ class AsyncClient(Protocol):
 class Line:
     """Somebody's own client, and what is known of it. It is never closed by us."""
 
-    __slots__ = ("_client", "_name", "_retries", "awaited", "slot")
+    __slots__ = ("_client", "_retries", "awaited", "slot", "where")
 
-    def __init__(self, client: Any) -> None:
-        check_client(client, "FenceGuard()", REFUSED)
+    def __init__(self, client: Any, taker: str = "FenceGuard()") -> None:
+        check_client(client, taker, REFUSED)
         self._client = client
-        self._name = type(client).__name__
-        self._retries = retries(client)
+        # One of ours knows where its server is, and never repeats; nothing is known of others, whose URL may hold a
+        # password.
+        self.where: str = getattr(client, "leasehold_where", f"the other end of {type(client).__name__}")
+        self._retries = not hasattr(client, "leasehold_where") and retries(client)
         # Whoever instruments a client may have put a plain function in place of its async one.
         self.awaited = inspect.iscoroutinefunction(client.execute_command) or hasattr(client, "__aenter__")
         self.slot: Callable[[str | bytes], int] | None = getattr(client, "keyslot", None)  # a Cluster's
@@ -91,11 +93,6 @@ class Line:
         """Only a script that the server does not know is sent again, in full (trap 18)."""
         if not failures.unknown_script(error):
             raise step.failure(self.where, error, self._retries) from error
-
-    @property
-    def where(self) -> str:
-        """Nothing more is known, and a URL may hold a password."""
-        return f"the other end of {self._name}"
 
 
 class sent(Generic[P, R]):  # noqa: N801 - a decorator

@@ -39,8 +39,12 @@ TOO_OLD = ("1193",)
 MISUSED = {"ProgrammingError", "InterfaceError"}
 
 
-def translated(error: BaseException, table: str, *, ours: bool = True) -> LeaseholdError:
-    """One of ours, for what a driver, SQLAlchemy or Django has raised. ``ours``: the table is the guard's own."""
+CREATE = "call guard.create(conn) once, in a migration or when the program starts"
+
+
+def translated(error: BaseException, table: str, *, ours: bool = True, remedy: str = CREATE) -> LeaseholdError:
+    """One of ours, for what a driver, SQLAlchemy or Django has raised. ``ours``: the table is the guard's own;
+    ``remedy`` says how that is made."""
     if isinstance(error, LeaseholdError):
         return error
     codes = _codes(error)
@@ -68,18 +72,15 @@ def translated(error: BaseException, table: str, *, ours: bool = True) -> Leaseh
         )
     if _misused(error) or _is(codes, CLOSED):
         return unusable(f"{type(error).__name__}: {_first_line(error)}"[:120])
-    return StoreUnavailable(_refused(codes, table, ours))
+    return StoreUnavailable(_refused(codes, table, ours, remedy))
 
 
-def _refused(codes: list[str], table: str, ours: bool) -> str:
+def _refused(codes: list[str], table: str, ours: bool, remedy: str) -> str:
     code = codes[0][:80]
     if _is(codes, NO_TABLE) and not ours:
         return f"there is no table {table} ({code}): make it, or name the one that you mean"
     if _is(codes, NO_TABLE):
-        return (
-            f"the table {table} is missing, or was not made for this guard ({code}): call guard.create(conn) once, in "
-            "a migration or when the program starts"
-        )
+        return f"the table {table} is missing, or was not made for this guard ({code}): {remedy}"
     if _is(codes, DENIED):
         return (
             f"this user of the database may not use the table {table} ({code}): nothing was accepted. Grant SELECT, "

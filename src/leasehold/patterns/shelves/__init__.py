@@ -5,7 +5,33 @@ A shelf is a guard that keeps what was written: an older fence is refused in the
 
 from __future__ import annotations
 
-from leasehold.patterns.shelves.memory import MemoryShelf
-from leasehold.patterns.shelves.shelf import Entry, Shelf
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["Entry", "MemoryShelf", "Shelf"]
+if TYPE_CHECKING:
+    from leasehold.patterns.shelves.memory import MemoryShelf
+    from leasehold.patterns.shelves.redis import RedisShelf
+    from leasehold.patterns.shelves.shelf import Entry, Shelf
+    from leasehold.patterns.shelves.sql import SQLShelf
+    from leasehold.patterns.shelves.sqlite import SQLiteShelf
+    from leasehold.patterns.shelves.threaded import Threaded
+
+__all__ = ["Entry", "MemoryShelf", "RedisShelf", "SQLShelf", "SQLiteShelf", "Shelf", "Threaded"]
+
+_PLACES = {
+    "Entry": "shelf",
+    "MemoryShelf": "memory",
+    "RedisShelf": "redis",
+    "SQLShelf": "sql",
+    "SQLiteShelf": "sqlite",
+    "Shelf": "shelf",
+    "Threaded": "threaded",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    globals()[name] = found
+    return found

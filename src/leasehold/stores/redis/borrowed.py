@@ -106,6 +106,18 @@ class BorrowedStore:
         """The client is not ours to close."""
         self._closed = True
 
+    @property
+    def awaited(self) -> bool:
+        """Is it an asyncio client?"""
+        return self._awaited
+
+    def lend(self, command: Sequence[Any]) -> Any:
+        """Any command, for whoever keeps something beside the leases: errors are the client's own."""
+        if self._awaited:
+            return self._client.execute_command(*command)
+        with self._lock:
+            return self._client.execute_command(*command)
+
     # ------------------------------------------------------------ one command
 
     def _prepare(self, op: StoreOp) -> speech.Command:

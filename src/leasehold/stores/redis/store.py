@@ -40,6 +40,11 @@ class RedisStore:
         self._loops: Loops | None = None
         self._lock = threading.Lock()
 
+    @property
+    def target(self) -> Target:
+        """Where its server is, for whoever keeps something beside it."""
+        return self._line.target
+
     def execute(self, op: StoreOp) -> Reply:
         try:
             box = self._idle.pop()

@@ -33,15 +33,15 @@ def default_path() -> str:
 def open_database(path: str, boot: str) -> Database:
     """Raises StoreUnavailable that says what is wrong, or Again when somebody else is in the way just now."""
     try:
-        _prepare(path)
+        prepare(path)
         before = os.stat(path)
-        connection = _connect(path)
+        connection = connect(path)
     except StoreUnavailable:  # an OSError too, and already in our words
         raise
     except (OSError, sqlite3.Error) as error:
         if failures.foreign(error):
             raise
-        raise _why(path, error) from error
+        raise why(path, error) from error
     try:
         _check(path, connection)
         _claim_for_this_machine(path, connection, boot)
@@ -52,14 +52,15 @@ def open_database(path: str, boot: str) -> Database:
         connection.close()
         if isinstance(error, StoreUnavailable) or failures.foreign(error):
             raise
-        raise _why(path, error) from error
+        raise why(path, error) from error
     except BaseException:
         connection.close()
         raise
     return database
 
 
-def _why(path: str, error: Exception) -> Exception:
+def why(path: str, error: Exception) -> Exception:
+    """What to raise for an error of opening: Again when another try may succeed."""
     if failures.passing(error):
         return Again(failures.LOCKED)
     absent = isinstance(error, FileNotFoundError) or failures.name_of(error).startswith("SQLITE_CANTOPEN")
@@ -68,12 +69,12 @@ def _why(path: str, error: Exception) -> Exception:
     return failures.refusal(path, error)
 
 
-def _prepare(path: str) -> None:
+def prepare(path: str) -> None:
     """An empty file with mode 0600 stands at ``path``, or an existing one is left as it is."""
     real = os.path.realpath(path)
     with suppress(StoreUnavailable):  # no home, no default
         if path == default_path():
-            _make_folders(os.path.dirname(real))
+            make_folders(os.path.dirname(real))
     if not os.path.isdir(os.path.dirname(real)) or os.path.isdir(real):
         raise unavailable(path, failures.examine(real))
     if kind := machine.network_file_system(real):
@@ -89,14 +90,16 @@ def _prepare(path: str) -> None:
         raise PermissionError(errno.EACCES, "not readable and writable")
 
 
-def _make_folders(folder: str) -> None:
+def make_folders(folder: str) -> None:
+    """For this user alone."""
     if not os.path.isdir(folder):
-        _make_folders(os.path.dirname(folder))
+        make_folders(os.path.dirname(folder))
         with suppress(FileExistsError):
             os.mkdir(folder, mode=0o700)
 
 
-def _connect(path: str) -> sqlite3.Connection:
+def connect(path: str) -> sqlite3.Connection:
+    """To a file that is there."""
     uri = f"file:{_quoted(path)}?mode=rw"  # never creates: that would ignore the mode
     return sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
 

@@ -97,6 +97,11 @@ class SQLiteStore:
         self._folder = Folder(os.path.realpath(self._path) + ".wake")
         self._boxes: dict[str, Mailbox] = {}
 
+    @property
+    def path(self) -> str:
+        """Of its file, for whoever keeps something beside it."""
+        return self._path
+
     # ------------------------------------------------------------ the port
 
     def execute(self, op: StoreOp) -> Reply:

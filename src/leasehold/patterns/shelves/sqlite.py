@@ -1,0 +1,63 @@
+"""A shelf in a SQLite file of its own, for every process of one host. No server, and nothing to create first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from leasehold.errors import LeaseholdError
+from leasehold.guards.fence import check_resource
+from leasehold.patterns.shelves.shelf import Entry
+from leasehold.patterns.shelves.sql import SQLShelf
+from leasehold.patterns.shelves.sqlitefile import ShelfFile, meaning
+from leasehold.patterns.tables.asking import within
+
+if TYPE_CHECKING:
+    from leasehold.observe.events import Observer
+
+TABLE = "leasehold_shelf"
+
+
+class SQLiteShelf(SQLShelf):
+    """In a file at ``path``, which is made on first use. What was written is on the disk.
+
+    For asyncio, ``Threaded(SQLiteShelf(path))``: the event loop must not wait for a disk.
+
+    >>> import leasehold
+    >>> shelf = SQLiteShelf("pages.shelf")
+    >>> with leasehold.connect("memory://") as hold, hold.lock("page", 42) as lease:
+    ...     shelf.write(lease, "<h1>42</h1>", keep="1m")
+    >>> shelf.read("page:42").text
+    '<h1>42</h1>'
+    >>> shelf.close()
+    """
+
+    __slots__ = ("_file",)
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, downstream: str = "shelf", observers: Iterable[Observer] = ()
+    ) -> None:
+        self._file = ShelfFile(os.fspath(path), TABLE)
+        super().__init__(self._file.writing, TABLE, downstream=downstream, observers=observers)
+
+    def read(self, resource: str) -> Entry | None:
+        name = check_resource(resource)
+        found: Entry | None = within(
+            self._file.reading, lambda dialect: self._looking(dialect, name), self.table, fail=self._meaning
+        )
+        return found
+
+    def create(self) -> None:
+        """Make the file now: where it cannot be, you know it before the first lease does."""
+        with self._file.reading():
+            pass
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _meaning(self, error: BaseException) -> LeaseholdError:
+        return meaning(self._file.path, error)
+
+    def __repr__(self) -> str:
+        return f"<SQLiteShelf at {self._file.path}>"

@@ -1,0 +1,287 @@
+"""The file of a SQLiteShelf: a few connections, each used by one thread at a time, and none of them after a fork.
+
+Whoever writes takes the write lock at once (BEGIN IMMEDIATE); whoever reads takes none, and sees the last commit. What
+is committed is on the disk (``synchronous = FULL``): a stored result must be there after the power has failed.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable
+from leasehold.patterns.shelves.sqltexts import TEXTS
+from leasehold.stores.sqlite import failures
+from leasehold.stores.sqlite.database import gate
+from leasehold.stores.sqlite.failures import Again, unavailable
+from leasehold.stores.sqlite.file import connect, default_path, make_folders, prepare, why
+
+APPLICATION = 0x4C534846  # "LSHF"
+FORMAT = 1
+WAIT = 5.0  # seconds for the write lock
+TRIES = 5  # to open a file that somebody replaces meanwhile
+MOST_IDLE = 8
+QUIET = 5.0  # seconds to wait before a fork for other threads to finish
+SUFFIX = "-shelf"  # of the one beside a store
+
+
+class Connected:
+    """One connection, and the file that it is connected to."""
+
+    __slots__ = ("connection", "file")
+
+    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
+        self.connection = connection
+        self.file = _identity(path)
+
+    def close(self) -> None:
+        with suppress(sqlite3.Error):
+            self.connection.close()
+
+
+class ShelfFile:
+    """Made on first use, in the folder that is there. Making one of these touches nothing."""
+
+    def __init__(self, path: str, table: str) -> None:
+        if not isinstance(path, str) or not path or "\0" in path or path == ":memory:":
+            raise InvalidRequest("SQLiteShelf takes the path of a file; for one in memory use MemoryShelf()")
+        self.path = os.path.abspath(path)  # a later chdir must not move it
+        self._table = table
+        self._reset()
+        _files.add(self)
+
+    def _reset(self) -> None:
+        self._idle: list[Connected] = []
+        self._busy: set[Connected] = set()
+        self._turn = threading.Condition(threading.RLock())
+        self._closed = False
+        self._forking = False
+
+    @contextmanager
+    def transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        """One that has begun, so that a commit ends it, and an error too."""
+        lent = self._begun(begin)
+        try:
+            try:
+                yield lent.connection
+            except BaseException:
+                lent.connection.execute("ROLLBACK")
+                raise
+            lent.connection.execute("COMMIT")
+        finally:
+            self._take_back(lent)
+
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        return self.transaction("BEGIN IMMEDIATE")
+
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        return self.transaction("BEGIN")
+
+    # ------------------------------------------------------------ connections
+
+    def _begun(self, begin: str) -> Connected:
+        """Under the lock it is made sure that the file is still the one at its path: two processes on two files would
+        not see what the other has written."""
+        for _ in range(TRIES):
+            lent = self._lend()
+            try:
+                lent.connection.execute(begin)
+                if _identity(self.path) == lent.file:
+                    return lent
+            except BaseException as error:
+                self._take_back(lent)
+                if isinstance(error, sqlite3.Error) and failures.passing(error):
+                    raise self._locked() from error
+                raise
+            self._drop(lent)
+        raise unavailable(self.path, f"cannot be used: {failures.REPLACED}")
+
+    def _lend(self) -> Connected:
+        with self._turn:
+            self._turn.wait_for(lambda: not self._forking, QUIET)
+            if self._closed:
+                raise StoreUnavailable(f"the shelf {self.path} is closed")
+            lent = self._idle.pop() if self._idle else None
+            if lent is not None:
+                self._busy.add(lent)
+                return lent
+        with gate:  # nobody forks in the middle of an opening
+            opened = open_shelf(self.path, self._table)
+            with self._turn:
+                self._busy.add(opened)
+            return opened
+
+    def _take_back(self, lent: Connected) -> None:
+        """One whose transaction could not be ended is of no further use."""
+        if lent.connection.in_transaction:
+            self._drop(lent)
+            return
+        with self._turn:
+            self._busy.discard(lent)
+            if len(self._idle) < MOST_IDLE and not self._closed:
+                self._idle.append(lent)
+            else:
+                lent.close()
+            self._turn.notify_all()
+
+    def _drop(self, lent: Connected) -> None:
+        with self._turn:
+            self._busy.discard(lent)
+            lent.close()
+            self._turn.notify_all()
+
+    def _locked(self) -> StoreUnavailable:
+        return unavailable(
+            self.path, f"is locked by another process for more than {WAIT:g} s: nothing was written, try again later"
+        )
+
+    def close(self) -> None:
+        """For good. Whoever is in the middle of something ends it first."""
+        with self._turn:
+            self._closed = True
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def __del__(self) -> None:
+        for idle in getattr(self, "_idle", ()):
+            idle.close()
+
+    # ------------------------------------------------------------ fork
+
+    def before_fork(self) -> None:
+        """No connection may be open in a child: closing it there would drop what the parent has locked."""
+        with self._turn:
+            self._forking = True
+            self._turn.wait_for(lambda: not self._busy, QUIET)
+            self._close_idle()
+
+    def after_fork(self) -> None:
+        with self._turn:
+            self._forking = False
+            self._turn.notify_all()
+
+    def forked(self) -> None:
+        _inherited.extend(self._busy)
+        self._reset()
+
+
+_files: weakref.WeakSet[ShelfFile] = weakref.WeakSet()
+_inherited: list[Connected] = []  # of threads that were in the middle of something: never used, and never closed
+
+
+def _before_fork() -> None:
+    """The gate first: whoever opens has it, and then asks for the turn of its file."""
+    gate.acquire()
+    for one in list(_files):
+        one.before_fork()
+
+
+def _after_fork() -> None:
+    for one in list(_files):
+        one.after_fork()
+    gate.release()
+
+
+def _forked() -> None:
+    """The gate of a child is a new one."""
+    for one in list(_files):
+        one.forked()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forked)
+
+
+# ---------------------------------------------------------------- opening
+
+
+def open_shelf(path: str, table: str) -> Connected:
+    """Ours, with its table. Raises StoreUnavailable that says what is wrong."""
+    for _ in range(TRIES):
+        try:
+            return _open(path, table)
+        except LeaseholdError:
+            raise
+        except Again:
+            continue
+        except (OSError, sqlite3.Error) as error:
+            if failures.foreign(error):
+                raise
+            reason = why(path, error)
+            if not isinstance(reason, Again):
+                raise reason from error
+    raise unavailable(path, f"cannot be opened: {failures.LOCKED}, or {failures.REPLACED}. Try again later")
+
+
+def _open(path: str, table: str) -> Connected:
+    with suppress(StoreUnavailable):  # no home, no default
+        if path == default_path() + SUFFIX:
+            make_folders(os.path.dirname(path))
+    prepare(path)
+    opened = Connected(connect(path), path)
+    try:
+        opened.connection.execute(f"PRAGMA busy_timeout = {WAIT * 1000:.0f}")
+        _check(path, opened.connection, table)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def _check(path: str, connection: sqlite3.Connection, table: str) -> None:
+    """Ours, of a format that we know. An empty database becomes ours."""
+    if _is_ours(path, connection):
+        connection.execute("PRAGMA synchronous = FULL")
+        return
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise unavailable(path, "lies on a file system without shared memory. Choose a local path")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("BEGIN IMMEDIATE")
+    if not _is_ours(path, connection):  # another process may have made it meanwhile
+        for text in TEXTS["sqlite"].making(table):
+            connection.execute(text)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+    connection.execute("COMMIT")
+
+
+def _is_ours(path: str, connection: sqlite3.Connection) -> bool:
+    """False for an empty one."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if not application and not version and not tables:
+        return False
+    if application != APPLICATION:
+        raise unavailable(path, "is no shelf, but of another program. Choose another path: nothing was written to it")
+    if version > FORMAT:
+        raise unavailable(
+            path,
+            f"has format {version}, which a newer Leasehold wrote; this one knows {FORMAT}. Upgrade this process, or "
+            "choose another path",
+        )
+    return True
+
+
+def _identity(path: str) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return (0, 0)
+    return (found.st_ino, found.st_dev)
+
+
+def meaning(path: str, error: BaseException) -> LeaseholdError:
+    """What an error of SQLite means, before the commit."""
+    if isinstance(error, LeaseholdError):
+        return error
+    if isinstance(error, Exception) and not failures.foreign(error):
+        return failures.refusal(path, error)
+    return OutcomeUnknown(f"the shelf {path} was interrupted ({type(error).__name__}): it may be repeated")
