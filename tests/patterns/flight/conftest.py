@@ -48,4 +48,5 @@ def counted() -> Counted:
 
 
 def near(store: StandInStore, flavour: str) -> Side:
+    """On the clock that the test turns."""
     return Side(store, flavour, store.clock.advance)

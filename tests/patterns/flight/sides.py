@@ -35,6 +35,7 @@ class Side:
         self.hold = self.other()
 
     def other(self, **options: Any) -> Any:
+        """Another coordinator on the same store."""
         hold = (aio if self.asynchronous else leasehold).connect(self._target, **options)
         self._opened.append(hold)
         return hold
@@ -77,6 +78,7 @@ class Side:
                 self._runner.run(asyncio.sleep(0.002))
 
     def close(self) -> None:
+        """Every coordinator, and the loop."""
         for hold in self._opened:
             self.run(hold.close())
         if self._runner is not None:
@@ -92,12 +94,15 @@ class Counted:
         self.gives: Callable[[], Any] = lambda: self.calls
 
     def __call__(self, key: str) -> Any:
+        """One rebuild."""
         self.calls += 1
         if self.error is not None:
             raise self.error
         return self.gives()
 
     def function(self) -> Callable[[str], Any]:
+        """As people write it."""
+
         def page(key: str) -> Any:
             return self(key)
 

@@ -42,6 +42,7 @@ class Gate:
         self.outcome = outcome
 
     async def page(self, key: str) -> Any:
+        """What is rebuilt."""
         self.calls += 1
         self.inside.set()
         try:
@@ -55,6 +56,12 @@ async def turns(count: int = 5) -> None:
     """Let the other tasks have their turns."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+async def waiters(hold: AsyncLeasehold, count: int) -> None:
+    """Until so many stand in the queue; the test has an end of its own."""
+    while len((await hold.inspect("page:a")).waiters) != count:
+        await turns()
 
 
 def test_one_flies_for_all() -> None:
@@ -141,12 +148,10 @@ def test_cancelled_while_it_waits_for_the_lease() -> None:
         page = hold.single_flight("page", "{key}")(gate.page)
         async with hold.lock("page", "a"):
             call = asyncio.create_task(page("a"))
-            while not (await hold.inspect("page:a")).waiters:
-                await asyncio.sleep(0)
+            await waiters(hold, 1)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(call, 0.001)
-            while (await hold.inspect("page:a")).waiters:
-                await asyncio.sleep(0.001)
+            await waiters(hold, 0)
         assert gate.calls == 0
 
     play(scene)

@@ -27,6 +27,7 @@ class CountingStore(MemoryStore):
         self.claims = 0
 
     def execute(self, op: StoreOp) -> Reply:
+        """As ever."""
         self.claims += isinstance(op, Claim)
         return super().execute(op)
 
@@ -54,12 +55,14 @@ class Gate:
         self.outcome = outcome
 
     def __call__(self) -> Any:
+        """Come in, wait, and go."""
         self.calls += 1
         self.entered.release()
         assert self.open.wait(10)
         return self.outcome()
 
     def page(self, key: str) -> Any:
+        """What is rebuilt."""
         return self()
 
 

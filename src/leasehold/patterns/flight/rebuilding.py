@@ -59,6 +59,7 @@ class Rebuilding:
         serializer: Any,
         lease_as: str | None,
         make_lock: Callable[[Name, float | None], Any],
+        home: object,
     ) -> None:
         self.flavour = flavour
         self.shelf = shelf
@@ -66,6 +67,7 @@ class Rebuilding:
         self.serializer = serializer
         self._lease_as = lease_as
         self._make_lock = make_lock
+        self._home = home  # of one coordinator: another one may wait for this one, and gets its turn when time is over
 
     async def look(self, name: Name) -> Page | None:
         """What anybody can see."""
@@ -194,7 +196,7 @@ class Rebuilding:
     @contextlib.contextmanager
     def _inside(self, name: Name) -> Iterator[None]:
         self.not_inside(name)
-        aloft = Aloft((id(self.shelf), name.text))
+        aloft = Aloft((self._home, name.text))
         token = _aloft.set((*_aloft.get(), aloft))
         try:
             yield
@@ -204,7 +206,7 @@ class Rebuilding:
 
     def not_inside(self, name: Name) -> None:
         """Whoever waits for what it is itself at work on waits for ever."""
-        key = (id(self.shelf), name.text)
+        key = (self._home, name.text)
         if any(one.key == key and not one.over for one in _aloft.get()):
             raise InvalidRequest(
                 "a rebuild asks for the very value that it is to make, and would wait for itself: call the function "

@@ -114,8 +114,9 @@ class BaseSingleFlight:
         shelf = hold._shelf if asked.cache is None else asked.cache
         self._crew: Crew = crew_of(hold)  # after the shelf: who works is stopped before it is closed
         self._flavour = hold._flavour
+        make = partial(self._lock, hold._make_lock)
         self._work = Rebuilding(
-            self._flavour, shelf, asked.terms, asked.serializer, asked.lease_as, partial(self._lock, hold._make_lock)
+            self._flavour, shelf, asked.terms, asked.serializer, asked.lease_as, make, id(self._engine)
         )
         if not self._fields:
             self._name({})  # what is wrong with a name that is known is said now
