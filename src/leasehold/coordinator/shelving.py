@@ -56,5 +56,9 @@ def shelf_beside(store: Any, asynchronous: bool) -> Shelf:
     if hasattr(store, "target") or hasattr(store, "lend"):
         from leasehold.patterns.shelves.beside import beside_borrowed, beside_redis
 
-        return beside_redis(store.target, asynchronous) if hasattr(store, "target") else beside_borrowed(store, asynchronous)
+        return (
+            beside_redis(store.target, asynchronous)
+            if hasattr(store, "target")
+            else beside_borrowed(store, asynchronous)
+        )
     raise Unsupported(f"there is no shelf beside {store.name}: say where to keep it, such as cache=MemoryShelf()")

@@ -1,7 +1,7 @@
 """The shelf beside a store: in a file beside its file, or on its server, through clients of our own.
 
-A client for threads is made anew in a forked child. One for asyncio belongs to the event loop on which it has opened its
-connections: each loop has its own, which is closed with the loop (``asyncio.run`` sees to it) or with the shelf.
+A client for threads is made anew in a forked child. One for asyncio belongs to the event loop on which its connections
+were opened: each loop has its own, which is closed with the loop (``asyncio.run`` sees to it) or with the shelf.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +78,9 @@ class Maker:
 
     def _kind(self) -> Any:
         target = self._target
-        name = "UnixDomainSocketConnection" if target.path else "SSLConnection" if target.tls is not None else "Connection"
+        name = (
+            "UnixDomainSocketConnection" if target.path else "SSLConnection" if target.tls is not None else "Connection"
+        )
         return getattr(self._package, name)
 
     def _settings(self) -> dict[str, Any]:
@@ -142,23 +144,19 @@ class PerProcess:
     def __init__(self, make: Callable[[], Any], where: str) -> None:
         self.leasehold_where = where
         self._make = make
-        self._mine: tuple[int, Any] = (0, None)
+        self._clients: dict[int, Any] = {}  # by process: that of a parent is neither used nor closed
         self._closed = False
 
     def execute_command(self, *args: Any) -> Any:
         if self._closed:
             raise StoreUnavailable(f"the shelf at {self.leasehold_where} is closed")
-        pid, client = self._mine
-        if pid != os.getpid():
-            client = self._make()
-            self._mine = (os.getpid(), client)
+        client = self._clients.get(os.getpid()) or self._clients.setdefault(os.getpid(), self._make())
         return client.execute_command(*args)
 
     def close(self) -> None:
         self._closed = True
-        pid, client = self._mine
-        self._mine = (0, None)
-        if pid == os.getpid():
+        client = self._clients.pop(os.getpid(), None)
+        if client is not None:
             client.close()
             client.connection_pool.disconnect()
 
@@ -178,6 +176,8 @@ class PerLoop:
         loop = asyncio.get_running_loop()
         life = self._lives.get(loop)
         if life is None or life.pid != os.getpid():
+            for other in [one for one in self._lives if one.is_closed()]:  # each is kept by what it has opened
+                del self._lives[other]
             life = self._lives[loop] = Life(self._make())
             await life.begin()
         return await life.client.execute_command(*args)
@@ -210,7 +210,7 @@ class Life:
     async def end(self) -> None:
         await self._living.aclose()
 
-    async def _live(self) -> AsyncIterator[None]:
+    async def _live(self) -> AsyncGenerator[None, None]:
         try:
             yield
         finally:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from leasehold.guards.fence import Fenced
+from leasehold.guards.fence import Fenced, check_resource
 from leasehold.patterns.shelves.shelf import REMEMBERED_MS, Entry, Shelf, check_keep, check_text
 from leasehold.stores.clock import SystemClock
 
@@ -41,7 +43,7 @@ class MemoryShelf(Shelf):
     '<h1>42</h1>'
     """
 
-    __slots__ = ("_clock", "_lock", "_places", "_writes")
+    __slots__ = ("__weakref__", "_clock", "_lock", "_places", "_writes")
 
     def __init__(
         self, *, clock: Clock | None = None, downstream: str = "shelf", observers: Iterable[Observer] = ()
@@ -51,9 +53,10 @@ class MemoryShelf(Shelf):
         self._lock = threading.Lock()
         self._places: dict[str, _Place] = {}
         self._writes = 0
+        _shelves.add(self)
 
     def read(self, resource: str) -> Entry | None:
-        return self._entry(self._places.get(resource), self._clock.now())
+        return self._entry(self._places.get(check_resource(resource)), self._clock.now())
 
     def open(self, lease: Fenced) -> Entry | None:
         now = self._clock.now()
@@ -96,3 +99,15 @@ class MemoryShelf(Shelf):
 
     def __repr__(self) -> str:
         return f"<MemoryShelf of {len(self._places)}>"
+
+
+_shelves: weakref.WeakSet[MemoryShelf] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """A thread of the parent may have held the lock: nobody in the child would let go of it."""
+    for shelf in list(_shelves):
+        shelf._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -11,7 +11,7 @@ fence too lets a holder who slept since then write once more, where nobody newer
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -60,9 +60,7 @@ class RedisShelf(Shelf):
 
     __slots__ = ("_line",)
 
-    def __init__(
-        self, client: Any, *, downstream: str = "shelf", observers: Iterable[Observer] = ()
-    ) -> None:
+    def __init__(self, client: Any, *, downstream: str = "shelf", observers: Iterable[Observer] = ()) -> None:
         super().__init__(downstream=downstream, observers=observers)
         self._line = Line(client, "RedisShelf()")
 
@@ -165,4 +163,6 @@ class Reading(Writing):
         found.fence = None
         if not isinstance(found, OutcomeUnknown):
             return found
-        return StoreUnavailable(f"it could not be read: {found}".partition(" It may be repeated")[0], resource=found.resource)
+        return StoreUnavailable(
+            f"it could not be read: {found}".partition(" It may be repeated")[0], resource=found.resource
+        )

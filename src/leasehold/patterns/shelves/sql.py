@@ -36,9 +36,9 @@ CREATE = "call shelf.create() once, in a migration or when the program starts"
 class SQLShelf(Shelf):
     """In one table of your database, which ``create()`` makes.
 
-    ``engine_or_begin`` is an Engine or AsyncEngine of SQLAlchemy's, a pool, a connection of Django's, or a function that
-    gives a context manager of a transaction, or a connection: that one is committed or rolled back, and closed, each
-    time. Over what is awaited, the calls are awaited.
+    ``engine_or_begin`` is an engine or a sessionmaker of SQLAlchemy's, sync or async, a pool, a connection of Django's,
+    or a function that gives a context manager of a transaction, or a connection: that one is committed or rolled back,
+    and closed, each time. Over what is awaited, the calls are awaited.
 
     Time is the database's. Ended rows are deleted a few at a time while others are written; ``purge()`` deletes all.
 
@@ -84,7 +84,7 @@ class SQLShelf(Shelf):
         return self._take(tx, lambda dialect: self._opening(dialect, attempt), lease, attempt)
 
     def write(self, lease: Fenced, text: str | None, keep: Duration, *, tx: Any = None) -> Any:
-        """As every shelf; ``tx`` is a transaction of yours that it is to be a part of: it is written when you commit."""
+        """As every shelf; ``tx`` is a transaction of yours that it is to be a part of: written when you commit."""
         new, keep_ms = check_text(text), check_keep(keep)
         attempt = self.present(lease)
         return self._take(tx, lambda dialect: self._writing(dialect, attempt, new, keep_ms), lease, attempt)

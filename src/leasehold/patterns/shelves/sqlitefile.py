@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.patterns.shelves.sqltexts import TEXTS
@@ -22,8 +24,9 @@ from leasehold.stores.sqlite.file import connect, default_path, make_folders, pr
 
 APPLICATION = 0x4C534846  # "LSHF"
 FORMAT = 1
-WAIT = 5.0  # seconds for the write lock
-TRIES = 5  # to open a file that somebody replaces meanwhile
+WAIT = 5.0  # seconds until somebody else must have let go of the file
+FIRST_PAUSE = 50e-6  # seconds between two tries
+LAST_PAUSE = 1e-3
 MOST_IDLE = 8
 QUIET = 5.0  # seconds to wait before a fork for other threads to finish
 SUFFIX = "-shelf"  # of the one beside a store
@@ -47,7 +50,7 @@ class ShelfFile:
     """Made on first use, in the folder that is there. Making one of these touches nothing."""
 
     def __init__(self, path: str, table: str) -> None:
-        if not isinstance(path, str) or not path or "\0" in path or path == ":memory:":
+        if not path or "\0" in path or path == ":memory:":
             raise InvalidRequest("SQLiteShelf takes the path of a file; for one in memory use MemoryShelf()")
         self.path = os.path.abspath(path)  # a later chdir must not move it
         self._table = table
@@ -62,43 +65,59 @@ class ShelfFile:
         self._forking = False
 
     @contextmanager
-    def transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+    def transaction(self, begin: tuple[str, ...]) -> Iterator[sqlite3.Connection]:
         """One that has begun, so that a commit ends it, and an error too."""
         lent = self._begun(begin)
         try:
             try:
                 yield lent.connection
             except BaseException:
-                lent.connection.execute("ROLLBACK")
+                _roll_back(lent.connection)
                 raise
             lent.connection.execute("COMMIT")
         finally:
             self._take_back(lent)
 
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        return self.transaction("BEGIN IMMEDIATE")
+    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Nobody else writes meanwhile."""
+        return self.transaction(("BEGIN IMMEDIATE",))
 
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        return self.transaction("BEGIN")
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        """As it is at this moment: the second statement looks, and from then on nothing changes."""
+        return self.transaction(("BEGIN", "SELECT 1 FROM sqlite_schema LIMIT 1"))
 
     # ------------------------------------------------------------ connections
 
-    def _begun(self, begin: str) -> Connected:
+    def _begun(self, begin: tuple[str, ...]) -> Connected:
+        """Asked often, for as long as it may take: SQLite's own way to wait sleeps for a tenth of a second at a time,
+        and finds the lock taken again each time. A signal can interrupt it, too."""
+        until, pause = time.monotonic() + WAIT, FIRST_PAUSE
+        while True:
+            try:
+                return self._try_to_begin(begin)
+            except Again as reason:
+                if time.monotonic() > until:
+                    why = f"cannot be used for {WAIT:g} s now, because {reason}: nothing was written, try again later"
+                    raise unavailable(self.path, why) from reason.__cause__
+            time.sleep(pause)
+            pause = min(2 * pause, LAST_PAUSE)
+
+    def _try_to_begin(self, begin: tuple[str, ...]) -> Connected:
         """Under the lock it is made sure that the file is still the one at its path: two processes on two files would
         not see what the other has written."""
-        for _ in range(TRIES):
-            lent = self._lend()
-            try:
-                lent.connection.execute(begin)
-                if _identity(self.path) == lent.file:
-                    return lent
-            except BaseException as error:
-                self._take_back(lent)
-                if isinstance(error, sqlite3.Error) and failures.passing(error):
-                    raise self._locked() from error
-                raise
-            self._drop(lent)
-        raise unavailable(self.path, f"cannot be used: {failures.REPLACED}")
+        lent = self._lend()
+        try:
+            for statement in begin:
+                lent.connection.execute(statement)
+            if _identity(self.path) == lent.file:
+                return lent
+        except BaseException as error:
+            self._take_back(lent)
+            if isinstance(error, sqlite3.Error) and failures.passing(error):
+                raise Again(failures.LOCKED) from error
+            raise
+        self._drop(lent)
+        raise Again(failures.REPLACED)
 
     def _lend(self) -> Connected:
         with self._turn:
@@ -117,6 +136,7 @@ class ShelfFile:
 
     def _take_back(self, lent: Connected) -> None:
         """One whose transaction could not be ended is of no further use."""
+        _roll_back(lent.connection)
         if lent.connection.in_transaction:
             self._drop(lent)
             return
@@ -134,11 +154,6 @@ class ShelfFile:
             lent.close()
             self._turn.notify_all()
 
-    def _locked(self) -> StoreUnavailable:
-        return unavailable(
-            self.path, f"is locked by another process for more than {WAIT:g} s: nothing was written, try again later"
-        )
-
     def close(self) -> None:
         """For good. Whoever is in the middle of something ends it first."""
         with self._turn:
@@ -150,8 +165,11 @@ class ShelfFile:
             self._idle.pop().close()
 
     def __del__(self) -> None:
-        for idle in getattr(self, "_idle", ()):
-            idle.close()
+        if getattr(self, "_idle", None) and gate.acquire(blocking=False):  # nobody forks meanwhile
+            try:
+                self._close_idle()
+            finally:
+                gate.release()
 
     # ------------------------------------------------------------ fork
 
@@ -201,32 +219,31 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 # ---------------------------------------------------------------- opening
 
 
+def _roll_back(connection: sqlite3.Connection) -> None:
+    with suppress(sqlite3.Error):  # it has done so by itself, or cannot be used again
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
 def open_shelf(path: str, table: str) -> Connected:
-    """Ours, with its table. Raises StoreUnavailable that says what is wrong."""
-    for _ in range(TRIES):
-        try:
-            return _open(path, table)
-        except LeaseholdError:
+    """Ours, with its table. Raises StoreUnavailable that says what is wrong, or Again: somebody is in the way."""
+    try:
+        return _open(path, table)
+    except LeaseholdError:
+        raise
+    except (OSError, sqlite3.Error) as error:
+        if failures.foreign(error):
             raise
-        except Again:
-            continue
-        except (OSError, sqlite3.Error) as error:
-            if failures.foreign(error):
-                raise
-            reason = why(path, error)
-            if not isinstance(reason, Again):
-                raise reason from error
-    raise unavailable(path, f"cannot be opened: {failures.LOCKED}, or {failures.REPLACED}. Try again later")
+        raise why(path, error) from error
 
 
 def _open(path: str, table: str) -> Connected:
     with suppress(StoreUnavailable):  # no home, no default
         if path == default_path() + SUFFIX:
-            make_folders(os.path.dirname(path))
+            make_folders(str(Path(path).parent))
     prepare(path)
     opened = Connected(connect(path), path)
     try:
-        opened.connection.execute(f"PRAGMA busy_timeout = {WAIT * 1000:.0f}")
         _check(path, opened.connection, table)
     except BaseException:
         opened.close()
@@ -272,7 +289,7 @@ def _is_ours(path: str, connection: sqlite3.Connection) -> bool:
 
 def _identity(path: str) -> tuple[int, int]:
     try:
-        found = os.stat(path)
+        found = Path(path).stat()
     except FileNotFoundError:
         return (0, 0)
     return (found.st_ino, found.st_dev)

@@ -1,18 +1,16 @@
-"""A shelf that blocks, for asyncio: its calls run in threads and are awaited, so that the loop never waits for a disk."""
+"""A shelf that blocks, for asyncio: its calls run in threads and are awaited. The loop never waits for a disk."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from leasehold.patterns.shelves.shelf import Entry, Shelf
 
 if TYPE_CHECKING:
     from leasehold.guards.fence import Fenced
     from leasehold.patterns.shelves.shelf import Duration
-
-R = TypeVar("R")
 
 
 class Threaded(Shelf):
@@ -26,26 +24,33 @@ class Threaded(Shelf):
         self._shelf = shelf
 
     async def read(self, resource: str) -> Entry | None:
-        return await self._there(self._shelf.read, resource)
+        found: Entry | None = await self._there(self._shelf.read, resource)
+        return found
 
-    async def open(self, lease: Fenced, **more: Any) -> Entry | None:
-        return await self._there(self._shelf.open, lease, **more)
+    async def open(self, lease: Fenced) -> Entry | None:
+        found: Entry | None = await self._there(self._shelf.open, lease)
+        return found
 
-    async def write(self, lease: Fenced, text: str | None, keep: Duration, **more: Any) -> None:
-        await self._there(self._shelf.write, lease, text, keep, **more)
+    async def write(self, lease: Fenced, text: str | None, keep: Duration) -> None:
+        await self._there(self._shelf.write, lease, text, keep)
 
     async def close(self) -> None:
         await self._there(self._shelf.close)
 
-    async def _there(self, call: Callable[..., Any], *args: Any, **more: Any) -> Any:
-        running = asyncio.get_running_loop().run_in_executor(None, lambda: call(*args, **more))
+    async def _there(self, call: Callable[..., Any], *args: Any) -> Any:
+        running = asyncio.get_running_loop().run_in_executor(None, call, *args)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
+            running.add_done_callback(_heard)
             await asyncio.wait([running])
-            if not running.cancelled():
-                running.exception()  # it was heard: nobody else asks for it
             raise
 
     def __repr__(self) -> str:
         return f"<Threaded {self._shelf!r}>"
+
+
+def _heard(done: asyncio.Future[Any]) -> None:
+    """Nobody is left to ask for its error."""
+    if not done.cancelled():
+        done.exception()

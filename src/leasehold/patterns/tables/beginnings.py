@@ -18,9 +18,9 @@ Begin = Callable[[], AbstractContextManager[Any] | AbstractAsyncContextManager[A
 
 
 def beginning(thing: Any) -> Begin:
-    """From an Engine or AsyncEngine or a sessionmaker of SQLAlchemy's, a pool of psycopg's or asyncpg's, a connection of
-    Django's, or a function that gives a context manager of a transaction, or a connection: the latter is committed or
-    rolled back, and closed, each time."""
+    """From an engine or a sessionmaker of SQLAlchemy's, sync or async, a pool of psycopg's or asyncpg's, a connection
+    of Django's, or a function that gives a context manager of a transaction, or a connection: the latter is committed
+    or rolled back, and closed, each time."""
     package = _package(thing)
     if package == "sqlalchemy" and _makes_connections(thing):
         begin: Begin = thing.begin
@@ -32,7 +32,7 @@ def beginning(thing: Any) -> Begin:
         return lambda: _of_asyncpg_pool(thing)
     if is_django(thing):
         return lambda: _of_django(thing)
-    if not callable(thing) or inspect.isclass(thing):
+    if not callable(thing) or inspect.isclass(thing) or _is_connection(thing):
         raise InvalidRequest(
             "what begins a transaction is an engine, a pool, or a function that gives one, such as engine.begin or "
             f"lambda: sqlite3.connect(path), and not {type(thing).__name__}: a single connection serves one caller only"

@@ -1,0 +1,66 @@
+"""The contract of a shelf, over every shelf and every way to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leasehold.errors import StaleOwner
+from leasehold.testing.shelves import CASES, Holder
+from tests.patterns.shelves.stage import OTHERS, WAYS, parameters
+
+
+@pytest.mark.parametrize("shelf", parameters(WAYS), indirect=True)
+@pytest.mark.parametrize("case", CASES)
+def test_contract(case: str, shelf: Any) -> None:
+    """The case holds for this shelf."""
+    CASES[case](shelf)
+
+
+FEW = ["what_is_written_is_read", "a_text_comes_back_as_it_was", "every_digit_counts", "resources_are_apart"]
+
+
+@pytest.mark.parametrize("shelf", parameters(OTHERS), indirect=True)
+@pytest.mark.parametrize("case", [*FEW, "an_older_fence_is_refused"])
+def test_every_way_speaks_the_same(case: str, shelf: Any) -> None:
+    """The other ways to the same places differ in how they speak: texts, numbers, names and refusals pass through."""
+    CASES[case](shelf)
+
+
+def test_the_suite_finds_what_is_wrong() -> None:
+    """A shelf that accepts everything, and one that keeps nothing, fail all cases but those that do not ask for it."""
+    from leasehold.patterns.shelves import MemoryShelf
+
+    class Credulous(MemoryShelf):
+        def open(self, lease: Any) -> Any:
+            try:
+                return super().open(lease)
+            except StaleOwner:
+                return self.read(lease.resource)
+
+        def write(self, lease: Any, text: Any, keep: Any) -> None:
+            try:
+                super().write(lease, text, keep)
+            except StaleOwner:
+                super().write(Holder(lease.resource, 2**63 - 1, "anybody"), text, keep)
+
+    class Forgetful(MemoryShelf):
+        def read(self, resource: str) -> None:
+            super().read(resource)
+
+    assert {"an_older_fence_is_refused", "to_open_is_enough", "threads_at_once", "every_digit_counts"} <= failed(
+        Credulous
+    )
+    assert {"what_is_written_is_read", "a_long_text", "none_takes_it_away", "resources_are_apart"} <= failed(Forgetful)
+
+
+def failed(kind: type[Any]) -> set[str]:
+    """The cases that this kind of shelf does not keep."""
+    found = set()
+    for name, case in CASES.items():
+        try:
+            case(kind())
+        except (AssertionError, TypeError, AttributeError, ValueError, StaleOwner):
+            found.add(name)
+    return found

@@ -1,0 +1,290 @@
+"""SQLiteShelf: a file of its own, several processes and threads, forks, locks, other people's files; and Threaded."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leasehold.errors import InvalidRequest, StaleOwner, StoreUnavailable
+from leasehold.patterns.shelves import MemoryShelf, SQLiteShelf, Threaded, sqlitefile
+from leasehold.testing.shelves import Holder
+
+NAME = "order:42"
+OLD, NEW = Holder(NAME, 10), Holder(NAME, 11)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a shelf may be."""
+    return tmp_path / "app.shelf"
+
+
+@pytest.fixture
+def shelf(path: Path) -> Iterator[SQLiteShelf]:
+    """One in a new file."""
+    shelf = SQLiteShelf(path)
+    yield shelf
+    shelf.close()
+
+
+def test_it_is_made_on_first_use(path: Path) -> None:
+    """Making the object touches nothing; the file is for its user alone."""
+    shelf = SQLiteShelf(path)
+    assert not path.exists()
+    assert shelf.read(NAME) is None
+    assert path.stat().st_mode & 0o777 == 0o600
+    shelf.close()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        shelf.read(NAME)
+
+
+def test_it_outlives_its_process(shelf: SQLiteShelf, path: Path) -> None:
+    """Another process finds what was written, and refuses whoever is older."""
+    shelf.write(NEW, "kept", 3600)
+    shelf.close()
+    code = f"""if True:
+        from leasehold.patterns.shelves import SQLiteShelf
+        from leasehold.testing.shelves import Holder
+        shelf = SQLiteShelf({str(path)!r})
+        print(shelf.read({NAME!r})[:2])
+        shelf.write(Holder({NAME!r}, 12), "by another", 3600)
+    """
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
+    assert said.stdout == "('kept', 11)\n"
+    again = SQLiteShelf(path)
+    assert again.read(NAME)[:2] == ("by another", 12)  # type: ignore[index]  # it is there
+    with pytest.raises(StaleOwner):
+        again.write(NEW, "late", 60)
+    again.close()
+
+
+def test_to_read_takes_no_lock(shelf: SQLiteShelf, path: Path) -> None:
+    """While another process writes, everybody reads what was committed last; nobody waits."""
+    shelf.write(NEW, "before", 60)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("UPDATE leasehold_shelf SET value = 'uncommitted'")
+        found = shelf.read(NAME)
+        assert found is not None and found.text == "before"
+        other.execute("ROLLBACK")
+
+
+def test_a_file_that_stays_locked(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever wants to write is told after a while, and not left waiting for ever."""
+    monkeypatch.setattr(sqlitefile, "WAIT", 0.05)
+    shelf = SQLiteShelf(path)
+    shelf.create()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="another process keeps the database locked") as refused:
+            shelf.write(NEW, "text", 60)
+        assert isinstance(refused.value.__cause__, sqlite3.OperationalError)
+        other.execute("ROLLBACK")
+    shelf.write(NEW, "text", 60)
+    shelf.close()
+
+
+def test_a_file_of_another_program(path: Path) -> None:
+    """Nothing is written to it; neither to a text, nor to a database, nor to the file of a store."""
+    path.write_text("not a database, and quite a bit longer than a header is, so that SQLite looks at it" * 20)
+    before = path.read_bytes()
+    with pytest.raises(StoreUnavailable, match="not a database"):
+        SQLiteShelf(path).write(NEW, "text", 60)
+    assert path.read_bytes() == before
+    path.unlink()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    before = path.read_bytes()
+    with pytest.raises(StoreUnavailable, match="another program"):
+        SQLiteShelf(path).write(NEW, "text", 60)
+    assert path.read_bytes() == before
+
+
+def test_a_format_of_the_future(shelf: SQLiteShelf, path: Path) -> None:
+    """What a newer version wrote is left alone."""
+    shelf.create()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(StoreUnavailable, match="newer Leasehold"):
+        SQLiteShelf(path).read(NAME)
+
+
+@pytest.mark.parametrize("bad", ["", ":memory:", "a\0b"])
+def test_what_is_no_path(bad: str) -> None:
+    """It is said when the shelf is made."""
+    with pytest.raises(InvalidRequest):
+        SQLiteShelf(bad)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    """The error says so."""
+    with pytest.raises(StoreUnavailable, match="folder"):
+        SQLiteShelf(tmp_path / "nowhere" / "app.shelf").read(NAME)
+
+
+def test_a_file_that_was_deleted(shelf: SQLiteShelf, path: Path) -> None:
+    """The next call makes a new one: nobody goes on writing to a file that no other process can see."""
+    shelf.write(NEW, "gone", 60)
+    for one in path.parent.iterdir():
+        one.unlink()
+    shelf.write(OLD, "new file", 60)
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("SELECT value FROM leasehold_shelf").fetchall() == [("new file",)]
+
+
+def test_what_is_written_is_on_the_disk(shelf: SQLiteShelf) -> None:
+    """A commit waits for the disk, on every connection."""
+    shelf.create()
+    for _ in range(2):
+        with shelf._file.writing() as connection:
+            assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+            assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        shelf._file._close_idle()
+
+
+# ---------------------------------------------------------------- fork
+
+
+def in_child(work: Callable[[], Any]) -> None:
+    """Do it in a forked child, which must say that it went well."""
+    pid = os.fork()
+    if not pid:
+        status = 1
+        with suppress(BaseException):
+            work()
+            status = 0
+        os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_child_has_connections_of_its_own(shelf: SQLiteShelf) -> None:
+    """Parent and child both go on, while threads of the parent write; nothing is lost or damaged."""
+    shelf.write(OLD, "parent", 60)
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def busy(lane: int) -> None:
+        try:
+            for number in range(10_000):
+                if stop.is_set():
+                    return
+                shelf.write(Holder(f"lane:{lane}", number + 1), str(number), 60)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=busy, args=(lane,)) for lane in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(8):
+
+            def work(fence: int = 20 + number) -> None:
+                assert not shelf._file._idle and not shelf._file._busy
+                shelf.write(Holder(NAME, fence), "child", 60)
+                assert shelf.read(NAME)[1] == fence  # type: ignore[index]  # it is there
+
+            in_child(work)
+            shelf.write(Holder("parent:1", number + 1), "parent", 60)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(30)
+    assert not failures
+    assert shelf.read(NAME)[:2] == ("child", 27)  # type: ignore[index]  # it is there
+    with shelf._file.reading() as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_fork_in_the_middle_of_something(shelf: SQLiteShelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that does not end in time does not keep the fork from happening: its connection is left alone there."""
+    monkeypatch.setattr(sqlitefile, "QUIET", 0.05)
+    shelf.write(OLD, "before", 60)
+    with shelf._file.reading() as mine:
+
+        def work() -> None:
+            assert any(one.connection is mine for one in sqlitefile._inherited)
+            assert shelf.read(NAME)[0] == "before"  # type: ignore[index]  # it is there
+
+        in_child(work)
+        assert mine.execute("SELECT 1").fetchone() == (1,)
+    assert shelf.read(NAME) is not None
+
+
+def test_the_lock_of_a_shelf_in_memory() -> None:
+    """A thread of the parent may have had it at the fork; the child writes all the same."""
+    shelf = MemoryShelf()
+    with shelf._lock:
+        in_child(lambda: shelf.write(NEW, "text", 60))
+
+
+# ---------------------------------------------------------------- asyncio
+
+
+class Slow(MemoryShelf):
+    """Writes take until they are told to end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.end = threading.Event(), threading.Event()
+
+    def write(self, lease: Any, text: Any, keep: Any) -> None:
+        """In a thread."""
+        self.begun.set()
+        assert self.end.wait(30)
+        super().write(lease, text, keep)
+
+
+def test_the_loop_does_not_wait_for_a_shelf() -> None:
+    """While a call runs in its thread, other tasks go on."""
+
+    async def main() -> None:
+        slow = Slow()
+        shelf = Threaded(slow)
+        task = asyncio.create_task(shelf.write(NEW, "text", 60))
+        await asyncio.to_thread(slow.begun.wait, 30)
+        assert await shelf.read(NAME) is None
+        slow.end.set()
+        await task
+        found = await shelf.read(NAME)
+        assert found is not None and found.text == "text"
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_write_comes_to_its_end_first() -> None:
+    """What the task does next is not overtaken by it; a second cancellation does not wait."""
+
+    async def main() -> None:
+        slow = Slow()
+        shelf = Threaded(slow)
+        task = asyncio.create_task(shelf.write(NEW, "text", 60))
+        await asyncio.to_thread(slow.begun.wait, 30)
+        task.cancel()
+        await asyncio.sleep(0.02)
+        assert not task.done()
+        slow.end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert slow.read(NAME) is not None
+        slow.end.clear()
+        slow.begun.clear()
+        impatient = asyncio.create_task(shelf.write(OLD, "stale, and nobody hears of it", 60))
+        await asyncio.to_thread(slow.begun.wait, 30)
+        for _ in range(2):
+            impatient.cancel()
+            await asyncio.sleep(0.02)
+        assert impatient.cancelled()
+        slow.end.set()
+
+    asyncio.run(main())

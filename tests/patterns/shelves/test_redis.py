@@ -1,0 +1,201 @@
+"""RedisShelf, seen from the server and over a bad network: keys, scripts, lost replies, foreign values."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+from redis.backoff import NoBackoff
+from redis.crc import key_slot
+from redis.retry import Retry
+
+from leasehold.errors import InvalidRequest, OutcomeUnknown, StaleOwner, StoreUnavailable, Unsupported
+from leasehold.patterns.shelves import RedisShelf
+from leasehold.patterns.shelves.redis import _keys
+from leasehold.testing.shelves import Holder
+from tests.servers.proxy import Proxy
+from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.slow
+NAME = "page:42"
+OLD, NEW = Holder(NAME, 10), Holder(NAME, 11)
+VALUE, FENCE = "shelf:v1:{page:42}:value", "shelf:v1:{page:42}:fence"
+DAY = 86_400_000
+
+
+@pytest.fixture
+def client(redis_server: RedisServer, redis_url: str) -> Any:
+    """Of an empty server."""
+    return redis_server.client()
+
+
+def test_two_keys_that_end(client: Any) -> None:
+    """The value with its keep, the fence a day later: whatever is done, nothing stays for ever."""
+    shelf = RedisShelf(client)
+    shelf.open(OLD)
+    assert client.keys() == [FENCE.encode()] and 0 < client.pttl(FENCE) <= DAY
+    shelf.write(OLD, "text", 60)
+    assert sorted(client.keys()) == [FENCE.encode(), VALUE.encode()]
+    assert 0 < client.pttl(VALUE) <= 60_000 and DAY < client.pttl(FENCE) <= DAY + 60_000
+    shelf.open(NEW)
+    assert DAY < client.pttl(FENCE) <= DAY + 60_000
+    shelf.write(NEW, None, "2d")
+    assert client.keys() == [FENCE.encode()] and 2 * DAY < client.pttl(FENCE) <= 3 * DAY
+    assert client.type(FENCE) == b"string" and b"11 " in client.get(FENCE)
+
+
+def test_both_keys_are_in_one_slot() -> None:
+    """Whatever the resource is called (trap 19), and no two have the same keys."""
+    names = ["page:42", "page:{42}", "page:%7B42%7D", "{", "}", "{}", "}{", "a}b{c", "page:42:value"]
+    found = [_keys(name) for name in names]
+    assert all(key_slot(value) == key_slot(fence) for value, fence in found)
+    assert len({key for pair in found for key in pair}) == 2 * len(names)
+
+
+def test_one_round_trip_a_call(client: Any) -> None:
+    """Each is one EVALSHA; a server that has forgotten the scripts is told again, and nobody notices (trap 18)."""
+    shelf = RedisShelf(client)
+    calls = (lambda: shelf.read(NAME), lambda: shelf.open(NEW), lambda: shelf.write(NEW, "text", 60))
+    for _ in range(2):
+        client.script_flush()
+        for call in calls:
+            call()
+    client.config_resetstat()
+    for call in calls:
+        call()
+    stats = client.info("commandstats")
+    assert stats["cmdstat_evalsha"]["calls"] == 3 and "cmdstat_eval" not in stats
+
+
+def test_foreign_keys_are_left_alone(client: Any) -> None:
+    """Another type, or a text that no shelf has written: an error that says where, and nothing has changed."""
+    shelf = RedisShelf(client)
+    client.rpush(VALUE, "theirs")
+    for call in ((shelf.read, NAME), (shelf.open, NEW), (shelf.write, NEW, "text", 60), (shelf.write, NEW, None, 60)):
+        with pytest.raises(StoreUnavailable, match=r"shelf:v1:\{\.\.\.\}:value of page"):
+            call[0](*call[1:])
+    assert client.lrange(VALUE, 0, -1) == [b"theirs"] and not client.exists(FENCE)
+    client.delete(VALUE)
+    for foreign in ("theirs", "1 2 3 x text", "1 2 3"):
+        client.set(VALUE, foreign)
+        with pytest.raises(StoreUnavailable, match=":value of page"):
+            shelf.read(NAME)
+    client.delete(VALUE)
+    client.set(FENCE, "theirs")
+    for call in ((shelf.open, NEW), (shelf.write, NEW, "text", 60)):
+        with pytest.raises(StoreUnavailable, match=r"shelf:v1:\{\.\.\.\}:fence of page"):
+            call[0](*call[1:])
+    assert client.get(FENCE) == b"theirs" and not client.exists(VALUE)
+
+
+def test_a_value_that_was_made_to_stay(client: Any) -> None:
+    """PERSIST makes it no younger: after its keep it is not served."""
+    shelf = RedisShelf(client)
+    shelf.write(NEW, "text", 60)
+    client.persist(VALUE)
+    assert 0 < shelf.read(NAME).left <= 60
+    _, written, rest = client.get(VALUE).split(b" ", 2)
+    client.set(VALUE, b"11 %d " % (int(written) - 61_000_000) + rest)
+    assert shelf.read(NAME) is None
+
+
+def test_a_client_with_another_encoding(redis_server: RedisServer, redis_url: str) -> None:
+    """What it would decode wrongly is an error, and never another text."""
+    shelf = RedisShelf(redis_server.client(decode_responses=True, encoding="latin-1"))
+    shelf.write(NEW, "Grüße", 60)
+    with pytest.raises(InvalidRequest, match="decode_responses"):
+        shelf.read(NAME)
+    assert RedisShelf(redis_server.client()).read(NAME).text == "Grüße"
+
+
+@pytest.mark.parametrize("thing", [None, 42, "redis://localhost", redis.Redis])
+def test_what_is_no_client(thing: Any) -> None:
+    """It is said when the shelf is made, and by its name."""
+    with pytest.raises(InvalidRequest, match=r"RedisShelf\(\)"):
+        RedisShelf(thing)
+
+
+def test_what_only_looks_like_a_client(client: Any) -> None:
+    """A pipeline sends nothing until it is executed."""
+    with pytest.raises(Unsupported, match="pipeline"):
+        RedisShelf(client.pipeline())
+
+
+# ---------------------------------------------------------------- a bad network
+
+
+def plain(port: int, **more: Any) -> dict[str, Any]:
+    """A client that does not repeat by itself, and gives up soon."""
+    return {"host": "127.0.0.1", "port": port, "retry": Retry(NoBackoff(), 0), "socket_timeout": 0.2, **more}
+
+
+def test_a_lost_reply(proxy: Proxy) -> None:
+    """Nobody knows what became of a write: it was done here, and the same holder repeats it. A read changes nothing."""
+    with redis.Redis(**plain(proxy.port)) as client:
+        shelf = RedisShelf(client)
+        shelf.write(OLD, "before", 60)
+        proxy.drop_replies(1)
+        with pytest.raises(OutcomeUnknown, match="may be repeated") as unknown:
+            shelf.write(NEW, "after", 60)
+        assert (unknown.value.resource, unknown.value.fence) == (NAME, 11)
+        assert shelf.read(NAME).text == "after"
+        shelf.write(NEW, "after", 60)
+        proxy.drop_replies(1)
+        with pytest.raises(OutcomeUnknown):
+            shelf.open(NEW)
+        proxy.drop_replies(1)
+        with pytest.raises(StoreUnavailable, match="could not be read"):
+            shelf.read(NAME)
+
+
+def test_a_lost_reply_in_asyncio(proxy: Proxy) -> None:
+    """The same, awaited."""
+
+    async def main() -> None:
+        async with redis.asyncio.Redis(**plain(proxy.port)) as client:
+            shelf = RedisShelf(client)
+            await shelf.write(OLD, "before", 60)
+            proxy.drop_replies(1)
+            with pytest.raises(OutcomeUnknown):
+                await shelf.write(NEW, "after", 60)
+            await shelf.write(NEW, "after", 60)
+            with pytest.raises(StaleOwner):
+                await shelf.write(OLD, "late", 60)
+            assert (await shelf.read(NAME))[:2] == ("after", 11)
+
+    asyncio.run(main())
+
+
+def test_a_late_write_of_a_stale_owner(proxy: Proxy) -> None:
+    """A write that was held up in the network arrives after the next owner has opened: the server refuses it."""
+    with redis.Redis(**plain(proxy.port)) as client:
+        stale, fresh = RedisShelf(client), RedisShelf(redis.Redis(port=proxy._server[1]))
+        stale.write(OLD, "first", 60)
+        proxy.hold_requests()
+        with pytest.raises(OutcomeUnknown):
+            stale.write(OLD, "late", 60)
+        assert fresh.open(NEW).text == "first"
+        proxy.release()
+        assert stale.read(NAME)[:2] == ("first", 10)
+        fresh._line._client.close()
+
+
+def test_a_server_that_is_gone(own_redis: Callable[..., RedisServer]) -> None:
+    """Where nothing was sent that is said; when it is back without its memory, everything is missing, and no older."""
+    server = own_redis()
+    with redis.Redis(**plain(server.port)) as client:
+        shelf = RedisShelf(client)
+        shelf.write(NEW, "text", 60)
+        server.kill()
+        client.connection_pool.disconnect()
+        for call in ((shelf.read, NAME), (shelf.open, NEW), (shelf.write, NEW, "text", 60)):
+            with pytest.raises(StoreUnavailable, match="cannot be reached"):
+                call[0](*call[1:])
+        server.start()
+        assert shelf.read(NAME) is None
+        shelf.write(NEW, "again", 60)
+        assert shelf.read(NAME).text == "again"
