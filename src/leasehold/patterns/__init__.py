@@ -6,10 +6,20 @@ from leasehold.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leasehold.patterns.failure import RemoteError
+    from leasehold.patterns.flight.single import AsyncFlown, AsyncSingleFlight, Flown, SingleFlight
+    from leasehold.patterns.serial import Serializer
 
-__all__ = ["RemoteError"]
+__all__ = ["AsyncFlown", "AsyncSingleFlight", "Flown", "RemoteError", "Serializer", "SingleFlight"]
 
-_PLACES = {"RemoteError": "failure"}  # loaded when somebody first asks for it
+# Where each name comes from. It is loaded when somebody first asks for it.
+_PLACES = {
+    "AsyncFlown": "flight.single",
+    "AsyncSingleFlight": "flight.single",
+    "Flown": "flight.single",
+    "RemoteError": "failure",
+    "Serializer": "serial",
+    "SingleFlight": "flight.single",
+}
 
 
 def __getattr__(name: str) -> object:

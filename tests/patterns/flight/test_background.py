@@ -207,6 +207,32 @@ def test_a_loop_that_ends_takes_its_task_along() -> None:
     asyncio.run(hold.close())
 
 
+def test_it_may_ask_for_what_is_being_made() -> None:
+    """Nobody waits for what runs in the background: it may wait for the one that has started it."""
+    inside = threading.Event()
+    with leasehold.connect("memory://background-asks") as hold:
+
+        @hold.single_flight("old", fresh=0.001, stale=60)
+        def old() -> list[object]:
+            if not inside.is_set():
+                inside.set()
+                return ["first"]
+            return ["then", *page()]
+
+        @hold.single_flight("page", fresh="1h")
+        def page() -> list[object]:
+            value = old()
+            flights: Any = hold._crew.flights
+            until(lambda: any(one.done._cond._waiters for one in flights._flights.values()), "it waits for us")
+            return value
+
+        old()
+        until(lambda: not threads(), "nothing runs")
+        threading.Event().wait(0.01)
+        assert page() == ["first"]
+        until(lambda: old() == ["then", "first"], "and it got what it waited for")
+
+
 def threads() -> list[threading.Thread]:
     """Those that rebuild."""
     return [thread for thread in threading.enumerate() if thread.name == "leasehold-rebuild"]

@@ -39,6 +39,7 @@ class Gate:
         self.inside = asyncio.Event()
         self.open = asyncio.Event()
         self.calls = self.stopped = 0
+        self.lingers = 0.0  # seconds that it takes to stop
         self.outcome = outcome
 
     async def page(self, key: str) -> Any:
@@ -48,6 +49,7 @@ class Gate:
         try:
             await self.open.wait()
         finally:
+            await asyncio.sleep(self.lingers)
             self.stopped += 1
         return self.outcome()
 
@@ -125,6 +127,7 @@ def test_the_last_one_ends_it() -> None:
 
     async def scene(hold: AsyncLeasehold, store: CountingStore) -> None:
         gate = Gate()
+        gate.lingers = 0.01
         page = hold.single_flight("page", "{key}")(gate.page)
         calls = [asyncio.create_task(page("a")) for _ in range(3)]
         await gate.inside.wait()

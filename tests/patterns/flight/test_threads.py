@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,7 +13,8 @@ import pytest
 
 import leasehold
 from leasehold import InvalidRequest, NotAcquired, StoreUnavailable
-from leasehold.core.ops import Claim, Reply, StoreOp
+from leasehold.core.ops import Claim, Release, Reply, StoreOp
+from leasehold.patterns import RemoteError
 from leasehold.stores.memory import MemoryStore
 from tests.patterns.flight.sides import until
 
@@ -20,15 +22,20 @@ CROWD = 40
 
 
 class CountingStore(MemoryStore):
-    """Counts the claims."""
+    """Counts claims and releases."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.claims = 0
+        self.claims = self.releases = 0
+        self.slow = threading.Event()  # releases wait for it
+        self.slow.set()
 
     def execute(self, op: StoreOp) -> Reply:
         """As ever."""
         self.claims += isinstance(op, Claim)
+        if isinstance(op, Release):
+            self.releases += 1
+            assert self.slow.wait(10)
         return super().execute(op)
 
 
@@ -238,3 +245,57 @@ def test_forget_waits_for_a_rebuild(hold: leasehold.Leasehold) -> None:
         assert rebuild.result(10) == 1
         forgetting.result(10)
         assert page("a") == 2
+
+
+def test_nobody_joins_what_has_landed(hold: leasehold.Leasehold, store: CountingStore) -> None:
+    """Who finds nothing in the cache, because it was forgotten, does not get what a flight brought before that: its
+    doors are closed while its lease is still held."""
+    calls: list[str] = []
+
+    def make(key: str) -> int:
+        calls.append(key)
+        return len(calls)
+
+    page = hold.single_flight("page", "{key}")(make)
+    store.slow.clear()
+    with ThreadPoolExecutor(2) as pool:
+        landed = pool.submit(page, "a")
+        until(lambda: store.releases == 1, "it has written, and gives its lease back")
+        hold._shelf._places.clear()  # type: ignore[attr-defined] # what forget() would do in a moment
+        newcomer = pool.submit(page, "a")
+        until(lambda: store.claims == 2, "it asks on its own")
+        store.slow.set()
+        assert [landed.result(10), newcomer.result(10)] == [1, 2]
+
+
+def elsewhere(hold: leasehold.Leasehold, store: CountingStore, gate: Gate, **here: Any) -> Future[Any]:
+    """Another process waits for the lease while this one rebuilds, and then gets its turn; its function counts, too."""
+    page = hold.single_flight("page", "{key}", **here)(gate.page)
+    with ThreadPoolExecutor(2) as pool, leasehold.connect(store) as other:
+        leading = pool.submit(page, "a")
+        assert gate.entered.acquire(timeout=10)
+        waits = pool.submit(other.single_flight("page", "{key}")(gate.page), "a")
+        until(lambda: hold.inspect("page:a").waiters, "it waits")
+        gate.open.set()
+        leading.exception(10)
+        waits.exception(10)
+        return waits
+
+
+def test_an_error_reaches_who_waits_elsewhere(hold: leasehold.Leasehold, store: CountingStore) -> None:
+    """Also when errors are not kept: it is the outcome of the flight that was waited for."""
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    gate = Gate(fail)
+    error = elsewhere(hold, store, gate).exception()
+    assert isinstance(error, RemoteError) and error.was(ValueError)
+    assert gate.calls == 1
+
+
+def test_what_cannot_be_read_is_not_waited_for(hold: leasehold.Leasehold, store: CountingStore) -> None:
+    """A value of another version of the program is none: who waited for it makes its own."""
+    gate = Gate()
+    assert elsewhere(hold, store, gate, serializer=pickle).result() == "made"
+    assert gate.calls == 2

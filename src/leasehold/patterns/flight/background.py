@@ -42,6 +42,8 @@ class Background(ABC):
         """``run`` it, unless it runs already. ``shown`` is what a log may show of it."""
         if self._epoch != self._engine.epoch:  # a forked child: those of the parent go on there
             self._epoch, self._under_way = self._engine.epoch, {}
+        if self._over(self._under_way.get(key)):
+            self._under_way.pop(key, None)
         if key in self._under_way or len(self._under_way) >= MOST or self._engine.closed or self._pausing(key):
             return
         mark = object()
@@ -51,6 +53,10 @@ class Background(ABC):
             except BaseException:
                 self._under_way.pop(key, None)
                 raise
+
+    def _over(self, work: Any) -> bool:
+        """Has it ended without a word?"""
+        return False
 
     @abstractmethod
     def _begin(self, key: Any, flow: Coroutine[Any, Any, None]) -> None: ...
@@ -112,10 +118,13 @@ class InThreads(Background):
 class InTasks(Background):
     """Tasks of the loop that asked first."""
 
+    def _over(self, work: Any) -> bool:
+        """Cancelled before it began, or with a loop that is no more."""
+        return isinstance(work, asyncio.Task) and (work.done() or work.get_loop().is_closed())
+
     def _begin(self, key: Any, flow: Coroutine[Any, Any, None]) -> None:
-        for name, task in list(self._under_way.items()):
-            if isinstance(task, asyncio.Task) and task.get_loop().is_closed():
-                self._under_way.pop(name, None)
+        for name in [name for name, work in self._under_way.items() if self._over(work)]:
+            self._under_way.pop(name, None)
         self._under_way[key] = asyncio.create_task(flow, name="leasehold-rebuild")
 
     async def close(self) -> None:

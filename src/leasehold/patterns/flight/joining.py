@@ -14,6 +14,7 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from leasehold.core.ports import Clock
@@ -65,7 +66,7 @@ class Patience:
 
 
 class Flights(ABC):
-    """Of one coordinator, by whatever is rebuilt."""
+    """Of one coordinator. A key is whatever shares a flight, with the name of the resource at its end."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -86,12 +87,15 @@ class Flights(ABC):
         self._epoch = self._engine.epoch
         return True
 
-    def _stay(self, patience: Patience) -> None:
+    def _stay(self, key: Any, patience: Patience) -> None:
         """May somebody who waits go on waiting?"""
         if self._engine.closed:
             raise StoreUnavailable(CLOSED)
         if patience.over():
-            raise NotAcquired("it is being rebuilt in this process, and the wait is over: try again")
+            message = (
+                "it is being rebuilt in this process, and the wait is over: try again, or serve stale ones meanwhile"
+            )
+            raise NotAcquired(message, resource=key[1])
 
 
 class Flight:
@@ -132,29 +136,26 @@ class OfThreads(Flights):
             if self._forked():
                 self._flights = {}
             mine = _Led()
-            flight = self._flights.setdefault(key, mine)
-            if flight is mine:
-                return await self._lead(key, mine, lead, patience)
+            try:  # from here on: an interrupt in between must not leave a flight that nobody leads
+                flight = self._flights.setdefault(key, mine)
+                if flight is mine:
+                    mine.landing = await lead(partial(self._close, key, mine), patience.left())
+                    return mine.landing
+            except Exception as error:
+                mine.trouble = error
+                raise
+            finally:
+                self._close(key, mine)
+                mine.done.set()
             while not flight.done.wait(patience.nap()):
-                self._stay(patience)
+                self._stay(key, patience)
             landing = flight.outcome(mine=False)
             if landing is not None:
                 return landing
 
-    async def _lead(self, key: Any, mine: _Led, lead: Lead, patience: Patience) -> Landing:
-        def close() -> None:
-            if self._flights.get(key) is mine:
-                del self._flights[key]
-
-        try:
-            mine.landing = await lead(close, patience.left())
-        except Exception as error:
-            mine.trouble = error
-            raise
-        finally:
-            close()
-            mine.done.set()
-        return mine.landing
+    def _close(self, key: Any, flight: _Led) -> None:
+        if self._flights.get(key) is flight:
+            del self._flights[key]
 
 
 class _Task(Flight):
@@ -179,8 +180,8 @@ class OfTasks(Flights):
         flights = self._here()
         while True:
             flight = flights.get(key)
-            mine = flight is None
-            if flight is None:
+            mine = flight is None or flight.task.done()  # one that was cancelled before it began has closed nothing
+            if flight is None or mine:
                 flight = flights[key] = _Task()
                 flight.task = asyncio.create_task(_fly(flights, key, flight, lead, patience), name="leasehold-flight")
             await self._wait(flights, key, flight, None if mine else patience)
@@ -207,7 +208,7 @@ class OfTasks(Flights):
             while not flight.task.done():
                 await asyncio.wait([flight.task], timeout=None if patience is None else patience.nap())
                 if patience is not None and not flight.task.done():
-                    self._stay(patience)
+                    self._stay(key, patience)
         finally:
             flight.waiting -= 1
             if not flight.waiting and not flight.task.done():
