@@ -119,15 +119,10 @@ def by_hand(url: str) -> Callable[[Get], Get]:
 
 def dogpile(url: str) -> Callable[[Get], Get]:
     """Its region, with the lock in Redis that makes it one rebuild in the fleet."""
-    region = make_region()
+    region = make_region(serializer=lambda value: json.dumps(value).encode(), deserializer=json.loads)
     arguments = {"url": url, "distributed_lock": True, "lock_timeout": 10, "thread_local_lock": False}
     region.configure("dogpile.cache.redis", expiration_time=60, arguments=arguments)
-    region.backend.serializer = None
-
-    def decorate(build: Get) -> Get:
-        return lambda key: json.loads(region.get_or_create(f"dogpile:{key}", lambda: json.dumps(build(key)).encode()))
-
-    return decorate
+    return lambda build: lambda key: region.get_or_create(f"dogpile:{key}", lambda: build(key))
 
 
 PEERS: dict[str, Callable[[str], Callable[[Get], Get]]] = {
