@@ -83,7 +83,7 @@ ERRORS: dict[str, tuple[type, ...]] = {
 LATER = {
     leasehold: ["advise", "Need", "Verdict"],
     leasehold.Leasehold: [
-        "acquire_many", "cron", "guarantees", "once", "release_many", "single_flight",
+        "acquire_many", "cron", "guarantees", "once", "release_many",
     ],
     leasehold.Lock: ["read", "write", "resize"],
 }  # fmt: skip
@@ -165,7 +165,7 @@ def test_the_lock_and_the_coordinator() -> None:
     assert public(leasehold.Permit) == LEASE | {"slot", "slot_resource", "slot_resources", "slots"}
     assert public(leasehold.Leasehold) == {
         "adopt", "all", "close", "election", "evict", "inspect", "leaks", "lock", "locked", "revoke", "rlock",
-        "rwlock", "scan", "semaphore",
+        "rwlock", "scan", "semaphore", "single_flight",
     }  # fmt: skip
 
 

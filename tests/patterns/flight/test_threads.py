@@ -292,6 +292,8 @@ def test_an_error_reaches_who_waits_elsewhere(hold: leasehold.Leasehold, store: 
     error = elsewhere(hold, store, gate).exception()
     assert isinstance(error, RemoteError) and error.was(ValueError)
     assert gate.calls == 1
+    entry: Any = hold._shelf.read("page:a")
+    assert entry.left > 20  # of the ttl: whoever waits behind many others must still find it
 
 
 def test_what_cannot_be_read_is_not_waited_for(hold: leasehold.Leasehold, store: CountingStore) -> None:
