@@ -14,6 +14,7 @@ import pytest
 import leasehold
 from leasehold import aio, errors, guards
 from leasehold.guards import http, sql
+from leasehold.patterns import shelves
 from tests.docs.blocks import PAGES, ROOT, blocks
 
 DIRECTIVE = re.compile(r"^::: (\S+)\n((?:    .*\n)*)", re.MULTILINE)
@@ -29,6 +30,9 @@ PUBLIC = [
     "leasehold.guards.redis.FenceGuard",
     "leasehold.guards.s3.FenceGuard",
     "leasehold.testing.guards.CASES",
+    *(f"leasehold.patterns.shelves.{name}" for name in shelves.__all__),
+    "leasehold.testing.shelves.CASES",
+    "leasehold.testing.shelves.Holder",
 ]
 INSIDE = ("leasehold.stores.redis.speech",)  # pages show them for what they are: the inside
 

@@ -1,4 +1,4 @@
-"""The shelf beside each store: of the coordinator, sync and asyncio, closed with it; forks, loops, TLS, lent clients."""
+"""The shelf beside each store: for threads and asyncio, closed with the coordinator; forks, loops, TLS."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def check_both(target: Any) -> None:
 
     async def main() -> None:
         async with leasehold.aio.connect(target) as hold:
-            assert (await hold._shelf.read("page:42")).text == "by a thread"  # type: ignore[misc, union-attr]  # awaited
+            assert (await hold._shelf.read("page:42")).text == "by a thread"  # type: ignore[misc]  # awaited
             assert (await use_awaited(hold, "by a task")).text == "by a task"
             ended = hold._shelf
         with pytest.raises(StoreUnavailable, match="closed"):
@@ -114,9 +114,9 @@ def test_beside_redis_with_tls(own_redis: Callable[..., RedisServer], certificat
     server = own_redis(tls=certificates)
     options = "&".join(f"{name}={quote(value)}" for name, value in certificates.arguments().items())
     check_both(f"{server.tls_url}?{options}&ssl_min_version=tlsv1.2")
-    with leasehold.connect(f"{server.tls_url}?ssl_certfile={quote(str(certificates.client))}") as hold:
-        with pytest.raises(StoreUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
-            hold._shelf.read("page:42")
+    strange = f"{server.tls_url}?ssl_certfile={quote(str(certificates.client))}"
+    with leasehold.connect(strange) as hold, pytest.raises(StoreUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+        hold._shelf.read("page:42")
 
 
 @slow

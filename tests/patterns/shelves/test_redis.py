@@ -59,7 +59,7 @@ def test_both_keys_are_in_one_slot() -> None:
 def test_one_round_trip_a_call(client: Any) -> None:
     """Each is one EVALSHA; a server that has forgotten the scripts is told again, and nobody notices (trap 18)."""
     shelf = RedisShelf(client)
-    calls = (lambda: shelf.read(NAME), lambda: shelf.open(NEW), lambda: shelf.write(NEW, "text", 60))
+    calls: list[Any] = [lambda: shelf.read(NAME), lambda: shelf.open(NEW), lambda: shelf.write(NEW, "text", 60)]
     for _ in range(2):
         client.script_flush()
         for call in calls:
