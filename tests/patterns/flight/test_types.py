@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import assert_type
+
+import pytest
 
 import leasehold
 from leasehold import AsyncLease, Lease
+from leasehold.patterns import AsyncFlown, AsyncSingleFlight, Flown, SingleFlight
 
 
 def test_threads_keep_parameters_and_result() -> None:
@@ -63,3 +67,15 @@ def test_tasks_keep_parameters_and_result() -> None:
             assert_type(await hold.single_flight("page", 1).call(page, "a"), list[str])
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(("sync", "other"), [(SingleFlight, AsyncSingleFlight), (Flown, AsyncFlown)])
+def test_both_flavours_take_the_same(sync: type, other: type) -> None:
+    """The asyncio flavour has the same names with the same parameters."""
+    names = {name for name in dir(sync) if name[0] != "_"}
+    assert names == {name for name in dir(other) if name[0] != "_"} and len(names) in (2, 3)
+    for name in ("__call__", *names):
+        one, two = inspect.signature(getattr(sync, name)), inspect.signature(getattr(other, name))
+        assert [(each.name, each.kind) for each in one.parameters.values()] == [
+            (each.name, each.kind) for each in two.parameters.values()
+        ]
