@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import leasehold
 from leasehold import aio
 from leasehold.patterns.flight import background
+from leasehold.patterns.shelves import MemoryShelf
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.patterns.flight.sides import Counted, Side, until
@@ -130,6 +132,26 @@ def test_close_waits_for_it(caplog: pytest.LogCaptureFixture) -> None:
     hold.close()
     assert not threads() and not warnings(caplog)
     with leasehold.connect("memory://background-close") as other:
+        assert other.single_flight("page", "{key}")(slow.page)("a") == 2
+
+
+def test_the_shelf_is_closed_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also when it was opened after the first flight, which had a shelf of its own: what is nearly done is written."""
+    slow = Slow()
+    hold = leasehold.connect(f"sqlite:///{tmp_path}/leases.db")
+    hold.single_flight("other", cache=MemoryShelf())
+    page = hold.single_flight("page", "{key}", fresh=0.001, stale=60)(slow.page)
+    assert page("a") == 1
+    until(lambda: page("a") and threads(), "one rebuilds")
+    assert slow.inside.acquire(timeout=10)
+    shelf, at_close = hold._shelf, []
+    hold._closers.insert(0, lambda: at_close.append(len(threads())))  # closed last of all
+    closers = [getattr(one, "__self__", None) for one in hold._closers]
+    assert closers.index(shelf) < closers.index(hold._crew.background)
+    threading.Timer(0.05, slow.open.set).start()
+    hold.close()
+    assert at_close == [0] and not warnings(caplog)
+    with leasehold.connect(f"sqlite:///{tmp_path}/leases.db") as other:
         assert other.single_flight("page", "{key}")(slow.page)("a") == 2
 
 

@@ -290,12 +290,15 @@ class Crew:
         engine = hold._engine
         self.flights = OfTasks(engine) if hold._asynchronous else OfThreads(engine)
         self.background = InTasks(engine) if hold._asynchronous else InThreads(engine)
-        hold._closers.append(self.background.close)
+        self.close = self.background.close
 
 
 def crew_of(hold: Any) -> Crew:
-    """Made when it is first needed."""
+    """Made when it is first needed. It is closed first of all: the shelf may have been opened after it."""
     if hold._crew is None:
         hold._crew = Crew(hold)
     crew: Crew = hold._crew
+    if crew.close in hold._closers:
+        hold._closers.remove(crew.close)
+    hold._closers.append(crew.close)
     return crew
