@@ -21,11 +21,10 @@ def roll_up(db: sqlite3.Connection, tick: datetime, lease: leasehold.Lease) -> N
     with db:
         db.execute("BEGIN IMMEDIATE")
         guard.check(db, lease)  # frozen for longer than the lease? Then another run has been here
-        sold = "rolled_up = 0 AND at < ?"
-        (amount,) = db.execute(
-            f"SELECT coalesce(sum(amount), 0) FROM sales WHERE {sold}", [tick.timestamp()]
-        ).fetchone()
-        db.execute(f"UPDATE sales SET rolled_up = 1 WHERE {sold}", [tick.timestamp()])
+        before = [tick.timestamp()]
+        found = db.execute("SELECT coalesce(sum(amount), 0) FROM sales WHERE rolled_up = 0 AND at < ?", before)
+        (amount,) = found.fetchone()
+        db.execute("UPDATE sales SET rolled_up = 1 WHERE rolled_up = 0 AND at < ?", before)
         db.execute("INSERT INTO rollups VALUES (?, ?, ?)", (tick.isoformat(), amount, lease.fence))
 
 

@@ -85,7 +85,7 @@ ERRORS: dict[str, tuple[type, ...]] = {
 }
 LATER = {
     leasehold.Leasehold: [
-        "acquire_many", "guarantees", "release_many", "single_flight",
+        "acquire_many", "guarantees", "release_many",
     ],
     leasehold.Lock: ["read", "write", "resize"],
 }  # fmt: skip
@@ -167,7 +167,7 @@ def test_the_lock_and_the_coordinator() -> None:
     assert public(leasehold.Permit) == LEASE | {"slot", "slot_resource", "slot_resources", "slots"}
     assert public(leasehold.Leasehold) == {
         "adopt", "all", "close", "cron", "election", "evict", "inspect", "leaks", "lock", "locked", "once", "revoke",
-        "rlock", "rwlock", "scan", "semaphore",
+        "rlock", "rwlock", "scan", "semaphore", "single_flight",
     }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from leasehold.coordinator.asking import known_options, make_options, warn_long
 from leasehold.coordinator.counting import Counting
 from leasehold.coordinator.decorating import AsyncDecorating, Decorating
 from leasehold.coordinator.electing import AsyncElecting, Electing
+from leasehold.coordinator.flying import AsyncFlying, Flying
 from leasehold.coordinator.gathering import AsyncGathering, Gathering
 from leasehold.coordinator.opening import open_store
 from leasehold.coordinator.operating import AsyncOperating, Operating
@@ -172,6 +173,7 @@ class Leasehold(
     Counting["Semaphore"],
     Decorating,
     Electing,
+    Flying,
     Gathering,
     Operating,
     RunningOnce,
@@ -211,6 +213,7 @@ class AsyncLeasehold(
     Counting["AsyncSemaphore"],
     AsyncDecorating,
     AsyncElecting,
+    AsyncFlying,
     AsyncGathering,
     AsyncOperating,
     AsyncRunningOnce,

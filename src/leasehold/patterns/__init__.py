@@ -14,22 +14,27 @@ from leasehold.core.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from leasehold.patterns.cron import AsyncCron, Cron, Run
     from leasehold.patterns.failure import RemoteError
+    from leasehold.patterns.flight.single import AsyncFlown, AsyncSingleFlight, Flown, SingleFlight
     from leasehold.patterns.jobs.job import AsyncJob, Job
     from leasehold.patterns.jobs.jobs import AsyncJobs, Jobs
     from leasehold.patterns.once.errors import KeyReused, ResultNotKept
     from leasehold.patterns.once.key import AsyncOnceKey, OnceKey
     from leasehold.patterns.once.once import AsyncOnce, Once
+    from leasehold.patterns.serial import Serializer
     from leasehold.patterns.tables.inserting import Insertion, insert_once
     from leasehold.patterns.tables.locking import row_lock
     from leasehold.patterns.tables.moving import transition
 
 __all__ = [
     "AsyncCron",
+    "AsyncFlown",
     "AsyncJob",
     "AsyncJobs",
     "AsyncOnce",
     "AsyncOnceKey",
+    "AsyncSingleFlight",
     "Cron",
+    "Flown",
     "Insertion",
     "Job",
     "Jobs",
@@ -39,6 +44,8 @@ __all__ = [
     "RemoteError",
     "ResultNotKept",
     "Run",
+    "Serializer",
+    "SingleFlight",
     "insert_once",
     "row_lock",
     "transition",
@@ -47,11 +54,14 @@ __all__ = [
 # Where each name comes from. It is loaded when somebody first asks for it.
 _PLACES = {
     "AsyncCron": "cron",
+    "AsyncFlown": "flight.single",
     "AsyncJob": "jobs.job",
     "AsyncJobs": "jobs.jobs",
     "AsyncOnce": "once.once",
     "AsyncOnceKey": "once.key",
+    "AsyncSingleFlight": "flight.single",
     "Cron": "cron",
+    "Flown": "flight.single",
     "Insertion": "tables.inserting",
     "Job": "jobs.job",
     "Jobs": "jobs.jobs",
@@ -61,6 +71,8 @@ _PLACES = {
     "RemoteError": "failure",
     "ResultNotKept": "once.errors",
     "Run": "cron",
+    "Serializer": "serial",
+    "SingleFlight": "flight.single",
     "insert_once": "tables.inserting",
     "row_lock": "tables.locking",
     "transition": "tables.moving",

@@ -1,0 +1,231 @@
+"""The flights of one process: callers that want the same thing at once share one, and with it one claim to the store.
+
+Who comes first leads; the others wait for what it brings, each with a patience of its own. A leader that was
+interrupted, ran out of patience or lost its lease brings nothing: one of the others leads then. So every caller leads
+at most once.
+
+A thread leads by itself. On an event loop the flight is a task of its own, which goes on while anybody waits for it: a
+caller that is cancelled takes nobody along, and the last one ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from leasehold.core.ports import Clock
+from leasehold.errors import LeaseLost, NotAcquired, StoreUnavailable
+from leasehold.runtime.engine import CLOSED, Engine
+
+LONGEST_NAP = 1.0  # seconds until somebody who waits looks whether the coordinator was closed
+NOTHING = (NotAcquired, LeaseLost)  # what befell the leader alone
+
+Lead = Callable[[Callable[[], None], float | None], Coroutine[Any, Any, "Landing"]]
+
+
+class Landing:
+    """What a flight brought: the text of a value, or the error of the function."""
+
+    __slots__ = ("_trace", "error", "text")
+
+    def __init__(self, text: str = "", error: Exception | None = None) -> None:
+        self.text = text
+        self.error = error
+        self._trace = None if error is None else error.__traceback__
+
+    def check(self) -> None:
+        """Raise the error, if it is one. It is shared by many: each raise must not add to it for all of them."""
+        if self.error is not None:
+            raise self.error.with_traceback(self._trace)
+
+
+class Patience:
+    """How long a caller may still wait; None is for ever."""
+
+    __slots__ = ("_clock", "_until")
+
+    def __init__(self, clock: Clock, wait: float | None) -> None:
+        self._clock = clock
+        self._until = None if wait is None else clock.now() + wait
+
+    def left(self) -> float | None:
+        return None if self._until is None else max(self._until - self._clock.now(), 0.0)
+
+    def nap(self) -> float:
+        """Real seconds until the next look."""
+        now = self._clock.now()
+        until = now + LONGEST_NAP if self._until is None else min(self._until, now + LONGEST_NAP)
+        return self._clock.nap(until)
+
+    def over(self) -> bool:
+        return self._until is not None and self._clock.now() >= self._until
+
+
+class Flights(ABC):
+    """Of one coordinator. A key is whatever shares a flight, with the name of the resource at its end."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._epoch = engine.epoch
+
+    @abstractmethod
+    async def join(self, key: Any, lead: Lead, patience: Patience) -> Landing:
+        """Be on the flight of this key, and lead it when nobody does. ``lead`` is given how to let nobody else in, for
+        the moment before its lease ends: who comes after that may not get what was read before."""
+
+    def patience(self, wait: float | None) -> Patience:
+        return Patience(self._engine.clock, wait)
+
+    def _forked(self) -> bool:
+        """Those of the parent go on there (trap 32)."""
+        if self._epoch == self._engine.epoch:
+            return False
+        self._epoch = self._engine.epoch
+        return True
+
+    def _stay(self, key: Any, patience: Patience) -> None:
+        """May somebody who waits go on waiting?"""
+        if self._engine.closed:
+            raise StoreUnavailable(CLOSED)
+        if patience.over():
+            message = (
+                "it is being rebuilt in this process, and the wait is over: try again, or serve stale ones meanwhile"
+            )
+            raise NotAcquired(message, resource=key[1])
+
+
+class Flight:
+    """One rebuild under way in this process."""
+
+    __slots__ = ("landing", "trouble")
+
+    def __init__(self) -> None:
+        self.landing: Landing | None = None
+        self.trouble: Exception | None = None
+
+    def outcome(self, mine: bool) -> Landing | None:
+        """For those who waited; None: it brought nothing. What befell the leader is for the leader."""
+        if self.trouble is not None and (mine or not isinstance(self.trouble, NOTHING)):
+            Landing(error=self.trouble).check()
+        return self.landing
+
+
+class _Led(Flight):
+    """By a thread."""
+
+    __slots__ = ("done",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done = threading.Event()
+
+
+class OfThreads(Flights):
+    """Nothing is locked: one step of a dict decides who leads, also in a child that was forked in between."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._flights: dict[Any, _Led] = {}
+
+    async def join(self, key: Any, lead: Lead, patience: Patience) -> Landing:
+        while True:
+            if self._forked():
+                self._flights = {}
+            mine = _Led()
+            try:  # from here on: an interrupt in between must not leave a flight that nobody leads
+                flight = self._flights.setdefault(key, mine)
+                if flight is mine:
+                    mine.landing = await lead(partial(self._close, key, mine), patience.left())
+                    return mine.landing
+            except Exception as error:
+                mine.trouble = error
+                raise
+            finally:
+                self._close(key, mine)
+                mine.done.set()
+            while not flight.done.wait(patience.nap()):
+                self._stay(key, patience)
+            landing = flight.outcome(mine=False)
+            if landing is not None:
+                return landing
+
+    def _close(self, key: Any, flight: _Led) -> None:
+        if self._flights.get(key) is flight:
+            del self._flights[key]
+
+
+class _Task(Flight):
+    """On an event loop."""
+
+    __slots__ = ("task", "waiting")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = 0
+        self.task: Any = None
+
+
+class OfTasks(Flights):
+    """Each event loop has its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._loops: dict[asyncio.AbstractEventLoop, dict[Any, _Task]] = {}
+
+    async def join(self, key: Any, lead: Lead, patience: Patience) -> Landing:
+        flights = self._here()
+        while True:
+            flight = flights.get(key)
+            mine = flight is None or flight.task.done()  # one that was cancelled before it began has closed nothing
+            if flight is None or mine:
+                flight = flights[key] = _Task()
+                flight.task = asyncio.create_task(_fly(flights, key, flight, lead, patience), name="leasehold-flight")
+            await self._wait(flights, key, flight, None if mine else patience)
+            landing = flight.outcome(mine)
+            if landing is not None:
+                return landing
+            if mine:
+                flight.task.result()  # was cancelled on its own, or ended by an interrupt
+
+    def _here(self) -> dict[Any, _Task]:
+        if self._forked():
+            self._loops = {}
+        loop = asyncio.get_running_loop()
+        flights = self._loops.get(loop)
+        if flights is None:
+            for gone in [one for one in self._loops if one.is_closed()]:
+                self._loops.pop(gone, None)
+            flights = self._loops[loop] = {}
+        return flights
+
+    async def _wait(self, flights: dict[Any, _Task], key: Any, flight: _Task, patience: Patience | None) -> None:
+        flight.waiting += 1
+        try:
+            while not flight.task.done():
+                await asyncio.wait([flight.task], timeout=None if patience is None else patience.nap())
+                if patience is not None and not flight.task.done():
+                    self._stay(key, patience)
+        finally:
+            flight.waiting -= 1
+            if not flight.waiting and not flight.task.done():
+                _close(flights, key, flight)
+                flight.task.cancel()
+                await asyncio.wait([flight.task])  # who was cancelled must not go on before its work has stopped
+
+
+def _close(flights: dict[Any, _Task], key: Any, flight: _Task) -> None:
+    if flights.get(key) is flight:
+        del flights[key]
+
+
+async def _fly(flights: dict[Any, _Task], key: Any, flight: _Task, lead: Lead, patience: Patience) -> None:
+    try:
+        flight.landing = await lead(lambda: _close(flights, key, flight), patience.left())
+    except Exception as error:
+        flight.trouble = error
+    finally:
+        _close(flights, key, flight)

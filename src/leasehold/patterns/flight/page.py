@@ -1,0 +1,85 @@
+"""What a single flight leaves on the shelf, and how long it counts: a value, an error, or both.
+
+An entry says how old it is by the shelf's own clock. An error that is written beside a value makes the entry young
+again: so it says how old the value was then.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from leasehold.patterns.failure import RemoteError, remote, told
+from leasehold.patterns.serial import dumped, loaded, read_sheet, sheet
+from leasehold.patterns.shelves.shelf import Entry
+
+MARK = "flight/1"
+
+
+class Page(NamedTuple):
+    """What was found. ``value`` is the sheet's, not loaded yet; None: there is none. Ages are in seconds."""
+
+    text: str
+    fence: int
+    value: Any
+    value_age: float
+    error: Any
+    age: float
+
+
+class Terms(NamedTuple):
+    """How long what counts, in seconds."""
+
+    fresh: float
+    stale: float
+    errors: float
+
+    @property
+    def keep(self) -> float:
+        """A value in all."""
+        return self.fresh + self.stale
+
+    def usable(self, page: Page | None) -> bool:
+        """Is there a value that may be given to somebody?"""
+        return page is not None and page.value is not None and page.value_age < self.keep
+
+    def is_fresh(self, page: Page) -> bool:
+        return self.usable(page) and page.value_age < self.fresh
+
+    def failed(self, page: Page | None) -> bool:
+        """Did the last rebuild fail so lately that nobody should try again?"""
+        return page is not None and page.error is not None and page.age < self.errors
+
+
+def read_page(entry: Entry | None, resource: str) -> Page | None:
+    """InvalidRequest: something else has written there."""
+    if entry is None:
+        return None
+    fields = read_sheet(MARK, entry.text, resource)
+    value_age = entry.age + fields.get("aged_ms", 0) / 1000
+    return Page(entry.text, entry.fence, fields.get("value"), value_age, fields.get("error"), entry.age)
+
+
+def value_text(serializer: Any, value: object, what: str) -> str:
+    """A value as text. InvalidRequest: it cannot be written, or not be read again."""
+    text = sheet(MARK, {}, dumped(serializer, value, what))
+    value_of(serializer, text)
+    return text
+
+
+def value_of(serializer: Any, text: str) -> Any:
+    """A value of one's own: nobody else has the same object."""
+    return loaded(serializer, json.loads(text)["value"])
+
+
+def error_text(error: Exception, beside: Page | None) -> str:
+    """An error as text, and the value that still counts."""
+    fields: dict[str, Any] = {"error": told(error)}
+    if beside is None:
+        return sheet(MARK, fields)
+    fields["aged_ms"] = round(beside.value_age * 1000)
+    return sheet(MARK, fields, json.dumps(beside.value, ensure_ascii=False, separators=(",", ":")))
+
+
+def error_of(page: Page, resource: str) -> RemoteError:
+    return remote(page.error, resource, page.fence)

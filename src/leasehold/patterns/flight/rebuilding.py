@@ -1,0 +1,227 @@
+"""How a value is rebuilt: under the lease of its name, looked at again before, and written with its fence.
+
+The shelf decides, not the clock. What it accepted counts, also when the lease was over by then: nobody newer had come.
+What it refused is nobody's; its caller gets what the newer one has written, or LeaseLost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextvars import ContextVar
+from typing import Any, NamedTuple, TypeVar
+
+from leasehold.core.names import Name
+from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
+from leasehold.observe import log
+from leasehold.patterns.flavour import Flavour
+from leasehold.patterns.flight.joining import Landing
+from leasehold.patterns.flight.page import Page, Terms, error_of, error_text, read_page, value_text
+from leasehold.patterns.serial import loaded
+from leasehold.patterns.shelves.shelf import Shelf
+from leasehold.primitives.called import name_of
+
+DOWN = (StoreUnavailable, OutcomeUnknown)
+ALWAYS = float("inf")  # as what was seen: nothing on the shelf is newer than that
+
+R = TypeVar("R")
+
+
+class Work(NamedTuple):
+    """What the user wrote, and how it is called."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class Aloft:
+    """A rebuild that the calling thread or task stands in."""
+
+    __slots__ = ("key", "over")
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+        self.over = False
+
+
+_aloft: ContextVar[tuple[Aloft, ...]] = ContextVar("leasehold-aloft", default=())
+
+
+class Rebuilding:
+    """For all names of one ``single_flight``."""
+
+    def __init__(
+        self,
+        flavour: Flavour,
+        shelf: Shelf,
+        terms: Terms,
+        serializer: Any,
+        lease_as: str | None,
+        make_lock: Callable[[Name, float | None], Any],
+        home: object,
+    ) -> None:
+        self.flavour = flavour
+        self.shelf = shelf
+        self.terms = terms
+        self.serializer = serializer
+        self._lease_as = lease_as
+        self._make_lock = make_lock
+        self._home = home  # of one coordinator: another one may wait for this one, and gets its turn when time is over
+
+    async def look(self, name: Name) -> Page | None:
+        """What anybody can see."""
+        return read_page(await self._settled(self.shelf.read(name.text)), name.text)
+
+    async def fly(
+        self, name: Name, seen: float, work: Work, wait: float | None, close: Callable[[], None] = lambda: None
+    ) -> Landing:
+        """Under the lease: take what came since ``seen`` (a fence), else rebuild. ``close`` is called before the lease
+        ends."""
+
+        async def body(lease: Any) -> Landing:
+            try:
+                page = await self._open(lease)
+                newer = self._taken(page, name) if page is not None and page.fence > seen else None
+                return newer or await self._rebuild(lease, page, work)
+            finally:
+                close()
+
+        try:
+            return await self._holding(name, wait, body)
+        except LeaseLost as loss:
+            landing = await self._instead(name, loss)
+            if landing is None:
+                raise
+            return landing
+
+    async def forget(self, name: Name, wait: float | None) -> None:
+        async def body(lease: Any) -> None:
+            await self._open(lease)  # what another pattern wrote is not ours to take away
+            await self._settled(self.shelf.write(lease, None, 1))
+
+        await self._holding(name, wait, body)
+
+    async def alone(self, work: Work, lease: Any = None) -> Landing:
+        """Call it, and bring what it gave."""
+        kwargs = work.kwargs if self._lease_as is None else {**work.kwargs, self._lease_as: lease}
+        outcome = await self.flavour.called(work.function, work.args, kwargs)
+        if outcome.error is not None:
+            return Landing(error=outcome.error)
+        try:
+            return Landing(value_text(self.serializer, outcome.value, f"the result of {name_of(work.function)}()"))
+        except InvalidRequest as error:
+            return Landing(error=error)
+
+    # ------------------------------------------------------------ under the lease
+
+    async def _holding(self, name: Name, wait: float | None, body: Callable[[Any], Coroutine[Any, Any, R]]) -> R:
+        """What the body gives counts: each of its writes was checked by the shelf. LeaseLost, when it gives nothing."""
+        given: list[R] = []
+        try:
+            with self._inside(name):
+                async with self.flavour.entered(self._make_lock(name, wait)) as lease:
+                    given.append(await body(lease))
+        except StaleOwner as error:
+            if error.resource != name.text:
+                raise
+            raise LeaseLost(
+                "somebody else has taken over: this lease had ended, and what came of it was not kept",
+                reason="taken",
+                resource=name.text,
+                fence=error.fence,
+            ) from error
+        except LeaseLost:
+            if not given:
+                raise
+        return given[0]
+
+    async def _rebuild(self, lease: Any, page: Page | None, work: Work) -> Landing:
+        landing = await self.alone(work, lease)
+        error = landing.error
+        if error is None:
+            await self._put(lease, landing.text)
+        elif isinstance(error, (LeaseLost, StaleOwner)) and error.resource == lease.resource:
+            raise error
+        else:
+            await self._tell(lease, error, page)
+        return landing
+
+    async def _tell(self, lease: Any, error: Exception, page: Page | None) -> None:
+        """For those who wait, and for ``errors`` seconds for everybody. A value that still counts stays beside it."""
+        try:
+            if page is not None:
+                page = await self._open(lease)  # its age by the shelf's clock
+            beside = page if self.terms.usable(page) else None
+            if beside is None or self.terms.errors:
+                rest = 0.0 if beside is None else self.terms.keep - beside.value_age
+                keep = max(self.terms.errors, lease.ttl, rest)
+                await self._settled(self.shelf.write(lease, error_text(error, beside), keep))
+        except DOWN as trouble:
+            _not_kept(trouble)
+        except InvalidRequest:  # too long together with the value, which then stays alone
+            return
+
+    async def _put(self, lease: Any, text: str) -> None:
+        """What cannot be written is still the outcome of this flight."""
+        try:
+            await self._settled(self.shelf.write(lease, text, self.terms.keep))
+        except DOWN as trouble:
+            _not_kept(trouble)
+
+    async def _open(self, lease: Any) -> Page | None:
+        return read_page(await self._settled(self.shelf.open(lease)), lease.resource)
+
+    # ------------------------------------------------------------ what others wrote
+
+    def _taken(self, page: Page, name: Name) -> Landing | None:
+        """The flight that was waited for. A value that cannot be read, of another version of the program, is none."""
+        if self.terms.usable(page):
+            try:
+                loaded(self.serializer, page.value)
+            except InvalidRequest:
+                return None
+            return Landing(page.text)
+        return None if page.error is None else Landing(error=error_of(page, name.text))
+
+    async def _instead(self, name: Name, loss: LeaseLost) -> Landing | None:
+        """What somebody newer wrote."""
+        try:
+            page = await self.look(name)
+        except DOWN:
+            return None
+        newer = page is not None and loss.fence is not None and page.fence > loss.fence
+        return self._taken(page, name) if newer and page is not None else None
+
+    @contextlib.contextmanager
+    def _inside(self, name: Name) -> Iterator[None]:
+        self.not_inside(name)
+        aloft = Aloft((self._home, name.text))
+        token = _aloft.set((*_aloft.get(), aloft))
+        try:
+            yield
+        finally:
+            aloft.over = True
+            _aloft.reset(token)
+
+    def not_inside(self, name: Name) -> None:
+        """Whoever waits for what it is itself at work on waits for ever."""
+        key = (self._home, name.text)
+        if any(one.key == key and not one.over for one in _aloft.get()):
+            raise InvalidRequest(
+                "a rebuild asks for the very value that it is to make, and would wait for itself: call the function "
+                "under the decorator (.__wrapped__), or ask for another name",
+                resource=name.text,
+            )
+
+    async def _settled(self, value: R | Awaitable[R]) -> R:
+        return await self.flavour.settled(value)
+
+
+def _not_kept(trouble: Exception) -> None:
+    log.warn("single_flight could not keep the outcome of a rebuild: %r", trouble, error=trouble)
+
+
+def nobody_aloft() -> None:
+    """For work that is started on its own: nobody waits for it."""
+    _aloft.set(())

@@ -1,0 +1,179 @@
+"""A rebuilder whose lease is lost: the shelf decides whether its value counts, and its caller gets what does."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from leasehold import AsyncLeasehold, Leasehold, LeaseLost
+from leasehold.testing import TurnableClock, expire, freeze
+from tests.patterns.flight.sides import until
+
+
+def value_on(hold: Any) -> Any:
+    """What stands on the shelf."""
+    entry = hold._shelf.read("page:a")
+    return None if entry is None else entry.text
+
+
+def test_a_late_value_is_refused(hold: Leasehold, connect_leasehold: Any, leasehold_clock: TurnableClock) -> None:
+    """A paused rebuilder does not overwrite what a newer one has written; its caller gets the newer value."""
+    other = connect_leasehold()
+    newer = other.single_flight("page", "{key}")(lambda key: "newer")
+
+    def slow(key: str) -> str:
+        with freeze(hold):
+            leasehold_clock.advance("31s")
+            assert newer("a") == "newer"
+        return "late"
+
+    assert hold.single_flight("page", "{key}")(slow)("a") == "newer"
+    assert newer("a") == "newer"
+
+
+def test_a_newer_one_is_still_at_work(hold: Leasehold, connect_leasehold: Any, leasehold_clock: TurnableClock) -> None:
+    """There is no newer value yet, and ours counts no longer: LeaseLost, and nothing is written."""
+    other = connect_leasehold()
+
+    def slow(key: str) -> str:
+        with freeze(hold):
+            leasehold_clock.advance("31s")
+            lease = other.lock("page", "a").acquire()
+            other._shelf.open(lease)
+        return "late"
+
+    with pytest.raises(LeaseLost) as caught:
+        hold.single_flight("page", "{key}")(slow)("a")
+    assert caught.value.reason == "taken" and value_on(hold) is None
+
+
+def test_a_late_value_that_nobody_has_overtaken(hold: Leasehold, leasehold_clock: TurnableClock) -> None:
+    """The lease was over, but nobody newer has come to the shelf: the value counts, and is nobody's error."""
+
+    def slow(key: str) -> str:
+        with freeze(hold):
+            leasehold_clock.advance("31s")
+        return "late"
+
+    page = hold.single_flight("page", "{key}")(slow)
+    assert page("a") == "late"
+    assert value_on(hold) is not None and page("a") == "late"
+
+
+def test_a_late_error_is_refused(hold: Leasehold, connect_leasehold: Any, leasehold_clock: TurnableClock) -> None:
+    """Neither does an error overwrite a newer value; its caller gets that."""
+    newer = connect_leasehold().single_flight("page", "{key}")(lambda key: "newer")
+
+    def slow(key: str) -> str:
+        with freeze(hold):
+            leasehold_clock.advance("31s")
+            newer("a")
+        raise ValueError("late")
+
+    assert hold.single_flight("page", "{key}", errors=60)(slow)("a") == "newer"
+    assert newer("a") == "newer"
+
+
+def test_a_function_that_notices(hold: Leasehold, connect_leasehold: Any, leasehold_clock: TurnableClock) -> None:
+    """One that stops with lease.check() has failed with nothing that others should be told."""
+
+    def slow(key: str, *, lease: Any) -> str:
+        with freeze(hold):
+            leasehold_clock.advance("31s")
+        lease.check()
+        return "never"
+
+    with pytest.raises(LeaseLost):
+        hold.single_flight("page", "{key}", lease_as="lease", errors=60)(slow)("a")
+    assert value_on(hold) is None
+    assert connect_leasehold().single_flight("page", "{key}", errors=60)(lambda key: "made")("a") == "made"
+
+
+def test_a_late_forget_is_refused(hold: Leasehold, connect_leasehold: Any, leasehold_clock: TurnableClock) -> None:
+    """Whoever was paused in forget() does not take away what is newer."""
+    other = connect_leasehold()
+    newer = other.single_flight("page", "{key}")(lambda key: "newer")
+    page = hold.single_flight("page", "{key}")(lambda key: "older")
+    page("a")
+    shelf = hold._shelf
+
+    class Paused(type(shelf)):  # type: ignore[misc] # a shelf before which its process is paused
+        def __init__(self) -> None:
+            pass
+
+        def open(self, lease: Any) -> Any:
+            found = shelf.open(lease)
+            with freeze(hold):
+                leasehold_clock.advance("31s")
+                newer.refresh("a")
+            return found
+
+        def write(self, *args: Any) -> Any:
+            return shelf.write(*args)
+
+    with pytest.raises(LeaseLost):
+        hold.single_flight("page", "{key}", cache=Paused())(lambda key: "never").forget("a")
+    assert newer("a") == "newer"
+
+
+def test_followers_are_not_lost_with_their_leader(
+    hold: Leasehold, connect_leasehold: Any, leasehold_clock: TurnableClock
+) -> None:
+    """LeaseLost is for who led; one of the others takes over."""
+    from concurrent.futures import ThreadPoolExecutor
+    from threading import Event
+
+    inside, go, other = Event(), Event(), connect_leasehold()
+    calls: list[str] = []
+
+    def slow(key: str) -> str:
+        calls.append(key)
+        if len(calls) > 1:
+            return "made"
+        inside.set()
+        assert go.wait(10)
+        with freeze(hold):
+            leasehold_clock.advance("31s")
+            with other.lock("page", "a") as lease:
+                other._shelf.open(lease)
+        return "late"
+
+    page = hold.single_flight("page", "{key}")(slow)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(page, "a")
+        assert inside.wait(10)
+        second = pool.submit(page, "a")
+        flights: Any = hold._crew.flights
+        until(lambda: any(one.done._cond._waiters for one in flights._flights.values()), "it follows")
+        go.set()
+        with pytest.raises(LeaseLost):
+            first.result(10)
+        assert second.result(10) == "made"
+
+
+def test_tasks_are_cancelled(async_hold: AsyncLeasehold, connect_async_leasehold: Any) -> None:
+    """On a loop the function is cancelled when its lease is lost; its caller gets LeaseLost."""
+    ends: list[str] = []
+
+    async def main() -> None:
+        async def slow(key: str, *, lease: Any) -> str:
+            expire(lease)
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                ends.append("cancelled")
+                raise
+            return "never"
+
+        async def quick(key: str) -> str:
+            return "newer"
+
+        page = async_hold.single_flight("page", "{key}", lease_as="lease")(slow)
+        with pytest.raises(LeaseLost):
+            await page("a")
+        assert ends == ["cancelled"]
+        assert await connect_async_leasehold().single_flight("page", "{key}")(quick)("a") == "newer"
+
+    asyncio.run(main())
