@@ -24,9 +24,11 @@ from tests.servers.redis import RedisServer
 COMBINATIONS = [(way, flavour) for way in WAYS for flavour in FLAVOURS]
 STILL = ("--jemalloc-bg-thread", "no")  # it would wait in vain for a clock that stands, and take a whole core for that
 ON_A_SERVER = ("redis-url", "redis-client", "redis-client-resp2")
-# What the quick tests see of a borrowed client, for which the double of a server takes most of the time. The scripts
-# are the same as with any other client; here is what is borrowed: how it is asked, and that nothing is pushed.
-BORROWED_QUICKLY = (
+# What the quick tests see of a borrowed client, for which the double of a server takes most of the time: how it is
+# asked, and that nothing is pushed; the scripts are those of any other client. And of the file with tasks: it has been
+# seen with threads, and tasks in memory.
+IN_PART = [("sqlite", "asyncio"), ("redis-borrowed", "sync"), ("redis-borrowed", "asyncio")]
+SEEN_QUICKLY = (
     "a_second_is_refused_while_held",
     "the_fence_grows_with_each_acquisition",
     "extend_never_brings_back",
@@ -45,8 +47,8 @@ BORROWED_QUICKLY = (
 
 
 def parameter(name: str, way: str, flavour: str) -> Any:
-    """What needs a server is slow, and so is most of what is borrowed."""
-    slow = way in ON_A_SERVER or (way == "redis-borrowed" and name not in BORROWED_QUICKLY)
+    """What needs a server is slow, and so is most of what is seen in part."""
+    slow = way in ON_A_SERVER or ((way, flavour) in IN_PART and name not in SEEN_QUICKLY)
     return pytest.param(name, (way, flavour), id=f"{name}-{way}-{flavour}", marks=[pytest.mark.slow] * slow)
 
 
@@ -92,4 +94,4 @@ def test_every_way_to_redis_is_gone() -> None:
 def test_every_combination_is_run() -> None:
     """Ways times flavours, none missing, and the suite has cases."""
     assert set(COMBINATIONS) == {(way, flavour) for way in WAYS for flavour in ("sync", "asyncio")}
-    assert len(CASES) >= 25 and set(BORROWED_QUICKLY) <= set(CASES)
+    assert len(CASES) >= 25 and set(SEEN_QUICKLY) <= set(CASES)
