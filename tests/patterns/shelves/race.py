@@ -20,7 +20,7 @@ from leasehold.testing.shelves import Holder
 from tests.servers.database import Database
 
 NAME = "race:1"
-ROUNDS = 30
+ROUNDS = 20
 
 
 @contextmanager

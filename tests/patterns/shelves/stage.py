@@ -267,23 +267,23 @@ def by_fake(place: Any, stack: ExitStack) -> Any:
     return RedisShelf(fakeredis.FakeRedis())
 
 
-# Those of each way to a place; the first ones run the whole contract, the others differ only in how they speak.
+# The first ones run the whole contract: each place, blocking and awaited. The others differ only in how they speak.
 WAYS: dict[str, tuple[str, Make]] = {
     "memory": ("", in_memory),
     "file": ("file", in_a_file),
     "file, awaited": ("file", in_a_file_awaited),
-    "sqlite3": ("file", by_connections(_sqlite3)),
-    "fakeredis": ("", by_fake),
     "psycopg pool": ("postgres_server", by_psycopg_pool),
     "asyncpg pool": ("postgres_server", by_asyncpg_pool),
     "MariaDB engine": ("mariadb_server", by_engine("pymysql")),
-    "MariaDB async engine": ("mariadb_server", by_async_engine("aiomysql")),
     "redis-py": ("redis_server", by_client("redis.Redis")),
     "asyncio, decoded": ("redis_server", by_client("redis.asyncio.Redis", decode_responses=True)),
-    "Cluster": ("cluster", by_client("redis.RedisCluster")),
-    "Valkey, asyncio": ("valkey_server", by_client("valkey.asyncio.Valkey")),
 }
 OTHERS: dict[str, tuple[str, Make]] = {
+    "sqlite3": ("file", by_connections(_sqlite3)),
+    "fakeredis": ("", by_fake),
+    "MariaDB async engine": ("mariadb_server", by_async_engine("aiomysql")),
+    "Cluster": ("cluster", by_client("redis.RedisCluster")),
+    "Valkey, asyncio": ("valkey_server", by_client("valkey.asyncio.Valkey")),
     "aiosqlite": ("file", by_connections_awaited(_aiosqlite)),
     "SQLite engine": ("file", by_engine("pysqlite")),
     "SQLite sessions": ("file", by_engine("pysqlite", session=True)),

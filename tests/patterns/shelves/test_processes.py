@@ -28,18 +28,18 @@ def test_a_race_for_a_file(tmp_path: Path) -> None:
 
 
 def test_a_race_on_redis(redis_server: RedisServer, redis_url: str) -> None:
-    """Three processes at one server."""
-    judge("redis", str(redis_server.port), 3)
+    """Two processes at one server."""
+    judge("redis", str(redis_server.port), 2)
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_a_race_for_a_row(kind: str, request: pytest.FixtureRequest) -> None:
-    """Three processes at one row."""
+    """Two processes at one row."""
     database: Database = request.getfixturevalue("postgres_database" if kind == "postgresql" else "mariadb_database")
     where = json.dumps(asdict(database))
     with open_shelf(kind, where) as shelf:
         shelf.create()
-    judge(kind, where, 3)
+    judge(kind, where, 2)
 
 
 WORKER = """if True:

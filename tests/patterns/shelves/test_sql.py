@@ -17,9 +17,9 @@ from leasehold.patterns.shelves import SQLShelf
 from leasehold.patterns.shelves.sql import PURGE_EVERY
 from leasehold.patterns.shelves.sqltexts import STEP, TEXTS
 from leasehold.testing.shelves import Holder
-from tests.guards.conftest import desk_parameters, place_of
+from tests.guards.conftest import place_of
 from tests.guards.desks import Desk, open_desk
-from tests.patterns.shelves.stage import WAYS, _psycopg, _pymysql, parameters, table
+from tests.patterns.shelves.stage import EVERY, _psycopg, _pymysql, parameters, table
 
 NAME = "order:42"
 OLD, NEW = Holder(NAME, 10), Holder(NAME, 11)
@@ -40,9 +40,17 @@ def beside(desk: Desk) -> SQLShelf:
     return shelf
 
 
-@pytest.mark.parametrize("way", desk_parameters())
+DESKS = [  # one of each driver; tests of asking.py sit at all of them
+    "sqlite-sqlite3", "sqlite-async-session", "sqlite-django", "postgresql-psycopg", "postgresql-asyncpg",
+    "postgresql-session", "mariadb-pymysql", "mariadb-connector", "mariadb-async-sqlalchemy",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "way", [pytest.param(one, marks=[] if one.startswith("sqlite") else pytest.mark.slow) for one in DESKS]
+)
 def test_in_somebodys_own_transaction(way: str, request: pytest.FixtureRequest) -> None:
-    """Over every connection: what is written in it is there when it is committed, and not when it is rolled back."""
+    """Over every driver: what is written in it is there when it is committed, and not when it is rolled back."""
     desk = open_desk(way, place_of(way, request))
     try:
         shelf = beside(desk)
@@ -87,9 +95,7 @@ def test_a_connection_that_commits_each_statement_is_refused(tmp_path: Path) -> 
 
 # ---------------------------------------------------------------- the table
 
-SQL_WAYS = {name: way for name, way in WAYS.items() if name in ("sqlite3", "psycopg pool", "asyncpg pool")} | {
-    "MariaDB engine": WAYS["MariaDB engine"]
-}
+SQL_WAYS = {name: EVERY[name] for name in ("sqlite3", "psycopg pool", "asyncpg pool", "MariaDB engine")}
 
 
 @pytest.mark.parametrize("shelf", parameters(SQL_WAYS), indirect=True)
