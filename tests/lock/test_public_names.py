@@ -259,8 +259,9 @@ def test_every_module_says_its_job(module: ModuleType) -> None:
 
 
 @pytest.mark.slow
-def test_the_examples_in_docstrings_run() -> None:
+def test_the_examples_in_docstrings_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every doctest of the product runs as written, and there are some."""
+    monkeypatch.chdir(tmp_path)  # some make files
     results = [doctest.testmod(module) for module in modules()]
     assert sum(result.attempted for result in results) >= 4
     assert not sum(result.failed for result in results)
