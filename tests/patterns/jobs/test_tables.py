@@ -141,6 +141,21 @@ async def test_a_rule_of_the_table_that_is_broken(store: Shop) -> None:
     assert len(store.execute("SELECT * FROM reports")) == 1
 
 
+async def test_many_are_all_or_none(store: Shop) -> None:
+    """One that the table refuses takes back those that were written before it."""
+    jobs = store.jobs()
+    types = {"sqlite": "TEXT", "postgresql": "JSONB", "mariadb": "LONGTEXT"}
+    column = f"{quoted(store, 'payload')} {types[store.dialect]}"
+    ddl = jobs.ddl(store.dialect).replace(column, f"{column} CHECK ({quoted(store, 'payload')} <> '300')")
+    for statement in ddl.split(";"):
+        if statement.strip():
+            store.execute(statement)
+    with pytest.raises(InvalidRequest, match="break a rule"):
+        await got(jobs.enqueue_many(range(301)))  # 300 is in the second INSERT
+    assert (await got(jobs.counts()))["ready"] == 0
+    assert len(await got(jobs.enqueue_many(range(300)))) == 300
+
+
 async def test_a_key_without_a_unique_index(store: Shop) -> None:
     """It could be enqueued twice, so it is refused."""
     await got(store.jobs().create())
@@ -200,3 +215,22 @@ async def test_ddl_is_what_create_makes(store: Shop) -> None:
     await got(jobs.enqueue(1))
     await got((await got(jobs.claim())).complete())
     assert store.execute("SELECT state FROM jobs") == [(3,)]
+
+
+@pytest.mark.slow
+def test_heartbeats_within_one_tick_of_the_column(mariadb_database: Any) -> None:
+    """MariaDB counts no row that stays the same: the second beat of a second is no loss."""
+    import pymysql
+
+    def connect() -> Any:
+        return pymysql.connect(**mariadb_database.parameters, ssl_disabled=True)
+
+    jobs = Jobs(connect)
+    with connect() as connection, connection.cursor() as cursor:
+        cursor.execute(jobs.ddl("mariadb").rstrip(";").replace("DATETIME(6)", "DATETIME"))
+    jobs.enqueue("work")
+    job = jobs.claim()
+    assert job is not None
+    for _ in range(5):
+        job.heartbeat()
+    job.complete()
