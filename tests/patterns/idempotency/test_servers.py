@@ -30,6 +30,7 @@ COMMAND = [
     "tests.patterns.idempotency.site:app",
 ]
 _numbers = itertools.count(1)
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("idempotency-servers")]  # three servers for all of them
 
 
 class Server:
@@ -90,7 +91,6 @@ def key() -> str:
     return f"k-{os.getpid()}-{next(_numbers)}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/pay", "/stream"])
 def test_repeated_elsewhere(servers: list[Server], key: str, path: str) -> None:
     """The other server gives the same response, also one that was streamed; another body is refused by both."""
@@ -102,7 +102,6 @@ def test_repeated_elsewhere(servers: list[Server], key: str, path: str) -> None:
     until(lambda: len(one.paid(key)) == (2 if path == "/pay" else 1), "what comes after the response is done, once")
 
 
-@pytest.mark.slow
 def test_many_at_once(servers: list[Server], key: str) -> None:
     """20 clients on two servers: one is served, the others are told to come back, and get its response then."""
     with ThreadPoolExecutor(20) as pool:
@@ -113,7 +112,6 @@ def test_many_at_once(servers: list[Server], key: str) -> None:
     assert servers[1].pay(key, 0.2).status_code == 201
 
 
-@pytest.mark.slow
 def test_a_client_that_does_not_wait(servers: list[Server], key: str) -> None:
     """It closes its connection in the middle; the work goes on, is done once, and its response is there."""
     with pytest.raises(httpx.ReadTimeout):
@@ -125,7 +123,6 @@ def test_a_client_that_does_not_wait(servers: list[Server], key: str) -> None:
     assert len([who for who in servers[0].paid(key) if who != "after"]) == 1
 
 
-@pytest.mark.slow
 def test_a_frozen_server(servers: list[Server], key: str) -> None:
     """It sleeps past its ttl, and another serves the repetition: its own client is told to ask again when it wakes."""
     one, two, _ = servers
@@ -140,7 +137,6 @@ def test_a_frozen_server(servers: list[Server], key: str) -> None:
     assert one.pay(key, 0.2).json()["by"] == two.process.pid
 
 
-@pytest.mark.slow
 def test_a_killed_server(servers: list[Server], key: str) -> None:
     """SIGKILL in the middle: others are told 409 until the ttl has passed, and then serve it."""
     one, _, victim = servers

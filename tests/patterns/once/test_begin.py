@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import leasehold
-from leasehold.errors import InvalidRequest, StaleOwner
+from leasehold.errors import InvalidRequest, LeaseLost, StaleOwner
 from leasehold.patterns import KeyReused, OnceKey, RemoteError
 from leasehold.patterns.shelves import SQLShelf
 from leasehold.testing import TurnableClock, freeze
@@ -94,6 +94,42 @@ def test_a_late_transaction_is_rolled_back(
     with pytest.raises(StaleOwner):
         work()
     assert transfers(engine) == [7]
+
+
+def test_a_transaction_that_is_tried_again(hold: leasehold.Leasehold, engine: Any) -> None:
+    """After a deadlock, say: each try writes the result anew, and the one that commits counts."""
+    with hold.once("transfer", 1, store=SQLShelf(engine)).begin() as key:
+        for amount in (5, 6, 7):
+            with engine.connect() as tx:
+                tx.execute(text("INSERT INTO transfers VALUES (:amount)"), {"amount": amount})
+                key.complete(amount, tx=tx)
+                (tx.rollback if amount < 7 else tx.commit)()
+        with pytest.raises(InvalidRequest, match="done already"):
+            key.complete(8)
+    assert key.result == 7 and transfers(engine) == [7]
+    with hold.once("transfer", 1, store=SQLShelf(engine)).begin() as again:
+        assert again.result == 7
+
+
+def test_a_refusal_that_is_hushed_up(
+    hold: leasehold.Leasehold, engine: Any, connect_leasehold: Any, leasehold_clock: TurnableClock
+) -> None:
+    """One who was refused in its transaction and goes on as if not is told at the end, and has no result."""
+    once = hold.once("transfer", "{id}", store=SQLShelf(engine))
+    key = once.begin(id="t-1")
+
+    def work() -> None:
+        with key:
+            assert key.lease is not None
+            with freeze(key.lease):
+                leasehold_clock.advance("31s")
+                move(connect_leasehold(), engine, 7)
+            with engine.connect() as tx, suppress(StaleOwner):
+                key.complete("late", tx=tx)
+
+    with pytest.raises(LeaseLost):
+        work()
+    assert not key.done
 
 
 def test_a_transaction_around_it(hold: leasehold.Leasehold, tmp_path: Path) -> None:
@@ -186,6 +222,20 @@ def test_misuse(hold: leasehold.Leasehold) -> None:
         pass
     with begun(hold) as key, pytest.raises(InvalidRequest, match="complete"):
         key.complete("again")
+
+
+def test_inside_itself(hold: leasehold.Leasehold) -> None:
+    """The same key inside its own work would wait for itself for ever: refused, and the outer one goes on."""
+
+    @hold.once("job", "{number}")
+    def work(number: int) -> str:
+        if number == 1:
+            with pytest.raises(InvalidRequest, match="wait for itself"):
+                work(1)
+            return work(2)
+        return "inner"
+
+    assert work(1) == work(2) == "inner"
 
 
 def test_values_for_the_templates(hold: leasehold.Leasehold) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import leasehold
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
-from leasehold.patterns import ResultNotKept
+from leasehold.patterns import KeyReused, ResultNotKept
 from leasehold.testing import TurnableClock, expire, freeze
 from tests.patterns.once.broken import BrokenShelf, SlowShelf, done, failing
 from tests.patterns.once.stage import Stage
@@ -142,6 +144,26 @@ def test_nobody_came_after_a_lost_lease(hold: leasehold.Leasehold) -> None:
         return "paid"
 
     assert pay("r-1") == pay("r-1") == "paid"
+
+
+def test_a_lost_lease_and_a_stored_result(hold: leasehold.Leasehold) -> None:
+    """The same by hand; and whoever only looked under a lease that ended just then has seen what there is."""
+    shelf = BrokenShelf()
+    once = hold.once("payment", "r-1", store=shelf)
+    with once.begin() as key:
+        assert key.lease is not None
+        expire(key.lease)
+        key.complete("paid")
+    real = shelf.open
+
+    def look(lease: Any) -> Any:
+        found = real(lease)
+        expire(lease)
+        return found
+
+    shelf.open, shelf.read = look, lambda resource: None  # type: ignore[method-assign]  # it comes just after the look
+    with once.begin() as key:
+        assert key.done and key.result == "paid"
 
 
 def test_a_frozen_one_is_refused(
@@ -381,3 +403,43 @@ def test_the_result_is_kept_for_as_long_as_it_was_said(hold: leasehold.Leasehold
     assert pay("r-1", "a") == 1
     clock.advance("2m")
     assert pay("r-1", "b") == 2
+
+
+def test_that_it_runs_is_known_for_a_day(hold: leasehold.Leasehold, clock: TurnableClock) -> None:
+    """However short ``keep`` is: another body is refused at once while it runs for hours."""
+    once = hold.once("payment", "{request_id}", keep="1m", fingerprint="{body}")
+    with once.begin(request_id="r-1", body="a"):
+        for _ in range(60):
+            clock.advance("8s")  # it is renewed meanwhile
+        with pytest.raises(KeyReused):
+            hold.once(*NAME, fingerprint="{body}", wait=0).begin(request_id="r-1", body="b").__enter__()
+
+
+def test_one_that_waited_for_an_error(
+    hold: leasehold.Leasehold, connect_leasehold: Callable[..., leasehold.Leasehold]
+) -> None:
+    """Who saw it run, and waited, and finds the key free, is not told that somebody was interrupted."""
+    shelf, other = BrokenShelf(), connect_leasehold()
+    real, looks = shelf.read, []
+
+    def look(resource: str) -> Any:
+        found = real(resource)
+        looks.append(found)
+        if len(looks) == 2:
+            running.set()
+        return found
+
+    def work() -> None:
+        with hold.once("payment", "r-1", store=shelf).begin():
+            begun.set()
+            assert running.wait(10)
+            raise KeyError("of the work")
+
+    running, begun = threading.Event(), threading.Event()
+    shelf.read = look  # type: ignore[method-assign]  # to know when it was read
+    with ThreadPoolExecutor(1) as pool:
+        failed = pool.submit(work)
+        assert begun.wait(10)
+        with other.once("payment", "r-1", store=shelf).begin() as key:
+            assert looks[1] is not None and not key.interrupted
+        assert isinstance(failed.exception(10), KeyError)

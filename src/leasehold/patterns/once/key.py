@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from leasehold.primitives.baselease import BaseLease
     from leasehold.primitives.lease import AsyncLease, Lease
 
-NEW, LOOKS, RUNS, RAN, STORED, HANDED, OVER = "new", "looks", "runs", "ran", "stored", "handed over", "over"
+NEW, LOOKS, RUNS, RAN, STORED, OVER = "new", "looks", "runs", "ran", "stored", "over"
+LEFT, HANDED = "left to a transaction", "written in a transaction"
 TRIES = 4  # to begin: of a lease that ends before that, the next may have better luck
 RETRIES = Backoff(base=0.05, cap=2, attempts=1000)  # the ttl ends them long before
 
@@ -99,8 +100,8 @@ class BaseKey:
         have happened: look, where that can be seen."""
         return self._tries > 1
 
-    def _running(self) -> BaseLease:
-        if self._phase == RUNS:
+    def _running(self, *more: str) -> BaseLease:
+        if self._phase in (RUNS, *more):
             return self._lease  # type: ignore[no-any-return]  # a Lease or an AsyncLease
         if self._found is None and self._phase in (NEW, LOOKS, OVER):
             raise self._misused("complete() belongs inside the with body of begin()")
@@ -121,7 +122,7 @@ class BaseKey:
             async with self._looking():
                 yield
         finally:
-            self._phase = OVER if self._phase in (LOOKS, RUNS) else self._phase
+            self._phase = OVER if self._phase in (LOOKS, RUNS, LEFT) else self._phase
 
     @asynccontextmanager
     async def _looking(self) -> AsyncIterator[None]:
@@ -129,6 +130,8 @@ class BaseKey:
         if self._known(await settled(shelf.read(self.resource))):
             yield
             return
+        if self._lock.owned():
+            raise self._misused("this thread or task runs it already, and would wait for itself for ever")
         error: BaseException | None = None
         for left in reversed(range(TRIES)):
             try:
@@ -203,10 +206,10 @@ class BaseKey:
     # ------------------------------------------------------------ the outcome
 
     async def _complete(self, result: Any, tx: Any = None) -> None:
-        lease = self._running()
         if tx is not None:
-            await self._complete_within(tx, lease, result)
+            await self._complete_within(tx, result)
             return
+        lease = self._running()
         self._value = result
         try:
             await self._finish(record.returned(self._print, self._plan.serializer, result, self.resource))
@@ -214,16 +217,19 @@ class BaseKey:
             await self._finish(record.unkept(self._print, result))
             raise record.not_kept(self.resource, lease.fence, type(result).__name__, error) from error
 
-    async def _complete_within(self, tx: Any, lease: Any, result: Any) -> None:
-        """In the user's own transaction, which may still be rolled back: what cannot be kept has then not happened."""
+    async def _complete_within(self, tx: Any, result: Any) -> None:
+        """In the user's own transaction, which may still be rolled back, and tried again: what cannot be kept has then
+        not happened."""
         from leasehold.patterns.shelves.sql import SQLShelf  # loaded only by those who use it
+
+        lease = self._running(LEFT, HANDED)
 
         if not isinstance(self._plan.shelf, SQLShelf):
             raise self._misused("tx= needs store=SQLShelf(...) in the database of that transaction")
         text = record.returned(self._print, self._plan.serializer, result, self.resource)
-        self._phase = HANDED  # from here on the transaction decides: nothing is taken away behind its back
+        self._phase = LEFT  # from here on the transaction decides: nothing is taken away behind its back
         await self._plan.flavour.settled(self._plan.shelf.write(lease, text, self._plan.keep_ms / 1000, tx=tx))
-        self._value = result
+        self._value, self._phase = result, HANDED
 
     async def _finish(self, text: str) -> None:
         self._phase = RAN
