@@ -21,10 +21,11 @@ def roll_up(db: sqlite3.Connection, tick: datetime, lease: leasehold.Lease) -> N
     with db:
         db.execute("BEGIN IMMEDIATE")
         guard.check(db, lease)  # frozen for longer than the lease? Then another run has been here
-        before = [tick.timestamp()]
-        found = db.execute("SELECT coalesce(sum(amount), 0) FROM sales WHERE rolled_up = 0 AND at < ?", before)
-        (amount,) = found.fetchone()
-        db.execute("UPDATE sales SET rolled_up = 1 WHERE rolled_up = 0 AND at < ?", before)
+        sold = db.execute(
+            "SELECT rowid, amount FROM sales WHERE NOT rolled_up AND at < ?", [tick.timestamp()]
+        ).fetchall()
+        db.executemany("UPDATE sales SET rolled_up = 1 WHERE rowid = ?", [(row,) for row, _ in sold])
+        amount = sum(amount for _, amount in sold)
         db.execute("INSERT INTO rollups VALUES (?, ?, ?)", (tick.isoformat(), amount, lease.fence))
 
 

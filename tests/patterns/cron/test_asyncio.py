@@ -140,6 +140,25 @@ async def test_a_cancelled_run_call(loop: Loop) -> None:
     assert not await loop.hold.lock("rollup").locked()
 
 
+async def test_a_run_that_waits_for_something_cancelled(loop: Loop) -> None:
+    """That is an error of the run, and not the end of the cron."""
+
+    @loop.hold.cron("*/5 * * * *", "rollup", clock=loop.clock)
+    async def rollup(tick: datetime) -> None:
+        loop.ran.append(int(tick.timestamp()) - T)
+        waited = asyncio.get_running_loop().create_future()
+        waited.cancel()
+        await waited
+
+    await loop.known(rollup)
+    loop.clock.set(T + 300)
+    await loop.until(lambda: loop.ran == [300])
+    loop.clock.set(T + 600)
+    await loop.until(lambda: loop.ran == [300, 600])
+    await rollup.stop()
+    assert await outcomes(rollup) == [(300, "error"), (600, "error")]
+
+
 async def test_stop_from_inside_the_run(loop: Loop) -> None:
     """It returns at once, and the run is the last."""
 

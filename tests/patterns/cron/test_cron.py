@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold.errors import InvalidRequest
+from leasehold.errors import InvalidRequest, OutcomeUnknown
 from leasehold.patterns import Run
 from leasehold.patterns.shelves import MemoryShelf
 from leasehold.testing import outage
@@ -301,6 +302,80 @@ def test_a_store_that_goes_away(bench: Bench, hold: leasehold.Leasehold, caplog:
     settled(cron, (300, "ok"))
     assert cron.stop()
     assert len(told) == 1 and told[0].levelno == logging.ERROR
+
+
+class Forgetful(MemoryShelf):
+    """Its answers are lost now and then: nobody knows whether it was written."""
+
+    __slots__ = ("lost",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost = 0
+
+    def write(self, lease: Any, text: str | None, keep: Any) -> None:
+        """What was asked for; the answer may be lost."""
+        super().write(lease, text, keep)
+        if self.lost:
+            self.lost -= 1
+            raise OutcomeUnknown("the answer was lost")
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_claim_whose_answer_is_lost(bench: Bench, lost: int) -> None:
+    """It is written again, and the tick is run: once."""
+    shelf = Forgetful()
+    cron = bench.cron(store=shelf).start()
+    until(lambda: shelf.read("rollup") is not None)
+    shelf.lost = lost
+    bench.clock.set(T + 300)
+    settled(cron, (300, "ok"))
+    assert bench.ran == [300] and shelf.lost == 0
+
+
+def test_an_outcome_that_cannot_be_written(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """It is said in the log, and the cron goes on."""
+    shelf = Forgetful()
+
+    def breaks(tick: int) -> None:
+        shelf.lost = 3 if tick == 300 else 0
+
+    cron = bench.cron(store=shelf, work=breaks).start()
+    until(lambda: shelf.read("rollup") is not None)
+    bench.clock.set(T + 300)
+    until(lambda: "a run ended with ok, and the store was away" in caplog.text)
+    bench.clock.set(T + 600)
+    until(lambda: bench.ran == [300, 600])
+    assert cron.stop()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_run_that_ends_the_thread(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """``sys.exit()`` in a run ends the cron, and not in silence."""
+    cron = bench.known(bench.cron(work=lambda _tick: sys.exit(3)))
+    bench.clock.set(T + 300)
+    until(lambda: not cron.running)
+    assert cron._thread is not None
+    cron._thread.join(20)
+    assert "the cron rollup has stopped" in caplog.text and outcomes(cron) == [(300, "error")]
+
+
+def test_a_lease_that_is_lost_before_the_run_begins(bench: Bench) -> None:
+    """A process that is frozen between claim and run does not begin beside others."""
+
+    class Slow(MemoryShelf):
+        """One that takes longer than the lease lasts, when it is told to."""
+
+        def write(self, lease: Any, text: str | None, keep: Any) -> None:
+            super().write(lease, text, keep)
+            if text is not None and '"running"' in text:
+                assert lease.lost.wait(20)
+
+    cron = bench.cron(store=Slow(), at_most=0.1).start()
+    until(lambda: cron._books.shelf.read("rollup") is not None)
+    bench.clock.set(T + 300)
+    settled(cron, (300, "lost"))
+    assert bench.ran == []
 
 
 def test_a_run_that_is_stolen(bench: Bench) -> None:

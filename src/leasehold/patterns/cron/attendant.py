@@ -39,7 +39,7 @@ class Attendant:
         """Until ``stop`` is set; a run under way is finished first. ``ended`` is called however it ends."""
         try:
             await self._attend(stop)
-        except Exception:
+        except (Exception, SystemExit):
             log.exception("the cron %s has stopped", self._books.resource)
             raise
         finally:
@@ -93,11 +93,23 @@ class Attendant:
         args = (self._books.schedule.moment(claimed.tick),) if self._takes_tick else ()
         kwargs = {} if self._lease_as is None else {self._lease_as: claimed.lease}
         try:
+            claimed.lease.check()  # frozen since it was claimed? Then others are at work, and this is not begun
             outcome = await self._books.flavour.called(self._function, args, kwargs)
         except BaseException as error:  # a cancellation or an interrupt: the books are closed all the same
             await self._settle(claimed, error)
-            raise
-        await self._settle(claimed, outcome.error)
+            if not self._of_something_else(error):
+                raise
+        else:
+            await self._settle(claimed, outcome.error)
+
+    def _of_something_else(self, error: BaseException) -> bool:
+        """A task that the function waited for was cancelled, and not this one: then only the run has failed."""
+        if not self._books.flavour.asynchronous:
+            return False
+        import asyncio
+
+        task = asyncio.current_task()
+        return isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling()
 
     async def _settle(self, claimed: Claimed, error: BaseException | None) -> None:
         loss = loss_of(claimed.lease)

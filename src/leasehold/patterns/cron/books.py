@@ -22,7 +22,7 @@ from leasehold.patterns.shelves import Entry, Shelf
 
 KEEP = "3650d"  # a cron of 29 February must remember its last run
 FAR_OFF = 3600.0  # seconds by which clocks never differ, unless one of them is wrong
-TRIES = 3  # to write the outcome of a run
+TRIES, PAUSE = 3, 0.2  # to write something down; seconds, and longer the second time
 
 log = logging.getLogger("leasehold.cron")
 
@@ -76,20 +76,17 @@ class Books(NamedTuple):
         return known._replace(schedule=self.schedule.text, last=plan.last).with_lines(plan.lines)
 
     async def settle(self, claimed: Claimed, outcome: str, error: str = "") -> bool:
-        """Write down what became of the run. False: somebody came later, and has written that it died."""
+        """Write down what became of the run. False: it could not be, and whoever comes next writes that it died."""
         now = _ms(self.clock.now())
         state = claimed.state.ended(claimed.tick, claimed.lease.fence, outcome, now, error)._replace(at=now)
-        for attempt in range(TRIES):
-            try:
-                await self._write(claimed.lease, state)
-                return True
-            except StaleOwner:
-                return False
-            except (StoreUnavailable, OutcomeUnknown):
-                if attempt == TRIES - 1:
-                    log.warning("%s: the store was away when a run ended with %s", self.resource, outcome)
-                await self.flavour.waited(self.flavour.event(), 0.2 * (attempt + 1))
-        return False
+        try:
+            await self._write(claimed.lease, state)
+        except StaleOwner:
+            return False
+        except (StoreUnavailable, OutcomeUnknown) as away:
+            log.warning("%s: a run ended with %s, and the store was away: %s", self.resource, outcome, away)
+            return False
+        return True
 
     # ------------------------------------------------------------ clocks that are wrong
 
@@ -118,7 +115,17 @@ class Books(NamedTuple):
         return None if entry is None else decode(entry.text, self.resource)
 
     async def _write(self, lease: Any, state: State) -> None:
-        await self.flavour.settled(self.shelf.write(lease, encode(state), KEEP))
+        """Again when nobody knows whether it happened: it is the same text under the same fence, and a claim that was
+        written and not run would be a tick that nobody runs."""
+        text = encode(state)
+        for attempt in range(1, TRIES + 1):
+            try:
+                await self.flavour.settled(self.shelf.write(lease, text, KEEP))
+                return
+            except (StoreUnavailable, OutcomeUnknown):
+                if attempt == TRIES:
+                    raise
+            await self.flavour.waited(self.flavour.event(), PAUSE * attempt)
 
 
 class Claimed(NamedTuple):
