@@ -68,4 +68,4 @@ def test_the_public_names() -> None:
     for name in patterns.__all__:
         assert getattr(patterns, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute"):
-        _ = patterns.Cron
+        _ = patterns.Levitation

@@ -34,9 +34,7 @@ class Jobs(BaseJobs):
     often as it says; then it is dead. ``hold``, a coordinator, is asked for a lease before the database is asked for a
     job. ``name`` is what the owner column shows.
 
-    >>> import tempfile
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> jobs = Jobs(f"{folder.name}/app.db")
+    >>> jobs = Jobs("app.db")
     >>> jobs.create()
     >>> jobs.enqueue({"report": 42})
     1
