@@ -17,16 +17,34 @@ from leasehold.errors import InvalidRequest, LeaseLost, StaleOwner
 from leasehold.patterns import KeyReused, OnceKey, RemoteError
 from leasehold.patterns.shelves import SQLShelf
 from leasehold.testing import TurnableClock, freeze
+from tests.servers.database import Database
 
 
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Any]:
-    """A database with accounts, and a shelf in it."""
-    engine = create_engine(f"sqlite:///{tmp_path}/app.db")
+def made(engine: Any) -> Any:
+    """With accounts, and a shelf."""
     with engine.begin() as tx:
         tx.execute(text("CREATE TABLE transfers (amount INTEGER)"))
     SQLShelf(engine).create()
-    yield engine
+    return engine
+
+
+@pytest.fixture
+def file_engine(tmp_path: Path) -> Iterator[Any]:
+    """A database in a file."""
+    engine = create_engine(f"sqlite:///{tmp_path}/app.db")
+    yield made(engine)
+    engine.dispose()
+
+
+@pytest.fixture(params=["sqlite", *(pytest.param(one, marks=pytest.mark.slow) for one in ("postgres", "mariadb"))])
+def engine(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Each kind of database."""
+    if request.param == "sqlite":
+        yield request.getfixturevalue("file_engine")
+        return
+    database: Database = request.getfixturevalue(f"{request.param}_database")
+    engine = create_engine(database.sqlalchemy_url("psycopg" if request.param == "postgres" else "pymysql"))
+    yield made(engine)
     engine.dispose()
 
 
@@ -145,7 +163,7 @@ def test_a_transaction_around_it(hold: leasehold.Leasehold, tmp_path: Path) -> N
         assert key.done and key.result == "moved"
 
 
-async def test_awaited(async_hold: leasehold.AsyncLeasehold, engine: Any, tmp_path: Path) -> None:
+async def test_awaited(async_hold: leasehold.AsyncLeasehold, file_engine: Any, tmp_path: Path) -> None:
     """The same over an asyncio engine."""
     awaited = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/app.db")
     once = async_hold.once("transfer", "{id}", store=SQLShelf(awaited))
@@ -157,7 +175,7 @@ async def test_awaited(async_hold: leasehold.AsyncLeasehold, engine: Any, tmp_pa
                     await tx.execute(text("INSERT INTO transfers VALUES (5)"))
                     await key.complete("moved", tx=tx)
         assert key.result == "moved"
-    assert transfers(engine) == [5]
+    assert transfers(file_engine) == [5]
     await awaited.dispose()
 
 
