@@ -17,7 +17,8 @@ import pytest
 import leasehold
 from leasehold.errors import InvalidRequest, OutcomeUnknown
 from leasehold.patterns import Run
-from leasehold.patterns.shelves import MemoryShelf
+from leasehold.patterns.cron.lines import decode
+from leasehold.patterns.shelves import Entry, MemoryShelf
 from leasehold.testing import outage
 from tests.patterns.cron.bench import Bench, T, outcomes, settled, until
 from tests.patterns.cron.clocks import TurnedClock
@@ -392,6 +393,8 @@ def test_a_run_that_is_stolen(bench: Bench) -> None:
     bench.go_on.set()
     time.sleep(0.05)
     assert outcomes(cron) == [(300, "died"), (600, "ok")]
+    stored = bench.hold._shelf.read("rollup")
+    assert isinstance(stored, Entry) and [line.outcome for line in decode(stored.text, "").lines] == ["died", "ok"]
 
 
 def test_a_name_that_is_used_twice(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
