@@ -46,10 +46,10 @@ check: .venv/.has-dev ## lint, format, types, and who may import whom
 docs: .venv/.has-docs ## build the documents as a site in build/docs; a warning or a broken link fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --config-file tools/docs/mkdocs.yml # with --quiet no warning counts
 
-bench: .venv/.has-bench ## measure start-up, every primitive, the embedded store, the one over Redis, and what observers and guards cost
+bench: .venv/.has-bench ## measure start-up, every primitive, the embedded store, the one over Redis, jobs, and what observers and guards cost
 	@tools/servers.sh redis postgresql mariadb
 	$(BIN)/python -m benchmarks.startup && $(BIN)/python -m benchmarks.observers && $(BIN)/python -m benchmarks.guards
-	$(BIN)/python -m benchmarks.primitives && $(BIN)/python -m benchmarks.embedded
+	$(BIN)/python -m benchmarks.primitives && $(BIN)/python -m benchmarks.embedded && $(BIN)/python -m benchmarks.jobs
 	$(BIN)/python -m benchmarks.redis $(ARGS)
 
 matrix: .venv/.made servers ## the tests of clients against each redis-py that is supported

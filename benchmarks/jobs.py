@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import sqlite3
 import sys
@@ -217,6 +218,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    logging.getLogger("procrastinate").setLevel(logging.ERROR)  # it says that this program is a script
     print("jobs ...", file=sys.stderr)
     with PostgresServer() as server:
         beside_procrastinate(server, options.jobs, options.rounds)

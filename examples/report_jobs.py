@@ -20,6 +20,7 @@ class Reports:
             yield db
 
     def make_tables(self) -> None:
+        """Once, when the program starts."""
         self.jobs.create()
         with self.begin() as db:
             db.execute("CREATE TABLE IF NOT EXISTS reports (id INTEGER PRIMARY KEY, title TEXT, content TEXT)")

@@ -33,10 +33,15 @@ def test_ordered_twice_is_made_once(reports):
     assert content(reports) == "SALES"
 
 
-def test_an_order_that_fails_leaves_no_job(reports):
-    with pytest.raises(sqlite3.IntegrityError), reports.begin() as db:
+def order_what_is_there(reports):
+    with reports.begin() as db:
         reports.jobs.enqueue({"report": 43}, tx=db)
         db.execute("INSERT INTO reports (id) VALUES (42)")
+
+
+def test_an_order_that_fails_leaves_no_job(reports):
+    with pytest.raises(sqlite3.IntegrityError):
+        order_what_is_there(reports)
     assert reports.jobs.counts()["ready"] == 1
 
 

@@ -18,6 +18,7 @@ DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 HEADING_OF = {
     "howto": "How-to",
     "guards": "Guards",
+    "patterns": "Patterns",
     "concepts": "Concepts",
     "reference": "Reference",
     "decisions": "Decisions",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import leasehold
-from leasehold import aio, errors, guards
+from leasehold import aio, errors, guards, patterns
 from leasehold.guards import http, sql
 from tests.docs.blocks import PAGES, ROOT, blocks
 
@@ -25,6 +25,7 @@ PUBLIC = [
     *(f"leasehold.guards.{name}" for name in guards.__all__),
     *(f"leasehold.guards.sql.{name}" for name in sql.__all__),
     *(f"leasehold.guards.http.{name}" for name in http.__all__),
+    *(f"leasehold.patterns.{name}" for name in patterns.__all__),
     "leasehold.guards.memory.FenceGuard",
     "leasehold.guards.redis.FenceGuard",
     "leasehold.guards.s3.FenceGuard",

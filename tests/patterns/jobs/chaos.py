@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import signal
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -111,7 +112,7 @@ def run(
     print(f"chaos: seed {seed}, {jobs} jobs, {workers} workers")  # noqa: T201 - seen when it fails
     began = time.monotonic()
     with fleet(address, workers, lease, seed, *more) as crew:
-        while not execute(until) and time.monotonic() - began < patience and not crew.crashed():
+        while not _over(execute, until) and time.monotonic() - began < patience and not crew.crashed():
             time.sleep(crew.draw.uniform(0, pause * 2))
             crew.thaw(time.monotonic())
             crew.trouble(time.monotonic(), killing)
@@ -121,6 +122,14 @@ def run(
     verdict = judge(execute, kills, freezes, took)
     verdict.faults += [f"a worker ended on its own: {code}" for code in crashed]
     return verdict
+
+
+def _over(execute: Execute, until: str) -> bool:
+    """A worker that is frozen may have the whole file of SQLite locked: it must be thawed before we can look."""
+    try:
+        return bool(execute(until))
+    except sqlite3.OperationalError:
+        return False
 
 
 def judge(execute: Execute, kills: int, freezes: int, seconds: float) -> Verdict:

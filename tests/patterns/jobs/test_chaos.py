@@ -22,7 +22,7 @@ def on_sqlite(path: Path) -> chaos.Execute:
     """The judge's own connection."""
 
     def execute(sql: str) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(path, timeout=20)) as connection, connection:
+        with closing(sqlite3.connect(path, timeout=0.2)) as connection, connection:
             return connection.execute(sql).fetchall()
 
     return execute

@@ -37,7 +37,7 @@ def test_settings(tmp_path: Path, wrong: dict[str, Any]) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("engine", [None, 5, "postgresql://localhost/app", sqlite3.connect])
+@pytest.mark.parametrize("engine", [None, 5, "postgresql://localhost/app", ":memory:", sqlite3.connect])
 def test_what_is_no_engine(engine: Any) -> None:
     """Said at once, or by the first use of a function that gives something else."""
     with pytest.raises((InvalidRequest, StoreUnavailable)):
@@ -147,3 +147,14 @@ def test_a_long_error_is_cut(jobs: Jobs) -> None:
     job.fail("nul \0, half a pair \ud800, " + "x" * 10_000, retry=False)
     [dead] = jobs.dead()
     assert dead.error is not None and len(dead.error) == 4000 and dead.error.startswith("nul , half a pair ?")
+
+
+def test_ids_are_not_told(jobs: Jobs) -> None:
+    """Errors, logs and repr show a hash; the error carries the whole name for whoever asks."""
+    jobs.enqueue(values={"id": 987654321})
+    job = jobs.claim()
+    assert job is not None and "987654321" not in repr(job) and job.shown.startswith("jobs#")
+    job.complete()
+    with pytest.raises(leasehold.StaleOwner) as refused:
+        job.fail("late")
+    assert "987654321" not in str(refused.value) and refused.value.resource == "jobs:987654321"

@@ -57,6 +57,21 @@ async def test_a_table_with_the_least(store: Shop) -> None:
     assert store.execute(f"SELECT {quoted(store, 'Status')} FROM reports") == [("PRINTED",)]
 
 
+async def test_columns_of_yours_with_names_of_ours(store: Shop) -> None:
+    """A state of the union beside the state of the job: each keeps its own."""
+    table = "CREATE TABLE parcels (nr INTEGER PRIMARY KEY, phase VARCHAR(9), version INTEGER, until {}, "
+    rest = "state VARCHAR(9), owner VARCHAR(9), id INTEGER)"
+    store.execute(table.format(TIME[store.dialect]) + rest)
+    columns = {**LEAST, "id": "nr", "state": "phase", "version": "version", "lease_until": "until"}
+    jobs = store.jobs(table="parcels", columns=columns)
+    await got(jobs.enqueue(values={"nr": 7, "state": "Ohio", "owner": "acme", "id": 99}))
+    job = await got(jobs.claim())
+    assert (job.id, job.state, job.owner) == (7, "running", None)
+    assert (job.row["state"], job.row["owner"], job.row["id"], job.row["phase"]) == ("Ohio", "acme", 99, "running")
+    await got(job.complete())
+    assert store.execute("SELECT nr, phase, state, owner, id FROM parcels") == [(7, "done", "Ohio", "acme", 99)]
+
+
 async def test_what_the_table_lacks_is_refused_where_it_is_needed(store: Shop) -> None:
     """Before anything is sent, and the rest works."""
     make(store)
@@ -126,6 +141,21 @@ async def test_a_rule_of_the_table_that_is_broken(store: Shop) -> None:
     assert len(store.execute("SELECT * FROM reports")) == 1
 
 
+async def test_many_are_all_or_none(store: Shop) -> None:
+    """One that the table refuses takes back those that were written before it."""
+    jobs = store.jobs()
+    types = {"sqlite": "TEXT", "postgresql": "JSONB", "mariadb": "LONGTEXT"}
+    column = f"{quoted(store, 'payload')} {types[store.dialect]}"
+    ddl = jobs.ddl(store.dialect).replace(column, f"{column} CHECK ({quoted(store, 'payload')} <> '300')")
+    for statement in ddl.split(";"):
+        if statement.strip():
+            store.execute(statement)
+    with pytest.raises(InvalidRequest, match="break a rule"):
+        await got(jobs.enqueue_many(range(301)))  # 300 is in the second INSERT
+    assert (await got(jobs.counts()))["ready"] == 0
+    assert len(await got(jobs.enqueue_many(range(300)))) == 300
+
+
 async def test_a_key_without_a_unique_index(store: Shop) -> None:
     """It could be enqueued twice, so it is refused."""
     await got(store.jobs().create())
@@ -185,3 +215,22 @@ async def test_ddl_is_what_create_makes(store: Shop) -> None:
     await got(jobs.enqueue(1))
     await got((await got(jobs.claim())).complete())
     assert store.execute("SELECT state FROM jobs") == [(3,)]
+
+
+@pytest.mark.slow
+def test_heartbeats_within_one_tick_of_the_column(mariadb_database: Any) -> None:
+    """MariaDB counts no row that stays the same: the second beat of a second is no loss."""
+    import pymysql
+
+    def connect() -> Any:
+        return pymysql.connect(**mariadb_database.parameters, ssl_disabled=True)
+
+    jobs = Jobs(connect)
+    with connect() as connection, connection.cursor() as cursor:
+        cursor.execute(jobs.ddl("mariadb").rstrip(";").replace("DATETIME(6)", "DATETIME"))
+    jobs.enqueue("work")
+    job = jobs.claim()
+    assert job is not None
+    for _ in range(5):
+        job.heartbeat()
+    job.complete()

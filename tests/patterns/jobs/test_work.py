@@ -71,6 +71,19 @@ async def test_several_tasks_side_by_side(path: Path) -> None:
         assert await jobs.work(perform, concurrency=3, drain=True) == 3
 
 
+def test_one_that_cannot_go_on_ends_all(path: Path) -> None:
+    """An error that no retry helps comes out, and the others end with what they have begun."""
+    jobs = Jobs(path)
+    jobs.enqueue_many([1, 2, 3, 4])
+
+    def perform(job: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        jobs.work(perform, concurrency=2, poll="20ms")
+    assert jobs.counts()["running"] == 0 and jobs.counts()["ready"] == 4  # given back
+
+
 def test_a_worker_outlives_its_database(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It says so, waits, and goes on when the table is back."""
     jobs, stop = Jobs(path), threading.Event()

@@ -15,13 +15,13 @@ from leasehold.guards.sql import names
 from leasehold.guards.sql.dialects import Dialect
 from leasehold.guards.sql.failures import says, translated
 from leasehold.patterns.jobs import creating, flows
-from leasehold.patterns.jobs.columns import NEEDED, OPTIONAL, Columns, Row
+from leasehold.patterns.jobs.columns import Columns, Row
 from leasehold.patterns.jobs.dialects import phrases
 from leasehold.patterns.jobs.driving import Flow
 from leasehold.patterns.jobs.job import BaseJob, encoded
 from leasehold.patterns.jobs.layout import looking
 from leasehold.patterns.jobs.opening import opened
-from leasehold.patterns.jobs.phrases import When
+from leasehold.patterns.jobs.phrases import Own, Place, When
 from leasehold.patterns.tables.asking import Steps, ask, within
 from leasehold.runtime.backoff import Backoff
 from leasehold.runtime.identity import shown
@@ -141,7 +141,7 @@ class BaseJobs:
         self, payloads: Iterable[Any], delay: Any, run_at: Any, queue: Any, key: Any, values: Any, tx: Any
     ) -> Flow[list[Any]]:
         """Everything is checked here, before the first statement."""
-        row: Row = {} if values is None else self._values(values)
+        row: dict[Place, Any] = {} if values is None else self._values(values)
         if queue is not None:
             self._columns.require("queue", "queue=")
             row["queue"] = _words(queue, "queue", 64)
@@ -160,7 +160,7 @@ class BaseJobs:
         self._columns.require("payload", "a payload")
         return {"payload": encoded(payload, "payload")}
 
-    def _values(self, values: Any) -> Row:
+    def _values(self, values: Any) -> dict[Place, Any]:
         """Columns of the user's own. Ours are written by us."""
         if not isinstance(values, Mapping):
             raise InvalidRequest(f"values= is a mapping of your own columns to values, not {type(values).__name__}")
@@ -168,10 +168,10 @@ class BaseJobs:
         for name in values:
             if not isinstance(name, str) or not 0 < len(name) <= 63 or "\0" in name:
                 raise InvalidRequest(f"a name in values= has 1 to 63 characters and is text, not {name!r:.80}")
-            if name.casefold() in taken or name in (*NEEDED[1:], *OPTIONAL):
+            if name.casefold() in taken:
                 raise InvalidRequest(f"the column {name} is written by jobs: leave it out of values=")
-        own = self._columns.names["id"]
-        return {"id" if name == own else name: value for name, value in values.items()}
+        own = self._columns.names["id"].casefold()
+        return {"id" if name.casefold() == own else Own(name): value for name, value in values.items()}
 
     def _when(self, delay: Any, run_at: Any) -> When:
         if delay is None and run_at is None:

@@ -83,4 +83,4 @@ def literal(value: str | int) -> str:
     return f"'{value}'" if isinstance(value, str) else str(value)
 
 
-Row = dict[str, Any]  # our names and the user's other ones -> values
+Row = dict[str, Any]  # by our names; "row" is all of it, by the user's

@@ -79,9 +79,8 @@ class PostgreSQL(OneStatement):
 
     locking = " FOR UPDATE SKIP LOCKED"
 
-    def value(self, ours: str) -> str:
-        theirs = self.columns.names.get(ours, ours)
-        kind = self.layout.types.get(theirs)
+    def mark(self, theirs: str) -> str:
+        kind = self.layout.types.get(theirs)  # None: there is no such column, and the database says so
         return HERE if kind is None else f"CAST({HERE} AS {kind})"
 
     def state(self, ours: str) -> str:
@@ -167,11 +166,13 @@ class MariaDB(Phrases):
         return self.settle(row["id"], row["version"], "dead", {"error": VANISHED}, None)
 
     def _as_written(self, row: Row, buried: bool, claim: Claim) -> None:
-        row["state"] = self.columns.states["dead" if buried else "running"]
+        new: Row = {"state": self.columns.states["dead" if buried else "running"]}
         if not buried:
-            row["version"] = (row["version"] or 0) + 1
-            row |= {"attempts": (row["attempts"] or 0) + 1} if self.has("attempts") else {}
-            row |= {"owner": claim.owner} if self.has("owner") else {}
+            new |= {"version": (row["version"] or 0) + 1, "owner": claim.owner}
+            new |= {"attempts": (row["attempts"] or 0) + 1} if self.has("attempts") else {}
+        for ours, value in new.items():
+            if self.has(ours):
+                row[ours] = row["row"][self.theirs[ours]] = value
 
 
 KINDS: dict[str, type[OneStatement] | type[MariaDB]] = {

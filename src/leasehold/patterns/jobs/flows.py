@@ -7,7 +7,7 @@ owner that is late, but that nobody has replaced, is still the owner: its comple
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StaleOwner, StoreUnavailable
@@ -15,7 +15,7 @@ from leasehold.guards.conflict import Conflict
 from leasehold.patterns.jobs.columns import Row
 from leasehold.patterns.jobs.dialects import Claim, MariaDB, OneStatement
 from leasehold.patterns.jobs.driving import Flow
-from leasehold.patterns.jobs.phrases import When
+from leasehold.patterns.jobs.phrases import Place, When
 from leasehold.patterns.tables.asking import Steps
 from leasehold.runtime.backoff import Backoff
 
@@ -50,7 +50,9 @@ def insisting(jobs: BaseJobs, make: Callable[[], Flow[R]], on: Any = Conflict) -
 # ---------------------------------------------------------------- in
 
 
-def enqueueing(jobs: BaseJobs, rows: Sequence[Row], when: When, key: str | None, tx: Any) -> Flow[list[Any]]:
+def enqueueing(
+    jobs: BaseJobs, rows: Sequence[Mapping[Place, Any]], when: When, key: str | None, tx: Any
+) -> Flow[list[Any]]:
     """-> ids. With a key there is one row, and it may be there already."""
 
     def work(phrases: Phrases) -> Steps[list[Any]]:
@@ -196,7 +198,7 @@ def settling(jobs: BaseJobs, job: BaseJob, state: str, row: Row, pause: float | 
     def work(phrases: Phrases) -> Steps[None]:
         changed = (yield phrases.settle(job.id, job.version, state, row, pause)).changed
         if changed > 1:
-            raise InvalidRequest(f"the id {job.id!r:.80} names {changed} rows: the column for id must be unique")
+            raise InvalidRequest(f"the id of {job.shown} names {changed} rows: the column for id must be unique")
         if changed == 0:
             seen = yield from _seen(phrases, job)
             if seen != (job.version, state):
@@ -231,7 +233,7 @@ def refused(job: BaseJob, seen: int | None, state: str | None = None) -> StaleOw
     else:
         why = f"it is {state or 'no longer running'} already"
     return StaleOwner(
-        f"the job {job.id!r:.80} of {job.table} is no longer ours: {why}. Nothing was changed; roll back",
+        f"{job.shown} is no longer ours: {why}. Nothing was changed; roll back",
         seen=seen,
         resource=f"{job.table}:{job.id}",
         owner=job.owner,

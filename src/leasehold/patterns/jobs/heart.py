@@ -62,7 +62,7 @@ class Beats:
             self._next.pop(job, None)
             if job.state == "running":  # else it has ended while this was on its way
                 flows.refused(job, seen)
-                log.warn("the job %r of %s was taken over by another worker", job.id, job.table)
+                log.warn("%s was taken over by another worker", job.shown)
 
     def failed(self, due: list[BaseJob], now: float, error: BaseException) -> None:
         log.warn("a heartbeat of jobs of %s failed: %s", self.jobs.table, error, error=error)

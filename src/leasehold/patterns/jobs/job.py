@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from leasehold.core.durations import ttl_ms
+from leasehold.core.names import Name
 from leasehold.errors import InvalidRequest, LeaseLost
 from leasehold.patterns.jobs import flows
 from leasehold.patterns.jobs.columns import Row
@@ -40,7 +41,8 @@ class BaseJob:
         self._pid = os.getpid()
         self._reason = ""
         self._looked_at = False
-        self.row: Row = row
+        self._found = row
+        self.row: dict[str, Any] = row["row"]
         self.id: Any = row["id"]
         self.version: int = row["version"]
         self.state = state
@@ -54,6 +56,11 @@ class BaseJob:
         return self._jobs.table
 
     @property
+    def shown(self) -> str:
+        """What people may see of it, as in logs: the table, and a hash of the id."""
+        return Name(f"{self.table}:{self.id}", self.table).shown
+
+    @property
     def fence(self) -> int:
         """The version: it only grows, and a later owner's is higher. For a guard at another resource."""
         return self.version
@@ -61,12 +68,12 @@ class BaseJob:
     @property
     def attempts(self) -> int:
         """How often it was claimed, this time included."""
-        return int(self.row.get("attempts", self.version) or 0)
+        return int(self._found.get("attempts", self.version) or 0)
 
     @property
     def owner(self) -> str | None:
         """Who has claimed it: for people, it decides nothing."""
-        found: str | None = self.row.get("owner")
+        found: str | None = self._found.get("owner")
         return found
 
     @property
@@ -82,19 +89,19 @@ class BaseJob:
     @property
     def error(self) -> str | None:
         """What its last failure said."""
-        found: str | None = self.row.get("error")
+        found: str | None = self._found.get("error")
         return found
 
     @property
     def queue(self) -> str | None:
         """Where it was enqueued."""
-        found: str | None = self.row.get("queue")
+        found: str | None = self._found.get("queue")
         return found
 
     @property
     def key(self) -> str | None:
         """What it was enqueued under, once."""
-        found: str | None = self.row.get("key")
+        found: str | None = self._found.get("key")
         return found
 
     @property
@@ -126,7 +133,7 @@ class BaseJob:
 
     def _loss(self, reason: str) -> LeaseLost:
         return LeaseLost(
-            f"the job {self.id!r:.80} of {self.table} is no longer ours: {LOST[reason]}. Stop the work",
+            f"{self.shown} is no longer ours: {LOST[reason]}. Stop the work",
             reason=reason,
             resource=f"{self.table}:{self.id}",
             owner=self.owner,
@@ -149,15 +156,13 @@ class BaseJob:
         return lease
 
     def _decoded(self, ours: str) -> Any:
-        value = self.row.get(ours)
+        value = self._found.get(ours)
         if not isinstance(value, str | bytes):
             return value
         try:
             return json.loads(value)
         except ValueError as error:
-            raise InvalidRequest(
-                f"the {ours} of the job {self.id!r:.80} is no JSON: read it as it is from job.row"
-            ) from error
+            raise InvalidRequest(f"the {ours} of {self.shown} is no JSON: read it as it is from job.row") from error
 
     def _completing(self, result: Any, tx: Any) -> Flow[None]:
         row: Row = {"error": None}
@@ -174,7 +179,7 @@ class BaseJob:
         return flows.settling(self._jobs, self, "ready", row, pause, tx)
 
     def _releasing(self, tx: Any) -> Flow[None]:
-        row: Row = {"attempts": max(self.attempts - 1, 0)} if "attempts" in self.row else {}
+        row: Row = {"attempts": max(self.attempts - 1, 0)} if "attempts" in self._found else {}
         return flows.settling(self._jobs, self, "ready", row, 0.0, tx)
 
     def _keeping(self, lease: Any) -> Flow[None]:
@@ -182,7 +187,7 @@ class BaseJob:
         return flows.keeping(self._jobs, self, length)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id!r:.80} of {self.table}: {self.state}, version {self.version}>"
+        return f"<{type(self).__name__} {self.shown}: {self.state}, version {self.version}>"
 
 
 class Job(BaseJob):

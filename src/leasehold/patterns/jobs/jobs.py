@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from leasehold.patterns.jobs.base import RETRY, BaseJobs
 from leasehold.patterns.jobs.driving import arun, run
 from leasehold.patterns.jobs.heart import AsyncHeart, Heart
 from leasehold.patterns.jobs.job import AsyncJob, Job
-from leasehold.patterns.jobs.working import checked, told, working
+from leasehold.patterns.jobs.working import Ending, checked, told, working
 from leasehold.runtime.backoff import Backoff
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Jobs(BaseJobs):
     42 1
     >>> jobs.counts()
     {'ready': 0, 'running': 0, 'done': 1, 'dead': 0, 'expired': 0}
+    >>> folder.cleanup()
     """
 
     _kind = Job
@@ -128,7 +129,7 @@ class Jobs(BaseJobs):
         itself, with ``tx``, stays so. When nothing is due it looks again after ``poll`` or a little less, or ends with
         ``drain``. ``concurrency`` threads do that side by side. What was begun when ``stop`` is set is finished."""
         pause = checked(function, poll, concurrency)
-        ending = threading.Event() if stop is None else stop
+        ending = Ending(threading.Event() if stop is None else stop)
 
         def loop() -> int:
             return run(working(self, lambda job: self._perform(job, function), ending, pause, drain, queue))
@@ -136,7 +137,11 @@ class Jobs(BaseJobs):
         if concurrency == 1:
             return loop()
         with ThreadPoolExecutor(concurrency, thread_name_prefix="leasehold-worker") as pool:
-            return sum(future.result() for future in [pool.submit(loop) for _ in range(concurrency)])
+            try:
+                return sum(future.result() for future in as_completed([pool.submit(loop) for _ in range(concurrency)]))
+            except BaseException:
+                ending.broken = True  # the others finish what they have begun
+                raise
 
     def counts(self) -> dict[str, int]:
         """How many are in each state; ``expired`` are those of the running ones whose lease has run out."""
@@ -263,7 +268,7 @@ class AsyncJobs(BaseJobs):
         ``drain``. ``concurrency`` tasks do that side by side. What was begun when ``stop`` is set is finished; what is
         cancelled is given back."""
         pause = checked(function, poll, concurrency)
-        ending = asyncio.Event() if stop is None else stop
+        ending = Ending(asyncio.Event() if stop is None else stop)
 
         async def loop() -> int:
             return await arun(working(self, lambda job: self._perform(job, function), ending, pause, drain, queue))

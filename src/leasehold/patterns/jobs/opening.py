@@ -29,7 +29,10 @@ def opened(engine: Any, awaited: bool) -> Begin:
     if isinstance(engine, str | PathLike) and not awaited:
         return _file(fspath(engine))
     name = type(engine).__name__
-    later = name.startswith(("Async", "async_")) or type(engine).__module__.startswith("asyncpg")
+    later = any(
+        cls.__name__.startswith(("Async", "async_")) or cls.__module__.startswith("asyncpg")
+        for cls in type(engine).__mro__
+    )
     _require_flavour(later, awaited, known=later or not callable(engine) or hasattr(engine, "begin"))
     begin, alone = _beginnings(engine, awaited)
     if begin is None:
@@ -55,6 +58,8 @@ def _beginnings(engine: Any, awaited: bool) -> tuple[Any, Any]:
 def _file(path: str) -> Begin:
     if "://" in path:
         raise InvalidRequest(f"a URL is for create_engine: engine is {TAKES}, or the path of a SQLite file")
+    if path in {"", ":memory:"}:
+        raise InvalidRequest("a database in memory belongs to one connection: give the path of a file")
     return lambda one: _plain(lambda: sqlite3.connect(path), one)
 
 
@@ -86,7 +91,7 @@ def _plain(call: Callable[[], Any], alone: bool) -> Iterator[Any]:
         manager = thing
     else:
         raise _no_connection(thing)
-    with manager as tx, _by_itself(tx) if alone else nullcontext():
+    with manager as tx, _by_itself(tx) if alone else _begun(tx):
         yield tx
 
 
@@ -104,6 +109,17 @@ def _own(connection: Any) -> Iterator[Any]:
         connection.close()
 
 
+def _begun(connection: Any) -> Any:
+    """A transaction on a connection that would commit each statement."""
+    if _psycopg(connection, autocommit=True):
+        return connection.transaction()
+    if isinstance(connection, sqlite3.Connection) and connection.isolation_level is None:
+        connection.execute("BEGIN IMMEDIATE")
+    elif _of("pymysql", connection) and connection.get_autocommit():
+        connection.begin()
+    return nullcontext()
+
+
 @contextmanager
 def _by_itself(connection: Any) -> Iterator[None]:
     """psycopg: a connection in no transaction is in autocommit for this statement. Nothing is sent for that."""
@@ -118,12 +134,17 @@ def _by_itself(connection: Any) -> Iterator[None]:
             connection.autocommit = False
 
 
-def _psycopg(connection: Any) -> bool:
+def _psycopg(connection: Any, autocommit: bool = False) -> bool:
     return (
-        type(connection).__module__.partition(".")[0] == "psycopg"
-        and not connection.autocommit
+        _of("psycopg", connection)
+        and connection.autocommit is autocommit
         and connection.info.transaction_status == IDLE
     )
+
+
+def _of(package: str, connection: object) -> bool:
+    """The user's own class may stand before the driver's."""
+    return any(cls.__module__.partition(".")[0] == package for cls in type(connection).__mro__)
 
 
 def _no_connection(thing: object) -> InvalidRequest:
@@ -168,7 +189,8 @@ async def _own_awaited(opening: Awaitable[Any]) -> AsyncIterator[Any]:
 @asynccontextmanager
 async def _quietly(connection: Any, alone: bool) -> AsyncIterator[None]:
     """asyncpg is in a transaction only where somebody begins one; psycopg is out of one only where somebody says so."""
-    if hasattr(connection, "is_in_transaction") and not alone and not connection.is_in_transaction():
+    asyncpg = hasattr(connection, "is_in_transaction") and not connection.is_in_transaction()
+    if not alone and (asyncpg or _psycopg(connection, autocommit=True)):
         async with connection.transaction():
             yield
     elif alone and _psycopg(connection):

@@ -8,8 +8,8 @@ Claim    takes what is ready and due, and what is running with a lease that has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from leasehold.guards.sql.dialects import HERE, Statement
 from leasehold.patterns.jobs.columns import Columns, Row, literal
@@ -19,6 +19,15 @@ from leasehold.patterns.tables.asking import Steps
 
 VANISHED = "its worker vanished, and this was the last attempt"
 When = tuple[str, float]  # "later" or "at", and seconds
+
+
+class Own(NamedTuple):
+    """A column of the user's that is none of ours."""
+
+    name: str
+
+
+Place = str | Own
 
 
 class Phrases:
@@ -31,8 +40,8 @@ class Phrases:
         self.layout = layout
         self.dialect = layout.dialect
         self.table = ".".join(self.dialect.quoted(part) for part in columns.table.split("."))
-        self._ours = {theirs.casefold(): ours for ours, theirs in columns.names.items()}
-        self.fields = [self._ours.get(one.casefold(), one) for one in layout.types]
+        self.theirs = {ours: self._theirs(named) for ours, named in columns.names.items()}
+        self.fields = list(layout.types)
         self.row = ", ".join(self._shown(one) for one in layout.types)
         self._texts: dict[Any, tuple[str, ...]] = {}
 
@@ -45,7 +54,17 @@ class Phrases:
         return self.columns.has(ours)
 
     def value(self, ours: str) -> str:
+        return self.mark(self.theirs[ours])
+
+    def mark(self, theirs: str) -> str:
+        """A value for a column of the table, whose it may be."""
         return HERE
+
+    def _theirs(self, named: str) -> str:
+        """As the table spells it: two of the databases do not tell capitals apart."""
+        if named in self.layout.types:
+            return named
+        return next(one for one in self.layout.types if one.casefold() == named.casefold())
 
     def state(self, ours: str) -> str:
         return literal(self.columns.states[ours])
@@ -64,12 +83,16 @@ class Phrases:
         return Statement(parts, tuple(values), gives)
 
     def rows(self, found: Sequence[tuple[Any, ...]]) -> list[Row]:
-        """Under our names, and the user's for the rest."""
-        return [dict(zip(self.fields, one, strict=True)) for one in found]
+        """Under our names; and as a whole, under the user's, in ``row``. A column of his may have one of our names."""
+        rows = []
+        for one in found:
+            whole = dict(zip(self.fields, one, strict=True))
+            rows.append({**{ours: whole[theirs] for ours, theirs in self.theirs.items()}, "row": whole})
+        return rows
 
     # ------------------------------------------------------------ adding
 
-    def insert(self, rows: Sequence[Row], when: When, keyed: bool) -> Statement:
+    def insert(self, rows: Sequence[Mapping[Place, Any]], when: When, keyed: bool) -> Statement:
         """Ready jobs. -> id, and the key where there is one."""
         given = tuple(rows[0])
         how = "at" if when[0] == "at" else "later"
@@ -77,14 +100,15 @@ class Phrases:
         return self.said(("insert", given, len(rows), how, keyed), lambda: self._insert(given, len(rows), how, keyed),
                          values, True)  # fmt: skip
 
-    def _given(self, row: Row, when: When) -> list[Any]:
+    def _given(self, row: Mapping[Place, Any], when: When) -> list[Any]:
         clocks = [self.clock("run_at").given(when[1])] if self.has("run_at") else []
         clocks += [self.clock(one).given(0.0) for one in ("created_at", "lease_until") if self.has(one)]
         return [*row.values(), *clocks]
 
-    def _insert(self, given: tuple[str, ...], count: int, how: str, keyed: bool) -> str:
-        names = [self.column(one) if self.has(one) else self.dialect.quoted(one) for one in given]
-        marks = [self.value(one) for one in given]
+    def _insert(self, given: tuple[Place, ...], count: int, how: str, keyed: bool) -> str:
+        places = [self.theirs[one] if isinstance(one, str) else one.name for one in given]
+        names = [self.dialect.quoted(one) for one in places]
+        marks = [self.mark(one) for one in places]
         if self.has("run_at"):
             names.append(self.column("run_at"))
             marks.append(getattr(self.clock("run_at"), how))

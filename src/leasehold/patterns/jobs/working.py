@@ -18,12 +18,23 @@ if TYPE_CHECKING:
 MOST_AT_ONCE = 256
 
 
+class Ending:
+    """The user's event; and the end of all when one of several has failed, or was interrupted."""
+
+    def __init__(self, stop: Any) -> None:
+        self.stop = stop
+        self.broken = False
+
+    def is_set(self) -> bool:
+        return self.broken or bool(self.stop.is_set())
+
+
 def working(
-    jobs: BaseJobs, perform: Callable[[Any], Any], stop: Any, poll: float, drain: bool, queue: str | None
+    jobs: BaseJobs, perform: Callable[[Any], Any], ending: Ending, poll: float, drain: bool, queue: str | None
 ) -> Flow[int]:
     """-> how many were done. ``perform`` does one job to its end, and says whether it was done."""
     done = 0
-    while not stop.is_set():
+    while not ending.is_set():
         job = None
         try:
             found = yield from jobs._claiming(1, queue)
@@ -35,7 +46,7 @@ def working(
                 raise
             log.warn("no job of %s could be claimed: %s", jobs.table, error, error=error)
         if job is None:
-            yield lambda: jobs._rest(stop, poll / 2 * (1 + _share()))
+            yield lambda: jobs._rest(ending.stop, poll / 2 * (1 + _share()))
         else:
             done += yield lambda job=job: perform(job)  # type: ignore[misc]  # this one
     return done
@@ -43,7 +54,7 @@ def working(
 
 def told(job: BaseJob, error: Exception) -> bool:
     """An error of one job does not end the loop: it is in the table, and in the log."""
-    log.warn("the job %r of %s failed (%s): %s", job.id, job.table, job.state, type(error).__name__, error=error)
+    log.warn("%s failed and is %s: %s", job.shown, job.state, type(error).__name__, error=error)
     return False
 
 
