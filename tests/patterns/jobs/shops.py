@@ -40,7 +40,7 @@ class Shop:
         self, dialect: str, engine: Any, begin: Callable[[], Any], connect: Callable[[], Any], awaited: bool = False
     ) -> None:
         self.dialect, self.engine, self.awaited = dialect, engine, awaited
-        self._begin, self._connect = begin, connect
+        self._begin, self.connect = begin, connect
 
     def jobs(self, **options: Any) -> Any:
         """Of the right flavour."""
@@ -60,7 +60,7 @@ class Shop:
 
     def execute(self, sql: str) -> list[tuple[Any, ...]]:
         """As somebody else, committed at once."""
-        with closing(self._connect()) as connection:
+        with closing(self.connect()) as connection:
             cursor = connection.cursor()
             cursor.execute(sql)
             rows = list(cursor.fetchall()) if cursor.description else []

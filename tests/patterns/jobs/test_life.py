@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from leasehold import Backoff, InvalidRequest, StaleOwner
+from leasehold.patterns import Jobs
 from tests.patterns.jobs.shops import Shop, got
 
 RETRY = Backoff(base=60, cap=60, attempts=2)
@@ -158,3 +160,23 @@ async def test_create_twice(jobs: Any, store: Shop) -> None:
     await got(jobs.enqueue("work"))
     await got(jobs.create())
     assert (await got(jobs.counts()))["ready"] == 1
+
+
+@pytest.mark.slow
+async def test_many_workers_at_once(store: Shop) -> None:
+    """Each job is done by one of them, while others are put in; nobody stumbles over anybody."""
+    jobs, begun = store.jobs(), []
+    await got(jobs.create())
+    await got(jobs.enqueue_many(range(20)))
+
+    def perform(job: Any) -> None:
+        begun.append(job.payload)
+        if job.payload < 10:
+            Jobs(store.connect).enqueue(job.payload + 100)
+
+    async def later(job: Any) -> None:
+        await asyncio.to_thread(perform, job)
+
+    assert await got(jobs.work(later if store.awaited else perform, drain=True, concurrency=4)) == 30
+    assert sorted(begun) == [*range(20), *range(100, 110)]
+    assert (await got(jobs.counts()))["done"] == 30

@@ -43,6 +43,7 @@ class Jobs(BaseJobs):
     42 1
     >>> jobs.counts()
     {'ready': 0, 'running': 0, 'done': 1, 'dead': 0, 'expired': 0}
+    >>> folder.cleanup()
     """
 
     _kind = Job
