@@ -20,7 +20,7 @@ def test_help_names_what_is_there(tmp_path: Path) -> None:
     """The help lists the commands of this version, and none that a later one brings."""
     done = run(tmp_path, "--help")
     listed = [line.split()[0] for line in done.stdout.partition("Commands:")[2].splitlines() if line.strip()]
-    assert (done.returncode, listed) == (0, ["completion", "demo", "elect", "guard", "inspect", "ls", "run"])
+    assert (done.returncode, listed) == (0, ["completion", "cron", "demo", "elect", "guard", "inspect", "ls", "run"])
 
 
 def test_mistakes_exit_with_2(tmp_path: Path) -> None:
