@@ -20,9 +20,9 @@ from leasehold.patterns.jobs.dialects import phrases
 from leasehold.patterns.jobs.driving import Flow
 from leasehold.patterns.jobs.job import BaseJob, encoded
 from leasehold.patterns.jobs.layout import looking
-from leasehold.patterns.jobs.opening import opened
 from leasehold.patterns.jobs.phrases import Own, Place, When
 from leasehold.patterns.tables.asking import Steps, ask, within
+from leasehold.patterns.tables.beginnings import beginning
 from leasehold.runtime.backoff import Backoff
 from leasehold.runtime.identity import shown
 from leasehold.stores.clock import CLOCK_ID
@@ -66,12 +66,18 @@ class BaseJobs:
         self.retry = retry
         self._hold = self._coordinator(hold)
         self.name = _words(shown() if name is None else name, "name", 255)
-        self._begin = opened(engine, self._awaited)
+        self._begin = beginning(engine, self._require_flavour)
         self._phrases: flows.Phrases | None = None
 
     def ddl(self, dialect: str) -> str:
         """What ``create`` executes, for a migration: ``sqlite``, ``postgresql`` or ``mariadb``."""
         return creating.ddl(self._columns, names.dialect(dialect))
+
+    def _require_flavour(self, awaited: bool) -> None:
+        if awaited and not self._awaited:
+            raise InvalidRequest("this engine is awaited: give it to AsyncJobs, or Jobs one that is not")
+        if self._awaited and not awaited:
+            raise InvalidRequest("this engine blocks the event loop: give it to Jobs, or AsyncJobs one that is awaited")
 
     def _coordinator(self, hold: Any) -> Any:
         if hold is None:
@@ -132,7 +138,7 @@ class BaseJobs:
         def work(dialect: Dialect) -> Steps[None]:
             return creating.creating(self._columns, dialect)
 
-        yield lambda: within(lambda: self._begin(False), work, self.table)
+        yield lambda: within(self._begin, work, self.table)
         yield from self._checking()
 
     # ------------------------------------------------------------ jobs
