@@ -33,13 +33,15 @@ if TYPE_CHECKING:
 METHODS = ("POST", "PATCH")
 MIB = 2**20
 MOST = 8 * MIB  # of a response: as base64 it must fit on a shelf
+ELSEWHERE = (307, 308, 401)  # the client's library sends it once more by itself: to there, or with a password
 LATER = (408, 425, 429)  # the service asks to come back: then it must be served, not replayed
 EXTENSION = "http.response."
 
 
 def keeps_all_but_failures(status: int) -> bool:
-    """The rule, unless you give another: the service's own failures are not an answer, and neither is "later"."""
-    return status < 500 and status not in LATER
+    """The rule, unless you give another: the service's own failures are not an answer, and neither is "later" or "not
+    here, not like this"."""
+    return status < 500 and status not in (*ELSEWHERE, *LATER)
 
 
 class IdempotencyMiddleware:
@@ -52,8 +54,8 @@ class IdempotencyMiddleware:
     ``methods`` are those that are looked at; ``required`` refuses one of these without a key (400). ``caller``, a
     function of the scope, says who asks: keys of two callers are two keys, so that nobody gets another's response.
     Without one it is the Authorization header; where people are known by a cookie, give one. ``keeps``, a function of
-    the status, says which responses are kept; after others the key is free again. The rule is: all below 500, but 408,
-    425 and 429.
+    the status, says which responses are kept; after others the key is free again. The rule is: all below 500, but 307,
+    308, 401, 408, 425 and 429.
 
     A request body above ``max_body`` is refused (413). A response is held back until it is stored; one above
     ``max_response`` goes through as it comes and is not kept: it is not served again, and who asks is told so (410).
