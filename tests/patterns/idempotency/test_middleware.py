@@ -121,6 +121,19 @@ async def test_callers_are_kept_apart(async_hold: Hold) -> None:
         await Client(async_hold, shop, caller=lambda scope: None).post()
 
 
+async def test_callers_that_are_not_told_apart(async_hold: Hold, caplog: pytest.LogCaptureFixture) -> None:
+    """People with cookies and nothing else look all the same: the log says so, once, unless a ``caller`` was given."""
+    cookie = [("Cookie", "session=secret")]
+    careful, client = Client(async_hold, Shop(), caller=lambda scope: ""), Client(async_hold, Shop())
+    await careful.post(headers=cookie)
+    await client.post()
+    await client.post(headers=[*cookie, ("Authorization", "Bearer a")])
+    assert caplog.text == ""
+    for _ in range(2):
+        await client.post(headers=cookie)
+    assert caplog.text.count("caller=") == 1 and "secret" not in caplog.text
+
+
 async def test_caller_and_key_are_not_mixed_up(async_hold: Hold) -> None:
     """Caller "ab" with key "c" is not "a" with "bc"."""
     shop = Shop()

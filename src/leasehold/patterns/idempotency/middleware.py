@@ -21,7 +21,7 @@ from leasehold.guards.http.problems import Problem, Refused
 from leasehold.observe import log
 from leasehold.patterns.idempotency import problems
 from leasehold.patterns.idempotency.answer import Answer, refuse, replay
-from leasehold.patterns.idempotency.asked import Handed, authorization, body_of, key_id, key_of
+from leasehold.patterns.idempotency.asked import Handed, authorization, body_of, key_id, key_of, sent_as
 from leasehold.patterns.once.errors import KeyReused
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class IdempotencyMiddleware:
         )
         self._methods = check_methods(methods)
         self._required = _check_flag(required)
+        self._warned = False
         self._caller, self._keeps = _check_call(caller, "caller"), _check_call(keeps, "keeps")
         self._max_body, self._max_response = (
             _check_size(max_body, "max_body"),
@@ -108,7 +109,7 @@ class IdempotencyMiddleware:
             await refuse(send, error.problem)
 
     async def _keyed(self, key: str, scope: Scope, receive: Receive, send: Send) -> None:
-        name = key_id(self._caller(scope), key)
+        name = key_id(self._who(scope), key)
         body = await body_of(scope, receive, self._max_body)
         if body is None:
             return
@@ -119,6 +120,16 @@ class IdempotencyMiddleware:
         await service.serve(self.app, scope, body, answer)
         if not service.began:
             await replay(send, turn.result)
+
+    def _who(self, scope: Scope) -> str:
+        who = self._caller(scope)
+        if not who and not self._warned and self._caller is authorization and sent_as(scope, b"cookie"):
+            self._warned = True
+            log.warn(
+                "a request with an Idempotency-Key came with a cookie and without Authorization: all such callers share "
+                "their keys, and may get each other's responses. Give IdempotencyMiddleware a caller= that says who asks"
+            )
+        return who
 
 
 class Service:
