@@ -69,6 +69,12 @@ class Outcome:
         self.value = value
         self.error = error
 
+    def get(self) -> Any:
+        """As if the function had just been called."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
 
 class OnThread(Flavour):
     """Nothing suspends."""

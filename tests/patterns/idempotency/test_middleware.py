@@ -121,6 +121,19 @@ async def test_callers_are_kept_apart(async_hold: Hold) -> None:
         await Client(async_hold, shop, caller=lambda scope: None).post()
 
 
+async def test_callers_that_are_not_told_apart(async_hold: Hold, caplog: pytest.LogCaptureFixture) -> None:
+    """People with cookies and nothing else look all the same: the log says so, once, unless a ``caller`` was given."""
+    cookie = [("Cookie", "session=secret")]
+    careful, client = Client(async_hold, Shop(), caller=lambda scope: ""), Client(async_hold, Shop())
+    await careful.post(headers=cookie)
+    await client.post()
+    await client.post(headers=[*cookie, ("Authorization", "Bearer a")])
+    assert caplog.text == ""
+    for _ in range(2):
+        await client.post(headers=cookie)
+    assert caplog.text.count("caller=") == 1 and "secret" not in caplog.text
+
+
 async def test_caller_and_key_are_not_mixed_up(async_hold: Hold) -> None:
     """Caller "ab" with key "c" is not "a" with "bc"."""
     shop = Shop()
@@ -139,7 +152,7 @@ async def test_responses_that_are_kept(async_hold: Hold, status: int) -> None:
     assert (again.header("content-length") is None) == (status == 204)
 
 
-@pytest.mark.parametrize("status", [408, 425, 429, 500, 503])
+@pytest.mark.parametrize("status", [307, 308, 401, 408, 425, 429, 500, 503])
 async def test_responses_that_free_the_key(async_hold: Hold, status: int) -> None:
     """A failure of the service, and a request to come back, are not the answer: the repetition is served."""
     shop = Shop(status=status)
@@ -188,6 +201,27 @@ async def test_headers_that_are_not_kept(async_hold: Hold) -> None:
     assert sorted(again.headers) == sorted([*KEPT, ("content-length", "8"), ("idempotency-replayed", "true")])
 
 
+async def test_headers_that_can_be_read_once(async_hold: Hold) -> None:
+    """ASGI asks for an iterable, no more: both the first client and the later ones get them."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": iter([(b"x-a", b"1")])})
+        await send({"type": "http.response.body", "body": b"all"})
+
+    client = Client(async_hold, app)
+    assert (await client.post()).header("x-a") == (await client.post()).header("x-a") == "1"
+
+
+async def test_a_redirection_that_is_followed(async_hold: Hold) -> None:
+    """A client sends the same request to where it is told, with the same key: it is served there."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await Shop(status=307 if scope["path"] == "/pay/" else 201)(scope, receive, send)
+
+    client = Client(async_hold, app)
+    assert [(await client.post(path=path)).status for path in ("/pay/", "/pay", "/pay")] == [307, 201, 201]
+
+
 # ---------------------------------------------------------------- sizes
 
 
@@ -195,7 +229,8 @@ async def test_a_body_that_is_too_large(async_hold: Hold) -> None:
     """413, by what it announces or by what comes; nothing is done."""
     shop = Shop()
     client = Client(async_hold, shop, max_body=10)
-    for body, headers in ((b"", [("Content-Length", "11")]), (b"x" * 11, []), ([b"x" * 6, b"x" * 6], [])):
+    announced = [[("Content-Length", length)] for length in ("11", "9" * 5000)]
+    for body, headers in (*((b"", one) for one in announced), (b"x" * 11, []), ([b"x" * 6, b"x" * 6], [])):
         refused = await client.post(body=body, headers=headers)
         assert (refused.status, refused.problem) == (413, "body-too-large")
     assert shop.served == []

@@ -66,9 +66,21 @@ def test_names(near: Stage, name: Any) -> None:
         near.hold.once(*name)
 
 
+class Closed(dict[str, int]):
+    """One that cannot be looked into any more."""
+
+    def items(self) -> Any:
+        """As a row of a session that is closed."""
+        raise OSError("gone")
+
+
 @pytest.mark.parametrize(
-    "body", [math.nan, -math.inf, {1, 2}, object(), {1: "a"}, {"a": [{"b": lambda: None}]}, "\ud800", [[math.nan]]]
-)
+    "body",
+    [
+        math.nan, -math.inf, {1, 2}, object(), {1: "a"}, {"a": [{"b": lambda: None}]}, "\ud800", [[math.nan]],
+        [Closed(a=1)],
+    ],
+)  # fmt: skip
 def test_fingerprints_that_cannot_be_computed(near: Stage, body: Any) -> None:
     """Nothing runs, nothing is taken, nothing is stored, and the body is not shown."""
     pay = near.decorated(never, *NAME, fingerprint="{body}")

@@ -32,6 +32,7 @@ DIFFERENT: list[Any] = [
     None, True, False, 0, 1, 1.5, -1, "", "1", "true", "None", b"", b"1", "s1", "b1", [], [1], ["1"], [[1]], [1, None],
     {}, {"a": 1}, {"a": "1"}, {"a": {"a": 1}}, {"a": 1, "b": None}, {"b": 1}, [{"a": 1}], Decimal("1.5"), Decimal(15),
     UUID(int=1), str(UUID(int=1)), date(2026, 1, 1), datetime(2026, 1, 1, tzinfo=UTC), "2026-01-01", "t2026-01-01",
+    2**63, -(2**63), 2**63 - 1, str(2**63), f"i{2**63:x}", 10**5000, 10**5000 + 1,
 ]  # fmt: skip
 
 
@@ -55,6 +56,7 @@ def test_no_two_are_alike() -> None:
         ([1, 2], (1, 2)),
         (b"x", bytearray(b"x")),
         (b"x", memoryview(b"x")),
+        (b"ac", memoryview(b"abcd")[::2]),
         ("red", Colour.RED),
         (1, Size.ONE),
     ],

@@ -48,6 +48,30 @@ def test_it_is_made_on_first_use(path: Path) -> None:
         shelf.read(NAME)
 
 
+def test_two_make_it_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody makes it while we look whose it is: we see it as it was before or as it is after, never half of each,
+    which would look like a file of another program."""
+    real, rivals = sqlitefile.connect, []
+
+    def make(statement: str) -> None:
+        if statement == "PRAGMA user_version" and not rivals:
+            rivals.append(SQLiteShelf(path))
+            with suppress(StoreUnavailable):  # or it is told that we are in the way
+                rivals[0].create()
+
+    def connect(path: str) -> sqlite3.Connection:
+        connection = real(path)
+        connection.set_trace_callback(make)
+        return connection
+
+    monkeypatch.setattr(sqlitefile, "connect", connect)
+    monkeypatch.setattr(sqlitefile, "WAIT", 0.0)
+    shelf = SQLiteShelf(path)
+    assert shelf.read(NAME) is None and len(rivals) == 1
+    for one in (shelf, *rivals):
+        one.close()
+
+
 def test_it_outlives_its_process(shelf: SQLiteShelf, path: Path) -> None:
     """Another process finds what was written, and refuses whoever is older."""
     shelf.write(NEW, "kept", 3600)

@@ -50,7 +50,7 @@ class Answer:
     async def send(self, message: Message) -> None:
         """From the application."""
         if message["type"] == "http.response.start":
-            self.start = message
+            message = self.start = {**message, "headers": list(message.get("headers", ()))}  # it is read twice
         elif message["type"] == "http.response.body":
             self._size += len(message.get("body", b""))
             self.complete = not message.get("more_body", False)
@@ -81,7 +81,7 @@ class Answer:
         """The response, for the shelf."""
         assert self.start is not None  # noqa: S101  # for the type checker: it is complete
         fields = [(bytes(name).decode("latin-1").lower(), bytes(value).decode("latin-1")) for name, value in
-                  self.start.get("headers", ())]  # fmt: skip
+                  self.start["headers"]]  # fmt: skip
         named = {one.strip().lower() for name, value in fields if name == "connection" for one in value.split(",")}
         kept = [field for field in fields if field[0] not in NOT_KEPT and field[0] not in named]
         written = b"".join(message.get("body", b"") for message in self._held)

@@ -12,6 +12,7 @@ from leasehold.guards.http.problems import Refused
 from leasehold.patterns.idempotency import problems
 
 LONGEST_KEY = 255
+LONGEST_LENGTH = 18  # digits
 FIELD = problems.HEADER.lower().encode()
 
 
@@ -66,7 +67,7 @@ def key_id(caller: object, key: str) -> str:
 async def body_of(scope: Any, receive: Receive, most: int) -> bytes | None:
     """All of it. None: the client has gone. Raises Refused."""
     for said in sent_as(scope, b"content-length"):
-        if said.isdecimal() and int(said) > most:
+        if said.isdecimal() and (len(said) > LONGEST_LENGTH or int(said) > most):
             raise Refused(problems.LARGE)
     chunks, size, more = [], 0, True
     while more:

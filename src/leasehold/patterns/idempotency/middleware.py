@@ -21,7 +21,7 @@ from leasehold.guards.http.problems import Problem, Refused
 from leasehold.observe import log
 from leasehold.patterns.idempotency import problems
 from leasehold.patterns.idempotency.answer import Answer, refuse, replay
-from leasehold.patterns.idempotency.asked import Handed, authorization, body_of, key_id, key_of
+from leasehold.patterns.idempotency.asked import Handed, authorization, body_of, key_id, key_of, sent_as
 from leasehold.patterns.once.errors import KeyReused
 
 if TYPE_CHECKING:
@@ -33,13 +33,15 @@ if TYPE_CHECKING:
 METHODS = ("POST", "PATCH")
 MIB = 2**20
 MOST = 8 * MIB  # of a response: as base64 it must fit on a shelf
+ELSEWHERE = (307, 308, 401)  # the client's library sends it once more by itself: to there, or with a password
 LATER = (408, 425, 429)  # the service asks to come back: then it must be served, not replayed
 EXTENSION = "http.response."
 
 
 def keeps_all_but_failures(status: int) -> bool:
-    """The rule, unless you give another: the service's own failures are not an answer, and neither is "later"."""
-    return status < 500 and status not in LATER
+    """The rule, unless you give another: the service's own failures are not an answer, and neither is "later" or "not
+    here, not like this"."""
+    return status < 500 and status not in (*ELSEWHERE, *LATER)
 
 
 class IdempotencyMiddleware:
@@ -52,8 +54,8 @@ class IdempotencyMiddleware:
     ``methods`` are those that are looked at; ``required`` refuses one of these without a key (400). ``caller``, a
     function of the scope, says who asks: keys of two callers are two keys, so that nobody gets another's response.
     Without one it is the Authorization header; where people are known by a cookie, give one. ``keeps``, a function of
-    the status, says which responses are kept; after others the key is free again. The rule is: all below 500, but 408,
-    425 and 429.
+    the status, says which responses are kept; after others the key is free again. The rule is: all below 500, but 307,
+    308, 401, 408, 425 and 429.
 
     A request body above ``max_body`` is refused (413). A response is held back until it is stored; one above
     ``max_response`` goes through as it comes and is not kept: it is not served again, and who asks is told so (410).
@@ -83,6 +85,7 @@ class IdempotencyMiddleware:
         )
         self._methods = check_methods(methods)
         self._required = _check_flag(required)
+        self._warned = False
         self._caller, self._keeps = _check_call(caller, "caller"), _check_call(keeps, "keeps")
         self._max_body, self._max_response = (
             _check_size(max_body, "max_body"),
@@ -106,7 +109,7 @@ class IdempotencyMiddleware:
             await refuse(send, error.problem)
 
     async def _keyed(self, key: str, scope: Scope, receive: Receive, send: Send) -> None:
-        name = key_id(self._caller(scope), key)
+        name = key_id(self._who(scope), key)
         body = await body_of(scope, receive, self._max_body)
         if body is None:
             return
@@ -117,6 +120,16 @@ class IdempotencyMiddleware:
         await service.serve(self.app, scope, body, answer)
         if not service.began:
             await replay(send, turn.result)
+
+    def _who(self, scope: Scope) -> str:
+        who = self._caller(scope)
+        if not who and not self._warned and self._caller is authorization and sent_as(scope, b"cookie"):
+            self._warned = True
+            log.warn(
+                "a request with an Idempotency-Key came with a cookie and without Authorization: all such callers share "
+                "their keys, and may get each other's responses. Give IdempotencyMiddleware a caller= that says who asks"
+            )
+        return who
 
 
 class Service:

@@ -13,6 +13,7 @@ Written once, for threads and asyncio.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -56,7 +57,9 @@ class Plan(NamedTuple):
 class BaseKey:
     """What both flavours share."""
 
-    __slots__ = ("_found", "_hurry", "_lease", "_lock", "_phase", "_plan", "_print", "_tries", "_turn", "_value")
+    __slots__ = (
+        "_found", "_hurry", "_lease", "_lock", "_phase", "_plan", "_print", "_process", "_tries", "_turn", "_value",
+    )  # fmt: skip
 
     def __init__(self, plan: Plan, lock: Any, print_: str | None) -> None:
         self._plan = plan
@@ -65,6 +68,7 @@ class BaseKey:
         self._phase = NEW
         self._found: record.Record | None = None
         self._lease: Any = None
+        self._process = 0
         self._turn: AbstractAsyncContextManager[None] | None = None
         self._value: Any = None
         self._tries = 1
@@ -170,21 +174,30 @@ class BaseKey:
     async def _begin(self, lease: Any) -> None:
         text, keep = record.running(self._print, self._tries), self._plan.running_ms / 1000
         await self._plan.flavour.settled(self._plan.shelf.write(lease, text, keep))
-        self._lease, self._phase = lease, RUNS
+        self._lease, self._process, self._phase = lease, os.getpid(), RUNS
 
     async def _failed(self, error: BaseException) -> None:
-        """The body raised. What cancelled or interrupted it leaves the key as it is: how far it came is not known.
+        """The body raised. What cancelled or interrupted it leaves the key as it is: how far it came is not known. So
+        does the loss of this lease that the body has noticed by itself: that is no outcome of the work.
 
         Nothing that goes wrong here hides the body's error (trap 29)."""
-        if self._phase != RUNS or not isinstance(error, Exception):
+        if self._phase != RUNS or not isinstance(error, Exception) or self._is_our_loss(error):
             return
         try:
             if isinstance(error, self._plan.errors):
-                await self._finish(record.raised(self._print, error))
+                text = record.raised(self._print, error)
+                await self._finish(text)
+                self._found = record.read(Entry(text, self._lease.fence, 0, 0), self.resource)
             else:
                 await self._free()
         except LeaseholdError as problem:
             error.add_note(f"besides, {problem}")  # a chain would be a circle: it was raised in view of this error
+
+    def _is_our_loss(self, error: Exception) -> bool:
+        return isinstance(error, (LeaseLost, StaleOwner)) and (error.resource, error.fence) == (
+            self.resource,
+            self._lease.fence,
+        )
 
     async def _ended(self) -> None:
         """The body has left without an outcome: then there is none, and the next may run. It may, too, when what says
@@ -194,7 +207,14 @@ class BaseKey:
                 await self._free()
 
     async def _free(self) -> None:
-        await self._plan.flavour.settled(self._plan.shelf.write(self._lease, None, self._plan.keep_ms / 1000))
+        await self._write(None)
+
+    async def _write(self, text: str | None, **within: Any) -> None:
+        """Not in a forked child: the shelf would take it for its parent, who goes on with the work (trap 32)."""
+        if self._process != os.getpid():
+            self._lease.check()  # LeaseLost
+        keep = self._plan.keep_ms / 1000
+        await self._plan.flavour.settled(self._plan.shelf.write(self._lease, text, keep, **within))
 
     def _after_loss(self, loss: LeaseholdError, error: BaseException | None) -> None:
         """The lease was lost. A result that the shelf has taken is the result: nobody came in between."""
@@ -222,13 +242,12 @@ class BaseKey:
         not happened."""
         from leasehold.patterns.shelves.sql import SQLShelf  # loaded only by those who use it
 
-        lease = self._running(LEFT, HANDED)
-
+        self._running(LEFT, HANDED)
         if not isinstance(self._plan.shelf, SQLShelf):
             raise self._misused("tx= needs store=SQLShelf(...) in the database of that transaction")
         text = record.returned(self._print, self._plan.serializer, result, self.resource)
         self._phase = LEFT  # from here on the transaction decides: nothing is taken away behind its back
-        await self._plan.flavour.settled(self._plan.shelf.write(lease, text, self._plan.keep_ms / 1000, tx=tx))
+        await self._write(text, tx=tx)
         self._value, self._phase = result, HANDED
 
     async def _finish(self, text: str) -> None:
@@ -244,10 +263,10 @@ class BaseKey:
         problem: LeaseholdError | None = None
         for pause in RETRIES:
             try:
-                await flavour.settled(self._plan.shelf.write(self._lease, text, self._plan.keep_ms / 1000))
+                await self._write(text)
                 self._phase = STORED
                 return
-            except StaleOwner:
+            except (StaleOwner, LeaseLost):
                 self._phase = OVER
                 raise
             except (StoreUnavailable, OutcomeUnknown) as error:

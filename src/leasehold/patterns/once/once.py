@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from leasehold.core.templates import Template
 from leasehold.errors import InvalidRequest, LeaseLost
+from leasehold.patterns.flavour import Outcome
 from leasehold.patterns.once.key import AsyncOnceKey, BaseKey, OnceKey, Plan
 from leasehold.patterns.once.prints import Printer
 from leasehold.patterns.serial import check_serializer
@@ -82,28 +83,29 @@ class BaseOnce:
         if flavour.asynchronous:
 
             async def run(*args: Any, **kwargs: Any) -> Any:
-                return await shell(*args, **kwargs)
+                return (await shell(*args, **kwargs)).get()
 
             return called.dress(run)
-        return called.dress(shell)
+        return called.dress(lambda *args, **kwargs: shell(*args, **kwargs).get())
 
-    async def _run(self, key: BaseKey, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        value = None
+    async def _run(self, key: BaseKey, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Outcome:
+        outcome = Outcome()
         try:
             async with key._taking():
                 if key.done:
-                    return key.result
+                    return Outcome(key.result)
                 if self._lease_as is not None:
                     kwargs[self._lease_as] = key._lease
                 outcome = await self._plan.flavour.called(function, args, kwargs)
                 if outcome.error is not None:
                     raise outcome.error
-                value = outcome.value
-                await key._complete(value)
-        except LeaseLost:
-            if not key._completed:  # what is stored is the result, also when the lease ended just then
+                await key._complete(outcome.value)
+        except LeaseLost:  # what is stored is the result, also when the lease ended just then
+            if outcome.error is not None or not key._completed:
                 raise
-        return value
+        except StopIteration as error:  # of the function: no coroutine would let it through
+            return Outcome(error=error)
+        return outcome
 
     def __reduce__(self) -> str:
         """It leads to the coordinator of this process."""

@@ -21,6 +21,8 @@ from leasehold.core.templates import Template
 from leasehold.errors import InvalidRequest
 from leasehold.primitives.called import not_a_coroutine
 
+LARGE = 2**63  # from here on numbers are written in hexadecimal: Python writes no decimal ones of any length
+
 
 class Printer:
     """``fingerprint=`` as ``once`` was given it: a template, a function of the arguments, or nothing."""
@@ -75,6 +77,13 @@ def canonical(value: object) -> Any:
         return _canonical(value)
     except RecursionError:
         raise InvalidRequest("the fingerprint cannot be computed: the value is too deep, or holds itself") from None
+    except InvalidRequest:
+        raise
+    except Exception as error:  # a mapping of somebody's own, say
+        raise InvalidRequest(
+            f"the fingerprint cannot be computed of {type(value).__name__}: to look into it raised "
+            f"{type(error).__name__}"
+        ) from error
 
 
 def _canonical(value: object) -> Any:  # a table of types
@@ -83,11 +92,11 @@ def _canonical(value: object) -> Any:  # a table of types
     if isinstance(value, str):
         return "s" + _utf8(str.__str__(value))
     if isinstance(value, int):
-        return int(value)
+        return int(value) if abs(value) < LARGE else f"i{int(value):x}"
     if isinstance(value, float):
         return _finite(value, math.isfinite(value))
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return "b" + base64.b64encode(value).decode()
+        return "b" + base64.b64encode(bytes(value)).decode()
     if isinstance(value, Mapping):
         return {_name(key): _canonical(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

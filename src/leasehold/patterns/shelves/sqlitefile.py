@@ -253,7 +253,10 @@ def _open(path: str, table: str) -> Connected:
 
 def _check(path: str, connection: sqlite3.Connection, table: str) -> None:
     """Ours, of a format that we know. An empty database becomes ours."""
-    if _is_ours(path, connection):
+    connection.execute("BEGIN")  # one look: another process may be making it ours at this moment
+    ours = _is_ours(path, connection)
+    connection.execute("COMMIT")
+    if ours:
         connection.execute("PRAGMA synchronous = FULL")
         return
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
