@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 
-from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold.core.typed import TYPE_CHECKING, Any, cast
 from leasehold.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -28,10 +28,11 @@ class Shelving:
     def _shelf(self) -> Shelf:
         """On the same store as the leases, so that whoever shares those shares this too."""
         if self._own_shelf is None:
-            shelf = shelf_beside(self._engine.store, self._asynchronous)
-            self._own_shelf = shelf
-            self._closers.append(shelf.close)
-        return self._own_shelf
+            made = shelf_beside(self._engine.store, self._asynchronous)
+            shelf = self.__dict__.setdefault("_own_shelf", made)  # another thread may have been faster
+            if shelf is made:
+                self._closers.insert(0, shelf.close)  # closed last: whoever works writes there
+        return cast("Shelf", self._own_shelf)
 
     @property
     def _flavour(self) -> Flavour:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leasehold import Leasehold, StoreUnavailable
+from leasehold import InvalidRequest, Leasehold, StoreUnavailable
 from leasehold.guards.fence import Fenced
 from leasehold.patterns.shelves import Entry, MemoryShelf
 from leasehold.testing import outage
@@ -97,3 +97,19 @@ def test_closed(hold: Leasehold, counted: Counted) -> None:
     with pytest.raises(StoreUnavailable, match="closed"):
         page.forget("a")
     assert counted.calls == 1
+
+
+@pytest.mark.parametrize("call", ["read", "open"])
+def test_asking_for_oneself_while_it_is_away(memory: Side, call: str) -> None:
+    """Also then whoever asks for the value that it is to make is refused, and does not wait for itself."""
+    flown: Any = memory.hold.single_flight("page", "{key}", cache=Away(call), on_down="call", wait=5)
+
+    async def awaited(key: str) -> Any:
+        return await page(key)
+
+    def plain(key: str) -> Any:
+        return page(key)
+
+    page: Any = flown(awaited if memory.asynchronous else plain)
+    with pytest.raises(InvalidRequest, match="would wait for itself"):
+        memory.run(page("a"))

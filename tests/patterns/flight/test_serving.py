@@ -195,6 +195,19 @@ def test_what_another_version_wrote_is_made_anew(side: Side, counted: Counted) -
     assert [old("a"), new("a"), new("a"), old("a")] == [1, 2, 2, 3]
 
 
+def test_an_error_beside_what_cannot_be_read(side: Side, counted: Counted) -> None:
+    """A value of another version is no value for us: the error that came in its place is served for a while."""
+    side.flown(counted.function(), serializer=pickle, stale=60)("a")
+    counted.error = ValueError("no")
+    page = side.flown(counted.function(), errors=60)
+    with pytest.raises(ValueError, match="no"):
+        page("a")
+    with pytest.raises(RemoteError):
+        page("a")
+    assert counted.calls == 2
+    assert side.flown(counted.function(), serializer=pickle, stale=60)("a") == 1  # who can read it still has it
+
+
 def test_a_name_that_another_pattern_uses(memory: Side, counted: Counted) -> None:
     """It is refused, and what is there stays."""
     shelf = memory.hold._shelf

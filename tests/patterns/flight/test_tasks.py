@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any
 
@@ -302,4 +304,33 @@ def test_two_loops_on_one_coordinator() -> None:
     for thread in threads:
         thread.join(10)
     assert found == [[1] * 5] * 2 and store.claims <= 2
+    asyncio.run(hold.close())
+
+
+@pytest.mark.slow
+def test_many_loops_come_and_go() -> None:
+    """While one loop looks after what others have left behind, those go on: a stale value is served on all of them."""
+    hold = aio.connect("memory://")
+
+    async def page(key: str) -> str:
+        return key
+
+    flown = hold.single_flight("page", "{key}", fresh=0.001, stale=60)(page)
+
+    async def ask(name: int) -> None:
+        for turn in range(10):
+            assert await flown(f"{name}-{turn % 3}") == f"{name}-{turn % 3}"
+            await asyncio.sleep(0.001)
+
+    def many(name: int) -> None:
+        for _ in range(15):
+            asyncio.run(ask(name))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(12) as pool:
+            list(pool.map(many, range(12)))
+    finally:
+        sys.setswitchinterval(interval)
     asyncio.run(hold.close())

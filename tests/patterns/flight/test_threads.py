@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -121,6 +123,26 @@ def test_an_error_is_for_all(hold: leasehold.Leasehold, store: CountingStore) ->
         names.append(trace.tb_frame.f_code.co_name)
         trace = trace.tb_next
     assert names.count("fail") == 1 and len(names) < 20  # not a way for each of the crowd
+
+
+def test_trouble_with_the_store_is_for_all(hold: leasehold.Leasehold, store: CountingStore) -> None:
+    """All who waited get it, and it does not grow with each of them."""
+    away = threading.Event()
+
+    def execute(op: StoreOp) -> Reply:
+        assert away.wait(10)
+        raise StoreUnavailable("away")
+
+    store.execute = execute  # type: ignore[method-assign]  # from now on
+    page = hold.single_flight("page", "{key}")(Gate().page)
+    with crowd(page) as calls:
+        until(lambda: hold._crew and hold._crew.flights._flights, "one leads")
+        waiting(hold, CROWD - 1)
+        away.set()
+        errors = [call.exception(10) for call in calls]
+    del store.execute
+    assert all(isinstance(error, StoreUnavailable) for error in errors)
+    assert max(len(traceback.extract_tb(error.__traceback__)) for error in errors if error) < 60
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
@@ -301,3 +323,24 @@ def test_what_cannot_be_read_is_not_waited_for(hold: leasehold.Leasehold, store:
     gate = Gate()
     assert elsewhere(hold, store, gate, serializer=pickle).result() == "made"
     assert gate.calls == 2
+
+
+def test_the_first_of_many_threads(store: CountingStore) -> None:
+    """The call form is used by many threads at once, from the first moment on: they share what one of them made, and
+    it is closed once."""
+    hold = leasehold.connect(store)
+    start = threading.Barrier(8)
+
+    def call(_: int) -> Any:
+        start.wait(10)
+        return [hold.single_flight("page", "a").call(lambda: "made") for _ in range(50)]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(call, range(8))) == [["made"] * 50] * 8
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(hold._closers) == 2  # the shelf's, and the crew's
+    hold.close()

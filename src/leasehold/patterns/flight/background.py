@@ -123,7 +123,7 @@ class InTasks(Background):
         return isinstance(work, asyncio.Task) and (work.done() or work.get_loop().is_closed())
 
     def _begin(self, key: Any, flow: Coroutine[Any, Any, None]) -> None:
-        for name in [name for name, work in self._under_way.items() if self._over(work)]:
+        for name in [name for name, work in list(self._under_way.items()) if self._over(work)]:  # of other loops, too
             self._under_way.pop(name, None)
         self._under_way[key] = asyncio.create_task(flow, name="leasehold-rebuild")
 

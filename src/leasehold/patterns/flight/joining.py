@@ -2,7 +2,7 @@
 
 Who comes first leads; the others wait for what it brings, each with a patience of its own. A leader that was
 interrupted, ran out of patience or lost its lease brings nothing: one of the others leads then. So every caller leads
-at most once.
+at most once. They do not wait for the end of one whose lease is lost: it may hang, and that is why it was taken away.
 
 A thread leads by itself. On an event loop the flight is a task of its own, which goes on while anybody waits for it: a
 caller that is cancelled takes nobody along, and the last one ends it.
@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any
 
+from leasehold.core.holding import LOST
 from leasehold.core.ports import Clock
 from leasehold.errors import LeaseLost, NotAcquired, StoreUnavailable
 from leasehold.runtime.engine import CLOSED, Engine
@@ -24,7 +25,7 @@ from leasehold.runtime.engine import CLOSED, Engine
 LONGEST_NAP = 1.0  # seconds until somebody who waits looks whether the coordinator was closed
 NOTHING = (NotAcquired, LeaseLost)  # what befell the leader alone
 
-Lead = Callable[[Callable[[], None], float | None], Coroutine[Any, Any, "Landing"]]
+Lead = Callable[["Flight", float | None], Coroutine[Any, Any, "Landing"]]
 
 
 class Landing:
@@ -74,8 +75,8 @@ class Flights(ABC):
 
     @abstractmethod
     async def join(self, key: Any, lead: Lead, patience: Patience) -> Landing:
-        """Be on the flight of this key, and lead it when nobody does. ``lead`` is given how to let nobody else in, for
-        the moment before its lease ends: who comes after that may not get what was read before."""
+        """Be on the flight of this key, and lead it when nobody does. ``lead`` is given the flight, and closes it
+        before its lease ends: who comes after that may not get what was read before."""
 
     def patience(self, wait: float | None) -> Patience:
         return Patience(self._engine.clock, wait)
@@ -101,16 +102,34 @@ class Flights(ABC):
 class Flight:
     """One rebuild under way in this process."""
 
-    __slots__ = ("landing", "trouble")
+    __slots__ = ("_flights", "_key", "_lease", "landing", "trouble")
 
-    def __init__(self) -> None:
+    def __init__(self, flights: dict[Any, Any], key: Any) -> None:
+        self._flights = flights
+        self._key = key
+        self._lease: Callable[[], Any] | None = None
         self.landing: Landing | None = None
-        self.trouble: Exception | None = None
+        self.trouble: Landing | None = None
+
+    def close(self) -> None:
+        """Let nobody else in. Of two threads that do so, one may close the next flight, too: that one is then led for
+        fewer, and the lease sees to it that nothing is made twice."""
+        if self._flights.get(self._key) is self:
+            self._flights.pop(self._key, None)
+
+    def holds(self, lease: Any) -> None:
+        """Under this lease, which is not kept alive by it."""
+        self._lease = weakref.ref(lease)
+
+    def lost(self) -> bool:
+        """Somebody else may be at it now. Without a lease it is not lost: nobody is to be the only one then."""
+        lease = None if self._lease is None else self._lease()
+        return lease is not None and lease.state == LOST
 
     def outcome(self, mine: bool) -> Landing | None:
         """For those who waited; None: it brought nothing. What befell the leader is for the leader."""
-        if self.trouble is not None and (mine or not isinstance(self.trouble, NOTHING)):
-            Landing(error=self.trouble).check()
+        if self.trouble is not None and (mine or not isinstance(self.trouble.error, NOTHING)):
+            self.trouble.check()
         return self.landing
 
 
@@ -119,8 +138,8 @@ class _Led(Flight):
 
     __slots__ = ("done",)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, flights: dict[Any, Any], key: Any) -> None:
+        super().__init__(flights, key)
         self.done = threading.Event()
 
 
@@ -135,27 +154,26 @@ class OfThreads(Flights):
         while True:
             if self._forked():
                 self._flights = {}
-            mine = _Led()
+            mine = _Led(self._flights, key)
             try:  # from here on: an interrupt in between must not leave a flight that nobody leads
                 flight = self._flights.setdefault(key, mine)
                 if flight is mine:
-                    mine.landing = await lead(partial(self._close, key, mine), patience.left())
+                    mine.landing = await lead(mine, patience.left())
                     return mine.landing
             except Exception as error:
-                mine.trouble = error
+                mine.trouble = Landing(error=error)
                 raise
             finally:
-                self._close(key, mine)
+                mine.close()
                 mine.done.set()
             while not flight.done.wait(patience.nap()):
                 self._stay(key, patience)
+                if flight.lost():
+                    flight.close()
+                    break
             landing = flight.outcome(mine=False)
             if landing is not None:
                 return landing
-
-    def _close(self, key: Any, flight: _Led) -> None:
-        if self._flights.get(key) is flight:
-            del self._flights[key]
 
 
 class _Task(Flight):
@@ -163,8 +181,8 @@ class _Task(Flight):
 
     __slots__ = ("task", "waiting")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, flights: dict[Any, Any], key: Any) -> None:
+        super().__init__(flights, key)
         self.waiting = 0
         self.task: Any = None
 
@@ -182,9 +200,9 @@ class OfTasks(Flights):
             flight = flights.get(key)
             mine = flight is None or flight.task.done()  # one that was cancelled before it began has closed nothing
             if flight is None or mine:
-                flight = flights[key] = _Task()
-                flight.task = asyncio.create_task(_fly(flights, key, flight, lead, patience), name="leasehold-flight")
-            await self._wait(flights, key, flight, None if mine else patience)
+                flight = flights[key] = _Task(flights, key)
+                flight.task = asyncio.create_task(_fly(flight, lead, patience), name="leasehold-flight")
+            await self._wait(key, flight, None if mine else patience)
             landing = flight.outcome(mine)
             if landing is not None:
                 return landing
@@ -197,35 +215,33 @@ class OfTasks(Flights):
         loop = asyncio.get_running_loop()
         flights = self._loops.get(loop)
         if flights is None:
-            for gone in [one for one in self._loops if one.is_closed()]:
+            for gone in [one for one in list(self._loops) if one.is_closed()]:  # other threads have loops, too
                 self._loops.pop(gone, None)
             flights = self._loops[loop] = {}
         return flights
 
-    async def _wait(self, flights: dict[Any, _Task], key: Any, flight: _Task, patience: Patience | None) -> None:
+    async def _wait(self, key: Any, flight: _Task, patience: Patience | None) -> None:
         flight.waiting += 1
         try:
             while not flight.task.done():
                 await asyncio.wait([flight.task], timeout=None if patience is None else patience.nap())
                 if patience is not None and not flight.task.done():
                     self._stay(key, patience)
+                    if flight.lost():
+                        flight.close()
+                        return
         finally:
             flight.waiting -= 1
             if not flight.waiting and not flight.task.done():
-                _close(flights, key, flight)
+                flight.close()
                 flight.task.cancel()
                 await asyncio.wait([flight.task])  # who was cancelled must not go on before its work has stopped
 
 
-def _close(flights: dict[Any, _Task], key: Any, flight: _Task) -> None:
-    if flights.get(key) is flight:
-        del flights[key]
-
-
-async def _fly(flights: dict[Any, _Task], key: Any, flight: _Task, lead: Lead, patience: Patience) -> None:
+async def _fly(flight: _Task, lead: Lead, patience: Patience) -> None:
     try:
-        flight.landing = await lead(lambda: _close(flights, key, flight), patience.left())
+        flight.landing = await lead(flight, patience.left())
     except Exception as error:
-        flight.trouble = error
+        flight.trouble = Landing(error=error)
     finally:
-        _close(flights, key, flight)
+        flight.close()

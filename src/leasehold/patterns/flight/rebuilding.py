@@ -15,7 +15,7 @@ from leasehold.core.names import Name
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.observe import log
 from leasehold.patterns.flavour import Flavour
-from leasehold.patterns.flight.joining import Landing
+from leasehold.patterns.flight.joining import Flight, Landing
 from leasehold.patterns.flight.page import Page, Terms, error_of, error_text, read_page, value_text
 from leasehold.patterns.serial import loaded
 from leasehold.patterns.shelves.shelf import Shelf
@@ -74,18 +74,20 @@ class Rebuilding:
         return read_page(await self._settled(self.shelf.read(name.text)), name.text)
 
     async def fly(
-        self, name: Name, seen: float, work: Work, wait: float | None, close: Callable[[], None] = lambda: None
+        self, name: Name, seen: float, work: Work, wait: float | None, flight: Flight | None = None
     ) -> Landing:
-        """Under the lease: take what came since ``seen`` (a fence), else rebuild. ``close`` is called before the lease
+        """Under the lease: take what came since ``seen`` (a fence), else rebuild. The flight is closed before the lease
         ends."""
+        known = flight or Flight({}, name.text)
 
         async def body(lease: Any) -> Landing:
+            known.holds(lease)
             try:
                 page = await self._open(lease)
                 newer = self._taken(page, name) if page is not None and page.fence > seen else None
                 return newer or await self._rebuild(lease, page, work)
             finally:
-                close()
+                known.close()
 
         try:
             return await self._holding(name, wait, body)
@@ -102,8 +104,13 @@ class Rebuilding:
 
         await self._holding(name, wait, body)
 
-    async def alone(self, work: Work, lease: Any = None) -> Landing:
-        """Call it, and bring what it gave."""
+    async def alone(self, name: Name, work: Work) -> Landing:
+        """Without a lease."""
+        with self._inside(name):
+            return await self._called(work, None)
+
+    async def _called(self, work: Work, lease: Any) -> Landing:
+        """What it gave, or its error."""
         kwargs = work.kwargs if self._lease_as is None else {**work.kwargs, self._lease_as: lease}
         outcome = await self.flavour.called(work.function, work.args, kwargs)
         if outcome.error is not None:
@@ -137,14 +144,17 @@ class Rebuilding:
         return given[0]
 
     async def _rebuild(self, lease: Any, page: Page | None, work: Work) -> Landing:
-        landing = await self.alone(work, lease)
+        landing = await self._called(work, lease)
         error = landing.error
         if error is None:
             await self._put(lease, landing.text)
         elif isinstance(error, (LeaseLost, StaleOwner)) and error.resource == lease.resource:
             raise error
         else:
-            await self._tell(lease, error, page)
+            try:
+                await self._tell(lease, error, page)
+            except StaleOwner as refused:
+                raise refused from error  # what went wrong first must not get lost
         return landing
 
     async def _tell(self, lease: Any, error: Exception, page: Page | None) -> None:
@@ -153,7 +163,7 @@ class Rebuilding:
             if page is not None:
                 page = await self._open(lease)  # its age by the shelf's clock
             beside = page if self.terms.usable(page) else None
-            if beside is None or self.terms.errors:
+            if beside is None or self.terms.errors or not self._readable(beside):
                 rest = 0.0 if beside is None else self.terms.keep - beside.value_age
                 keep = max(self.terms.errors, lease.ttl, rest)
                 await self._settled(self.shelf.write(lease, error_text(error, beside), keep))
@@ -176,13 +186,16 @@ class Rebuilding:
 
     def _taken(self, page: Page, name: Name) -> Landing | None:
         """The flight that was waited for. A value that cannot be read, of another version of the program, is none."""
-        if self.terms.usable(page):
-            try:
-                loaded(self.serializer, page.value)
-            except InvalidRequest:
-                return None
+        if self.terms.usable(page) and self._readable(page):
             return Landing(page.text)
         return None if page.error is None else Landing(error=error_of(page, name.text))
+
+    def _readable(self, page: Page) -> bool:
+        try:
+            loaded(self.serializer, page.value)
+        except InvalidRequest:
+            return False
+        return True
 
     async def _instead(self, name: Name, loss: LeaseLost) -> Landing | None:
         """What somebody newer wrote."""

@@ -12,7 +12,7 @@ from leasehold.core.names import Name, known_name
 from leasehold.core.templates import Template
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.flight.background import InTasks, InThreads
-from leasehold.patterns.flight.joining import Landing, OfTasks, OfThreads
+from leasehold.patterns.flight.joining import Flight, Landing, OfTasks, OfThreads
 from leasehold.patterns.flight.page import Page, Terms, error_of, value_of
 from leasehold.patterns.flight.rebuilding import ALWAYS, DOWN, Rebuilding, Work
 from leasehold.patterns.serial import check_serializer, loaded
@@ -112,7 +112,7 @@ class BaseSingleFlight:
         self._named = partial(known_name, hold._namespace, hold._id_key, kind)
         self._asked = asked
         shelf = hold._shelf if asked.cache is None else asked.cache
-        self._crew: Crew = crew_of(hold)  # after the shelf: who works is stopped before it is closed
+        self._crew: Crew = crew_of(hold)
         self._flavour = hold._flavour
         make = partial(self._lock, hold._make_lock)
         self._work = Rebuilding(
@@ -166,30 +166,33 @@ class BaseSingleFlight:
         except DOWN:
             if not self._may_call_alone():
                 raise
-            return self._value(await self._join(name, lambda _close, _wait: self._work.alone(work)))
+            self._work.not_inside(name)
+            return self._value(await self._join(name, lambda _flight, _wait: self._work.alone(name, work)))
         value = self._at_hand(page, name, work)
         if value is not NOTHING:
             return value
         self._work.not_inside(name)
         seen = 0 if page is None else page.fence
-        return self._value(await self._join(name, lambda close, wait: self._fly(name, seen, work, wait, close)))
+        return self._value(await self._join(name, lambda flight, wait: self._fly(name, seen, work, wait, flight)))
 
     def _at_hand(self, page: Page | None, name: Name, work: Work) -> Any:
         """What needs no waiting, if there is something: a value, or the error of a little while ago."""
         terms = self._asked.terms
         if page is None:
             return NOTHING
-        if not terms.usable(page):
+        value = self._readable(page) if terms.usable(page) else NOTHING
+        if value is NOTHING:
             if terms.failed(page):
                 raise error_of(page, name.text)
-            return NOTHING
-        try:
-            value = loaded(self._asked.serializer, page.value)
-        except InvalidRequest:  # of another version of the program, say: it is made anew
-            return NOTHING
-        if not terms.is_fresh(page) and not terms.failed(page):
+        elif not terms.is_fresh(page) and not terms.failed(page):
             self._rebuild_later(page, name, work)
         return value
+
+    def _readable(self, page: Page) -> Any:
+        try:
+            return loaded(self._asked.serializer, page.value)
+        except InvalidRequest:  # of another version of the program, say: it is made anew
+            return NOTHING
 
     def _rebuild_later(self, page: Page, name: Name, work: Work) -> None:
         run = partial(self._work.fly, name, page.fence, work, 0)
@@ -199,14 +202,14 @@ class BaseSingleFlight:
         flights = self._crew.flights
         return await flights.join(self._key(name), lead, flights.patience(self._options.wait))
 
-    async def _fly(self, name: Name, seen: int, work: Work, wait: float | None, close: Callable[[], None]) -> Landing:
+    async def _fly(self, name: Name, seen: int, work: Work, wait: float | None, flight: Flight) -> Landing:
         """Trouble with the store that leaves this comes from before the function was called."""
         try:
-            return await self._work.fly(name, seen, work, wait, close)
+            return await self._work.fly(name, seen, work, wait, flight)
         except DOWN:
             if not self._may_call_alone():
                 raise
-        return await self._work.alone(work)
+        return await self._work.alone(name, work)
 
     def _may_call_alone(self) -> bool:
         return self._asked.calls_alone and not self._engine.closed
@@ -294,11 +297,10 @@ class Crew:
 
 
 def crew_of(hold: Any) -> Crew:
-    """Made when it is first needed. It is closed first of all: the shelf may have been opened after it."""
+    """Made when it is first needed, by one of the threads that need it."""
     if hold._crew is None:
-        hold._crew = Crew(hold)
+        made = Crew(hold)
+        if hold.__dict__.setdefault("_crew", made) is made:
+            hold._closers.append(made.close)
     crew: Crew = hold._crew
-    if crew.close in hold._closers:
-        hold._closers.remove(crew.close)
-    hold._closers.append(crew.close)
     return crew

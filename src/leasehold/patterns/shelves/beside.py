@@ -176,17 +176,25 @@ class PerLoop:
         loop = asyncio.get_running_loop()
         life = self._lives.get(loop)
         if life is None or life.pid != os.getpid():
-            for other in [one for one in self._lives if one.is_closed()]:  # each is kept by what it has opened
-                del self._lives[other]
+            self._sweep()
             life = self._lives[loop] = Life(self._make())
             await life.begin()
         return await life.client.execute_command(*args)
 
+    def _sweep(self) -> None:
+        """Each is kept by what it has opened. Loops of other threads come and go meanwhile."""
+        for loop in [one() for one in self._lives.keyrefs()]:
+            if loop is not None and loop.is_closed():
+                self._lives.pop(loop, None)
+
     async def close(self) -> None:
         """Those of other loops are told to, and not waited for."""
         self._closed = True
-        lives, self._lives = dict(self._lives), weakref.WeakKeyDictionary()
-        for loop, life in lives.items():
+        lives, self._lives = self._lives, weakref.WeakKeyDictionary()
+        for loop in [one() for one in lives.keyrefs()]:
+            life = None if loop is None else lives.get(loop)
+            if loop is None or life is None:
+                continue
             if life.pid != os.getpid() or loop.is_closed():
                 continue
             if loop is asyncio.get_running_loop():
