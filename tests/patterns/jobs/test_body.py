@@ -6,8 +6,9 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Callable
-from contextlib import closing
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,63 @@ def test_a_silent_database_is_a_loss_when_the_lease_is_over(path: Path, jobs: Jo
     assert state(path) == ("done", 1, None)
 
 
+def test_a_heart_that_cannot_start(path: Path, jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread, no heartbeats: said by the first job, and the next one gets them."""
+    first = claimed(jobs)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda thread: (_ for _ in ()).throw(RuntimeError("no more threads")))
+        with pytest.raises(RuntimeError, match="no more threads"):
+            first.__enter__()
+    with first:
+        assert "leasehold-jobs" in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.slow
+def test_a_late_heartbeat_does_not_shorten_a_longer_lease(path: Path, jobs: Jobs) -> None:
+    """One of the background that was on its way when the worker asked for an hour (trap 44)."""
+    under_way, go_on, again = threading.Event(), threading.Event(), threading.Event()
+
+    def connect() -> sqlite3.Connection:
+        if threading.current_thread().name == "leasehold-jobs":
+            (again if go_on.is_set() else under_way).set()
+            go_on.wait(PATIENCE)
+        return sqlite3.connect(path)
+
+    left = "SELECT (julianday(lease_until) - julianday('now')) * 86400 FROM jobs"
+    with claimed(Jobs(connect, lease="2s")) as job:
+        assert under_way.wait(PATIENCE)
+        job.heartbeat("1h")
+        go_on.set()
+        assert again.wait(PATIENCE)  # the late one has come, and one more is sent
+        end = time.monotonic() + PATIENCE
+        while (length := execute(path, left)[0][0]) < 60 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert length > 60
+
+
+@pytest.mark.slow
+def test_its_own_end_is_no_loss(path: Path, jobs: Jobs) -> None:
+    """A heartbeat that meets a completion whose worker does not know of it yet."""
+    met = threading.Event()
+
+    class Slow(sqlite3.Connection):
+        """The worker learns of its commit when a heartbeat has seen it."""
+
+        def close(self) -> None:
+            beats = threading.current_thread().name == "leasehold-jobs"
+            done = execute(path, "SELECT 1 FROM jobs WHERE state = 'done'")
+            super().close()
+            if done and beats:
+                met.set()
+            elif done:
+                met.wait(PATIENCE)
+                assert not job.lost.wait(0.3)
+
+    with claimed(Jobs(lambda: sqlite3.connect(path, factory=Slow), lease="2s")) as job:
+        job.complete()
+    assert met.is_set() and not job.superseded
+
+
 def test_a_fork_does_not_end_its_parents_job(path: Path, jobs: Jobs) -> None:
     """The child that leaves the body leaves the job alone (trap 32)."""
     with claimed(jobs) as job:
@@ -202,6 +260,31 @@ async def test_a_cancelled_task_gives_its_job_back(path: Path, async_jobs: Calla
     task = asyncio.create_task(jobs.work(perform))
     await inside.wait()
     task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert state(path) == ("ready", 0, None)
+
+
+async def test_a_cancelled_claim_gives_back_what_it_got(path: Path, async_jobs: Callable[..., AsyncJobs]) -> None:
+    """It is not left to the lease, and no attempt is spent (trap 9)."""
+    import aiosqlite
+
+    caught, closing_it = asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def begin() -> AsyncIterator[Any]:
+        async with aiosqlite.connect(path) as connection:
+            yield connection
+            await connection.commit()
+        caught.set()
+        await closing_it.wait()
+
+    jobs = AsyncJobs(begin)
+    task = asyncio.create_task(jobs.claim())
+    await caught.wait()
+    assert state(path)[:2] == ("running", 1)
+    task.cancel()
+    closing_it.set()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert state(path) == ("ready", 0, None)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ import leasehold
 from leasehold.observe.events import Acquired
 from leasehold.patterns import AsyncJobs, Jobs
 from tests.servers.redis import RedisServer
+
+PATIENCE = 20
 
 
 @pytest.fixture
@@ -82,6 +87,48 @@ def test_a_poisoned_job_is_buried_and_its_lease_given_back(path: Path) -> None:
             pass
         assert jobs.claim() is None
         assert jobs.counts()["dead"] == 1 and not hold.lock("job", "jobs", 1).locked()
+
+
+@pytest.mark.slow
+def test_it_ends_with_the_heartbeats(path: Path) -> None:
+    """A worker that hangs does not keep others from what the database would give them, though its process lives."""
+    with leasehold.connect("memory://") as hold:
+        jobs = Jobs(path, hold=hold, lease="1s")
+        hung = jobs.claim()
+        assert hung is not None
+        found, end = None, time.monotonic() + PATIENCE
+        while found is None and time.monotonic() < end:
+            found = jobs.claim()
+        assert found is not None and found.version == 2
+        with pytest.raises(leasehold.StaleOwner):
+            hung.complete()
+
+
+@pytest.mark.slow
+def test_heartbeats_keep_it(path: Path) -> None:
+    """For as long as the job is kept."""
+    with leasehold.connect("memory://") as hold:
+        job = Jobs(path, hold=hold, lease="1s").claim()
+        assert job is not None
+        first = job.deadline
+        with job:
+            while job.deadline < first + 2.5:
+                assert hold.lock("job", "jobs", 1).locked()
+                time.sleep(0.05)
+
+
+def test_who_was_superseded_gives_it_back(path: Path) -> None:
+    """When the body is left: the job is another's, and its lease must not stay."""
+    with leasehold.connect("memory://") as hold:
+        job = Jobs(path, hold=hold).claim()
+        assert job is not None
+        with pytest.raises(ValueError, match="mine"), job:  # noqa: PT012 - the body is the point
+            with closing(sqlite3.connect(path)) as connection, connection:
+                connection.execute("UPDATE jobs SET version = version + 1")
+            with pytest.raises(leasehold.StaleOwner):
+                job.heartbeat()
+            raise ValueError("mine")
+        assert not hold.lock("job", "jobs", 1).locked()
 
 
 async def test_on_a_loop(path: Path) -> None:

@@ -102,7 +102,15 @@ async def test_poison_is_buried(jobs: Any, store: Shop) -> None:
     [dead] = await got(jobs.dead())
     assert dead.payload == "poison" and dead.attempts == 2 and "vanished" in dead.error
     with pytest.raises(StaleOwner):
+        await got(job.fail("dead, but not by its word", retry=False))
+    with pytest.raises(StaleOwner):
         await got(job.complete())
+
+
+async def test_some_of_many_without_a_payload(jobs: Any, store: Shop) -> None:
+    """Each keeps its own."""
+    await got(jobs.enqueue_many([None, {"report": 1}, None, 2]))
+    assert [job.payload for job in await got(jobs.claim_many(9))] == [None, {"report": 1}, None, 2]
 
 
 async def test_given_back_does_not_count(jobs: Any, store: Shop) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from leasehold import Backoff, InvalidRequest, StaleOwner, StoreUnavailable
 from leasehold.patterns import Jobs
-from tests.patterns.jobs.shops import Shop, got
+from tests.patterns.jobs.shops import Shop, got, mariadb_connect, place, postgres_pool
 
 LEAST: dict[str, str | None] = {
     **dict.fromkeys(
@@ -187,6 +187,29 @@ def test_types_of_postgres(postgres_database: Any) -> None:
     job.complete(["done"])
     found = jobs.get(job_id)
     assert found is not None and found.result == ["done"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dialect", ["postgresql", "mariadb"])
+async def test_columns_of_a_fixed_length(dialect: str, request: pytest.FixtureRequest) -> None:
+    """CHAR keeps all of its characters, and spaces behind them change nothing."""
+    async with place(postgres_pool if dialect == "postgresql" else mariadb_connect, request) as store:
+        store.execute(
+            "CREATE TABLE jobs (id CHAR(36) PRIMARY KEY, state CHAR(10) NOT NULL, version BIGINT, "
+            f"lease_until {TIME[dialect]}, {quoted(store, 'key')} CHAR(20) UNIQUE, queue CHAR(12))"
+        )
+        columns = dict.fromkeys(
+            ["owner", "attempts", "payload", "result", "error", "run_at", "created_at", "finished_at"]
+        )
+        jobs = store.jobs(columns=columns)
+        for number in (1, 2):
+            jobs.enqueue(values={"id": f"id-{number}"}, key=f"order:{number}", queue=f"queue-{number}")
+        job = jobs.claim(queue="queue-2")
+        assert job is not None and job.id.strip() == "id-2" and jobs.claim(queue="queue-2") is None
+        job.complete()
+        assert jobs.counts() == {"ready": 1, "running": 0, "done": 1, "dead": 0, "expired": 0}
+        found = jobs.get("id-2")
+        assert found is not None and found.state == "done"
 
 
 @pytest.mark.slow

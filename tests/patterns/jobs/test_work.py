@@ -105,6 +105,29 @@ def test_to_drain_what_is_not_there_is_an_error(path: Path) -> None:
         Jobs(path, table="tasks").work(print, drain=True)
 
 
+async def test_one_task_that_cannot_go_on(path: Path) -> None:
+    """Its error comes out as it is, and not in a group: as with threads."""
+    import aiosqlite
+
+    async def perform(job: Any) -> None: ...
+
+    jobs = AsyncJobs(lambda: aiosqlite.connect(path), table="tasks")
+    with pytest.raises(StoreUnavailable, match="no table"):
+        await jobs.work(perform, concurrency=2, drain=True)
+
+
+def test_a_function_that_nobody_would_await(path: Path) -> None:
+    """It would fail every job, one after the other, without having begun."""
+    jobs = Jobs(path)
+    jobs.enqueue("work")
+
+    async def perform(job: Any) -> None: ...
+
+    with pytest.raises(InvalidRequest, match="AsyncJobs"):
+        jobs.work(perform, drain=True)
+    assert jobs.counts()["ready"] == 1
+
+
 def test_a_job_that_the_function_completed_stays_so(path: Path) -> None:
     """In its own transaction; the loop does not end it again."""
     jobs = Jobs(path)

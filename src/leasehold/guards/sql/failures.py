@@ -36,6 +36,7 @@ DENIED = ("42501", "1044", "1142", "1143")
 READ_ONLY = ("25006", "1290", "1792", "1836", "SQLITE_READONLY")
 FAILED = ("25P02",)
 CLOSED = ("connection is closed", "no active connection", "or not connected")  # psycopg, aiosqlite, mariadb: no code
+GONE = ("08", "57P")
 TOO_OLD = ("1193",)
 MISUSED = {"ProgrammingError", "InterfaceError"}
 
@@ -93,6 +94,12 @@ def _refused(codes: list[str], table: str, ours: bool, remedy: str) -> str:
             "so it needs a transaction that may write"
         )
     return f"the database refused a statement on the table {table} ({code}): nothing was accepted. Roll back"
+
+
+def lost_answer(error: BaseException) -> bool:
+    """Is the connection gone, in place of an answer? A code is an answer, except those that say just that."""
+    unavailable = type(translated(error, "")) is StoreUnavailable
+    return unavailable and (not _numbers(error) or _is(_numbers(error), GONE))
 
 
 def says(error: BaseException, known: tuple[str, ...]) -> bool:

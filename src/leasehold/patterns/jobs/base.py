@@ -45,6 +45,7 @@ class BaseJobs:
     _heart: Any
     _pause: Callable[[float], Any]
     _rest: Callable[[Any, float], Any]
+    _whole: Callable[[Any], Any]  # a claim that must not end in the middle
 
     def __init__(
         self,
@@ -90,10 +91,16 @@ class BaseJobs:
 
     # ------------------------------------------------------------ to the database
 
-    def _asking(self, work: Callable[[flows.Phrases], Steps[R]], tx: Any = None, alone: bool = False) -> Flow[R]:
-        """In a transaction of the user's or of our own."""
+    def _asking(
+        self,
+        work: Callable[[flows.Phrases], Steps[R]],
+        tx: Any = None,
+        alone: bool = False,
+        through: Callable[[Any], Any] = lambda result: result,
+    ) -> Flow[R]:
+        """In a transaction of the user's or of our own. ``through``: what becomes of its result, or its awaitable."""
         try:
-            found: R = yield lambda: self._put(work, tx, alone)
+            found: R = yield lambda: through(self._put(work, tx, alone))
         except Conflict:
             raise
         except (InvalidRequest, StoreUnavailable):
@@ -154,13 +161,16 @@ class BaseJobs:
         if key is not None:
             self._columns.require("key", "key=")
             row["key"] = _words(key, "key", 255)
-        rows = [{**row, **self._payload(one)} for one in payloads]
+        given = [self._payload(one) for one in payloads]
+        if any(given):  # all rows of one INSERT have the same columns
+            row["payload"] = None
+        rows = [row | one for one in given]
         if len(rows) > MOST:
             raise InvalidRequest(f"at most {MOST} jobs at once: call enqueue_many several times")
         when = self._when(delay, run_at)
         return flows.enqueueing(self, rows, when, key, tx) if rows else _nothing()
 
-    def _payload(self, payload: Any) -> Row:
+    def _payload(self, payload: Any) -> dict[Place, Any]:
         if payload is None:
             return {}
         self._columns.require("payload", "a payload")
@@ -201,9 +211,7 @@ class BaseJobs:
         return self._kind(self, row, self._state(row), sent, lease)
 
     def _state(self, row: Row) -> str:
-        value = row["state"].decode() if isinstance(row["state"], bytes) else row["state"]
-        ours = {str(theirs): ours for ours, theirs in self._columns.states.items()}
-        return ours.get(str(value), str(value))
+        return self._columns.state(row["state"])
 
     def _alive(self, rows: list[Row]) -> list[Row]:
         """Without those that a claim has buried."""
@@ -212,7 +220,8 @@ class BaseJobs:
     def _take(self, job_id: Any) -> Any:
         """The lease of a candidate, or None: somebody else is at it."""
         part = job_id if isinstance(job_id, int | str) else str(job_id)
-        return self._hold.lock("job", self.table, part, ttl=min(self.lease, HOUR), wait=0).try_acquire()
+        ttl = min(self.lease, HOUR)
+        return self._hold.lock("job", self.table, part, ttl=ttl, wait=0, max_idle=self.lease).try_acquire()
 
     # ------------------------------------------------------------ operators
 

@@ -28,6 +28,16 @@ class Columns:
                 self.names[ours] = theirs
         self.states = _states(states)
 
+    def state(self, found: object) -> str:
+        """Our word for what stands in the table. A CHAR comes back with spaces behind it, and what somebody else wrote
+        may have other capitals, where the database does not tell them apart."""
+        text = found.decode() if isinstance(found, bytes) else str(found)
+        known = {str(theirs): ours for ours, theirs in self.states.items()}
+        if text in known:
+            return known[text]
+        alike = {theirs.casefold(): ours for theirs, ours in known.items()}
+        return alike.get(text.rstrip(" ").casefold(), text)
+
     def has(self, ours: str) -> bool:
         return ours in self.names
 

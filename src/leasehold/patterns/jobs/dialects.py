@@ -21,6 +21,8 @@ UNIQUE = f"""SELECT index_name FROM information_schema.statistics
 WHERE table_schema = COALESCE({HERE}, DATABASE()) AND table_name = {HERE} AND non_unique = 0 GROUP BY index_name
 HAVING COUNT(*) = 1 AND MAX(column_name) = {HERE}"""  # noqa: S608 - no names of others
 
+WHOLE = {"character": "bpchar", "bit": "varbit"}  # PostgreSQL: a cast to CHARACTER keeps the first one alone
+
 
 class Claim:
     """How many, for whom, for how long, and what: of one queue, or one job alone."""
@@ -81,11 +83,11 @@ class PostgreSQL(OneStatement):
 
     def mark(self, theirs: str) -> str:
         kind = self.layout.types.get(theirs)  # None: there is no such column, and the database says so
-        return HERE if kind is None else f"CAST({HERE} AS {kind})"
+        return HERE if kind is None else f"CAST({HERE} AS {WHOLE.get(kind, kind)})"
 
     def state(self, ours: str) -> str:
         kind = type_of(self.layout.types, self.columns.names["state"])
-        return f"CAST({literal(self.columns.states[ours])} AS {kind})"
+        return f"CAST({literal(self.columns.states[ours])} AS {WHOLE.get(kind, kind)})"
 
     def _shown(self, theirs: str) -> str:
         name = self.dialect.quoted(theirs)
@@ -125,9 +127,9 @@ class MariaDB(Phrases):
             if rest > 0:
                 found = yield self._pick(which, claim, rest)
                 rows += self.rows(found.rows)
-        running = str(self.columns.states["running"])
         tries = "attempts" if self.has("attempts") else "version"
-        buried = [one for one in rows if _text(one["state"]) == running and (one[tries] or 0) >= claim.most]
+        state = self.columns.state
+        buried = [one for one in rows if state(one["state"]) == "running" and (one[tries] or 0) >= claim.most]
         taken = [one for one in rows if one not in buried]
         if taken:
             yield self._take(claim, taken)
@@ -163,7 +165,9 @@ class MariaDB(Phrases):
         return self.said(("take", len(rows)), lambda: text, values, False)
 
     def _bury(self, row: Row) -> Statement:
-        return self.settle(row["id"], row["version"], "dead", {"error": VANISHED}, None)
+        """Under a version of its own, as everywhere: its last owner has no word in it any more."""
+        new = {"error": VANISHED, "version": row["version"] + 1}
+        return self.settle(row["id"], row["version"], "dead", new, None)
 
     def _as_written(self, row: Row, buried: bool, claim: Claim) -> None:
         new: Row = {"state": self.columns.states["dead" if buried else "running"]}
@@ -185,7 +189,3 @@ KINDS: dict[str, type[OneStatement] | type[MariaDB]] = {
 def phrases(columns: Columns, layout: Layout) -> OneStatement | MariaDB:
     """For this table in this database."""
     return KINDS[layout.dialect.name](columns, layout)
-
-
-def _text(value: object) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)

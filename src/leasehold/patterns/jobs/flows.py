@@ -29,6 +29,7 @@ AGAIN = Backoff(base=0.02, cap=0.5, attempts=5)  # somebody else was faster, or 
 CHUNK = 200  # rows in one INSERT
 FEW = 16  # candidates that are looked at for each job
 ROUNDS = 20  # claims in a row that gave nothing but jobs to bury
+Asked = Sequence[tuple["BaseJob", float]]  # jobs, and the lease of each
 Lost = tuple["BaseJob", int | None]
 
 
@@ -104,7 +105,7 @@ def claiming(jobs: BaseJobs, count: int, queue: str | None) -> Flow[list[Any]]:
 
 
 def _claiming(jobs: BaseJobs, claim: Claim) -> Flow[list[Row]]:
-    return jobs._asking(lambda phrases: phrases.claim(claim), None, alone=True)
+    return jobs._asking(lambda phrases: phrases.claim(claim), None, alone=True, through=jobs._whole)
 
 
 def _filtered(jobs: BaseJobs, count: int, queue: str | None) -> Flow[list[Any]]:
@@ -159,13 +160,14 @@ def giving_back(lease: Any) -> Flow[None]:
 # ---------------------------------------------------------------- kept
 
 
-def beating(jobs: BaseJobs, due: Sequence[BaseJob]) -> Flow[list[Lost]]:
-    """Heartbeats for all of these. -> those that are no longer ours, with the version that is seen in their place."""
+def beating(jobs: BaseJobs, asked: Asked) -> Flow[list[Lost]]:
+    """Heartbeats for all of these, each with its lease. -> those that are no longer ours, with the version that is seen
+    in their place."""
 
     def work(phrases: Phrases) -> Steps[list[Lost]]:
         lost: list[Lost] = []
-        for job in due:
-            if (yield phrases.beat(job.id, job.version, job.lease)).changed == 0:
+        for job, lease in asked:
+            if (yield phrases.beat(job.id, job.version, lease)).changed == 0:
                 seen = yield from _seen(phrases, job)
                 # MariaDB counts no row whose values stay the same: a second beat within one tick of its column.
                 if seen[1] != "running" or not phrases.dialect.counts_changes or seen[0] != job.version:
@@ -181,10 +183,10 @@ def keeping(jobs: BaseJobs, job: BaseJob, lease: float) -> Flow[None]:
     job.lease = lease
     sent = jobs._now()
     job.deadline = min(job.deadline, sent + lease)
-    lost = yield from insisting(jobs, lambda: beating(jobs, [job]))
+    lost = yield from insisting(jobs, lambda: beating(jobs, [(job, lease)]))
     if lost:
         raise refused(job, lost[0][1])
-    job._confirmed(sent)
+    job._confirmed(sent, lease)
     jobs._heart.moved(job)
 
 
@@ -204,11 +206,15 @@ def settling(jobs: BaseJobs, job: BaseJob, state: str, row: Row, pause: float | 
             if seen != (job.version, state):
                 raise refused(job, seen[0], seen[1])
 
-    if tx is not None:
-        yield from jobs._asking(work, tx)
-    else:
-        passing = (StoreUnavailable, OutcomeUnknown)
-        yield from insisting(jobs, lambda: jobs._asking(work, None, alone=True), passing)
+    job.settling = True
+    try:
+        if tx is not None:
+            yield from jobs._asking(work, tx)
+        else:
+            passing = (StoreUnavailable, OutcomeUnknown)
+            yield from insisting(jobs, lambda: jobs._asking(work, None, alone=True), passing)
+    finally:
+        job.settling = False
     lease = job._ended(state, tx is not None)
     if lease is not None:
         yield from giving_back(lease)
@@ -218,9 +224,7 @@ def _seen(phrases: Phrases, job: BaseJob) -> Steps[tuple[int | None, str | None]
     rows = (yield phrases.look(job.id)).rows
     if not rows:
         return (None, None)
-    value = rows[0][1].decode() if isinstance(rows[0][1], bytes) else rows[0][1]
-    ours = {str(theirs): ours for ours, theirs in phrases.columns.states.items()}
-    return (rows[0][0], ours.get(str(value), str(value)))
+    return (rows[0][0], phrases.columns.state(rows[0][1]))
 
 
 def refused(job: BaseJob, seen: int | None, state: str | None = None) -> StaleOwner:
@@ -249,6 +253,9 @@ def leaving(job: BaseJob, error: BaseException | None, lost: bool = False) -> Fl
             yield from job._completing(None, None)
         return
     if job.superseded or (job.state != "running" and not job.in_transaction):
+        lease, job._held = job._held, None
+        if lease is not None:
+            yield from giving_back(lease)
         return
     try:
         if isinstance(error, Exception):

@@ -53,16 +53,24 @@ class Beats:
         """Until the next is due."""
         return max(min(self._next.values(), default=now + IDLE_SECONDS) - now, 0.0)
 
-    def answered(self, due: list[BaseJob], lost: list[flows.Lost], sent: float) -> None:
-        for job in due:
-            job._confirmed(sent)
-            if job in self._next:
-                self._next[job] = sent + job.lease / 3
-        for job, seen in lost:
-            self._next.pop(job, None)
-            if job.state == "running":  # else it has ended while this was on its way
-                flows.refused(job, seen)
-                log.warn("%s was taken over by another worker", job.shown)
+    def answered(self, asked: flows.Asked, lost: list[flows.Lost], sent: float) -> None:
+        gone = dict(lost)
+        for job, lease in asked:
+            if job not in gone:
+                self._kept(job, lease, sent)
+            elif not job.settling:  # else it may be our own end that was seen, and whoever settles it will know
+                self._next.pop(job, None)
+                if job.state == "running":  # else it has ended while this was on its way
+                    flows.refused(job, gone[job])
+                    log.warn("%s was taken over by another worker", job.shown)
+
+    def _kept(self, job: BaseJob, lease: float, sent: float) -> None:
+        """A heartbeat of the worker's own may have come meanwhile, with a longer lease, and this one after it: so the
+        next is sent while the shorter one lasts, and sets what the worker wanted (trap 44)."""
+        length = min(lease, job.lease)
+        job._confirmed(sent, length)
+        if job in self._next:
+            self._next[job] = sent + length / 3
 
     def failed(self, due: list[BaseJob], now: float, error: BaseException) -> None:
         log.warn("a heartbeat of jobs of %s failed: %s", self.jobs.table, error, error=error)
@@ -94,8 +102,9 @@ class Heart:
         with self._changed:
             self._beats.add(job)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="leasehold-jobs", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="leasehold-jobs", daemon=True)
+                thread.start()  # may fail: then the next job tries again
+                self._thread = thread
             elif self._beats.next_of(job) < self._wakes_at:
                 self._changed.notify()
 
@@ -112,15 +121,15 @@ class Heart:
 
     def _run(self) -> None:
         while (due := self._wait()) is not None:
-            sent = self._jobs._now()
+            sent, asked = self._jobs._now(), [(job, job.lease) for job in due]
             try:
-                lost = run(flows.beating(self._jobs, due)) if due else []
+                lost = run(flows.beating(self._jobs, asked)) if due else []
             except Exception as error:
                 with self._changed:
                     self._beats.failed(due, self._jobs._now(), error)
             else:
                 with self._changed:
-                    self._beats.answered(due, lost, sent)
+                    self._beats.answered(asked, lost, sent)
 
     def _wait(self) -> list[BaseJob] | None:
         """Those that are due; None when there has been nothing for a while."""
@@ -187,13 +196,13 @@ class AsyncHeart:
             self._arm(loop)
 
     async def _beat(self, loop: asyncio.AbstractEventLoop, due: list[BaseJob]) -> None:
-        sent = self._jobs._now()
+        sent, asked = self._jobs._now(), [(job, job.lease) for job in due]
         try:
-            lost = await arun(flows.beating(self._jobs, due))
+            lost = await arun(flows.beating(self._jobs, asked))
         except Exception as error:
             self._beats.failed(due, self._jobs._now(), error)
         else:
-            self._beats.answered(due, lost, sent)
+            self._beats.answered(asked, lost, sent)
         finally:
             self._task = None
             self._arm(loop)

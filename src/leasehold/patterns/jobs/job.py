@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from leasehold.core.durations import ttl_ms
 from leasehold.core.names import Name
-from leasehold.errors import InvalidRequest, LeaseLost
+from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost
 from leasehold.patterns.jobs import flows
 from leasehold.patterns.jobs.columns import Row
 from leasehold.patterns.jobs.driving import Flow, arun, run
@@ -48,6 +48,7 @@ class BaseJob:
         self.state = state
         self.lease = jobs.lease
         self.deadline = sent + self.lease
+        self.settling = False  # is its end on its way?
         self.in_transaction = False  # was its end part of a transaction that may still roll back?
 
     @property
@@ -145,8 +146,15 @@ class BaseJob:
         if not self._reason or reason != "expired":
             self._reason = reason
 
-    def _confirmed(self, sent: float) -> None:
-        self.deadline = max(self.deadline, sent + self.lease)
+    def _confirmed(self, sent: float, lease: float) -> None:
+        """A heartbeat that asked for so much. The pre-filter's lease goes with it, and ends when heartbeats do: if it
+        outlived them it would keep others from a job that the database would give them."""
+        self.deadline = max(self.deadline, sent + lease)
+        if self._held is not None:
+            try:
+                self._held.beat()
+            except LeaseholdError:
+                self._held = None
 
     def _ended(self, state: str, in_transaction: bool) -> Any:
         """-> the lease to give back"""

@@ -10,7 +10,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from leasehold.errors import LeaseholdError
+from leasehold.observe import log
 from leasehold.patterns.jobs.base import RETRY, BaseJobs
+from leasehold.patterns.jobs.columns import Row
 from leasehold.patterns.jobs.driving import arun, run
 from leasehold.patterns.jobs.heart import AsyncHeart, Heart
 from leasehold.patterns.jobs.job import AsyncJob, Job
@@ -126,7 +129,7 @@ class Jobs(BaseJobs):
         What it returns is the result; what it raises is the error, and the loop goes on. A job that it has completed
         itself, with ``tx``, stays so. When nothing is due it looks again after ``poll`` or a little less, or ends with
         ``drain``. ``concurrency`` threads do that side by side. What was begun when ``stop`` is set is finished."""
-        pause = checked(function, poll, concurrency)
+        pause = checked(function, self._awaited, poll, concurrency)
         ending = Ending(threading.Event() if stop is None else stop)
 
         def loop() -> int:
@@ -177,6 +180,9 @@ class Jobs(BaseJobs):
 
     def _rest(self, stop: threading.Event, seconds: float) -> None:
         stop.wait(seconds)
+
+    def _whole(self, rows: list[Row]) -> list[Row]:
+        return rows
 
 
 class AsyncJobs(BaseJobs):
@@ -265,7 +271,7 @@ class AsyncJobs(BaseJobs):
         itself, with ``tx``, stays so. When nothing is due it looks again after ``poll`` or a little less, or ends with
         ``drain``. ``concurrency`` tasks do that side by side. What was begun when ``stop`` is set is finished; what is
         cancelled is given back."""
-        pause = checked(function, poll, concurrency)
+        pause = checked(function, self._awaited, poll, concurrency)
         ending = Ending(asyncio.Event() if stop is None else stop)
 
         async def loop() -> int:
@@ -273,8 +279,11 @@ class AsyncJobs(BaseJobs):
 
         if concurrency == 1:
             return await loop()
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(loop()) for _ in range(concurrency)]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(loop()) for _ in range(concurrency)]
+        except BaseExceptionGroup as several:  # as on threads: the error itself, for those who catch it
+            raise several.exceptions[0] from several.exceptions[0].__cause__
         return sum(task.result() for task in tasks)
 
     async def counts(self) -> dict[str, int]:
@@ -316,3 +325,23 @@ class AsyncJobs(BaseJobs):
             await asyncio.wait_for(stop.wait(), seconds)
         except TimeoutError:
             pass
+
+    async def _whole(self, claiming: Awaitable[list[Row]]) -> list[Row]:
+        """Who is cancelled meanwhile knows not what it got: it is let come to its end, and given back (trap 9). Who is
+        cancelled once more leaves that to the lease."""
+        task = asyncio.ensure_future(claiming)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait([task])
+            if not task.cancelled() and task.exception() is None:
+                for row in self._alive(task.result()):
+                    await self._give_back(row)
+            raise
+
+    async def _give_back(self, row: Row) -> None:
+        job: AsyncJob = self._job(row, self._now())
+        try:
+            await job.release()
+        except LeaseholdError as error:
+            log.warn("%s was claimed in vain, and could not be given back: %s", job.shown, error, error=error)

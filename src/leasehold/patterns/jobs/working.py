@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from leasehold.core.durations import optional_seconds
@@ -58,10 +59,13 @@ def told(job: BaseJob, error: Exception) -> bool:
     return False
 
 
-def checked(function: object, poll: object, concurrency: object) -> float:
-    """-> seconds between two looks."""
+def checked(function: object, awaited: bool, poll: object, concurrency: object) -> float:
+    """-> seconds between two looks. A function of the other flavour would fail one job after the other, until all are
+    dead."""
     if not callable(function):
         raise InvalidRequest(f"work takes a function of one job, not {type(function).__name__}")
+    if iscoroutinefunction(function) and not awaited:
+        raise InvalidRequest("this is a coroutine function, which nobody would await here: use AsyncJobs, or a def")
     if not isinstance(concurrency, int) or isinstance(concurrency, bool) or not 1 <= concurrency <= MOST_AT_ONCE:
         raise InvalidRequest(f"concurrency is a whole number from 1 to {MOST_AT_ONCE}, not {concurrency!r:.80}")
     pause = optional_seconds(poll, "poll")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown
 from leasehold.guards.conflict import Conflict
@@ -19,7 +19,7 @@ from leasehold.guards.sql.awaited import AsyncSpeaker
 from leasehold.guards.sql.connections import ThroughSync, speaker
 from leasehold.guards.sql.dialects import Dialect, Statement
 from leasehold.guards.sql.drivers import Speaker
-from leasehold.guards.sql.failures import translated
+from leasehold.guards.sql.failures import lost_answer, translated
 from leasehold.guards.sql.wishes import Rows
 
 R = TypeVar("R")
@@ -63,7 +63,7 @@ def within(
 
 def _in_turn(transaction: Any, work: Work[R], table: str, meaning: Fail, alone: bool) -> R:
     done: list[R] = []
-    with _committed(done, meaning), transaction as tx:
+    with _committed(done, meaning) as body, transaction as tx, body:
         result: Any = ask(tx, work, table, fail=meaning, alone=alone)
         if isinstance(result, Coroutine):
             result.close()
@@ -74,10 +74,11 @@ def _in_turn(transaction: Any, work: Work[R], table: str, meaning: Fail, alone: 
 
 async def _in_turn_awaited(transaction: Any, work: Work[R], table: str, meaning: Fail, alone: bool) -> R:
     done: list[R] = []
-    with _committed(done, meaning):
+    with _committed(done, meaning) as body:
         async with transaction as tx:
-            result: Any = ask(tx, work, table, fail=meaning, alone=alone)
-            done.append(await result if isinstance(result, Coroutine) else result)
+            with body:
+                result: Any = ask(tx, work, table, fail=meaning, alone=alone)
+                done.append(await result if isinstance(result, Coroutine) else result)
     return _required(done)
 
 
@@ -92,14 +93,30 @@ def ours(meaning: Fail) -> Iterator[None]:
         raise meaning(error) from error
 
 
+class Body:
+    """Knows how the work ended, whatever its transaction says afterwards."""
+
+    error: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.error = error
+
+
 @contextmanager
-def _committed(done: list[Any], meaning: Fail) -> Iterator[None]:
-    """What fails after the work is done is the commit: it may have happened."""
+def _committed(done: list[Any], meaning: Fail) -> Iterator[Body]:
+    """What fails after the work is done is the commit: it may have happened. Where the work has failed, or was
+    cancelled, a rollback that fails too says nothing new (traps 9 and 29): most often the connection is gone."""
+    body = Body()
     try:
-        yield
+        yield body
     except LeaseholdError:
         raise
     except Exception as error:
+        if body.error is not None and body.error is not error:
+            raise body.error from body.error.__cause__
         found = meaning(error)
         if done and not isinstance(found, Conflict):
             found = OutcomeUnknown(f"the commit failed ({type(error).__name__}): it may or may not have happened")
@@ -149,7 +166,18 @@ def _walk(through: Speaker, work: Work[R], alone: bool) -> R:
             try:
                 following = partial(steps.send, through.fetch(statement))
             except BaseException as error:
-                following = partial(steps.throw, error)
+                following = partial(steps.throw, _unanswered(error, statement) if alone else error)
+
+
+def _unanswered(error: BaseException, statement: Statement) -> BaseException:
+    """A statement that commits by itself, and whose answer is lost, may have happened: to call that refused would make
+    people do it twice."""
+    reads = statement.parts[0].startswith("SELECT")
+    if reads or isinstance(error, LeaseholdError) or not isinstance(error, Exception) or not lost_answer(error):
+        return error
+    unknown = OutcomeUnknown(f"the answer was lost ({type(error).__name__}): it may or may not have happened")
+    unknown.__cause__ = error
+    return unknown
 
 
 async def _walk_awaited(through: AsyncSpeaker, work: Work[R], alone: bool) -> R:
@@ -166,4 +194,4 @@ async def _walk_awaited(through: AsyncSpeaker, work: Work[R], alone: bool) -> R:
             try:
                 following = partial(steps.send, await through.fetch(statement))
             except BaseException as error:
-                following = partial(steps.throw, error)
+                following = partial(steps.throw, _unanswered(error, statement) if alone else error)
