@@ -125,7 +125,7 @@ class Jobs(BaseJobs):
         What it returns is the result; what it raises is the error, and the loop goes on. A job that it has completed
         itself, with ``tx``, stays so. When nothing is due it looks again after ``poll`` or a little less, or ends with
         ``drain``. ``concurrency`` threads do that side by side. What was begun when ``stop`` is set is finished."""
-        pause = checked(function, poll, concurrency)
+        pause = checked(function, poll, concurrency, self._awaited)
         ending = Ending(threading.Event() if stop is None else stop)
 
         def loop() -> int:
@@ -264,7 +264,7 @@ class AsyncJobs(BaseJobs):
         itself, with ``tx``, stays so. When nothing is due it looks again after ``poll`` or a little less, or ends with
         ``drain``. ``concurrency`` tasks do that side by side. What was begun when ``stop`` is set is finished; what is
         cancelled is given back."""
-        pause = checked(function, poll, concurrency)
+        pause = checked(function, poll, concurrency, self._awaited)
         ending = Ending(asyncio.Event() if stop is None else stop)
 
         async def loop() -> int:

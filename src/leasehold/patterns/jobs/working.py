@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from leasehold.core.durations import optional_seconds
@@ -58,10 +59,12 @@ def told(job: BaseJob, error: Exception) -> bool:
     return False
 
 
-def checked(function: object, poll: object, concurrency: object) -> float:
+def checked(function: object, poll: object, concurrency: object, awaited: bool) -> float:
     """-> seconds between two looks."""
     if not callable(function):
         raise InvalidRequest(f"work takes a function of one job, not {type(function).__name__}")
+    if iscoroutinefunction(function) and not awaited:
+        raise InvalidRequest("work was given a coroutine function, which nobody would await: use AsyncJobs for it")
     if not isinstance(concurrency, int) or isinstance(concurrency, bool) or not 1 <= concurrency <= MOST_AT_ONCE:
         raise InvalidRequest(f"concurrency is a whole number from 1 to {MOST_AT_ONCE}, not {concurrency!r:.80}")
     pause = optional_seconds(poll, "poll")
