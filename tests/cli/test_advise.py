@@ -68,7 +68,7 @@ def test_json_can_be_fed_back(desk: Desk) -> None:
         ('"efficiency"', "answers are a JSON object"),
         ("{}", "protects must be answered"),
         ('{"protects": "efficiency", "dupes": 1}', "no answer called 'dupes'"),
-        ('{"protects": "efficiency", "audit": "yes"}', "audit must be one of True, False or None"),
+        ('{"protects": "efficiency", "audit": "yes"}', "audit must be one of True, False or None (in JSON: true"),
         ('{"protects": "efficiency", "protects": "correctness"}', "given twice"),
         ('{"protects": "efficiency", "duplicates": "wrong"}', "protects is efficiency and duplicates is wrong"),
         ('{"protects": "efficiency", "duration": -3}', "duration must not be negative"),

@@ -71,6 +71,7 @@ def test_what_others_wrote(text: str) -> None:
     with pytest.raises(InvalidRequest, match="name is used twice") as caught:
         read_sheet("flight/1", text, "page:a")
     assert caught.value.resource == "page:a"
+    assert str(caught.value).endswith("(this one is page)")
     assert MARK == "leasehold"
 
 

@@ -240,7 +240,7 @@ def inspect(url: str | None, namespace: str | None, as_json: bool, name: str) ->
 
 
 @commands.command(short_help="Say which coordination fits, and why.")
-@click.option("--case", metavar="NAME", shell_complete=completing.cases, help="One of the cases below.")
+@click.option("--case", metavar="NAME", shell_complete=completing.cases, help="One of the cases above.")
 @click.option("--answers", metavar="FILE", type=click.Path(), help="Answers as JSON; - is standard input.")
 @storeless
 def advise(as_json: bool, case: str | None, answers: str | None) -> None:

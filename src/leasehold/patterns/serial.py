@@ -92,8 +92,10 @@ def read_sheet(mark: str, text: str, resource: str) -> dict[str, Any]:
     except (ValueError, LookupError, TypeError, RecursionError):
         fields, found = {}, "something else"
     if found != mark:
+        kind = resource.partition(":")[0]  # the ids may be somebody's secret
         raise InvalidRequest(
-            f"the name is used twice: {str(found)[:40]} has written there, and this is {mark}; give each its own kind",
+            f"the name is used twice: {str(found)[:40]} has written there, and this is {mark}; give each its own kind "
+            f"(this one is {kind})",
             resource=resource,
         )
     return fields  # type: ignore[no-any-return]  # a dict: it has a mark

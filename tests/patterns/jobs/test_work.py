@@ -50,6 +50,19 @@ def test_a_stopped_worker_does_not_wait_for_its_next_look(path: Path) -> None:
     assert not thread.is_alive()
 
 
+def test_a_coroutine_function_is_not_for_threads(path: Path) -> None:
+    """Nobody would await it: it is refused before a job is claimed, so that none loses an attempt."""
+    jobs = Jobs(path)
+    jobs.enqueue(1)
+
+    async def perform(job: object) -> None: ...
+
+    with pytest.raises(InvalidRequest, match="AsyncJobs"):
+        jobs.work(perform, drain=True)
+    job = jobs.claim()
+    assert job and job.attempts == 1
+
+
 def test_several_side_by_side(path: Path) -> None:
     """As many as were asked for are inside at the same time."""
     jobs, together = Jobs(path), threading.Barrier(3)
