@@ -13,7 +13,7 @@ from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.guards.conflict import Conflict
 from leasehold.guards.sql import names
 from leasehold.guards.sql.dialects import Dialect
-from leasehold.guards.sql.failures import says, translated
+from leasehold.guards.sql.failures import NO_KEY, says
 from leasehold.patterns.jobs import creating, flows
 from leasehold.patterns.jobs.columns import Columns, Row
 from leasehold.patterns.jobs.dialects import phrases
@@ -23,6 +23,7 @@ from leasehold.patterns.jobs.layout import looking
 from leasehold.patterns.jobs.phrases import Own, Place, When
 from leasehold.patterns.tables.asking import Steps, ask, within
 from leasehold.patterns.tables.beginnings import beginning
+from leasehold.patterns.tables.meaning import meaning
 from leasehold.runtime.backoff import Backoff
 from leasehold.runtime.identity import shown
 from leasehold.stores.clock import CLOCK_ID
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 RETRY = Backoff(base=1, cap=60, attempts=5)
 MOST = 10_000  # jobs in one call
-NO_KEY = ("42P10", "ON CONFLICT clause")  # ON CONFLICT needs an index
 HOUR = 3600.0  # a lease of a coordinator that is longer warns
 
 
@@ -119,7 +119,7 @@ class BaseJobs:
         if says(error, NO_KEY):
             named = f"{self._columns.names['key']} of {self.table}"
             return InvalidRequest(f"the column {named} has no unique index of its own: make one, for key=")
-        return translated(error, self.table, ours=False)
+        return meaning(self.table)(error)
 
     def _of_this_kind(self, result: Any) -> Any:
         if isinstance(result, Coroutine) and not self._awaited:

@@ -1,16 +1,14 @@
 """Statements on the user's own tables, over whatever connection he has: decided once, done at once or awaited.
 
-What is to be done is a generator that yields statements and is sent the rows; what fails is raised where it was
-yielded, so that it can put something back, or know better what the error means. ``ask`` puts them to a transaction that
-is the user's; ``within`` begins one of its own, and commits it. Both give the result on a connection of a thread, and
-an awaitable of it on one of an event loop.
+What is to be done is a generator that yields statements and is sent the rows, see ``walking``. ``ask`` puts them to a
+transaction that is the user's; ``within`` begins one of its own, and commits it. Both give the result on a connection
+of a thread, and an awaitable of it on one of an event loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, TypeVar
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown
@@ -19,15 +17,15 @@ from leasehold.guards.sql.awaited import AsyncSpeaker
 from leasehold.guards.sql.connections import ThroughSync, speaker
 from leasehold.guards.sql.dialects import Dialect, Statement
 from leasehold.guards.sql.drivers import Speaker
-from leasehold.guards.sql.failures import translated
+from leasehold.guards.sql.failures import Fail, translating
 from leasehold.guards.sql.wishes import Rows
+from leasehold.patterns.flavour import finish
+from leasehold.patterns.tables.meaning import meaning
+from leasehold.patterns.walking import walk
 
 R = TypeVar("R")
 Steps = Generator[Statement, Rows, R]
 Work = Callable[[Dialect], Steps[R]]  # in the dialect of the connection
-Fail = Callable[[BaseException], LeaseholdError]  # what an error of the driver means here
-
-START: Any = None  # what a generator is sent first
 
 
 def ask(
@@ -35,12 +33,12 @@ def ask(
 ) -> R | Coroutine[Any, Any, R]:
     """In a transaction of the user's. It is neither committed nor rolled back here. ``alone``: the work is one
     statement that changes something, so a connection may as well commit it on its own."""
-    meaning = fail or _usual(table)
-    with ours(meaning):
+    means = fail or meaning(table)
+    with translating(means):
         through = speaker(tx, None)
         if isinstance(through, Speaker):
             return _walk(through, work, alone)
-    return _awaited(through, work, meaning, alone)
+    return _awaited(through, work, means, alone)
 
 
 def within(
@@ -48,23 +46,23 @@ def within(
 ) -> Any:
     """In a transaction of its own. ``begin`` gives a context manager that begins one, gives its connection, commits it,
     and rolls it back after an error: ``engine.begin``, ``pool.connection``. ``alone`` is that of ``ask``."""
-    meaning = fail or _usual(table)
-    with ours(meaning):
+    means = fail or meaning(table)
+    with translating(means):
         transaction: Any = begin()
         if hasattr(transaction, "__enter__"):
-            return _in_turn(transaction, work, table, meaning, alone)
+            return _in_turn(transaction, work, table, means, alone)
         if not hasattr(transaction, "__aenter__"):
             raise InvalidRequest(
                 "what begins a transaction gives a context manager that commits it, such as engine.begin, and not "
                 f"{type(transaction).__name__}"
             )
-    return _in_turn_awaited(transaction, work, table, meaning, alone)
+    return _in_turn_awaited(transaction, work, table, means, alone)
 
 
-def _in_turn(transaction: Any, work: Work[R], table: str, meaning: Fail, alone: bool) -> R:
+def _in_turn(transaction: Any, work: Work[R], table: str, means: Fail, alone: bool) -> R:
     done: list[R] = []
-    with _committed(done, meaning), transaction as tx:
-        result: Any = ask(tx, work, table, fail=meaning, alone=alone)
+    with _committed(done, means), transaction as tx:
+        result: Any = ask(tx, work, table, fail=means, alone=alone)
         if isinstance(result, Coroutine):
             result.close()
             raise InvalidRequest("this connection is awaited: what begins a transaction must be awaited too")
@@ -72,35 +70,24 @@ def _in_turn(transaction: Any, work: Work[R], table: str, meaning: Fail, alone: 
     return _required(done)
 
 
-async def _in_turn_awaited(transaction: Any, work: Work[R], table: str, meaning: Fail, alone: bool) -> R:
+async def _in_turn_awaited(transaction: Any, work: Work[R], table: str, means: Fail, alone: bool) -> R:
     done: list[R] = []
-    with _committed(done, meaning):
+    with _committed(done, means):
         async with transaction as tx:
-            result: Any = ask(tx, work, table, fail=meaning, alone=alone)
+            result: Any = ask(tx, work, table, fail=means, alone=alone)
             done.append(await result if isinstance(result, Coroutine) else result)
     return _required(done)
 
 
 @contextmanager
-def ours(meaning: Fail) -> Iterator[None]:
-    """Whatever goes wrong leaves as one of ours, with the driver's error as its cause."""
-    try:
-        yield
-    except LeaseholdError:
-        raise
-    except Exception as error:
-        raise meaning(error) from error
-
-
-@contextmanager
-def _committed(done: list[Any], meaning: Fail) -> Iterator[None]:
+def _committed(done: list[Any], means: Fail) -> Iterator[None]:
     """What fails after the work is done is the commit: it may have happened."""
     try:
         yield
     except LeaseholdError:
         raise
     except Exception as error:
-        found = meaning(error)
+        found = means(error)
         if done and not isinstance(found, Conflict):
             found = OutcomeUnknown(f"the commit failed ({type(error).__name__}): it may or may not have happened")
         raise found from error
@@ -112,12 +99,8 @@ def _required(done: list[R]) -> R:
     return done[0]
 
 
-def _usual(table: str) -> Fail:
-    return lambda error: translated(error, table, ours=False)
-
-
-async def _awaited(through: AsyncSpeaker | ThroughSync, work: Work[R], meaning: Fail, alone: bool) -> R:
-    with ours(meaning):
+async def _awaited(through: AsyncSpeaker | ThroughSync, work: Work[R], means: Fail, alone: bool) -> R:
+    with translating(means):
         if isinstance(through, ThroughSync):
             return await _lent(through, work, alone)
         return await _walk_awaited(through, work, alone)
@@ -139,31 +122,11 @@ def _walk(through: Speaker, work: Work[R], alone: bool) -> R:
     with through.step():
         if not alone:
             through.require_transaction()
-        steps = work(through.dialect)
-        following = partial(steps.send, START)
-        while True:
-            try:
-                statement = following()
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]  # what the generator returns
-            try:
-                following = partial(steps.send, through.fetch(statement))
-            except BaseException as error:
-                following = partial(steps.throw, error)
+        return finish(walk(work(through.dialect), through.fetch))
 
 
 async def _walk_awaited(through: AsyncSpeaker, work: Work[R], alone: bool) -> R:
     async with through.step():
         if not alone:
             through.require_transaction()
-        steps = work(through.dialect)
-        following = partial(steps.send, START)
-        while True:
-            try:
-                statement = following()
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]  # what the generator returns
-            try:
-                following = partial(steps.send, await through.fetch(statement))
-            except BaseException as error:
-                following = partial(steps.throw, error)
+        return await walk(work(through.dialect), through.fetch)
