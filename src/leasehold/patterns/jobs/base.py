@@ -29,7 +29,7 @@ from leasehold.runtime.identity import shown
 from leasehold.stores.clock import CLOCK_ID
 
 if TYPE_CHECKING:
-    from leasehold.runtime.backoff import Duration
+    from leasehold.core.durations import Duration
 
 R = TypeVar("R")
 RETRY = Backoff(base=1, cap=60, attempts=5)

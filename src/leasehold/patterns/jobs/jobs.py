@@ -18,7 +18,7 @@ from leasehold.patterns.jobs.working import Ending, checked, told, working
 from leasehold.runtime.backoff import Backoff
 
 if TYPE_CHECKING:
-    from leasehold.runtime.backoff import Duration
+    from leasehold.core.durations import Duration
 
 
 class Jobs(BaseJobs):

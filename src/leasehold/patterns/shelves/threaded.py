@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from leasehold.patterns.shelves.shelf import Entry, Shelf
 
 if TYPE_CHECKING:
+    from leasehold.core.durations import Duration
     from leasehold.guards.fence import Fenced
-    from leasehold.patterns.shelves.shelf import Duration
 
 
 class Threaded(Shelf):
