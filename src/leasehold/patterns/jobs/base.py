@@ -14,6 +14,7 @@ from leasehold.guards.conflict import Conflict
 from leasehold.guards.sql import names
 from leasehold.guards.sql.dialects import Dialect
 from leasehold.guards.sql.failures import NO_KEY, says
+from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.jobs import creating, flows
 from leasehold.patterns.jobs.columns import Columns, Row
 from leasehold.patterns.jobs.dialects import phrases
@@ -40,11 +41,9 @@ HOUR = 3600.0  # a lease of a coordinator that is longer warns
 class BaseJobs:
     """The table, and what is the same on a thread and on a loop."""
 
-    _awaited = False
+    _flavour: Flavour
     _kind: type[BaseJob]
     _heart: Any
-    _pause: Callable[[float], Any]
-    _rest: Callable[[Any, float], Any]
 
     def __init__(
         self,
@@ -74,9 +73,9 @@ class BaseJobs:
         return creating.ddl(self._columns, names.dialect(dialect))
 
     def _require_flavour(self, awaited: bool) -> None:
-        if awaited and not self._awaited:
+        if awaited and not self._flavour.asynchronous:
             raise InvalidRequest("this engine is awaited: give it to AsyncJobs, or Jobs one that is not")
-        if self._awaited and not awaited:
+        if self._flavour.asynchronous and not awaited:
             raise InvalidRequest("this engine blocks the event loop: give it to Jobs, or AsyncJobs one that is awaited")
 
     def _coordinator(self, hold: Any) -> Any:
@@ -84,7 +83,7 @@ class BaseJobs:
             return None
         if not callable(getattr(hold, "lock", None)) or not callable(getattr(hold, "close", None)):
             raise InvalidRequest(f"hold is what leasehold.connect gives, not {type(hold).__name__}")
-        if iscoroutinefunction(hold.close) != self._awaited:
+        if iscoroutinefunction(hold.close) != self._flavour.asynchronous:
             raise InvalidRequest("hold must be of the same kind: leasehold.connect for Jobs, aio.connect for AsyncJobs")
         return hold
 
@@ -122,7 +121,7 @@ class BaseJobs:
         return meaning(self.table)(error)
 
     def _of_this_kind(self, result: Any) -> Any:
-        if isinstance(result, Coroutine) and not self._awaited:
+        if isinstance(result, Coroutine) and not self._flavour.asynchronous:
             result.close()
             raise InvalidRequest("this tx is awaited: use AsyncJobs with it")
         return result

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from leasehold.patterns.flavour import OnLoop, OnThread
 from leasehold.patterns.jobs.base import RETRY, BaseJobs
 from leasehold.patterns.jobs.driving import arun, run
 from leasehold.patterns.jobs.heart import AsyncHeart, Heart
@@ -45,6 +45,7 @@ class Jobs(BaseJobs):
     {'ready': 0, 'running': 0, 'done': 1, 'dead': 0, 'expired': 0}
     """
 
+    _flavour = OnThread()
     _kind = Job
 
     def __init__(
@@ -171,18 +172,12 @@ class Jobs(BaseJobs):
             return told(job, error)
         return job.state == "done"
 
-    def _pause(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-    def _rest(self, stop: threading.Event, seconds: float) -> None:
-        stop.wait(seconds)
-
 
 class AsyncJobs(BaseJobs):
     """The same, awaited, for an AsyncEngine of SQLAlchemy's, an async pool of psycopg or one of asyncpg, or a function
     that connects: ``lambda: aiosqlite.connect("app.db")``. The heartbeats live on the event loop: do not block it."""
 
-    _awaited = True
+    _flavour = OnLoop()
     _kind = AsyncJob
 
     def __init__(
@@ -306,12 +301,3 @@ class AsyncJobs(BaseJobs):
         except Exception as error:
             return told(job, error)
         return job.state == "done"
-
-    def _pause(self, seconds: float) -> Awaitable[None]:
-        return asyncio.sleep(seconds)
-
-    async def _rest(self, stop: asyncio.Event, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(stop.wait(), seconds)
-        except TimeoutError:
-            pass
