@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from leasehold.coordinator.opening import Target
+    from leasehold.core.durations import Duration
     from leasehold.observe.events import Observer
-    from leasehold.primitives.baselease import Duration
 
 __all__ = ["connect"]
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from leasehold.coordinator.opening import Target
+    from leasehold.core.durations import Duration
     from leasehold.observe.events import Observer
-    from leasehold.primitives.baselease import Duration
     from leasehold.primitives.semaphore import AsyncSemaphore, Semaphore
 
     Id = str | int | UUID

@@ -9,7 +9,7 @@ from leasehold.core.tickets import Ticket, read
 from leasehold.core.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from leasehold.primitives.baselease import Duration
+    from leasehold.core.durations import Duration
     from leasehold.primitives.lease import AsyncLease, Lease
     from leasehold.runtime.aio import AsyncDriver
     from leasehold.runtime.engine import Engine

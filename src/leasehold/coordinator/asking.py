@@ -11,7 +11,7 @@ from leasehold.errors import InvalidRequest
 from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
-    from leasehold.primitives.baselease import Duration
+    from leasehold.core.durations import Duration
 
 _INSIDE = ("leasehold.coordinator", "leasehold.primitives")
 

@@ -11,8 +11,8 @@ from leasehold.primitives.base import UNSET, Unset
 
 if TYPE_CHECKING:
     from leasehold.coordinator import Id
+    from leasehold.core.durations import Duration
     from leasehold.core.names import Name
-    from leasehold.primitives.baselease import Duration
     from leasehold.runtime.options import Options
 
 S = TypeVar("S")

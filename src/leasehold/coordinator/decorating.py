@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from leasehold.coordinator import Id
-    from leasehold.primitives.baselease import Duration
+    from leasehold.core.durations import Duration
     from leasehold.primitives.skipped import Skipped
 
 P = ParamSpec("P")

@@ -11,8 +11,8 @@ from leasehold.primitives.base import UNSET, Unset
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from leasehold.core.durations import Duration
     from leasehold.core.names import Name
-    from leasehold.primitives.baselease import Duration
     from leasehold.primitives.election import AsyncElection, Election
     from leasehold.runtime.aio import AsyncDriver
     from leasehold.runtime.engine import Engine

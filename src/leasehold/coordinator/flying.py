@@ -9,10 +9,10 @@ from leasehold.primitives.base import UNSET, Unset
 
 if TYPE_CHECKING:
     from leasehold.coordinator import Id
+    from leasehold.core.durations import Duration
     from leasehold.patterns.flight.single import AsyncFlown, AsyncSingleFlight, Flown, SingleFlight
     from leasehold.patterns.serial import Serializer
     from leasehold.patterns.shelves import Shelf
-    from leasehold.primitives.baselease import Duration
 
 P = ParamSpec("P")
 R = TypeVar("R")

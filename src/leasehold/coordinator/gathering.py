@@ -7,7 +7,7 @@ from leasehold.core.typed import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 from leasehold.primitives.base import UNSET, Unset
 
 if TYPE_CHECKING:
-    from leasehold.primitives.baselease import Duration
+    from leasehold.core.durations import Duration
     from leasehold.primitives.lease import AsyncLease, Lease
     from leasehold.primitives.lock import AsyncLock, Lock
     from leasehold.primitives.multi import All, AsyncAll

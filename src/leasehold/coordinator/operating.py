@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from leasehold.coordinator.orders import Resource
-    from leasehold.primitives.baselease import Duration
+    from leasehold.core.durations import Duration
     from leasehold.primitives.inspection import Eviction, Inspection
     from leasehold.runtime.aio import AsyncDriver
     from leasehold.runtime.engine import Engine

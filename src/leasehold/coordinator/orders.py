@@ -14,8 +14,9 @@ from leasehold.errors import InvalidRequest
 from leasehold.runtime.identity import new_owner
 
 if TYPE_CHECKING:
+    from leasehold.core.durations import Duration
     from leasehold.primitives.base import BaseLock
-    from leasehold.primitives.baselease import BaseLease, Duration
+    from leasehold.primitives.baselease import BaseLease
     from leasehold.primitives.election import BaseElection
     from leasehold.primitives.rwlock import AsyncReadWriteLock, ReadWriteLock
 

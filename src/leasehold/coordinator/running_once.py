@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from leasehold.coordinator import Id
+    from leasehold.core.durations import Duration
     from leasehold.patterns.once import AsyncOnce, Once
     from leasehold.patterns.once.once import AsyncLeasedOnce, LeasedOnce
     from leasehold.patterns.serial import Serializer
     from leasehold.patterns.shelves import Shelf
-    from leasehold.primitives.baselease import Duration
 
     Fingerprint: TypeAlias = str | Callable[..., Any] | None
     Errors: TypeAlias = type[Exception] | Sequence[type[Exception]] | Literal[True]

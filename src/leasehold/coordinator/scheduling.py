@@ -8,10 +8,10 @@ from leasehold.core.typed import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAli
 
 if TYPE_CHECKING:
     from leasehold.coordinator import Id
+    from leasehold.core.durations import Duration
     from leasehold.patterns.cron import AsyncCron, Cron
     from leasehold.patterns.cron.clock import Clock
     from leasehold.patterns.shelves import Shelf
-    from leasehold.primitives.baselease import Duration
 
 P = ParamSpec("P")
 R = TypeVar("R")

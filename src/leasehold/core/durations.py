@@ -6,7 +6,13 @@ import math
 import sys
 
 from leasehold.core.policy import LONG_TTL_MS, MAX_TTL_MS, MIN_TTL_MS
+from leasehold.core.typed import TYPE_CHECKING
 from leasehold.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    Duration = float | str | timedelta
 
 _DIGITS = frozenset("0123456789.+-e ")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

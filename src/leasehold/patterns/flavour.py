@@ -139,16 +139,7 @@ class OnLoop(Flavour):
         await asyncio.sleep(pause)
 
     async def finished(self, flow: Coroutine[Any, Any, R], hurry: Callable[[], object]) -> R:
-        import asyncio
-
-        task = asyncio.ensure_future(flow)
-        task.add_done_callback(_looked_at)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            hurry()
-            await asyncio.wait([task])
-            raise
+        return await to_its_end(flow, hurry)
 
     def event(self) -> Any:
         import asyncio
@@ -165,6 +156,21 @@ class OnLoop(Flavour):
 
     def shell(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         return flow
+
+
+async def to_its_end(work: Awaitable[R], hurry: Callable[[], object] | None = None) -> R:
+    """What must not end in the middle, on an event loop: see ``Flavour.finished``."""
+    import asyncio
+
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(_looked_at)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if hurry is not None:
+            hurry()
+        await asyncio.wait([task])
+        raise
 
 
 def _looked_at(task: Any) -> None:

@@ -41,7 +41,7 @@ def dumped(serializer: Any, value: object, what: str) -> str:
     """A value as JSON, for ``sheet``. ``what`` it is stands in the error: "the result of page()"."""
     try:
         if serializer is json:
-            return f'{{"json":{_json(value)}}}'
+            return f'{{"json":{compact(value)}}}'
         written = serializer.dumps(value)
     except Exception as error:
         reason = f": {error}" if isinstance(error, TypeError) else ""  # of other errors the text may show the value
@@ -50,7 +50,7 @@ def dumped(serializer: Any, value: object, what: str) -> str:
             f"({type(error).__name__}{reason}): return what it can write, or give a serializer= that can"
         ) from error
     if isinstance(written, str):
-        return f'{{"text":{_json(written)}}}'
+        return f'{{"text":{compact(written)}}}'
     if isinstance(written, (bytes, bytearray, memoryview)):
         return f'{{"base64":"{base64.b64encode(written).decode()}"}}'
     raise InvalidRequest(
@@ -76,7 +76,7 @@ def loaded(serializer: Any, written: Any) -> Any:
 def sheet(mark: str, fields: dict[str, Any], value: str | None = None) -> str:
     """The text for a shelf: ``mark`` says which pattern writes, such as ``once/1``; ``value`` is what ``dumped`` gave.
     What no shelf can hold is InvalidRequest here, before anything is written."""
-    text = _json({MARK: mark, **fields})
+    text = compact({MARK: mark, **fields})
     if value is not None:
         text = f'{text[:-1]},"value":{value}}}'
     checked = check_text(text)
@@ -85,11 +85,12 @@ def sheet(mark: str, fields: dict[str, Any], value: str | None = None) -> str:
 
 
 def read_sheet(mark: str, text: str, resource: str) -> dict[str, Any]:
-    """The fields of a sheet. One that another pattern wrote is refused: both would overwrite what the other knows."""
+    """The fields of a sheet, without its mark. One that another pattern wrote is refused: both would overwrite what the
+    other knows."""
     try:
         fields = json.loads(text)
-        found = fields[MARK]
-    except (ValueError, LookupError, TypeError, RecursionError):
+        found = fields.pop(MARK)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         fields, found = {}, "something else"
     if found != mark:
         kind = resource.partition(":")[0]  # the ids may be somebody's secret
@@ -101,7 +102,8 @@ def read_sheet(mark: str, text: str, resource: str) -> dict[str, Any]:
     return fields  # type: ignore[no-any-return]  # a dict: it has a mark
 
 
-def _json(value: object) -> str:
+def compact(value: object) -> str:
+    """As JSON, in few bytes."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -23,8 +23,8 @@ from leasehold.runtime.held import Held
 from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
+    from leasehold.core.durations import Duration
     from leasehold.core.tickets import Ticket
-    from leasehold.primitives.baselease import Duration
     from leasehold.runtime.errands import Done
     from leasehold.runtime.story import Story
 

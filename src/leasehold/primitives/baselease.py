@@ -19,11 +19,9 @@ from leasehold.runtime.engine import Engine, chain
 from leasehold.runtime.held import Held
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from leasehold.observe.events import Observer
-
-    Duration = float | str | timedelta
 
 
 class BaseLease:

@@ -28,7 +28,7 @@ from leasehold.runtime.engine import Engine
 from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
-    from leasehold.primitives.baselease import Duration
+    from leasehold.core.durations import Duration
     from leasehold.primitives.leader import AsyncObservation, Leader, Observation
     from leasehold.runtime.aio import AsyncDriver
     from leasehold.runtime.held import Listener

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import asyncio
     from typing import Self
 
-    from leasehold.primitives.baselease import Duration
+    from leasehold.core.durations import Duration
     from leasehold.runtime.aio import AsyncDriver, Interrupt
 
 B = TypeVar("B", bound=BaseLease)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import asyncio
     import threading
 
+    from leasehold.core.durations import Duration
     from leasehold.core.tickets import Ticket
-    from leasehold.primitives.baselease import Duration
     from leasehold.runtime.aio import AsyncDriver
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import asyncio
     import threading
 
-    from leasehold.primitives.baselease import Duration
+    from leasehold.core.durations import Duration
     from leasehold.primitives.lock import AsyncLock
     from leasehold.runtime.aio import AsyncDriver
 

@@ -29,7 +29,7 @@ from leasehold.runtime.held import Held
 from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
-    from leasehold.primitives.baselease import Duration
+    from leasehold.core.durations import Duration
     from leasehold.runtime.aio import AsyncDriver
 
 # ---------------------------------------------------------------- leases

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     import asyncio
     import threading
 
+    from leasehold.core.durations import Duration
     from leasehold.core.taken import Taken
     from leasehold.core.tickets import Ticket
-    from leasehold.primitives.baselease import Duration
     from leasehold.runtime.aio import AsyncDriver
     from leasehold.runtime.attempt import Attempt
     from leasehold.runtime.story import Story

@@ -12,9 +12,7 @@ from leasehold.core.typed import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVa
 from leasehold.errors import InvalidRequest, NotAcquired, StoreUnavailable
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
-    Duration: TypeAlias = float | str | timedelta
+    from leasehold.core.durations import Duration
 
 R = TypeVar("R")
 Errors: TypeAlias = type[Exception] | tuple[type[Exception], ...]

@@ -14,7 +14,7 @@ from leasehold.stores.clock import LOOK_AGAIN, ManualClock
 from leasehold.testing.waiters import Waiters, alone
 
 if TYPE_CHECKING:
-    from leasehold.primitives.baselease import Duration
+    from leasehold.core.durations import Duration
 
 WATCHDOG, CALLBACK = "leasehold-watchdog", "leasehold-on-"  # how names of threads begin
 PATIENCE = 10.0  # real seconds before a test that would hang fails

@@ -504,6 +504,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"at_most": "soon"}, "max_hold"),
     ({"grace": -1}, "grace"),
     ({"grace": "late"}, "grace"),
+    ({"store": "redis://localhost"}, "store is a shelf"),
     ({"lease_as": 5}, "lease_as"),
     ({"lease_as": "lease"}, "lease_as"),
 ]

@@ -17,14 +17,12 @@ from leasehold.guards.redis.steps import Step
 from leasehold.guards.redis.texts import CALL, CHECK, Script, around
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from typing_extensions import TypeVar as TypeVarWithDefault
 
+    from leasehold.core.durations import Duration
     from leasehold.observe.events import Observer
 
     Way = TypeVarWithDefault("Way", default=Blocking)
-    Duration = float | str | timedelta
 else:
     Way = TypeVar("Way")
 

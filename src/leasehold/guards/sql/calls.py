@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leasehold.guards.fence import Fenced, Presented
@@ -11,7 +12,7 @@ from leasehold.guards.sql.awaited import AsyncSpeaker
 from leasehold.guards.sql.connections import ThroughSync, speaker
 from leasehold.guards.sql.dialects import Dialect, Statement
 from leasehold.guards.sql.drivers import Speaker
-from leasehold.guards.sql.failures import translated
+from leasehold.guards.sql.failures import translated, translating
 from leasehold.guards.sql.wishes import Answer, Stale, Steps
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ async def _walk_awaited(through: AsyncSpeaker, steps: Steps, table: str) -> None
 
 def create(guard: FenceGuard, conn: Any) -> Coroutine[Any, Any, None] | None:
     """Every statement of the dialect, in the user's transaction."""
-    with _ours(guard.table):
+    with translating(partial(translated, table=guard.table)):
         through = speaker(conn, guard.dialect)
         if isinstance(through, Speaker):
             for statement in _statements(through.dialect, guard.table):
@@ -106,7 +107,7 @@ def create(guard: FenceGuard, conn: Any) -> Coroutine[Any, Any, None] | None:
 
 
 async def _create_awaited(guard: FenceGuard, through: AsyncSpeaker | ThroughSync) -> None:
-    with _ours(guard.table):
+    with translating(partial(translated, table=guard.table)):
         if isinstance(through, ThroughSync):
             await through.run(lambda tx: create(guard, tx))  # type: ignore[arg-type]  # sync there
         else:
@@ -117,14 +118,3 @@ async def _create_awaited(guard: FenceGuard, through: AsyncSpeaker | ThroughSync
 def _statements(dialect: Dialect, table: str) -> list[Statement]:
     texts = [one.strip().replace("{table}", table) for one in dialect.create]
     return [Statement((text,), (), gives=False) for text in texts]
-
-
-@contextmanager
-def _ours(table: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        ours = translated(error, table)
-        if ours is error:
-            raise
-        raise ours from error

@@ -11,6 +11,9 @@ Nothing was accepted in any of them, because nothing was committed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable, Unsupported
 from leasehold.guards.conflict import Conflict
 from leasehold.guards.sql.drivers import unfit, unusable
@@ -20,11 +23,9 @@ CONFLICT = (
     "40001", "40P01", "55P03", "1020", "1205", "1213", "SQLITE_BUSY", "SQLITE_LOCKED", "database is locked",
     "cached plan must not change", "cached statement plan is invalid",  # a migration: once for each connection
 )  # fmt: skip
-# A table that is missing or is not ours: also a column, or the key that ON CONFLICT needs.
-NO_TABLE = (
-    "42P01", "42703", "42P10", "1146", "1054", "no such table", "no such column", "has no column", "ON CONFLICT clause",
-)  # fmt: skip
 NO_COLUMN = ("42703", "1054", "42S22", "no such column", "has no column")
+NO_KEY = ("42P10", "ON CONFLICT clause")  # no unique index, as ON CONFLICT needs it
+NO_TABLE = ("42P01", "1146", "no such table", *NO_COLUMN, *NO_KEY)  # it is missing, or is not ours
 BROKEN = ("230", "235", "23P", "1048", "1062", "1364", "1451", "1452", "4025", "SQLITE_CONSTRAINT", "IntegrityError")
 CHARACTERS = ("1267", "1300", "22021", "22P05", "Incorrect string value")
 UNFIT = (
@@ -38,9 +39,9 @@ FAILED = ("25P02",)
 CLOSED = ("connection is closed", "no active connection", "or not connected")  # psycopg, aiosqlite, mariadb: no code
 GONE = ("08", "57P")
 TOO_OLD = ("1193",)
-MISUSED = {"ProgrammingError", "InterfaceError"}
+MISUSED = {"ProgrammingError", "InterfaceError"}  # classes
 
-
+Fail = Callable[[BaseException], LeaseholdError]  # what an error of the driver means
 CREATE = "call guard.create(conn) once, in a migration or when the program starts"
 
 
@@ -75,6 +76,17 @@ def translated(error: BaseException, table: str, *, ours: bool = True, remedy: s
     if _misused(error) or _is(codes, CLOSED):
         return unusable(f"{type(error).__name__}: {_first_line(error)}"[:120])
     return StoreUnavailable(_refused(codes, table, ours, remedy))
+
+
+@contextmanager
+def translating(means: Fail) -> Iterator[None]:
+    """Whatever goes wrong leaves as one of ours, with the driver's error as its cause."""
+    try:
+        yield
+    except LeaseholdError:
+        raise
+    except Exception as error:
+        raise means(error) from error
 
 
 def _refused(codes: list[str], table: str, ours: bool, remedy: str) -> str:

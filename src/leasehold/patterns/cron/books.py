@@ -125,7 +125,7 @@ class Books(NamedTuple):
             except (StoreUnavailable, OutcomeUnknown):
                 if attempt == TRIES:
                     raise
-            await self.flavour.waited(self.flavour.event(), PAUSE * attempt)
+            await self.flavour.sleep(PAUSE * attempt)
 
 
 class Claimed(NamedTuple):

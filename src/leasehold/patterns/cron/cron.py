@@ -20,11 +20,9 @@ from leasehold.primitives.called import Function
 
 if TYPE_CHECKING:
     import asyncio
-    from datetime import timedelta
 
+    from leasehold.core.durations import Duration
     from leasehold.patterns.cron.lines import Run
-
-    Duration = float | str | timedelta
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from leasehold.errors import InvalidRequest
+from leasehold.patterns.serial import read_sheet, sheet
 
-WRITTEN_BY = "cron/1"
+MARK = "cron/1"
 KEPT = 100  # lines
 LONGEST_ERROR = 300  # characters
 
@@ -102,23 +102,18 @@ class State(NamedTuple):
 
 def encode(state: State) -> str:
     """Compact, and without what is as ever."""
-    lines = [_short(line) for line in state.lines]
-    fields = {"leasehold": WRITTEN_BY, **state._asdict(), "lines": lines}
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+    return sheet(MARK, {**state._asdict(), "lines": [_short(line) for line in state.lines]})
 
 
 def decode(text: str, resource: str) -> State:
     """What ``encode`` made. Anything else was written by somebody else under this name."""
+    fields = read_sheet(MARK, text, resource)
     try:
-        fields = json.loads(text)
-        if fields.pop("leasehold") == WRITTEN_BY:
-            return State(**{**fields, "lines": tuple(Line(**one) for one in fields["lines"])})
-    except (ValueError, TypeError, KeyError, AttributeError):
-        pass
-    raise InvalidRequest(
-        f"{resource} is used twice: something else than a cron has written there. Give the cron a name of its own",
-        resource=resource,
-    )
+        return State(**{**fields, "lines": tuple(Line(**one) for one in fields["lines"])})
+    except (TypeError, KeyError) as error:
+        raise InvalidRequest(
+            "the name is used twice, by another version of the program: give each its own kind", resource=resource
+        ) from error
 
 
 def _short(line: Line) -> dict[str, Any]:

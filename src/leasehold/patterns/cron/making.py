@@ -13,6 +13,7 @@ from leasehold.patterns.cron.cron import AsyncCron, Cron
 from leasehold.patterns.cron.plan import Policy
 from leasehold.patterns.cron.schedule import Schedule
 from leasehold.patterns.shelves import Shelf
+from leasehold.patterns.shelves.shelf import check_shelf
 from leasehold.primitives.called import Function, check_filled, check_function
 
 MISSED = ("skip", "once", "all")
@@ -45,7 +46,7 @@ class Wanted:
         model = self.lock(0)
         policy = Policy(_one_of(missed, "missed", MISSED), _one_of(overlap, "overlap", OVERLAP), 0.0)
         policy = policy._replace(grace=_grace(grace, model._options.ttl_ms / 1000))
-        shelf = hold._shelf if store is None else store
+        shelf = hold._shelf if store is None else check_shelf(store, "store")
         clock = WallClock() if clock is None else clock
         self.books = Books(hold._flavour, shelf, model.resource, schedule, policy, clock, self._store_time)
 

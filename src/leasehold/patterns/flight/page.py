@@ -10,7 +10,7 @@ import json
 from typing import Any, NamedTuple
 
 from leasehold.patterns.failure import RemoteError, remote, told
-from leasehold.patterns.serial import dumped, loaded, read_sheet, sheet
+from leasehold.patterns.serial import compact, dumped, loaded, read_sheet, sheet
 from leasehold.patterns.shelves.shelf import Entry
 
 MARK = "flight/1"
@@ -78,7 +78,7 @@ def error_text(error: Exception, beside: Page | None) -> str:
     if beside is None:
         return sheet(MARK, fields)
     fields["aged_ms"] = round(beside.value_age * 1000)
-    return sheet(MARK, fields, json.dumps(beside.value, ensure_ascii=False, separators=(",", ":")))
+    return sheet(MARK, fields, compact(beside.value))
 
 
 def error_of(page: Page, resource: str) -> RemoteError:

@@ -16,7 +16,7 @@ from leasehold.patterns.flight.joining import Flight, Landing, OfTasks, OfThread
 from leasehold.patterns.flight.page import Page, Terms, error_of, value_of
 from leasehold.patterns.flight.rebuilding import ALWAYS, DOWN, Rebuilding, Work
 from leasehold.patterns.serial import check_serializer, loaded
-from leasehold.patterns.shelves.shelf import Shelf, check_keep
+from leasehold.patterns.shelves.shelf import check_keep, check_shelf
 from leasehold.primitives.called import Called, check_filled, check_function, check_kind
 
 if TYPE_CHECKING:
@@ -87,11 +87,7 @@ class Asked:
         check_keep(fresh_s + stale_s, "fresh and stale together")
         check_keep(errors_s or 1, "errors")
         self.terms = Terms(fresh_s, stale_s, errors_s)
-        if cache is not None and not isinstance(cache, Shelf):
-            raise InvalidRequest(
-                f"cache is a shelf of leasehold.patterns.shelves, such as MemoryShelf(), not {type(cache).__name__}"
-            )
-        self.cache = cache
+        self.cache = None if cache is None else check_shelf(cache, "cache")
         self.serializer = json if serializer is None else check_serializer(serializer)
         check_filled(lease_as)
         self.lease_as = lease_as

@@ -13,7 +13,8 @@ from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.guards.conflict import Conflict
 from leasehold.guards.sql import names
 from leasehold.guards.sql.dialects import Dialect
-from leasehold.guards.sql.failures import says, translated
+from leasehold.guards.sql.failures import NO_KEY, says
+from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.jobs import creating, flows
 from leasehold.patterns.jobs.columns import Columns, Row
 from leasehold.patterns.jobs.dialects import phrases
@@ -23,28 +24,26 @@ from leasehold.patterns.jobs.layout import looking
 from leasehold.patterns.jobs.phrases import Own, Place, When
 from leasehold.patterns.tables.asking import Steps, ask, within
 from leasehold.patterns.tables.beginnings import beginning
+from leasehold.patterns.tables.meaning import meaning
 from leasehold.runtime.backoff import Backoff
 from leasehold.runtime.identity import shown
 from leasehold.stores.clock import CLOCK_ID
 
 if TYPE_CHECKING:
-    from leasehold.runtime.backoff import Duration
+    from leasehold.core.durations import Duration
 
 R = TypeVar("R")
 RETRY = Backoff(base=1, cap=60, attempts=5)
 MOST = 10_000  # jobs in one call
-NO_KEY = ("42P10", "ON CONFLICT clause")  # ON CONFLICT needs an index
 HOUR = 3600.0  # a lease of a coordinator that is longer warns
 
 
 class BaseJobs:
     """The table, and what is the same on a thread and on a loop."""
 
-    _awaited = False
+    _flavour: Flavour
     _kind: type[BaseJob]
     _heart: Any
-    _pause: Callable[[float], Any]
-    _rest: Callable[[Any, float], Any]
     _whole: Callable[[Any], Any]  # a claim that must not end in the middle
 
     def __init__(
@@ -75,9 +74,9 @@ class BaseJobs:
         return creating.ddl(self._columns, names.dialect(dialect))
 
     def _require_flavour(self, awaited: bool) -> None:
-        if awaited and not self._awaited:
+        if awaited and not self._flavour.asynchronous:
             raise InvalidRequest("this engine is awaited: give it to AsyncJobs, or Jobs one that is not")
-        if self._awaited and not awaited:
+        if self._flavour.asynchronous and not awaited:
             raise InvalidRequest("this engine blocks the event loop: give it to Jobs, or AsyncJobs one that is awaited")
 
     def _coordinator(self, hold: Any) -> Any:
@@ -85,7 +84,7 @@ class BaseJobs:
             return None
         if not callable(getattr(hold, "lock", None)) or not callable(getattr(hold, "close", None)):
             raise InvalidRequest(f"hold is what leasehold.connect gives, not {type(hold).__name__}")
-        if iscoroutinefunction(hold.close) != self._awaited:
+        if iscoroutinefunction(hold.close) != self._flavour.asynchronous:
             raise InvalidRequest("hold must be of the same kind: leasehold.connect for Jobs, aio.connect for AsyncJobs")
         return hold
 
@@ -126,10 +125,10 @@ class BaseJobs:
         if says(error, NO_KEY):
             named = f"{self._columns.names['key']} of {self.table}"
             return InvalidRequest(f"the column {named} has no unique index of its own: make one, for key=")
-        return translated(error, self.table, ours=False)
+        return meaning(self.table)(error)
 
     def _of_this_kind(self, result: Any) -> Any:
-        if isinstance(result, Coroutine) and not self._awaited:
+        if isinstance(result, Coroutine) and not self._flavour.asynchronous:
             result.close()
             raise InvalidRequest("this tx is awaited: use AsyncJobs with it")
         return result

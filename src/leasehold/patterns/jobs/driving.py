@@ -4,8 +4,10 @@ call may give an awaitable, and that is awaited."""
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from inspect import isawaitable
 from typing import Any, TypeVar
+
+from leasehold.patterns.flavour import finish
+from leasehold.patterns.walking import walk
 
 R = TypeVar("R")
 Flow = Generator[Callable[[], Any], Any, R]
@@ -13,33 +15,9 @@ Flow = Generator[Callable[[], Any], Any, R]
 
 def run(flow: Flow[R]) -> R:
     """On this thread."""
-    given: Any = None
-    failed: BaseException | None = None
-    while True:
-        try:
-            call = flow.send(given) if failed is None else flow.throw(failed)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # what the generator returns
-        given, failed = None, None
-        try:
-            given = call()
-        except BaseException as error:
-            failed = error
+    return finish(arun(flow))
 
 
 async def arun(flow: Flow[R]) -> R:
     """In this task."""
-    given: Any = None
-    failed: BaseException | None = None
-    while True:
-        try:
-            call = flow.send(given) if failed is None else flow.throw(failed)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # what the generator returns
-        given, failed = None, None
-        try:
-            given = call()
-            if isawaitable(given):
-                given = await given
-        except BaseException as error:
-            failed = error
+    return await walk(flow, lambda call: call())

@@ -8,6 +8,7 @@ owner that is late, but that nobody has replaced, is still the owner: its comple
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StaleOwner, StoreUnavailable
@@ -40,7 +41,7 @@ def insisting(jobs: BaseJobs, make: Callable[[], Flow[R]], on: Any = Conflict) -
     except on:
         pass
     for pause in AGAIN:
-        yield lambda rest=pause: jobs._pause(rest)  # type: ignore[misc]  # the loop's own pause
+        yield partial(jobs._flavour.sleep, pause)
         try:
             return (yield from make())
         except on:

@@ -20,8 +20,8 @@ from leasehold.patterns.jobs.driving import Flow, arun, run
 from leasehold.runtime.aio import Interrupt
 
 if TYPE_CHECKING:
+    from leasehold.core.durations import Duration
     from leasehold.patterns.jobs.base import BaseJobs
-    from leasehold.runtime.backoff import Duration
 
 LONGEST_ERROR = 4000  # characters
 LOST = {

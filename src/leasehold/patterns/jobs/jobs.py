@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold.errors import LeaseholdError
 from leasehold.observe import log
+from leasehold.patterns.flavour import OnLoop, OnThread
 from leasehold.patterns.jobs.base import RETRY, BaseJobs
 from leasehold.patterns.jobs.columns import Row
 from leasehold.patterns.jobs.driving import arun, run
@@ -21,7 +21,7 @@ from leasehold.patterns.jobs.working import Ending, checked, told, working
 from leasehold.runtime.backoff import Backoff
 
 if TYPE_CHECKING:
-    from leasehold.runtime.backoff import Duration
+    from leasehold.core.durations import Duration
 
 
 class Jobs(BaseJobs):
@@ -46,9 +46,9 @@ class Jobs(BaseJobs):
     42 1
     >>> jobs.counts()
     {'ready': 0, 'running': 0, 'done': 1, 'dead': 0, 'expired': 0}
-    >>> folder.cleanup()
     """
 
+    _flavour = OnThread()
     _kind = Job
 
     def __init__(
@@ -129,7 +129,7 @@ class Jobs(BaseJobs):
         What it returns is the result; what it raises is the error, and the loop goes on. A job that it has completed
         itself, with ``tx``, stays so. When nothing is due it looks again after ``poll`` or a little less, or ends with
         ``drain``. ``concurrency`` threads do that side by side. What was begun when ``stop`` is set is finished."""
-        pause = checked(function, self._awaited, poll, concurrency)
+        pause = checked(function, self._flavour.asynchronous, poll, concurrency)
         ending = Ending(threading.Event() if stop is None else stop)
 
         def loop() -> int:
@@ -175,12 +175,6 @@ class Jobs(BaseJobs):
             return told(job, error)
         return job.state == "done"
 
-    def _pause(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-    def _rest(self, stop: threading.Event, seconds: float) -> None:
-        stop.wait(seconds)
-
     def _whole(self, rows: list[Row]) -> list[Row]:
         return rows
 
@@ -189,7 +183,7 @@ class AsyncJobs(BaseJobs):
     """The same, awaited, for an AsyncEngine of SQLAlchemy's, an async pool of psycopg or one of asyncpg, or a function
     that connects: ``lambda: aiosqlite.connect("app.db")``. The heartbeats live on the event loop: do not block it."""
 
-    _awaited = True
+    _flavour = OnLoop()
     _kind = AsyncJob
 
     def __init__(
@@ -271,7 +265,7 @@ class AsyncJobs(BaseJobs):
         itself, with ``tx``, stays so. When nothing is due it looks again after ``poll`` or a little less, or ends with
         ``drain``. ``concurrency`` tasks do that side by side. What was begun when ``stop`` is set is finished; what is
         cancelled is given back."""
-        pause = checked(function, self._awaited, poll, concurrency)
+        pause = checked(function, self._flavour.asynchronous, poll, concurrency)
         ending = Ending(asyncio.Event() if stop is None else stop)
 
         async def loop() -> int:
@@ -316,15 +310,6 @@ class AsyncJobs(BaseJobs):
         except Exception as error:
             return told(job, error)
         return job.state == "done"
-
-    def _pause(self, seconds: float) -> Awaitable[None]:
-        return asyncio.sleep(seconds)
-
-    async def _rest(self, stop: asyncio.Event, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(stop.wait(), seconds)
-        except TimeoutError:
-            pass
 
     async def _whole(self, claiming: Awaitable[list[Row]]) -> list[Row]:
         """Who is cancelled meanwhile knows not what it got: it is let come to its end, and given back (trap 9). Who is

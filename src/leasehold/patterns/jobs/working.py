@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ def working(
                 raise
             log.warn("no job of %s could be claimed: %s", jobs.table, error, error=error)
         if job is None:
-            yield lambda: jobs._rest(ending.stop, poll / 2 * (1 + _share()))
+            yield partial(jobs._flavour.waited, ending.stop, poll / 2 * (1 + _share()))
         else:
             done += yield lambda job=job: perform(job)  # type: ignore[misc]  # this one
     return done

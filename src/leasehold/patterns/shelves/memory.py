@@ -13,9 +13,9 @@ from leasehold.patterns.shelves.shelf import REMEMBERED_MS, Entry, Shelf, check_
 from leasehold.stores.clock import SystemClock
 
 if TYPE_CHECKING:
+    from leasehold.core.durations import Duration
     from leasehold.core.ports import Clock
     from leasehold.observe.events import Observer
-    from leasehold.patterns.shelves.shelf import Duration
 
 SWEEP_EVERY = 1000  # writes: what has ended is taken away, so that it does not grow with every new name
 

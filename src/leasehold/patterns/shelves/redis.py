@@ -26,8 +26,8 @@ from leasehold.patterns.shelves.shelf import REMEMBERED_MS, Entry, Shelf, check_
 from leasehold.stores.redis.lua import assemble
 
 if TYPE_CHECKING:
+    from leasehold.core.durations import Duration
     from leasehold.observe.events import Observer
-    from leasehold.patterns.shelves.shelf import Duration
 
 FOLDER = Path(__file__).parent / "scripts"
 PREFIX = "shelf:v1:"

@@ -18,9 +18,7 @@ from leasehold.guards.fence import Fenced
 from leasehold.guards.guard import BaseGuard
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
-    Duration = float | str | timedelta
+    from leasehold.core.durations import Duration
 
 DAY_MS = 24 * 3600 * 1000
 REMEMBERED_MS = DAY_MS  # longer than the entry: the fence that was presented last
@@ -73,6 +71,15 @@ def check_keep(keep: object, what: str = "keep") -> int:
 
 def _finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
+
+
+def check_shelf(shelf: object, what: str) -> Shelf:
+    """``what``: the name of the argument."""
+    if not isinstance(shelf, Shelf):
+        raise InvalidRequest(
+            f"{what} is a shelf of leasehold.patterns.shelves, such as MemoryShelf(), not {type(shelf).__name__}"
+        )
+    return shelf
 
 
 def check_text(text: object) -> str | None:

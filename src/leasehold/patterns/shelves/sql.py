@@ -24,8 +24,8 @@ from leasehold.patterns.tables.asking import Steps, Work, ask, within
 from leasehold.patterns.tables.beginnings import beginning
 
 if TYPE_CHECKING:
+    from leasehold.core.durations import Duration
     from leasehold.observe.events import Observer
-    from leasehold.patterns.shelves.shelf import Duration
 
 PURGE_EVERY = 64  # writes
 TRIES = 5  # of a transaction of ours that collided with another: a deadlock, a serialization failure

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from leasehold.patterns.flavour import to_its_end
 from leasehold.patterns.shelves.shelf import Entry, Shelf
 
 if TYPE_CHECKING:
+    from leasehold.core.durations import Duration
     from leasehold.guards.fence import Fenced
-    from leasehold.patterns.shelves.shelf import Duration
 
 
 class Threaded(Shelf):
@@ -38,19 +39,7 @@ class Threaded(Shelf):
         await self._there(self._shelf.close)
 
     async def _there(self, call: Callable[..., Any], *args: Any) -> Any:
-        running = asyncio.get_running_loop().run_in_executor(None, call, *args)
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            running.add_done_callback(_heard)
-            await asyncio.wait([running])
-            raise
+        return await to_its_end(asyncio.get_running_loop().run_in_executor(None, call, *args))
 
     def __repr__(self) -> str:
         return f"<Threaded {self._shelf!r}>"
-
-
-def _heard(done: asyncio.Future[Any]) -> None:
-    """Nobody is left to ask for its error."""
-    if not done.cancelled():
-        done.exception()

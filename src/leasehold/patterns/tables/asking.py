@@ -1,16 +1,14 @@
 """Statements on the user's own tables, over whatever connection he has: decided once, done at once or awaited.
 
-What is to be done is a generator that yields statements and is sent the rows; what fails is raised where it was
-yielded, so that it can put something back, or know better what the error means. ``ask`` puts them to a transaction that
-is the user's; ``within`` begins one of its own, and commits it. Both give the result on a connection of a thread, and
-an awaitable of it on one of an event loop.
+What is to be done is a generator that yields statements and is sent the rows, see ``walking``. ``ask`` puts them to a
+transaction that is the user's; ``within`` begins one of its own, and commits it. Both give the result on a connection
+of a thread, and an awaitable of it on one of an event loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Self, TypeVar
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown
@@ -19,15 +17,15 @@ from leasehold.guards.sql.awaited import AsyncSpeaker
 from leasehold.guards.sql.connections import ThroughSync, speaker
 from leasehold.guards.sql.dialects import Dialect, Statement
 from leasehold.guards.sql.drivers import Speaker
-from leasehold.guards.sql.failures import lost_answer, translated
+from leasehold.guards.sql.failures import Fail, lost_answer, translating
 from leasehold.guards.sql.wishes import Rows
+from leasehold.patterns.flavour import finish
+from leasehold.patterns.tables.meaning import meaning
+from leasehold.patterns.walking import walk
 
 R = TypeVar("R")
 Steps = Generator[Statement, Rows, R]
 Work = Callable[[Dialect], Steps[R]]  # in the dialect of the connection
-Fail = Callable[[BaseException], LeaseholdError]  # what an error of the driver means here
-
-START: Any = None  # what a generator is sent first
 
 
 def ask(
@@ -35,12 +33,12 @@ def ask(
 ) -> R | Coroutine[Any, Any, R]:
     """In a transaction of the user's. It is neither committed nor rolled back here. ``alone``: the work is one
     statement that changes something, so a connection may as well commit it on its own."""
-    meaning = fail or _usual(table)
-    with ours(meaning):
+    means = fail or meaning(table)
+    with translating(means):
         through = speaker(tx, None)
         if isinstance(through, Speaker):
             return _walk(through, work, alone)
-    return _awaited(through, work, meaning, alone)
+    return _awaited(through, work, means, alone)
 
 
 def within(
@@ -48,23 +46,23 @@ def within(
 ) -> Any:
     """In a transaction of its own. ``begin`` gives a context manager that begins one, gives its connection, commits it,
     and rolls it back after an error: ``engine.begin``, ``pool.connection``. ``alone`` is that of ``ask``."""
-    meaning = fail or _usual(table)
-    with ours(meaning):
+    means = fail or meaning(table)
+    with translating(means):
         transaction: Any = begin()
         if hasattr(transaction, "__enter__"):
-            return _in_turn(transaction, work, table, meaning, alone)
+            return _in_turn(transaction, work, table, means, alone)
         if not hasattr(transaction, "__aenter__"):
             raise InvalidRequest(
                 "what begins a transaction gives a context manager that commits it, such as engine.begin, and not "
                 f"{type(transaction).__name__}"
             )
-    return _in_turn_awaited(transaction, work, table, meaning, alone)
+    return _in_turn_awaited(transaction, work, table, means, alone)
 
 
-def _in_turn(transaction: Any, work: Work[R], table: str, meaning: Fail, alone: bool) -> R:
+def _in_turn(transaction: Any, work: Work[R], table: str, means: Fail, alone: bool) -> R:
     done: list[R] = []
-    with _committed(done, meaning) as body, transaction as tx, body:
-        result: Any = ask(tx, work, table, fail=meaning, alone=alone)
+    with _committed(done, means) as body, transaction as tx, body:
+        result: Any = ask(tx, work, table, fail=means, alone=alone)
         if isinstance(result, Coroutine):
             result.close()
             raise InvalidRequest("this connection is awaited: what begins a transaction must be awaited too")
@@ -72,25 +70,14 @@ def _in_turn(transaction: Any, work: Work[R], table: str, meaning: Fail, alone: 
     return _required(done)
 
 
-async def _in_turn_awaited(transaction: Any, work: Work[R], table: str, meaning: Fail, alone: bool) -> R:
+async def _in_turn_awaited(transaction: Any, work: Work[R], table: str, means: Fail, alone: bool) -> R:
     done: list[R] = []
-    with _committed(done, meaning) as body:
+    with _committed(done, means) as body:
         async with transaction as tx:
             with body:
-                result: Any = ask(tx, work, table, fail=meaning, alone=alone)
+                result: Any = ask(tx, work, table, fail=means, alone=alone)
                 done.append(await result if isinstance(result, Coroutine) else result)
     return _required(done)
-
-
-@contextmanager
-def ours(meaning: Fail) -> Iterator[None]:
-    """Whatever goes wrong leaves as one of ours, with the driver's error as its cause."""
-    try:
-        yield
-    except LeaseholdError:
-        raise
-    except Exception as error:
-        raise meaning(error) from error
 
 
 class Body:
@@ -106,7 +93,7 @@ class Body:
 
 
 @contextmanager
-def _committed(done: list[Any], meaning: Fail) -> Iterator[Body]:
+def _committed(done: list[Any], means: Fail) -> Iterator[Body]:
     """What fails after the work is done is the commit: it may have happened. Where the work has failed, or was
     cancelled, a rollback that fails too says nothing new (traps 9 and 29): most often the connection is gone."""
     body = Body()
@@ -117,7 +104,7 @@ def _committed(done: list[Any], meaning: Fail) -> Iterator[Body]:
     except Exception as error:
         if body.error is not None and body.error is not error:
             raise body.error from body.error.__cause__
-        found = meaning(error)
+        found = means(error)
         if done and not isinstance(found, Conflict):
             found = OutcomeUnknown(f"the commit failed ({type(error).__name__}): it may or may not have happened")
         raise found from error
@@ -129,12 +116,8 @@ def _required(done: list[R]) -> R:
     return done[0]
 
 
-def _usual(table: str) -> Fail:
-    return lambda error: translated(error, table, ours=False)
-
-
-async def _awaited(through: AsyncSpeaker | ThroughSync, work: Work[R], meaning: Fail, alone: bool) -> R:
-    with ours(meaning):
+async def _awaited(through: AsyncSpeaker | ThroughSync, work: Work[R], means: Fail, alone: bool) -> R:
+    with translating(means):
         if isinstance(through, ThroughSync):
             return await _lent(through, work, alone)
         return await _walk_awaited(through, work, alone)
@@ -156,17 +139,7 @@ def _walk(through: Speaker, work: Work[R], alone: bool) -> R:
     with through.step():
         if not alone:
             through.require_transaction()
-        steps = work(through.dialect)
-        following = partial(steps.send, START)
-        while True:
-            try:
-                statement = following()
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]  # what the generator returns
-            try:
-                following = partial(steps.send, through.fetch(statement))
-            except BaseException as error:
-                following = partial(steps.throw, _unanswered(error, statement) if alone else error)
+        return finish(walk(work(through.dialect), through.fetch, _unanswered if alone else None))
 
 
 def _unanswered(error: BaseException, statement: Statement) -> BaseException:
@@ -184,14 +157,4 @@ async def _walk_awaited(through: AsyncSpeaker, work: Work[R], alone: bool) -> R:
     async with through.step():
         if not alone:
             through.require_transaction()
-        steps = work(through.dialect)
-        following = partial(steps.send, START)
-        while True:
-            try:
-                statement = following()
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]  # what the generator returns
-            try:
-                following = partial(steps.send, await through.fetch(statement))
-            except BaseException as error:
-                following = partial(steps.throw, _unanswered(error, statement) if alone else error)
+        return await walk(work(through.dialect), through.fetch, _unanswered if alone else None)

@@ -10,16 +10,16 @@ from leasehold.errors import InvalidRequest, LeaseholdError
 from leasehold.guards.conflict import Conflict
 from leasehold.guards.sql import names
 from leasehold.guards.sql.dialects import HERE, Dialect, Statement, statement
-from leasehold.guards.sql.failures import says
+from leasehold.guards.sql.failures import NO_KEY, Fail, says
 from leasehold.guards.sql.wishes import Rows
-from leasehold.patterns.tables.asking import Fail, Steps, ask
+from leasehold.patterns.tables.asking import Steps, ask
 from leasehold.patterns.tables.meaning import meaning
 from leasehold.patterns.tables.rows import Columns, Row, mappings
 
 if TYPE_CHECKING:
     from leasehold.guards.sql.connections import AsyncTransaction, Transaction
 
-NOT_UNIQUE = ("42P10", "55000", "ON CONFLICT clause does not match")
+NOT_UNIQUE = (*NO_KEY, "55000")  # or one that is deferrable
 DUPLICATE = ("1062",)
 
 

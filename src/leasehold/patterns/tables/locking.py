@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, overload
 from leasehold.errors import LeaseholdError, NotAcquired
 from leasehold.guards.sql import names
 from leasehold.guards.sql.dialects import Dialect, Statement, statement
-from leasehold.guards.sql.failures import says
+from leasehold.guards.sql.failures import Fail, says
 from leasehold.guards.sql.wishes import Rows
-from leasehold.patterns.tables.asking import Fail, Steps, ask
+from leasehold.patterns.tables.asking import Steps, ask
 from leasehold.patterns.tables.meaning import meaning
 from leasehold.patterns.tables.rows import Row, mappings, named
 

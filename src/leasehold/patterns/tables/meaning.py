@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from leasehold.errors import InvalidRequest, LeaseholdError
-from leasehold.guards.sql.failures import UNFIT, says, translated
-
-if TYPE_CHECKING:
-    from leasehold.patterns.tables.asking import Fail
+from leasehold.guards.sql.failures import UNFIT, Fail, says, translated
 
 SPOILT = ("1064",)  # the statement is ours: MariaDB's connector writes a value that it does not know into it as it is
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from leasehold.errors import InvalidRequest, LeaseholdError
 from leasehold.guards.sql import names
 from leasehold.guards.sql.dialects import HERE, Dialect, Statement
-from leasehold.guards.sql.failures import NO_COLUMN, says
-from leasehold.patterns.tables.asking import Fail, Steps, ask
+from leasehold.guards.sql.failures import NO_COLUMN, Fail, says
+from leasehold.patterns.tables.asking import Steps, ask
 from leasehold.patterns.tables.meaning import meaning
 from leasehold.patterns.tables.rows import Columns, Row, named
 
