@@ -96,7 +96,9 @@ def _check_choice(field: str, value: object, choices: tuple[object, ...]) -> Non
     if value is None and field != "protects":
         return
     if not any(type(value) is type(one) and value == one for one in choices):
-        known = "True, False or None (in JSON: true, false or null)" if True in choices else ", ".join(map(str, choices))
+        known = (
+            "True, False or None (in JSON: true, false or null)" if True in choices else ", ".join(map(str, choices))
+        )
         raise InvalidRequest(f"{field} must be one of {known}, not {str(value)[:40]!r}")
 
 
