@@ -47,9 +47,10 @@ class Scheduling:
         :class:`leasehold.patterns.Cron` was called. A tick is claimed before it is run: a run that dies is not
         repeated.
 
-        A tick that nobody began within ``grace`` (a minute, and at least two ttls) is missed. ``missed="skip"`` leaves
-        it at that, ``"once"`` makes one run up for all of them, however late, and ``"all"`` one for each, in order. A
-        tick that comes while a run is under way is left out with ``overlap="skip"``, and run after it with ``"wait"``.
+        A tick that nobody began within ``grace`` (a minute, and at least two ttls), or before the next one came, is
+        missed. ``missed="skip"`` leaves it at that, ``"once"`` makes one run up for all of them, however late, and
+        ``"all"`` one for each, in order. A tick that comes while a run is under way is left out with
+        ``overlap="skip"``, and run after it with ``"wait"``.
 
         ``at_least`` and ``ttl`` are as with ``lock``; after ``at_most`` the lease of a run is lost. ``lease_as`` names
         a keyword-only parameter through which the function gets its lease. ``store`` is the shelf where the history is

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import leasehold
-from leasehold.errors import InvalidRequest
+from leasehold.errors import InvalidRequest, StoreUnavailable
 from leasehold.patterns.shelves import MemoryShelf
 from tests.patterns.once.stage import Stage
 
@@ -176,3 +177,17 @@ def test_another_serializer(near: Stage) -> None:
     assert near.rivals(never, *NAME, serializer=pickle)("r-1") == {1}
     with pytest.raises(InvalidRequest, match="another serializer"):
         near.decorated(never, *NAME)("r-1")
+
+
+@pytest.mark.parametrize("place", ["memory://", "sqlite:///store.db"])
+def test_a_closed_coordinator(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so, at every place, and what to do; nothing runs, and nothing that was kept is given away."""
+    monkeypatch.chdir(tmp_path)
+    hold = leasehold.connect(place)
+    once = hold.once("payment", "{number}")
+    assert once.call(lambda number: "paid", 1) == "paid"
+    hold.close()
+    for number in (1, 2):
+        with pytest.raises(StoreUnavailable, match=r"this coordinator is closed: make a new one") as caught:
+            once.call(lambda number: pytest.fail("it ran"), number)
+        assert caught.value.resource == f"payment:{number}"

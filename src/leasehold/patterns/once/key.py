@@ -26,6 +26,7 @@ from leasehold.patterns.flavour import Flavour, finish
 from leasehold.patterns.once import record
 from leasehold.patterns.shelves.shelf import DAY_MS, Entry, Shelf
 from leasehold.runtime.backoff import Backoff
+from leasehold.runtime.engine import CLOSED
 
 if TYPE_CHECKING:
     from typing import Self
@@ -131,6 +132,8 @@ class BaseKey:
     @asynccontextmanager
     async def _looking(self) -> AsyncIterator[None]:
         settled, shelf = self._plan.flavour.settled, self._plan.shelf
+        if self._lock._engine.closed:
+            raise StoreUnavailable(CLOSED, resource=self.resource)  # its shelf is closed, too, and says less
         if self._known(await settled(shelf.read(self.resource))):
             yield
             return
