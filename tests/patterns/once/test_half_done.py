@@ -106,6 +106,19 @@ def test_a_shelf_that_takes_no_such_text(near: Stage, broken: BrokenShelf) -> No
     assert paid == ["r-1"]
 
 
+def test_a_shelf_that_hangs_up_on_a_large_text(near: Stage, broken: BrokenShelf) -> None:
+    """As a database does with what is larger than its packets: after a ttl it is kept that it ran, and it does not run
+    again, time after time."""
+    paid: list[str] = []
+    broken.before = failing(StoreUnavailable("gone away"), when=lambda text: text is not None and len(text) > 1 << 20)
+    pay = near.decorated(paying(paid, "x" * (1 << 20)), *NAME, ttl=0.3)
+    with pytest.raises(ResultNotKept, match="type str could not be kept: gone away"):
+        pay("r-1")
+    with pytest.raises(ResultNotKept):
+        pay("r-1")
+    assert paid == ["r-1"]
+
+
 def test_a_result_that_is_too_large(near: Stage) -> None:
     """The same where no shelf would take it, before it is sent."""
     paid: list[str] = []

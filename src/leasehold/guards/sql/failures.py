@@ -71,7 +71,7 @@ def translated(error: BaseException, table: str, *, ours: bool = True, remedy: s
         return InvalidRequest(
             f"the values break a rule of the table {table} ({codes[0][:80]}): roll back. The cause says which rule"
         )
-    if _misused(error) or _is(codes, CLOSED):
+    if of_the_connection(error):
         return unusable(f"{type(error).__name__}: {_first_line(error)}"[:120])
     return StoreUnavailable(_refused(codes, table, ours, remedy))
 
@@ -93,6 +93,11 @@ def _refused(codes: list[str], table: str, ours: bool, remedy: str) -> str:
             "so it needs a transaction that may write"
         )
     return f"the database refused a statement on the table {table} ({code}): nothing was accepted. Roll back"
+
+
+def of_the_connection(error: BaseException) -> bool:
+    """It is closed, or of another thread, or the pool has none: nothing is wrong with what was asked."""
+    return _misused(error) or _is(_codes(error), CLOSED)
 
 
 def says(error: BaseException, known: tuple[str, ...]) -> bool:
