@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold.errors import LeaseLost, StoreUnavailable
+from leasehold.errors import InvalidRequest, LeaseLost, StoreUnavailable
 from leasehold.testing import expire, outage
 from tests.patterns.idempotency.client import Client, Shop, got
 from tests.patterns.once.broken import BrokenShelf, done, failing
@@ -162,6 +162,17 @@ async def test_a_shelf_that_goes_away(async_hold: Hold, caplog: pytest.LogCaptur
     client = Client(async_hold, Shop(), store=shelf, ttl=0.2)
     assert (await client.post()).body == b"number 1"
     assert "could not be stored" in caplog.text
+
+
+async def test_a_response_that_the_shelf_does_not_take(async_hold: Hold, caplog: pytest.LogCaptureFixture) -> None:
+    """The client gets it, the log says so, and it is not served again: 410."""
+    shelf, shop = BrokenShelf(), Shop()
+    shelf.before = failing(InvalidRequest("not these letters"), when=lambda text: '"value"' in str(text))
+    client = Client(async_hold, shop, store=shelf)
+    assert (await client.post()).body == b"number 1"
+    assert "not these letters" in caplog.text
+    again = await client.post()
+    assert (again.status, again.problem) == (410, "response-not-kept") and len(shop.served) == 1
 
 
 async def test_a_shelf_that_is_away_when_a_key_is_freed(async_hold: Hold) -> None:

@@ -22,7 +22,7 @@ from leasehold.observe import log
 from leasehold.patterns.idempotency import problems
 from leasehold.patterns.idempotency.answer import Answer, refuse, replay
 from leasehold.patterns.idempotency.asked import Handed, authorization, body_of, key_id, key_of, sent_as
-from leasehold.patterns.once.errors import KeyReused
+from leasehold.patterns.once.errors import KeyReused, ResultNotKept
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -119,15 +119,16 @@ class IdempotencyMiddleware:
         answer = Answer(send, self._max_response, service.store)
         await service.serve(self.app, scope, body, answer)
         if not service.began:
-            await replay(send, turn.result)
+            await replay(send, _known(turn))
 
-    def _who(self, scope: Scope) -> str:
+    def _who(self, scope: Scope) -> object:
         who = self._caller(scope)
         if not who and not self._warned and self._caller is authorization and sent_as(scope, b"cookie"):
             self._warned = True
             log.warn(
-                "a request with an Idempotency-Key came with a cookie and without Authorization: all such callers share "
-                "their keys, and may get each other's responses. Give IdempotencyMiddleware a caller= that says who asks"
+                "a request with an Idempotency-Key came with a cookie and without Authorization: all such callers "
+                "share their keys, and may get each other's responses. Give IdempotencyMiddleware a caller= that says "
+                "who asks"
             )
         return who
 
@@ -165,11 +166,19 @@ class Service:
             return
         try:
             await self._turn.complete(answer.kept())
-        except OutcomeUnknown as error:
-            log.warn("a response was given and could not be stored: its key may be served again: %s", error)
+        except (OutcomeUnknown, ResultNotKept) as error:
+            log.warn("a response was given and could not be stored: %s", error)
         except StaleOwner:
             if not answer.passes:
                 answer.replace(problems.INTERRUPTED)
+
+
+def _known(turn: AsyncOnceKey) -> Any:
+    """The response that is stored; Refused, where only that there was one is."""
+    try:
+        return turn.result
+    except ResultNotKept as error:
+        raise Refused(problems.NOT_KEPT) from error
 
 
 async def _run(app: App, scope: Scope, body: bytes, answer: Answer) -> None:
