@@ -9,7 +9,7 @@ import pytest
 
 import leasehold
 from leasehold.errors import InvalidRequest, LeaseLost, StoreUnavailable
-from leasehold.testing import expire, outage
+from leasehold.testing import TurnableClock, expire, outage
 from tests.patterns.idempotency.client import Client, Shop, got
 from tests.patterns.once.broken import BrokenShelf, done, failing
 
@@ -223,4 +223,25 @@ async def test_a_server_that_cancels(async_hold: Hold) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    assert (await client.post()).body == b"number 2"
+
+
+async def test_a_request_that_hangs(async_hold: Hold, leasehold_clock: TurnableClock) -> None:
+    """One that waits for its client to go away would wait for ever; after ``max_hold`` it is cancelled, its client is
+    told 503, and the repetition is served (trap 5)."""
+    begun = asyncio.Event()
+
+    async def work(scope: Any, receive: Any, send: Any) -> None:
+        begun.set()
+        if len(shop.served) == 1:
+            await receive()
+
+    shop = Shop(work=work)
+    client = Client(async_hold, shop, max_hold="1m")
+    task = asyncio.create_task(client.post())
+    await begun.wait()
+    for _ in range(7):
+        await asyncio.to_thread(leasehold_clock.advance, "10s")
+    refused = await task
+    assert (refused.status, refused.problem) == (503, "interrupted")
     assert (await client.post()).body == b"number 2"

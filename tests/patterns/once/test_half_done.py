@@ -428,6 +428,24 @@ def test_that_it_runs_is_known_for_a_day(hold: leasehold.Leasehold, clock: Turna
             hold.once(*NAME, fingerprint="{body}", wait=0).begin(request_id="r-1", body="b").__enter__()
 
 
+def test_work_that_hangs(
+    hold: leasehold.Leasehold, connect_leasehold: Callable[..., leasehold.Leasehold], clock: TurnableClock
+) -> None:
+    """It is renewed for ``max_hold``, and not for ever: then the next takes over, and it can store nothing (trap 5)."""
+    once = connect_leasehold().once(*NAME, wait=0)
+
+    @hold.once(*NAME, max_hold="1m")
+    def pay(request_id: str) -> str:
+        for _ in range(10):  # and its last ttl
+            clock.advance("10s")
+        assert once.call(paying([], "second"), request_id) == "second"
+        return "first"
+
+    with pytest.raises((StaleOwner, LeaseLost)):
+        pay("r-1")
+    assert pay("r-1") == "second"
+
+
 def test_one_that_waited_for_an_error(
     hold: leasehold.Leasehold, connect_leasehold: Callable[..., leasehold.Leasehold]
 ) -> None:

@@ -49,7 +49,9 @@ class IdempotencyMiddleware:
 
     ``hold`` is a coordinator for asyncio. While a request is served, its key belongs to a lease of ``kind``, whose
     ``ttl`` it is; the response is kept for ``keep`` on ``store``, a shelf, or beside the leases. A repetition meanwhile
-    waits for it, at most ``wait``, and is then told 409. The same key with another method, path, query or body is 422.
+    waits for it, at most ``wait``, and is then told 409. A request that is not served within ``max_hold`` is cancelled,
+    with 503; without it, one that hangs keeps its key for as long as it hangs. The same key with another method, path,
+    query or body is 422.
 
     ``methods`` are those that are looked at; ``required`` refuses one of these without a key (400). ``caller``, a
     function of the scope, says who asks: keys of two callers are two keys, so that nobody gets another's response.
@@ -71,6 +73,7 @@ class IdempotencyMiddleware:
         keep: float | str | timedelta = "24h",
         ttl: float | str | timedelta = 30,
         wait: float | str | timedelta = 0,
+        max_hold: float | str | timedelta | None = None,
         methods: Iterable[str] = METHODS,
         required: bool = False,
         caller: Callable[[Any], str] = authorization,
@@ -81,7 +84,7 @@ class IdempotencyMiddleware:
     ) -> None:
         self.app = app
         self._once = _check_hold(hold).once(
-            kind, "{id}", keep=keep, ttl=ttl, wait=wait, fingerprint="{request}", store=store
+            kind, "{id}", keep=keep, ttl=ttl, wait=wait, max_hold=max_hold, fingerprint="{request}", store=store
         )
         self._methods = check_methods(methods)
         self._required = _check_flag(required)
