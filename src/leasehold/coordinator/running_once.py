@@ -31,6 +31,7 @@ class RunningOnce:
         keep: Duration = "24h",
         ttl: Duration = 30,
         wait: Duration | Unset | None = UNSET,
+        max_hold: Duration | None = None,
         fingerprint: Fingerprint = None,
         errors: Errors = (),
         store: Shelf | None = None,
@@ -46,6 +47,7 @@ class RunningOnce:
         keep: Duration = "24h",
         ttl: Duration = 30,
         wait: Duration | Unset | None = UNSET,
+        max_hold: Duration | None = None,
         fingerprint: Fingerprint = None,
         errors: Errors = (),
         store: Shelf | None = None,
@@ -60,6 +62,7 @@ class RunningOnce:
         keep: Duration = "24h",
         ttl: Duration = 30,
         wait: Duration | Unset | None = UNSET,
+        max_hold: Duration | None = None,
         fingerprint: Fingerprint = None,
         errors: Errors = (),
         store: Shelf | None = None,
@@ -75,9 +78,11 @@ class RunningOnce:
         ``errors`` (classes, or True for all) are an outcome like a result, kept and raised again as RemoteError.
 
         ``ttl`` is that of the lease under which it runs: when its process dies, the next takes over after that long,
-        with a higher fence, and one that only slept can no longer store anything (StaleOwner). ``store`` is the shelf
-        for results; without one they lie beside the leases. ``serializer`` writes them: JSON, or what has ``dumps``
-        and ``loads``. ``lease_as`` names a keyword-only parameter through which the function gets its lease.
+        with a higher fence, and one that only slept can no longer store anything (StaleOwner). ``max_hold`` is how long
+        it may run: then its lease ends, and the next takes over, so that work which hangs does not block its key for
+        ever. ``store`` is the shelf for results; without one they lie beside the leases. ``serializer`` writes them:
+        JSON, or what has ``dumps`` and ``loads``. ``lease_as`` names a keyword-only parameter through which the
+        function gets its lease.
 
         >>> import leasehold
         >>> hold = leasehold.connect("memory://once")
@@ -93,7 +98,7 @@ class RunningOnce:
         >>> hold.close()
         """
         given = (keep, fingerprint, errors, store, serializer, lease_as)
-        return make_once(self, kind, ids, {"ttl": ttl, "wait": wait}, given)
+        return make_once(self, kind, ids, {"ttl": ttl, "wait": wait, "max_hold": max_hold}, given)
 
 
 class AsyncRunningOnce:
@@ -107,6 +112,7 @@ class AsyncRunningOnce:
         keep: Duration = "24h",
         ttl: Duration = 30,
         wait: Duration | Unset | None = UNSET,
+        max_hold: Duration | None = None,
         fingerprint: Fingerprint = None,
         errors: Errors = (),
         store: Shelf | None = None,
@@ -122,6 +128,7 @@ class AsyncRunningOnce:
         keep: Duration = "24h",
         ttl: Duration = 30,
         wait: Duration | Unset | None = UNSET,
+        max_hold: Duration | None = None,
         fingerprint: Fingerprint = None,
         errors: Errors = (),
         store: Shelf | None = None,
@@ -136,6 +143,7 @@ class AsyncRunningOnce:
         keep: Duration = "24h",
         ttl: Duration = 30,
         wait: Duration | Unset | None = UNSET,
+        max_hold: Duration | None = None,
         fingerprint: Fingerprint = None,
         errors: Errors = (),
         store: Shelf | None = None,
@@ -159,7 +167,7 @@ class AsyncRunningOnce:
         [5, 5, 5]
         """
         given = (keep, fingerprint, errors, store, serializer, lease_as)
-        return make_once(self, kind, ids, {"ttl": ttl, "wait": wait}, given)
+        return make_once(self, kind, ids, {"ttl": ttl, "wait": wait, "max_hold": max_hold}, given)
 
 
 def make_once(hold: Any, kind: str, ids: tuple[Id, ...], options: dict[str, Any], given: tuple[Any, ...]) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold.errors import LeaseLost, StoreUnavailable
-from leasehold.testing import expire, outage
+from leasehold.errors import InvalidRequest, LeaseLost, StoreUnavailable
+from leasehold.testing import TurnableClock, expire, outage
 from tests.patterns.idempotency.client import Client, Shop, got
 from tests.patterns.once.broken import BrokenShelf, done, failing
 
@@ -164,6 +164,17 @@ async def test_a_shelf_that_goes_away(async_hold: Hold, caplog: pytest.LogCaptur
     assert "could not be stored" in caplog.text
 
 
+async def test_a_response_that_the_shelf_does_not_take(async_hold: Hold, caplog: pytest.LogCaptureFixture) -> None:
+    """The client gets it, the log says so, and it is not served again: 410."""
+    shelf, shop = BrokenShelf(), Shop()
+    shelf.before = failing(InvalidRequest("not these letters"), when=lambda text: '"value"' in str(text))
+    client = Client(async_hold, shop, store=shelf)
+    assert (await client.post()).body == b"number 1"
+    assert "not these letters" in caplog.text
+    again = await client.post()
+    assert (again.status, again.problem) == (410, "response-not-kept") and len(shop.served) == 1
+
+
 async def test_a_shelf_that_is_away_when_a_key_is_freed(async_hold: Hold) -> None:
     """The response is the application's own, and the next may be served."""
     shelf, shop = BrokenShelf(), Shop(status=500)
@@ -212,4 +223,25 @@ async def test_a_server_that_cancels(async_hold: Hold) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    assert (await client.post()).body == b"number 2"
+
+
+async def test_a_request_that_hangs(async_hold: Hold, leasehold_clock: TurnableClock) -> None:
+    """One that waits for its client to go away would wait for ever; after ``max_hold`` it is cancelled, its client is
+    told 503, and the repetition is served (trap 5)."""
+    begun = asyncio.Event()
+
+    async def work(scope: Any, receive: Any, send: Any) -> None:
+        begun.set()
+        if len(shop.served) == 1:
+            await receive()
+
+    shop = Shop(work=work)
+    client = Client(async_hold, shop, max_hold="1m")
+    task = asyncio.create_task(client.post())
+    await begun.wait()
+    for _ in range(7):
+        await asyncio.to_thread(leasehold_clock.advance, "10s")
+    refused = await task
+    assert (refused.status, refused.problem) == (503, "interrupted")
     assert (await client.post()).body == b"number 2"

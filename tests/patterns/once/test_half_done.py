@@ -106,6 +106,19 @@ def test_a_shelf_that_takes_no_such_text(near: Stage, broken: BrokenShelf) -> No
     assert paid == ["r-1"]
 
 
+def test_a_shelf_that_hangs_up_on_a_large_text(near: Stage, broken: BrokenShelf) -> None:
+    """As a database does with what is larger than its packets: after a ttl it is kept that it ran, and it does not run
+    again, time after time."""
+    paid: list[str] = []
+    broken.before = failing(StoreUnavailable("gone away"), when=lambda text: text is not None and len(text) > 1 << 20)
+    pay = near.decorated(paying(paid, "x" * (1 << 20)), *NAME, ttl=0.3)
+    with pytest.raises(ResultNotKept, match="type str could not be kept: gone away"):
+        pay("r-1")
+    with pytest.raises(ResultNotKept):
+        pay("r-1")
+    assert paid == ["r-1"]
+
+
 def test_a_result_that_is_too_large(near: Stage) -> None:
     """The same where no shelf would take it, before it is sent."""
     paid: list[str] = []
@@ -413,6 +426,24 @@ def test_that_it_runs_is_known_for_a_day(hold: leasehold.Leasehold, clock: Turna
             clock.advance("8s")  # it is renewed meanwhile
         with pytest.raises(KeyReused):
             hold.once(*NAME, fingerprint="{body}", wait=0).begin(request_id="r-1", body="b").__enter__()
+
+
+def test_work_that_hangs(
+    hold: leasehold.Leasehold, connect_leasehold: Callable[..., leasehold.Leasehold], clock: TurnableClock
+) -> None:
+    """It is renewed for ``max_hold``, and not for ever: then the next takes over, and it can store nothing (trap 5)."""
+    once = connect_leasehold().once(*NAME, wait=0)
+
+    @hold.once(*NAME, max_hold="1m")
+    def pay(request_id: str) -> str:
+        for _ in range(10):  # and its last ttl
+            clock.advance("10s")
+        assert once.call(paying([], "second"), request_id) == "second"
+        return "first"
+
+    with pytest.raises((StaleOwner, LeaseLost)):
+        pay("r-1")
+    assert pay("r-1") == "second"
 
 
 def test_one_that_waited_for_an_error(

@@ -86,6 +86,7 @@ def test_once_takes_the_same() -> None:
     assert defaults == {
         "keep": "24h",
         "ttl": 30,
+        "max_hold": None,
         "fingerprint": None,
         "errors": (),
         "store": None,

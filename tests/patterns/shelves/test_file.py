@@ -17,6 +17,7 @@ import pytest
 
 from leasehold.errors import InvalidRequest, StaleOwner, StoreUnavailable
 from leasehold.patterns.shelves import MemoryShelf, SQLiteShelf, Threaded, sqlitefile
+from leasehold.stores.sqlite import file
 from leasehold.testing.shelves import Holder
 
 NAME = "order:42"
@@ -51,7 +52,7 @@ def test_it_is_made_on_first_use(path: Path) -> None:
 def test_two_make_it_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody makes it while we look whose it is: we see it as it was before or as it is after, never half of each,
     which would look like a file of another program."""
-    real, rivals = sqlitefile.connect, []
+    rivals: list[SQLiteShelf] = []
 
     def make(statement: str) -> None:
         if statement == "PRAGMA user_version" and not rivals:
@@ -60,7 +61,7 @@ def test_two_make_it_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
                 rivals[0].create()
 
     def connect(path: str) -> sqlite3.Connection:
-        connection = real(path)
+        connection = file.connect(path)
         connection.set_trace_callback(make)
         return connection
 

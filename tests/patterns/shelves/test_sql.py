@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.pool import QueuePool
 
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.sql.dialects import Statement
@@ -220,6 +222,21 @@ def test_to_open_forgets_nothing(shelf: Any) -> None:
 
 
 # ---------------------------------------------------------------- what begins a transaction
+
+
+def test_a_pool_that_is_empty(tmp_path: Path) -> None:
+    """It says nothing about what is written: it may be tried again, and is not taken for a text that nobody takes."""
+    engine = create_engine(
+        f"sqlite:///{tmp_path}/app.db", poolclass=QueuePool, pool_size=1, max_overflow=0, pool_timeout=0
+    )
+    shelf = SQLShelf(engine)
+    shelf.create()
+    with engine.connect(), pytest.raises(StoreUnavailable, match="no connection that works") as caught:
+        shelf.write(Holder("order:42", 7), "paid", "1h")
+    assert caught.value.__cause__ is not None
+    shelf.write(Holder("order:42", 7), "paid", "1h")
+    assert shelf.read("order:42").text == "paid"
+    engine.dispose()
 
 
 @pytest.mark.parametrize("thing", [None, 42, "sqlite:///app.db", sqlite3.Connection])

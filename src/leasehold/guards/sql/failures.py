@@ -73,7 +73,7 @@ def translated(error: BaseException, table: str, *, ours: bool = True, remedy: s
         return InvalidRequest(
             f"the values break a rule of the table {table} ({codes[0][:80]}): roll back. The cause says which rule"
         )
-    if _misused(error) or _is(codes, CLOSED):
+    if of_the_connection(error):
         return unusable(f"{type(error).__name__}: {_first_line(error)}"[:120])
     return StoreUnavailable(_refused(codes, table, ours, remedy))
 
@@ -112,6 +112,11 @@ def lost_answer(error: BaseException) -> bool:
     """Is the connection gone, in place of an answer? A code is an answer, except those that say just that."""
     unavailable = type(translated(error, "")) is StoreUnavailable
     return unavailable and (not _numbers(error) or _is(_numbers(error), GONE))
+
+
+def of_the_connection(error: BaseException) -> bool:
+    """It is closed, or of another thread, or the pool has none: nothing is wrong with what was asked."""
+    return _misused(error) or _is(_codes(error), CLOSED)
 
 
 def says(error: BaseException, known: tuple[str, ...]) -> bool:

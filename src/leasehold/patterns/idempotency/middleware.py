@@ -22,7 +22,7 @@ from leasehold.observe import log
 from leasehold.patterns.idempotency import problems
 from leasehold.patterns.idempotency.answer import Answer, refuse, replay
 from leasehold.patterns.idempotency.asked import Handed, authorization, body_of, key_id, key_of, sent_as
-from leasehold.patterns.once.errors import KeyReused
+from leasehold.patterns.once.errors import KeyReused, ResultNotKept
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -49,7 +49,9 @@ class IdempotencyMiddleware:
 
     ``hold`` is a coordinator for asyncio. While a request is served, its key belongs to a lease of ``kind``, whose
     ``ttl`` it is; the response is kept for ``keep`` on ``store``, a shelf, or beside the leases. A repetition meanwhile
-    waits for it, at most ``wait``, and is then told 409. The same key with another method, path, query or body is 422.
+    waits for it, at most ``wait``, and is then told 409. A request that is not served within ``max_hold`` is cancelled,
+    with 503; without it, one that hangs keeps its key for as long as it hangs. The same key with another method, path,
+    query or body is 422.
 
     ``methods`` are those that are looked at; ``required`` refuses one of these without a key (400). ``caller``, a
     function of the scope, says who asks: keys of two callers are two keys, so that nobody gets another's response.
@@ -71,6 +73,7 @@ class IdempotencyMiddleware:
         keep: float | str | timedelta = "24h",
         ttl: float | str | timedelta = 30,
         wait: float | str | timedelta = 0,
+        max_hold: float | str | timedelta | None = None,
         methods: Iterable[str] = METHODS,
         required: bool = False,
         caller: Callable[[Any], str] = authorization,
@@ -81,7 +84,7 @@ class IdempotencyMiddleware:
     ) -> None:
         self.app = app
         self._once = _check_hold(hold).once(
-            kind, "{id}", keep=keep, ttl=ttl, wait=wait, fingerprint="{request}", store=store
+            kind, "{id}", keep=keep, ttl=ttl, wait=wait, max_hold=max_hold, fingerprint="{request}", store=store
         )
         self._methods = check_methods(methods)
         self._required = _check_flag(required)
@@ -119,15 +122,16 @@ class IdempotencyMiddleware:
         answer = Answer(send, self._max_response, service.store)
         await service.serve(self.app, scope, body, answer)
         if not service.began:
-            await replay(send, turn.result)
+            await replay(send, _known(turn))
 
-    def _who(self, scope: Scope) -> str:
+    def _who(self, scope: Scope) -> object:
         who = self._caller(scope)
         if not who and not self._warned and self._caller is authorization and sent_as(scope, b"cookie"):
             self._warned = True
             log.warn(
-                "a request with an Idempotency-Key came with a cookie and without Authorization: all such callers share "
-                "their keys, and may get each other's responses. Give IdempotencyMiddleware a caller= that says who asks"
+                "a request with an Idempotency-Key came with a cookie and without Authorization: all such callers "
+                "share their keys, and may get each other's responses. Give IdempotencyMiddleware a caller= that says "
+                "who asks"
             )
         return who
 
@@ -165,11 +169,19 @@ class Service:
             return
         try:
             await self._turn.complete(answer.kept())
-        except OutcomeUnknown as error:
-            log.warn("a response was given and could not be stored: its key may be served again: %s", error)
+        except (OutcomeUnknown, ResultNotKept) as error:
+            log.warn("a response was given and could not be stored: %s", error)
         except StaleOwner:
             if not answer.passes:
                 answer.replace(problems.INTERRUPTED)
+
+
+def _known(turn: AsyncOnceKey) -> Any:
+    """The response that is stored; Refused, where only that there was one is."""
+    try:
+        return turn.result
+    except ResultNotKept as error:
+        raise Refused(problems.NOT_KEPT) from error
 
 
 async def _run(app: App, scope: Scope, body: bytes, answer: Answer) -> None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 NEW, LOOKS, RUNS, RAN, STORED, OVER = "new", "looks", "runs", "ran", "stored", "over"
 LEFT, HANDED = "left to a transaction", "written in a transaction"
 TRIES = 4  # to begin: of a lease that ends before that, the next may have better luck
+LARGE = 2**19  # letters: from here on a database may refuse a result for its size alone, and not say so
 RETRIES = Backoff(base=0.05, cap=2, attempts=1000)  # the ttl ends them long before
 
 
@@ -233,11 +234,14 @@ class BaseKey:
             await self._complete_within(tx, result)
             return
         lease = self._running()
-        self._value = result
+        self._value, text = result, ""
         try:
-            await self._finish(record.returned(self._print, self._plan.serializer, result, self.resource))
-        except InvalidRequest as error:  # it has happened, and must not happen again: that much can be kept
-            await self._finish(record.unkept(self._print, result))
+            text = record.returned(self._print, self._plan.serializer, result, self.resource)
+            await self._finish(text)
+        except (InvalidRequest, OutcomeUnknown) as error:
+            if isinstance(error, OutcomeUnknown) and (len(text) < LARGE or self._hurry or lease.state == "lost"):
+                raise  # one that is large may be the very reason: a server just hangs up
+            await self._finish(record.unkept(self._print, result))  # it has happened: that much can be kept
             raise record.not_kept(self.resource, lease.fence, type(result).__name__, error) from error
 
     async def _complete_within(self, tx: Any, result: Any) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from leasehold.errors import InvalidRequest
+from leasehold.errors import LeaseholdError, OutcomeUnknown
 from leasehold.guards.fence import label
 from leasehold.patterns.failure import remote, told
 from leasehold.patterns.once.errors import KeyReused, ResultNotKept
@@ -81,9 +81,9 @@ def unkept(print_: str | None, value: object) -> str:
     return sheet(MARK, {"state": DONE, "print": print_, "unkept": type(value).__name__[:100]})
 
 
-def not_kept(resource: str, fence: int | None, what: str, error: InvalidRequest | None = None) -> ResultNotKept:
+def not_kept(resource: str, fence: int | None, what: str, error: LeaseholdError | None = None) -> ResultNotKept:
     """For whoever ran it, with the reason, and for those who ask later."""
-    why = f": {error}" if error is not None else ""
+    why = f": {error.__cause__ if isinstance(error, OutcomeUnknown) else error}" if error is not None else ""
     return ResultNotKept(
         f"{label(resource)} ran, and its result of type {what} could not be kept{why}. It does not run again under "
         "this key: look up what it did, and return something smaller or simpler from now on",

@@ -12,12 +12,12 @@ from contextlib import suppress
 from random import randrange
 from typing import TYPE_CHECKING, Any
 
-from leasehold.errors import LeaseholdError
+from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.guards.conflict import Conflict
 from leasehold.guards.fence import Fenced, Presented, check_resource
 from leasehold.guards.sql import names
 from leasehold.guards.sql.dialects import Dialect, Statement
-from leasehold.guards.sql.failures import translated
+from leasehold.guards.sql.failures import of_the_connection, translated
 from leasehold.patterns.shelves.shelf import REMEMBERED_MS, Entry, Shelf, check_keep, check_text
 from leasehold.patterns.shelves.sqltexts import STEP, TEXTS
 from leasehold.patterns.tables.asking import Steps, Work, ask, within
@@ -175,7 +175,7 @@ class SQLShelf(Shelf):
         until = time.monotonic() + PATIENCE
         for left in reversed(range(TRIES)):
             try:
-                given = within(self._begin, work, self.table, fail=self._meaning)
+                given = within(self._begin, work, self.table, fail=self._own_meaning)
             except Conflict:
                 if not left or time.monotonic() > until:
                     raise
@@ -191,11 +191,21 @@ class SQLShelf(Shelf):
             except Conflict:
                 if not left or time.monotonic() > until:
                     raise
-                given = within(self._begin, work, self.table, fail=self._meaning)
+                given = within(self._begin, work, self.table, fail=self._own_meaning)
         raise AssertionError("unreachable")
 
     def _meaning(self, error: BaseException) -> LeaseholdError:
         return translated(error, self.table, remedy=CREATE)
+
+    def _own_meaning(self, error: BaseException) -> LeaseholdError:
+        """A connection of our own transaction is no mistake of the caller's: a pool has none left, or a dead one."""
+        found = self._meaning(error)
+        if isinstance(found, InvalidRequest) and of_the_connection(error):
+            return StoreUnavailable(
+                f"the shelf {self.table} was given no connection that works ({type(error).__name__}): nothing was "
+                "written. Try again; see that the pool is large enough, and not closed"
+            )
+        return found
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self.table}>"
