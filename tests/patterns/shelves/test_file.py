@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -327,3 +328,25 @@ def test_a_cancelled_write_comes_to_its_end_first() -> None:
         slow.end.set()
 
     asyncio.run(main())
+
+
+def test_threads_of_its_own(path: Path) -> None:
+    """What is on the shelf is there, also while the application keeps every thread of its loop at work."""
+    go = threading.Event()
+
+    async def main() -> None:
+        shelf = Threaded(SQLiteShelf(path))
+        await shelf.write(NEW, "there", 60)
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        slow = asyncio.create_task(asyncio.to_thread(go.wait, 10))
+        try:
+            assert await asyncio.wait_for(shelf.read(NAME), 5) is not None
+        finally:
+            go.set()
+        assert await slow
+        await shelf.close()
+
+    asyncio.run(main())
+    for thread in [one for one in threading.enumerate() if one.name.startswith("leasehold-shelf")]:
+        thread.join(10)  # those of other tests end with their shelves
+        assert not thread.is_alive()
