@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from leasehold.errors import InvalidRequest, StaleOwner, StoreUnavailable
 from leasehold.patterns.shelves import MemoryShelf, SQLiteShelf, Threaded, sqlitefile
 from leasehold.stores.sqlite import file
+from leasehold.stores.sqlite.file import connect
 from leasehold.testing.shelves import Holder
 
 NAME = "order:42"
@@ -167,6 +169,27 @@ def test_a_file_that_was_deleted(shelf: SQLiteShelf, path: Path) -> None:
         assert other.execute("SELECT value FROM leasehold_shelf").fetchall() == [("new file",)]
 
 
+def test_a_file_that_is_deleted_while_it_is_opened(
+    shelf: SQLiteShelf, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one took its place between two steps: it is found out, and nobody writes to the one that is gone."""
+    replaced: list[str] = []
+
+    def replacing(where: str) -> sqlite3.Connection:
+        connection = connect(where)
+        if not replaced:
+            replaced.append(where)
+            path.unlink()
+            path.touch()
+        return connection
+
+    monkeypatch.setattr(sqlitefile, "connect", replacing)
+    shelf.write(NEW, "seen by all", 60)
+    assert replaced
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("SELECT value FROM leasehold_shelf").fetchall() == [("seen by all",)]
+
+
 def test_it_has_no_part_in_a_transaction_of_yours(shelf: SQLiteShelf) -> None:
     """Its table is in its own file: the error says which shelf to use."""
     with closing(sqlite3.connect(":memory:")) as tx:
@@ -245,15 +268,14 @@ def test_a_child_has_connections_of_its_own(shelf: SQLiteShelf) -> None:
             thread.join(30)
     assert not failures
     assert shelf.read(NAME)[:2] == ("child", 23)  # type: ignore[index]  # it is there
-    with shelf._file.reading() as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert shelf._file.look("PRAGMA integrity_check") == [("ok",)]
 
 
 def test_a_fork_in_the_middle_of_something(shelf: SQLiteShelf, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that does not end in time does not keep the fork from happening: its connection is left alone there."""
     monkeypatch.setattr(sqlitefile, "QUIET", 0.05)
     shelf.write(OLD, "before", 60)
-    with shelf._file.reading() as mine:
+    with shelf._file.writing() as mine:
 
         def work() -> None:
             assert any(one.connection is mine for one in sqlitefile._inherited)
@@ -331,3 +353,25 @@ def test_a_cancelled_write_comes_to_its_end_first() -> None:
         slow.end.set()
 
     asyncio.run(main())
+
+
+def test_threads_of_its_own(path: Path) -> None:
+    """What is on the shelf is there, also while the application keeps every thread of its loop at work."""
+    go = threading.Event()
+
+    async def main() -> None:
+        shelf = Threaded(SQLiteShelf(path))
+        await shelf.write(NEW, "there", 60)
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        slow = asyncio.create_task(asyncio.to_thread(go.wait, 10))
+        try:
+            assert await asyncio.wait_for(shelf.read(NAME), 5) is not None
+        finally:
+            go.set()
+        assert await slow
+        await shelf.close()
+
+    asyncio.run(main())
+    for thread in [one for one in threading.enumerate() if one.name.startswith("leasehold-shelf")]:
+        thread.join(10)  # those of other tests end with their shelves
+        assert not thread.is_alive()

@@ -72,6 +72,22 @@ def test_one_round_trip_a_call(client: Any) -> None:
     assert stats["cmdstat_evalsha"]["calls"] == 3 and "cmdstat_eval" not in stats
 
 
+def test_a_fence_that_was_evicted(client: Any) -> None:
+    """The value says by itself whose it is: an older owner is refused also when the key of the fence is gone."""
+    shelf = RedisShelf(client)
+    shelf.write(NEW, "newer", 60)
+    for call in ((shelf.open, OLD), (shelf.write, OLD, "late", 60), (shelf.write, OLD, None, 60)):
+        client.delete(FENCE)
+        with pytest.raises(StaleOwner) as caught:
+            call[0](*call[1:])
+        assert caught.value.seen == 11 and client.keys() == [VALUE.encode()]
+    found = shelf.open(NEW)
+    assert found is not None and found.text == "newer"
+    client.delete(FENCE)
+    shelf.write(Holder(NAME, 100), "newest", 60)
+    assert shelf.read(NAME).text == "newest"
+
+
 def test_foreign_keys_are_left_alone(client: Any) -> None:
     """Another type, or a text that no shelf has written: an error that says where, and nothing has changed."""
     shelf = RedisShelf(client)

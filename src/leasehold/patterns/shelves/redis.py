@@ -39,9 +39,9 @@ def _script(*parts: str) -> Script:
     return Script(hashlib.sha1(sent, usedforsecurity=False).hexdigest().encode(), sent)
 
 
-_FOREIGN, _RULE = assemble(FOLDER, "_foreign"), assemble(RULE, "_rule")
+_FOREIGN, _NEWER, _RULE = assemble(FOLDER, "_foreign"), assemble(FOLDER, "_newer"), assemble(RULE, "_rule")
 READ = _script(assemble(FOLDER, "read"))
-OPEN, WRITE = (_script(_FOREIGN, _RULE, assemble(FOLDER, name)) for name in ("open", "write"))
+OPEN, WRITE = (_script(_FOREIGN, _NEWER, _RULE, assemble(FOLDER, name)) for name in ("open", "write"))
 
 
 class RedisShelf(Shelf):

@@ -118,7 +118,7 @@ class SQLShelf(Shelf):
 
     def _looking(self, dialect: Dialect, resource: str) -> Steps[Entry | None]:
         rows = yield TEXTS[dialect.name].look(self.table, resource)
-        return _entry(rows.rows[0]) if rows.rows else None
+        return entry(rows.rows[0]) if rows.rows else None
 
     def _opening(self, dialect: Dialect, attempt: Presented) -> Steps[Entry | None]:
         texts = TEXTS[dialect.name]
@@ -219,8 +219,8 @@ class Refused(LeaseholdError):
         self.seen = seen
 
 
-def _entry(row: tuple[Any, ...]) -> Entry:
-    """Whoever turns the clock back must not make an entry stay longer than it was to be kept."""
+def entry(row: tuple[Any, ...]) -> Entry:
+    """What ``look`` gave. Whoever turns the clock back must not make an entry stay longer than it was to be kept."""
     text, fence, age_ms, left_ms, keep_ms = row
     return Entry(_text(text), int(fence), max(0, int(age_ms)) / 1000, min(int(left_ms), int(keep_ms)) / 1000)
 

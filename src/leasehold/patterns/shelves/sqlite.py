@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 from leasehold.errors import InvalidRequest, LeaseholdError
 from leasehold.guards.fence import Fenced, Presented, check_resource
 from leasehold.patterns.shelves.shelf import Entry
-from leasehold.patterns.shelves.sql import SQLShelf
+from leasehold.patterns.shelves.sql import SQLShelf, entry
 from leasehold.patterns.shelves.sqlitefile import ShelfFile, meaning
-from leasehold.patterns.tables.asking import Work, within
+from leasehold.patterns.shelves.sqltexts import TEXTS
+from leasehold.patterns.tables.asking import Work
 
 if TYPE_CHECKING:
     from leasehold.observe.events import Observer
 
 TABLE = "leasehold_shelf"
+LOOK = TEXTS["sqlite"].look(TABLE, "").marked("?")
 
 
 class SQLiteShelf(SQLShelf):
@@ -43,10 +45,13 @@ class SQLiteShelf(SQLShelf):
 
     def read(self, resource: str) -> Entry | None:
         name = check_resource(resource)
-        found: Entry | None = within(
-            self._file.reading, lambda dialect: self._looking(dialect, name), self.table, fail=self._meaning
-        )
-        return found
+        try:
+            rows = self._file.look(LOOK, name)
+        except LeaseholdError:
+            raise
+        except Exception as error:
+            raise self._meaning(error) from error
+        return entry(rows[0]) if rows else None
 
     def _take(self, tx: Any, work: Work[Any], lease: Fenced, attempt: Presented) -> Any:
         if tx is not None:
@@ -58,8 +63,7 @@ class SQLiteShelf(SQLShelf):
 
     def create(self) -> None:
         """Make the file now: where it cannot be, you know it before the first lease does."""
-        with self._file.reading():
-            pass
+        self._file.look("SELECT 1 FROM sqlite_schema LIMIT 1")
 
     def close(self) -> None:
         self._file.close()

@@ -12,8 +12,9 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.patterns.shelves.sqltexts import TEXTS
@@ -33,17 +34,21 @@ SUFFIX = "-shelf"  # of the one beside a store
 
 
 class Connected:
-    """One connection, and the file that it is connected to."""
+    """One connection, and the file that it is connected to: the one that was there before. Who replaces it while it is
+    opened is found out when it is used."""
 
     __slots__ = ("connection", "file")
 
-    def __init__(self, connection: sqlite3.Connection, path: str) -> None:
-        self.connection = connection
+    def __init__(self, path: str) -> None:
         self.file = _identity(path)
+        self.connection = connect(path)
 
     def close(self) -> None:
         with suppress(sqlite3.Error):
             self.connection.close()
+
+
+Answered = tuple[Connected, list[tuple[Any, ...]]]
 
 
 class ShelfFile:
@@ -64,10 +69,16 @@ class ShelfFile:
         self._closed = False
         self._forking = False
 
+    def look(self, query: str, *values: str) -> list[tuple[Any, ...]]:
+        """What one query finds: it is a transaction by itself, and sees the last commit."""
+        lent, rows = self._patiently(query, values)
+        self._take_back(lent)
+        return rows
+
     @contextmanager
-    def transaction(self, begin: tuple[str, ...]) -> Iterator[sqlite3.Connection]:
-        """One that has begun, so that a commit ends it, and an error too."""
-        lent = self._begun(begin)
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction, which a commit ends, and an error too. Nobody else writes meanwhile."""
+        lent, _ = self._patiently("BEGIN IMMEDIATE")
         try:
             try:
                 yield lent.connection
@@ -78,23 +89,15 @@ class ShelfFile:
         finally:
             self._take_back(lent)
 
-    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Nobody else writes meanwhile."""
-        return self.transaction(("BEGIN IMMEDIATE",))
-
-    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """As it is at this moment: the second statement looks, and from then on nothing changes."""
-        return self.transaction(("BEGIN", "SELECT 1 FROM sqlite_schema LIMIT 1"))
-
     # ------------------------------------------------------------ connections
 
-    def _begun(self, begin: tuple[str, ...]) -> Connected:
+    def _patiently(self, query: str, values: tuple[str, ...] = ()) -> Answered:
         """Asked often, for as long as it may take: SQLite's own way to wait sleeps for a tenth of a second at a time,
         and finds the lock taken again each time. A signal can interrupt it, too."""
         until, pause = time.monotonic() + WAIT, FIRST_PAUSE
         while True:
             try:
-                return self._try_to_begin(begin)
+                return self._try(query, values)
             except Again as reason:
                 if time.monotonic() > until:
                     why = f"cannot be used for {WAIT:g} s now, because {reason}: nothing was written, try again later"
@@ -102,15 +105,14 @@ class ShelfFile:
             time.sleep(pause)
             pause = min(2 * pause, LAST_PAUSE)
 
-    def _try_to_begin(self, begin: tuple[str, ...]) -> Connected:
-        """Under the lock it is made sure that the file is still the one at its path: two processes on two files would
-        not see what the other has written."""
+    def _try(self, query: str, values: tuple[str, ...]) -> Answered:
+        """After it, and under the lock that it may take, it is made sure that the file is still the one at its path:
+        two processes on two files would not see what the other has written."""
         lent = self._lend()
         try:
-            for statement in begin:
-                lent.connection.execute(statement)
+            rows = lent.connection.execute(query, values).fetchall()
             if _identity(self.path) == lent.file:
-                return lent
+                return lent, rows
         except BaseException as error:
             self._take_back(lent)
             if isinstance(error, sqlite3.Error) and failures.passing(error):
@@ -242,7 +244,7 @@ def _open(path: str, table: str) -> Connected:
         if path == default_path() + SUFFIX:
             make_folders(str(Path(path).parent))
     prepare(path)
-    opened = Connected(connect(path), path)
+    opened = Connected(path)
     try:
         _check(path, opened.connection, table)
     except BaseException:
@@ -292,7 +294,7 @@ def _is_ours(path: str, connection: sqlite3.Connection) -> bool:
 
 def _identity(path: str) -> tuple[int, int]:
     try:
-        found = Path(path).stat()
+        found = os.stat(path)  # noqa: PTH116 - at each reading, and a Path costs half as much as that
     except FileNotFoundError:
         return (0, 0)
     return (found.st_ino, found.st_dev)
