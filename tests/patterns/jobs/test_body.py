@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from leasehold import Backoff, LeaseLost, StaleOwner
+from leasehold import Backoff, InvalidRequest, LeaseLost, StaleOwner
 from leasehold.patterns import AsyncJobs, Jobs
 
 PATIENCE = 20  # seconds for what takes a fraction of one
@@ -152,6 +152,22 @@ def test_a_silent_database_is_a_loss_when_the_lease_is_over(path: Path, jobs: Jo
     assert state(path) == ("done", 1, None)
 
 
+@pytest.mark.slow
+def test_a_database_that_does_not_answer_is_a_loss_too(path: Path, jobs: Jobs) -> None:
+    """The heartbeat hangs, for however long: the worker is told when its lease is over."""
+    answer = threading.Event()
+
+    def connect() -> sqlite3.Connection:
+        if threading.current_thread().name == "leasehold-jobs":
+            answer.wait(PATIENCE)
+        return sqlite3.connect(path)
+
+    with claimed(Jobs(connect, lease="1s")) as job:
+        assert job.lost.wait(PATIENCE / 2)
+        answer.set()
+    assert state(path) == ("done", 1, None)
+
+
 def test_a_heart_that_cannot_start(path: Path, jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     """No thread, no heartbeats: said by the first job, and the next one gets them."""
     first = claimed(jobs)
@@ -247,6 +263,50 @@ async def test_a_task_is_cancelled_when_its_job_is_lost(path: Path, async_jobs: 
             await asyncio.sleep(PATIENCE)
     assert loss.value.reason == "taken" and job.lost.is_set()
     assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]  # a test runs in a task
+
+
+@pytest.mark.slow
+async def test_a_heartbeat_that_hangs_on_a_loop(path: Path, async_jobs: Callable[..., AsyncJobs]) -> None:
+    """The task is cancelled when its lease is over, with or without an answer."""
+    import aiosqlite
+
+    hangs = False
+
+    @asynccontextmanager
+    async def begin() -> AsyncIterator[Any]:
+        if hangs:
+            await asyncio.sleep(PATIENCE)
+        async with aiosqlite.connect(path) as connection:
+            yield connection
+            await connection.commit()
+
+    job = await AsyncJobs(begin, lease="1s").claim()
+    assert job is not None
+    with pytest.raises(LeaseLost) as loss:  # noqa: PT012 - the same
+        async with job:
+            hangs = True
+            try:
+                await asyncio.sleep(PATIENCE / 2)
+            finally:
+                hangs = False
+    assert loss.value.reason == "expired"
+
+
+async def test_two_loops_want_two_hearts(path: Path, async_jobs: Callable[..., AsyncJobs]) -> None:
+    """A job that is entered on another loop would stop the heartbeats of the first one: refused."""
+    jobs = async_jobs()
+    await jobs.enqueue("more")
+    job = await jobs.claim()
+    assert job is not None
+
+    async def elsewhere() -> None:
+        other = await jobs.claim()
+        assert other is not None
+        with pytest.raises(InvalidRequest, match="for each loop"):
+            await other.__aenter__()
+
+    async with job:
+        await asyncio.to_thread(asyncio.run, elsewhere())
 
 
 async def test_a_cancelled_task_gives_its_job_back(path: Path, async_jobs: Callable[..., AsyncJobs]) -> None:

@@ -131,6 +131,43 @@ def test_who_was_superseded_gives_it_back(path: Path) -> None:
         assert not hold.lock("job", "jobs", 1).locked()
 
 
+@pytest.mark.parametrize("error", [sqlite3.OperationalError, KeyboardInterrupt])
+def test_an_error_among_many(path: Path, error: type[BaseException]) -> None:
+    """What was claimed before it is the caller's, or is given back: never nobody's."""
+    connections = 0
+
+    def connect() -> sqlite3.Connection:
+        nonlocal connections
+        connections += 1
+        if connections == 5:  # the two looks, two claims, and this one
+            raise error("gone")
+        return sqlite3.connect(path)
+
+    jobs = Jobs(path)
+    jobs.enqueue_many(range(4))
+    with leasehold.connect("memory://") as hold:
+        if error is KeyboardInterrupt:
+            with pytest.raises(KeyboardInterrupt):
+                Jobs(connect, hold=hold).claim_many(5)
+            assert jobs.counts()["ready"] == 5 and not hold.lock("job", "jobs", 1).locked()
+        else:
+            assert len(Jobs(connect, hold=hold).claim_many(5)) == jobs.counts()["running"] == 2
+
+
+def test_ids_that_are_no_names(path: Path) -> None:
+    """One of them does not keep everybody from all the others."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE tasks (id TEXT PRIMARY KEY, state TEXT, version INTEGER, lease_until TEXT)")
+    columns = dict.fromkeys(
+        ["owner", "attempts", "payload", "result", "error", "run_at", "created_at", "finished_at", "queue", "key"]
+    )
+    with leasehold.connect("memory://") as hold:
+        jobs = Jobs(path, table="tasks", columns=columns, hold=hold)
+        for odd in ("", "x" * 3000, "usual"):
+            jobs.enqueue(values={"id": odd})
+        assert {job.id for job in jobs.claim_many(9)} == {"", "x" * 3000, "usual"}
+
+
 async def test_on_a_loop(path: Path) -> None:
     """The same, awaited."""
     import aiosqlite

@@ -213,6 +213,22 @@ async def test_columns_of_a_fixed_length(dialect: str, request: pytest.FixtureRe
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "states"), [("VARCHAR(20)", {"ready": 0, "running": 1, "done": 2, "dead": 3}), ("INT", {})]
+)
+async def test_states_of_another_type(kind: str, states: Any, request: pytest.FixtureRequest) -> None:
+    """MariaDB finds that 'cancelled' = 0, and would claim it."""
+    async with place(mariadb_connect, request) as store:
+        store.execute(
+            f"CREATE TABLE reports (report_id INT PRIMARY KEY, `Status` {kind}, `row version` INT, "
+            "locked_until DATETIME(6))"
+        )
+        jobs = store.jobs(table="reports", columns=LEAST, states=states)
+        with pytest.raises(InvalidRequest, match="state must be"):
+            jobs.claim()
+
+
+@pytest.mark.slow
 def test_a_table_without_transactions(mariadb_database: Any) -> None:
     """MyISAM would keep half of what was rolled back."""
     import pymysql

@@ -118,6 +118,20 @@ def test_to_drain_what_is_not_there_is_an_error(path: Path) -> None:
         Jobs(path, table="tasks").work(print, drain=True)
 
 
+@pytest.mark.slow
+def test_claims_that_fail_because_of_each_other(path: Path) -> None:
+    """Seven times, as among many workers whose transactions are serializable: it is claimed all the same."""
+    conflicts = iter(range(7))
+
+    def connect() -> sqlite3.Connection:
+        if next(conflicts, None) is not None:
+            raise sqlite3.OperationalError("database is locked")
+        return sqlite3.connect(path)
+
+    Jobs(path).enqueue("work")
+    assert Jobs(connect).work(lambda job: None, drain=True) == 1
+
+
 async def test_one_task_that_cannot_go_on(path: Path) -> None:
     """Its error comes out as it is, and not in a group: as with threads."""
     import aiosqlite

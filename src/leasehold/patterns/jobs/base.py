@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -219,8 +220,14 @@ class BaseJobs:
     def _take(self, job_id: Any) -> Any:
         """The lease of a candidate, or None: somebody else is at it."""
         part = job_id if isinstance(job_id, int | str) else str(job_id)
-        ttl = min(self.lease, HOUR)
-        return self._hold.lock("job", self.table, part, ttl=ttl, wait=0, max_idle=self.lease).try_acquire()
+        lock = partial(self._hold.lock, "job", self.table, ttl=min(self.lease, HOUR), wait=0, max_idle=self.lease)
+        try:
+            found = lock(part)
+        except InvalidRequest:  # an id that is no name: empty, or a whole book
+            from hashlib import blake2b  # loads OpenSSL, and most programs need no hash of ours
+
+            found = lock(blake2b(repr(part).encode("utf-8", "backslashreplace"), digest_size=16).hexdigest())
+        return found.try_acquire()
 
     # ------------------------------------------------------------ operators
 

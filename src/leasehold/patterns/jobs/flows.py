@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 Phrases = OneStatement | MariaDB
 AGAIN = Backoff(base=0.02, cap=0.5, attempts=5)  # somebody else was faster, or the database was away for a moment
+# Where transactions are serializable each claim that meets another one fails: among many workers that is most of them.
+CLAIM_AGAIN = Backoff(base=0.02, cap=0.5, attempts=25)
 CHUNK = 200  # rows in one INSERT
 FEW = 16  # candidates that are looked at for each job
 ROUNDS = 20  # claims in a row that gave nothing but jobs to bury
@@ -34,13 +36,13 @@ Asked = Sequence[tuple["BaseJob", float]]  # jobs, and the lease of each
 Lost = tuple["BaseJob", int | None]
 
 
-def insisting(jobs: BaseJobs, make: Callable[[], Flow[R]], on: Any = Conflict) -> Flow[R]:
+def insisting(jobs: BaseJobs, make: Callable[[], Flow[R]], on: Any = Conflict, again: Backoff = AGAIN) -> Flow[R]:
     """Again, a few times, after errors that pass."""
     try:
         return (yield from make())
     except on:
         pass
-    for pause in AGAIN:
+    for pause in again:
         yield partial(jobs._flavour.sleep, pause)
         try:
             return (yield from make())
@@ -98,7 +100,7 @@ def claiming(jobs: BaseJobs, count: int, queue: str | None) -> Flow[list[Any]]:
     for _ in range(ROUNDS):
         claim = Claim(count, jobs.name, jobs.lease, jobs.retry.attempts, queue)
         sent = jobs._now()
-        rows = yield from insisting(jobs, lambda claim=claim: _claiming(jobs, claim))  # type: ignore[misc]  # of this round
+        rows = yield from _claiming(jobs, claim)
         found = [jobs._job(row, sent) for row in jobs._alive(rows)]
         if found or not rows:
             return found
@@ -106,19 +108,30 @@ def claiming(jobs: BaseJobs, count: int, queue: str | None) -> Flow[list[Any]]:
 
 
 def _claiming(jobs: BaseJobs, claim: Claim) -> Flow[list[Row]]:
-    return jobs._asking(lambda phrases: phrases.claim(claim), None, alone=True, through=jobs._whole)
+    def once() -> Flow[list[Row]]:
+        return jobs._asking(lambda phrases: phrases.claim(claim), None, alone=True, through=jobs._whole)
+
+    return insisting(jobs, once, again=CLAIM_AGAIN)
 
 
 def _filtered(jobs: BaseJobs, count: int, queue: str | None) -> Flow[list[Any]]:
     """With a lease as the pre-filter: only who has the lease of a candidate asks the database for it."""
     found: list[Any] = []
-    for which in ("expired", "ready"):
-        if len(found) < count:
-            ids = yield from _candidates(jobs, which, FEW * count, queue)
-            for job_id in ids:
-                found += yield from _filtered_one(jobs, job_id, queue)
-                if len(found) == count:
-                    break
+    try:
+        for which in ("expired", "ready"):
+            if len(found) < count:
+                ids = yield from _candidates(jobs, which, FEW * count, queue)
+                for job_id in ids:
+                    found += yield from _filtered_one(jobs, job_id, queue)
+                    if len(found) == count:
+                        break
+    except LeaseholdError:
+        if not found:  # what was claimed before is the caller's
+            raise
+    except BaseException as error:
+        for job in found:
+            yield from leaving(job, error)
+        raise
     return found
 
 
@@ -142,7 +155,7 @@ def _filtered_one(jobs: BaseJobs, job_id: Any, queue: str | None) -> Flow[list[A
     try:
         claim = Claim(1, jobs.name, jobs.lease, jobs.retry.attempts, queue, only=job_id)
         sent = jobs._now()
-        rows = yield from insisting(jobs, lambda: _claiming(jobs, claim))
+        rows = yield from _claiming(jobs, claim)
         found = [jobs._job(row, sent, lease) for row in jobs._alive(rows)]
     finally:
         if lease is not None and not found:

@@ -1,7 +1,8 @@
 """Heartbeats: one thread, or one timer, for all jobs that a Jobs object has inside ``with``.
 
 A heartbeat is sent at a third of the lease. "Not yours" is loss now. An error of the database is tried again until the
-lease has run out by the local clock; then the job may be another's, and its worker is told.
+lease has run out by the local clock; then the job may be another's, and its worker is told. So it is when no answer
+comes at all.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+from leasehold.errors import InvalidRequest
 from leasehold.observe import log
 from leasehold.patterns.jobs import flows
 from leasehold.patterns.jobs.driving import arun, run
@@ -72,6 +74,13 @@ class Beats:
         if job in self._next:
             self._next[job] = sent + length / 3
 
+    def expire(self, now: float) -> float | None:
+        """Tell those whose lease is over, though no answer has come. -> seconds until the next is, if there is one."""
+        for job in [job for job in self._next if job.deadline <= now]:
+            del self._next[job]
+            job._lose("expired")
+        return min((job.deadline - now for job in self._next), default=None)
+
     def failed(self, due: list[BaseJob], now: float, error: BaseException) -> None:
         log.warn("a heartbeat of jobs of %s failed: %s", self.jobs.table, error, error=error)
         for job in due:
@@ -123,13 +132,28 @@ class Heart:
         while (due := self._wait()) is not None:
             sent, asked = self._jobs._now(), [(job, job.lease) for job in due]
             try:
-                lost = run(flows.beating(self._jobs, asked)) if due else []
+                lost = self._beat(asked) if due else []
             except Exception as error:
                 with self._changed:
                     self._beats.failed(due, self._jobs._now(), error)
             else:
                 with self._changed:
                     self._beats.answered(asked, lost, sent)
+
+    def _beat(self, asked: flows.Asked) -> list[flows.Lost]:
+        """A database that does not answer may hold this thread up for minutes: another one looks at the clock."""
+        answered = threading.Event()
+        threading.Thread(target=self._look, args=(answered,), name="leasehold-jobs-clock", daemon=True).start()
+        try:
+            return run(flows.beating(self._jobs, asked))
+        finally:
+            answered.set()
+
+    def _look(self, answered: threading.Event) -> None:
+        nap: float | None = 0.0
+        while nap is not None and not answered.wait(nap):
+            with self._changed:
+                nap = None if answered.is_set() else self._beats.expire(self._jobs._now())
 
     def _wait(self) -> list[BaseJob] | None:
         """Those that are due; None when there has been nothing for a while."""
@@ -162,10 +186,13 @@ class AsyncHeart:
         self._beats = Beats(self._jobs)
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self._clock: asyncio.TimerHandle | None = None
 
     def watch(self, job: BaseJob) -> None:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
+            if self._beats and self._loop is not None and self._loop.is_running():
+                raise InvalidRequest("these jobs are kept on another event loop: make an AsyncJobs for each loop")
             self._loop = loop
             self._fresh()
         self._beats.add(job)
@@ -192,8 +219,14 @@ class AsyncHeart:
         self._timer = None
         if due := self._beats.due(self._jobs._now()):
             self._task = loop.create_task(self._beat(loop, due), name="leasehold-jobs")
+            self._look(loop)
         else:
             self._arm(loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """While a heartbeat is on its way: a database that does not answer may take minutes for that."""
+        nap = self._beats.expire(self._jobs._now())
+        self._clock = None if nap is None else loop.call_later(nap, self._look, loop)
 
     async def _beat(self, loop: asyncio.AbstractEventLoop, due: list[BaseJob]) -> None:
         sent, asked = self._jobs._now(), [(job, job.lease) for job in due]
@@ -205,4 +238,6 @@ class AsyncHeart:
             self._beats.answered(asked, lost, sent)
         finally:
             self._task = None
+            if self._clock is not None:
+                self._clock.cancel()
             self._arm(loop)

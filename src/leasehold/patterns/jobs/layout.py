@@ -94,7 +94,10 @@ def _misfit(columns: Columns, types: dict[str, str], dialect: Dialect, ours: str
     kind = type_of(types, theirs)
     number, time, text = WANTED[dialect.name]
     fits, wanted = True, ""
-    if ours in NUMBERS:
+    if ours == "state" and dialect.name == "mariadb":  # it finds that 'cancelled' = 0
+        numbers = all(isinstance(one, int) for one in columns.states.values())
+        fits, wanted = (kind in NUMBER_TYPES) is numbers, "a number" if numbers else "text"
+    elif ours in NUMBERS:
         fits, wanted = "int" in kind if dialect.name == "sqlite" else kind in NUMBER_TYPES, number
     elif dialect.name != "sqlite" and ours in TIMES:
         fits, wanted = kind in TIME_TYPES, time

@@ -70,3 +70,9 @@ class Threaded(Shelf):
 
     def __repr__(self) -> str:
         return f"<Threaded {self._shelf!r}>"
+
+
+def _heard(running: asyncio.Future[Any]) -> None:
+    """Its error matters less than that somebody wants the end: nobody warns about it."""
+    if not running.cancelled():
+        running.exception()
