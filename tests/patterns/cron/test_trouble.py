@@ -192,3 +192,32 @@ def test_a_shelf_that_the_fleet_does_not_share(tmp_path: Path) -> None:
         pytest.raises(InvalidRequest, match="every process would run each tick"),
     ):
         hold.cron("* * * * *", "rollup", store=MemoryShelf())
+
+
+def test_an_error_of_a_run_that_was_lost(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither hides the other: both are in the history, and the error is in the log."""
+
+    @bench.hold.cron("*/5 * * * *", "rollup", at_most=0.1, lease_as="lease", clock=bench.clock)
+    def rollup(*, lease: leasehold.Lease) -> None:
+        assert lease.lost.wait(20)
+        raise ValueError("half done")
+
+    bench.known(rollup)
+    bench.clock.set(T + 300)
+    (run,) = settled(rollup, (300, "lost"))
+    assert "max_hold" in run.error and run.error.endswith("; ValueError: half done")
+    assert "failed" in caplog.text and "ValueError: half done" in caplog.text
+
+
+def test_a_run_that_sees_that_it_was_lost(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """``lease.check()`` ends it as it should: that is no further error."""
+
+    @bench.hold.cron("*/5 * * * *", "rollup", at_most=0.1, lease_as="lease", clock=bench.clock)
+    def rollup(*, lease: leasehold.Lease) -> None:
+        assert lease.lost.wait(20)
+        lease.check()
+
+    bench.known(rollup)
+    bench.clock.set(T + 300)
+    (run,) = settled(rollup, (300, "lost"))
+    assert run.error.endswith("before the run had ended") and "failed" not in caplog.text

@@ -119,14 +119,15 @@ class Attendant:
 
     async def _settle(self, claimed: Claimed, error: BaseException | None) -> None:
         loss = loss_of(claimed.lease)
-        if loss is not None:
-            await self._books.settle(claimed, LOST, f"the lease was lost ({loss.reason}) before the run had ended")
-        elif error is None:
-            await self._books.settle(claimed, OK)
-        else:
+        what = "" if error is None or is_of(loss, error) else said(error)
+        if what:
             tick = self._books.schedule.moment(claimed.tick).isoformat()
             log.error("%s: the run of %s failed", self._books.shown, tick, exc_info=error)
-            await self._books.settle(claimed, ERROR, said(error))
+        if loss is None:
+            await self._books.settle(claimed, ERROR if what else OK, what)
+            return
+        lost = f"the lease was lost ({loss.reason}) before the run had ended"
+        await self._books.settle(claimed, LOST, f"{lost}; {what}" if what else lost)
 
     def _tell(self, error: Exception, exc_info: Exception | None = None) -> None:
         """Once, and again when it is another trouble."""
@@ -152,3 +153,10 @@ def loss_of(lease: Any) -> LeaseLost | None:
     except LeaseLost as loss:
         return loss
     return None
+
+
+def is_of(loss: LeaseLost | None, error: BaseException) -> bool:
+    """Has the run ended because its lease was lost? Then it was cancelled, or has looked, and that is no error."""
+    if loss is None:
+        return False
+    return not isinstance(error, Exception) or (isinstance(error, LeaseLost) and error.fence == loss.fence)
