@@ -109,6 +109,16 @@ def test_a_lease_that_is_taken_away(desk: Desk) -> None:
 
 
 @slow
+def test_a_lease_that_is_lost_before_the_command_begins(desk: Desk) -> None:
+    """Others may be at work by then: it is not started, not for a moment, and the history says so."""
+    process = desk.start("cron", EACH_SECOND, "job", "--at-most", "0.00001s", "--", "touch", "up")
+    desk.until(lambda: [run for run in history(desk) if run["outcome"] == "lost"], process)
+    process.send_signal(signal.SIGTERM)
+    _, _, err = desk.ended(process)
+    assert "the command was not started" in err and not desk.path("up").exists()
+
+
+@slow
 def test_a_command_that_is_not_there(desk: Desk) -> None:
     """127: it would not be there at the next tick either."""
     done = desk.run("cron", EACH_SECOND, "job", "--", "no-such-command")

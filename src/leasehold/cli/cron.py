@@ -22,7 +22,7 @@ from leasehold.cli.voice import Voice
 from leasehold.coordinator import Leasehold
 from leasehold.core.durations import is_long, ttl_ms
 from leasehold.errors import LeaseholdError, LeaseLost
-from leasehold.patterns.cron.attendant import AWAY, FIRST_PAUSE, LONGEST_PAUSE, TAKEN
+from leasehold.patterns.cron.attendant import AWAY, FIRST_PAUSE, LONGEST_PAUSE, TAKEN, loss_of
 from leasehold.patterns.cron.books import Claimed
 from leasehold.patterns.cron.clock import WallClock
 from leasehold.patterns.cron.lines import ERROR, LOST, OK
@@ -80,12 +80,16 @@ class Watchman:
             raise failed(error) from error
         pause, code = FIRST_PAUSE, None
         while code is None:
-            now = self._clock.now()
+            now, runs = self._clock.now(), self._runs
             done, code = self._attempt(patient=pause < LONGEST_PAUSE)
             if done:
                 self._told, pause = "", FIRST_PAUSE
+                self._since = max(self._since, now)  # should the store forget all, what is settled is not run again
                 self._sleep(now)
             elif code is None:
+                pause = (
+                    pause if runs == self._runs else FIRST_PAUSE
+                )  # it was our turn: there may be more to make up for
                 idle(self._signals, pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
         return code
@@ -138,7 +142,8 @@ class Watchman:
                     raise
                 try:
                     claimed = finish(wanted.books.claim(lease, self._since))
-                    supervisor = None if claimed is None else self._run(child, wanted, claimed)
+                    begun = claimed is not None and self._may_begin(wanted, claimed)
+                    supervisor = self._run(child, wanted, claimed) if claimed is not None and begun else None
                 finally:
                     loss = tenure.finish(lost=lease.state == "lost")
             if supervisor is None:
@@ -147,6 +152,15 @@ class Watchman:
             return self._after(supervisor, loss)
         finally:
             child.abandon()
+
+    def _may_begin(self, wanted: Wanted, claimed: Claimed) -> bool:
+        """Lost while it was claimed, by a store that was slow or by us, frozen: then others are at work."""
+        loss = loss_of(claimed.lease)
+        if loss is None:
+            return True
+        tell_loss(self._voice, loss, "the command was not started")
+        finish(wanted.books.settle(claimed, LOST, f"the lease was lost ({loss.reason}) before the run had begun"))
+        return False
 
     def _run(self, child: Child, wanted: Wanted, claimed: Claimed) -> Overseer:
         lease, tick = claimed.lease, self._schedule.moment(claimed.tick).isoformat()

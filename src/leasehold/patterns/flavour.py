@@ -195,10 +195,10 @@ class Flag:
         self._set = True
         self._queue.put(None)
 
-    def wait(self, seconds: float) -> bool:
+    def wait(self, seconds: float | None) -> bool:
         if not self._set:
             try:
-                self._queue.get(timeout=max(seconds, 0.0))
+                self._queue.get(timeout=None if seconds is None else max(seconds, 0.0))
                 self._queue.put(None)  # for others who wait
             except Empty:
                 pass

@@ -202,3 +202,15 @@ def test_start_without_a_loop() -> None:
     with pytest.raises(RuntimeError):
         cron.start()
     assert not cron.running
+
+
+async def test_a_task_that_is_cancelled_before_it_begins(loop: Loop) -> None:
+    """It is over, and can be started again."""
+    cron = loop.cron().start()
+    assert cron._task is not None
+    cron._task.cancel()
+    await loop.until(lambda: not cron.running)
+    assert await cron.stop()
+    await loop.known(cron)
+    loop.clock.set(T + 300)
+    await loop.until(lambda: loop.ended == ["ok"])

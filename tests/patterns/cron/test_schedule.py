@@ -147,6 +147,13 @@ def test_what_is_no_text(wrong: Any) -> None:
         Schedule("@daily", wrong)
 
 
+@pytest.mark.parametrize("zone", ["localtime", "posixrules"])
+def test_a_zone_of_the_machine(zone: str) -> None:
+    """Hosts would disagree about the ticks under one name, and run them in each of their zones."""
+    with pytest.raises(InvalidRequest, match="may be another time zone on every host"):
+        Schedule("@daily", zone)
+
+
 @pytest.mark.parametrize("zone", ["Europe/Nowhere", "", "../../etc/passwd", "Europe", "CEST+2", "a\0b"])
 def test_no_such_zone(zone: str) -> None:
     """It is said what one looks like."""

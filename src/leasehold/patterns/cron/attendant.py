@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from leasehold.errors import LeaseLost, NotAcquired, OutcomeUnknown, StaleOwner, StoreUnavailable
+from leasehold.errors import LeaseholdError, LeaseLost, NotAcquired, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.patterns.cron.books import Books, Claimed, WrongClock, log
 from leasehold.patterns.cron.lines import ERROR, LOST, OK
 from leasehold.primitives.called import Function
 
 DONE, RAN, AGAIN = "done", "ran", "again"
-AWAY = (StoreUnavailable, OutcomeUnknown, WrongClock)
-TAKEN = (NotAcquired, LeaseLost, StaleOwner)
+AWAY = (StoreUnavailable, OutcomeUnknown, WrongClock, StaleOwner)
+TAKEN = (NotAcquired, LeaseLost)
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds, while somebody else holds the lease
 SET_BACK = 1.0  # seconds that a clock may lose without anybody looking at the books again
 
@@ -40,7 +40,7 @@ class Attendant:
         try:
             await self._attend(stop)
         except (Exception, SystemExit):
-            log.exception("the cron %s has stopped", self._books.resource)
+            log.exception("the cron %s has stopped", self._books.shown)
             raise
         finally:
             ended()
@@ -57,6 +57,7 @@ class Attendant:
                 continue
             pause, self._told = FIRST_PAUSE, ""
             if found == DONE:
+                since = max(since, now)  # should the store forget all, what is settled by now is not run again
                 await self._sleep(stop, now)
 
     async def _sleep(self, stop: Any, now: float) -> None:
@@ -88,6 +89,11 @@ class Attendant:
         except AWAY as error:
             self._tell(error)
             return AGAIN
+        except LeaseholdError:  # what is wrong, and stays so
+            raise
+        except Exception as error:  # no thread, no memory, no descriptor: there may be one the next time
+            self._tell(error, exc_info=error)
+            return AGAIN
 
     async def _run(self, claimed: Claimed) -> None:
         args = (self._books.schedule.moment(claimed.tick),) if self._takes_tick else ()
@@ -113,19 +119,31 @@ class Attendant:
 
     async def _settle(self, claimed: Claimed, error: BaseException | None) -> None:
         loss = loss_of(claimed.lease)
-        if loss is not None:
-            await self._books.settle(claimed, LOST, f"the lease was lost ({loss.reason}) before the run had ended")
-        elif error is None:
-            await self._books.settle(claimed, OK)
-        else:
-            log.error("%s: the run of %s failed", self._books.resource, claimed.tick, exc_info=error)
-            await self._books.settle(claimed, ERROR, f"{type(error).__name__}: {error}".rstrip(": "))
+        what = "" if error is None or is_of(loss, error) else said(error)
+        if what:
+            tick = self._books.schedule.moment(claimed.tick).isoformat()
+            log.error("%s: the run of %s failed", self._books.shown, tick, exc_info=error)
+        if loss is None:
+            await self._books.settle(claimed, ERROR if what else OK, what)
+            return
+        lost = f"the lease was lost ({loss.reason}) before the run had ended"
+        await self._books.settle(claimed, LOST, f"{lost}; {what}" if what else lost)
 
-    def _tell(self, error: Exception) -> None:
+    def _tell(self, error: Exception, exc_info: Exception | None = None) -> None:
         """Once, and again when it is another trouble."""
         if type(error).__name__ != self._told:
             self._told = type(error).__name__
-            log.error("%s: %s", self._books.resource, error)
+            log.error("%s: %s", self._books.shown, said(error) if exc_info else error, exc_info=exc_info)
+
+
+def said(error: BaseException) -> str:
+    """An error of somebody else's function, as text that every shelf can hold, whatever is in it."""
+    kind = type(error).__name__
+    try:
+        text = f"{kind}: {error}".rstrip(": ")
+    except Exception:
+        return kind
+    return text.encode(errors="backslashreplace").decode()
 
 
 def loss_of(lease: Any) -> LeaseLost | None:
@@ -135,3 +153,10 @@ def loss_of(lease: Any) -> LeaseLost | None:
     except LeaseLost as loss:
         return loss
     return None
+
+
+def is_of(loss: LeaseLost | None, error: BaseException) -> bool:
+    """Has the run ended because its lease was lost? Then it was cancelled, or has looked, and that is no error."""
+    if loss is None:
+        return False
+    return not isinstance(error, Exception) or (isinstance(error, LeaseLost) and error.fence == loss.fence)

@@ -32,11 +32,13 @@ class WrongClock(LeaseholdError):
 
 
 class Books(NamedTuple):
-    """Of one cron. ``store_time`` asks for the store's clock at the moment when the lease was granted."""
+    """Of one cron. ``shown`` is its name as logs have it, without the ids. ``store_time`` asks for the store's clock at
+    the moment when the lease was granted."""
 
     flavour: Flavour
     shelf: Shelf
     resource: str
+    shown: str
     schedule: Schedule
     policy: Policy
     clock: Clock
@@ -84,7 +86,7 @@ class Books(NamedTuple):
         except StaleOwner:
             return False
         except (StoreUnavailable, OutcomeUnknown) as away:
-            log.warning("%s: a run ended with %s, and the store was away: %s", self.resource, outcome, away)
+            log.warning("%s: a run ended with %s, and the store was away: %s", self.shown, outcome, away)
             return False
         return True
 
@@ -99,7 +101,7 @@ class Books(NamedTuple):
         store = await self.store_time()
         if store is not None and abs(now - store) > FAR_OFF:
             raise WrongClock(
-                f"nothing is run for {self.resource}: by the clock of this machine it is {self.schedule.moment(now)}, "
+                f"nothing is run for {self.shown}: by the clock of this machine it is {self.schedule.moment(now)}, "
                 f"by the store's {self.schedule.moment(store)}; set the one that is wrong",
                 resource=self.resource,
             )
@@ -107,7 +109,7 @@ class Books(NamedTuple):
             return state
         log.warning(
             "%s: a machine whose clock is wrong has claimed ticks up to %s: they are void",
-            self.resource, self.schedule.moment(state.last),
+            self.shown, self.schedule.moment(state.last),
         )  # fmt: skip
         return state.before(now)
 

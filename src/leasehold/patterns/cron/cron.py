@@ -15,7 +15,7 @@ from leasehold.errors import InvalidRequest
 from leasehold.patterns.cron.attendant import Attendant
 from leasehold.patterns.cron.books import Books, history
 from leasehold.patterns.cron.lines import KEPT
-from leasehold.patterns.flavour import finish
+from leasehold.patterns.flavour import Flag, finish
 from leasehold.primitives.called import Function
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class BaseCron(ABC, Generic[P, R]):
 
     ``function`` gets the tick if it takes a parameter, and its lease under the name ``lease_as``."""
 
-    _ended: threading.Event
+    _ended: Flag  # one who waits for it in a signal handler may have interrupted himself doing so
     _thread: threading.Thread | None = None
 
     def __init__(
@@ -82,18 +82,26 @@ class BaseCron(ABC, Generic[P, R]):
                 raise InvalidRequest(f"the cron {self.resource} is running already", resource=self.resource)
             self._hold._engine.ensure_open()
             self._stop = self._books.flavour.event()
-            self._ended = threading.Event()
+            self._ended = Flag()
             self._serving = os.getpid()
-            self._hold._closers.append(self.stop)  # behind the shelf's, and so called before it
+            self._hold._closers.append(self._close)  # behind the shelf's, and so called before it
             return self._stop
 
     def _end(self) -> None:
         self._serving = 0
         self._ended.set()
         try:
-            self._hold._closers.remove(self.stop)
+            self._hold._closers.remove(self._close)
         except ValueError:  # the coordinator is being closed
             pass
+
+    def _close(self) -> Any:
+        """With the coordinator. All its crons are told first: none begins a tick while another one is waited for."""
+        for closer in list(self._hold._closers):
+            other = getattr(closer, "__self__", None)
+            if isinstance(other, BaseCron) and other._stop is not None:
+                other._stop.set()
+        return self.stop()
 
     def _history(self, limit: object) -> Coroutine[Any, Any, list[Run]]:
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= KEPT:
@@ -121,9 +129,14 @@ class Cron(BaseCron[P, R]):
         """Attend to the ticks from now on, in a daemon thread: keep the program alive. Given back, so that
         ``return rollup.start()`` reads well."""
         stop = self._begin()
-        serving = (self._attendant.serve(stop, self._end),)
-        self._thread = threading.Thread(target=finish, args=serving, name="leasehold-cron", daemon=True)
-        self._thread.start()
+        serving = self._attendant.serve(stop, self._end)
+        self._thread = threading.Thread(target=finish, args=(serving,), name="leasehold-cron", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:  # the system has none left
+            serving.close()
+            self._end()
+            raise
         return self
 
     def run(self) -> None:
@@ -161,7 +174,13 @@ class AsyncCron(BaseCron[P, R]):
         asyncio.get_running_loop()
         self._cancelled = False
         self._task = asyncio.create_task(self._attendant.serve(self._begin(), self._end), name="leasehold-cron")
+        self._task.add_done_callback(self._over)
         return self
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        """One that was cancelled before its first step has not told that it ended."""
+        if self._task is task and self.running:
+            self._end()
 
     async def run(self) -> None:
         """The same, awaited until it is stopped."""
@@ -191,7 +210,7 @@ class AsyncCron(BaseCron[P, R]):
             return True
         self._cancelled = True
         self._task.cancel()
-        await asyncio.wait({self._task})
+        await asyncio.wait({self._task}, timeout=PATIENCE)  # a run may ignore that
         return False
 
     async def history(self, limit: int = 20) -> list[Run]:

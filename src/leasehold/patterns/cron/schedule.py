@@ -22,6 +22,7 @@ ALIASES = {
 LONGEST = 200  # characters
 FIRST_WINDOW = 60.0  # seconds
 WIDER = 4
+OF_THE_MACHINE = ("localtime", "posixrules")  # files of the database that administrators set
 ADVICE = "such as '*/5 * * * *' (minute, hour, day of month, month, day of week) or '@daily'"
 
 
@@ -111,6 +112,8 @@ def zone_of(name: object) -> tzinfo:
         raise InvalidRequest(f"timezone is a name such as 'Europe/Amsterdam', not {type(name).__name__}")
     if name == "UTC":
         return UTC
+    if name in OF_THE_MACHINE:
+        raise InvalidRequest(f"{name!r} may be another time zone on every host: write its name, 'Europe/Amsterdam'")
     from zoneinfo import ZoneInfo, available_timezones
 
     try:
