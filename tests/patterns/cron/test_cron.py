@@ -19,8 +19,9 @@ from leasehold.errors import InvalidRequest, OutcomeUnknown
 from leasehold.patterns import Run
 from leasehold.patterns.shelves import MemoryShelf
 from leasehold.testing import outage
-from tests.patterns.cron.bench import Bench, T, outcomes, settled, until
+from tests.patterns.cron.bench import Bench, T, outcomes, settled
 from tests.patterns.cron.clocks import TurnedClock
+from tests.patterns.tools import until
 
 
 @pytest.fixture
