@@ -31,6 +31,7 @@ from leasehold.stores.clock import CLOCK_ID
 
 if TYPE_CHECKING:
     from leasehold.core.durations import Duration
+    from leasehold.patterns.jobs.heart import AsyncHeart, Heart
 
 R = TypeVar("R")
 RETRY = Backoff(base=1, cap=60, attempts=5)
@@ -43,7 +44,7 @@ class BaseJobs:
 
     _flavour: Flavour
     _kind: type[BaseJob]
-    _heart: Any
+    _beating: type[Heart | AsyncHeart]
 
     def __init__(
         self,
@@ -67,6 +68,7 @@ class BaseJobs:
         self.name = _words(shown() if name is None else name, "name", 255)
         self._begin = beginning(engine, self._require_flavour)
         self._phrases: flows.Phrases | None = None
+        self._heart = self._beating(self)
 
     def ddl(self, dialect: str) -> str:
         """What ``create`` executes, for a migration: ``sqlite``, ``postgresql`` or ``mariadb``."""
@@ -200,9 +202,7 @@ class BaseJobs:
         return self._kind(self, row, self._state(row), sent, lease)
 
     def _state(self, row: Row) -> str:
-        value = row["state"].decode() if isinstance(row["state"], bytes) else row["state"]
-        ours = {str(theirs): ours for ours, theirs in self._columns.states.items()}
-        return ours.get(str(value), str(value))
+        return self._columns.state_of(row["state"])
 
     def _alive(self, rows: list[Row]) -> list[Row]:
         """Without those that a claim has buried."""
