@@ -202,7 +202,9 @@ class BaseJobs:
         return self._kind(self, row, self._state(row), sent, lease)
 
     def _state(self, row: Row) -> str:
-        return self._columns.state_of(row["state"])
+        value = row["state"].decode() if isinstance(row["state"], bytes) else row["state"]
+        ours = {str(theirs): ours for ours, theirs in self._columns.states.items()}
+        return ours.get(str(value), str(value))
 
     def _alive(self, rows: list[Row]) -> list[Row]:
         """Without those that a claim has buried."""

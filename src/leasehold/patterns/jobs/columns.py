@@ -31,11 +31,6 @@ class Columns:
     def has(self, ours: str) -> bool:
         return ours in self.names
 
-    def state_of(self, found: Any) -> str:
-        """Our word for a value of theirs; theirs, where we have none."""
-        value = str(found.decode() if isinstance(found, bytes) else found)
-        return next((ours for ours, theirs in self.states.items() if str(theirs) == value), value)
-
     def require(self, ours: str, what: str) -> None:
         """Raise InvalidRequest when a feature needs a column that the user has not."""
         if ours not in self.names:

@@ -219,7 +219,9 @@ def _seen(phrases: Phrases, job: BaseJob) -> Steps[tuple[int | None, str | None]
     rows = (yield phrases.look(job.id)).rows
     if not rows:
         return (None, None)
-    return (rows[0][0], phrases.columns.state_of(rows[0][1]))
+    value = rows[0][1].decode() if isinstance(rows[0][1], bytes) else rows[0][1]
+    ours = {str(theirs): ours for ours, theirs in phrases.columns.states.items()}
+    return (rows[0][0], ours.get(str(value), str(value)))
 
 
 def refused(job: BaseJob, seen: int | None, state: str | None = None) -> StaleOwner:
