@@ -1,4 +1,4 @@
-"""Fixtures for patterns: every way to a transaction, on every database; and a table of cases."""
+"""Fixtures for patterns: every way to a transaction, on every database; a table of cases; both flavours."""
 
 from __future__ import annotations
 
@@ -37,6 +37,12 @@ def _place(request: pytest.FixtureRequest, database: str, folder: Path) -> Place
         {"postgresql": "postgres_server", "mariadb": "mariadb_server"}[database]
     ).main
     return place
+
+
+@pytest.fixture(params=["sync", "asyncio"])
+def flavour(request: pytest.FixtureRequest) -> str:
+    """For threads, or for asyncio."""
+    return str(request.param)
 
 
 @pytest.fixture

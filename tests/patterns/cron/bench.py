@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from datetime import datetime
@@ -12,17 +11,9 @@ from typing import Any
 import leasehold
 from leasehold.patterns import Cron, Run
 from tests.patterns.cron.clocks import TurnedClock
+from tests.patterns.tools import PATIENCE, until
 
 T = 1_800_000_000  # a tick of every five minutes
-PATIENCE = 20.0  # seconds after which a test fails in place of waiting on
-
-
-def until(condition: Callable[[], Any], what: str = "it") -> None:
-    """Wait, with an end, until something is so."""
-    give_up = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < give_up, f"{what} never came true"
-        time.sleep(0.002)
 
 
 class Bench:

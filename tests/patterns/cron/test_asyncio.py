@@ -14,8 +14,9 @@ import pytest
 import leasehold
 from leasehold.errors import InvalidRequest
 from leasehold.patterns import AsyncCron
-from tests.patterns.cron.bench import PATIENCE, T
+from tests.patterns.cron.bench import T
 from tests.patterns.cron.clocks import TurnedClock
+from tests.patterns.tools import PATIENCE
 
 
 class Loop:

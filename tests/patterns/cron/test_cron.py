@@ -20,8 +20,9 @@ from leasehold.patterns import Run
 from leasehold.patterns.cron.lines import decode
 from leasehold.patterns.shelves import Entry, MemoryShelf
 from leasehold.testing import outage
-from tests.patterns.cron.bench import Bench, T, outcomes, settled, until
+from tests.patterns.cron.bench import Bench, T, outcomes, settled
 from tests.patterns.cron.clocks import TurnedClock
+from tests.patterns.tools import until
 
 
 @pytest.fixture

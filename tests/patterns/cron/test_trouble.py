@@ -13,7 +13,8 @@ import pytest
 import leasehold
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.shelves import MemoryShelf
-from tests.patterns.cron.bench import Bench, T, outcomes, settled, until
+from tests.patterns.cron.bench import Bench, T, outcomes, settled
+from tests.patterns.tools import until
 
 
 @pytest.fixture

@@ -12,14 +12,12 @@ from typing import Any
 
 import leasehold
 from tests.patterns.cron.clocks import SharedClock
+from tests.patterns.tools import note
 
 
-def note(path: str, tick: datetime) -> None:
-    """One line, in one piece, however many write."""
-    line = f"{int(tick.timestamp())} {os.getpid()}\n".encode()
-    journal = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(journal, line)
-    os.close(journal)
+def ran(given: dict[str, Any], tick: datetime) -> None:
+    """Which tick, and by whom."""
+    note(given["journal"], f"{int(tick.timestamp())} {os.getpid()}")
 
 
 def ready() -> None:
@@ -34,7 +32,7 @@ def on_thread(given: dict[str, Any], clock: SharedClock) -> None:
 
         @hold.cron(given["expression"], "rollup", clock=clock, **given["options"])
         def rollup(tick: datetime) -> None:
-            note(given["journal"], tick)
+            ran(given, tick)
             time.sleep(given["work"])
 
         rollup.start()
@@ -48,7 +46,7 @@ async def on_loop(given: dict[str, Any], clock: SharedClock) -> None:
 
         @hold.cron(given["expression"], "rollup", clock=clock, **given["options"])
         async def rollup(tick: datetime) -> None:
-            note(given["journal"], tick)
+            ran(given, tick)
             await asyncio.sleep(given["work"])
 
         rollup.start()

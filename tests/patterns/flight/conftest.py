@@ -14,12 +14,6 @@ from tests.patterns.flight.sides import Counted, Side
 PLACES = ["memory", "sqlite", pytest.param("redis", marks=pytest.mark.slow)]
 
 
-@pytest.fixture(params=["sync", "asyncio"])
-def flavour(request: pytest.FixtureRequest) -> str:
-    """For threads, or for asyncio."""
-    return str(request.param)
-
-
 @pytest.fixture(params=PLACES)
 def side(request: pytest.FixtureRequest, flavour: str, tmp_path: Path) -> Iterator[Side]:
     """On every store."""

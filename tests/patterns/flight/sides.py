@@ -10,17 +10,7 @@ from typing import Any
 
 import leasehold
 from leasehold import aio
-
-PATIENCE = 10.0  # real seconds before a test gives up waiting
-
-
-def until(what: Callable[[], Any], text: str) -> Any:
-    """Look until it is so, with an end."""
-    end = time.monotonic() + PATIENCE
-    while not (found := what()):
-        assert time.monotonic() < end, text
-        time.sleep(0.002)
-    return found
+from tests.patterns.tools import PATIENCE
 
 
 class Side:

@@ -16,7 +16,8 @@ from leasehold.patterns.flight import background
 from leasehold.patterns.shelves import MemoryShelf
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
-from tests.patterns.flight.sides import Counted, Side, until
+from tests.patterns.flight.sides import Counted, Side
+from tests.patterns.tools import until
 
 
 class Slow:

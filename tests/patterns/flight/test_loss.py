@@ -10,7 +10,7 @@ import pytest
 
 from leasehold import AsyncLeasehold, Leasehold, LeaseLost
 from leasehold.testing import TurnableClock, expire, freeze
-from tests.patterns.flight.sides import until
+from tests.patterns.tools import until
 
 
 def value_on(hold: Any) -> Any:

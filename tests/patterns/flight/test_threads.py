@@ -18,7 +18,7 @@ from leasehold import InvalidRequest, NotAcquired, StoreUnavailable
 from leasehold.core.ops import Claim, Release, Reply, StoreOp
 from leasehold.patterns import RemoteError
 from leasehold.stores.memory import MemoryStore
-from tests.patterns.flight.sides import until
+from tests.patterns.tools import until
 
 CROWD = 40
 

@@ -14,28 +14,13 @@ import sys
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import leasehold
 from leasehold.errors import LeaseholdError
 from leasehold.patterns import RemoteError
-
-
-def say(answer: dict[str, Any]) -> None:
-    """One line, at once."""
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
-
-
-def note(log: str, line: str) -> int:
-    """Append a line, and say how many there are."""
-    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    try:
-        os.write(descriptor, (line + "\n").encode())
-    finally:
-        os.close(descriptor)
-    with open(log, encoding="utf-8") as file:  # noqa: PTH123  # beside os.open
-        return len(file.readlines())
+from tests.patterns.tools import note, say
 
 
 def told(error: Exception) -> str:
@@ -53,12 +38,13 @@ class Program:
 
     def begin(self) -> tuple[int, float]:
         """A rebuild: which one, and how long it takes."""
-        number = note(self.log, f"rebuild by {os.getpid()}")
+        note(self.log, f"rebuild by {os.getpid()}")
+        number = len(Path(self.log).read_text().splitlines())
         return number, self.takes[min(number, len(self.takes)) - 1]
 
     def gate(self) -> bool:
         """May it end? When the test waits for something first, it then makes this file."""
-        return not self.gated or os.path.exists(self.log + ".go")  # noqa: PTH110  # beside os.open
+        return not self.gated or Path(self.log + ".go").exists()
 
     def end(self, number: int) -> str:
         """What comes of it."""

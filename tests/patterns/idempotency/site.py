@@ -18,22 +18,18 @@ from starlette.routing import Route
 
 import leasehold
 from leasehold.patterns.idempotency import IdempotencyMiddleware
+from tests.patterns.tools import note
 
-
-def note(line: str) -> None:
-    """In one write, so that lines stay whole."""
-    file = os.open(os.environ["JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(file, f"{line}\n".encode())
-    os.close(file)
+JOURNAL = os.environ["JOURNAL"]
 
 
 async def pay(request: Request) -> Response:
     """The effect, and then some time."""
     body = await request.body()
-    note(f"{request.query_params['id']} {os.getpid()}")
+    note(JOURNAL, f"{request.query_params['id']} {os.getpid()}")
     await asyncio.sleep(float(request.query_params.get("pause", 0)))
     answer = {"paid": body.decode(), "by": os.getpid()}
-    return JSONResponse(answer, 201, background=BackgroundTask(note, f"{request.query_params['id']} after"))
+    return JSONResponse(answer, 201, background=BackgroundTask(note, JOURNAL, f"{request.query_params['id']} after"))
 
 
 async def stream(request: Request) -> Response:
@@ -44,7 +40,7 @@ async def stream(request: Request) -> Response:
             yield f"{number}\n".encode()
             await asyncio.sleep(0.001)
 
-    note(f"{request.query_params['id']} {os.getpid()}")
+    note(JOURNAL, f"{request.query_params['id']} {os.getpid()}")
     return StreamingResponse(parts())
 
 

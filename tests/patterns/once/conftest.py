@@ -6,18 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.patterns.once.stage import FLAVOURS, PLACES, QUICK, Stage, open_stage
+from tests.patterns.once.stage import PLACES, QUICK, Stage, open_stage
 
 
 def everywhere() -> list[object]:
     """Those that need a server are slow."""
     return [pytest.param(place, marks=[] if place in QUICK else [pytest.mark.slow]) for place in PLACES]
-
-
-@pytest.fixture(params=FLAVOURS)
-def flavour(request: pytest.FixtureRequest) -> str:
-    """Threads, or asyncio."""
-    return str(request.param)
 
 
 @pytest.fixture(params=everywhere())

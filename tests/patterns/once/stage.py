@@ -18,7 +18,6 @@ import leasehold
 from leasehold.patterns.shelves import Shelf, SQLShelf
 from tests.servers.database import Database
 
-FLAVOURS = ("sync", "asyncio")
 PLACES = ("memory", "sqlite", "redis", "sql-sqlite", "sql-postgresql", "sql-mariadb")
 QUICK = ("memory", "sqlite", "sql-sqlite")
 DRIVERS = {"sql-postgresql": ("psycopg", "psycopg"), "sql-mariadb": ("pymysql", "aiomysql")}

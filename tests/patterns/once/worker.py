@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import leasehold
 from leasehold.errors import LeaseholdError
+from tests.patterns.tools import note, say
 
 TTL = 1.0
-
-
-def say(**answer: Any) -> None:
-    """One line, at once."""
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
 
 
 class Worker:
@@ -32,10 +25,8 @@ class Worker:
         self.url, self.journal, self.name = url, journal, name
 
     def effect(self, fence: int | None) -> None:
-        """In one write, so that lines stay whole."""
-        file = os.open(self.journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        os.write(file, f"{self.name} {fence}\n".encode())
-        os.close(file)
+        """What a payment is here."""
+        note(self.journal, f"{self.name} {fence}")
 
 
 class OnThreads(Worker):
@@ -49,7 +40,7 @@ class OnThreads(Worker):
         @once
         def pay(request_id: str, body: str, *, lease: leasehold.Lease) -> str:
             self.effect(lease.fence)
-            say(running=lease.fence)
+            say({"running": lease.fence})
             sys.stdin.readline()
             return self.name
 
@@ -62,12 +53,12 @@ class OnThreads(Worker):
             command = json.loads(line)
             try:
                 if command["do"] == "pay":
-                    say(result=pay(command["id"], "body"))
+                    say({"result": pay(command["id"], "body")})
                 elif command["do"] == "crowd":
                     with ThreadPoolExecutor(command["count"]) as pool:
-                        say(results=list(pool.map(lambda _: quick("crowd", "body"), range(command["count"]))))
+                        say({"results": list(pool.map(lambda _: quick("crowd", "body"), range(command["count"])))})
             except LeaseholdError as error:
-                say(error=type(error).__name__, text=str(error))
+                say({"error": type(error).__name__, "text": str(error)})
 
 
 class OnLoop(Worker):
@@ -87,7 +78,7 @@ class OnLoop(Worker):
             @once
             async def pay(request_id: str, body: str, *, lease: leasehold.AsyncLease) -> str:
                 self.effect(lease.fence)
-                say(running=lease.fence)
+                say({"running": lease.fence})
                 await lines.readline()
                 return self.name
 
@@ -101,12 +92,12 @@ class OnLoop(Worker):
                 command = json.loads(line)
                 try:
                     if command["do"] == "pay":
-                        say(result=await pay(command["id"], "body"))
+                        say({"result": await pay(command["id"], "body")})
                     elif command["do"] == "crowd":
                         callers = [quick("crowd", "body") for _ in range(command["count"])]
-                        say(results=await asyncio.gather(*callers))
+                        say({"results": await asyncio.gather(*callers)})
                 except LeaseholdError as error:
-                    say(error=type(error).__name__, text=str(error))
+                    say({"error": type(error).__name__, "text": str(error)})
 
 
 if __name__ == "__main__":

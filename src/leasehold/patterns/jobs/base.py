@@ -32,6 +32,7 @@ from leasehold.stores.clock import CLOCK_ID
 
 if TYPE_CHECKING:
     from leasehold.core.durations import Duration
+    from leasehold.patterns.jobs.heart import AsyncHeart, Heart
 
 R = TypeVar("R")
 RETRY = Backoff(base=1, cap=60, attempts=5)
@@ -44,7 +45,7 @@ class BaseJobs:
 
     _flavour: Flavour
     _kind: type[BaseJob]
-    _heart: Any
+    _beating: type[Heart | AsyncHeart]
     _whole: Callable[[Any], Any]  # a claim that must not end in the middle
 
     def __init__(
@@ -69,6 +70,7 @@ class BaseJobs:
         self.name = _words(shown() if name is None else name, "name", 255)
         self._begin = beginning(engine, self._require_flavour)
         self._phrases: flows.Phrases | None = None
+        self._heart = self._beating(self)
 
     def ddl(self, dialect: str) -> str:
         """What ``create`` executes, for a migration: ``sqlite``, ``postgresql`` or ``mariadb``."""

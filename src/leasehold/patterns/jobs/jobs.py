@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 from leasehold.errors import LeaseholdError
 from leasehold.observe import log
 from leasehold.patterns.flavour import OnLoop, OnThread
-from leasehold.patterns.jobs.base import RETRY, BaseJobs
+from leasehold.patterns.jobs.base import BaseJobs
 from leasehold.patterns.jobs.columns import Row
 from leasehold.patterns.jobs.driving import arun, run
 from leasehold.patterns.jobs.heart import AsyncHeart, Heart
 from leasehold.patterns.jobs.job import AsyncJob, Job
 from leasehold.patterns.jobs.working import Ending, checked, told, working
-from leasehold.runtime.backoff import Backoff
 
 if TYPE_CHECKING:
     from leasehold.core.durations import Duration
@@ -50,21 +49,7 @@ class Jobs(BaseJobs):
 
     _flavour = OnThread()
     _kind = Job
-
-    def __init__(
-        self,
-        engine: Any,
-        table: str = "jobs",
-        columns: Mapping[str, str | None] | None = None,
-        states: Mapping[str, str | int] | None = None,
-        *,
-        lease: Duration = "1m",
-        retry: Backoff = RETRY,
-        hold: Any = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(engine, table, columns, states, lease=lease, retry=retry, hold=hold, name=name)
-        self._heart = Heart(self)
+    _beating = Heart
 
     def create(self) -> None:
         """Make the table and its indexes, unless it is there; then check it."""
@@ -185,21 +170,7 @@ class AsyncJobs(BaseJobs):
 
     _flavour = OnLoop()
     _kind = AsyncJob
-
-    def __init__(
-        self,
-        engine: Any,
-        table: str = "jobs",
-        columns: Mapping[str, str | None] | None = None,
-        states: Mapping[str, str | int] | None = None,
-        *,
-        lease: Duration = "1m",
-        retry: Backoff = RETRY,
-        hold: Any = None,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(engine, table, columns, states, lease=lease, retry=retry, hold=hold, name=name)
-        self._heart = AsyncHeart(self)
+    _beating = AsyncHeart
 
     async def create(self) -> None:
         """Make the table and its indexes, unless it is there; then check it."""
