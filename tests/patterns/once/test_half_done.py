@@ -401,6 +401,29 @@ def test_interrupted_at_work(near: Stage) -> None:
     assert once.call(work, "r-1") == "paid"
 
 
+@pytest.mark.parametrize("away", [False, True], ids=["stored", "away"])
+def test_interrupted_while_it_is_stored(hold: leasehold.Leasehold, away: bool) -> None:
+    """Ctrl-C when it has happened: the outcome is stored first, and then the interrupt goes on; in one try, so that
+    nobody waits for a store that is away."""
+    shelf, paid, tries = BrokenShelf(), list[str](), list[str | None]()
+
+    def interrupt(text: str | None) -> None:
+        if done(text):
+            tries.append(text)
+            if len(tries) == 1:
+                raise KeyboardInterrupt
+            if away:
+                raise StoreUnavailable("away")
+
+    shelf.before = interrupt
+    once = hold.once(*NAME, store=shelf, wait=0)
+    with pytest.raises(KeyboardInterrupt):
+        once.call(paying(paid), "r-1")
+    assert len(tries) == 2
+    with once.begin(request_id="r-1") as key:
+        assert key.done is not away and key.interrupted is away
+
+
 def test_the_result_is_kept_for_as_long_as_it_was_said(hold: leasehold.Leasehold, clock: TurnableClock) -> None:
     """``keep`` counts from when it is there; after that the key is as good as new, for another body too."""
     paid: list[str] = []

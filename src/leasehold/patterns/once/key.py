@@ -258,8 +258,15 @@ class BaseKey:
         self._value, self._phase = result, HANDED
 
     async def _finish(self, text: str) -> None:
-        self._phase = RAN
-        await self._plan.flavour.finished(self._store(text), self._in_a_hurry)
+        self._phase, flavour = RAN, self._plan.flavour
+        try:
+            await flavour.finished(self._store(text), self._in_a_hurry)
+        except BaseException as error:
+            if self._phase == RAN and not isinstance(error, Exception) and not flavour.asynchronous:
+                self._in_a_hurry()  # Ctrl-C, here of all places: one more try, and then it goes on
+                with suppress(LeaseholdError):
+                    await self._store(text)
+            raise
 
     def _in_a_hurry(self) -> None:
         self._hurry = True
