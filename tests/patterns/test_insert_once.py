@@ -146,6 +146,17 @@ def test_a_prefix_is_no_constraint_on_the_column(mariadb_database: Database) -> 
 
 
 @slow
+def test_a_key_that_is_too_long_is_not_cut_off(mariadb_database: Database) -> None:
+    """Outside of strict mode MariaDB would insert another key than was asked for, and say that it was inserted."""
+    import pymysql
+
+    with closing(pymysql.connect(**mariadb_database.parameters, ssl_disabled=True, sql_mode="")) as connection:
+        connection.query("CREATE TABLE short (request_id VARCHAR(3) PRIMARY KEY)")
+        with pytest.raises(InvalidRequest, match="does not fit"):
+            insert_once(connection, "short", {"request_id": "r-10"}, key="request_id")
+
+
+@slow
 def test_tables_of_one_name_in_two_databases(mariadb_server: Any) -> None:
     """What is known of one says nothing of the other: it is looked at where the row was inserted."""
     import pymysql

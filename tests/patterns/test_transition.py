@@ -15,6 +15,7 @@ from leasehold.guards.sql import NoSuchRow
 from leasehold.patterns import transition
 from tests.guards.desks import Desk
 from tests.patterns.cases import ASSIGNED, ONE_OF_EACH, READY, Cases
+from tests.servers.database import Database
 
 KEY = {"case_id": 7}
 
@@ -229,3 +230,15 @@ def test_an_error_leaves_no_transaction_open(plain: sqlite3.Connection) -> None:
     with pytest.raises(NoSuchRow):
         transition(plain, "cases", key={"case_id": 8}, when=READY, set=ASSIGNED)
     assert not plain.in_transaction
+
+
+@pytest.mark.slow
+def test_a_value_that_is_too_long_is_not_cut_off(mariadb_database: Database) -> None:
+    """Outside of strict mode MariaDB would write another status than was asked for, and say True."""
+    import pymysql
+
+    with closing(pymysql.connect(**mariadb_database.parameters, ssl_disabled=True, sql_mode="")) as connection:
+        connection.query("CREATE TABLE cases (case_id INT PRIMARY KEY, status VARCHAR(5), version INT)")
+        connection.query("INSERT INTO cases VALUES (7, 'READY', 3)")
+        with pytest.raises(InvalidRequest, match="does not fit"):
+            transition(connection, "cases", key={"case_id": 7}, when={"status": "READY"}, set={"status": "READY-NOT"})
