@@ -43,7 +43,7 @@ def test_a_command_at_each_tick(desk: Desk) -> None:
     assert (other - one).total_seconds() >= 1 and one.microsecond == 0
     fences = [line.split() for line in done.stdout.splitlines()]
     assert [name for _, name in fences] == ["job", "job"] and int(fences[0][0]) < int(fences[1][0])
-    runs = [run for run in history(desk) if run["outcome"] != "missed"]
+    runs = [run for run in history(desk) if run["outcome"] not in ("missed", "skipped")]  # a busy machine is late
     assert [(run["outcome"], run["error"]) for run in runs] == [("error", "exit code 3")] * 2
     assert [datetime.fromisoformat(run["tick"]) for run in runs] == [one, other]
     assert done.stderr.count("ended with exit code 3") == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -215,3 +216,23 @@ async def test_a_task_that_is_cancelled_before_it_begins(loop: Loop) -> None:
     await loop.known(cron)
     loop.clock.set(T + 300)
     await loop.until(lambda: loop.ended == ["ok"])
+
+
+async def test_a_run_that_ignores_its_cancellation(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``stop`` does not wait for it for ever; it still runs, and says so."""
+    monkeypatch.setattr("leasehold.patterns.cron.cron.PATIENCE", 0.01)
+
+    @loop.hold.cron("*/5 * * * *", "rollup", clock=loop.clock)
+    async def rollup() -> None:
+        loop.ran.append(1)
+        while not loop.go_on.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await loop.go_on.wait()
+
+    await loop.known(rollup)
+    loop.clock.set(T + 300)
+    await loop.until(lambda: loop.ran)
+    assert await asyncio.wait_for(rollup.stop(wait=0.01), PATIENCE) is False
+    assert rollup.running
+    loop.go_on.set()
+    await loop.until(lambda: not rollup.running)
