@@ -173,6 +173,7 @@ class AsyncRunningOnce:
 def make_once(hold: Any, kind: str, ids: tuple[Id, ...], options: dict[str, Any], given: tuple[Any, ...]) -> Any:
     """Checked, before anything is sent."""
     from leasehold.patterns.once import once  # loaded only by those who use it
+    from leasehold.patterns.shelves.memory import shared
     from leasehold.primitives.called import check_kind
 
     check_kind(kind)
@@ -191,7 +192,7 @@ def make_once(hold: Any, kind: str, ids: tuple[Id, ...], options: dict[str, Any]
         hold._id_key,
         keep=keep,
         fingerprint=fingerprint,
-        store=lambda: hold._shelf if store is None else store,
+        store=lambda: hold._shelf if store is None else shared(store, hold._engine.store.name),
         serializer=serializer,
         errors=errors,
         lease_as=lease_as,

@@ -62,4 +62,4 @@ def shelf_beside(store: Any, asynchronous: bool) -> Shelf:
             if hasattr(store, "target")
             else beside_borrowed(store, asynchronous)
         )
-    raise Unsupported(f"there is no shelf beside {store.name}: say where to keep it, such as cache=MemoryShelf()")
+    raise Unsupported(f"there is no shelf beside {store.name}: say where to keep it, such as SQLShelf(engine)")

@@ -351,14 +351,25 @@ def test_an_outcome_that_cannot_be_written(bench: Bench, caplog: pytest.LogCaptu
     assert cron.stop()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_run_that_ends_the_thread(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """``sys.exit()`` in a run ends the cron, and not in silence."""
-    cron = bench.known(bench.cron(work=lambda _tick: sys.exit(3)))
+def test_a_run_that_exits(bench: Bench) -> None:
+    """``sys.exit()`` is the end of the run, as of the main function of a command, and not of the cron."""
+    codes = iter([3, 0, None])
+    cron = bench.known(bench.cron(work=lambda _tick: sys.exit(next(codes))))
+    for number, outcome in enumerate(["error", "ok", "ok"], 1):
+        bench.clock.set(T + 300 * number)
+        expected = (300 * number, outcome)
+        until(lambda expected=expected: outcomes(cron)[-1:] == [expected])  # type: ignore[misc]  # this one
+    assert cron.running and cron.stop()
+
+
+def test_an_exit_in_the_main_thread_ends_the_program(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """There it may come from a signal handler: the books are closed, and it goes on its way."""
+    cron = bench.cron(work=lambda _tick: sys.exit(3))
+    bench.known(cron)
+    assert cron.stop()
     bench.clock.set(T + 300)
-    until(lambda: not cron.running)
-    assert cron._thread is not None
-    cron._thread.join(20)
+    with pytest.raises(SystemExit):
+        cron.run()
     assert "the cron rollup has stopped" in caplog.text and outcomes(cron) == [(300, "error")]
 
 

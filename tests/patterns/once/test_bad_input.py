@@ -191,3 +191,12 @@ def test_a_closed_coordinator(place: str, tmp_path: Path, monkeypatch: pytest.Mo
         with pytest.raises(StoreUnavailable, match=r"this coordinator is closed: make a new one") as caught:
             once.call(lambda number: pytest.fail("it ran"), number)
         assert caught.value.resource == f"payment:{number}"
+
+
+def test_a_shelf_that_only_one_process_sees(tmp_path: Path) -> None:
+    """Beside leases that others see it would let each of them run the same key: refused."""
+    with (
+        leasehold.connect(f"sqlite:///{tmp_path}/leases.db") as hold,
+        pytest.raises(InvalidRequest, match="one process only"),
+    ):
+        hold.once("payment", "{request_id}", store=MemoryShelf())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import current_thread, main_thread
 from typing import Any
 
 from leasehold.errors import LeaseholdError, LeaseLost, NotAcquired, OutcomeUnknown, StaleOwner, StoreUnavailable
@@ -102,16 +103,19 @@ class Attendant:
             claimed.lease.check()  # frozen since it was claimed? Then others are at work, and this is not begun
             outcome = await self._books.flavour.called(self._function, args, kwargs)
         except BaseException as error:  # a cancellation or an interrupt: the books are closed all the same
-            await self._settle(claimed, error)
-            if not self._of_something_else(error):
+            done = isinstance(error, SystemExit) and not error.code
+            await self._settle(claimed, None if done else error)
+            if not self._of_the_run(error):
                 raise
         else:
             await self._settle(claimed, outcome.error)
 
-    def _of_something_else(self, error: BaseException) -> bool:
-        """A task that the function waited for was cancelled, and not this one: then only the run has failed."""
+    def _of_the_run(self, error: BaseException) -> bool:
+        """Does only the run end, and not the cron? ``sys.exit()`` is how the main function of many a command ends; in
+        the main thread it may be a signal handler that wants the end of the program. In asyncio a task that the
+        function waited for was cancelled, and not this one."""
         if not self._books.flavour.asynchronous:
-            return False
+            return isinstance(error, SystemExit) and current_thread() is not main_thread()
         import asyncio
 
         task = asyncio.current_task()

@@ -12,8 +12,8 @@ from leasehold.patterns.cron.clock import Clock, WallClock
 from leasehold.patterns.cron.cron import AsyncCron, Cron
 from leasehold.patterns.cron.plan import Policy
 from leasehold.patterns.cron.schedule import Schedule
-from leasehold.patterns.shelves import MemoryShelf, Shelf
-from leasehold.patterns.shelves.shelf import check_shelf
+from leasehold.patterns.shelves import Shelf
+from leasehold.patterns.shelves.memory import shared
 from leasehold.primitives.called import Function, check_filled, check_function
 
 MISSED = ("skip", "once", "all")
@@ -46,7 +46,7 @@ class Wanted:
         model = self.lock(0)
         policy = Policy(_one_of(missed, "missed", MISSED), _one_of(overlap, "overlap", OVERLAP), 0.0)
         policy = policy._replace(grace=_grace(grace, model._options.ttl_ms / 1000))
-        shelf = hold._shelf if store is None else _shared(check_shelf(store, "store"), hold._engine.store.name)
+        shelf = hold._shelf if store is None else shared(store, hold._engine.store.name)
         clock = WallClock() if clock is None else clock
         self.books = Books(
             hold._flavour, shelf, model.resource, model._name.shown, schedule, policy, clock, self._store_time
@@ -89,16 +89,6 @@ def _one_of(value: object, what: str, known: tuple[str, ...]) -> str:
     if isinstance(value, str) and value in known:
         return value
     raise InvalidRequest(f"{what} is one of {', '.join(map(repr, known))}")
-
-
-def _shared(shelf: Shelf, store: str) -> Shelf:
-    """What only one process can see would have each of them run every tick."""
-    if store != "memory" and isinstance(shelf, MemoryShelf):
-        raise InvalidRequest(
-            "a MemoryShelf is seen by one process only, and every process would run each tick: leave store= out, or "
-            "name a shelf that all of them share, such as SQLShelf(engine)"
-        )
-    return shelf
 
 
 def _grace(grace: object, ttl: float) -> float:

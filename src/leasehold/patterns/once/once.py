@@ -12,7 +12,7 @@ from leasehold.patterns.flavour import Outcome
 from leasehold.patterns.once.key import AsyncOnceKey, BaseKey, OnceKey, Plan
 from leasehold.patterns.once.prints import Printer
 from leasehold.patterns.serial import check_serializer
-from leasehold.patterns.shelves.shelf import Shelf, check_keep, check_shelf
+from leasehold.patterns.shelves.shelf import Shelf, check_keep
 from leasehold.primitives.called import Called, check_filled, check_function
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class BaseOnce:
         self._lease_as = lease_as
         keep_ms, checked = check_keep(keep), check_serializer(json if serializer is None else serializer)
         kinds = _check_errors(errors)
-        self._plan = Plan(flavour, check_shelf(store(), "store"), checked, keep_ms, kinds)
+        self._plan = Plan(flavour, store(), checked, keep_ms, kinds)
         if not any(one.names for one in self._templates):
             self._lock({})  # what is wrong with a name that is known is said now
 

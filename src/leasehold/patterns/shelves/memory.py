@@ -8,8 +8,9 @@ import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from leasehold.errors import InvalidRequest
 from leasehold.guards.fence import Fenced, check_resource
-from leasehold.patterns.shelves.shelf import REMEMBERED_MS, Entry, Shelf, check_keep, check_text
+from leasehold.patterns.shelves.shelf import REMEMBERED_MS, Entry, Shelf, check_keep, check_shelf, check_text
 from leasehold.stores.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -111,3 +112,15 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+def shared(shelf: object, beside: str) -> Shelf:
+    """The shelf that a ``store=`` names, checked: what must happen once in the fleet cannot be kept where only one
+    process sees it. ``beside`` is the name of the store that has the leases."""
+    known = check_shelf(shelf, "store")
+    if beside != "memory" and isinstance(known, MemoryShelf):
+        raise InvalidRequest(
+            f"a MemoryShelf is seen by one process only, and the leases on {beside} by others too, which would do the "
+            "same again: leave store= out, or name a shelf that all of them share, such as SQLShelf(engine)"
+        )
+    return known
