@@ -218,7 +218,9 @@ def test_a_task_that_hangs_without_its_lease(async_hold: AsyncLeasehold, leaseho
     asyncio.run(main())
 
 
-def test_followers_stay_with_a_leader_while_the_store_is_away(hold: Leasehold, leasehold_clock: TurnableClock) -> None:
+def test_followers_stay_with_a_leader_while_the_store_is_away(
+    hold: Leasehold, leasehold_clock: TurnableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its lease ends, because nobody can renew it: what it makes is theirs all the same."""
     from concurrent.futures import ThreadPoolExecutor
     from threading import Event
@@ -234,12 +236,22 @@ def test_followers_stay_with_a_leader_while_the_store_is_away(hold: Leasehold, l
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(page, "a") for _ in range(2)]
         flights: Any = hold._crew.flights
+        looks: list[Any] = []
+        stay = flights._stay
+
+        def look(*args: Any) -> None:
+            looks.append(args)
+            stay(*args)
+
         until(lambda: leases and any(one.done._cond._waiters for one in flights._flights.values()), "it follows")
         try:
             with outage(hold):
                 for _ in range(70):
                     turn(leasehold_clock)
-                assert leases[0].state == "lost" and not any(call.done() for call in calls)
+                assert leases[0].state == "lost"
+                monkeypatch.setattr(flights, "_stay", look)
+                until(lambda: len(looks) > 2 or turn(leasehold_clock), "it has looked around")
+                assert not any(call.done() for call in calls)
                 go.set()
                 assert [call.result(10) for call in calls] == ["made"] * 2
         finally:
