@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from leasehold import AsyncLeasehold, Leasehold, LeaseLost
-from leasehold.testing import TurnableClock, expire, freeze
+from leasehold.patterns.shelves import MemoryShelf
+from leasehold.testing import TurnableClock, expire, freeze, outage
 from tests.patterns.tools import until
 
 
@@ -153,7 +154,7 @@ def test_followers_are_not_lost_with_their_leader(
         assert second.result(10) == "made"
 
 
-def test_a_leader_that_hangs_without_its_lease(hold: Leasehold) -> None:
+def test_a_leader_that_hangs_without_its_lease(hold: Leasehold, leasehold_clock: TurnableClock) -> None:
     """Nobody waits for the end of one whose lease was taken away: one of the others takes over, in its process too."""
     from concurrent.futures import ThreadPoolExecutor
     from threading import Event
@@ -173,14 +174,21 @@ def test_a_leader_that_hangs_without_its_lease(hold: Leasehold) -> None:
         flights: Any = hold._crew.flights
         until(lambda: any(one.done._cond._waiters for one in flights._flights.values()), "it follows")
         try:
-            expire(leases[0])
-            assert second.result(10) == "2"
+            hold.evict("page:a", fence=leases[0].fence, reason="it hangs", delay=0, force=True)
+            until(lambda: second.done() or turn(leasehold_clock), "it takes over")
+            assert second.result() == "2"
         finally:
             go.set()
         assert hangs.result(10) == "2" and not flights._flights
 
 
-def test_a_task_that_hangs_without_its_lease(async_hold: AsyncLeasehold) -> None:
+def turn(clock: TurnableClock) -> bool:
+    """A little, so that those who sleep look again."""
+    clock.advance("0.5s")
+    return False
+
+
+def test_a_task_that_hangs_without_its_lease(async_hold: AsyncLeasehold, leasehold_clock: TurnableClock) -> None:
     """Nor for a task that does not stop when it is cancelled."""
 
     async def main() -> None:
@@ -197,12 +205,57 @@ def test_a_task_that_hangs_without_its_lease(async_hold: AsyncLeasehold) -> None
         page = async_hold.single_flight("page", "{key}", lease_as="lease")(slow)
         hangs, second = asyncio.create_task(page("a")), asyncio.create_task(page("a"))
         await asyncio.wait_for(inside.wait(), 10)
-        expire(leases[0])
-        assert await asyncio.wait_for(second, 10) == "2"
+        await async_hold.evict("page:a", fence=leases[0].fence, reason="it hangs", delay=0, force=True)
+        for _ in range(1000):
+            if second.done():
+                break
+            turn(leasehold_clock)
+            await asyncio.sleep(0.005)
+        assert second.done() and await second == "2"
         go.set()
         assert await hangs == "2"
 
     asyncio.run(main())
+
+
+def test_followers_stay_with_a_leader_while_the_store_is_away(
+    hold: Leasehold, leasehold_clock: TurnableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease ends, because nobody can renew it: what it makes is theirs all the same."""
+    from concurrent.futures import ThreadPoolExecutor
+    from threading import Event
+
+    go, leases = Event(), []
+
+    def slow(key: str, *, lease: Any) -> str:
+        leases.append(lease)
+        assert go.wait(10)
+        return "made"
+
+    page = hold.single_flight("page", "{key}", lease_as="lease", cache=MemoryShelf(clock=leasehold_clock))(slow)
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(page, "a") for _ in range(2)]
+        flights: Any = hold._crew.flights
+        looks: list[Any] = []
+        stay = flights._stay
+
+        def look(*args: Any) -> None:
+            looks.append(args)
+            stay(*args)
+
+        until(lambda: leases and any(one.done._cond._waiters for one in flights._flights.values()), "it follows")
+        try:
+            with outage(hold):
+                for _ in range(70):
+                    turn(leasehold_clock)
+                assert leases[0].state == "lost"
+                monkeypatch.setattr(flights, "_stay", look)
+                until(lambda: len(looks) > 2 or turn(leasehold_clock), "it has looked around")
+                assert not any(call.done() for call in calls)
+                go.set()
+                assert [call.result(10) for call in calls] == ["made"] * 2
+        finally:
+            go.set()
 
 
 def test_what_went_wrong_is_told_with_the_loss(

@@ -2,7 +2,7 @@
 
 Who comes first leads; the others wait for what it brings, each with a patience of its own. A leader that was
 interrupted, ran out of patience or lost its lease brings nothing: one of the others leads then. So every caller leads
-at most once. They do not wait for the end of one whose lease is lost: it may hang, and that is why it was taken away.
+at most once. They do not wait for the end of one whose lease was taken away: it may hang, and that is why.
 
 A thread leads by itself. On an event loop the flight is a task of its own, which goes on while anybody waits for it: a
 caller that is cancelled takes nobody along, and the last one ends it.
@@ -24,6 +24,7 @@ from leasehold.runtime.engine import CLOSED, Engine
 
 LONGEST_NAP = 1.0  # seconds until somebody who waits looks whether the coordinator was closed
 NOTHING = (NotAcquired, LeaseLost)  # what befell the leader alone
+TAKEN = frozenset({"deleted", "evicted", "max_hold", "max_idle", "taken"})  # not because the store did not answer
 
 Lead = Callable[["Flight", float | None], Coroutine[Any, Any, "Landing"]]
 
@@ -122,9 +123,9 @@ class Flight:
         self._lease = weakref.ref(lease)
 
     def lost(self) -> bool:
-        """Somebody else may be at it now. Without a lease it is not lost: nobody is to be the only one then."""
+        """Was its lease taken away? When it ended because the store is away, there is nobody better to wait for."""
         lease = None if self._lease is None else self._lease()
-        return lease is not None and lease.state == LOST
+        return lease is not None and lease.state == LOST and lease._held.reason in TAKEN
 
     def outcome(self, mine: bool) -> Landing | None:
         """For those who waited; None: it brought nothing. What befell the leader is for the leader."""
