@@ -63,6 +63,18 @@ def test_a_coroutine_function_is_not_for_threads(path: Path) -> None:
     assert job and job.attempts == 1
 
 
+async def test_a_plain_function_is_not_for_a_loop(path: Path) -> None:
+    """It would fail after its work was done, and do it again: it is refused before a job is claimed."""
+    import aiosqlite
+
+    jobs = AsyncJobs(lambda: aiosqlite.connect(path))
+    await jobs.enqueue(1)
+    with pytest.raises(InvalidRequest, match="async def"):
+        await jobs.work(print, drain=True)  # type: ignore[arg-type]  # what is refused
+    job = await jobs.claim()
+    assert job and job.attempts == 1
+
+
 def test_several_side_by_side(path: Path) -> None:
     """As many as were asked for are inside at the same time."""
     jobs, together = Jobs(path), threading.Barrier(3)

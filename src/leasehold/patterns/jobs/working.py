@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, isroutine
 from typing import TYPE_CHECKING, Any
 
 from leasehold.core.durations import optional_seconds
@@ -65,8 +65,13 @@ def checked(function: object, awaited: bool, poll: object, concurrency: object) 
     dead."""
     if not callable(function):
         raise InvalidRequest(f"work takes a function of one job, not {type(function).__name__}")
-    if iscoroutinefunction(function) and not awaited:
+    plain = not iscoroutinefunction(function)
+    if not plain and not awaited:
         raise InvalidRequest("this is a coroutine function, which nobody would await here: use AsyncJobs, or a def")
+    if plain and awaited and isroutine(function):  # a callable object may well give a coroutine
+        raise InvalidRequest(
+            "this function is not awaited, and would block the event loop: make it async def, or use Jobs"
+        )
     if not isinstance(concurrency, int) or isinstance(concurrency, bool) or not 1 <= concurrency <= MOST_AT_ONCE:
         raise InvalidRequest(f"concurrency is a whole number from 1 to {MOST_AT_ONCE}, not {concurrency!r:.80}")
     pause = optional_seconds(poll, "poll")
