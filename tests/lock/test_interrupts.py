@@ -152,7 +152,7 @@ def test_an_interrupt_leaves_nothing_held(kind: str, function: Callable[..., Any
 
         assert interrupted(body, at_entry(function.__code__, nth, interrupt))
         gc.collect()
-        theirs = in_thread(lambda: other.lock("job", ttl=0.3).acquire(wait=PATIENCE))
+        theirs = in_thread(lambda: other.lock("job", ttl=1.5).acquire(wait=PATIENCE))
         assert theirs is not None and theirs.release()
         again = lock.acquire(wait=PATIENCE)
         assert again is not None and again.release()

@@ -61,6 +61,8 @@ def connections(look: Look) -> int:
     clients: Any = look.client.client_list()
     return sum(one["name"] == "app" for one in clients)
 
+OTHERS = tuple(f"leasehold-{one}" for one in ("borrowed", "cron", "jobs", "rebuild", "shelf", "worker"))
+
 
 def descriptors() -> int:
     """Open files and sockets of this process, when what nobody refers to is gone."""
@@ -69,10 +71,10 @@ def descriptors() -> int:
 
 
 def ours() -> list[str]:
-    """Threads of this process that are Leasehold's. Not those of borrowed clients, which are not used here and which
-    other tests of this process may have left to the collector."""
+    """Threads of this process that are Leasehold's. Not those of borrowed clients and of patterns, which are not used
+    here and which other tests of this process may have left to the collector."""
     names = [thread.name for thread in threading.enumerate()]
-    return [name for name in names if name.startswith("leasehold") and name != "leasehold-borrowed"]
+    return [name for name in names if name.startswith("leasehold") and not name.startswith(OTHERS)]
 
 
 # ---------------------------------------------------------------- cancelled and timed out

@@ -28,10 +28,11 @@ class Shelving:
     def _shelf(self) -> Shelf:
         """On the same store as the leases, so that whoever shares those shares this too."""
         if self._own_shelf is None:
-            made = shelf_beside(self._engine.store, self._asynchronous)
-            shelf = self.__dict__.setdefault("_own_shelf", made)  # another thread may have been faster
-            if shelf is made:
-                self._closers.insert(0, shelf.close)  # closed last: whoever works writes there
+            mine = (shelf_beside(self._engine.store, self._asynchronous),)
+            first = self.__dict__.setdefault("_first_shelf", mine)  # another thread may have been faster
+            self._own_shelf = first[0]
+            if first is mine:
+                self._closers.insert(0, first[0].close)  # closed last: whoever works writes there
         return cast("Shelf", self._own_shelf)
 
     @property
@@ -46,10 +47,8 @@ def shelf_beside(store: Any, asynchronous: bool) -> Shelf:
     if store.name == "memory":
         from leasehold.patterns.shelves.memory import MemoryShelf
 
-        shelf = _in_memory.get(store)
-        if shelf is None:
-            shelf = _in_memory[store] = MemoryShelf(clock=store.clock)
-        return shelf
+        known = _in_memory.get(store)
+        return _in_memory.setdefault(store, MemoryShelf(clock=store.clock)) if known is None else known
     if store.name == "sqlite" and hasattr(store, "path"):
         from leasehold.patterns.shelves.beside import beside_sqlite
 

@@ -87,14 +87,14 @@ def test_the_rebuilder_is_paused(fleet: Fleet) -> None:
     """Past its ttl another one rebuilds. When it goes on its value is refused: the newer one stays, and is what its own
     callers get too."""
     victim, worker = fleet.muster(fleet.flavour, "sync")
-    victim.tell("storm", callers=20, ttl=0.5, takes=[0.2])
+    victim.tell("storm", callers=20, ttl=1.5, takes=[1.0])
     until(lambda: fleet.rebuilds() == 1, "it rebuilds")
     victim.stop()
-    worker.tell("storm", callers=20, ttl=0.5, takes=[60.0, 0.0])
+    worker.tell("storm", callers=20, ttl=1.5, takes=[60.0, 0.0])
     assert worker.hear() == {"rebuild 2": 20}
     victim.go_on()
     assert victim.hear() == {"rebuild 2": 20}
-    assert worker.ask("storm", callers=1, ttl=0.5, takes=[0.0]) == {"rebuild 2": 1}
+    assert worker.ask("storm", callers=1, ttl=1.5, takes=[0.0]) == {"rebuild 2": 1}
     assert fleet.rebuilds() == 2
 
 
