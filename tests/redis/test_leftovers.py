@@ -61,6 +61,7 @@ def connections(look: Look) -> int:
     clients: Any = look.client.client_list()
     return sum(one["name"] == "app" for one in clients)
 
+
 OTHERS = tuple(f"leasehold-{one}" for one in ("borrowed", "cron", "jobs", "rebuild", "shelf", "worker"))
 
 
