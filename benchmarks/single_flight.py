@@ -162,7 +162,7 @@ def _play(name: str, url: str, begin: float) -> Told:
 
     def build(key: str) -> Any:
         client.incr("builds")
-        time.sleep(WORK)
+        time.sleep(WORK)  # what is built takes that long
         return VALUE
 
     page = PEERS[name](url)(build)
@@ -170,7 +170,7 @@ def _play(name: str, url: str, begin: float) -> Told:
 
     def call() -> None:
         for number in range(ROUNDS):
-            time.sleep(max(begin + number * PERIOD - time.monotonic(), 0))  # all at once
+            time.sleep(max(begin + number * PERIOD - time.monotonic(), 0))  # all begin a round at once
             asked = time.perf_counter()
             assert page(f"round-{number}") == VALUE  # what is measured must work
             waits.append(time.perf_counter() - asked)

@@ -30,7 +30,7 @@ def soon(what):
     end = time.monotonic() + 10
     while not what():
         assert time.monotonic() < end
-        time.sleep(0.001)
+        time.sleep(0.001)  # the rebuild in the background is another thread
 
 
 def test_the_fleet_asks_once(hold, connect_leasehold, market):

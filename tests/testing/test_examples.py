@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -45,15 +44,3 @@ def test_the_comparison_can_fail() -> None:
         '```python title="examples/a.py"\nx = 1\n\ny = 2\n```\n\ntext\n\n```python title="examples/a.py"\nz = 3\n```\n'
     )
     assert shown(page, "a.py") == ["x = 1", "y = 2", "z = 3"] and shown(page, "b.py") == []
-
-
-@pytest.mark.slow
-def test_the_examples_pass(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As their reader runs them: with the plugin alone, and warnings as errors."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    for file in FILES:
-        shutil.copy(EXAMPLES / file, pytester.path)
-    ignored = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"  # by the run outside
-    result = pytester.runpytest_inprocess("-p", "leasehold.testing.plugin", "-W", "error", "-W", ignored)
-    tests = (EXAMPLES / FILES[1]).read_text(encoding="utf-8").count("\ndef test_")
-    result.assert_outcomes(passed=tests)

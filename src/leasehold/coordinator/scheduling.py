@@ -69,7 +69,7 @@ class Scheduling:
         """
         options = {"missed": missed, "overlap": overlap, "grace": grace, "store": store, "clock": clock}
         held = {"at_least": at_least, "at_most": at_most, "ttl": ttl}
-        return _decorator(self, expression, timezone, (kind, *ids), lease_as, {**options, **held})  # type: ignore[no-any-return]  # checked by its tests
+        return _decorator(self, expression, timezone, (kind, *ids), lease_as, {**options, **held})  # type: ignore[no-any-return]  # loaded late, so not known here
 
 
 class AsyncScheduling:
@@ -96,7 +96,7 @@ class AsyncScheduling:
         It runs in a task of the loop on which it is started, and is cancelled when its lease is lost."""
         options = {"missed": missed, "overlap": overlap, "grace": grace, "store": store, "clock": clock}
         held = {"at_least": at_least, "at_most": at_most, "ttl": ttl}
-        return _decorator(self, expression, timezone, (kind, *ids), lease_as, {**options, **held})  # type: ignore[no-any-return]  # checked by its tests
+        return _decorator(self, expression, timezone, (kind, *ids), lease_as, {**options, **held})  # type: ignore[no-any-return]  # loaded late, so not known here
 
 
 def _decorator(hold: Any, *asked: Any) -> Any:

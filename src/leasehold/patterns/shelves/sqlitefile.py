@@ -102,7 +102,7 @@ class ShelfFile:
                 if time.monotonic() > until:
                     why = f"cannot be used for {WAIT:g} s now, because {reason}: nothing was written, try again later"
                     raise unavailable(self.path, why) from reason.__cause__
-            time.sleep(pause)
+            time.sleep(pause)  # another process writes: SQLite tells nobody when it is done
             pause = min(2 * pause, LAST_PAUSE)
 
     def _try(self, query: str, values: tuple[str, ...]) -> Answered:
