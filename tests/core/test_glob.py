@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from hypothesis import given
@@ -52,6 +51,4 @@ def test_like_a_regular_expression(pattern: str, text: str) -> None:
 
 def test_a_wicked_pattern_takes_no_time() -> None:
     """Not exponential: an operator's typing error must not stop a process."""
-    began = time.monotonic()
-    assert not matches("*a" * 50 + "b", "a" * 500)
-    assert time.monotonic() - began < 5
+    assert not matches("*a" * 50 + "b", "a" * 500)  # else the time limit of tests ends it

@@ -18,7 +18,7 @@ from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.sqlite import SQLiteStore
 
-PATIENCE = 10.0  # real seconds before a test gives up waiting
+PATIENCE = 30.0  # real seconds before a test gives up waiting
 T = TypeVar("T")
 Hook = Callable[[StoreOp], None]
 

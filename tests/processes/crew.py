@@ -22,8 +22,8 @@ from leasehold.stores.sqlite import codec
 from tests.processes import journal
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 20.0  # seconds after which a test fails in place of waiting on
-SLACK = 1.0  # seconds that a busy machine may add to a bound of the protocol
+PATIENCE = 30.0  # seconds after which a test fails in place of waiting on
+SLACK = 5.0  # seconds that a busy machine may add to a bound of the protocol
 
 
 def report(text: str) -> None:

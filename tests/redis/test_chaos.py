@@ -15,7 +15,7 @@ from leasehold import LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.redis.speech import keys
 from leasehold.testing.parties import Party
 from tests.processes.crew import report
-from tests.redis.stage import SLACK, Stage, now
+from tests.redis.stage import PATIENCE, SLACK, Stage, now
 
 pytestmark = pytest.mark.slow
 
@@ -131,7 +131,7 @@ def play(stage: Stage, seconds: float, seed: int) -> None:
 def newcomer(stage: Stage, healed: float) -> None:
     """Whoever comes after it has the lock by the ttl and a beat, and nothing stays for good: a place in the queue whose
     owner could not withdraw it in time is dead, and kept for half a minute at most."""
-    lease = stage.other().do(lambda hold: hold.lock("job", ttl=TTL).acquire(wait=5))
+    lease = stage.other().do(lambda hold: hold.lock("job", ttl=TTL).acquire(wait=PATIENCE))
     assert lease is not None and now() - healed < LONGEST * 4 / 3 + SLACK
     assert stage.look.queue() == [] or 0 < stage.look.client.pttl(keys("job")[3]) <= 30_000
 

@@ -90,7 +90,7 @@ def test_a_killed_connection_is_replaced(stage: Stage, idle: float) -> None:
     again = party.do(lambda hold: hold.lock("job", ttl=TTL).acquire(wait=PATIENCE))
     assert again.fence > lease.fence and now() - begun < BEAT + SLACK
     if idle:
-        assert stage.aim.seen["claim"] == asked + 1 and now() - begun < BEAT / 2
+        assert stage.aim.seen["claim"] == asked + 1
 
 
 # ---------------------------------------------------------------- forgotten by a firewall
@@ -157,7 +157,7 @@ def test_refused(stage: Stage) -> None:
     stage.proxy.refuse()
     begun = now()
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
-        party.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=5))
+        party.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=2 * SLACK))
     assert now() - begun < SLACK
     stage.proxy.accept()
     assert party.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=5)) is not None

@@ -152,6 +152,7 @@ import leasehold
 
 hold, other = leasehold.connect(sys.argv[1] + "?client_name=app"), leasehold.connect(sys.argv[1])
 first = other.lock("job", ttl=30).acquire()
+leasehold.core.policy.beat_every_ms = lambda _: 60_000  # nobody finds a grant by its own beat
 got = []
 waiter = threading.Thread(target=lambda: got.append(hold.lock("job", ttl=30).acquire(wait=10)))
 waiter.start()
@@ -164,17 +165,16 @@ if child == 0:
     print("child", mine is not None and mine.release(), first.state, hold.lock("job").try_acquire(), flush=True)
     os._exit(0)
 os.waitpid(child, 0)
-begun = time.monotonic()
 assert first.release()
 waiter.join()
-print("parent", got[0].state, got[0].fence > first.fence, time.monotonic() - begun < 0.3)
+print("parent", got[0].state, got[0].fence > first.fence)
 hold.close(), other.close()
 """
 
 
 def test_fork_while_waiting(redis_url: str) -> None:
     """A thread of the parent waits in the queue: it keeps its place and its push; the child does not wait."""
-    assert script(WAITING, redis_url) == ["child True lost None", "parent held True True"]
+    assert script(WAITING, redis_url) == ["child True lost None", "parent held True"]
 
 
 TASKS = """
@@ -186,6 +186,7 @@ async def main():
     lease = await hold.lock("held", ttl=0.6).acquire()
     other = leasehold.connect(sys.argv[1])
     first = other.lock("job", ttl=30).acquire()
+    leasehold.core.policy.beat_every_ms = lambda _: 60_000  # nobody finds a grant by its own beat
     waiter = asyncio.create_task(hold.lock("job", ttl=30).acquire(wait=10))
     await asyncio.sleep(0.2)
     child = os.fork()
@@ -196,10 +197,9 @@ async def main():
         print("child", lease.state, *asyncio.run(work()), flush=True)
         os._exit(0)
     os.waitpid(child, 0)
-    begun = time.monotonic()
     assert first.release()
     got = await waiter
-    print("parent", got.state, got.fence > first.fence, time.monotonic() - begun < 0.3)
+    print("parent", got.state, got.fence > first.fence)
     await asyncio.sleep(0.9)
     print("still", lease.state, await lease.release())
     await got.release()
@@ -212,7 +212,7 @@ asyncio.run(main())
 
 def test_fork_inside_a_loop(redis_url: str) -> None:
     """Tasks of the parent hold and wait: both go on. The child works on a loop of its own, with new sockets."""
-    assert script(TASKS, redis_url) == ["child lost True None", "parent held True True", "still held True"]
+    assert script(TASKS, redis_url) == ["child lost True None", "parent held True", "still held True"]
 
 
 BODY = """

@@ -10,7 +10,7 @@ import leasehold
 from leasehold import OutcomeUnknown
 from leasehold.core.ops import Claim, Granted, Inspect, View
 from leasehold.stores.redis import RedisStore
-from tests.redis.stage import PATIENCE, Stage, ask, now, until_async
+from tests.redis.stage import PATIENCE, SLACK, Stage, ask, now, until_async
 from tests.servers.process import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty")]
@@ -224,12 +224,12 @@ async def test_a_connection_in_doubt_is_closed_with_the_others(async_stage: Stag
     store = RedisStore(f"{stage.proxy.url}?client_name=app")
     await store.execute_async(Inspect("job"))
     stage.proxy.hold_replies()
-    asked = [asyncio.create_task(store.execute_async(Inspect("job", budget_ms=budget))) for budget in (50, 2_000)]
+    asked = [asyncio.create_task(store.execute_async(Inspect("job", budget_ms=budget))) for budget in (50, 50_000)]
     assert isinstance((await asyncio.gather(asked[0], return_exceptions=True))[0], OutcomeUnknown)
     store.close()
     begun = now()
     assert isinstance((await asyncio.gather(asked[1], return_exceptions=True))[0], OutcomeUnknown)
-    assert now() - begun < 1
+    assert now() - begun < SLACK
 
 
 def test_a_late_reply_is_not_taken_for_another(stage: Stage) -> None:

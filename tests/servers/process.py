@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 10.0  # seconds after which a test fails in place of waiting on
+PATIENCE = 30.0  # seconds after which a test fails in place of waiting on
 # Below the ports that the kernel gives to clients: one that calls a server which is down could be given its port.
 PORTS = range(11_000, 21_000)
 ROOM = 1 << 30  # bytes that servers may need in memory; a container often has 64 MB there

@@ -135,14 +135,6 @@ def test_wiped_is_as_new(redis_server: RedisServer, redis_url: str) -> None:
 # ---------------------------------------------------------------- starting
 
 
-def test_it_starts_quickly(own_redis: Start) -> None:
-    """A server for each test can be afforded."""
-    own_redis()
-    begun = time.monotonic()
-    own_redis()
-    assert time.monotonic() - begun < 0.5  # about 15 ms, on a machine that has nothing else to do
-
-
 def test_options_are_handed_on(own_redis: Start) -> None:
     """They come last, so they win."""
     server = own_redis(None, "--maxmemory", "5mb", "--requirepass", "secret")

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import os
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -134,10 +133,8 @@ def test_a_holder_in_another_process_is_told_at_once(tmp_path: Path) -> None:
     with contextlib.closing(SQLiteStore(str(path))) as store, start(EVICTED, path) as process:
         assert next_line(process) == "held"
         eventually(lambda: reached(store, "job"), "it listens")
-        began = time.monotonic()
         evict(store, "job")
-        assert [next_line(process), next_line(process)] == ["lost", "evicted"]
-        assert time.monotonic() - began < SOON
+        assert [next_line(process), next_line(process)] == ["lost", "evicted"]  # its next renewal is 20 minutes away
         process.communicate(timeout=20)
 
 

@@ -134,10 +134,8 @@ def test_many_ops_in_one_go(store: SQLiteStore) -> None:
 def test_many_ops_share_one_misfortune(store: SQLiteStore, writer: sqlite3.Connection) -> None:
     """A transaction that cannot be had is an error for each, and the shortest budget counts."""
     writer.execute("BEGIN IMMEDIATE")
-    claims = [ops.Claim("a", "a", TTL), ops.Claim("b", "b", TTL, budget_ms=20)]
-    began = time.monotonic()
+    claims = [ops.Claim("a", "a", TTL, budget_ms=3_600_000), ops.Claim("b", "b", TTL, budget_ms=20)]
     replies = store.execute_many(claims)
-    assert time.monotonic() - began < 2
     assert [type(reply) for reply in replies] == [StoreUnavailable] * 2
     writer.execute("ROLLBACK")
     assert store.execute(ops.Inspect("a")) == ops.View((), (), 0, 0, look(store).now_ms)
@@ -220,9 +218,8 @@ def test_a_locked_database_is_waited_for(store: SQLiteStore, writer: sqlite3.Con
     writer.execute("BEGIN IMMEDIATE")
     timer = threading.Timer(0.1, lambda: writer.execute("ROLLBACK"))
     timer.start()
-    began = time.monotonic()
     take(store, "a")
-    assert 0.09 < time.monotonic() - began < 1
+    assert not writer.in_transaction
     timer.join()
 
 
@@ -232,7 +229,7 @@ def test_a_database_that_stays_locked(store: SQLiteStore, writer: sqlite3.Connec
     began = time.monotonic()
     with pytest.raises(StoreUnavailable, match="another process keeps the database locked") as caught:
         claim(store, "a", budget_ms=100)
-    assert 0.09 < time.monotonic() - began < 1
+    assert time.monotonic() - began > 0.09
     assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
     writer.execute("ROLLBACK")
     take(store, "a")
@@ -465,9 +462,7 @@ async def test_waiting_does_not_block_the_loop(store: SQLiteStore, writer: sqlit
     """A locked file is waited for on a worker thread."""
     writer.execute("BEGIN IMMEDIATE")
     call = asyncio.create_task(store.execute_async(ops.Claim(ROOM, "a", TTL)))
-    began = time.monotonic()
-    await asyncio.sleep(0.02)
-    assert time.monotonic() - began < 1
+    await asyncio.sleep(0.02)  # the loop goes on: it would stand still until the file is free
     assert not call.done()
     writer.execute("ROLLBACK")
     assert isinstance(await call, ops.Granted)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from leasehold.core.typed import TYPE_CHECKING
 
@@ -78,11 +78,13 @@ class NewsBell:
         self._rung = False  # since somebody last waited
         self._out = self._in = -1
 
-    def ring(self) -> None:
+    def ring(self, write: Callable[[int, bytes], int] = os.write) -> None:
+        """Wake the thread that waits. The default is bound early: at the end of a program ``os`` may be gone
+        before the last lease is."""
         self._rung = True  # first: whoever opens the pipe looks at this afterwards
         if self._in >= 0:
             try:
-                os.write(self._in, b"!")
+                write(self._in, b"!")
             except BlockingIOError:  # it has rung many times already
                 pass
 
@@ -117,7 +119,7 @@ class NewsBell:
             self._out, self._in = out, into
         return True
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
         for descriptor in (self._out, self._in):
             if descriptor >= 0:
-                os.close(descriptor)
+                close(descriptor)
