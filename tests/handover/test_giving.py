@@ -61,7 +61,7 @@ def test_a_transfer_that_fails_leaves_a_lease_that_is_renewed(when: str, trouble
     clock = ManualClock()
     spy, hold = sync_scene(clock)
     with hold:
-        lease = taken(hold, ttl=3)
+        lease = taken(hold, ttl=1.8)
         setattr(spy, when, once(ops.Renew, trouble))
         with pytest.raises(error):
             lease.transfer()
@@ -73,13 +73,13 @@ def test_a_transfer_that_fails_leaves_a_lease_that_is_renewed(when: str, trouble
 
 def test_a_failed_transfer_rouses_the_watchdog(spy: Spy, hold: leasehold.Leasehold) -> None:
     """It had put off its renewal until the transfer was over, and must not sleep until the lease is lost."""
-    lease = taken(hold, ttl=0.6)
+    lease = taken(hold, ttl=1.8)
     entered, leave = threading.Event(), threading.Event()
 
     def slow(op: ops.StoreOp) -> None:
         if isinstance(op, ops.Renew) and op.ticket:
             entered.set()
-            leave.wait(0.25)
+            leave.wait(0.7)
             raise OutcomeUnknown("the test kept the reply")
 
     spy.before = slow
@@ -150,7 +150,7 @@ def test_two_threads_give_one_lease_away(spy: Spy, hold: leasehold.Leasehold) ->
 
 def test_a_transfer_while_the_watchdog_renews(spy: Spy, hold: leasehold.Leasehold) -> None:
     """Its renewal was under way and is told "not yours" by then: no loss, and the adopter has it (trap 43)."""
-    lease = taken(hold, ttl=0.3)
+    lease = taken(hold, ttl=1.5)
     lost = lease.lost
     under_way, go_on = threading.Event(), threading.Event()
 

@@ -43,7 +43,7 @@ def test_a_transfer_that_is_not_confirmed(stage: Stage, done: bool) -> None:
 @THREADS_ONLY
 def test_an_unanswered_transfer_does_not_end_a_short_lease(stage: Stage) -> None:
     """It leaves time for a renewal, and rouses whoever renews (trap 2)."""
-    party, lease = stage.acquire(ttl=0.9)
+    party, lease = stage.acquire(ttl=3)
     stage.aim.lose("renew")
     with pytest.raises(OutcomeUnknown):
         party.do(lambda _: lease.transfer())

@@ -106,7 +106,7 @@ def test_a_watchdog_that_cannot_start(times: int, monkeypatch: pytest.MonkeyPatc
             with pytest.raises(StoreUnavailable, match=REFUSED):
                 hold.lock("first", ttl=30).acquire(wait=0)
         eventually(lambda: nothing_left(spy, "first"), "nothing is held")
-        lease = hold.lock("second", ttl=0.3).acquire(wait=0)
+        lease = hold.lock("second", ttl=1.5).acquire(wait=0)
         assert lease is not None
         eventually(lambda: spy.of(Renew), "it is renewed")
         assert lease.release()

@@ -692,7 +692,8 @@ from leasehold.core.ops import Inspect
 from leasehold.runtime.identity import new_owner
 
 hold = leasehold.connect(sys.argv[1])
-with hold.lock("job", ttl=0.6) as lease:
+with hold.lock("job", ttl=3) as lease:
+    end = lease.deadline
     event, owner = lease.lost, lease.owner
     told = []
     lease.on_lost(told.append)
@@ -714,7 +715,8 @@ with hold.lock("job", ttl=0.6) as lease:
             os._exit(0)
     os.waitpid(child, 0)
     print(os.read(reader, 10_000).decode())
-    time.sleep(0.9)
+    while lease.deadline == end and lease.state != "lost":
+        time.sleep(0.01)
     print(lease.state, event.is_set(), len(told), hold.lock("job").locked())
 print(lease.state, hold.lock("job").locked())
 """

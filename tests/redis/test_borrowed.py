@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -25,6 +24,7 @@ from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.borrowed import BorrowedStore
 from leasehold.testing.parties import FLAVOURS
 from tests.redis.plays import KINDS, Start, connected, play
+from tests.redis.stage import PATIENCE, until_async
 from tests.servers.process import until
 
 SAYS_SO = "is used through its own commands: slower, and without pushes"
@@ -180,11 +180,12 @@ def test_a_double_locks_for_event_loops_too(make: Callable[[], Any]) -> None:
 
 @pytest.mark.slow
 def test_a_double_is_renewed() -> None:
-    """A lease in use outlives its ttl."""
+    """The end of a lease in use moves on."""
     client = fakeredis.FakeRedis()
-    with leasehold.connect(client) as hold, hold.lock("job", ttl=0.6) as lease:
-        time.sleep(0.9)
-        assert lease.state == "held" and 0 < client.pttl(OWNER) <= 600
+    with leasehold.connect(client) as hold, hold.lock("job", ttl=3) as lease:
+        first = lease.deadline
+        until(lambda: lease.deadline > first, "it is renewed")
+        assert lease.state == "held" and 0 < client.pttl(OWNER) <= 3000
 
 
 @pytest.mark.slow
@@ -233,11 +234,12 @@ async def test_an_asyncio_double_is_renewed_and_tells_of_a_loss(make: Callable[[
     """The watchdog asks on the client's own loop."""
     client = make()
     async with leasehold.aio.connect(client) as hold:
-        lease = await hold.lock("job", ttl=0.9).acquire()
-        await asyncio.sleep(1.2)
-        assert lease is not None and lease.state == "held"
+        lease = await hold.lock("job", ttl=3).acquire()
+        assert lease is not None
+        first = lease.deadline
+        await until_async(lambda: lease.deadline > first, "it is renewed")
         await client.delete(OWNER)
-        await asyncio.wait_for(lease.lost.wait(), 5)
+        await asyncio.wait_for(lease.lost.wait(), PATIENCE)
         with pytest.raises(LeaseLost) as info:
             lease.check()
     assert info.value.reason == "deleted"
@@ -367,9 +369,10 @@ def test_a_borrowed_client_locks(name: str, own_redis: Start) -> None:
     client = SYNC[name](server.port)
     play(client, "sync", "release_by_the_owner")
     with leasehold.connect(client) as one, leasehold.connect(client) as other:
-        with one.lock("job", ttl=0.6) as lease, ThreadPoolExecutor() as pool:
-            waiting = pool.submit(other.lock("job").acquire, wait=5)
-            time.sleep(0.9)
+        with one.lock("job", ttl=3) as lease, ThreadPoolExecutor() as pool:
+            waiting = pool.submit(other.lock("job").acquire, wait=PATIENCE)
+            first = lease.deadline
+            until(lambda: lease.deadline > first, "it is renewed")
             assert lease.state == "held" and not waiting.done()
             lease.release()
         second = waiting.result()
@@ -385,9 +388,10 @@ async def test_a_borrowed_asyncio_client_locks(name: str, own_redis: Start) -> N
     server = own_redis()
     client = ASYNC[name](server.port)
     async with leasehold.aio.connect(client) as one, leasehold.aio.connect(client) as other:
-        async with one.lock("job", ttl=0.6) as lease:
-            waiting = asyncio.create_task(other.lock("job").acquire(wait=5))
-            await asyncio.sleep(0.9)
+        async with one.lock("job", ttl=3) as lease:
+            waiting = asyncio.create_task(other.lock("job").acquire(wait=PATIENCE))
+            first = lease.deadline
+            await until_async(lambda: lease.deadline > first, "it is renewed")
             assert lease.state == "held" and not waiting.done()
         second = await waiting
         assert second is not None and (second.fence or 0) > (lease.fence or 0)
@@ -407,8 +411,9 @@ def test_without_resp3_waiters_ask_again(
     with caplog.at_level(logging.DEBUG, "leasehold"):
         play(url, flavour, "one_try_does_not_overtake", "close_gives_back")
         party = FLAVOURS[flavour](open_store(url))
-        lease = party.do(lambda hold: hold.lock("job", ttl=0.6).acquire())
-        time.sleep(0.9)
+        lease = party.do(lambda hold: hold.lock("job", ttl=3).acquire())
+        first = lease.deadline
+        until(lambda: lease.deadline > first, "it is renewed")
         assert lease.state == "held" and {one["resp"] for one in connected(server)} == {"2"}
         party.close()
     said = [one.getMessage() for one in caplog.records if "no pushes on this connection" in one.getMessage()]

@@ -183,7 +183,8 @@ import leasehold, leasehold.aio
 
 async def main():
     hold = leasehold.aio.connect(sys.argv[1])
-    lease = await hold.lock("held", ttl=0.6).acquire()
+    lease = await hold.lock("held", ttl=3).acquire()
+    first_end = lease.deadline
     other = leasehold.connect(sys.argv[1])
     first = other.lock("job", ttl=30).acquire()
     leasehold.core.policy.beat_every_ms = lambda _: 60_000  # nobody finds a grant by its own beat
@@ -200,7 +201,8 @@ async def main():
     assert first.release()
     got = await waiter
     print("parent", got.state, got.fence > first.fence)
-    await asyncio.sleep(0.9)
+    while lease.deadline == first_end and lease.state != "lost":
+        await asyncio.sleep(0.01)
     print("still", lease.state, await lease.release())
     await got.release()
     await hold.close()

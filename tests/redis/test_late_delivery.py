@@ -149,7 +149,7 @@ def test_a_late_beat_brings_nobody_back(stage: Stage) -> None:
 def test_a_late_renewal_helps_nobody(stage: Stage) -> None:
     """Tried again and confirmed, then given back: the late one neither revives it nor touches the successor."""
     party, other = stage.party(), stage.other()
-    lease = party.do(lambda hold: hold.lock("job", ttl=0.9).acquire())
+    lease = party.do(lambda hold: hold.lock("job", ttl=3).acquire())
     stage.aim.hold("renew")
     until(lambda: stage.aim.seen["renew"] >= 2 and lease.state == "held", "the second try is confirmed")
     assert party.do(lambda _: lease.release()) is True

@@ -52,7 +52,7 @@ def test_a_restart_with_a_file(own_stage: Make, way: str) -> None:
 def test_a_restart_without_a_file(own_stage: Make) -> None:
     """Everything is forgotten, and the holder is told before its time is over."""
     stage = own_stage()
-    _, lease = stage.acquire(ttl=0.9)
+    _, lease = stage.acquire(ttl=3)
     told = losses(lease)
     stage.server.kill()
     stage.server.start()
@@ -65,9 +65,9 @@ def test_a_restart_without_a_file(own_stage: Make) -> None:
 def test_waiters_after_a_restart_without_a_file(own_stage: Make) -> None:
     """Each claims anew, is granted in turn, and has a fence above every one of before."""
     stage = own_stage()
-    _, lease = stage.acquire(ttl=0.9)
+    _, lease = stage.acquire(ttl=3)
     told = losses(lease)
-    waiting = stage.queue(2, ttl=0.9)
+    waiting = stage.queue(2, ttl=3)
     stage.server.kill()
     stage.server.start()
     fences = {turn.result(PATIENCE).fence for turn in waiting}
@@ -80,7 +80,7 @@ def test_waiters_after_a_restart_without_a_file(own_stage: Make) -> None:
 def test_a_holder_bears_a_server_that_is_away(own_stage: Make) -> None:
     """Down for less than what remains: unsure meanwhile, and held when it is back with its data."""
     stage = own_stage(appendonly=True)
-    _, lease = stage.acquire(ttl=1.5)
+    _, lease = stage.acquire(ttl=3)
     stage.server.kill()
     until(lambda: lease.state == "unsure", "a renewal fails")
     stage.server.start()
@@ -96,7 +96,7 @@ def test_a_holder_bears_a_server_that_is_away(own_stage: Make) -> None:
 def test_a_server_that_stands_still_past_the_ttl(own_stage: Make) -> None:
     """Loss is told before the deadline, by a watchdog that waits for no reply; what arrives later revives nothing."""
     stage = own_stage()
-    _, lease = stage.acquire(ttl=0.9)
+    _, lease = stage.acquire(ttl=2)
     told = losses(lease)
     until(lambda: stage.listening(2), "the watchdog is connected")
     stage.server.freeze()
