@@ -119,7 +119,7 @@ class Worker:
 
     def beat_rarely(self) -> Answer:
         """From now on a waiter of this process finds no grant by asking for it: the next beat is a minute away."""
-        policy.beat_every_ms = lambda _: 60_000
+        policy.beat_every_ms = lambda ttl_ms: 60_000
         return {}
 
     def watch_queue(self) -> Answer:
