@@ -19,7 +19,8 @@ from leasehold.guards.sql import FenceGuard
 
 SCHEMA = """
 CREATE TABLE reports (id int PRIMARY KEY, edition int NOT NULL DEFAULT 0, content text);
-CREATE TABLE progress (report int PRIMARY KEY, state text NOT NULL DEFAULT 'new', last_fencing_token bigint);
+CREATE TABLE progress (report int PRIMARY KEY, state text NOT NULL DEFAULT 'new', last_fencing_token bigint,
+                       last_owner varchar(32));
 CREATE TABLE history (id bigserial PRIMARY KEY, report int, what text, fence bigint, worker int);
 """
 guard = FenceGuard(downstream="reports")
@@ -75,7 +76,14 @@ class Exporter:
     def set_state(self, lease: Lease, report: int, state: str) -> None:
         """The form for a single row: the row itself remembers the fence of its last writer."""
         with self.connection.transaction():
-            self.guard.update(self.connection, "progress", key={"report": report}, values={"state": state}, lease=lease)
+            self.guard.update(
+                self.connection,
+                "progress",
+                key={"report": report},
+                values={"state": state},
+                lease=lease,
+                owner_column="last_owner",
+            )
             self.note("state", lease.fence, report)
 
     def note(self, what: str, fence: int | None, report: int) -> None:
@@ -91,7 +99,7 @@ class NoGuard:
         """Look away."""
 
     def update(
-        self, tx: psycopg.Connection, table: str, *, key: Mapping[str, Any], values: Mapping[str, Any], lease: Lease
+        self, tx: psycopg.Connection, table: str, *, key: Mapping[str, Any], values: Mapping[str, Any], **_: Any
     ) -> None:
         """The bare UPDATE."""
         tx.execute("UPDATE progress SET state = %s WHERE report = %s", [values["state"], key["report"]])

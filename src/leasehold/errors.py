@@ -8,7 +8,7 @@
     ├── StoreUnavailable (ConnectionError)   the store could not be reached, and nothing was taken
     ├── OutcomeUnknown (ConnectionError)     the call may have happened; it is cleaned up in the background
     ├── Unsupported                          this store cannot promise what was asked
-    └── InvalidRequest (ValueError)          bad ttl, name, limit or URL
+    └── InvalidRequest (ValueError)          bad ttl, name, limit or URL; or one would wait for oneself for ever
 
 Two more belong to guards and patterns: ``leasehold.guards.Conflict`` is a StoreUnavailable, and
 ``leasehold.guards.sql.NoSuchRow`` a LookupError.
@@ -138,4 +138,5 @@ class Unsupported(LeaseholdError):
 
 
 class InvalidRequest(LeaseholdError, ValueError):
-    """The request itself is wrong; nothing was sent."""
+    """The request itself is wrong; nothing was taken. To wait without an end, inside the body of one's own lease, for
+    that lease to end is wrong, too."""

@@ -61,11 +61,12 @@ def test_more_permits_than_there_are() -> None:
 
 
 def test_a_reader_cannot_become_a_writer_in_an_all() -> None:
-    """Refused before anything is taken, as alone: two of them would wait for each other."""
+    """As alone: a try is busy, and who would wait for itself for ever is told so; nothing is taken in either."""
     with leasehold.connect("memory://upgrade") as hold, hold.rwlock("r").read():
         both = hold.all(hold.lock("a"), hold.rwlock("r").write())
+        assert both.try_acquire() is None
         with pytest.raises(leasehold.InvalidRequest, match="deadlock"):
-            both.acquire(wait=0)
+            both.acquire()
         assert not hold.lock("a").locked()
 
 

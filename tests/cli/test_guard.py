@@ -64,9 +64,7 @@ def test_the_guard_works_with_what_is_printed(
     guard = FenceGuard("fences")
     ddl = json.loads(printed(tmp_path, "--dialect", dialect, "--table", "fences", "--json"))
     assert ddl["dialect"] == dialect
-    more = json.loads(
-        printed(tmp_path, "--json", "--dialect", dialect, "--column", "reports", "--owner-column", "last_owner")
-    )
+    more = json.loads(printed(tmp_path, "--json", "--dialect", dialect, "--column", "reports"))
     statements = [
         *ddl["statements"],
         "CREATE TABLE reports (id INTEGER PRIMARY KEY)",

@@ -125,6 +125,17 @@ def test_update_with_an_owner_column(desk: Desk) -> None:
     assert desk.report() == ("b", 0, 11, owner_digest(B))
 
 
+def test_update_without_an_owner_column_goes_by_the_fence_alone(desk: Desk) -> None:
+    """The exception that is stated where the rule is: an equal fence is accepted, whoever shows it; not with strict."""
+    update(desk, 10, A, "a")
+    update(desk, 10, B, "b")
+    assert desk.report() == ("b", 0, 10, None)
+    with pytest.raises(StaleOwner):
+        update(desk, 10, A, "a", strict=True)
+    with pytest.raises(StaleOwner):  # who it was is not known, so nobody is taken for the same
+        update(desk, 10, B, "c", owner_column="last_owner")
+
+
 def test_update_of_nothing_presents_the_fence(desk: Desk) -> None:
     """Before the first read: from then on an older one is refused."""
     with desk.begin() as tx:

@@ -314,9 +314,9 @@ def guard() -> None:
     "--dialect", type=click.Choice(["sqlite", "postgresql", "mariadb"]), required=True, help="Which database."
 )
 @click.option("--table", metavar="NAME", help="The guard's own table. Default: leasehold_fences.")
-@click.option("--column", metavar="TABLE", help="Print what adds a fence column to a table of yours, for guard.update.")
-@click.option("--fence-column", metavar="NAME", help="Its name. Default: last_fencing_token.")
-@click.option("--owner-column", metavar="NAME", help="And one for the owner. Default: none.")
+@click.option("--column", metavar="TABLE", help="Print what adds the columns of guard.update to a table of yours.")
+@click.option("--fence-column", metavar="NAME", help="That of the fence. Default: last_fencing_token.")
+@click.option("--owner-column", metavar="NAME", help="That of the owner. Default: last_owner.")
 @click.option("--json", "as_json", is_flag=True, default=None, help="For programs: JSON in place of words.")
 @click.pass_obj
 def sql(given: dict[str, Any], /, **options: Any) -> None:

@@ -7,7 +7,7 @@ import json
 import click
 
 from leasehold.errors import InvalidRequest
-from leasehold.guards.sql import FENCE_COLUMN, FenceGuard
+from leasehold.guards.sql import FENCE_COLUMN, OWNER_COLUMN, FenceGuard
 
 
 def ddl(
@@ -28,7 +28,7 @@ def ddl(
         if column is None:
             text = guard.ddl(dialect)
         else:
-            text = guard.ddl_of_columns(dialect, column, fence_column or FENCE_COLUMN, owner_column)
+            text = guard.ddl_of_columns(dialect, column, fence_column or FENCE_COLUMN, owner_column or OWNER_COLUMN)
     except InvalidRequest as mistake:
         raise click.UsageError(str(mistake)) from mistake
     statements = [one.strip() for one in text.split(";\n") if one.strip()]

@@ -83,6 +83,7 @@ class Coordinator(Shelving, ABC, Generic[L]):
         ``kind`` says what sort of thing it is and ``ids`` which one. ``ttl`` is how long the lease lasts without
         renewal; with ``renew`` it is renewed while somebody uses it, at most for ``max_hold``, and only while the
         work calls ``lease.beat()`` every ``max_idle``. ``wait`` is how long to block: None for ever, 0 one try.
+        Inside its own body it never comes free: to wait for ever there is InvalidRequest, and ``rlock`` enters again.
         ``at_least`` keeps others out for that long even when it is released earlier, and ``delay`` for that long after
         its time was over without a release: whoever had it may not have noticed yet. ``protects`` says what for:
         with ``"correctness"`` a lease that ends without a guard having seen its fence, or anybody having read it, is

@@ -16,6 +16,7 @@ from leasehold.core.changes import Changeable
 from leasehold.core.handover import Transferable
 from leasehold.core.holding import LOSSES, LOST, Holding
 from leasehold.core.line import Ask, Line, at_once, budget_ms, claim
+from leasehold.core.oneself import Oneself
 from leasehold.core.policy import LEAST_BUDGET_MS, tombstone_ms
 from leasehold.core.taken import Taken
 from leasehold.core.tickets import Giving, Ticket
@@ -46,9 +47,11 @@ async def acquire(
     floor: Callable[[], int],
     now: float,
     first: First | None = None,
+    oneself: Oneself | None = None,
 ) -> Taken:
     """Stand in line until granted or until the wait is over. An owner whose claim came to nothing is never
-    used again: the next attempt has a new one. ``first``: a claim that was sent ``now`` and is answered already."""
+    used again: the next attempt has a new one. ``first``: a claim that was sent ``now`` and is answered already.
+    ``oneself``: who knows what the caller holds, so that it does not wait for itself for ever."""
     give_up = None if ask.wait is None else now + ask.wait
     for _ in range(MOST_OWNERS):
         owner = new_owner() if first is None else first.owner
@@ -64,9 +67,9 @@ async def acquire(
                 taken = at_once(ask, owner, now, answer)
                 if taken is not None:
                     return taken
-                line = Line(ask, owner, floor, now, give_up)
+                line = Line(ask, owner, floor, now, give_up, oneself)
             except (StoreUnavailable, OutcomeUnknown) as error:
-                line = Line(ask, owner, floor, now, give_up)
+                line = Line(ask, owner, floor, now, give_up, oneself)
                 await line.bear(error)
             taken = await line.stand(answer)
             if taken is not None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from leasehold.core import ops
 from leasehold.core.names import Name
+from leasehold.core.oneself import Oneself, hint, mistake
 from leasehold.core.policy import (
     BUDGET_MS,
     LEAST_BUDGET_MS,
@@ -98,6 +99,7 @@ class Line:
         "known",
         "limit",
         "now",
+        "oneself",
         "owner",
         "push",
         "sent",
@@ -105,12 +107,21 @@ class Line:
         "unanswered",
     )
 
-    def __init__(self, ask: Ask, owner: str, floor: Callable[[], int], now: float, give_up: float | None) -> None:
+    def __init__(
+        self,
+        ask: Ask,
+        owner: str,
+        floor: Callable[[], int],
+        now: float,
+        give_up: float | None,
+        oneself: Oneself | None = None,
+    ) -> None:
         self.ask = ask
         self.owner = owner
         self.floor = floor
         self.now = now
         self.give_up = give_up
+        self.oneself = oneself  # who knows what the caller holds already, if anybody does
         self.known = False  # the store has us, waiting or granted
         self.unanswered = 1  # claims that may still be delivered
         self.beat = 1
@@ -176,9 +187,15 @@ class Line:
         return answer.reply
 
     async def queue(self, reply: ops.Queued) -> None:
+        """Somebody is before us. It is only here, where one has to wait, that it matters what one holds already."""
+        own = () if self.oneself is None else self.oneself.own(self.ask.name)
+        limit = reply.limit or self.ask.limit
         if self.out_of_time():
             await self.leave()
-            raise self.not_acquired(reply.holder, reply.free_in_ms)
+            raise self.not_acquired(reply.holder, reply.free_in_ms, hint(self.ask, own, limit))
+        if own and self.give_up is None and (error := mistake(self.ask, own, limit)) is not None:
+            await self.leave()
+            raise error
         await self.park(self.next_beat(reply))
 
     async def bear(self, error: Exception) -> None:
@@ -277,12 +294,12 @@ class Line:
     def out_of_time(self) -> bool:
         return self.give_up is not None and self.now >= self.give_up
 
-    def not_acquired(self, holder: str, retry_in_ms: int) -> NotAcquired:
+    def not_acquired(self, holder: str, retry_in_ms: int, more: str = "") -> NotAcquired:
         left = f"{retry_in_ms / 1000:.3f} s"
         by = f"held by {holder}; its lease runs for {left} unless it is renewed"
         closed = f"not free for {left}" if retry_in_ms else "not free"  # nobody holds it, and its door is closed
         return NotAcquired(
-            f"{self.ask.name.kind} is {by if holder else closed}",
+            f"{self.ask.name.kind} is {by if holder else closed}{more}",
             holder=holder or None,
             retry_in=retry_in_ms / 1000,
             limit=self.limit or None,

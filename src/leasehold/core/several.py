@@ -14,6 +14,7 @@ from leasehold.core import ops
 from leasehold.core.flows import First, acquire
 from leasehold.core.holding import ALIVE, LOST, Holding
 from leasehold.core.line import Ask, at_once, budget_ms, claim
+from leasehold.core.oneself import Oneself
 from leasehold.core.policy import tombstone_ms
 from leasehold.core.taken import Taken
 from leasehold.core.typed import Any, Protocol
@@ -32,15 +33,17 @@ class Party(Protocol):
         """It was granted: have it looked after from now on."""
 
 
-async def acquire_all(asks: Sequence[Ask], party: Party, floor: Callable[[], int], now: float) -> list[Holding]:
+async def acquire_all(
+    asks: Sequence[Ask], party: Party, floor: Callable[[], int], now: float, oneself: Oneself | None = None
+) -> list[Holding]:
     """Every one of them, or none: however this ends otherwise, nothing is left. ``wait`` is the first ask's, and for
-    all together."""
+    all together. ``oneself`` as in ``acquire``."""
     wait = asks[0].wait
     asks = [ask._replace(wait=wait) for ask in asks]
     give_up = None if wait is None else now + wait
     doubt = False
     for _ in range(MOST_ROUNDS):
-        taking = Taking(asks, party, floor, now, give_up, doubt)
+        taking = Taking(asks, party, floor, now, give_up, doubt, oneself)
         try:
             try:
                 await taking.take()
@@ -71,12 +74,14 @@ class Taking:
         now: float,
         give_up: float | None,
         doubt: bool,
+        oneself: Oneself | None,
     ) -> None:
         self.asks = asks
         self.party = party
         self.floor = floor
         self.now = now
         self.give_up = give_up
+        self.oneself = oneself
         self.held: list[Holding] = []
         self.pending: list[tuple[Ask, str]] = []  # claims that may have got something which nobody looks after
         self.doubt = doubt  # something went unanswered, and is being taken back
@@ -142,7 +147,7 @@ class Taking:
         if self.give_up is not None and ask.wait:
             ask = ask._replace(wait=max(self.give_up - self.now, 0.0))
         try:
-            taken = await acquire(ask, lambda: self.new_owner(ask, place), self.floor, self.now, first)
+            taken = await acquire(ask, lambda: self.new_owner(ask, place), self.floor, self.now, first, self.oneself)
         except BaseException:
             if first is None or first.taken:
                 self.pending = []  # it has seen to that

@@ -8,7 +8,9 @@
 A lease that may only read is checked *shared*: by the same rule, and nothing is remembered. A permit of a semaphore is
 one of several that are valid side by side: it is checked under the name of its slot.
 
-Guards remember a digest of the owner and never the token itself: whoever has the token can release the lease.
+Guards remember a digest of the owner and never the token itself: whoever has the token can release the lease. The third
+line needs a remembered owner: it is not kept for bare fences that come without one, nor by ``update`` in SQL without an
+``owner_column``.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from leasehold.core.flows import Ask
 from leasehold.core.holding import ALIVE, LOST
 from leasehold.core.names import Name
 from leasehold.core.ops import Later, Op
-from leasehold.core.rules import EXCLUSIVE, MUTEX, READ, RULES, SEMAPHORE, WRITE
+from leasehold.core.rules import EXCLUSIVE, MUTEX, READ, RULES, SEMAPHORE
 from leasehold.core.taken import Taken
 from leasehold.core.typed import TYPE_CHECKING, Any, TypeAlias, TypeVar
-from leasehold.errors import InvalidRequest, NotHeld
+from leasehold.errors import NotHeld
 from leasehold.primitives.baselease import BaseLease
 from leasehold.runtime import ending
 from leasehold.runtime.attempt import Attempt
@@ -89,12 +89,12 @@ class BaseLock:
         """How to get there: from the queue, or with somebody's ticket."""
         engine = self._engine
         if ticket is None:
-            return flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now())
+            return flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now(), None, engine)
         return flows.adopt(ask, ticket, attempt.new_owner(), engine.floor, engine.clock.now())
 
     def _looks_back(self) -> bool:
-        """Does it matter what this thread or task holds already?"""
-        return self._options.reentrant or self._rule == WRITE
+        """May it enter what this thread or task holds already?"""
+        return self._options.reentrant
 
     def _wait(self, wait: Duration | Unset | None) -> float | None:
         return self._options.wait if isinstance(wait, Unset) else wait_seconds(wait)
@@ -117,36 +117,30 @@ class BaseLock:
         return held
 
     def _reenter(self, anchor: object, lease: Callable[[Held], B]) -> B | None:
-        """What this thread or task holds already. What it lost is an error, what it has given back is past."""
+        """What this thread or task holds already. What it lost is an error, what it has given back is past, and what is
+        of another kind is in the way: then it claims, as anybody does."""
         held = self._engine.mine(self._name.text, anchor)
         if held is None or held.rule == SEMAPHORE:
             return None
-        depth = held.depth
+        depth, now = held.depth, self._engine.clock.now()
         try:
-            if held.shared and self._rule != READ:
-                self._refuse_upgrade(held)
+            if not self._enters(held):
+                if held.settle(now) == LOST:
+                    raise held.loss()
                 return None
-            if not self._options.reentrant or not held.enter_again(self._options.ttl_ms, self._engine.clock.now()):
+            if not held.enter_again(self._options.ttl_ms, now):
                 return None
-            if held.shared and self._rule != READ:  # another thread was just quicker to downgrade it
-                self._refuse_upgrade(held)
-            return lease(held)
+            if self._enters(held):
+                return lease(held)
+            held.step_out()  # another thread was just quicker to downgrade it
+            return None
         except BaseException:
             held.depth = min(held.depth, depth)  # nobody will step out of where an interrupt came in between
             raise
 
-    def _refuse_upgrade(self, held: Held) -> None:
-        """Two readers who both wait to write would wait for each other for ever. What it read with and lost is an
-        error for who would enter it again; else it is past."""
-        if held.settle(self._engine.clock.now()) == LOST and self._options.reentrant:
-            raise held.loss()
-        if self._alive(held):
-            raise InvalidRequest(
-                f"this thread or task reads {self._name.kind}, and cannot write before it has stopped: two readers who "
-                "both wait to write would wait for each other for ever (deadlock). Release the read lease and acquire "
-                "write(), then look again at what you read; or begin with write() and downgrade()",
-                resource=self._name.text,
-            )
+    def _enters(self, held: Held) -> bool:
+        """Is it of a kind that can be entered again through this lock? Who reads cannot write."""
+        return not held.shared or self._rule == READ
 
     def _clean_up(self, flow: Any, attempt: Attempt, taken: Taken | None, anchor: object, error: BaseException) -> None:
         """An acquire ended by an exception. A flow that ended with it has left nothing behind; one whose driver was

@@ -60,7 +60,7 @@ class Getting:
         self._asks = [part._ask(self._wait, address, self._story(part)) for part in self._rest]
         self.attempt = Attempt(self._asks[0], None, pushes)
         engine.pending.add(self.attempt)
-        self._flow = acquire_all(self._asks, self, engine.floor, engine.clock.now())
+        self._flow = acquire_all(self._asks, self, engine.floor, engine.clock.now(), engine)
         flow: Coroutine[Op, Any, list[Holding]] = self._flow
         return flow
 

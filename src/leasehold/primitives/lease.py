@@ -111,6 +111,7 @@ class Lease(BaseLease):
 
     def __enter__(self) -> Self:
         self.check()
+        self._held.entered = id(threading.current_thread())
         return self
 
     def __exit__(
@@ -214,7 +215,9 @@ class AsyncLease(BaseLease):
 
     async def __aenter__(self) -> Self:
         self.check()
-        self._begin(self._driver.task())
+        task = self._driver.task()
+        self._begin(task)
+        self._held.entered = id(task)
         return self
 
     def _begin(self, task: asyncio.Task[Any], interrupt: Interrupt | None = None) -> None:

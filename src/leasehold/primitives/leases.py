@@ -93,6 +93,11 @@ class BaseLeases(tuple[*Mix], Generic[B, *Mix]):
         for lease in self._leases:
             lease._held.listen_for_revocation(once)
 
+    def _entered(self, anchor: object) -> None:
+        """A body of their own begins, and not one of the ``all`` that they are of."""
+        for lease in self._leases:
+            lease._held.entered = id(anchor)
+
     # ------------------------------------------------------------ giving back
 
     def _step_out(self) -> tuple[list[B], list[B]]:
@@ -216,6 +221,7 @@ class Leases(BaseLeases[Lease, *Each]):
 
     def __enter__(self) -> Leases[*Each]:
         self.check()
+        self._entered(threading.current_thread())
         return self
 
     def __exit__(
@@ -297,7 +303,9 @@ class AsyncLeases(BaseLeases[AsyncLease, *AsyncEach]):
 
     async def __aenter__(self) -> AsyncLeases[*AsyncEach]:
         self.check()
-        self._begin(self._driver.task())
+        task = self._driver.task()
+        self._begin(task)
+        self._entered(task)
         return self
 
     def _begin(self, task: asyncio.Task[Any]) -> None:

@@ -1,7 +1,8 @@
 """The lock: exclusive, first come first served, fenced; re-entrant on request.
 
 Ownership is by thread, or by task in asyncio. A child task never owns what its parent holds, a shared lock object
-never releases somebody else's lease, and re-entering costs no round trip and keeps the fence.
+never releases somebody else's lease, and re-entering costs no round trip and keeps the fence. Whoever would wait for
+itself for ever is told so, where it has to wait (``core/oneself.py``).
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from leasehold.core import ops
 from leasehold.core.holding import LOST
+from leasehold.core.oneself import Own
 from leasehold.core.tickets import Giving
 from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.observe import log
@@ -89,6 +90,14 @@ class Reign(Held):
     def usable(self) -> bool:
         """Nobody, once its loop was left."""
         return not self.left and Held.usable(self)
+
+    def own(self, anchor: object) -> Own:
+        """The same, and it leads."""
+        return Held.own(self, anchor)._replace(leads=True)
+
+    def inside(self, anchor: object) -> bool:
+        """A loop of terms is a body, too."""
+        return Held.inside(self, anchor) or (self.looping and not self.left)
 
     def finished(self) -> bool:
         """Has whoever led come to an end?"""

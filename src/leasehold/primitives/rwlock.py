@@ -19,8 +19,7 @@ from leasehold.core import flows
 from leasehold.core.names import Name
 from leasehold.core.rules import MUTEX, READ, WRITE
 from leasehold.core.typed import TYPE_CHECKING, Any, Generic, TypeVar
-from leasehold.errors import InvalidRequest
-from leasehold.primitives.base import UNSET, B, BaseLock, Unset
+from leasehold.primitives.base import UNSET, BaseLock, Unset
 from leasehold.primitives.baselease import BaseLease
 from leasehold.primitives.lease import AsyncLease, Lease
 from leasehold.primitives.lock import AsyncLock, Lock
@@ -99,17 +98,9 @@ class Side(BaseLock):
 
     _kinds = (READ, WRITE)
 
-    def _reenter(self, anchor: object, lease: Callable[[Held], B]) -> B | None:
-        """What was taken with ``lock`` is no writer's lease, and cannot be lowered: who mixes them would wait for
-        itself."""
-        held = self._engine.mine(self._name.text, anchor)
-        if held is not None and held.rule == MUTEX and self._options.reentrant and self._alive(held):
-            raise InvalidRequest(
-                f"this thread or task holds {self._name.kind} with lock() or rlock(), which a read-write lock cannot "
-                "enter again: use write() there",
-                resource=self._name.text,
-            )
-        return super()._reenter(anchor, lease)
+    def _enters(self, held: Held) -> bool:
+        """What was taken with ``lock`` is no writer's lease, and cannot be lowered."""
+        return held.rule != MUTEX and super()._enters(held)
 
 
 class ThreadSide(Side, Lock):
@@ -213,7 +204,8 @@ class BaseReadWriteLock(ABC, Generic[R, W]):
 
         ``at_least`` and ``delay`` keep writers out, and let readers in. With ``reentrant`` whoever reads or writes may
         enter it again; without, a second one inside the first is a claim like any other, and waits behind a writer
-        who waits for the first to go.
+        who waits for the first to go. Inside the body of one's own ``write()`` that is for ever: InvalidRequest, unless
+        ``wait`` has an end.
 
         >>> import leasehold
         >>> with leasehold.connect("memory://") as hold:
@@ -242,8 +234,9 @@ class BaseReadWriteLock(ABC, Generic[R, W]):
     ) -> W:
         """A lock to write: nobody reads or writes beside it. Takes what ``lock`` takes.
 
-        A thread or task that reads is refused at once (InvalidRequest), whatever its ``wait``: two readers who both
-        wait to write would wait for each other for ever.
+        Who reads cannot become a writer: two readers who both wait to write would wait for each other. Inside the
+        body of one's own ``read()`` a wait without an end is refused at once (InvalidRequest); a try is as busy as any,
+        and a wait with an end is over then (NotAcquired, which says why).
 
         >>> import leasehold
         >>> with leasehold.connect("memory://") as hold:

@@ -75,6 +75,7 @@ class AsyncDriver:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        engine.caller = asyncio.current_task
         self._boxes: dict[asyncio.AbstractEventLoop, LoopMailbox] = {}
 
     def mailbox(self, loop: asyncio.AbstractEventLoop) -> LoopMailbox:

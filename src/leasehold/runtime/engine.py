@@ -8,6 +8,9 @@ import threading
 import weakref
 from collections.abc import Callable
 
+from leasehold.core.holding import ALIVE
+from leasehold.core.names import Name
+from leasehold.core.oneself import Own
 from leasehold.core.ops import Later
 from leasehold.core.policy import BUDGET_MS, MAX_FENCE, MAX_FLOOR_AHEAD_US
 from leasehold.core.ports import Clock, Store
@@ -38,6 +41,8 @@ _stores: weakref.WeakSet[Store] = weakref.WeakSet()  # a store may outlive its c
 class Engine:
     """What sync and asyncio coordinators share."""
 
+    caller: Callable[[], object] = staticmethod(threading.current_thread)  # who asks: a thread, or else a task
+
     def __init__(self, store: Store, audience: Audience | None = None) -> None:
         self.store = store
         self.audience = Audience() if audience is None else audience
@@ -47,6 +52,7 @@ class Engine:
         self._floor = 0
         self.register = Register()
         self.pending: set[Attempt] = set()  # acquires that are under way
+        self.blocked: set[tuple[str, int]] = set()  # places in the program where a thread waits inside an event loop
         self.closed = self._ended = False
         self.epoch = 0  # another one in each forked child
         self.watchdog.on_gone = _weakly(self)
@@ -90,6 +96,16 @@ class Engine:
     def mine(self, resource: str, anchor: object) -> Held | None:
         """What the calling thread or task holds of this resource."""
         return self.register.find(resource, anchor)
+
+    def own(self, name: Name) -> list[Own]:
+        """What the calling thread or task holds of this resource as of now: for whoever has to wait for it."""
+        anchor, now = self.caller(), self.clock.now()
+        found, held = [], self.mine(name.text, anchor)
+        while held is not None:
+            if held.settle(now) in ALIVE:
+                found.append(held.own(anchor))
+            held = held.outer
+        return found
 
     def forget(self, held: Held) -> None:
         """It is over and everybody knows."""

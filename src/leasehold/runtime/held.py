@@ -12,6 +12,7 @@ from leasehold.core import ops
 from leasehold.core.changes import Changeable
 from leasehold.core.holding import LOST, RELEASED, RELEASING
 from leasehold.core.names import Name
+from leasehold.core.oneself import Own
 from leasehold.core.taken import Taken
 from leasehold.core.tickets import NONCE_BYTES, Giving
 from leasehold.core.typed import TYPE_CHECKING, Any
@@ -78,6 +79,7 @@ class Held(Changeable):
         "bodies",
         "depth",
         "doubted",
+        "entered",
         "exported",
         "guarded",
         "interrupt",
@@ -92,6 +94,7 @@ class Held(Changeable):
         "warned",
     )
 
+    entered: int  # the id of the thread or task inside a with of the Lease itself; not set while there is none
     left: bool = False  # whoever used it has gone on, and left it behind; see ``Reign``
 
     def __init__(
@@ -110,7 +113,7 @@ class Held(Changeable):
         self.warned = False  # it was neither, and that was told
         self.anchor = weakref.ref(anchor)  # the thread or task that acquired it
         self.depth = 1
-        self.bodies = 0  # with statements that it is inside of
+        self.bodies = 0  # with statements of its lock that it is inside of
         self.outer: Held | None = None  # held by the same thread or task before, and lost
         self.shell: Shell | None = None
         self.keeper: Keeper | None = None
@@ -196,6 +199,16 @@ class Held(Changeable):
         if self.lease() is not None:
             return True
         return _there(self.keeper) is not None and not self.finished()
+
+    def own(self, anchor: object) -> Own:
+        """As the thread or task that acquired it sees it, when it has to wait for the same resource."""
+        options = self.options
+        ends = not options.renews or options.max_hold is not None or options.max_idle is not None
+        return Own(self.rule, self.slots, not ends and self.inside(anchor))
+
+    def inside(self, anchor: object) -> bool:
+        """Is that one, who acquired it, in a body of it?"""
+        return self.bodies > 0 or getattr(self, "entered", 0) == id(anchor)
 
     def lease(self) -> Any:
         """The Lease object, if somebody refers to it."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Coroutine
 
 from leasehold.core.ops import ASIDE, Answer, Later, Op, Park, Push
 from leasehold.core.ports import Mailbox
 from leasehold.core.typed import Any, TypeVar
 from leasehold.errors import LeaseholdError, StoreUnavailable
+from leasehold.observe import log
 from leasehold.runtime import ending, wakeups
 from leasehold.runtime.engine import CLOSED, FORKED, Closed, Engine
 
 R = TypeVar("R")
+MOST_PLACES = 1000  # that are remembered
 
 
 def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Mailbox) -> R:
@@ -66,6 +69,31 @@ def run(engine: Engine, flow: Coroutine[Op, Any, R]) -> R:
 def aside(engine: Engine, op: Park | Later, box: Mailbox) -> Push | None:
     """An op that asks nothing of the store."""
     if isinstance(op, Park):
+        tell_of_loop(engine)
         return wakeups.take(box, engine.clock, op.owner, op.until)
     engine.watchdog.later(op)
     return None
+
+
+def tell_of_loop(engine: Engine) -> None:
+    """The calling thread is about to wait. Inside an event loop nothing else runs there until then, perhaps not even
+    what it waits for: told once for each place in the program."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None or asyncio._get_running_loop() is None:
+        return
+    place = _place()
+    if place not in engine.blocked and len(engine.blocked) < MOST_PLACES:
+        engine.blocked.add(place)
+        log.warn(
+            "a lock for threads has to wait inside a running event loop (%s, line %s), and nothing else runs there "
+            "until then: use leasehold.aio.connect() there, or asyncio.to_thread()",
+            *place,
+        )
+
+
+def _place() -> tuple[str, int]:
+    """Where in the program we were called from."""
+    frame: Any = sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "leasehold":
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno

@@ -12,7 +12,8 @@ A stale owner that comes later waits for the commit, and is then refused; one th
 perhaps overwritten, by the newer owner. Read what you are going to change only after the check: what was read before
 it may be from before a newer owner wrote (trap 46).
 
-``update`` needs no table of its own: it compares a fence column in the row that it writes.
+``update`` needs no table of its own: it compares a fence column in the row that it writes, and the owner where it is
+given a column for that.
 
 With an async connection or session the same calls are awaited: ``await guard.check(tx, lease)``.
 """
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Conflict", "Door", "FenceGuard", "NoSuchRow"]
 
 Awaited = Coroutine[Any, Any, None]
-FENCE_COLUMN = "last_fencing_token"
+FENCE_COLUMN, OWNER_COLUMN = "last_fencing_token", "last_owner"
 
 
 class FenceGuard(BaseGuard):
@@ -88,9 +89,10 @@ class FenceGuard(BaseGuard):
         return DIALECTS[names.dialect(dialect)].ddl(self.table)
 
     def ddl_of_columns(
-        self, dialect: str, table: str, fence_column: str = FENCE_COLUMN, owner_column: str | None = None
+        self, dialect: str, table: str, fence_column: str = FENCE_COLUMN, owner_column: str | None = OWNER_COLUMN
     ) -> str:
-        """What adds to a table of yours the columns that ``update`` needs, for a migration."""
+        """What adds to a table of yours the columns that ``update`` needs, for a migration. Without an
+        ``owner_column`` (None) it can only go by the fence."""
         speaks = DIALECTS[names.dialect(dialect)]
         names.values({}, fence_column, owner_column)
         return speaks.ddl_of_columns(names.table(table), fence_column, owner_column)
@@ -183,8 +185,11 @@ class FenceGuard(BaseGuard):
 
         ``table`` is a name or a SQLAlchemy ``Table``, ``key`` names the row by its columns, ``values`` is what to
         write; empty values only present the fence, before you read. ``strict``: one write for each fence (``>``), in
-        place of many (``>=``). Equality is by fence alone, which is unique, unless ``owner_column`` (VARCHAR(32), a
-        digest) is given. A NULL column counts as 0.
+        place of many (``>=``). A NULL column counts as 0.
+
+        Give it an ``owner_column`` (VARCHAR(32), a digest) where you can. Without one an equal fence is accepted
+        whoever shows it: of the four lines of a guard's rule, the one about two owners with one fence is not kept.
+        Fences of one resource are unique, unless its store has lost its data and its clock was set back, too.
 
         Raises StaleOwner; NoSuchRow, which is a LookupError; Conflict, as ``check`` does."""
         attempt = self.present(lease, resource, owner)
