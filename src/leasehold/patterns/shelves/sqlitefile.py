@@ -13,7 +13,6 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable
@@ -21,7 +20,7 @@ from leasehold.patterns.shelves.sqltexts import TEXTS
 from leasehold.stores.sqlite import failures
 from leasehold.stores.sqlite.database import gate
 from leasehold.stores.sqlite.failures import Again, unavailable
-from leasehold.stores.sqlite.file import connect, default_path, make_folders, prepare, why
+from leasehold.stores.sqlite.file import connect, prepare, why
 
 APPLICATION = 0x4C534846  # "LSHF"
 FORMAT = 1
@@ -240,9 +239,6 @@ def open_shelf(path: str, table: str) -> Connected:
 
 
 def _open(path: str, table: str) -> Connected:
-    with suppress(StoreUnavailable):  # no home, no default
-        if path == default_path() + SUFFIX:
-            make_folders(str(Path(path).parent))
     prepare(path)
     opened = Connected(path)
     try:

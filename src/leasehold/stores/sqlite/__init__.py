@@ -7,6 +7,7 @@ codec     a resource's state as text
 wake      datagrams between the processes; who is gone
 mailbox   where one thread or event loop receives them
 machine   boot id, machine id, network file systems
+ownership whose files these are: links, folders and files of other users
 failures  SQLite's errors in words
 """
 

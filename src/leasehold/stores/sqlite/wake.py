@@ -20,6 +20,7 @@ from itertools import islice
 from leasehold.core.ops import Push
 from leasehold.stores.sqlite.driver import socket, suppress
 from leasehold.stores.sqlite.failures import foreign
+from leasehold.stores.sqlite.ownership import give
 
 SUFFIX = ".wake"
 NAME_BYTES = 8
@@ -174,22 +175,8 @@ class Folder:
         with suppress(FileExistsError):
             os.mkdir(self.path, mode=PRIVATE)
             if database is not None:
-                self._hand_over(database)
-
-    def _hand_over(self, database: os.stat_result) -> None:
-        """An empty folder: if it was exchanged in between, what we give away has nothing in it."""
-        made = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            found = os.fstat(made)
-            if found.st_uid != os.geteuid() or os.listdir(made):
-                return
-            with suppress(OSError):  # a group that we are not in, or a root without that right: it stays as it is
-                if (found.st_uid, found.st_gid) != (database.st_uid, database.st_gid):
-                    os.chown(made, database.st_uid, database.st_gid)
-                if database.st_mode & stat.S_IWGRP:
-                    os.chmod(made, SHARED)  # mkdir goes by the umask
-        finally:
-            os.close(made)
+                mode = SHARED if database.st_mode & stat.S_IWGRP else PRIVATE
+                give(self.path, database.st_uid, database.st_gid, mode)
 
     def _let_go(self) -> None:
         if self._fd >= 0:
