@@ -17,7 +17,7 @@ from typing import Any
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.patterns.shelves.sqltexts import TEXTS
-from leasehold.stores.sqlite import failures
+from leasehold.stores.sqlite import failures, machine
 from leasehold.stores.sqlite.database import gate
 from leasehold.stores.sqlite.failures import Again, unavailable
 from leasehold.stores.sqlite.file import connect, prepare, why
@@ -56,6 +56,7 @@ class ShelfFile:
     def __init__(self, path: str, table: str) -> None:
         if not path or "\0" in path or path == ":memory:":
             raise InvalidRequest("SQLiteShelf takes the path of a file; for one in memory use MemoryShelf()")
+        machine.boot_id("a SQLiteShelf", "SQLShelf in your database, RedisShelf, or MemoryShelf in tests")
         self.path = os.path.abspath(path)  # a later chdir must not move it
         self._table = table
         self._reset()
@@ -214,7 +215,8 @@ def _forked() -> None:
         one.forked()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forked)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forked)
 
 
 # ---------------------------------------------------------------- opening

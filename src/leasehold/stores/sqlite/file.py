@@ -26,6 +26,7 @@ def default_path() -> str:
     state = os.environ.get("XDG_STATE_HOME", "")
     root = os.path.normpath(state) if state.startswith("/") else os.path.expanduser("~/.local/state")
     if not root.startswith("/"):
+        machine.boot_id()  # on another system that is the reason
         raise StoreUnavailable("this user has no home folder: set XDG_STATE_HOME, or give a path")
     return os.path.join(root, "leasehold", "leasehold.db")
 
