@@ -15,6 +15,7 @@ CONFIG = "78"
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(180)  # every module is loaded twice, with all that it needs
 @pytest.mark.parametrize("system", ["macos", "windows"])
 def test_another_system(system: str, tmp_path: Path) -> None:
     """No import touches what it lacks; a store or a command that needs more says so at once, without a traceback, and

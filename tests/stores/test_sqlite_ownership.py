@@ -465,6 +465,7 @@ def owners(folder: Path) -> set[int]:
     return {one.lstat().st_uid for one in folder.iterdir()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["user", "us"])
 def test_root_over_the_database_of_a_user(folder: Path, first: str) -> None:
     """Whoever came first: all that lies there is the user's, who is woken by us and goes on when we are gone."""
@@ -495,6 +496,7 @@ def test_root_over_the_database_of_a_user(folder: Path, first: str) -> None:
     assert run(BECOME + LOOK, path, f"{ALICE},{TEAM}") == "View"
 
 
+@pytest.mark.slow
 def test_root_makes_the_state_folder_of_a_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with sudo that keeps HOME: the user finds a store that it can use."""
     home = folder / "home"
@@ -528,6 +530,7 @@ def test_what_root_gives_away_is_new_and_empty(tmp_path: Path) -> None:
         assert (one.stat().st_uid, one.stat().st_mode) == (before.st_uid, before.st_mode)
 
 
+@pytest.mark.slow
 def test_two_users_share_a_database_by_their_group(folder: Path) -> None:
     """By the recipe of the page: both hold and wait, each is woken by the other, and removes its own sockets alone."""
     place = folder / "jobs"
@@ -558,6 +561,7 @@ def test_two_users_share_a_database_by_their_group(folder: Path) -> None:
     assert names(home) == ([left[ALICE]] if ROOT else [])
 
 
+@pytest.mark.slow
 def test_a_user_who_may_not_write_it(folder: Path) -> None:
     """A database of mode 0600 is its owner's alone, and a second user is told; where all are one, it is shared."""
     place = folder / "jobs"

@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite file, every process of one host, no server.
+"""The embedded store: one SQLite file, for the processes of all who may write it on one host, no server.
 
 store     the port: one turn of the ledger in one short transaction
 database  the open file: transactions, rows, sweeping

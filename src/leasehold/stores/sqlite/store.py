@@ -1,4 +1,4 @@
-"""The embedded store: the ledger inside short transactions of one SQLite file, for every process of one host.
+"""The embedded store: the ledger inside short transactions of one SQLite file, for the processes of one host.
 
 A call is one turn: BEGIN IMMEDIATE, read, ``ledger.apply``, write, COMMIT, and after that the pushes. The time
 is read when the write lock is held. Threads queue at a lock of ours, processes at SQLite's; whoever finds that
