@@ -2,7 +2,7 @@
 
     import leasehold
 
-    hold = leasehold.connect()                                  # the embedded store: every process of this host
+    hold = leasehold.connect()                                  # the embedded store: your processes on this host
     with hold.lock("report-export", 42, ttl=30) as lease:       # waits, renews while the body runs, releases
         export(42, fence=lease.fence)
 

@@ -234,6 +234,7 @@ def test_a_folder_that_may_not_be_entered(open_folder: Path) -> None:
     if os.getuid():
         (open_folder / "closed").chmod(0)
     out = run(TRY, open_folder / "closed" / "leases.db", "nobody")
+    (open_folder / "closed").chmod(0o700)  # so that it can be removed
     assert "StoreUnavailable" in out
     assert "may not be opened by this user" in out
 

@@ -261,14 +261,15 @@ def test_what_killed_processes_left_is_swept(make: Callable[[], SQLiteStore], pa
     take(living, "a")
     box = wait_at(living, "b")
     folder = Path(f"{path}.wake")
-    for name in ("old", "young"):
+    old, young = wake.new_name(), wake.new_name()
+    for name in (old, young):
         dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         dead.bind(str(folder / name))
         dead.close()
-    for name in ("old", box.address):
+    for name in (old, box.address):
         os.utime(folder / name, (0, 0))
     look(make())
-    assert sorted(sockets(path)) == sorted([box.address, "young"])
+    assert sorted(sockets(path)) == sorted([box.address, young])
 
 
 # ---------------------------------------------------------------- threads

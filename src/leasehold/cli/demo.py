@@ -17,8 +17,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from leasehold.cli.codes import CONFIG
 from leasehold.cli.demo_actor import Actor, DemoFailed, workers
+from leasehold.errors import Unsupported
 from leasehold.guards.sql import FenceGuard
+from leasehold.stores.sqlite.machine import boot_id
 
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -114,9 +117,13 @@ class Act:
 def run(screen: Screen) -> int:
     """Play both acts; the exit code."""
     try:
+        boot_id("the demo", "a machine or a container with Linux")
         with _tidy_when_terminated(), tempfile.TemporaryDirectory(prefix="leasehold-demo-") as folder:
             for number, guarded in ((1, False), (2, True)):
                 Act(number, guarded, Path(folder, f"act-{number}"), screen).play()
+    except Unsupported as error:
+        screen.show({"event": "failed", "why": str(error)})
+        return CONFIG
     except DemoFailed as error:
         screen.show({"event": "failed", "why": str(error)})
         return error.code

@@ -12,7 +12,7 @@ from leasehold.cli.child import Child
 from leasehold.cli.codes import Ended
 from leasehold.cli.opening import open_election
 from leasehold.cli.run import await_lease, complain_about_start, environment, prepared
-from leasehold.cli.signals import HARMLESS, Heard, Signals, signal
+from leasehold.cli.signals import HARMLESS, Heard, Signals, known, signal
 from leasehold.cli.supervise import Supervisor, tell_loss
 from leasehold.cli.tenure import Tenure
 from leasehold.cli.voice import Voice
@@ -21,7 +21,7 @@ from leasehold.core.typed import Any
 from leasehold.primitives.reign import UNFIT
 from leasehold.stores.clock import SystemClock
 
-ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}  # whoever sends one wants us to end, too
+ENDING = known("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")  # whoever sends one wants us to end, too
 
 
 def elect(request: Candidacy) -> int:

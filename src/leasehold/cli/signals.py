@@ -15,14 +15,20 @@ if TYPE_CHECKING:
 else:
     import _signal as signal  # ``signal`` makes enums of all these numbers, which takes milliseconds
 
-__all__ = ["HARMLESS", "Heard", "Signals", "signal"]
+__all__ = ["HARMLESS", "Heard", "Signals", "known", "signal"]
+
+
+def known(*names: str) -> set[int]:
+    """Those of these signals that this system has: a command must be able to say that it needs another one."""
+    return {getattr(signal, name) for name in names if hasattr(signal, name)}
+
 
 # Faults of our own, what cannot be caught, and what a terminal uses to stop those who disturb it from the background.
-UNTOUCHED = {
-    signal.SIGKILL, signal.SIGSTOP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD,
-    signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT, signal.SIGSYS,
-}  # fmt: skip
-HARMLESS = {signal.SIGCHLD, signal.SIGCONT, signal.SIGWINCH, signal.SIGURG}  # these end nobody who does not ask for it
+UNTOUCHED = known(
+    "SIGKILL", "SIGSTOP", "SIGTTIN", "SIGTTOU", "SIGCHLD",
+    "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGABRT", "SIGSYS",
+)  # fmt: skip
+HARMLESS = known("SIGCHLD", "SIGCONT", "SIGWINCH", "SIGURG")  # these end nobody who does not ask for it
 
 SHORTEST = 0.0001  # seconds; a timer of 0 never rings
 

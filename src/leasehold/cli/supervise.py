@@ -11,7 +11,7 @@ import os
 
 from leasehold.cli import codes, kernel
 from leasehold.cli.child import Child
-from leasehold.cli.signals import Heard, Signals, signal
+from leasehold.cli.signals import Heard, Signals, known, signal
 from leasehold.cli.voice import Voice
 from leasehold.core.policy import margin
 from leasehold.core.typed import TYPE_CHECKING
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from leasehold.primitives.lease import Lease
 
 # The terminal sends these to its whole foreground group: the command has them already.
-FROM_TERMINAL = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH, signal.SIGHUP}
-JOB_CONTROL = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+FROM_TERMINAL = known("SIGINT", "SIGQUIT", "SIGTSTP", "SIGWINCH", "SIGHUP")
+JOB_CONTROL = known("SIGTSTP", "SIGTTIN", "SIGTTOU")
 TOO_LATE = ("expired", "taken")  # somebody else may be at work by now
 LOOK_AGAIN = 0.02  # seconds, for those that are about to die
 LONGEST_NAP = 60.0

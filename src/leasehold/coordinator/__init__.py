@@ -280,11 +280,11 @@ def connect(
 ) -> Leasehold:
     """A coordinator for threads, over the store that ``target`` names.
 
-    ``target`` is a URL: ``redis://host``, ``sqlite:///path`` (every process of this host) or ``memory://`` (this
-    process); or a client of redis-py or valkey-py, whose server and settings are used and which is never closed.
-    Without one it is ``LEASEHOLD_URL``, else the embedded store in the user's state folder. ``wait`` is the default of
-    every lock; ``observers`` hear of what happens (``leasehold.observe``); ``hide_ids`` is a key under which ids are
-    hashed before they are stored.
+    ``target`` is a URL: ``redis://host``, ``sqlite:///path`` (on this host, every user who may write the file) or
+    ``memory://`` (this process); or a client of redis-py or valkey-py, whose server and settings are used and which is
+    never closed. Without one it is ``LEASEHOLD_URL``, else the embedded store in the user's state folder. ``wait`` is
+    the default of every lock; ``observers`` hear of what happens (``leasehold.observe``); ``hide_ids`` is a key under
+    which ids are hashed before they are stored.
 
     >>> import leasehold
     >>> with leasehold.connect("memory://") as hold, hold.lock("report-export", 42, ttl=30) as lease:

@@ -83,6 +83,13 @@ def _of_client(thing: object) -> Store:
 
 
 def _redis() -> Any:
+    import select
+
+    if not hasattr(select, "poll"):
+        raise Unsupported(
+            "a store on Redis or Valkey waits with poll(), which Windows lacks: use it in the Windows Subsystem for "
+            "Linux, or memory:// in tests"
+        )
     try:
         import leasehold.stores.redis.store as package
     except ModuleNotFoundError as error:

@@ -65,4 +65,5 @@ def _forked() -> None:
     begun = armed = False
 
 
-os.register_at_fork(after_in_child=_forked)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forked)

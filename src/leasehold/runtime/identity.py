@@ -32,9 +32,13 @@ def shown() -> str:
 
 def _draw() -> None:
     global _prefix
-    instance = os.environ.get("LEASEHOLD_INSTANCE") or os.uname().nodename
+    instance = os.environ.get("LEASEHOLD_INSTANCE") or _host()
     clean = "".join(char if char in _SAFE else "-" for char in instance)[:64]
     _prefix = f"{clean or 'unknown'}:{os.getpid()}:{os.urandom(16).hex()}."
+
+
+def _host() -> str:
+    return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")  # as Windows has it
 
 
 def _forget() -> None:
@@ -42,4 +46,5 @@ def _forget() -> None:
     _prefix = ""
 
 
-os.register_at_fork(after_in_child=_forget)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget)

@@ -7,8 +7,9 @@ import time
 
 from leasehold.core.types import Instant
 
-# A suspended machine must not believe that it still holds: BOOTTIME counts while it sleeps (decision 2).
-CLOCK_ID: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+# A suspended machine must not believe that it still holds (decision 2). While it sleeps BOOTTIME counts, and elsewhere
+# the monotonic clock: that of macOS, and that of Windows, which has no clock_gettime.
+CLOCK_ID: int = getattr(time, "CLOCK_BOOTTIME", 0) or getattr(time, "CLOCK_MONOTONIC", 0)
 LOOK_AGAIN = 0.002  # real seconds: how soon a waiter looks again at a clock that somebody else turns
 
 
@@ -17,11 +18,21 @@ class SystemClock:
 
     __slots__ = ()
 
-    def now(self) -> float:
-        return time.clock_gettime(CLOCK_ID)
+    if CLOCK_ID:
 
-    def instant(self) -> Instant:
-        return Instant(time.clock_gettime_ns(CLOCK_ID) // 1_000_000, time.time_ns() // 1_000)
+        def now(self) -> float:
+            return time.clock_gettime(CLOCK_ID)
+
+        def instant(self) -> Instant:
+            return Instant(time.clock_gettime_ns(CLOCK_ID) // 1_000_000, time.time_ns() // 1_000)
+
+    else:
+
+        def now(self) -> float:
+            return time.monotonic()
+
+        def instant(self) -> Instant:
+            return Instant(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000)
 
     def nap(self, until: float) -> float:
         return max(until - self.now(), 0.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from functools import partial
@@ -28,7 +27,7 @@ from leasehold.patterns.tables.beginnings import beginning
 from leasehold.patterns.tables.meaning import meaning
 from leasehold.runtime.backoff import Backoff
 from leasehold.runtime.identity import shown
-from leasehold.stores.clock import CLOCK_ID
+from leasehold.stores.clock import SystemClock
 
 if TYPE_CHECKING:
     from leasehold.core.durations import Duration
@@ -285,7 +284,7 @@ class BaseJobs:
     @staticmethod
     def _now() -> float:
         """For local deadlines only: it goes on while the machine is suspended."""
-        return time.clock_gettime(CLOCK_ID)
+        return SystemClock().now()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.table}>"

@@ -111,7 +111,8 @@ def _forked() -> None:
         shelf._lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forked)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forked)
 
 
 def shared(shelf: object, beside: str) -> Shelf:

@@ -1,4 +1,4 @@
-"""A shelf in a SQLite file of its own, for every process of one host. No server, and nothing to create first."""
+"""A shelf in a SQLite file of its own, for all who may write it on one host. No server, and nothing to create first."""
 
 from __future__ import annotations
 

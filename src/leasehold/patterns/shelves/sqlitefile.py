@@ -13,15 +13,14 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.patterns.shelves.sqltexts import TEXTS
-from leasehold.stores.sqlite import failures
+from leasehold.stores.sqlite import failures, machine
 from leasehold.stores.sqlite.database import gate
 from leasehold.stores.sqlite.failures import Again, unavailable
-from leasehold.stores.sqlite.file import connect, default_path, make_folders, prepare, why
+from leasehold.stores.sqlite.file import connect, prepare, why
 
 APPLICATION = 0x4C534846  # "LSHF"
 FORMAT = 1
@@ -57,6 +56,7 @@ class ShelfFile:
     def __init__(self, path: str, table: str) -> None:
         if not path or "\0" in path or path == ":memory:":
             raise InvalidRequest("SQLiteShelf takes the path of a file; for one in memory use MemoryShelf()")
+        machine.boot_id("a SQLiteShelf", "SQLShelf in your database, RedisShelf, or MemoryShelf in tests")
         self.path = os.path.abspath(path)  # a later chdir must not move it
         self._table = table
         self._reset()
@@ -215,7 +215,8 @@ def _forked() -> None:
         one.forked()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forked)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forked)
 
 
 # ---------------------------------------------------------------- opening
@@ -240,9 +241,6 @@ def open_shelf(path: str, table: str) -> Connected:
 
 
 def _open(path: str, table: str) -> Connected:
-    with suppress(StoreUnavailable):  # no home, no default
-        if path == default_path() + SUFFIX:
-            make_folders(str(Path(path).parent))
     prepare(path)
     opened = Connected(path)
     try:

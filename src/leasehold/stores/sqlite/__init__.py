@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite file, every process of one host, no server.
+"""The embedded store: one SQLite file, for the processes of all who may write it on one host, no server.
 
 store     the port: one turn of the ledger in one short transaction
 database  the open file: transactions, rows, sweeping
@@ -7,6 +7,7 @@ codec     a resource's state as text
 wake      datagrams between the processes; who is gone
 mailbox   where one thread or event loop receives them
 machine   boot id, machine id, network file systems
+ownership whose files these are: links, folders and files of other users
 failures  SQLite's errors in words
 """
 

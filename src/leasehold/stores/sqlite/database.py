@@ -28,11 +28,12 @@ UNREADABLE = (ValueError, TypeError, IndexError, KeyError)
 # stay locked in the child for ever. Whoever has a store's lock must not wait for this: a fork has it, and waits for
 # that lock.
 gate = threading.RLock()
-os.register_at_fork(
-    before=gate.acquire,
-    after_in_parent=gate.release,
-    after_in_child=gate._at_fork_reinit,  # type: ignore[attr-defined]  # as threading does with its own
-)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(
+        before=gate.acquire,
+        after_in_parent=gate.release,
+        after_in_child=gate._at_fork_reinit,  # type: ignore[attr-defined]  # as threading does with its own
+    )
 
 
 class Database:

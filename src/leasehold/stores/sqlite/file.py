@@ -10,7 +10,7 @@ import errno
 import os
 
 from leasehold.errors import StoreUnavailable
-from leasehold.stores.sqlite import failures, machine
+from leasehold.stores.sqlite import failures, machine, ownership
 from leasehold.stores.sqlite.database import Database
 from leasehold.stores.sqlite.driver import parse, sqlite3, suppress, text
 from leasehold.stores.sqlite.failures import Again, unavailable
@@ -26,6 +26,7 @@ def default_path() -> str:
     state = os.environ.get("XDG_STATE_HOME", "")
     root = os.path.normpath(state) if state.startswith("/") else os.path.expanduser("~/.local/state")
     if not root.startswith("/"):
+        machine.boot_id()  # on another system that is the reason
         raise StoreUnavailable("this user has no home folder: set XDG_STATE_HOME, or give a path")
     return os.path.join(root, "leasehold", "leasehold.db")
 
@@ -70,11 +71,15 @@ def why(path: str, error: Exception) -> Exception:
 
 
 def prepare(path: str) -> None:
-    """An empty file with mode 0600 stands at ``path``, or an existing one is left as it is."""
+    """An empty file with mode 0600 stands at ``path``, or an existing one that is left as it is."""
+    ownership.check_links(path)
     real = os.path.realpath(path)
+    default = False
     with suppress(StoreUnavailable):  # no home, no default
-        if path == default_path():
-            make_folders(os.path.dirname(real))
+        default = os.path.dirname(path) == os.path.dirname(default_path())
+    if default:
+        make_folders(os.path.dirname(real))
+        ownership.check_state_folder(real)
     if not os.path.isdir(os.path.dirname(real)) or os.path.isdir(real):
         raise unavailable(path, failures.examine(real))
     if kind := machine.network_file_system(real):
@@ -85,17 +90,20 @@ def prepare(path: str) -> None:
         )
     with suppress(FileExistsError):
         os.mknod(real, 0o600)  # without a descriptor, which would have to be closed again
+        ownership.give_to_owner_of_folder(real)
     os.stat(real)
-    if not os.access(real, os.R_OK | os.W_OK):  # SQLite would open it for reading and take no write lock
+    ownership.check_files(real)
+    if not os.access(real, os.R_OK | os.W_OK, effective_ids=True):  # SQLite would open it for reading, without a lock
         raise PermissionError(errno.EACCES, "not readable and writable")
 
 
 def make_folders(folder: str) -> None:
-    """For this user alone."""
+    """For this user alone; for the owner of the folder above where root makes them."""
     if not os.path.isdir(folder):
         make_folders(os.path.dirname(folder))
         with suppress(FileExistsError):
             os.mkdir(folder, mode=0o700)
+            ownership.give_to_owner_of_folder(folder)
 
 
 def connect(path: str) -> sqlite3.Connection:

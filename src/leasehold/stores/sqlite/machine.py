@@ -6,6 +6,10 @@ another machine begins, so the file must not be reachable from there.
 
 from __future__ import annotations
 
+import os
+
+from leasehold.errors import Unsupported
+
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 MOUNTS = "/proc/self/mountinfo"
@@ -19,9 +23,14 @@ _NETWORKS = """
 NETWORKED = frozenset(_NETWORKS.split())
 
 
-def boot_id() -> str:
-    """Empty where the kernel has none to tell."""
-    return _line_of(BOOT_ID)
+def boot_id(what: str = "the embedded store", instead: str = "redis://host, or memory:// in tests") -> str:
+    """Of this boot of this kernel. Where there is none to be had, what needs it says what to use in its place."""
+    found = _line_of(BOOT_ID)
+    if not found:
+        if not hasattr(os, "fork"):  # Windows, where no store that several processes share is to be had
+            instead = "it in the Windows Subsystem for Linux, or memory:// in tests"
+        raise Unsupported(f"{what} needs Linux, for {BOOT_ID} and /proc/self/fd: on this system use {instead}")
+    return found
 
 
 def machine_id() -> str:

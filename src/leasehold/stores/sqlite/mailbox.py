@@ -6,7 +6,6 @@ The thread or loop that owns a mailbox takes from it; the store may bind it from
 from __future__ import annotations
 
 import math
-import os
 import select
 import threading
 import time
@@ -16,18 +15,13 @@ from leasehold.core.ops import Push, Reply, StoreOp
 from leasehold.core.typed import TYPE_CHECKING
 from leasehold.stores.sqlite.driver import socket, suppress
 from leasehold.stores.sqlite.failures import foreign
-from leasehold.stores.sqlite.wake import Folder, decode
+from leasehold.stores.sqlite.wake import Folder, decode, new_name
 
 if TYPE_CHECKING:
     import asyncio
 
 MAX_DATAGRAM = 16_384
 MAX_DRAINED = 64  # pushes in one turn of the event loop
-
-
-def new_name() -> str:
-    """Nobody has had this one before: the file of a socket outlives a killed process."""
-    return os.urandom(8).hex()
 
 
 class Mailbox:

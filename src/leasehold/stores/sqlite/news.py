@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from leasehold.core.ops import Push
 from leasehold.core.typed import TYPE_CHECKING
-from leasehold.stores.sqlite.mailbox import Mailbox, new_name
+from leasehold.stores.sqlite.mailbox import Mailbox
+from leasehold.stores.sqlite.wake import new_name
 
 if TYPE_CHECKING:
     from threading import RLock

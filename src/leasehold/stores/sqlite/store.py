@@ -1,4 +1,4 @@
-"""The embedded store: the ledger inside short transactions of one SQLite file, for every process of one host.
+"""The embedded store: the ledger inside short transactions of one SQLite file, for the processes of one host.
 
 A call is one turn: BEGIN IMMEDIATE, read, ``ledger.apply``, write, COMMIT, and after that the pushes. The time
 is read when the write lock is held. Threads queue at a lock of ours, processes at SQLite's; whoever finds that
@@ -30,7 +30,7 @@ from leasehold.core.ops import (
 from leasehold.core.ports import Clock
 from leasehold.core.typed import TypeAlias
 from leasehold.core.types import Capabilities, Instant, State
-from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
+from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.sqlite import failures, machine
 from leasehold.stores.sqlite.database import Database, gate
@@ -81,10 +81,6 @@ class SQLiteStore:
         if not path or "\0" in path:
             raise InvalidRequest("the path of the database must not be empty or hold a NUL")
         self._boot = machine.boot_id()
-        if not self._boot:
-            raise Unsupported(
-                "the embedded store needs Linux: it tells a restart of the machine by /proc/sys/kernel/random/boot_id"
-            )
         self._path = os.path.abspath(path)  # a later chdir must not move it
         self.clock: Clock = SystemClock() if clock is None else clock
         self._closed = False
