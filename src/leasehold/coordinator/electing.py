@@ -9,6 +9,7 @@ from leasehold.errors import InvalidRequest
 from leasehold.primitives.base import UNSET, Unset
 
 if TYPE_CHECKING:
+    from datetime import date
     from uuid import UUID
 
     from leasehold.core.durations import Duration
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from leasehold.runtime.engine import Engine
     from leasehold.runtime.options import Options
 
-    Id = str | int | UUID
+    Id = str | int | UUID | date
 
 
 class Electing:
