@@ -118,7 +118,7 @@ def test_documents_for_programs(desk: Desk) -> None:
         assert as_json(desk, "ls", "--json")[0].keys() == document.keys()
     assert set(document) == {"resource", "held", "fence", "closed_for", "limit", "holders", "waiters", "notes"}
     (holder,), (waiter,) = document["holders"], document["waiters"]
-    assert set(holder) == {"owner", "fence", "ttl", "remaining", "since", "meta", "mode", "slots"}
+    assert set(holder) == {"owner", "fence", "ttl", "expires_in", "since", "meta", "mode", "slots"}
     assert set(waiter) == {"owner", "ttl", "since", "live", "meta"}
     assert (holder["owner"], holder["fence"], holder["meta"]) == (ME, lease.fence, {"number": 7})
     assert abs((datetime.now(UTC) - datetime.fromisoformat(holder["since"])).total_seconds()) < 60

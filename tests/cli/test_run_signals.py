@@ -110,8 +110,8 @@ def test_who_ignores_the_stop_is_minded_on(desk: Desk) -> None:
     process.send_signal(signal.SIGTSTP)
     first = desk.hold.inspect("job").holder
     assert first is not None
-    desk.until(lambda: (holder := desk.hold.inspect("job").holder) and holder.remaining < first.remaining)
-    desk.until(lambda: (holder := desk.hold.inspect("job").holder) and holder.remaining > first.ttl * 0.8)
+    desk.until(lambda: (holder := desk.hold.inspect("job").holder) and holder.expires_in < first.expires_in)
+    desk.until(lambda: (holder := desk.hold.inspect("job").holder) and holder.expires_in > first.ttl * 0.8)
     assert state(process.pid) != "T"
     desk.path("go").touch()
     assert desk.ended(process) == (0, "", "")
