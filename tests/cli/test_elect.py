@@ -204,8 +204,8 @@ def test_the_health_command_ends_with_us(desk: Desk) -> None:
 
 def test_a_killed_leader_is_succeeded(desk: Desk) -> None:
     """SIGKILL: its command dies with it, and the next one leads after the ttl."""
-    first = standing(desk, "--ttl", "0.6s", script="echo $$ > first; touch up; exec sleep 60")
-    second = desk.start("elect", "job", "--ttl", "0.6s", "--", "sh", "-c", "exit 5")
+    first = standing(desk, "--ttl", "1.5s", script="echo $$ > first; touch up; exec sleep 60")
+    second = desk.start("elect", "job", "--ttl", "1.5s", "--", "sh", "-c", "exit 5")
     desk.until(lambda: desk.hold.inspect("job").waiters, second)
     first.kill()
     assert desk.ended(second)[0] == 5

@@ -67,10 +67,10 @@ def test_a_resource_for_people(desk: Desk) -> None:
         desk.start("run", "job", "--", "true")
         desk.until(lambda: desk.hold.inspect("job").waiters)
         lines = desk.run("inspect", "job").stdout.splitlines()
-    name, held, fence, remaining, *rest = [line.strip() for line in lines]
+    name, held, fence, expires, *rest = [line.strip() for line in lines]
     assert (name, fence) == ("job", f"fence      {lease.fence}")
     assert held.startswith(f"held by    {ME} for ")
-    assert remaining.startswith("remaining  ##########") and remaining.endswith("of 5m 00s")
+    assert expires.startswith("expires in ##########") and expires.endswith("of 5m 00s")
     assert rest[:2] == ['meta       by: "alice"', "number: 7"]
     assert rest[2].startswith("waiting    1. ")
 

@@ -192,7 +192,7 @@ def test_it_locks_what_python_locks(desk: Desk) -> None:
 
 def test_it_holds_while_the_command_runs_and_no_longer(desk: Desk) -> None:
     """Held, and renewed, until the command has ended."""
-    process = desk.holding("job", "--ttl", "0.5s", script="touch up; while ! test -e go; do sleep 0.02; done")
+    process = desk.holding("job", "--ttl", "1.5s", script="touch up; while ! test -e go; do sleep 0.02; done")
     first = desk.hold.inspect("job").holder
     assert first is not None
     desk.until(lambda: (holder := desk.hold.inspect("job").holder) and holder.expires_in < first.expires_in)

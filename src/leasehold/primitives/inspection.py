@@ -20,7 +20,8 @@ _MODES = {MUTEX: "exclusive", READ: "read", WRITE: "write", SEMAPHORE: "permit"}
 class Holder(NamedTuple):
     """Somebody who holds. In ``expires_in`` seconds the store forgets the lease, unless it is renewed; its holder stops
     earlier, as ``lease.remaining()`` tells it. ``mode`` is ``exclusive``, ``read``, ``write`` or ``permit``; a permit
-    has ``slots``. A client that only sets the key of the owner has the fence 0, and nobody knows since when it holds."""
+    has ``slots``. A client that only sets the key of the owner has the fence 0, and nobody knows since when it
+    holds."""
 
     owner: str
     fence: int

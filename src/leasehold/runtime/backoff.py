@@ -28,8 +28,9 @@ class Backoff:
     ``attempts`` tries have ``attempts - 1`` pauses between them. Pause number n, counted from 0, is drawn from
     [s/2, s] where s is ``base * 2**n``, at most ``cap``. Iterating gives the pauses, drawn anew each time.
 
-    The pauses do not follow an error's ``.retry_in``. That is the latest moment at which a try is worth it: a release comes sooner as a
-    rule, and if all who were refused came back at that very moment, all but one would be refused again.
+    The pauses do not follow an error's ``.retry_in``. That is the latest moment at which a try is worth it: a release
+    comes sooner as a rule, and if all who were refused came back at that very moment, all but one would be refused
+    again.
 
     >>> import leasehold
     >>> retry = leasehold.Backoff(base="50ms", cap=2, attempts=5)
