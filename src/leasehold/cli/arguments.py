@@ -14,7 +14,7 @@ class Usage(Exception):
 class Request:
     """One ``leasehold run``."""
 
-    table = RUN
+    table: tuple[Option, ...] = RUN
 
     def __init__(self, given: dict[str, str], name: str, command: list[str]) -> None:
         given = self._complete(given)
