@@ -1,7 +1,7 @@
 """Every error that Leasehold raises, and what to do about each.
 
     LeaseholdError
-    ├── NotAcquired (TimeoutError)           busy, or the wait ran out: try again after .retry_in
+    ├── NotAcquired (TimeoutError)           busy, or the wait ran out: worth a try within .retry_in
     ├── LeaseLost                            ours once, no longer: stop the work
     ├── StaleOwner                           a guard refused an older fence: stop the work
     ├── NotHeld (RuntimeError)               release or extend by somebody who does not hold
@@ -65,8 +65,9 @@ def _rebuild(cls: type[LeaseholdError], args: tuple[Any, ...], fields: dict[str,
 
 
 class NotAcquired(LeaseholdError, TimeoutError):
-    """Somebody else holds it. ``.holder`` says who, ``.retry_in`` when it is worth asking again (seconds). Of a
-    semaphore, ``.limit`` is the one that others go by, when it is another than was asked with."""
+    """Somebody else holds it. ``.holder`` says who. ``.retry_in`` is in how many seconds a try is worth it at the
+    latest: then its lease expires, unless it is renewed; it may be given back at any moment before. Of a semaphore,
+    ``.limit`` is the one that others go by, when it is another than was asked with."""
 
     def __init__(
         self,

@@ -43,6 +43,9 @@ def test_the_six_cases(name: str) -> None:
 def test_there_are_no_more_and_no_less() -> None:
     """The names, in the order of the table."""
     assert list(CASES) == list(SIX)
+    assert CASES["monthly-invoice-generation"] is CASES["monthly-invoices"]
+    with pytest.raises(KeyError, match="daily-invoices"):
+        CASES["daily-invoices"]
 
 
 @pytest.mark.parametrize("name", SIX)

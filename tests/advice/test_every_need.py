@@ -16,6 +16,7 @@ from leasehold.advice import CASES, Need, Verdict, advise
 from leasehold.advice.deciding import decide
 from leasehold.advice.questions import CHOICES
 from leasehold.advice.rules import RULES
+from leasehold.advice.sayings import UNKNOWN
 from leasehold.advice.verdict import TOOLS
 from tests.advice.needs import combinations, needs
 
@@ -127,7 +128,9 @@ def test_what_is_not_known_is_said(answers: dict[str, Any]) -> None:
         if getattr(need, field) is None:
             other = verdict_of({**answers, field: True})
             if other is not None and other.tool != verdict.tool:
-                told = [one for one in verdict.reasons if one.startswith(f"{field} is not known, and counts as no")]
+                told = [
+                    one for one in verdict.reasons if one.startswith(f"{UNKNOWN[field]} is not known, and counts as no")
+                ]
                 assert len(told) == 1 and f"yes would lead to {other.tool}" in told[0]
 
 

@@ -75,13 +75,13 @@ def test_what_makes_no_sense(answers: dict[str, Any], words: list[str]) -> None:
 
 
 CLASHES: list[tuple[dict[str, Any], str, str]] = [
-    ({"protects": "correctness", "duplicates": "harmless"}, "protects is correctness", "duplicates is harmless"),
-    ({"protects": "efficiency", "duplicates": "wrong"}, "protects is efficiency", "duplicates is wrong"),
-    ({"work": "transition", "durable_state": False}, "work is transition", "durable_state is no"),
-    ({"work": "section", "durable_state": False}, "work is section", "durable_state is no"),
-    ({"unique": ("a", "b"), "durable_state": False}, "unique is a, b", "durable_state is no"),
-    ({"work": "command", "limit": 3}, "work is command", "limit is 3"),
-    ({"work": "workflow", "duration": "20m"}, "work is workflow", "duration is 20m"),
+    ({"protects": "correctness", "duplicates": "harmless"}, "protects: correctness", "duplicates: harmless"),
+    ({"protects": "efficiency", "duplicates": "wrong"}, "protects: efficiency", "duplicates: wrong"),
+    ({"work": "transition", "durable_state": False}, "work: transition", "durable_state: no"),
+    ({"work": "section", "durable_state": False}, "work: section", "durable_state: no"),
+    ({"unique": ("a", "b"), "durable_state": False}, "unique: a, b", "durable_state: no"),
+    ({"work": "command", "limit": 3}, "work: command", "limit: 3"),
+    ({"work": "workflow", "duration": "20m"}, "work: workflow", "duration: 20m"),
 ]
 
 
@@ -90,12 +90,12 @@ def test_contradictions(answers: dict[str, Any], one: str, other: str) -> None:
     """Two answers that cannot both be true are refused, and both are named."""
     with pytest.raises(InvalidRequest) as refused:
         Need(**{"protects": "correctness", **answers})
-    assert str(refused.value).startswith(f"{one} and {other}: ")
+    assert str(refused.value).endswith(f" ({one}; {other})")
 
 
 def test_every_contradiction_is_tested() -> None:
     """The list above leaves none out."""
-    tested = {(one.split()[0], other.split()[0]) for _, one, other in CLASHES}
+    tested = {(one.split(":")[0], other.split(":")[0]) for _, one, other in CLASHES}
     assert {(one.one, one.other) for one in CONTRADICTIONS} == tested
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from leasehold.cli.arguments import Candidacy, Request, Usage, options, parse_elect, parse_run, quick
+from leasehold.cli.arguments import Candidacy, Request, Timetable, Usage, options, parse_elect, parse_run, quick
 from leasehold.cli.naming import parse_name
-from leasehold.cli.options import COMMON, ELECT, RUN
+from leasehold.cli.options import COMMON, CRON, ELECT, RUN
 from leasehold.errors import InvalidRequest
 
 
@@ -77,6 +78,7 @@ def test_a_candidacy() -> None:
     assert (request.value, request.health, request.once) == ({"a": 1}, "true", True)
     assert parse_elect(["job", "--value", "host-a:80", "--", "cmd"], {}).value == "host-a:80"
     assert parse_elect(["job", "--", "cmd"], {}).value is None
+    assert (request.health_start_period, request.health_retries) == ("30s", 3)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,9 @@ def test_a_candidacy() -> None:
         ("job cmd", "write -- before"),
         ("job -n -- cmd", "no such option: -n"),
         ("job --once=yes -- cmd", "takes no value"),
+        ("job --health-retries 2 -- cmd", "--health-retries is about --health"),
+        ("job --health-start-period 2m -- cmd", "--health-start-period is about --health"),
+        ("job --health true --health-retries often -- cmd", "takes a number"),
     ],
 )
 def test_mistakes_in_an_election(words: str, why: str) -> None:
@@ -103,12 +108,14 @@ def test_short_options_stand_together() -> None:
 
 def test_the_table_is_complete() -> None:
     """Every option is read into the request, none twice, and says what it does."""
-    for table, kind in ((RUN, Request), (ELECT, Candidacy)):
+    for table, kind in ((RUN, Request), (ELECT, Candidacy), (CRON, partial(Timetable, expression=""))):
         names = [name for option in table for name in option.names]
         assert len(names) == len(set(names))
-        assert {option.field for option in table} - {"no_wait"} <= vars(kind({}, "job", [])).keys()
+        assert {option.field for option in table} - {"no_wait"} <= vars(kind({}, name="job", command=[])).keys()
         assert all(option.text.endswith(".") for option in table)
-    names = [name for option in (*RUN, *ELECT) for name in option.names]
+        assert all(not option.value[0].isdigit() for option in table if option.value)  # a sort of value, no example
+        assert all(option.help.endswith("]") for option in table if option.default or option.unset)
+    names = [name for option in (*RUN, *ELECT, *CRON) for name in option.names]
     page = (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text(encoding="utf-8")
     assert [name for name in names if f"`{name}" not in page] == []
 

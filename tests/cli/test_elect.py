@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
+import socket
 import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -18,6 +21,18 @@ pytestmark = pytest.mark.slow
 # It counts its terms, heeds TERM, and lasts.
 LAST = "touch up; while :; do sleep 0.02; done"
 POLITE = f"trap 'echo $LEASEHOLD_TERM >> stopped; exit 7' TERM; echo $LEASEHOLD_TERM >> terms; {LAST}"
+
+AT_ONCE = ["--health-start-period", "0", "--health-retries", "1"]  # the first failure ends the term
+
+SCHEDULER = """#!{python}
+import http.server, pathlib
+class Health(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/health" else 404)
+        self.end_headers()
+        pathlib.Path("checked").touch()
+http.server.HTTPServer(("127.0.0.1", {port}), Health).serve_forever()
+"""
 
 
 def standing(desk: Desk, *options: str, script: str = POLITE) -> subprocess.Popen[str]:
@@ -108,7 +123,7 @@ def test_candidates_take_turns(desk: Desk) -> None:
 def test_an_unhealthy_leader_steps_down(desk: Desk) -> None:
     """The health command fails: the command is stopped, and runs again when it is well."""
     desk.path("well").touch()
-    process = standing(desk, "--ttl", "1s", "--health", "echo checked; test -e well", "--json")
+    process = standing(desk, "--ttl", "1s", "--health", "echo checked; test -e well", "--json", *AT_ONCE)
     desk.path("well").unlink()
     desk.until(lambda: len(terms(desk, "stopped")) == 1, process)
     desk.path("well").touch()
@@ -118,14 +133,62 @@ def test_an_unhealthy_leader_steps_down(desk: Desk) -> None:
     events = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
     assert (code, out) == (7, "") and "checked" in err
     assert next(event["reason"] for event in events if event["event"] == "lost") == "unhealthy"
-    assert [event["event"] for event in events if event["event"] != "waiting"][:4] == [
-        "elected", "lost", "exited", "elected",
+    assert [event["event"] for event in events if event["event"] != "waiting"][:5] == [
+        "elected", "lost", "exited", "pausing", "elected",
     ]  # fmt: skip
+
+
+def test_a_command_that_is_not_ready_at_once(desk: Desk) -> None:
+    """In the start period failed checks do not count, however many: it leads on, and is healthy when it is ready."""
+    script = (
+        "until test -e asked && test $(wc -l < asked) -ge 3; do sleep 0.02; done; touch ready; "
+        "until test -e well; do sleep 0.02; done; exit 5"
+    )
+    health = "echo x >> asked; test -e ready && touch well"
+    process = desk.start("elect", "job", "--ttl", "1.5s", "--health", health, "--", "sh", "-c", script)
+    assert desk.ended(process) == (5, "", "")
+
+
+def test_failures_in_a_row(desk: Desk) -> None:
+    """``--health-retries 2``: a success forgives a failure, and two in a row end the term. The first success has ended
+    the start period."""
+    health = "echo x >> asked; case $(wc -l < asked) in 1|3) true;; *) false;; esac"
+    options = ["--ttl", "1.5s", "--once", "--health-retries", "2", "--health-start-period", "1h", "--health", health]
+    code, _, err = desk.ended(standing(desk, *options))
+    assert (code, "is lost (unhealthy)" in err) == (76, True)
+    assert desk.path("asked").read_text().count("x") == 5
+
+
+def test_pauses_grow(desk: Desk) -> None:
+    """A command that is never well is not started ten times a second: each pause is drawn from twice as long."""
+    process = standing(desk, "--ttl", "1.5s", "--health", "false", "--json", *AT_ONCE)
+    desk.until(lambda: len(terms(desk)) >= 3, process)
+    process.send_signal(signal.SIGTERM)
+    events = [json.loads(line) for line in desk.ended(process)[2].splitlines() if line.startswith("{")]
+    pauses = [event["seconds"] for event in events if event["event"] == "pausing"]
+    assert all(0.25 * 2**n <= pause <= 0.5 * 2**n for n, pause in enumerate(pauses)) and len(pauses) >= 2
+
+
+def test_the_example_in_the_help(desk: Desk) -> None:
+    """The command serves the URL that is checked: as it is written there, it comes to lead and stays leader."""
+    shown = desk.run("elect", "--help").stdout.splitlines()
+    example = next(line for line in shown if "leasehold elect" in line and "--health" in line)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    words = shlex.split(example.replace("8000", port))
+    desk.path("scheduler").write_text(SCHEDULER.format(python=sys.executable, port=port))
+    desk.path("scheduler").chmod(0o755)
+    process = desk.start(*words[1:], "--json")
+    desk.until(desk.path("checked").exists, process)
+    assert desk.hold.election("scheduler").leader() is not None
+    process.send_signal(signal.SIGTERM)
+    code, _, err = desk.ended(process)
+    assert code == 143 and '"lost"' not in err
 
 
 def test_a_health_command_that_hangs(desk: Desk) -> None:
     """It is a bad answer, and neither it nor the command is left behind."""
-    process = standing(desk, "--ttl", "1s", "--once", "--health", "echo $$ > checking; sleep 60")
+    process = standing(desk, "--ttl", "1s", "--once", "--health", "echo $$ > checking; sleep 60", *AT_ONCE)
     code, _, err = desk.ended(process)
     assert (code, "is lost (max_idle)" in err) == (76, True)
     assert not any(alive(pid) for pid in pids(desk.path("checking")))
@@ -141,8 +204,8 @@ def test_the_health_command_ends_with_us(desk: Desk) -> None:
 
 def test_a_killed_leader_is_succeeded(desk: Desk) -> None:
     """SIGKILL: its command dies with it, and the next one leads after the ttl."""
-    first = standing(desk, "--ttl", "0.6s", script="echo $$ > first; touch up; exec sleep 60")
-    second = desk.start("elect", "job", "--ttl", "0.6s", "--", "sh", "-c", "exit 5")
+    first = standing(desk, "--ttl", "1.5s", script="echo $$ > first; touch up; exec sleep 60")
+    second = desk.start("elect", "job", "--ttl", "1.5s", "--", "sh", "-c", "exit 5")
     desk.until(lambda: desk.hold.inspect("job").waiters, second)
     first.kill()
     assert desk.ended(second)[0] == 5

@@ -67,10 +67,10 @@ def test_a_resource_for_people(desk: Desk) -> None:
         desk.start("run", "job", "--", "true")
         desk.until(lambda: desk.hold.inspect("job").waiters)
         lines = desk.run("inspect", "job").stdout.splitlines()
-    name, held, fence, remaining, *rest = [line.strip() for line in lines]
+    name, held, fence, expires, *rest = [line.strip() for line in lines]
     assert (name, fence) == ("job", f"fence      {lease.fence}")
     assert held.startswith(f"held by    {ME} for ")
-    assert remaining.startswith("remaining  ##########") and remaining.endswith("of 5m 00s")
+    assert expires.startswith("expires in ##########") and expires.endswith("of 5m 00s")
     assert rest[:2] == ['meta       by: "alice"', "number: 7"]
     assert rest[2].startswith("waiting    1. ")
 
@@ -118,7 +118,7 @@ def test_documents_for_programs(desk: Desk) -> None:
         assert as_json(desk, "ls", "--json")[0].keys() == document.keys()
     assert set(document) == {"resource", "held", "fence", "closed_for", "limit", "holders", "waiters", "notes"}
     (holder,), (waiter,) = document["holders"], document["waiters"]
-    assert set(holder) == {"owner", "fence", "ttl", "remaining", "since", "meta", "mode", "slots"}
+    assert set(holder) == {"owner", "fence", "ttl", "expires_in", "since", "meta", "mode", "slots"}
     assert set(waiter) == {"owner", "ttl", "since", "live", "meta"}
     assert (holder["owner"], holder["fence"], holder["meta"]) == (ME, lease.fence, {"number": 7})
     assert abs((datetime.now(UTC) - datetime.fromisoformat(holder["since"])).total_seconds()) < 60

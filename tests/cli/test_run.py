@@ -18,6 +18,8 @@ from tests.cli.desk import COMMAND, SOON, SOURCE, Desk, alive, pids
 
 pytestmark = pytest.mark.slow
 
+HINT = "for a line that a shell is to read, write: -- sh -c "
+
 
 @pytest.mark.parametrize(
     ("command", "code", "said"),
@@ -31,6 +33,9 @@ pytestmark = pytest.mark.slow
         (["./text"], 126, "leasehold: ./text: Permission denied\n"),
         (["./nonsense"], 126, "leasehold: ./nonsense: Exec format error\n"),
         ([""], 127, "leasehold: : command not found\n"),
+        (["echo hi"], 127, f"leasehold: echo hi: command not found; {HINT}'echo hi'\n"),
+        (["ls|wc"], 127, f"leasehold: ls|wc: command not found; {HINT}'ls|wc'\n"),
+        (["true; " * 50], 126, f"leasehold: {'true; ' * 50}: File name too long; {HINT}'{'true; ' * 50}'\n"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -187,11 +192,11 @@ def test_it_locks_what_python_locks(desk: Desk) -> None:
 
 def test_it_holds_while_the_command_runs_and_no_longer(desk: Desk) -> None:
     """Held, and renewed, until the command has ended."""
-    process = desk.holding("job", "--ttl", "0.5s", script="touch up; while ! test -e go; do sleep 0.02; done")
+    process = desk.holding("job", "--ttl", "1.5s", script="touch up; while ! test -e go; do sleep 0.02; done")
     first = desk.hold.inspect("job").holder
     assert first is not None
-    desk.until(lambda: (holder := desk.hold.inspect("job").holder) and holder.remaining < first.remaining)
-    desk.until(lambda: (holder := desk.hold.inspect("job").holder) and holder.remaining > first.ttl * 0.8)
+    desk.until(lambda: (holder := desk.hold.inspect("job").holder) and holder.expires_in < first.expires_in)
+    desk.until(lambda: (holder := desk.hold.inspect("job").holder) and holder.expires_in > first.ttl * 0.8)
     desk.path("go").touch()
     assert desk.ended(process) == (0, "", "")
     assert not desk.hold.inspect("job").held

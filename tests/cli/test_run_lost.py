@@ -148,7 +148,7 @@ def test_lost_as_the_command_ends(desk: Desk) -> None:
 
 def test_frozen_past_the_end(desk: Desk) -> None:
     """We were frozen and wake up too late: the command is killed at once, without a grace that is long over."""
-    process = desk.holding("job", "--ttl", "0.6s", script=STUBBORN)
+    process = desk.holding("job", "--ttl", "1.5s", script=STUBBORN)
     process.send_signal(subprocess.signal.SIGSTOP)  # type: ignore[attr-defined]  # it imports what it re-exports
     desk.until(lambda: not desk.hold.inspect("job").held)
     process.send_signal(subprocess.signal.SIGCONT)  # type: ignore[attr-defined]  # it imports what it re-exports

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -40,6 +41,8 @@ FROZEN: list[tuple[Any, int, int]] = [
     (UUID("00000000-0000-0000-0000-000000000000"), 97, 80),
     ("00000000-0000-0000-0000-000000000000", 97, 80),
     (UUID("12345678-1234-5678-1234-567812345678"), 97, 84),
+    (date(2026, 11, 16), 97, 66),
+    ("2026-11-16", 97, 66),
 ]
 SPREADS: dict[str, Callable[[int], Any]] = {
     "numbers": lambda n: n,

@@ -44,6 +44,14 @@ ACCEPTED: list[tuple[object, int]] = [
     ("1e1s", 10_000),
     (" 30s ", 30_000),
     ("30 s", 30_000),
+    ("1h30m", 5_400_000),
+    ("1h 30m", 5_400_000),
+    ("1 h 30 m", 5_400_000),
+    ("0d2h3m4s5ms", 7_384_005),
+    ("1m0.5s", 60_500),
+    ("1.5m30s", 120_000),
+    ("1e1m30s", 630_000),
+    ("23h59m59s1000ms", DAY_MS),
 ]
 
 NEITHER_TTL_NOR_WAIT: list[object] = [
@@ -74,7 +82,20 @@ NEITHER_TTL_NOR_WAIT: list[object] = [
     "30 seconds",
     "30sec",
     "30S",
-    "1h30m",
+    "30m1h",
+    "1h1h",
+    "1s1s1s",
+    "1ms1s",
+    "1h30",
+    "h30m",
+    "1h-30m",
+    "-1h30m",
+    "1hm",
+    "1h,30m",
+    "1h and 30m",
+    "1h" + " " * 80,
+    "0" * 100_000 + "s",
+    "1s" * 100_000,
     "-5s",
     "--5s",
     "nan",
@@ -191,6 +212,33 @@ def test_the_message_says_what_and_shows_little() -> None:
         seconds("x" * 10_000, "linger")
     assert str(caught.value).startswith("linger")
     assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("30m1h", "longer units come first and each comes once"),
+        ("1h1h", "longer units come first and each comes once"),
+        ("1h30", "such as '30s' or '1h30m'"),
+        ("1 hour", "ms, s, m, h or d"),
+        ("h30m", "no number before a unit"),
+        ("1h-30m", "must not be negative"),
+    ],
+)
+def test_a_text_of_several_parts_says_what_is_wrong(text: str, says: str) -> None:
+    """Its order, a unit that is named twice or missing, a number that is missing or negative."""
+    with pytest.raises(InvalidRequest, match=says):
+        seconds(text, "wait")
+
+
+@given(st.tuples(*[st.none() | st.integers(0, 5)] * 5))
+def test_a_text_of_several_parts_is_their_sum(numbers: tuple[int | None, ...]) -> None:
+    """Any of the units, in their order."""
+    units = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+    parts = [(number, unit) for number, unit in zip(numbers, units, strict=True) if number is not None]
+    if parts:
+        total = sum(number * units[unit] for number, unit in parts)
+        assert seconds("".join(f"{number}{unit}" for number, unit in parts), "wait") == pytest.approx(total)
 
 
 @given(ms=st.integers(50, DAY_MS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from datetime import UTC, date, datetime
 from typing import Any
 from uuid import UUID
 
@@ -32,6 +33,8 @@ FROZEN: list[tuple[str, str, tuple[object, ...], str]] = [
     ("Ünï", "x", ("y",), "Ünï/x:y"),
     ("", "report", (UUID("12345678-1234-5678-1234-567812345678"),), "report:12345678-1234-5678-1234-567812345678"),
     ("", "report", (UUID("00000000-0000-0000-0000-000000000000"),), "report:00000000-0000-0000-0000-000000000000"),
+    ("", "report", (date(2026, 11, 16),), "report:2026-11-16"),
+    ("", "report", (date(1, 2, 3),), "report:0001-02-03"),
     ("", "report", ("ABC",), "report:ABC"),
     ("", "Report", ("abc",), "Report:abc"),
     ("", "a:b", ("c",), "a%3Ab:c"),
@@ -118,6 +121,7 @@ def test_a_number_and_its_digits_are_one_resource() -> None:
     """A worker that read the id from a URL and one that read it from a table lock the same thing."""
     assert name("", "report", 42) == name("", "report", "42")
     assert name("", "report", UUID(int=7)) == name("", "report", str(UUID(int=7)))
+    assert name("", "report", date(2026, 11, 16), key=KEY) == name("", "report", "2026-11-16", key=KEY)
 
 
 def test_members_of_enumerations_are_what_they_hold() -> None:
@@ -156,14 +160,19 @@ def test_the_kind_is_kept_for_labels() -> None:
 # ---------------------------------------------------------------- refused
 
 
-@pytest.mark.parametrize("value", [True, False, 1.0, float("nan"), None, b"42", bytearray(b"1"), (), [1], object()])
-def test_an_id_is_text_a_number_or_a_uuid(value: object) -> None:
+MOMENT = datetime(2026, 11, 16, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "value", [True, False, 1.0, float("nan"), None, b"42", bytearray(b"1"), (), [1], object(), MOMENT, MOMENT.time()]
+)
+def test_an_id_is_text_a_number_a_uuid_or_a_date(value: object) -> None:
     """Anything else would make two resources look alike, or one look like two."""
     with pytest.raises(InvalidRequest, match=type(value).__name__):
         make_name("", "report", (value,))
 
 
-@pytest.mark.parametrize("value", [True, 1, 1.0, None, b"report", UUID(int=1), ()])
+@pytest.mark.parametrize("value", [True, 1, 1.0, None, b"report", UUID(int=1), date(2026, 11, 16), ()])
 def test_a_kind_is_text(value: object) -> None:
     """It is a label, not an id."""
     with pytest.raises(InvalidRequest, match="kind"):

@@ -24,6 +24,8 @@ from leasehold.errors import (
     OutcomeUnknown,
     StoreUnavailable,
 )
+from leasehold.primitives.campaign import Campaign, Rests
+from leasehold.primitives.health import Health, Minder
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import (
@@ -228,7 +230,7 @@ def test_an_exception_is_a_bad_answer(hold: leasehold.Leasehold, caplog: pytest.
 
 
 def test_an_unhealthy_loop_rests() -> None:
-    """Who was not fit to lead stands again after a third of the ttl, and not a thousand times in that time."""
+    """Who was not fit to lead stands again after up to a third of the ttl, and not a thousand times in that time."""
     spy, hold = sync_scene(ManualClock())
     fit = threading.Event()
     election = hold.election("job", ttl=3, health=fit.is_set)
@@ -243,6 +245,82 @@ def test_an_unhealthy_loop_rests() -> None:
             tick(hold, 1.1)
             assert result().state == "held"
         campaign.close()
+
+
+def minder(hold: leasehold.Leasehold, start_period: float, retries: int) -> tuple[Campaign, Any, Minder]:
+    """A campaign, its term, and who judges it; nobody asks, so that a test can answer."""
+    campaign = hold.election("job", ttl=3, max_idle=3).campaign()
+    term: Any = next(campaign)
+    health = Health(lambda: None, start_period, retries)
+    return campaign, term, Minder(health, term._held, hold._engine.watchdog, hold._engine.clock)
+
+
+def judged(hold: leasehold.Leasehold, judge: Minder, answers: str) -> list[bool]:
+    """Does it still lead after each of these answers, one a second?"""
+    led = []
+    for answer in answers:
+        led.append(judge.judge(answer == "+", hold._engine.clock.now()))
+        tick(hold, 1)
+    return led
+
+
+def test_bad_answers_in_a_row() -> None:
+    """``health_retries``: a good answer forgives those before it; so many in a row end the term."""
+    _, hold = sync_scene(ManualClock())
+    with hold:
+        _campaign, term, judge = minder(hold, start_period=0, retries=3)
+        assert judged(hold, judge, "-+--+---") == [True] * 7 + [False]
+        assert term.state == "lost" and term._held.reason == "unhealthy"
+
+
+def test_the_start_period() -> None:
+    """Bad answers to what was asked in it do not count, however many; then they do."""
+    _, hold = sync_scene(ManualClock())
+    with hold:
+        _campaign, term, judge = minder(hold, start_period=10, retries=2)
+        begun = hold._engine.clock.now()
+        assert judged(hold, judge, "-" * 10) == [True] * 10
+        assert judge.judge(False, begun + 9)  # asked in it, and answered after it
+        assert judged(hold, judge, "--") == [True, False]
+        assert term.state == "lost" and term._held.reason == "unhealthy"
+
+
+def test_a_good_answer_ends_the_start_period() -> None:
+    """From then on bad ones count."""
+    _, hold = sync_scene(ManualClock())
+    with hold:
+        _campaign, _, judge = minder(hold, start_period=3600, retries=1)
+        assert judged(hold, judge, "--+-") == [True, True, True, False]
+
+
+def test_a_first_answer_that_takes_long() -> None:
+    """It may take all of the start period, and a ttl more; then it is none. After a good one it has a ttl."""
+    _, hold = sync_scene(ManualClock())
+    with hold:
+        for before, silence in (("", 12), ("-", 11), ("-+", 1)):
+            campaign, term, judge = minder(hold, start_period=10, retries=1)
+            judged(hold, judge, before)
+            for _ in range(silence):
+                tick(hold, 1)
+            assert term.state == "held"
+            for _ in range(2):
+                tick(hold, 1)
+            assert term.state == "lost" and term._held.reason == "max_idle"
+            campaign.close()
+
+
+def test_rests_grow() -> None:
+    """The first after a third of the ttl, if it was unfit; then twice as long each time, to a minute; jittered."""
+    rests = Rests(ttl=3, start_period=30)
+    drawn = [rests.after("unhealthy", lasted=1) for _ in range(9)]
+    longest = [min(2.0**number, 60) for number in range(9)]
+    assert all(most / 2 <= one <= most for one, most in zip(drawn, longest, strict=True))
+    assert 0.5 <= rests.after("max_idle", lasted=91) <= 1  # a long term is a new beginning
+    assert 1 <= rests.after("max_idle", lasted=89) <= 2
+    rests.forget()
+    assert rests.after("evicted", lasted=1) == 0  # for what it can do nothing about, only when it comes again
+    assert 0.5 <= rests.after("evicted", lasted=1) <= 1
+    assert len({round(Rests(ttl=3).after("unhealthy", 0), 6) for _ in range(5)}) > 1
 
 
 def test_answers_by_their_truth(hold: leasehold.Leasehold) -> None:

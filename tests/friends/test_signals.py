@@ -34,16 +34,25 @@ def every(seconds, number, handler, restart):
     if number == signal.SIGALRM:
         signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
 
+def when_it_waits(number, then=lambda: None):
+    def send():
+        while not queue():
+            time.sleep(0.005)  # the one who waits is in this process, and tells nobody
+        os.kill(os.getpid(), number)
+        then()
+    threading.Thread(target=send, daemon=True).start()
+
 def over():
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 for restart in (False, True):  # handlers that return: the wait lasts as long as it was to
     calls.clear()
     every(0.005, signal.SIGALRM, lambda *_: calls.append(1), restart)
-    begun = time.monotonic()
-    assert hold.lock("job", ttl=60).acquire(wait=0.3) is None
+    while len(calls) <= 10:  # once, unless the machine is very busy
+        begun = time.monotonic()
+        assert hold.lock("job", ttl=60).acquire(wait=0.3) is None
+        assert time.monotonic() - begun >= 0.3, time.monotonic() - begun
     over()
-    assert time.monotonic() - begun >= 0.3 and len(calls) > 10, (time.monotonic() - begun, len(calls))
     with hold.lock("free", ttl=60):
         assert queue() == 0
 
@@ -66,8 +75,8 @@ busy = other.lock("job", ttl=60).acquire()
 # Not an error of the store: these must not be taken for one.
 for kind in (Stop, TimeoutError, ConnectionResetError, ValueError, KeyboardInterrupt):
     for restart in (False, True):
-        every(0.03, signal.SIGALRM, raises(kind), restart)
         try:
+            every(0.03, signal.SIGALRM, raises(kind), restart)  # here: it may come before the wait has begun
             with hold.lock("job", ttl=60):
                 print("entered without the lock")
         except kind as error:
@@ -84,8 +93,9 @@ with hold.lock("job", ttl=60):  # signals that come from elsewhere, to a handler
         with hold.lock("handler", ttl=60):
             seen.append(hold.lock("job").owned())
     signal.signal(signal.SIGUSR1, uses)
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1)).start()
-    assert hold.lock("job", ttl=60).acquire(wait=0.2) is None
+    when_it_waits(signal.SIGUSR1)
+    while not seen:
+        assert hold.lock("job", ttl=60).acquire(wait=0.2) is None
     print("uses", seen)
 
 busy = other.lock("job", ttl=60).acquire()
@@ -93,19 +103,23 @@ def forks(*_):
     children.append(os.fork())
 children = []
 signal.signal(signal.SIGUSR2, forks)
-threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR2)).start()
+def give():
+    while not children:
+        time.sleep(0.005)  # until the handler has run, which the one who waits does when it looks up
+    busy.release()
+when_it_waits(signal.SIGUSR2, give)
 try:
-    got = hold.lock("job", ttl=60).acquire(wait=0.3)
+    got = hold.lock("job", ttl=60).acquire(wait=20)
 except leasehold.StoreUnavailable as error:
     os._exit(0 if children == [0] and "forked in the middle" in str(error) else 1)
-print("forks", got, [os.waitpid(child, 0)[1] for child in children])
+print("forks", got.fence > busy.fence, [os.waitpid(child, 0)[1] for child in children])
 hold.close(), other.close()
 """
 
 
 def test_handlers(url: str, tmp_path: Path) -> None:
     """SIGALRM, SIGUSR1 and SIGUSR2 in the middle of a wait, with and without SA_RESTART."""
-    assert play(HANDLERS, tmp_path, url) == ["returns True", "raises True", "uses [True]", "forks None [0]"]
+    assert play(HANDLERS, tmp_path, url) == ["returns True", "raises True", "uses [True]", "forks True [0]"]
 
 
 ENDED = """

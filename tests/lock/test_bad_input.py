@@ -6,7 +6,7 @@ import asyncio
 import pickle
 import traceback
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,8 @@ BAD_IDS = {
     "complex": 1j,
     "object": object(),
     "surrogate": SURROGATE,
+    "datetime": datetime(2026, 11, 16, tzinfo=UTC),
+    "time": time(3),
 }
 NAMES = [
     ("job",),
@@ -103,6 +105,7 @@ NAMES = [
     ("Job", 1),
     ("job", "x" * 500),
     ("job", UUID(int=7)),
+    ("job", date(2026, 11, 16)),
     ("job", 2**1000),
 ]
 
@@ -118,7 +121,7 @@ def test_a_bad_kind_is_refused(hold: Any, spy: Spy, kind: object) -> None:
 @pytest.mark.parametrize("bad", BAD_IDS.values(), ids=BAD_IDS.keys())
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_bad_id_is_refused(hold: Any, spy: Spy, bad: object, place: int) -> None:
-    """An id is text, a whole number or a UUID: what could look like another one is refused, wherever it stands."""
+    """An id is text, a whole number, a UUID or a date: what could look like another is refused, wherever it stands."""
     ids = ["fine", "fine"]
     ids[place] = bad  # type: ignore[call-overload]
     with pytest.raises(InvalidRequest):
@@ -136,8 +139,9 @@ def test_trap_37_strange_names_do_not_collide(hold: Any, spy: Spy) -> None:
 
 
 def test_ids_that_are_the_same_are_the_same(hold: Any) -> None:
-    """A number and its text name one resource; so do a UUID and its text."""
+    """A number and its text name one resource; so do a UUID or a date and their text."""
     assert hold.lock("job", 42).resource == hold.lock("job", "42").resource
+    assert hold.lock("job", date(2026, 11, 16)).resource == hold.lock("job", "2026-11-16").resource
     assert hold.lock("job", UUID(int=7)).resource == hold.lock("job", str(UUID(int=7))).resource
 
 

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import date
 from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,6 +95,8 @@ NAMED: list[tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any], str]] = [
     (("{site}",), (), {"site": "nl"}, "job:nl"),
     (("{site}",), (42,), {}, "job:42"),
     (("{site}",), (NIL,), {}, f"job:{NIL}"),
+    ((date(2026, 11, 16),), ("nl",), {}, "job:2026-11-16"),
+    (("{site}",), (date(2026, 11, 16),), {}, "job:2026-11-16"),
     (("{site}",), ("a:b/c",), {}, "job:a%3Ab%2Fc"),
     (("{page}",), ("nl",), {}, "job:7"),
     (("{page}",), ("nl",), {"page": 8}, "job:8"),
@@ -182,9 +185,9 @@ def test_an_error_of_the_users_own_property_comes_through(hold: Any) -> None:
         (["{site"], "cannot be read"),
         (["site}"], "cannot be read"),
         ([""], "must not be empty"),
-        ([None], "str, int or UUID"),
-        ([True], "str, int or UUID"),
-        ([1.5], "str, int or UUID"),
+        ([None], "str, int, UUID or date"),
+        ([True], "str, int, UUID or date"),
+        ([1.5], "str, int, UUID or date"),
         (["x" * 600], "at most 512 bytes"),
     ],
 )

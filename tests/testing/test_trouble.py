@@ -302,7 +302,7 @@ def test_leaving_a_body_during_an_outage(
     with ExitStack() as trouble:
         with hold.lock("job") as lease:
             trouble.enter_context(outage(hold))
-        assert leasehold_store.remaining("job", lease.owner) == 30
+        assert leasehold_store.expires_in("job", lease.owner) == 30
     leasehold_clock.advance("2s")
     assert nothing_left(leasehold_store, "job")
 

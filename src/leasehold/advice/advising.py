@@ -10,22 +10,12 @@ from leasehold.advice.deciding import Columns, Decision, decide
 from leasehold.advice.facts import LONG, SHORT
 from leasehold.advice.need import Need
 from leasehold.advice.questions import CHOICES
-from leasehold.advice.sayings import ANSWERS, UNKNOWN_WORK, WARNINGS
+from leasehold.advice.sayings import ANSWERS, UNKNOWN, UNKNOWN_WORK, WARNINGS
 from leasehold.advice.verdict import COLUMNS, Verdict
 from leasehold.advice.words import length, said
 from leasehold.errors import InvalidRequest
 
 FIELD_OF = {"long": "duration", "short": "duration", "several": "limit"}
-CAN_BE_UNKNOWN = (
-    "duplicates",
-    "idempotent",
-    "downstream_fences",
-    "durable_state",
-    "survives_failover",
-    "duration",
-    "audit",
-    "regions",
-)
 LENGTHS = {LONG: f"up to {length(LONG)}", SHORT: f"at most {length(SHORT)}", LONG * 2: f"over {length(LONG)}"}
 TRIED: dict[str, tuple[Any, ...]] = {**CHOICES, "duration": tuple(LENGTHS)}  # a length of each sort
 
@@ -61,16 +51,16 @@ def _given(need: Need, made: Decision) -> Iterator[str]:
         if field == "duration":
             yield from _about_duration(need, made)
         elif field == "limit" and made.known.several:
-            yield f"limit is {need.limit}: that many at once, and no more."
+            yield f"Up to {need.limit} may run at once, and no more."
         elif field not in ("protects", "work") and (field, getattr(need, field)) in ANSWERS:
             yield ANSWERS[field, getattr(need, field)]
 
 
 def _about_duration(need: Need, made: Decision) -> Iterator[str]:
     if made.known.long and need.duration is not None:
-        yield f"duration is {said(need.duration)}: over {length(LONG)} a lease is the wrong home for ownership."
+        yield f"The work takes {said(need.duration)}: over {length(LONG)} a lease is the wrong home for ownership."
     if made.known.short and "short" in made.rule.needs:
-        yield f"duration is {said(need.duration)}: at most {length(SHORT)}, so a row lock keeps nobody waiting long."
+        yield f"The work takes {said(need.duration)}: at most {length(SHORT)}, so a row lock keeps nobody waiting long."
 
 
 # ---------------------------------------------------------------- what nobody said
@@ -87,7 +77,7 @@ def _unknown(need: Need, columns: Columns) -> Iterator[str]:
     """Of each answer that is not known and would matter: what it counts as, and what the others would lead to."""
     if need.work is None:
         yield UNKNOWN_WORK
-    for field in CAN_BE_UNKNOWN:
+    for field, name in UNKNOWN.items():
         if getattr(need, field) is not None:
             continue
         tried = list(_tried(need, field))
@@ -96,7 +86,7 @@ def _unknown(need: Need, columns: Columns) -> Iterator[str]:
                  if one.columns != columns]  # fmt: skip
         if other:
             counts = f", and counts as {same[0]}" if same else ""
-            yield f"{field} is not known{counts}; {'; '.join(other)}."
+            yield f"{name} is not known{counts}; {'; '.join(other)}."
 
 
 def _tried(need: Need, field: str) -> Iterator[Other]:
@@ -111,7 +101,7 @@ def _tried(need: Need, field: str) -> Iterator[Other]:
 def _difference(ours: Columns, theirs: Columns) -> str:
     """The tool, or else the first column in which they differ."""
     field = next(field for field in COLUMNS if getattr(ours, field) != getattr(theirs, field))
-    return theirs.tool if field == "tool" else f"{field}: {getattr(theirs, field)}"
+    return theirs.tool if field == "tool" else f"{COLUMNS[field]}: {getattr(theirs, field)}"
 
 
 def _warnings(need: Need, made: Decision) -> Iterator[str]:

@@ -7,7 +7,19 @@ from typing import Final
 
 from leasehold.advice.need import Need
 
-CASES: Final[Mapping[str, Need]] = {
+OTHER_NAMES = {"monthly-invoice-generation": "monthly-invoices"}
+
+
+class Cases(dict[str, Need]):
+    """Needs by their names. A case with two names is found by both, and listed once."""
+
+    def __missing__(self, name: str) -> Need:
+        if name not in OTHER_NAMES:
+            raise KeyError(name)
+        return self[OTHER_NAMES[name]]
+
+
+CASES: Final[Mapping[str, Need]] = Cases({
     "cache-rebuild": Need(
         protects="efficiency", work="cache", duplicates="harmless", idempotent=True, downstream_fences=False,
         survives_failover=False, duration="10s", durable_state=False, audit=False, regions=False,
@@ -33,6 +45,6 @@ CASES: Final[Mapping[str, Need]] = {
         protects="correctness", work="transition", duplicates="wrong", idempotent=True, downstream_fences=True,
         survives_failover=False, duration="1s", durable_state=True, audit=True, regions=False,
     ),
-}  # fmt: skip
+})  # fmt: skip
 """A need for each name: ``cache-rebuild``, ``search-index-refresh``, ``report-export``, ``monthly-invoices``,
-``payment-capture`` and ``legal-case-assignment``."""
+``payment-capture`` and ``legal-case-assignment``. ``monthly-invoice-generation`` is ``monthly-invoices``."""

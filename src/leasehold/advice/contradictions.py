@@ -16,7 +16,7 @@ LONG = LONG_TTL_MS / 1000
 
 
 class Contradiction(NamedTuple):
-    """Two fields, when their answers clash, and why."""
+    """Two fields, when their answers clash, and why. Who gave answers by name is told the names, too."""
 
     one: str
     other: str
@@ -61,8 +61,8 @@ CONTRADICTIONS = (
 def refuse_contradictions(need: Need) -> None:
     for one in CONTRADICTIONS:
         if one.clash(need):
-            both = [f"{field} is {said(getattr(need, field))}" for field in (one.one, one.other)]
-            raise InvalidRequest(f"{' and '.join(both)}: {one.why}")
+            both = [f"{field}: {said(getattr(need, field))}" for field in (one.one, one.other)]
+            raise InvalidRequest(f"{one.why} ({'; '.join(both)})")
 
 
 def _seconds(need: Need) -> float:

@@ -49,27 +49,27 @@ RULES = (
     Rule(
         "messages of a broker, where correctness is at stake", {"work": "message", **CORRECTNESS},
         "consumer group", NO, "no", "yes, {unique:message id} in the handler's own transaction", STATE,
-        "work is message: the broker gives each message to one consumer of a group, and again when that one is gone.",
+        "The work is a message: the broker gives each to one consumer of a group, and again when that one is gone.",
     ),
     Rule(
         "messages of a broker", {"work": "message"},
         "consumer group", NO, "no", "no", BROKER,
-        "work is message: the broker gives each message to one consumer of a group, and again when that one is gone.",
+        "The work is a message: the broker gives each to one consumer of a group, and again when that one is gone.",
     ),
     Rule(
         "unique processing of a command", {"work": "command"},
         "once", SAVES_WORK, "not sufficient", "yes, {unique:command id}", STATE,
-        "work is command: the second of two is found by its id, however late it comes; a lease has ended by then.",
+        "The work is a command: the second of two is found by its id, however late it comes; no lease lasts so long.",
     ),
     Rule(
         "a state transition of a database row, where correctness is at stake", {"work": "transition", **CORRECTNESS},
         "transition", SAVES_WORK, "not sufficient", "yes, conditional transition{audit}", STATE,
-        "work is transition: the row changes if it is still as it was seen, in one statement and without a clock.",
+        "The work is a transition: the row changes if it is still as it was seen, in one statement without a clock.",
     ),
     Rule(
         "a state transition of a database row", {"work": "transition"},
         "transition", NO, "no", "conditional update or transaction", DATABASE,
-        "work is transition: the row changes if it is still as it was seen, in one statement and without a clock.",
+        "The work is a transition: the row changes if it is still as it was seen, in one statement without a clock.",
     ),
     # ------------------------------------------------------------ several at once
     Rule(
@@ -92,7 +92,7 @@ RULES = (
     Rule(
         "a short section, and the database is the ground truth", {"work": "section", "short": True},
         "row_lock", NO, "no", "yes, row lock in one transaction (FOR UPDATE NOWAIT)", DATABASE,
-        "work is section: the database locks the rows itself, and lets go of them when the connection ends.",
+        "The work is a section: the database locks the rows itself, and lets go of them when the connection ends.",
     ),
     Rule(
         "a long-running workflow, where correctness is at stake", {"long": True, **CORRECTNESS},
@@ -108,65 +108,65 @@ RULES = (
     Rule(
         "an external effect that can check a fence", {"work": "external", "downstream_fences": True, **CORRECTNESS},
         "lock + guard", FENCED, "yes, checked where the effect happens", "yes, check and effect in one step", EFFECT,
-        "work is external: the fence goes along with each request, and an older one is refused there.",
+        "The work is an external effect: the fence goes along with each request, and an older one is refused there.",
     ),
     Rule(
         "an external effect that can check a fence", {"work": "external", "downstream_fences": True},
         "lock + guard", YES, "yes, checked where the effect happens", "no", EFFECT,
-        "work is external: the fence goes along with each request, and an older one is refused there.",
+        "The work is an external effect: the fence goes along with each request, and an older one is refused there.",
     ),
     Rule(
         "an external effect that cannot check a fence, and can be repeated",
         {"work": "external", "downstream_fences": False, "idempotent": True, **CORRECTNESS},
         "once", SAVES_WORK, "not sufficient", "yes, idempotency key at the provider and unique constraint", STATE,
-        "work is external: the key makes a repeated request the same request, also after a crash in the middle.",
+        "The work is an external effect: the key makes a repeated request the same one, also after a crash halfway.",
     ),
     Rule(
         "an external effect that can neither check a fence nor be repeated",
         {"work": "external", "downstream_fences": False, "idempotent": False, "durable_state": True, **CORRECTNESS},
         "transition", SAVES_WORK, "not sufficient", "yes, intent recorded before the effect{audit}", STATE,
-        "work is external: only who has changed the row to 'begun' may act, and nobody acts on a row that is begun.",
+        "The work is an external effect: only who has changed the row to 'begun' may act, and nobody else ever does.",
     ),
     Rule(
         "an external effect that cannot check a fence",
         {"work": "external", "downstream_fences": False, "duplicates": "costly", **EFFICIENCY},
         "once", YES, "not possible", "unique constraint", EFFECT,
-        "work is external: a key that is stored with the result tells the next one that it is done.",
+        "The work is an external effect: a key that is stored with the result tells the next one that it is done.",
     ),
     # ------------------------------------------------------------ schedules, jobs, caches
     Rule(
         "a schedule whose result must exist once", {"work": "schedule", "durable_state": True, **CORRECTNESS},
         "cron + insert_once", SAVES_WORK, "yes", "yes, {unique}", STATE,
-        "work is schedule: one run a tick saves work; the constraint keeps the books when two have run.",
+        "The work is a schedule: one run a tick saves work; the constraint keeps the books when two have run.",
     ),
     Rule(
         "a duplicate non-critical schedule", {"work": "schedule", **EFFICIENCY},
         "cron", YES, "helpful", "no", CRON,
-        "work is schedule: one run a tick in the fleet, and work that may run twice.",
+        "The work is a schedule: one run a tick in the fleet, and work that may run twice.",
     ),
     Rule(
         "a single worker for a job, where correctness is at stake",
         {"work": "task", "durable_state": True, **CORRECTNESS},
         "jobs", SAVES_WORK, "yes, on the job row", "yes, conditional update of its status{audit}", STATE,
-        "work is task: the row says who owns the job, and refuses whoever finishes it late.",
+        "The work is a task: the row says who owns the job, and refuses whoever finishes it late.",
     ),
     Rule(
         "a single worker for an idempotent job",
         {"work": "task", "durable_state": True, "duplicates": "costly", **EFFICIENCY},
         "lock + guard", YES, "yes, on the job row", "conditional update of its status", JOB,
-        "work is task: the lease keeps others from beginning, the row refuses whoever finishes late.",
+        "The work is a task: the lease keeps others from beginning, the row refuses whoever finishes late.",
     ),
     Rule(
         "a duplicate cache rebuild", {"work": "cache", **EFFICIENCY},
         "single_flight", YES, "no (a version or short TTL is enough)", "no", CACHE,
-        "work is cache: one rebuilds, the others take its value, and a wrong value is gone when it expires.",
+        "The work is a cache: one rebuilds, the others take its value, and a wrong value is gone when it expires.",
     ),
     # ------------------------------------------------------------ everything else
     Rule(
         "a section too long for a row lock", {"work": "section", **CORRECTNESS},
         "lock + guard", SAVES_WORK, "yes, in the same transaction as the write", "yes, check and write together{audit}",
         STATE,
-        "work is section: the lease keeps others away while it lasts, and the guard refuses who comes back late.",
+        "The work is a section: the lease keeps others away while it lasts, and the guard refuses who comes back late.",
     ),
     Rule(
         "costly work on a row", {"durable_state": True, "duplicates": "costly", **EFFICIENCY},

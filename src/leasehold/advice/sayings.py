@@ -6,38 +6,58 @@ from typing import NamedTuple
 
 ANSWERS: dict[tuple[str, object], str] = {
     ("protects", "efficiency"): (
-        "protects is efficiency: if two run at once, work is done twice and nothing else; so a lease may decide."
+        "Efficiency is at stake: if two run at once, work is done twice and nothing else; so a lease may decide."
     ),
     ("protects", "correctness"): (
-        "protects is correctness: a lease can end before the work does, whichever store it lives in; so the write "
+        "Correctness is at stake: a lease can end before the work does, whichever store it lives in; so the write "
         "itself must be refused where it happens."
     ),
-    ("duplicates", "harmless"): "duplicates is harmless: two at once, after a pause or a failover, can be borne.",
+    ("duplicates", "harmless"): "Duplicates are harmless: two at once, after a pause or a failover, can be borne.",
     ("duplicates", "costly"): (
-        "duplicates is costly: a lease saves nearly all of them; the rare one must not replace a newer result."
+        "Duplicates are costly: a lease saves nearly all of them; the rare one must not replace a newer result."
     ),
     ("duplicates", "wrong"): (
-        "duplicates is wrong: what must not happen twice is refused by the state that it changes, not by a lease."
+        "Duplicates are wrong: what must not happen twice is refused by the state that it changes, not by a lease."
     ),
-    ("idempotent", True): "idempotent is yes: after an unclear end it can be done again, and nothing changes.",
-    ("idempotent", False): "idempotent is no: after an unclear end nobody knows whether it may be done again.",
+    (
+        "idempotent",
+        True,
+    ): ("The effect can be made idempotent: after an unclear end it can be done again, and nothing changes."),
+    ("idempotent", False): (
+        "The effect cannot be made idempotent: after an unclear end nobody knows whether it may be done again."
+    ),
     ("downstream_fences", True): (
-        "downstream_fences is yes: a stale owner is refused where it writes, so a late write does no harm."
+        "What is written to can refuse a stale fence: a stale owner is stopped there, so a late write does no harm."
     ),
     ("downstream_fences", False): (
-        "downstream_fences is no: a stale owner is not recognised where the effect happens, so no fence stops it."
+        "What is written to cannot refuse a stale fence: a stale owner is not recognised where the effect happens."
     ),
-    ("durable_state", True): "durable_state is yes: the database decides in one statement, without a clock.",
-    ("durable_state", False): "durable_state is no: there is no row or constraint that could refuse the second one.",
+    ("durable_state", True): (
+        "There is durable state that can decide: the database does so in one statement, without a clock."
+    ),
+    ("durable_state", False): (
+        "There is no durable state that can decide: no row and no constraint could refuse the second one."
+    ),
     ("survives_failover", True): (
-        "survives_failover is yes: a replica may not have the last grant when it takes over; a majority has."
+        "The lock must survive a failover: a replica may not have the last grant when it takes over; a majority has."
     ),
     ("regions", True): (
-        "regions is yes: when they are cut off from each other, only a majority can go on, and one region waits."
+        "Regions can be cut off from each other: then only a majority can go on, and one region waits."
     ),
 }
+UNKNOWN = {
+    "duplicates": "What a duplicate is",
+    "idempotent": "Whether the effect can be made idempotent",
+    "downstream_fences": "Whether what is written to can refuse a stale fence",
+    "durable_state": "Whether there is durable state that can decide",
+    "survives_failover": "Whether the lock must survive a failover",
+    "duration": "How long the work can take",
+    "audit": "Whether an audit trail is required",
+    "regions": "Whether partitions between regions are expected",
+}
+"""How an answer that nobody gave is named, in the order in which they are told."""
 UNKNOWN_WORK = (
-    "work is not known, and counts as general mutual exclusion: say what it is, and the verdict may be closer."
+    "The kind of work is not known, and counts as general mutual exclusion: say it, and the verdict may be closer."
 )
 
 
@@ -84,7 +104,8 @@ WARNINGS = (
     ),
     Heed(
         {"trail": None, "protects": "correctness"},
-        "audit is not known, and counts as yes: write an entry in the same transaction as the change.",
+        "Whether an audit trail is required is not known, and counts as yes: write an entry in the same transaction as "
+        "the change.",
     ),
     Heed(
         {"regions": True, "duplicates": "harmless"},

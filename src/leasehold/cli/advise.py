@@ -41,9 +41,11 @@ def _need(case: str | None, answers: str | None) -> Need:
     if case is not None and answers is not None:
         raise click.UsageError("a --case has its answers: leave out --answers")
     if case is not None:
-        if case not in CASES:
-            raise click.UsageError(f"there is no case {printable(case)!r}: it is one of {', '.join(CASES)}")
-        return CASES[case]
+        try:
+            return CASES[case]
+        except KeyError:
+            known = ", ".join(CASES)
+            raise click.UsageError(f"there is no case {printable(case)!r}: it is one of {known}") from None
     if answers is not None:
         return _read(answers)
     if sys.stdin is None or not sys.stdin.isatty():

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from leasehold.cli import codes
-from leasehold.cli.options import COMMON, CRON, ELECT, RUN, Option
+from leasehold.cli.options import COMMON, CRON, ELECT, RUN, Option, defaults
 
 
 class Usage(Exception):
@@ -15,48 +14,64 @@ class Usage(Exception):
 class Request:
     """One ``leasehold run``."""
 
+    table: tuple[Option, ...] = RUN
+
     def __init__(self, given: dict[str, str], name: str, command: list[str]) -> None:
+        given = self._complete(given)
         self.name = name
         self.command = command
         self.url = given.get("url")
         self.namespace = given.get("namespace")
         self.as_json = "as_json" in given
-        self.ttl = duration(given.get("ttl", "30s"))
+        self.ttl = duration(given["ttl"])
         lengths = {key: duration(given[key]) for key in ("wait", "at_least") if key in given}
         self.wait = 0.0 if "no_wait" in given else lengths.get("wait")
         self.at_least = lengths.get("at_least")
         self.shared = "shared" in given
         self.limit = _number(given["limit"]) if "limit" in given else None
-        self.on_lost = given.get("on_lost", "term")
+        self.on_lost = given["on_lost"]
         self.skip_ok = "skip_ok" in given
-        self.busy_code = 0 if self.skip_ok else _code(given.get("busy_code", str(codes.BUSY)))
+        self.busy_code = 0 if self.skip_ok else _code(given["busy_code"])
+
+    def _complete(self, given: dict[str, str]) -> dict[str, str]:
+        """With the defaults of this command, and those of ``run`` where it has no such option."""
+        return {**defaults(RUN), **defaults(self.table), **given}
 
 
 class Candidacy(Request):
     """One ``leasehold elect``."""
 
+    table = ELECT
+
     def __init__(self, given: dict[str, str], name: str, command: list[str]) -> None:
-        super().__init__({"ttl": "10s", **given}, name, command)
+        super().__init__(given, name, command)
         self.value = _json_or_text(given.get("value"))
         self.health = given.get("health")
+        for key, option in (("health_start_period", "--health-start-period"), ("health_retries", "--health-retries")):
+            if key in given and self.health is None:
+                raise Usage(f"{option} is about --health: say which command to check with")
+        given = self._complete(given)
+        self.health_start_period = duration(given["health_start_period"])
+        self.health_retries = _number(given["health_retries"], "--health-retries")
         self.once = "once" in given
 
 
 class Timetable(Request):
     """One ``leasehold cron``."""
 
+    table = CRON
+
     def __init__(self, given: dict[str, str], expression: str, name: str, command: list[str]) -> None:
-        limit = given.pop("limit", "20")
         super().__init__(given, name, command)
+        given = self._complete(given)
         self.expression = expression
-        self.timezone = given.get("timezone", "UTC")
-        self.missed = given.get("missed", "skip")
-        self.overlap = given.get("overlap", "skip")
+        self.timezone = given["timezone"]
+        self.missed = given["missed"]
+        self.overlap = given["overlap"]
         lengths = {key: duration(given[key]) for key in ("grace", "at_most") if key in given}
         self.grace, self.at_most = lengths.get("grace"), lengths.get("at_most")
         self.runs = _number(given["runs"], "--runs") if "runs" in given else None
         self.history = "history" in given
-        self.limit = _number(limit, "--limit")
         self.upcoming = _number(given["upcoming"], "--next") if "upcoming" in given else None
 
 

@@ -12,7 +12,7 @@ from leasehold import __version__
 from leasehold.cli import completion as completing
 from leasehold.cli.arguments import Candidacy, Request, Timetable, Usage, parse_cron, parse_elect, parse_run
 from leasehold.cli.codes import Ended
-from leasehold.cli.options import COMMON, CRON, ELECT, RUN, Option
+from leasehold.cli.options import COMMON, CRON, ELECT, RUN, Option, described
 from leasehold.cli.voice import Voice
 
 
@@ -20,7 +20,7 @@ def option(one: Option) -> click.Option:
     """One of the table, as click knows it."""
     kind = click.Choice(one.choices) if one.choices else None
     names = [*one.names, one.field]
-    return click.Option(names, is_flag=not one.value, metavar=one.value or None, type=kind, help=one.text, default=None)
+    return click.Option(names, is_flag=not one.value, metavar=one.value or None, type=kind, help=one.help, default=None)
 
 
 def common(function: Callable[..., None]) -> Callable[..., None]:
@@ -107,8 +107,9 @@ def commands(ctx: click.Context, /, **given: Any) -> None:
 def run(request: Request) -> None:
     """Run a command while holding the lease on NAME, so that it runs once at a time.
 
-    NAME is a kind, or a kind and ids: backup, report-export:42. The command finds the fence of its lease in
-    LEASEHOLD_FENCE. Signals are passed on to it. When the lease is lost, it is stopped before anybody else can start.
+    NAME is a kind, or a kind and ids: backup, report-export:42. A DURATION is a number of seconds, or text such as 30s,
+    5m, 1h30m. The command finds the fence of its lease in LEASEHOLD_FENCE. Signals are passed on to it. When the lease
+    is lost, it is stopped before anybody else can start.
 
     \b
     Examples:
@@ -148,13 +149,19 @@ def elect(request: Candidacy) -> None:
 
     When the term is lost, the command is stopped before anybody else can lead, and we stand again. When the command
     ends by itself, we resign and exit with its code. Signals are passed on to it: after SIGTERM it ends, and so do we.
-    The command finds the number of its term in LEASEHOLD_TERM, which is a fence.
+    The command finds the number of its term in LEASEHOLD_TERM, which is a fence. A DURATION is a number of seconds, or
+    text such as 30s, 5m, 1h30m.
+
+    With --health the command is checked while it runs; a candidate that does not lead is not checked. After a term
+    that ended because of it, or several short terms in a row, there is a pause before we stand again: longer each time,
+    up to a minute.
 
     \b
     Examples:
       leasehold elect scheduler -- ./scheduler
       leasehold elect scheduler --value "$HOSTNAME:8000" -- ./scheduler
       leasehold elect scheduler --health 'curl -fsS localhost:8000/health' -- ./scheduler
+                                                a command that listens there within 30s
 
     \b
     Exit codes: the command's own, or
@@ -182,7 +189,8 @@ def cron(request: Timetable) -> None:
 
     A tick is claimed before it is run, so that clocks may differ by seconds; a run that dies is not repeated. The
     command finds the time for which it was scheduled in LEASEHOLD_TICK, and the fence of its lease in LEASEHOLD_FENCE.
-    Signals are passed on to it: after SIGTERM it ends, and so do we.
+    Signals are passed on to it: after SIGTERM it ends, and so do we. A DURATION is a number of seconds, or text such as
+    30s, 5m, 1h30m.
 
     \b
     Examples:
@@ -208,7 +216,7 @@ def cron(request: Timetable) -> None:
 @click.argument("pattern", default="*")
 @common
 def ls(url: str | None, namespace: str | None, as_json: bool, pattern: str) -> None:
-    """List what is held: by whom, for how long, what is left of the lease, and how many wait.
+    """List what is held: by whom, for how long, when the lease expires unless it is renewed, and how many wait.
 
     PATTERN is compared with the whole name; * stands for anything, ? for one character.
 
@@ -251,6 +259,7 @@ def advise(as_json: bool, case: str | None, answers: str | None) -> None:
     Cases:
       cache-rebuild      search-index-refresh   report-export
       monthly-invoices   payment-capture        legal-case-assignment
+    (monthly-invoice-generation is monthly-invoices)
 
     \b
     Examples:
@@ -268,13 +277,18 @@ def advise(as_json: bool, case: str | None, answers: str | None) -> None:
 @click.option("--from", "recorded", metavar="FILE", type=click.Path(), help="Durations, one a line, or the text of a "
               "scrape with leasehold_hold_seconds; - is standard input.")  # fmt: skip
 @click.option("--kind", metavar="KIND", help="Which, where a scrape has several.")
-@click.option("--p999", metavar="8s", help="What 99.9 % of the runs stay below. With renewal it does not matter.")
-@click.option("--pause", metavar="5s", help="For how long a process that is well may stand still. Default: 5s.")
-@click.option("--network", metavar="1s", help="The slowest answer of the store that is accepted. Default: 1s.")
+@click.option("--p999", metavar="DURATION", help="What 99.9 % of the runs stay below. With renewal it does not matter.")
+@click.option(
+    "--pause", metavar="DURATION", help=described("For how long a process that is well may stand still.", "5s")
+)
+@click.option(
+    "--network", metavar="DURATION", help=described("The slowest answer of the store that is accepted.", "1s")
+)
 @click.option("--no-renew", is_flag=True, help="For a lease that nobody renews.")
 @storeless
 def ttl(as_json: bool, **given: Any) -> None:
-    """Say how long a lease should be, how often it is then renewed, and when work must stop.
+    """Say how long a lease should be, how often it is then renewed, and when work must stop. A DURATION is a number of
+    seconds, or text such as 250ms, 8s, 1m30s.
 
     \b
     Examples:
@@ -313,10 +327,10 @@ def guard() -> None:
 @click.option(
     "--dialect", type=click.Choice(["sqlite", "postgresql", "mariadb"]), required=True, help="Which database."
 )
-@click.option("--table", metavar="NAME", help="The guard's own table. Default: leasehold_fences.")
+@click.option("--table", metavar="NAME", help=described("The guard's own table.", "leasehold_fences"))
 @click.option("--column", metavar="TABLE", help="Print what adds the columns of guard.update to a table of yours.")
-@click.option("--fence-column", metavar="NAME", help="That of the fence. Default: last_fencing_token.")
-@click.option("--owner-column", metavar="NAME", help="That of the owner. Default: last_owner.")
+@click.option("--fence-column", metavar="NAME", help=described("That of the fence.", "last_fencing_token"))
+@click.option("--owner-column", metavar="NAME", help=described("That of the owner.", "last_owner"))
 @click.option("--json", "as_json", is_flag=True, default=None, help="For programs: JSON in place of words.")
 @click.pass_obj
 def sql(given: dict[str, Any], /, **options: Any) -> None:

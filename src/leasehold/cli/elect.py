@@ -16,9 +16,8 @@ from leasehold.cli.signals import HARMLESS, Heard, Signals, known, signal
 from leasehold.cli.supervise import Supervisor, tell_loss
 from leasehold.cli.tenure import Tenure
 from leasehold.cli.voice import Voice
-from leasehold.core.policy import renew_after
-from leasehold.core.typed import Any
-from leasehold.primitives.reign import UNFIT
+from leasehold.core.typed import Any, NamedTuple
+from leasehold.primitives.campaign import Rests
 from leasehold.stores.clock import SystemClock
 
 ENDING = known("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")  # whoever sends one wants us to end, too
@@ -31,21 +30,36 @@ def elect(request: Candidacy) -> int:
         if not hasattr(signal, "sigwaitinfo"):
             raise Ended(codes.CONFIG, "failed", "leasehold elect needs Linux: this system cannot wait for signals")
         signals = Signals()
+        rests = None
         while True:
-            code, rest = _stand(request, voice, signals)
-            if code is not None:
-                return code
+            ended = _stand(request, voice, signals)
+            if isinstance(ended, int):
+                return ended
             gc.collect()  # what the last term left behind: the next command is forked from this process
-            idle(signals, rest)
+            rests = rests or Rests(ended.ttl, ended.start_period)
+            pause = rests.after(ended.reason, ended.lasted)
+            if pause:
+                voice.say("pausing", f"standing again in {pause:.1f} s", resource=ended.resource, seconds=pause)
+            idle(signals, pause)
     except Ended as ended:
         if ended.event:
             voice.say(ended.event, str(ended), **ended.fields)
         return ended.code
 
 
-def _stand(request: Candidacy, voice: Voice, signals: Signals) -> tuple[int | None, float]:
-    """One term, from the command's process to its end. The exit code; None: stand again, after so many seconds. All
-    threads of it have ended by then, so that the next process is forked from one that has none."""
+class Lost(NamedTuple):
+    """How a term ended that is to be followed by another."""
+
+    resource: str
+    reason: str
+    lasted: float
+    ttl: float
+    start_period: float
+
+
+def _stand(request: Candidacy, voice: Voice, signals: Signals) -> int | Lost:
+    """One term, from the command's process to its end. The exit code, or why to stand again. All threads of it have
+    ended by then, so that the next process is forked from one that has none."""
     child = prepared(request, signals)
     checkup = None if request.health is None else Checkup(request.health, signals.mask)
     try:
@@ -54,13 +68,13 @@ def _stand(request: Candidacy, voice: Voice, signals: Signals) -> tuple[int | No
         child.abandon()
 
 
-def _lead(
-    request: Candidacy, voice: Voice, signals: Signals, child: Child, checkup: Checkup | None
-) -> tuple[int | None, float]:
+def _lead(request: Candidacy, voice: Voice, signals: Signals, child: Child, checkup: Checkup | None) -> int | Lost:
     hold, election = open_election(request, checkup)
+    now = SystemClock().now
     with hold:
         tenure = Tenure(election.campaign(), signals.wake)
         term: Any = await_lease(request, voice, signals, tenure, hold, election)
+        since = now()
         child.start({**environment(term), "LEASEHOLD_TERM": str(term.term)})
         voice.note("elected", resource=term.resource, term=term.term, ttl=term.ttl, pid=child.pid)
         supervisor = Regent(child, term, signals, voice, checkup)
@@ -73,10 +87,11 @@ def _lead(
         voice.note("exited", resource=term.resource, code=code)
     complain_about_start(request, child)
     if supervisor.loss is None:
-        return (code if loss is None else codes.LOST), 0.0
+        return code if loss is None else codes.LOST
     if request.once or supervisor.ending:
-        return codes.LOST, 0.0
-    return None, renew_after(term.ttl) if supervisor.loss.reason in UNFIT else 0.0
+        return codes.LOST
+    start_period = 0.0 if election._health is None else election._health.start_period
+    return Lost(term.resource, supervisor.loss.reason, now() - since, term.ttl, start_period)
 
 
 class Regent(Supervisor):
@@ -97,7 +112,7 @@ class Regent(Supervisor):
 
 
 def idle(signals: Signals, seconds: float) -> None:
-    """Who was not fit to lead waits before it stands again. A signal that would end us does so now."""
+    """Who lost its terms waits before it stands again. A signal that would end us does so now."""
     now = SystemClock().now
     until = now() + seconds
     while (left := until - now()) > 0:

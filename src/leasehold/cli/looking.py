@@ -13,7 +13,7 @@ from leasehold.cli.screen import bar, lasting, paint, say, table
 from leasehold.errors import LeaseholdError
 from leasehold.primitives.inspection import Holder, Inspection, Note, Waiting
 
-HEADS = ["RESOURCE", "HOLDER", "AGE", "TTL", "WAITERS", "FENCE"]
+HEADS = ["RESOURCE", "HOLDER", "AGE", "EXPIRES IN", "WAITERS", "FENCE"]
 
 
 def ls(url: str | None, namespace: str | None, pattern: str, as_json: bool) -> None:
@@ -79,7 +79,7 @@ def _row(seen: Inspection) -> list[str]:
 
 
 def _left(holder: Holder) -> str:
-    return f"{bar(holder.remaining, holder.ttl)} {lasting(holder.remaining)}"
+    return f"{bar(holder.expires_in, holder.ttl)} {lasting(holder.expires_in)}"
 
 
 def _age(since: datetime | None) -> str:
@@ -97,7 +97,7 @@ def _tell(seen: Inspection) -> None:
     for holder in seen.holders:
         say(f"  held by    {_who(holder)}{_how(holder)}")
         say(f"  fence      {_fence(holder.fence)}")
-        say(f"  remaining  {_left(holder)} of {lasting(holder.ttl)}")
+        say(f"  expires in {_left(holder)} of {lasting(holder.ttl)}")
         _list("meta", [printable(f"{key}: {_text(value)}") for key, value in sorted(holder.meta.items())])
     if not seen.holders:
         say("  nobody holds it")

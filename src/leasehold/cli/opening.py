@@ -7,7 +7,7 @@ from leasehold.cli.codes import Ended
 from leasehold.cli.naming import parse_name
 from leasehold.coordinator import Leasehold, connect
 from leasehold.core.durations import is_long, ttl_ms
-from leasehold.core.typed import TYPE_CHECKING
+from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.observe import log
 
@@ -83,7 +83,12 @@ def open_election(request: Candidacy, health: Callable[[], bool] | None) -> tupl
         raise failed(error) from error
     hold = open_hold(request.url, namespace)
     try:
-        return hold, hold.election(kind, *ids, ttl=request.ttl, wait=request.wait, value=request.value, health=health)
+        checks: dict[str, Any] = {}
+        if health is not None:
+            checks = {"health_start_period": request.health_start_period, "health_retries": request.health_retries}
+        return hold, hold.election(
+            kind, *ids, ttl=request.ttl, wait=request.wait, value=request.value, health=health, **checks
+        )
     except LeaseholdError as error:
         raise failed(error) from error
 

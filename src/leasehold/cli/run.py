@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from leasehold.primitives.lease import Lease
     from leasehold.primitives.lock import Lock
 
+FOR_A_SHELL = frozenset(" \t\n|&;<>$*?`()")  # what no name of a program has, as a rule
 PROGRESS_AFTER, PROGRESS_EVERY = 1.0, 10.0  # seconds
 
 
@@ -97,9 +99,19 @@ def environment(lease: Lease) -> dict[str, str]:
 def complain_about_start(request: Request, child: Child) -> None:
     why, program = child.why_not(), request.command[0]
     if why in ABSENT:
-        raise Ended(codes.NOT_FOUND, "failed", f"{program}: command not found", command=program)
+        raise Ended(codes.NOT_FOUND, "failed", f"{program}: command not found{_hint(program)}", command=program)
     if why:
-        raise Ended(codes.NOT_EXECUTABLE, "failed", f"{program}: {os.strerror(why)}", command=program)
+        hint = _hint(program) if why == errno.ENAMETOOLONG else ""
+        raise Ended(codes.NOT_EXECUTABLE, "failed", f"{program}: {os.strerror(why)}{hint}", command=program)
+
+
+def _hint(program: str) -> str:
+    """No shell reads the command. Who quoted a whole line of it meant one."""
+    if not FOR_A_SHELL & set(program):
+        return ""
+    import shlex  # only for those who are told so
+
+    return f"; for a line that a shell is to read, write: -- sh -c {shlex.quote(program)}"
 
 
 # ---------------------------------------------------------------- waiting

@@ -27,9 +27,9 @@ def say(text: str = "") -> None:
     click.echo(text, color=coloured())
 
 
-def bar(remaining: float, ttl: float) -> str:
+def bar(expires_in: float, ttl: float) -> str:
     """How much of a lease is left; full right after a renewal."""
-    share = min(remaining / ttl, 1.0) if ttl > 0 else 0.0
+    share = min(expires_in / ttl, 1.0) if ttl > 0 else 0.0
     full = min(round(share * BAR + 0.499), BAR)
     colour = "green" if share > 0.5 else "yellow" if share > 0.2 else "red"
     return paint("#" * full, colour) + paint("." * (BAR - full), dim=True)

@@ -32,6 +32,7 @@ from leasehold.runtime.engine import Engine
 from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
+    from datetime import date
     from uuid import UUID
 
     from leasehold.coordinator.opening import Target
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from leasehold.observe.events import Observer
     from leasehold.primitives.semaphore import AsyncSemaphore, Semaphore
 
-    Id = str | int | UUID
+    Id = str | int | UUID | date
 
 L = TypeVar("L", Lock, AsyncLock)
 

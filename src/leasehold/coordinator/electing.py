@@ -9,16 +9,18 @@ from leasehold.errors import InvalidRequest
 from leasehold.primitives.base import UNSET, Unset
 
 if TYPE_CHECKING:
+    from datetime import date
     from uuid import UUID
 
     from leasehold.core.durations import Duration
     from leasehold.core.names import Name
     from leasehold.primitives.election import AsyncElection, Election
+    from leasehold.primitives.health import Health
     from leasehold.runtime.aio import AsyncDriver
     from leasehold.runtime.engine import Engine
     from leasehold.runtime.options import Options
 
-    Id = str | int | UUID
+    Id = str | int | UUID | date
 
 
 class Electing:
@@ -40,14 +42,18 @@ class Electing:
         delay: Duration | None = None,
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
+        health_start_period: Duration = 0,
+        health_retries: int = 1,
     ) -> Election:
         """An election: of all who stand for it, one leads at a time, until it resigns, ends or is gone for ``ttl``.
 
         ``value`` is some JSON that everybody can see while this one leads, such as its address. ``health`` is a
         function that is asked every third of the ttl while it leads, in a thread of its own: after False or an
-        exception it steps down (``unhealthy``), and when no answer comes for a whole ttl, too (``max_idle``). Without
-        it, ``max_idle`` is how long the body may go without ``term.beat()``. A term lasts at most ``max_hold``, and
-        nobody else leads for ``at_least`` from its beginning. The rest is as with ``lock``.
+        exception it steps down (``unhealthy``), and when no answer comes for a whole ttl, too (``max_idle``).
+        ``health_retries`` is how many bad answers in a row it takes. Those to questions asked in the first
+        ``health_start_period`` of a term do not count, until the first good one; a candidate that does not lead is not
+        asked. Without ``health``, ``max_idle`` is how long the body may go without ``term.beat()``. A term lasts at
+        most ``max_hold``, and nobody else leads for ``at_least`` from its beginning. The rest is as with ``lock``.
 
         >>> import leasehold
         >>> with leasehold.connect("memory://") as hold:
@@ -56,11 +62,11 @@ class Electing:
         'host-a'
         """
         from leasehold.primitives.election import Election
+        from leasehold.primitives.health import check_health
 
-        name, options = _asked(
-            self, kind, ids, health, max_idle, (ttl, wait, max_hold, at_least, delay, protects), meta
-        )
-        return Election(self._engine, name, options, value, health)
+        check = check_health(health, health_start_period, health_retries, awaited=False)
+        name, options = _asked(self, kind, ids, check, max_idle, (ttl, wait, max_hold, at_least, delay, protects), meta)
+        return Election(self._engine, name, options, value, check)
 
 
 class AsyncElecting:
@@ -83,22 +89,24 @@ class AsyncElecting:
         delay: Duration | None = None,
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
+        health_start_period: Duration = 0,
+        health_retries: int = 1,
     ) -> AsyncElection:
         """An election; see :meth:`leasehold.Leasehold.election`. ``health`` is a function or a coroutine function,
         asked in a task of its own: what blocks there, blocks the loop."""
         from leasehold.primitives.election import AsyncElection
+        from leasehold.primitives.health import check_health
 
-        name, options = _asked(
-            self, kind, ids, health, max_idle, (ttl, wait, max_hold, at_least, delay, protects), meta
-        )
-        return AsyncElection(self._engine, name, options, value, health, self._driver)
+        check = check_health(health, health_start_period, health_retries, awaited=True)
+        name, options = _asked(self, kind, ids, check, max_idle, (ttl, wait, max_hold, at_least, delay, protects), meta)
+        return AsyncElection(self._engine, name, options, value, check, self._driver)
 
 
 def _asked(
     hold: Any,
     kind: str,
     ids: tuple[Id, ...],
-    health: object,
+    health: Health | None,
     max_idle: Duration | None,
     rest: tuple[Any, ...],
     meta: Mapping[str, Any] | None,

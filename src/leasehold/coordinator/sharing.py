@@ -10,6 +10,7 @@ from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.primitives.base import Unset
 
 if TYPE_CHECKING:
+    from datetime import date
     from uuid import UUID
 
     from leasehold.core.names import Name
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from leasehold.runtime.engine import Engine
     from leasehold.runtime.options import Options
 
-    Id = str | int | UUID
+    Id = str | int | UUID | date
 
 
 class Sharing:

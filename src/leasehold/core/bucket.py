@@ -11,13 +11,14 @@ from leasehold.core.typed import TYPE_CHECKING
 from leasehold.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from datetime import date
     from uuid import UUID
 
 MOST_BUCKETS = 2**20
 DIGEST_BYTES = 8
 
 
-def bucket(id: str | int | UUID, n: int) -> int:  # noqa: A002 - the pinned name, and the word everywhere else
+def bucket(id: str | int | UUID | date, n: int) -> int:  # noqa: A002 - the pinned name, and the word everywhere else
     """A number in ``range(n)`` for this id: the same in every process, on every Python, for ever.
 
     Ids follow the rules of names: ``42`` and ``"42"`` are the same one. ``n`` is between 1 and 2**20. Whoever shares

@@ -1,4 +1,4 @@
-"""Durations as people write them: float seconds, a timedelta, or text such as ``"30s"``, ``"5m"``, ``"250ms"``."""
+"""Durations as people write them: float seconds, a timedelta, or text such as ``"30s"``, ``"1h30m"``, ``"250ms"``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     Duration = float | str | timedelta
 
 _DIGITS = frozenset("0123456789.+-e ")
+_NO_LETTERS = _DIGITS - {"e"}
+_LONGEST_TEXT = 64  # characters; more is no duration, and nothing reads all of it
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -85,16 +87,42 @@ def _finite(value: int | float, what: str) -> float:
 
 
 def _parse(text: str, what: str) -> float:
-    digits = text.strip().rstrip("abcdefghijklmnopqrstuvwxyz")
-    unit = text.strip()[len(digits) :]
-    if unit not in _UNITS or not set(digits) <= _DIGITS:
-        raise InvalidRequest(
-            f"{what} {text[:40]!r} is not a duration: write a number and ms, s, m, h or d, such as '30s'"
-        )
+    """Numbers with a unit each, from the longest unit to the shortest: ``"30s"``, ``"1h30m"``, ``"1d 2h"``."""
+    rest, total, last = text.strip() if len(text) <= _LONGEST_TEXT else "", 0.0, math.inf
+    while rest or last == math.inf:
+        digits, unit, rest = _first_part(rest)
+        size = _UNITS.get(unit)
+        if size is None:
+            raise InvalidRequest(
+                f"{what} {text[:40]!r} is not a duration: write a number and ms, s, m, h or d, such as '30s' or '1h30m'"
+            )
+        if size >= last:
+            raise InvalidRequest(
+                f"{what} {text[:40]!r} is not a duration: longer units come first and each comes once, as in '1h30m'"
+            )
+        total, last = total + _number(digits, text, what) * size, size
+    return _finite(total, what)
+
+
+def _first_part(text: str) -> tuple[str, str, str]:
+    """The number, its unit, and what follows them. No unit has an ``e``, which numbers have (``1e3``)."""
+    end = 0
+    while end < len(text) and text[end] in _DIGITS:
+        end += 1
+    after = end
+    while after < len(text) and text[after] not in _NO_LETTERS:
+        after += 1
+    return text[:end], text[end:after], text[after:]
+
+
+def _number(digits: str, text: str, what: str) -> float:
     try:
-        return _finite(float(digits) * _UNITS[unit], what)
+        number = float(digits)
     except ValueError:
-        raise InvalidRequest(f"{what} {text[:40]!r} has no number before its unit, such as the 30 of '30s'") from None
+        raise InvalidRequest(f"{what} {text[:40]!r} has no number before a unit, such as the 30 of '30s'") from None
+    if number < 0:
+        raise InvalidRequest(f"{what} must not be negative")
+    return number
 
 
 def _up_to_ms(number: float, most_ms: int) -> int:

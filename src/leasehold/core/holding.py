@@ -147,11 +147,12 @@ class Holding:
             if self.phase in ALIVE:
                 self._lose(reason)
 
-    def beat(self, now: float) -> None:
-        """The work shows that it is alive (max_idle). Too late is too late."""
+    def beat(self, now: float, ahead: float = 0.0) -> None:
+        """The work shows that it is alive (max_idle), and may be silent for so many seconds ``ahead`` besides. Too
+        late is too late."""
         with self.lock:
             if self._settle(now) in ALIVE and self._limits is not None:
-                self._limits.beat(now)
+                self._limits.beat(now + ahead)
                 self._set_stop()
 
     def require(self, now: float) -> None:

@@ -296,7 +296,7 @@ class Line:
 
     def not_acquired(self, holder: str, retry_in_ms: int, more: str = "") -> NotAcquired:
         left = f"{retry_in_ms / 1000:.3f} s"
-        by = f"held by {holder}; its lease runs for {left} unless it is renewed"
+        by = f"held by {holder}; its lease expires in {left} unless it is renewed"
         closed = f"not free for {left}" if retry_in_ms else "not free"  # nobody holds it, and its door is closed
         return NotAcquired(
             f"{self.ask.name.kind} is {by if holder else closed}{more}",

@@ -9,7 +9,11 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 
+from leasehold.core.typed import TYPE_CHECKING
 from leasehold.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from datetime import date
 
 MAX_NAME_BYTES = 512
 _SPECIAL = frozenset("%{}:/" + "".join(map(chr, range(0x20))) + "\x7f")
@@ -126,8 +130,10 @@ def plain(value: object, what: str) -> str:
         return str(value) if type(value) is int else int.__repr__(value)
     elif what == "id" and "uuid" in sys.modules and isinstance(value, sys.modules["uuid"].UUID):
         text = str(value)
+    elif what == "id" and "datetime" in sys.modules and isinstance(value, sys.modules["datetime"].date):
+        return _day(value)
     else:
-        allowed = "str, int or UUID" if what == "id" else "str"
+        allowed = "str, int, UUID or date" if what == "id" else "str"
         raise InvalidRequest(f"{what} must be {allowed}, not {type(value).__name__}")
     if not text:
         raise InvalidRequest(f"{what} must not be empty")
@@ -136,6 +142,16 @@ def plain(value: object, what: str) -> str:
     except UnicodeEncodeError:
         raise InvalidRequest(f"{what} holds a lone surrogate and cannot be written as UTF-8") from None
     return text
+
+
+def _day(value: date) -> str:
+    """``2026-11-16``. A moment has as many texts as there are time zones, so a datetime, which is a date as well, is
+    refused."""
+    import datetime
+
+    if isinstance(value, datetime.datetime):
+        raise InvalidRequest("id must be a date, not a datetime: write value.date(), or the text that you mean")
+    return datetime.date.isoformat(value)
 
 
 def check_namespace(value: object) -> str:

@@ -70,7 +70,8 @@ class Queued(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """No, and you were not put into the queue. ``limit`` as in Granted."""
+    """No, and you were not put into the queue. ``retry_in_ms``: at the latest then a try is worth it. ``limit`` as in
+    Granted."""
 
     holder: str
     retry_in_ms: int

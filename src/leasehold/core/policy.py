@@ -33,6 +33,9 @@ MOST_AHEAD = 1  # a waiter need only know whether it is first; counting all woul
 SHORT_BEAT_MS = 5  # nobody beats more often than this
 
 
+LONGEST_REST = 60.0  # seconds before who loses one term after the other stands again
+
+
 def patience_ms(ttl_ms: int) -> int:
     """L: how old a waiter's beat may be before the queue passes over it."""
     return min(ttl_ms, 3_000)

@@ -7,7 +7,7 @@ from threading import current_thread
 from types import TracebackType
 
 from leasehold.core.holding import ALIVE, LOST
-from leasehold.core.policy import renew_after
+from leasehold.core.policy import LONGEST_REST, renew_after
 from leasehold.core.taken import Taken
 from leasehold.core.tickets import Ticket
 from leasehold.core.typed import TYPE_CHECKING, Any
@@ -16,19 +16,41 @@ from leasehold.primitives.base import BaseLock
 from leasehold.primitives.lock import AsyncLock, Lock
 from leasehold.primitives.reign import RESIGNED, UNFIT, Reign
 from leasehold.primitives.term import AsyncTerm, Term
-from leasehold.runtime.engine import Engine
+from leasehold.runtime.backoff import jittered
 from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
     import asyncio
     import threading
 
-    from leasehold.core.names import Name
     from leasehold.primitives.election import BaseElection
     from leasehold.runtime.aio import AsyncDriver
     from leasehold.runtime.story import Story
 
 LONGEST_NAP = 1.0  # seconds, before one looks whether the coordinator is still open
+
+
+class Rests:
+    """How long to rest before standing again. Who was unfit to lead rests for up to a third of the ttl: alone in the
+    queue, it would win each time. For each further term in a row that is lost early, whatever the reason, the rest
+    doubles, up to a minute. A term that lasted that long, and its start period besides, is a new beginning."""
+
+    __slots__ = ("_early", "_first", "_long")
+
+    def __init__(self, ttl: float, start_period: float = 0.0) -> None:
+        self._first = renew_after(ttl)
+        self._long = LONGEST_REST + start_period
+        self._early = 0  # terms in a row that were lost early
+
+    def after(self, reason: str, lasted: float) -> float:
+        """Seconds to rest after the loss of a term."""
+        self._early = 1 if lasted >= self._long else self._early + 1
+        doubled = self._early - (1 if reason in UNFIT else 2)
+        return 0.0 if doubled < 0 else jittered(min(self._first * 2.0 ** min(doubled, 32), LONGEST_REST))
+
+    def forget(self) -> None:
+        """A term has ended well."""
+        self._early = 0
 
 
 class BaseSeat(BaseLock):
@@ -105,11 +127,14 @@ class BaseCampaign:
 
     _seat: BaseSeat
 
-    def __init__(self, engine: Engine, name: Name, options: Options) -> None:
-        self._engine = engine
-        self._name = name
+    def __init__(self, election: BaseElection, options: Options) -> None:
+        start_period = 0.0 if election._health is None else election._health.start_period
+        self._engine = election._engine
+        self._name = election._name
         self._options = options
         self._reign: Reign | None = None  # the last one of the loop
+        self._since = 0.0  # when it began
+        self._rests = Rests(options.ttl_ms / 1000, start_period)
         self._over = False
 
     def _won(self, term: Any) -> None:
@@ -117,6 +142,7 @@ class BaseCampaign:
         reign: Reign = term._held
         reign.looping = True
         reign.keep(self)
+        self._since = self._engine.clock.now()
         self._reign = reign
 
     def _goes_on(self, reign: Reign) -> bool:
@@ -126,9 +152,12 @@ class BaseCampaign:
         return not self._over
 
     def _rest_until(self, reign: Reign) -> float:
-        """Who was not fit to lead does not stand again at once: alone in the queue, it would win each time."""
-        unfit = reign.phase == LOST and reign.reason in UNFIT
-        return self._engine.clock.now() + (renew_after(self._options.ttl_ms / 1000) if unfit else 0.0)
+        """When to stand again. The end of ``max_hold`` is one that was asked for."""
+        now = self._engine.clock.now()
+        if reign.phase == LOST and reign.reason != "max_hold":
+            return now + self._rests.after(reign.reason, now - self._since)
+        self._rests.forget()
+        return now
 
     def _nap(self, until: float) -> float:
         """For how many real seconds to sleep now; 0 when it is enough."""
@@ -155,7 +184,7 @@ class Campaign(BaseCampaign):
     """Standing for election, for threads: ``with`` gives one term, ``for`` one after the other."""
 
     def __init__(self, election: BaseElection, options: Options) -> None:
-        BaseCampaign.__init__(self, election._engine, election._name, options)
+        BaseCampaign.__init__(self, election, options)
         self._seat: Seat = Seat(election, options)
 
     def __enter__(self) -> Term:
@@ -218,7 +247,7 @@ class AsyncCampaign(BaseCampaign):
     """Standing for election, for asyncio: ``async with`` gives one term, ``async for`` one after the other."""
 
     def __init__(self, election: BaseElection, options: Options, driver: AsyncDriver) -> None:
-        BaseCampaign.__init__(self, election._engine, election._name, options)
+        BaseCampaign.__init__(self, election, options)
         self._driver = driver
         self._seat: AsyncSeat = AsyncSeat(election, options, driver)
 

@@ -19,7 +19,7 @@ from leasehold.errors import InvalidRequest
 from leasehold.observe import log
 from leasehold.primitives.base import UNSET, Unset
 from leasehold.primitives.campaign import AsyncCampaign, Campaign
-from leasehold.primitives.health import AsyncMinder, Minder, check_function
+from leasehold.primitives.health import AsyncMinder, Health, Minder, check_function
 from leasehold.primitives.lease import _in_thread
 from leasehold.primitives.reign import RESIGNED, Reign
 from leasehold.primitives.term import AsyncTerm, Term, said
@@ -37,11 +37,7 @@ if TYPE_CHECKING:
 class BaseElection(ABC):
     """What both flavours share: what to ask for, and which terms are led through this object."""
 
-    _awaits = False
-
-    def __init__(self, engine: Engine, name: Name, options: Options, value: Any, health: Any) -> None:
-        if health is not None:
-            check_function(health, "health", self._awaits)
+    def __init__(self, engine: Engine, name: Name, options: Options, value: Any, health: Health | None) -> None:
         if "value" in (options.meta or {}):
             raise InvalidRequest('what a leader publishes is given as value=, and meta has no "value" of its own')
         self._engine = engine
@@ -85,7 +81,7 @@ class BaseElection(ABC):
         reign.at_end(self._teller(reign))
         self._tell(self._elected, term, "on_elected")
         if self._health is not None:
-            self._mind(term, reign)
+            self._mind(self._health, term, reign)
 
     def _teller(self, reign: Reign) -> Listener:
         """Tells of the end of a term. The Term may be gone by then; another object stands for it as well."""
@@ -108,7 +104,7 @@ class BaseElection(ABC):
     def _listener(self, callback: Callable[..., Any], term: Any, what: str) -> Listener: ...
 
     @abstractmethod
-    def _mind(self, term: Any, reign: Reign) -> None: ...
+    def _mind(self, health: Health, term: Any, reign: Reign) -> None: ...
 
     @abstractmethod
     def _term_of(self, reign: Reign) -> Any: ...
@@ -178,8 +174,8 @@ class Election(BaseElection):
     def _listener(self, callback: Callable[..., Any], term: Any, what: str) -> Listener:
         return _in_thread(callback, lambda: (term,), what)
 
-    def _mind(self, term: Any, reign: Reign) -> None:
-        Minder(self._health, reign, self._engine.watchdog, self._engine.clock).start()
+    def _mind(self, health: Health, term: Any, reign: Reign) -> None:
+        Minder(health, reign, self._engine.watchdog, self._engine.clock).start()
 
     def _term_of(self, reign: Reign) -> Term:
         return Term(self._engine, reign)
@@ -188,10 +184,8 @@ class Election(BaseElection):
 class AsyncElection(BaseElection):
     """An election for asyncio: the same, awaited. The task inside ``async with`` is cancelled on loss."""
 
-    _awaits = True
-
     def __init__(
-        self, engine: Engine, name: Name, options: Options, value: Any, health: Any, driver: AsyncDriver
+        self, engine: Engine, name: Name, options: Options, value: Any, health: Health | None, driver: AsyncDriver
     ) -> None:
         BaseElection.__init__(self, engine, name, options, value, health)
         self._driver = driver
@@ -230,8 +224,8 @@ class AsyncElection(BaseElection):
     def _listener(self, callback: Callable[..., Any], term: Any, what: str) -> Listener:
         return self._driver.callback(term._loop, callback, lambda: (term,), what)
 
-    def _mind(self, term: Any, reign: Reign) -> None:
-        minder = AsyncMinder(self._health, reign, self._engine.watchdog, self._engine.clock)
+    def _mind(self, health: Health, term: Any, reign: Reign) -> None:
+        minder = AsyncMinder(health, reign, self._engine.watchdog, self._engine.clock)
         minder.start_on(self._driver, term._loop)
 
     def _term_of(self, reign: Reign) -> AsyncTerm:

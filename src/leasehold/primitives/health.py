@@ -1,6 +1,8 @@
 """Is the leader fit to lead? Asked every third of the ttl while it leads; whoever is not steps down.
 
-Each good answer is a beat of the lease, which has ``max_idle``: an answer that never comes ends the term as well.
+As with a health check of Docker, ``retries`` bad answers in a row make it unfit, and those to questions asked in the
+start period of a term do not count; the first good answer ends that period. Each answer is a beat of the lease, which
+has ``max_idle``: an answer that never comes ends the term as well. Candidates who do not lead are not asked.
 """
 
 from __future__ import annotations
@@ -8,10 +10,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from leasehold.core.durations import seconds
 from leasehold.core.holding import ALIVE
-from leasehold.core.policy import renew_after
+from leasehold.core.policy import MAX_TTL_MS, renew_after
 from leasehold.core.ports import Clock
-from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold.core.typed import TYPE_CHECKING, Any, NamedTuple
 from leasehold.errors import InvalidRequest, StoreUnavailable
 from leasehold.observe import log
 from leasehold.primitives.reign import UNHEALTHY, Reign
@@ -23,6 +26,32 @@ if TYPE_CHECKING:
     from leasehold.runtime.aio import AsyncDriver
 
 COROUTINE = 0x80  # a function's flag, as in ``inspect``, which takes long to load
+MOST_RETRIES = 1_000  # more is no health check
+
+
+class Health(NamedTuple):
+    """Whom to ask, for how many seconds of a term bad answers do not count, and how many in a row make it unfit."""
+
+    ask: Callable[[], Any]
+    start_period: float
+    retries: int
+
+
+def check_health(function: object, start_period: object, retries: object, awaited: bool) -> Health | None:
+    """What an election was given, checked; None for no health check."""
+    period = seconds(start_period, "health_start_period")
+    if period * 1000 > MAX_TTL_MS:
+        raise InvalidRequest("health_start_period must be at most 24 h")
+    if not isinstance(retries, int) or isinstance(retries, bool):
+        raise InvalidRequest(f"health_retries must be an int, not {type(retries).__name__}")
+    if not 1 <= retries <= MOST_RETRIES:
+        raise InvalidRequest(f"health_retries must be between 1 and {MOST_RETRIES}: so many bad answers in a row")
+    if function is None:
+        if period or retries != 1:
+            raise InvalidRequest("health_start_period and health_retries are for a health check: give health= as well")
+        return None
+    check_function(function, "health", awaited)
+    return Health(function, period, int(retries))  # type: ignore[arg-type]  # checked above
 
 
 def check_function(function: object, what: str, awaited: bool = False) -> None:
@@ -41,13 +70,17 @@ def _is_coroutine(function: object) -> bool:
 class Minder:
     """Asks, for one term."""
 
-    def __init__(self, health: Callable[[], Any], reign: Reign, watchdog: Watchdog, clock: Clock) -> None:
+    def __init__(self, health: Health, reign: Reign, watchdog: Watchdog, clock: Clock) -> None:
         self._health = health
+        self._failures = 0  # in a row
+        self._starts_until = clock.now() + health.start_period
         self._reign = reign
         self._watchdog = watchdog
         self._clock = clock
         self._every = renew_after(reign.options.ttl_ms / 1000)
         self._over = threading.Event()
+        if health.start_period:  # also for an answer that takes all of it
+            reign.beat(clock.now(), health.start_period)
 
     def start(self) -> None:
         """In a thread of its own, which ends with the term."""
@@ -60,23 +93,28 @@ class Minder:
 
     def _run(self) -> None:
         while not self._over.is_set():
+            asked = self._clock.now()
             try:
-                fit = self._health()
+                fit = self._health.ask()
             except Exception as error:
                 self._complain(error)
                 fit = False
-            if not self.judge(fit):
+            if not self.judge(fit, asked):
                 return
             until = self._clock.now() + self._every
             while self._clock.now() < until and not self._over.wait(self._clock.nap(until)):
                 continue
 
-    def judge(self, fit: object) -> bool:
-        """True and None are good answers. Else it is no longer the leader from here on, and hears of it. Who
-        does not lead any more is not asked again."""
-        reign = self._reign
+    def judge(self, fit: object, asked: float) -> bool:
+        """True and None are good answers. After too many others in a row it is no longer the leader from here on, and
+        hears of it. Who does not lead any more is not asked again."""
+        reign, now = self._reign, self._clock.now()
         if fit is None or fit:
-            reign.beat(self._clock.now())
+            self._failures, self._starts_until = 0, asked
+        elif asked >= self._starts_until:
+            self._failures += 1
+        if self._failures < self._health.retries:
+            reign.beat(now, max(self._starts_until - now, 0.0))
             self._watchdog.look_again(reign)
             return reign.phase in ALIVE
         reign.lose(UNHEALTHY)
@@ -99,14 +137,15 @@ class AsyncMinder(Minder):
 
     async def _ask(self, driver: AsyncDriver) -> None:
         while not self._over.is_set():
+            asked = self._clock.now()
             try:
-                fit = self._health()
+                fit = self._health.ask()
                 if hasattr(fit, "__await__"):
                     fit = await fit
             except Exception as error:
                 self._complain(error)
                 fit = False
-            if not self.judge(fit):
+            if not self.judge(fit, asked):
                 return
             until = self._clock.now() + self._every
             while self._clock.now() < until and not self._over.is_set():

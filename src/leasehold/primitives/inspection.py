@@ -18,14 +18,15 @@ _MODES = {MUTEX: "exclusive", READ: "read", WRITE: "write", SEMAPHORE: "permit"}
 
 
 class Holder(NamedTuple):
-    """Somebody who holds. ``remaining`` is in seconds, as the store counts them. ``mode`` is ``exclusive``, ``read``,
-    ``write`` or ``permit``; a permit has ``slots``. A client that only sets the key of the owner has the fence 0, and
-    nobody knows since when it holds."""
+    """Somebody who holds. In ``expires_in`` seconds the store forgets the lease, unless it is renewed; its holder stops
+    earlier, as ``lease.remaining()`` tells it. ``mode`` is ``exclusive``, ``read``, ``write`` or ``permit``; a permit
+    has ``slots``. A client that only sets the key of the owner has the fence 0, and nobody knows since when it
+    holds."""
 
     owner: str
     fence: int
     ttl: float
-    remaining: float
+    expires_in: float
     since: datetime | None
     meta: dict[str, Any]
     mode: str = "exclusive"
@@ -112,16 +113,16 @@ def _shown(holder: Holder) -> str:
     """One holder in a line; what everybody has who holds alone is not said."""
     how = "" if holder.mode == "exclusive" else f" {holder.mode}"
     slots = f" {','.join(map(str, holder.slots))}" if holder.slots else ""
-    return f"{holder.owner}{how}{slots} fence={holder.fence} remaining={holder.remaining:.3f}s"
+    return f"{holder.owner}{how}{slots} fence={holder.fence} expires_in={holder.expires_in:.3f}s"
 
 
 def _holder(grant: types.Grant, now_ms: int) -> Holder:
-    remaining = max(grant.expires_ms - now_ms, 0) / 1000
+    expires_in = max(grant.expires_ms - now_ms, 0) / 1000
     began = _time(grant.since_us)
     since = None if began == _EPOCH else began
     mode, slots = _MODES.get(grant.rule, grant.rule), grant.slots if grant.rule == SEMAPHORE else ()
     owner, ttl = public_owner(grant.owner), grant.ttl_ms / 1000
-    return Holder(owner, grant.fence, ttl, remaining, since, _meta(grant.meta), mode, slots)
+    return Holder(owner, grant.fence, ttl, expires_in, since, _meta(grant.meta), mode, slots)
 
 
 def _waiting(waiter: types.Waiter, now_ms: int) -> Waiting:

@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
 class Leader(NamedTuple):
     """Whoever leads now. ``owner`` is its host and process, ``term`` the number of its term, ``value`` what it has
-    published (None: nothing). ``remaining`` is in seconds, as the store counts them; each renewal sets it back."""
+    published (None: nothing). In ``expires_in`` seconds the store forgets its lease; each renewal sets that
+    back."""
 
     owner: str
     term: int
     value: Any
     since: datetime | None
     ttl: float
-    remaining: float
+    expires_in: float
     meta: dict[str, Any]
 
 
@@ -43,7 +44,7 @@ def leader_of(resource: str, view: ops.View) -> Leader | None:
     if holder is None:
         return None
     value = holder.meta.get("value")
-    return Leader(holder.owner, holder.fence, value, holder.since, holder.ttl, holder.remaining, holder.meta)
+    return Leader(holder.owner, holder.fence, value, holder.since, holder.ttl, holder.expires_in, holder.meta)
 
 
 class Closing(Exception):

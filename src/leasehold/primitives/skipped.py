@@ -23,8 +23,8 @@ class Skipped(Enum):  # an Enum of one: type checkers narrow `result is SKIPPED`
 
     @property
     def retry_in(self) -> float | None:
-        """When it is worth asking again, in seconds, as of the last call that was skipped in this thread or task;
-        where none was, the last of the whole process. None before any."""
+        """In how many seconds a try is worth it at the latest, as in NotAcquired: of the last call that was skipped in
+        this thread or task; where none was, the last of the whole process. None before any."""
         return _here.get(_anywhere)
 
     def __bool__(self) -> Literal[False]:

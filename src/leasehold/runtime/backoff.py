@@ -28,8 +28,9 @@ class Backoff:
     ``attempts`` tries have ``attempts - 1`` pauses between them. Pause number n, counted from 0, is drawn from
     [s/2, s] where s is ``base * 2**n``, at most ``cap``. Iterating gives the pauses, drawn anew each time.
 
-    The pauses do not follow an error's ``.retry_in``. That is when a lease *would* end: a release comes sooner as a
-    rule, and if all who were refused came back at that very moment, all but one would be refused again.
+    The pauses do not follow an error's ``.retry_in``. That is the latest moment at which a try is worth it: a release
+    comes sooner as a rule, and if all who were refused came back at that very moment, all but one would be refused
+    again.
 
     >>> import leasehold
     >>> retry = leasehold.Backoff(base="50ms", cap=2, attempts=5)
@@ -57,7 +58,7 @@ class Backoff:
     def __iter__(self) -> Iterator[float]:
         step = min(self.base, self.cap)
         for _ in range(self.attempts - 1):
-            yield step / 2 * (1 + _share())
+            yield jittered(step)
             step = min(step * 2, self.cap)
 
     def call(self, function: Callable[[], R], *, on: Errors = PASSING) -> R:
@@ -121,9 +122,9 @@ def _tries(value: object) -> int:
     return int(value)
 
 
-def _share() -> float:
-    """A number in [0, 1]. Not from ``random``: workers that seed it alike would all pause alike."""
-    return int.from_bytes(os.urandom(7), "big") / (2**56 - 1)
+def jittered(longest: float) -> float:
+    """A pause drawn from [longest/2, longest]. Not by ``random``: workers that seed it alike would all pause alike."""
+    return longest / 2 * (1 + int.from_bytes(os.urandom(7), "big") / (2**56 - 1))
 
 
 def _check_errors(on: object) -> None:

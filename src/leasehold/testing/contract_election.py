@@ -63,7 +63,7 @@ def one_leads_at_a_time(scene: Scene) -> None:
     assert term.state == "held" and term.term == term.fence and term.value == "a"
     fails(NotAcquired, b.stand())
     leader = b.leader()
-    assert (leader.term, leader.value, leader.ttl) == (term.term, "a", 3) and 0 < leader.remaining <= 3
+    assert (leader.term, leader.value, leader.ttl) == (term.term, "a", 3) and 0 < leader.expires_in <= 3
     assert term.owner.startswith(leader.owner + ":") and term.owner not in repr(leader)
     a.stop()
     assert b.leader() is None and b.lead().term > term.term

@@ -163,7 +163,7 @@ def inspect_shows_who_holds_and_who_waits(scene: Scene) -> None:
     seen = c.do(lambda hold: hold.inspect("job:7"))
     assert (seen.resource, seen.held, seen.fence, seen.closed_for) == ("job:7", True, lease.fence, 0)
     assert (seen.holder.fence, seen.holder.ttl, seen.holder.meta) == (lease.fence, 9, {"run": 1})
-    assert 0 < seen.holder.remaining <= 9 and lease.owner.startswith(seen.holder.owner + ":")
+    assert 0 < seen.holder.expires_in <= 9 and lease.owner.startswith(seen.holder.owner + ":")
     assert [(one.live, one.meta) for one in seen.waiters] == [(True, {"run": 2})]
     assert lease.owner not in repr(tuple(seen)) and "job:7" not in repr(seen)
     assert c.do(lambda hold: hold.inspect(lease)).holder.fence == lease.fence

@@ -47,8 +47,8 @@ class StandInStore(MemoryStore):
         finally:
             self._outages -= 1
 
-    def remaining(self, resource: str, owner: str) -> float:
-        """Seconds that this owner's grant has left, also during an outage; 0 when there is none."""
+    def expires_in(self, resource: str, owner: str) -> float:
+        """Seconds until this owner's grant expires, also during an outage; 0 when there is none."""
         view = super().execute(Inspect(resource))
         assert isinstance(view, View)
         return max([0, *(one.expires_ms - view.now_ms for one in view.holders if one.owner == owner)]) / 1000

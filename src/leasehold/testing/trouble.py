@@ -66,7 +66,7 @@ def expire(lease: BaseLease) -> None:
     with held.lock:
         if held.phase in ALIVE:
             held.renew_at = NEVER
-    store.clock.advance(store.remaining(lease.resource, lease.owner))
+    store.clock.advance(store.expires_in(lease.resource, lease.owner))
 
 
 def outage(hold: Coordinator[Any] | BaseLease) -> AbstractContextManager[None]:

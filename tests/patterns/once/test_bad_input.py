@@ -62,7 +62,7 @@ def test_options(near: Stage, options: dict[str, Any], said: str) -> None:
 
 @pytest.mark.parametrize("name", [("pay{x}",), ("",), ("payment", ""), ("payment", 1.5), ("payment", "{a!r}"), (5,)])
 def test_names(near: Stage, name: Any) -> None:
-    """A kind takes no fields, and an id is text, an int or a UUID."""
+    """A kind takes no fields, and an id is text, an int, a UUID or a date."""
     with pytest.raises(InvalidRequest):
         near.hold.once(*name)
 

@@ -111,7 +111,7 @@ class BaseJob:
         return self._reason in {"taken", "deleted"}
 
     def remaining(self) -> float:
-        """Seconds until another worker may take it over, unless a heartbeat comes first."""
+        """Seconds until work must stop, since another worker may take it over then, unless a heartbeat comes first."""
         return max(self.deadline - self._jobs._now(), 0.0)
 
     def check(self) -> None:
