@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.annotations import Returned
+from leasehold.patterns.equality import same
 from leasehold.patterns.shelves.shelf import check_text
 from leasehold.patterns.values import Codec, is_tagged
 
@@ -50,7 +51,21 @@ def kept(serializer: Any, value: object, what: str) -> tuple[str, Any]:
     """A value as JSON, for ``sheet``; and as everybody gets it who reads that. ``what`` it is stands in the error: "the
     result of page()"."""
     text = _dumped(serializer, value, what)
-    return text, loaded(serializer, json.loads(text))
+    try:
+        again = loaded(serializer, json.loads(text))
+    except InvalidRequest as error:
+        why = f"it cannot be read again: {type(error.__cause__).__name__}"
+        raise _refused(serializer, value, what, why) from error
+    if isinstance(serializer, Codec) and serializer.classes and not _equal(value, again):
+        raise _refused(serializer, value, what, "what is read again is not equal to it")
+    return text, again
+
+
+def _equal(value: object, again: object) -> bool:
+    try:
+        return same(value, again)
+    except Exception:  # of the user's classes
+        return False
 
 
 def _dumped(serializer: Any, value: object, what: str) -> str:
@@ -58,10 +73,7 @@ def _dumped(serializer: Any, value: object, what: str) -> str:
         written = serializer.dumps(value)
     except Exception as error:
         reason = f": {error}" if isinstance(error, TypeError) else ""  # of other errors the text may show the value
-        raise InvalidRequest(
-            f"{what} is of type {type(value).__name__} and cannot be serialized with {_name(serializer)} "
-            f"({type(error).__name__}{reason}): {_advice(serializer)}"
-        ) from error
+        raise _refused(serializer, value, what, f"{type(error).__name__}{reason}") from error
     if isinstance(serializer, Codec):
         return f'{{"{"tagged" if is_tagged(written) else "json"}":{written}}}'
     if isinstance(written, str):
@@ -122,10 +134,14 @@ def compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _advice(serializer: Any) -> str:
+def _refused(serializer: Any, value: object, what: str, why: str) -> InvalidRequest:
+    advice = "return what it can write"
     if isinstance(serializer, Codec):
-        return "name its type in the return annotation of the function, or give a serializer= that can write it"
-    return "return what it can write, or give a serializer= that can"
+        advice = "name each class in the return annotation of the function"
+    return InvalidRequest(
+        f"{what} is of type {type(value).__name__} and cannot be serialized with {_name(serializer)} ({why}): "
+        f"{advice}, or give a serializer= that can write it"
+    )
 
 
 def _name(serializer: Any) -> str:

@@ -1,8 +1,8 @@
 """What a single flight leaves on the shelf, and how long it counts: a value, an error, or both.
 
 An entry says how old it is by the shelf's own clock. An error that is written beside a value makes the entry young
-again: so it says how old the value was then. A value that could not be kept is an error for those who come later, for as
-long as it would have been fresh.
+again: so it says how old the value was then. A value that could not be kept is an error for those who come later, for
+as long as it would have been fresh.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def read_page(entry: Entry | None, resource: str) -> Page | None:
         return None
     fields = read_sheet(MARK, entry.text, resource)
     value_age = entry.age + fields.get("aged_ms", 0) / 1000
-    return Page(entry.text, entry.fence, fields.get("value"), value_age, fields.get("error"), entry.age, fields.get("unkept"))
+    return Page(
+        entry.text, entry.fence, fields.get("value"), value_age, fields.get("error"), entry.age, fields.get("unkept")
+    )
 
 
 def value_text(serializer: Any, value: object, what: str) -> str:

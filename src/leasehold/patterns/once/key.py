@@ -94,8 +94,8 @@ class BaseKey:
 
     @property
     def result(self) -> Any:
-        """What was stored, as everybody gets it. Raises RemoteError when an error was, and, for all but the one who gave
-        it to ``complete``, ResultNotKept when it could not be."""
+        """What was stored, as everybody gets it. Raises RemoteError when an error was. When it could not be kept, who
+        gave it to ``complete`` gets it here, and all others ResultNotKept."""
         if self._found is not None:
             return self._found.result(self._plan.serializer)
         if self._completed:
