@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections import namedtuple
 from dataclasses import InitVar, dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Generic, NamedTuple, NewType, NotRequired, TypedDict, TypeVar
 from uuid import UUID
@@ -127,6 +127,17 @@ class Payment(BaseModel):
     tags: set[str]
     items: list[Item]
     amount: int = Field(validation_alias="amountIn", serialization_alias="amountOut")
+
+
+PAYMENT = Payment.model_validate(
+    {
+        "id": UUID("8e03978e-40d5-43e8-bc93-6894a57f9324"),
+        "at": datetime(2026, 1, 1, tzinfo=UTC),
+        "tags": {"a", "b"},
+        "items": [Item(thePrice=Decimal("1.10"))],
+        "amountIn": 5,
+    }
+)
 
 
 class Numbers(RootModel[list[int]]):

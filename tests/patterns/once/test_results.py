@@ -14,13 +14,12 @@ import pytest
 import leasehold
 from leasehold.errors import InvalidRequest
 from leasehold.patterns import ResultNotKept
-from tests.patterns.goods import Item, Line, Payment, Plain, Receipt, Status
+from tests.patterns.goods import PAYMENT, Line, Payment, Plain, Receipt, Status
 from tests.patterns.once.stage import Stage
 
 NAME = ("payment", "{request_id}")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 NUMBER = UUID("8e03978e-40d5-43e8-bc93-6894a57f9324")
-PAYMENT = Payment(id=NUMBER, at=AT, tags={"a", "b"}, items=[Item(thePrice=Decimal("1.10"))], amountIn=5)
 RECEIPT = Receipt(AT, Status.PAID, [Line("tea", Decimal("9.90"))])
 
 
