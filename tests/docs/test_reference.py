@@ -14,7 +14,7 @@ import pytest
 import leasehold
 from leasehold import advice, aio, errors, guards, patterns
 from leasehold.guards import http, sql
-from leasehold.patterns import shelves
+from leasehold.patterns import idempotency, shelves
 from tests.docs.blocks import PAGES, ROOT, blocks
 
 DIRECTIVE = re.compile(r"^::: (\S+)\n((?:    .*\n)*)", re.MULTILINE)
@@ -32,7 +32,7 @@ PUBLIC = [
     "leasehold.guards.s3.FenceGuard",
     "leasehold.testing.guards.CASES",
     *(f"leasehold.advice.{name}" for name in advice.__all__),
-    "leasehold.patterns.idempotency.IdempotencyMiddleware",
+    *(f"leasehold.patterns.idempotency.{name}" for name in idempotency.__all__),
     *(f"leasehold.patterns.shelves.{name}" for name in shelves.__all__),
     "leasehold.testing.shelves.CASES",
     "leasehold.testing.shelves.Holder",

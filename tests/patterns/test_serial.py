@@ -12,7 +12,8 @@ import pytest
 from leasehold.errors import InvalidRequest
 from leasehold.patterns import RemoteError
 from leasehold.patterns.failure import remote, told
-from leasehold.patterns.serial import MARK, check_serializer, dumped, loaded, read_sheet, sheet
+from leasehold.patterns.serial import MARK, check_serializer, kept, loaded, read_sheet, sheet
+from leasehold.patterns.values import Codec
 
 
 class Wire:
@@ -22,30 +23,35 @@ class Wire:
     loads = staticmethod(json.loads)
 
 
-@pytest.mark.parametrize("serializer", [json, pickle, Wire(), Wire], ids=["json", "pickle", "an object", "a class"])
+@pytest.mark.parametrize(
+    "serializer", [Codec(), json, pickle, Wire(), Wire], ids=["codec", "json", "pickle", "an object", "a class"]
+)
 @pytest.mark.parametrize(
     "value", [None, 0, 'ü€\0\n"', [1, {"a": None}], 1.5, "x" * 10_000], ids=lambda one: str(one)[:9]
 )
 def test_values_come_back(serializer: Any, value: object) -> None:
     """Whatever the serializer makes of it stands in a sheet of JSON, and comes back."""
-    text = sheet("test/1", {"more": 1}, dumped(check_serializer(serializer), value, "it"))
+    text = sheet("test/1", {"more": 1}, kept(check_serializer(serializer), value, "it")[0])
     fields = read_sheet("test/1", text, "page:a")
     assert fields["more"] == 1 and "\0" not in text
     assert loaded(serializer, fields["value"]) == value
 
 
 def test_how_it_looks() -> None:
-    """JSON stands there as it is, text as text and bytes as base64."""
-    assert sheet("test/1", {}, dumped(json, {"ü": 1}, "it")) == '{"leasehold":"test/1","value":{"json":{"ü":1}}}'
-    written = json.loads(dumped(pickle, 1, "it"))
+    """JSON of ours stands there as it is, text as text and bytes as base64."""
+    assert sheet("test/1", {}, kept(Codec(), {"ü": 1}, "it")[0]) == '{"leasehold":"test/1","value":{"json":{"ü":1}}}'
+    assert kept(Codec(), (1, '"$":'), "it")[0] == '{"tagged":{"$":["tuple",[1,"\\"$\\":"]]}}'
+    assert kept(Codec(), [1, '"$":'], "it")[0] == '{"json":[1,"\\"$\\":"]}'
+    assert kept(json, (1,), "it") == ('{"text":"[1]"}', [1])
+    written = json.loads(kept(pickle, 1, "it")[0])
     assert base64.b64decode(written["base64"]) == pickle.dumps(1)
 
 
 def test_with_another_serializer() -> None:
     """What another one wrote is refused, in place of a guess."""
-    for one, other in ((json, pickle), (pickle, json), (pickle, Wire())):
-        with pytest.raises(InvalidRequest, match="another serializer, or by another version"):
-            loaded(other, json.loads(dumped(one, [1], "it")))
+    for one, other in ((Codec(), pickle), (pickle, Codec()), (pickle, json), (pickle, Wire())):
+        with pytest.raises(InvalidRequest, match=r"another serializer or annotation, or by another version"):
+            loaded(other, json.loads(kept(one, [1], "it")[0]))
 
 
 def test_errors_do_not_show_values() -> None:
@@ -58,7 +64,7 @@ def test_errors_do_not_show_values() -> None:
         loads = dumps
 
     with pytest.raises(InvalidRequest) as caught:
-        dumped(Talks(), "secret", "the result of page()")
+        kept(Talks(), "secret", "the result of page()")
     assert "secret" not in str(caught.value)
     assert "the result of page() is of type str and cannot be serialized with Talks (ValueError)" in str(caught.value)
 

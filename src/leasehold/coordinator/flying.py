@@ -81,9 +81,13 @@ class Flying:
         background. An error reaches those who waited; for ``errors`` seconds it also reaches who comes later, in place
         of another rebuild. ``ttl`` is how soon a rebuilder that died is replaced, ``max_hold`` how long one may take,
         ``wait`` how long a caller waits for others. Ids are templates, and ``lease_as`` works, as with ``locked``.
-        ``cache`` is where values are kept: beside the leases, or on a shelf of yours; ``serializer`` has ``dumps`` and
-        ``loads``, as ``json`` (which it is) and ``pickle`` do. With ``on_down="call"`` the function is called all the
-        same when the store cannot be reached.
+        ``cache`` is where values are kept: beside the leases, or on a shelf of yours. With ``on_down="call"`` the
+        function is called all the same when the store cannot be reached.
+
+        Everybody gets an equal value of the same type, as with ``once``: the return annotation names classes, and one
+        that cannot be kept is InvalidRequest at decoration. A value that cannot be stored all the same is its caller's,
+        and ResultNotKept for others, for as long as it would be fresh. ``serializer`` has ``dumps`` and ``loads``, as
+        ``pickle`` does, and writes values otherwise.
 
         >>> import leasehold
         >>> hold = leasehold.connect("memory://")

@@ -80,9 +80,13 @@ class RunningOnce:
         ``ttl`` is that of the lease under which it runs: when its process dies, the next takes over after that long,
         with a higher fence, and one that only slept can no longer store anything (StaleOwner). ``max_hold`` is how long
         it may run: then its lease ends, and the next takes over, so that work which hangs does not block its key for
-        ever. ``store`` is the shelf for results; without one they lie beside the leases. ``serializer`` writes them:
-        JSON, or what has ``dumps`` and ``loads``. ``lease_as`` names a keyword-only parameter through which the
-        function gets its lease.
+        ever. ``store`` is the shelf for results; without one they lie beside the leases. ``lease_as`` names a
+        keyword-only parameter through which the function gets its lease.
+
+        Everybody gets an equal result of the same type: types of the standard library, and dataclasses, enums, models
+        of Pydantic's and the like that the return annotation names. One that cannot be kept is InvalidRequest at
+        decoration. A result that cannot be stored all the same is its caller's, and ResultNotKept for whoever asks
+        again. ``serializer``, what has ``dumps`` and ``loads``, writes results otherwise.
 
         >>> import leasehold
         >>> hold = leasehold.connect("memory://once")

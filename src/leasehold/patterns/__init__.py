@@ -13,11 +13,11 @@ from leasehold.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leasehold.patterns.cron import AsyncCron, Cron, Run
-    from leasehold.patterns.failure import RemoteError
+    from leasehold.patterns.failure import RemoteError, ResultNotKept
     from leasehold.patterns.flight.single import AsyncFlown, AsyncSingleFlight, Flown, SingleFlight
     from leasehold.patterns.jobs.job import AsyncJob, Job
     from leasehold.patterns.jobs.jobs import AsyncJobs, Jobs
-    from leasehold.patterns.once.errors import KeyReused, ResultNotKept
+    from leasehold.patterns.once.errors import KeyReused
     from leasehold.patterns.once.key import AsyncOnceKey, OnceKey
     from leasehold.patterns.once.once import AsyncOnce, Once
     from leasehold.patterns.serial import Serializer
@@ -69,7 +69,7 @@ _PLACES = {
     "Once": "once.once",
     "OnceKey": "once.key",
     "RemoteError": "failure",
-    "ResultNotKept": "once.errors",
+    "ResultNotKept": "failure",
     "Run": "cron",
     "Serializer": "serial",
     "SingleFlight": "flight.single",

@@ -1,4 +1,4 @@
-"""Errors of users that are stored for others: their class and their message as JSON, never pickled.
+"""What is stored in place of a result: errors of users, as their class and their message in JSON, never pickled.
 
 A shelf that others can write to must not run code. So the error itself is raised only in the process where it
 happened; elsewhere it is a RemoteError, which says what it was.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leasehold.errors import LeaseholdError
+from leasehold.errors import InvalidRequest, LeaseholdError
 
 LONGEST_MESSAGE = 10_000  # characters
 MOST_KINDS = 20
@@ -43,6 +43,12 @@ class RemoteError(LeaseholdError):
         True
         """
         return _named(kind) in self.kinds
+
+
+class ResultNotKept(InvalidRequest):
+    """It ran, and its result could not be kept: nothing can write it as text, or no shelf can hold it. Whoever ran it
+    has got the result. Whoever asks again is told this, and it does not run again: under ``once`` for as long as the
+    result would have been kept, under ``single_flight`` for as long as it would have been fresh."""
 
 
 def told(error: Exception) -> dict[str, Any]:

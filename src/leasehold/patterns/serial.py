@@ -1,17 +1,22 @@
 """What patterns put on a shelf, as text: a sheet of JSON that says who wrote it, with a value of the user's on it.
 
-A value goes through a serializer: JSON, or whatever has ``dumps`` and ``loads``. The sheet says which kind of text that
-gave. JSON stands in it as it is, so that it is written and read in one go; bytes are kept as base64.
+A value goes through the Codec of its function, or through a serializer of the user's: whatever has ``dumps`` and
+``loads``. The sheet says which kind of text that gave. JSON of a Codec stands in it as it is, so that it is written and
+read in one go; ``tagged`` says that types are named in it. Bytes of a serializer are kept as base64.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from leasehold.errors import InvalidRequest
+from leasehold.patterns.annotations import Returned
+from leasehold.patterns.equality import same
 from leasehold.patterns.shelves.shelf import check_text
+from leasehold.patterns.values import Codec, is_tagged
 
 MARK = "leasehold"  # the field that says which pattern wrote a sheet, and how
 
@@ -28,8 +33,8 @@ class Serializer(Protocol):
 
 
 def check_serializer(serializer: object) -> Any:
-    """One that can be used, said before anything runs."""
-    if not all(callable(getattr(serializer, name, None)) for name in ("dumps", "loads")):
+    """One that can be used, said before anything runs. None: a Codec for each function."""
+    if serializer is not None and not all(callable(getattr(serializer, name, None)) for name in ("dumps", "loads")):
         raise InvalidRequest(
             f"a serializer has dumps() and loads(), as the modules json and pickle do; {type(serializer).__name__} "
             "does not"
@@ -37,18 +42,40 @@ def check_serializer(serializer: object) -> Any:
     return serializer
 
 
-def dumped(serializer: Any, value: object, what: str) -> str:
-    """A value as JSON, for ``sheet``. ``what`` it is stands in the error: "the result of page()"."""
+def serializer_of(function: Callable[..., Any], given: Any) -> Callable[[], Any]:
+    """Gives what writes the results of a function; to be asked before it runs. InvalidRequest: no Codec can."""
+    return Returned(function).codec if given is None else lambda: given
+
+
+def kept(serializer: Any, value: object, what: str) -> tuple[str, Any]:
+    """A value as JSON, for ``sheet``; and as everybody gets it who reads that. ``what`` it is stands in the error: "the
+    result of page()"."""
+    text = _dumped(serializer, value, what)
     try:
-        if serializer is json:
-            return f'{{"json":{compact(value)}}}'
+        again = loaded(serializer, json.loads(text))
+    except InvalidRequest as error:
+        why = f"it cannot be read again: {type(error.__cause__).__name__}"
+        raise _refused(serializer, value, what, why) from error
+    if isinstance(serializer, Codec) and serializer.classes and not _equal(value, again):
+        raise _refused(serializer, value, what, "what is read again is not equal to it")
+    return text, again
+
+
+def _equal(value: object, again: object) -> bool:
+    try:
+        return same(value, again)
+    except Exception:  # of the user's classes
+        return False
+
+
+def _dumped(serializer: Any, value: object, what: str) -> str:
+    try:
         written = serializer.dumps(value)
     except Exception as error:
         reason = f": {error}" if isinstance(error, TypeError) else ""  # of other errors the text may show the value
-        raise InvalidRequest(
-            f"{what} is of type {type(value).__name__} and cannot be serialized with {_name(serializer)} "
-            f"({type(error).__name__}{reason}): return what it can write, or give a serializer= that can"
-        ) from error
+        raise _refused(serializer, value, what, f"{type(error).__name__}{reason}") from error
+    if isinstance(serializer, Codec):
+        return f'{{"{"tagged" if is_tagged(written) else "json"}":{written}}}'
     if isinstance(written, str):
         return f'{{"text":{compact(written)}}}'
     if isinstance(written, (bytes, bytearray, memoryview)):
@@ -59,22 +86,22 @@ def dumped(serializer: Any, value: object, what: str) -> str:
 
 
 def loaded(serializer: Any, written: Any) -> Any:
-    """The value that ``dumped`` wrote, as it stands in a sheet that was read. InvalidRequest: another serializer, or
-    another version of a class, wrote it."""
+    """The value of ``kept``, as it stands in a sheet that was read. InvalidRequest: another serializer, or another
+    version of a class, wrote it."""
     try:
-        if serializer is json:
-            return written["json"]
+        if isinstance(serializer, Codec):
+            return written["json"] if "json" in written else serializer.read(written["tagged"])
         text = written["text"] if "text" in written else base64.b64decode(written["base64"])
         return serializer.loads(text)
     except Exception as error:
         raise InvalidRequest(
             f"what is stored cannot be read with {_name(serializer)} ({type(error).__name__}): it was written with "
-            "another serializer, or by another version of the program"
+            "another serializer or annotation, or by another version of the program"
         ) from error
 
 
 def sheet(mark: str, fields: dict[str, Any], value: str | None = None) -> str:
-    """The text for a shelf: ``mark`` says which pattern writes, such as ``once/1``; ``value`` is what ``dumped`` gave.
+    """The text for a shelf: ``mark`` says which pattern writes, such as ``once/1``; ``value`` is the text of ``kept``.
     What no shelf can hold is InvalidRequest here, before anything is written."""
     text = compact({MARK: mark, **fields})
     if value is not None:
@@ -107,5 +134,17 @@ def compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+def _refused(serializer: Any, value: object, what: str, why: str) -> InvalidRequest:
+    advice = "return what it can write"
+    if isinstance(serializer, Codec):
+        advice = "name each class in the return annotation of the function"
+    return InvalidRequest(
+        f"{what} is of type {type(value).__name__} and cannot be serialized with {_name(serializer)} ({why}): "
+        f"{advice}, or give a serializer= that can write it"
+    )
+
+
 def _name(serializer: Any) -> str:
+    if isinstance(serializer, Codec):
+        return "json"
     return getattr(serializer, "__name__", None) or type(serializer).__name__

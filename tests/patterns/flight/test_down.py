@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -54,8 +55,8 @@ def test_called_all_the_same(memory: Side, counted: Counted, call: str) -> None:
     """With on_down="call" the function is called once by each caller, and nothing is cached."""
     page = memory.flown(counted.function(), cache=Away(call), on_down="call")
     assert [page("a"), page("a")] == [1, 2]
-    counted.gives = lambda: (1, 2)
-    assert page("a") == [1, 2]  # as it would come from the cache
+    counted.gives = lambda: OrderedDict(a=1)
+    assert type(page("a")) is dict  # as it would come from the cache
     counted.error = ValueError("no")
     with pytest.raises(ValueError, match="no"):
         page("a")

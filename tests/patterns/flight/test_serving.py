@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leasehold import InvalidRequest
-from leasehold.patterns import RemoteError
+from leasehold.patterns import RemoteError, ResultNotKept
 from leasehold.patterns.shelves import MemoryShelf
 from tests.patterns.flight.sides import Counted, Side
 
@@ -155,21 +155,25 @@ def test_refresh(side: Side, counted: Counted) -> None:
 
 
 def test_what_cannot_be_serialized(side: Side, counted: Counted) -> None:
-    """It is refused with its type, nothing is cached, and the lease is given back."""
+    """Who made it gets it, others are told its type for as long as it would be fresh, and the lease is given back."""
     counted.gives = object
-    page = side.flown(counted.function(), wait=0)
-    with pytest.raises(InvalidRequest, match=r"page\(\) is of type object and cannot be serialized with json"):
-        page("a")
+    page, other = side.flown(counted.function(), wait=0), side.flown(counted.function(), hold=side.other(), wait=0)
+    assert type(page("a")) is object
     assert '"value"' not in text_at(side, "page:a")
+    for ask in (page, other):
+        with pytest.raises(ResultNotKept, match=r"page was rebuilt, and its value of type object could not be kept"):
+            ask("a")
+    assert counted.calls == 1
     counted.gives = lambda: "text"
-    assert page("a") == "text"
+    assert [page.refresh("a"), other("a")] == ["text", "text"]
 
 
 def test_everybody_gets_the_same(side: Side, counted: Counted) -> None:
     """Who rebuilds gets the value as all others do: written and read again."""
     counted.gives = lambda: (1, {2: "two"})
-    page = side.flown(counted.function())
-    assert [page("a"), page("a")] == [[1, {"2": "two"}]] * 2
+    plain, text = side.flown(counted.function()), side.flown(counted.function(), "text", "{key}", serializer=json)
+    assert [plain("a"), plain("a")] == [(1, {2: "two"})] * 2
+    assert [text("a"), text("a")] == [[1, {"2": "two"}]] * 2
 
 
 def test_pickle_keeps_types(side: Side, counted: Counted) -> None:

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 import leasehold
-from leasehold.patterns.idempotency import IdempotencyMiddleware
+from leasehold.patterns.idempotency import GLOBAL, IdempotencyMiddleware
 from tests.patterns.tools import note
 
 JOURNAL = os.environ["JOURNAL"]
@@ -51,5 +51,5 @@ async def up(request: Request) -> Response:
 
 app = Starlette(
     routes=[Route("/pay", pay, methods=["POST"]), Route("/stream", stream, methods=["POST"]), Route("/", up)],
-    middleware=[Middleware(IdempotencyMiddleware, hold=leasehold.aio.connect(), ttl=1)],
+    middleware=[Middleware(IdempotencyMiddleware, hold=leasehold.aio.connect(), caller=GLOBAL, ttl=1)],
 )

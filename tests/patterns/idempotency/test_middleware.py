@@ -9,7 +9,7 @@ import pytest
 
 import leasehold
 from leasehold.errors import InvalidRequest, NotAcquired
-from leasehold.patterns.idempotency import IdempotencyMiddleware
+from leasehold.patterns.idempotency import GLOBAL, IdempotencyMiddleware
 from tests.patterns.idempotency.client import Client, Pairs, Shop
 
 Hold = leasehold.AsyncLeasehold
@@ -104,42 +104,6 @@ async def test_without_a_key(async_hold: Hold) -> None:
     only = Client(async_hold, shop, methods=["put"])
     await only.post(method="PUT")
     assert (await only.post(method="PUT")).replayed
-
-
-async def test_callers_are_kept_apart(async_hold: Hold) -> None:
-    """The same key of two callers is two keys: nobody gets another's response."""
-    shop = Shop()
-    client = Client(async_hold, shop)
-    bodies = [
-        (await client.post(headers=[("Authorization", who)])).body for who in ("Bearer a", "Bearer b", "Bearer a")
-    ]
-    assert bodies == [b"number 1", b"number 2", b"number 1"]
-    by_tenant = Client(async_hold, shop, caller=lambda scope: str(scope["tenant"]), kind="tenants")
-    bodies = [(await by_tenant.post(tenant=tenant)).body for tenant in ("a", "b", "a")]
-    assert bodies == [b"number 3", b"number 4", b"number 3"]
-    with pytest.raises(InvalidRequest, match="who asks"):
-        await Client(async_hold, shop, caller=lambda scope: None).post()
-
-
-async def test_callers_that_are_not_told_apart(async_hold: Hold, caplog: pytest.LogCaptureFixture) -> None:
-    """People with cookies and nothing else look all the same: the log says so, once, unless a ``caller`` was given."""
-    cookie = [("Cookie", "session=secret")]
-    careful, client = Client(async_hold, Shop(), caller=lambda scope: ""), Client(async_hold, Shop())
-    await careful.post(headers=cookie)
-    await client.post()
-    await client.post(headers=[*cookie, ("Authorization", "Bearer a")])
-    assert caplog.text == ""
-    for _ in range(2):
-        await client.post(headers=cookie)
-    assert caplog.text.count("caller=") == 1 and "secret" not in caplog.text
-
-
-async def test_caller_and_key_are_not_mixed_up(async_hold: Hold) -> None:
-    """Caller "ab" with key "c" is not "a" with "bc"."""
-    shop = Shop()
-    client = Client(async_hold, shop, caller=lambda scope: str(scope["who"]))
-    await client.post("c", who="ab")
-    assert not (await client.post("bc", who="a")).replayed
 
 
 @pytest.mark.parametrize("status", [200, 204, 302, 400, 404, 409, 422])
@@ -273,7 +237,6 @@ async def test_extensions_of_the_server(async_hold: Hold) -> None:
         ({"keep": -1}, "keep"),
         ({"methods": []}, "methods"),
         ({"methods": "POST"}, "methods"),
-        ({"caller": "user"}, "caller is a function"),
         ({"keeps": 500}, "keeps is a function"),
         ({"max_body": -1}, "max_body"),
         ({"max_response": 2**30}, "max_response"),
@@ -293,4 +256,4 @@ def test_a_coordinator_for_threads(hold: leasehold.Leasehold) -> None:
     """It would block the event loop: refused."""
     for wrong in (hold, "redis://localhost", None):
         with pytest.raises(InvalidRequest, match=r"leasehold\.aio"):
-            IdempotencyMiddleware(Shop(), wrong)
+            IdempotencyMiddleware(Shop(), wrong, caller=GLOBAL)

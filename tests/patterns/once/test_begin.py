@@ -86,9 +86,9 @@ def test_a_result_that_cannot_be_kept_rolls_back(hold: leasehold.Leasehold, engi
     def work() -> None:
         with once.begin(id="t-1") as key, engine.begin() as tx:
             tx.execute(text("INSERT INTO transfers VALUES (5)"))
-            key.complete({1, 2}, tx=tx)
+            key.complete(object(), tx=tx)
 
-    with pytest.raises(InvalidRequest, match="set"):
+    with pytest.raises(InvalidRequest, match="type object"):
         work()
     assert transfers(engine) == [] and SQLShelf(engine).read("transfer:t-1") is None
 

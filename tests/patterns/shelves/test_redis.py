@@ -14,6 +14,7 @@ from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.retry import Retry
 
+import leasehold
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StaleOwner, StoreUnavailable, Unsupported
 from leasehold.patterns.shelves import RedisShelf
 from leasehold.patterns.shelves.redis import _keys
@@ -138,6 +139,26 @@ def test_the_least_that_a_user_must_be_allowed(redis_server: RedisServer, redis_
     for missing in words:
         assert not _works(redis_server, data, [word for word in words if word != missing]), missing
     data.execute_command("ACL", "DELUSER", "shelf")
+
+
+@pytest.mark.parametrize("pattern", ["once", "single_flight"])
+def test_a_user_who_may_only_take_leases(redis_server: RedisServer, redis_url: str, pattern: str) -> None:
+    """The line for leases is not enough for results: the error names the page that has the other one, and nothing
+    runs."""
+    docs = Path(__file__).parents[3] / "docs"
+    line = next(one for one in (docs / "redis.md").read_text("utf-8").splitlines() if one.startswith("ACL SETUSER"))
+    words = line.replace(">password", ">5ec2e7").split()
+    data: Any = redis_server.client()
+    data.execute_command(*words)
+    url = f"redis://leasehold:5ec2e7@127.0.0.1:{redis_server.port}/0"
+    try:
+        with leasehold.connect(url) as hold, pytest.raises(StoreUnavailable) as caught:
+            getattr(hold, pattern)("page", "a").call(lambda: pytest.fail("it ran"))
+    finally:
+        data.execute_command("ACL", "DELUSER", "leasehold")
+    named = str(caught.value).partition("; ")[2].partition(" has the ACL line")[0]
+    assert named == "docs/patterns/shelves.md"
+    assert "~shelf:v1:*" in (docs.parent / named).read_text("utf-8")
 
 
 def _works(server: RedisServer, data: Any, words: list[str]) -> bool:

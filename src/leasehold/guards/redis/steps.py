@@ -3,7 +3,7 @@ carries it (see sending)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StaleOwner, StoreUnavailable
@@ -30,8 +30,9 @@ OTHER_SLOT = (
 
 
 class Step(Generic[R]):
-    """An answer of type R, still to be asked for."""
+    """An answer of type R, still to be asked for. ``no`` says what an error reply means."""
 
+    no: Mapping[str, str] = NO
     __slots__ = ("_attempt", "_keys", "_read", "_refused", "_script", "_values")
 
     def __init__(
@@ -61,7 +62,7 @@ class Step(Generic[R]):
     def failure(self, where: str, error: Exception, retries: bool) -> LeaseholdError:
         """What an error of the client means. Of our own scripts one that the server answers with changed nothing: the
         one command that they are for is the last."""
-        found = self._explained(error) or failures.of_client(where, error, retries, NO)
+        found = self._explained(error) or failures.of_client(where, error, retries, self.no)
         if isinstance(found, OutcomeUnknown):
             found = OutcomeUnknown(f"{str(found).rstrip('.')}. {self._again()}")
         found.resource, found.owner, found.fence = self._attempt.resource, self._attempt.shown, self._attempt.fence
@@ -69,7 +70,7 @@ class Step(Generic[R]):
 
     def forgotten(self, where: str) -> StoreUnavailable:
         """It did not even know what it was sent in full."""
-        return StoreUnavailable(f"Redis at {where} {NO['NOSCRIPT']}", resource=self._attempt.resource)
+        return StoreUnavailable(f"Redis at {where} {self.no['NOSCRIPT']}", resource=self._attempt.resource)
 
     def _explained(self, error: Exception) -> LeaseholdError | None:
         text, word = str(error), failures.first_word(error)

@@ -30,13 +30,15 @@ Lead = Callable[["Flight", float | None], Coroutine[Any, Any, "Landing"]]
 
 
 class Landing:
-    """What a flight brought: the text of a value, or the error of the function."""
+    """What a flight brought: the text of a value, or the error of the function. ``unkept`` is the type of a value that
+    could not be kept; then the error says so, to all but the one who has made it."""
 
-    __slots__ = ("_trace", "error", "text")
+    __slots__ = ("_trace", "error", "text", "unkept")
 
-    def __init__(self, text: str = "", error: Exception | None = None) -> None:
+    def __init__(self, text: str = "", error: Exception | None = None, unkept: str | None = None) -> None:
         self.text = text
         self.error = error
+        self.unkept = unkept
         self._trace = None if error is None else error.__traceback__
 
     def check(self) -> None:

@@ -1,7 +1,8 @@
 """What a single flight leaves on the shelf, and how long it counts: a value, an error, or both.
 
 An entry says how old it is by the shelf's own clock. An error that is written beside a value makes the entry young
-again: so it says how old the value was then.
+again: so it says how old the value was then. A value that could not be kept is an error for those who come later, for
+as long as it would have been fresh.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from leasehold.patterns.failure import RemoteError, remote, told
-from leasehold.patterns.serial import compact, dumped, loaded, read_sheet, sheet
+from leasehold.errors import LeaseholdError
+from leasehold.guards.fence import label
+from leasehold.patterns.failure import ResultNotKept, remote, told
+from leasehold.patterns.serial import compact, kept, loaded, read_sheet, sheet
 from leasehold.patterns.shelves.shelf import Entry
 
 MARK = "flight/1"
@@ -25,6 +28,7 @@ class Page(NamedTuple):
     value_age: float
     error: Any
     age: float
+    unkept: str | None  # the type of a value that could not be kept
 
 
 class Terms(NamedTuple):
@@ -48,7 +52,14 @@ class Terms(NamedTuple):
 
     def failed(self, page: Page | None) -> bool:
         """Did the last rebuild fail so lately that nobody should try again?"""
-        return page is not None and page.error is not None and page.age < self.errors
+        if page is None or page.error is None:
+            return False
+        return page.age < (self.errors if page.unkept is None else self.unkept)
+
+    @property
+    def unkept(self) -> float:
+        """That a value could not be kept."""
+        return max(self.fresh, self.errors)
 
 
 def read_page(entry: Entry | None, resource: str) -> Page | None:
@@ -57,14 +68,14 @@ def read_page(entry: Entry | None, resource: str) -> Page | None:
         return None
     fields = read_sheet(MARK, entry.text, resource)
     value_age = entry.age + fields.get("aged_ms", 0) / 1000
-    return Page(entry.text, entry.fence, fields.get("value"), value_age, fields.get("error"), entry.age)
+    return Page(
+        entry.text, entry.fence, fields.get("value"), value_age, fields.get("error"), entry.age, fields.get("unkept")
+    )
 
 
 def value_text(serializer: Any, value: object, what: str) -> str:
     """A value as text. InvalidRequest: it cannot be written, or not be read again."""
-    text = sheet(MARK, {}, dumped(serializer, value, what))
-    value_of(serializer, text)
-    return text
+    return sheet(MARK, {}, kept(serializer, value, what)[0])
 
 
 def value_of(serializer: Any, text: str) -> Any:
@@ -72,14 +83,29 @@ def value_of(serializer: Any, text: str) -> Any:
     return loaded(serializer, json.loads(text)["value"])
 
 
-def error_text(error: Exception, beside: Page | None) -> str:
+def error_text(error: Exception, beside: Page | None, unkept: str | None = None) -> str:
     """An error as text, and the value that still counts."""
     fields: dict[str, Any] = {"error": told(error)}
+    if unkept is not None:
+        fields["unkept"] = unkept
     if beside is None:
         return sheet(MARK, fields)
     fields["aged_ms"] = round(beside.value_age * 1000)
     return sheet(MARK, fields, compact(beside.value))
 
 
-def error_of(page: Page, resource: str) -> RemoteError:
+def error_of(page: Page, resource: str) -> LeaseholdError:
+    if page.unkept is not None:
+        return not_kept(resource, page.fence, page.unkept)
     return remote(page.error, resource, page.fence)
+
+
+def not_kept(resource: str, fence: int | None, what: str) -> ResultNotKept:
+    """For all but the one who has made the value."""
+    return ResultNotKept(
+        f"{label(resource)} was rebuilt, and its value of type {what} could not be kept: only who rebuilt it has got "
+        "it. It is not rebuilt again for as long as it would have been fresh; from then on return what can be kept "
+        "(the log of the rebuild says why)",
+        resource=resource,
+        fence=fence,
+    )

@@ -16,7 +16,7 @@ from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StaleOwn
 from leasehold.observe import log
 from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.flight.joining import Flight, Landing
-from leasehold.patterns.flight.page import Page, Terms, error_of, error_text, read_page, value_text
+from leasehold.patterns.flight.page import Page, Terms, error_of, error_text, not_kept, read_page, value_text
 from leasehold.patterns.serial import loaded
 from leasehold.patterns.shelves.shelf import Shelf
 from leasehold.primitives.called import name_of
@@ -33,6 +33,8 @@ class Work(NamedTuple):
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    serializer: Any
+    unkept: list[Any]  # the value that it gave to this caller and that could not be kept
 
 
 class Aloft:
@@ -56,7 +58,6 @@ class Rebuilding:
         flavour: Flavour,
         shelf: Shelf,
         terms: Terms,
-        serializer: Any,
         lease_as: str | None,
         make_lock: Callable[[Name, float | None], Any],
         home: object,
@@ -64,7 +65,6 @@ class Rebuilding:
         self.flavour = flavour
         self.shelf = shelf
         self.terms = terms
-        self.serializer = serializer
         self._lease_as = lease_as
         self._make_lock = make_lock
         self._home = home  # of one coordinator: another one may wait for this one, and gets its turn when time is over
@@ -84,7 +84,7 @@ class Rebuilding:
             known.holds(lease)
             try:
                 page = await self._open(lease)
-                newer = self._taken(page, name) if page is not None and page.fence > seen else None
+                newer = self._taken(page, name, work) if page is not None and page.fence > seen else None
                 return newer or await self._rebuild(lease, page, work)
             finally:
                 known.close()
@@ -92,7 +92,7 @@ class Rebuilding:
         try:
             return await self._holding(name, wait, body)
         except LeaseLost as loss:
-            landing = await self._instead(name, loss)
+            landing = await self._instead(name, loss, work)
             if landing is None:
                 raise
             return landing
@@ -107,18 +107,21 @@ class Rebuilding:
     async def alone(self, name: Name, work: Work) -> Landing:
         """Without a lease."""
         with self._inside(name):
-            return await self._called(work, None)
+            return await self._called(name.text, work, None)
 
-    async def _called(self, work: Work, lease: Any) -> Landing:
-        """What it gave, or its error."""
+    async def _called(self, resource: str, work: Work, lease: Any) -> Landing:
+        """What it gave, or its error. What cannot be kept has been made all the same: it is its caller's."""
         kwargs = work.kwargs if self._lease_as is None else {**work.kwargs, self._lease_as: lease}
         outcome = await self.flavour.called(work.function, work.args, kwargs)
         if outcome.error is not None:
             return Landing(error=outcome.error)
         try:
-            return Landing(value_text(self.serializer, outcome.value, f"the result of {name_of(work.function)}()"))
+            return Landing(value_text(work.serializer, outcome.value, f"the result of {name_of(work.function)}()"))
         except InvalidRequest as error:
-            return Landing(error=error)
+            log.warn("single_flight could not keep a value, which only its caller gets: %s", error)
+            work.unkept[:] = [outcome.value]
+            what = type(outcome.value).__name__[:100]
+            return Landing(error=not_kept(resource, lease and lease.fence, what), unkept=what)
 
     # ------------------------------------------------------------ under the lease
 
@@ -144,7 +147,7 @@ class Rebuilding:
         return given[0]
 
     async def _rebuild(self, lease: Any, page: Page | None, work: Work) -> Landing:
-        landing = await self._called(work, lease)
+        landing = await self._called(lease.resource, work, lease)
         error = landing.error
         if error is None:
             await self._put(lease, landing.text)
@@ -152,21 +155,23 @@ class Rebuilding:
             raise error
         else:
             try:
-                await self._tell(lease, error, page)
+                await self._tell(lease, landing, page, work)
             except StaleOwner as refused:
                 raise refused from error  # what went wrong first must not get lost
         return landing
 
-    async def _tell(self, lease: Any, error: Exception, page: Page | None) -> None:
+    async def _tell(self, lease: Any, landing: Landing, page: Page | None, work: Work) -> None:
         """For those who wait, and for ``errors`` seconds for everybody. A value that still counts stays beside it."""
+        assert landing.error is not None  # noqa: S101  # for the type checker: there is nothing else to tell
+        counts = self.terms.errors if landing.unkept is None else self.terms.unkept
         try:
             if page is not None:
                 page = await self._open(lease)  # its age by the shelf's clock
             beside = page if self.terms.usable(page) else None
-            if beside is None or self.terms.errors or not self._readable(beside):
+            if beside is None or counts or not self._readable(beside, work):
                 rest = 0.0 if beside is None else self.terms.keep - beside.value_age
-                keep = max(self.terms.errors, lease.ttl, rest)
-                await self._settled(self.shelf.write(lease, error_text(error, beside), keep))
+                text = error_text(landing.error, beside, landing.unkept)
+                await self._settled(self.shelf.write(lease, text, max(counts, lease.ttl, rest)))
         except DOWN as trouble:
             _not_kept(trouble)
         except InvalidRequest:  # too long together with the value, which then stays alone
@@ -184,27 +189,27 @@ class Rebuilding:
 
     # ------------------------------------------------------------ what others wrote
 
-    def _taken(self, page: Page, name: Name) -> Landing | None:
+    def _taken(self, page: Page, name: Name, work: Work) -> Landing | None:
         """The flight that was waited for. A value that cannot be read, of another version of the program, is none."""
-        if self.terms.usable(page) and self._readable(page):
+        if self.terms.usable(page) and self._readable(page, work):
             return Landing(page.text)
         return None if page.error is None else Landing(error=error_of(page, name.text))
 
-    def _readable(self, page: Page) -> bool:
+    def _readable(self, page: Page, work: Work) -> bool:
         try:
-            loaded(self.serializer, page.value)
+            loaded(work.serializer, page.value)
         except InvalidRequest:
             return False
         return True
 
-    async def _instead(self, name: Name, loss: LeaseLost) -> Landing | None:
+    async def _instead(self, name: Name, loss: LeaseLost, work: Work) -> Landing | None:
         """What somebody newer wrote."""
         try:
             page = await self.look(name)
         except DOWN:
             return None
         newer = page is not None and loss.fence is not None and page.fence > loss.fence
-        return self._taken(page, name) if newer and page is not None else None
+        return self._taken(page, name, work) if newer and page is not None else None
 
     @contextlib.contextmanager
     def _inside(self, name: Name) -> Iterator[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
@@ -15,7 +14,7 @@ from leasehold.patterns.flight.background import InTasks, InThreads
 from leasehold.patterns.flight.joining import Flight, Landing, OfTasks, OfThreads
 from leasehold.patterns.flight.page import Page, Terms, error_of, value_of
 from leasehold.patterns.flight.rebuilding import ALWAYS, DOWN, Rebuilding, Work
-from leasehold.patterns.serial import check_serializer, loaded
+from leasehold.patterns.serial import check_serializer, loaded, serializer_of
 from leasehold.patterns.shelves.shelf import check_keep, check_shelf
 from leasehold.primitives.called import Called, check_filled, check_function, check_kind
 
@@ -88,7 +87,7 @@ class Asked:
         check_keep(errors_s or 1, "errors")
         self.terms = Terms(fresh_s, stale_s, errors_s)
         self.cache = None if cache is None else check_shelf(cache, "cache")
-        self.serializer = json if serializer is None else check_serializer(serializer)
+        self.serializer = check_serializer(serializer)
         check_filled(lease_as)
         self.lease_as = lease_as
         if not isinstance(on_down, str) or on_down not in ON_DOWN:
@@ -111,9 +110,7 @@ class BaseSingleFlight:
         self._crew: Crew = crew_of(hold)
         self._flavour = hold._flavour
         make = partial(self._lock, hold._make_lock)
-        self._work = Rebuilding(
-            self._flavour, shelf, asked.terms, asked.serializer, asked.lease_as, make, id(self._engine)
-        )
+        self._work = Rebuilding(self._flavour, shelf, asked.terms, asked.lease_as, make, id(self._engine))
         if not self._fields:
             self._name({})  # what is wrong with a name that is known is said now
 
@@ -135,23 +132,29 @@ class BaseSingleFlight:
     def _decorate(self, function: Callable[..., Any]) -> Any:
         check_function(function, self._flavour.asynchronous, "single_flight")
         called = Called(function, self._fields, self._asked.lease_as)
+        serializer = serializer_of(function, self._asked.serializer)
 
         def name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Name:
             return self._name(called.values(args, kwargs))
 
         async def run(*args: Any, **kwargs: Any) -> Any:
-            return await self._get(name(args, kwargs), Work(function, args, kwargs))
+            return await self._get(name(args, kwargs), Work(function, args, kwargs, serializer(), []))
 
         async def forget(*args: Any, **kwargs: Any) -> None:
             await self._forget(name(args, kwargs))
 
         async def refresh(*args: Any, **kwargs: Any) -> Any:
-            return await self._refresh(name(args, kwargs), Work(function, args, kwargs))
+            return await self._refresh(name(args, kwargs), Work(function, args, kwargs, serializer(), []))
 
         dressed: Any = called.dress(self._flavour.shell(run))
         dressed.forget = self._flavour.shell(forget)
         dressed.refresh = self._flavour.shell(refresh)
         return dressed
+
+    def _asked_for(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Work:
+        """For the call form."""
+        check_function(function, self._flavour.asynchronous, "single_flight")
+        return Work(function, args, kwargs, serializer_of(function, self._asked.serializer)(), [])
 
     # ------------------------------------------------------------ a call
 
@@ -163,20 +166,22 @@ class BaseSingleFlight:
             if not self._may_call_alone():
                 raise
             self._work.not_inside(name)
-            return self._value(await self._join(name, lambda _flight, _wait: self._work.alone(name, work)))
+            landing = await self._join(name, lambda _flight, _wait: self._work.alone(name, work))
+            return self._value(landing, work)
         value = self._at_hand(page, name, work)
         if value is not NOTHING:
             return value
         self._work.not_inside(name)
         seen = 0 if page is None else page.fence
-        return self._value(await self._join(name, lambda flight, wait: self._fly(name, seen, work, wait, flight)))
+        landing = await self._join(name, lambda flight, wait: self._fly(name, seen, work, wait, flight))
+        return self._value(landing, work)
 
     def _at_hand(self, page: Page | None, name: Name, work: Work) -> Any:
         """What needs no waiting, if there is something: a value, or the error of a little while ago."""
         terms = self._asked.terms
         if page is None:
             return NOTHING
-        value = self._readable(page) if terms.usable(page) else NOTHING
+        value = self._readable(page, work) if terms.usable(page) else NOTHING
         if value is NOTHING:
             if terms.failed(page):
                 raise error_of(page, name.text)
@@ -184,9 +189,9 @@ class BaseSingleFlight:
             self._rebuild_later(page, name, work)
         return value
 
-    def _readable(self, page: Page) -> Any:
+    def _readable(self, page: Page, work: Work) -> Any:
         try:
-            return loaded(self._asked.serializer, page.value)
+            return loaded(work.serializer, page.value)
         except InvalidRequest:  # of another version of the program, say: it is made anew
             return NOTHING
 
@@ -210,10 +215,12 @@ class BaseSingleFlight:
     def _may_call_alone(self) -> bool:
         return self._asked.calls_alone and not self._engine.closed
 
-    def _value(self, landing: Landing) -> Any:
+    def _value(self, landing: Landing, work: Work) -> Any:
         try:
+            if landing.unkept is not None and work.unkept:
+                return work.unkept.pop()
             landing.check()
-            return value_of(self._asked.serializer, landing.text)
+            return value_of(work.serializer, landing.text)
         finally:
             del landing  # an error leads to this frame
 
@@ -223,7 +230,7 @@ class BaseSingleFlight:
 
     async def _refresh(self, name: Name, work: Work) -> Any:
         self._engine.ensure_open()
-        return self._value(await self._work.fly(name, ALWAYS, work, self._options.wait))
+        return self._value(await self._work.fly(name, ALWAYS, work, self._options.wait), work)
 
     async def _forget(self, name: Name) -> None:
         self._engine.ensure_open()
@@ -244,14 +251,12 @@ class SingleFlight(BaseSingleFlight):
     def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """What is cached under this name, or the outcome of one rebuild with this function."""
         name = self._own_name()
-        check_function(function, False, "single_flight")
-        return cast("R", self._flavour.shell(self._get)(name, Work(function, args, kwargs)))
+        return cast("R", self._flavour.shell(self._get)(name, self._asked_for(function, args, kwargs)))
 
     def refresh(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Rebuild now, with this function."""
         name = self._own_name()
-        check_function(function, False, "single_flight")
-        return cast("R", self._flavour.shell(self._refresh)(name, Work(function, args, kwargs)))
+        return cast("R", self._flavour.shell(self._refresh)(name, self._asked_for(function, args, kwargs)))
 
     def forget(self) -> None:
         """Take away what is cached under this name."""
@@ -268,14 +273,12 @@ class AsyncSingleFlight(BaseSingleFlight):
     async def call(self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """What is cached under this name, or the outcome of one rebuild with this coroutine function."""
         name = self._own_name()
-        check_function(function, True, "single_flight")
-        return cast("R", await self._get(name, Work(function, args, kwargs)))
+        return cast("R", await self._get(name, self._asked_for(function, args, kwargs)))
 
     async def refresh(self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Rebuild now, with this coroutine function."""
         name = self._own_name()
-        check_function(function, True, "single_flight")
-        return cast("R", await self._refresh(name, Work(function, args, kwargs)))
+        return cast("R", await self._refresh(name, self._asked_for(function, args, kwargs)))
 
     async def forget(self) -> None:
         """Take away what is cached under this name."""

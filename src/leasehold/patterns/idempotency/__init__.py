@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leasehold.patterns.idempotency.caller import GLOBAL
 from leasehold.patterns.idempotency.middleware import IdempotencyMiddleware
 
-__all__ = ["IdempotencyMiddleware"]
+__all__ = ["GLOBAL", "IdempotencyMiddleware"]

@@ -83,7 +83,7 @@ class Answer:
         fields = [(bytes(name).decode("latin-1").lower(), bytes(value).decode("latin-1")) for name, value in
                   self.start["headers"]]  # fmt: skip
         named = {one.strip().lower() for name, value in fields if name == "connection" for one in value.split(",")}
-        kept = [field for field in fields if field[0] not in NOT_KEPT and field[0] not in named]
+        kept = [list(field) for field in fields if field[0] not in NOT_KEPT and field[0] not in named]
         written = b"".join(message.get("body", b"") for message in self._held)
         body = None if self.passes else base64.b64encode(written).decode()
         return {"status": self.status, "headers": kept, "body": body}

@@ -1,12 +1,10 @@
-"""A request: the key that it brought, who asks, and its body, read as a whole and handed on again."""
+"""A request: the key that it brought, and its body, read as a whole and handed on again."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from typing import Any
 
-from leasehold.errors import InvalidRequest
 from leasehold.guards.http.patience import Message, Receive
 from leasehold.guards.http.problems import Refused
 from leasehold.patterns.idempotency import problems
@@ -49,19 +47,6 @@ def _unquoted(text: str) -> str | None:
 def sent_as(scope: Any, name: bytes) -> list[str]:
     """What each header of that name said."""
     return [bytes(value).decode("latin-1") for field, value in scope["headers"] if bytes(field).lower() == name]
-
-
-def authorization(scope: Any) -> str:
-    """Who asks, by what it is let in with. Nobody in particular, when there is none."""
-    return "\n".join(sent_as(scope, b"authorization"))
-
-
-def key_id(caller: object, key: str) -> str:
-    """Under which id the key is known. It says neither who asks nor what the key is."""
-    if not isinstance(caller, str):
-        raise InvalidRequest(f"caller= must give a text that says who asks, not {type(caller).__name__}")
-    written = f"{len(caller)}:{caller}{key}".encode("utf-8", "surrogatepass")
-    return hashlib.sha256(written).hexdigest()[:32]
 
 
 async def body_of(scope: Any, receive: Receive, most: int) -> bytes | None:

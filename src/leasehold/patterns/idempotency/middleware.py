@@ -19,10 +19,12 @@ from leasehold.guards.http.door import check_methods
 from leasehold.guards.http.patience import Receive, Send
 from leasehold.guards.http.problems import Problem, Refused
 from leasehold.observe import log
+from leasehold.patterns.failure import ResultNotKept
 from leasehold.patterns.idempotency import problems
 from leasehold.patterns.idempotency.answer import Answer, refuse, replay
-from leasehold.patterns.idempotency.asked import Handed, authorization, body_of, key_id, key_of, sent_as
-from leasehold.patterns.once.errors import KeyReused, ResultNotKept
+from leasehold.patterns.idempotency.asked import Handed, body_of, key_of
+from leasehold.patterns.idempotency.caller import Caller, Callers
+from leasehold.patterns.once.errors import KeyReused
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -53,11 +55,14 @@ class IdempotencyMiddleware:
     with 503; without it, one that hangs keeps its key for as long as it hangs. The same key with another method, path,
     query or body is 422.
 
-    ``methods`` are those that are looked at; ``required`` refuses one of these without a key (400). ``caller``, a
-    function of the scope, says who asks: keys of two callers are two keys, so that nobody gets another's response.
-    Without one it is the Authorization header; where people are known by a cookie, give one. ``keeps``, a function of
-    the status, says which responses are kept; after others the key is free again. The rule is: all below 500, but 307,
-    308, 401, 408, 425 and 429.
+    ``caller`` says who asks, and must be given: keys of two callers are two keys, so that nobody gets another's
+    response. It is the name of a header, such as ``"Authorization"`` or ``"X-API-Key"``; a function of the scope, plain
+    or async, that gives a text; or ``GLOBAL``, where all callers may share their responses. A request with a key of
+    which it is not known who asks (without that header, or for which the function gives None) is refused (400).
+
+    ``methods`` are those that are looked at; ``required`` refuses one of these without a key (400). ``keeps``, a
+    function of the status, says which responses are kept; after others the key is free again. The rule is: all below
+    500, but 307, 308, 401, 408, 425 and 429.
 
     A request body above ``max_body`` is refused (413). A response is held back until it is stored; one above
     ``max_response`` goes through as it comes and is not kept: it is not served again, and who asks is told so (410).
@@ -69,6 +74,7 @@ class IdempotencyMiddleware:
         app: App,
         hold: Any,
         *,
+        caller: Caller | None = None,
         kind: str = "idempotency",
         keep: float | str | timedelta = "24h",
         ttl: float | str | timedelta = 30,
@@ -76,7 +82,6 @@ class IdempotencyMiddleware:
         max_hold: float | str | timedelta | None = None,
         methods: Iterable[str] = METHODS,
         required: bool = False,
-        caller: Callable[[Any], str] = authorization,
         keeps: Callable[[int], bool] = keeps_all_but_failures,
         max_body: int = MIB,
         max_response: int = MIB,
@@ -86,10 +91,10 @@ class IdempotencyMiddleware:
         self._once = _check_hold(hold).once(
             kind, "{id}", keep=keep, ttl=ttl, wait=wait, max_hold=max_hold, fingerprint="{request}", store=store
         )
+        self._callers = Callers(caller)
         self._methods = check_methods(methods)
         self._required = _check_flag(required)
-        self._warned = False
-        self._caller, self._keeps = _check_call(caller, "caller"), _check_call(keeps, "keeps")
+        self._keeps = _check_call(keeps, "keeps")
         self._max_body, self._max_response = (
             _check_size(max_body, "max_body"),
             _check_size(max_response, "max_response"),
@@ -112,7 +117,7 @@ class IdempotencyMiddleware:
             await refuse(send, error.problem)
 
     async def _keyed(self, key: str, scope: Scope, receive: Receive, send: Send) -> None:
-        name = key_id(self._who(scope), key)
+        name = await self._callers.key_id(scope, key)
         body = await body_of(scope, receive, self._max_body)
         if body is None:
             return
@@ -123,17 +128,6 @@ class IdempotencyMiddleware:
         await service.serve(self.app, scope, body, answer)
         if not service.began:
             await replay(send, _known(turn))
-
-    def _who(self, scope: Scope) -> object:
-        who = self._caller(scope)
-        if not who and not self._warned and self._caller is authorization and sent_as(scope, b"cookie"):
-            self._warned = True
-            log.warn(
-                "a request with an Idempotency-Key came with a cookie and without Authorization: all such callers "
-                "share their keys, and may get each other's responses. Give IdempotencyMiddleware a caller= that says "
-                "who asks"
-            )
-        return who
 
 
 class Service:
@@ -169,7 +163,7 @@ class Service:
             return
         try:
             await self._turn.complete(answer.kept())
-        except (OutcomeUnknown, ResultNotKept) as error:
+        except OutcomeUnknown as error:
             log.warn("a response was given and could not be stored: %s", error)
         except StaleOwner:
             if not answer.passes:

@@ -3,6 +3,7 @@
 type                                         status
 urn:leasehold:idempotency-key-missing        400      this needs an Idempotency-Key, and the request brought none
 urn:leasehold:idempotency-key-malformed      400      a header that is no key
+urn:leasehold:caller-unknown                 400      there is a key, and nobody can say whose it is
 urn:leasehold:idempotency-key-in-use         409      the same request is being served right now
 urn:leasehold:response-not-kept              410      it was served, and its response was too large to keep
 urn:leasehold:body-too-large                 413      more than is read for a fingerprint
@@ -39,6 +40,13 @@ MALFORMED = Problem(
     f"{HEADER} cannot be understood",
     f"{NOTHING_DONE} Send {HEADER} once, with 1 to 255 visible ASCII characters, with or without double quotes "
     "around them.",
+)
+NOBODY = Problem(
+    "caller-unknown",
+    BAD_REQUEST,
+    "It is not known who asks",
+    f"This request brought an {HEADER} and nothing that says whose it is. {NOTHING_DONE} Repeat it with the "
+    "credentials that the service asks for.",
 )
 IN_USE = Problem(
     "idempotency-key-in-use",

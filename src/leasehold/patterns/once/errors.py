@@ -8,8 +8,3 @@ from leasehold.errors import InvalidRequest
 class KeyReused(InvalidRequest):
     """The same key came with another body than before (their fingerprints differ). Nothing was run: whoever wants a
     second one takes a new key."""
-
-
-class ResultNotKept(InvalidRequest):
-    """It ran, and its result could not be kept: no serializer could write it, or no shelf could hold it. It does not
-    run again under this key; whoever asks again is told so, too."""

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.fence import label
+from leasehold.observe import log
 from leasehold.patterns.flavour import Flavour, finish
 from leasehold.patterns.once import record
 from leasehold.patterns.shelves.shelf import DAY_MS, Entry, Shelf
@@ -93,7 +94,8 @@ class BaseKey:
 
     @property
     def result(self) -> Any:
-        """What was stored. Raises RemoteError when an error was, and ResultNotKept when nothing could be."""
+        """What was stored, as everybody gets it. Raises RemoteError when an error was. When it could not be kept, who
+        gave it to ``complete`` gets it here, and all others ResultNotKept."""
         if self._found is not None:
             return self._found.result(self._plan.serializer)
         if self._completed:
@@ -234,15 +236,21 @@ class BaseKey:
             await self._complete_within(tx, result)
             return
         lease = self._running()
-        self._value, text = result, ""
+        text = ""
         try:
-            text = record.returned(self._print, self._plan.serializer, result, self.resource)
+            text, self._value = record.returned(self._print, self._plan.serializer, result, self.resource)
             await self._finish(text)
         except (InvalidRequest, OutcomeUnknown) as error:
             if isinstance(error, OutcomeUnknown) and (len(text) < LARGE or self._hurry or lease.state == "lost"):
                 raise  # one that is large may be the very reason: a server just hangs up
+            self._value = result
             await self._finish(record.unkept(self._print, result))  # it has happened: that much can be kept
-            raise record.not_kept(self.resource, lease.fence, type(result).__name__, error) from error
+            log.warn(
+                "%s ran, and its result could not be kept: %s. This caller gets it; whoever asks again with this key "
+                "is told ResultNotKept",
+                label(self.resource),
+                record.reason(error),
+            )
 
     async def _complete_within(self, tx: Any, result: Any) -> None:
         """In the user's own transaction, which may still be rolled back, and tried again: what cannot be kept has then
@@ -252,10 +260,10 @@ class BaseKey:
         self._running(LEFT, HANDED)
         if not isinstance(self._plan.shelf, SQLShelf):
             raise self._misused("tx= needs store=SQLShelf(...) in the database of that transaction")
-        text = record.returned(self._print, self._plan.serializer, result, self.resource)
+        text, value = record.returned(self._print, self._plan.serializer, result, self.resource)
         self._phase = LEFT  # from here on the transaction decides: nothing is taken away behind its back
         await self._write(text, tx=tx)
-        self._value, self._phase = result, HANDED
+        self._value, self._phase = value, HANDED
 
     async def _finish(self, text: str) -> None:
         self._phase, flavour = RAN, self._plan.flavour
@@ -317,7 +325,8 @@ class OnceKey(BaseKey):
         return self._lease  # type: ignore[no-any-return]  # of its flavour
 
     def complete(self, result: Any = None, *, tx: Any = None) -> None:
-        """Store the result: from here on it is done. With ``tx`` it is written in that transaction, and is done when
+        """Store the result: from here on it is done. One that cannot be kept is logged: ``result`` has it here, and
+        whoever asks again is told ResultNotKept. With ``tx`` it is written in that transaction, and is done when
         the transaction commits: the shelf must then be an SQLShelf in the same database."""
         finish(self._complete(result, tx))
 
@@ -344,7 +353,8 @@ class AsyncOnceKey(BaseKey):
         return self._lease  # type: ignore[no-any-return]  # of its flavour
 
     async def complete(self, result: Any = None, *, tx: Any = None) -> None:
-        """Store the result: from here on it is done. With ``tx`` it is written in that transaction, and is done when
+        """Store the result: from here on it is done. One that cannot be kept is logged: ``result`` has it here, and
+        whoever asks again is told ResultNotKept. With ``tx`` it is written in that transaction, and is done when
         the transaction commits: the shelf must then be an SQLShelf in the same database."""
         await self._complete(result, tx)
 

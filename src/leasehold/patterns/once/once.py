@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -11,8 +10,9 @@ from leasehold.errors import InvalidRequest, LeaseLost
 from leasehold.patterns.flavour import Outcome
 from leasehold.patterns.once.key import AsyncOnceKey, BaseKey, OnceKey, Plan
 from leasehold.patterns.once.prints import Printer
-from leasehold.patterns.serial import check_serializer
+from leasehold.patterns.serial import check_serializer, serializer_of
 from leasehold.patterns.shelves.shelf import Shelf, check_keep
+from leasehold.patterns.values import Codec
 from leasehold.primitives.called import Called, check_filled, check_function
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ R = TypeVar("R")
 class BaseOnce:
     """What both flavours share. ``make`` gives the lock for the ids of a call."""
 
-    __slots__ = ("_lease_as", "_make", "_names", "_plan", "_printer", "_templates")
+    __slots__ = ("_lease_as", "_make", "_names", "_plan", "_printer", "_serializer", "_templates")
 
     def __init__(  # what hold.once was given
         self,
@@ -47,9 +47,9 @@ class BaseOnce:
         self._printer = Printer(fingerprint, id_key)
         self._names = [name for one in self._templates for name in one.names] + self._printer.names
         self._lease_as = lease_as
-        keep_ms, checked = check_keep(keep), check_serializer(json if serializer is None else serializer)
+        keep_ms, self._serializer = check_keep(keep), check_serializer(serializer)
         kinds = _check_errors(errors)
-        self._plan = Plan(flavour, store(), checked, keep_ms, kinds)
+        self._plan = Plan(flavour, store(), self._serializer or Codec(), keep_ms, kinds)
         if not any(one.names for one in self._templates):
             self._lock({})  # what is wrong with a name that is known is said now
 
@@ -57,10 +57,10 @@ class BaseOnce:
         return self._make(*[one.text(values) for one in self._templates])
 
     def _key(
-        self, kind: Any, values: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, kind: Any, plan: Plan, values: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:  # of the flavour
         lock = self._lock(values)
-        return kind(self._plan, lock, self._printer.of(lock.resource, values, args, kwargs))
+        return kind(plan, lock, self._printer.of(lock.resource, values, args, kwargs))
 
     def _begin(self, kind: Any, values: dict[str, Any]) -> Any:
         """Everything that the templates name must be given, and nothing else, unless a function takes it."""
@@ -68,15 +68,17 @@ class BaseOnce:
         if unknown:
             known = ", ".join(self._names) or "none"
             raise InvalidRequest(f"begin() knows no {unknown[0]!r}: the templates of this once name {known}")
-        return self._key(kind, values, (), values)
+        return self._key(kind, self._plan, values, (), values)
 
     def _decorated(self, function: Callable[..., Any]) -> Callable[..., Any]:
         flavour = self._plan.flavour
         check_function(function, flavour.asynchronous, "once")
         called = Called(function, self._names, self._lease_as)
+        serializer = serializer_of(function, self._serializer)
 
         async def flow(*args: Any, **kwargs: Any) -> Any:
-            key = self._key(BaseKey, called.values(args, kwargs), args, dict(kwargs))
+            plan = self._plan._replace(serializer=serializer())
+            key = self._key(BaseKey, plan, called.values(args, kwargs), args, dict(kwargs))
             return await self._run(key, function, args, kwargs)
 
         shell = flavour.shell(flow)
@@ -105,7 +107,7 @@ class BaseOnce:
                 raise
         except StopIteration as error:  # of the function: no coroutine would let it through
             return Outcome(error=error)
-        return outcome
+        return Outcome(key.result)  # as all others get it
 
     def __reduce__(self) -> str:
         """It leads to the coordinator of this process."""

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from leasehold.errors import LeaseholdError, OutcomeUnknown
 from leasehold.guards.fence import label
-from leasehold.patterns.failure import remote, told
-from leasehold.patterns.once.errors import KeyReused, ResultNotKept
-from leasehold.patterns.serial import dumped, loaded, read_sheet, sheet
+from leasehold.patterns.failure import ResultNotKept, remote, told
+from leasehold.patterns.once.errors import KeyReused
+from leasehold.patterns.serial import kept, loaded, read_sheet, sheet
 from leasehold.patterns.shelves.shelf import Entry
 
 MARK = "once/1"
@@ -68,9 +68,10 @@ def running(print_: str | None, tries: int) -> str:
     return sheet(MARK, {"state": RUNNING, "print": print_, "tries": tries})
 
 
-def returned(print_: str | None, serializer: Any, value: object, resource: str) -> str:
-    """InvalidRequest: it cannot be kept."""
-    return sheet(MARK, {"state": DONE, "print": print_}, dumped(serializer, value, f"the result of {label(resource)}"))
+def returned(print_: str | None, serializer: Any, value: object, resource: str) -> tuple[str, Any]:
+    """The sheet, and the value as it will be read from it. InvalidRequest: it cannot be kept."""
+    text, read_again = kept(serializer, value, f"the result of {label(resource)}")
+    return sheet(MARK, {"state": DONE, "print": print_}, text), read_again
 
 
 def raised(print_: str | None, error: Exception) -> str:
@@ -81,12 +82,16 @@ def unkept(print_: str | None, value: object) -> str:
     return sheet(MARK, {"state": DONE, "print": print_, "unkept": type(value).__name__[:100]})
 
 
-def not_kept(resource: str, fence: int | None, what: str, error: LeaseholdError | None = None) -> ResultNotKept:
-    """For whoever ran it, with the reason, and for those who ask later."""
-    why = f": {error.__cause__ if isinstance(error, OutcomeUnknown) else error}" if error is not None else ""
+def not_kept(resource: str, fence: int | None, what: str) -> ResultNotKept:
+    """For those who ask later."""
     return ResultNotKept(
-        f"{label(resource)} ran, and its result of type {what} could not be kept{why}. It does not run again under "
-        "this key: look up what it did, and return something smaller or simpler from now on",
+        f"{label(resource)} ran, and its result of type {what} could not be kept. It does not run again under this "
+        "key: look up what it did, and from now on return what can be kept (the log of the first call says why)",
         resource=resource,
         fence=fence,
     )
+
+
+def reason(error: LeaseholdError) -> object:
+    """Why it could not be kept, in the words of the shelf where that just hung up."""
+    return error.__cause__ if isinstance(error, OutcomeUnknown) else error

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.guards.fence import Fenced, Presented, check_resource, label
 from leasehold.guards.redis.sending import Line
-from leasehold.guards.redis.steps import Step
+from leasehold.guards.redis.steps import NO, Step
 from leasehold.guards.redis.texts import FOLDER as RULE
 from leasehold.guards.redis.texts import Script
 from leasehold.patterns.shelves.shelf import REMEMBERED_MS, Entry, Shelf, check_keep, check_text
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent / "scripts"
 PREFIX = "shelf:v1:"
+CLUSTER = "is a node of a Cluster: give the shelf a client for all of it, such as redis.RedisCluster"
+REFUSALS = {
+    **NO,
+    "ASK": CLUSTER,
+    "MOVED": CLUSTER,
+    "NOPERM": "does not allow this user what a shelf needs; docs/patterns/shelves.md has the ACL line",
+}
 _BRACES = str.maketrans({"{": "%7B", "}": "%7D"})
 
 
@@ -144,6 +151,8 @@ def _foreign(resource: str, which: str) -> StoreUnavailable:
 
 class Writing(Step[Any]):
     """A step of a shelf."""
+
+    no = REFUSALS
 
     def _explained(self, error: Exception) -> LeaseholdError | None:
         for word, which in (("FOREIGNRECORD", "fence"), ("FOREIGNVALUE", "value")):

@@ -1,0 +1,192 @@
+"""Values of users as JSON from which the same types come back: what JSON does not know carries the name of its type.
+
+    [1, "a", null]                             as it is
+    {"$": ["Decimal", "9.90"]}                 a type of the standard library
+    {"$": ["class Receipt", {"total": 1}]}     a class that the return annotation of the function names
+
+A name is looked up in a table: the types below, and the classes of the annotation. Nothing is imported, and no code is
+looked for, because of what is stored.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+TAG = "$"
+
+Nested = Callable[[Any], Any]
+
+
+class Kind(NamedTuple):
+    """How values of one type are written and read. Both are given a function for the values inside."""
+
+    name: str
+    write: Callable[[Any, Nested], Any]
+    read: Callable[[Any, Nested], Any]
+
+
+class NotKnown(TypeError):
+    """A value of a type that is in no table, and not equal to what it derives from."""
+
+
+class Codec:
+    """Writes and reads the values of one function. ``classes`` are those of its return annotation."""
+
+    def __init__(self, classes: Mapping[type, Kind] | None = None) -> None:
+        self.classes = classes or {}
+        self._types = {**KNOWN, **self.classes}
+        self._names = {kind.name: kind for kind in self._types.values()}
+
+    def dumps(self, value: Any) -> str:
+        """As JSON. Raises NotKnown, or whatever a class of the user's raises."""
+        return json.dumps(self._written(value), ensure_ascii=False, separators=(",", ":"))
+
+    def loads(self, text: str) -> Any:
+        """The value again."""
+        return self.read(json.loads(text))
+
+    def read(self, written: Any) -> Any:
+        """The same of JSON that is parsed already, and of which nobody else has parts."""
+        if isinstance(written, list):
+            return [self.read(one) for one in written]
+        if not isinstance(written, dict):
+            return written
+        if TAG not in written:
+            return {key: self.read(one) for key, one in written.items()}
+        name, content = written[TAG]
+        return self._names[name].read(content, self.read)
+
+    def _written(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in PLAIN:
+            return value
+        if kind is list:
+            return [self._written(one) for one in value]
+        if kind is dict and TAG not in value and all(type(key) is str for key in value):
+            return {key: self._written(one) for key, one in value.items()}
+        if kind in self._types:
+            how = self._types[kind]
+            return {TAG: [how.name, how.write(value, self._written)]}
+        return self._written(as_base(value))
+
+
+def is_tagged(text: str) -> bool:
+    """Does JSON of a Codec have a name of a type in it? A quote inside of a string has a backslash before it."""
+    return f'"{TAG}":' in text
+
+
+# ---------------------------------------------------------------- the types of the standard library
+
+PLAIN = frozenset((type(None), bool, int, float, str))
+
+
+def _several(kind: type) -> Kind:
+    return Kind(
+        kind.__name__,
+        lambda value, write: [write(one) for one in value],
+        lambda written, read: kind(read(one) for one in written),
+    )
+
+
+def _as_text(name: str, read: Callable[[str], Any]) -> Kind:
+    return Kind(name, lambda value, _: str(value), lambda written, _: read(written))
+
+
+def _as_base64(kind: type) -> Kind:
+    return Kind(
+        kind.__name__,
+        lambda value, _: base64.b64encode(value).decode(),
+        lambda written, _: kind(base64.b64decode(written)),
+    )
+
+
+def _moment(kind: type[datetime] | type[time]) -> Kind:
+    return Kind(kind.__name__, _write_moment, lambda written, _: _read_moment(kind, *written))
+
+
+def _write_moment(value: Any, _: Nested) -> list[Any]:
+    """A time zone is kept by its name. What another library has for one is kept as the offset at that moment."""
+    zone, offset = value.tzinfo, value.utcoffset()
+    if isinstance(zone, ZoneInfo) and zone.key:
+        return [value.replace(tzinfo=None).isoformat(), value.fold, zone.key]
+    if zone is not None and offset is None:
+        raise NotKnown("its time zone has no name and no offset")
+    return [value.replace(tzinfo=None if offset is None else timezone(offset)).isoformat(), value.fold]
+
+
+def _read_moment(kind: Any, text: str, fold: int, zone: str | None = None) -> Any:
+    moment = kind.fromisoformat(text).replace(fold=fold)
+    return moment if zone is None else moment.replace(tzinfo=ZoneInfo(zone))
+
+
+KNOWN: dict[type, Kind] = {
+    dict: Kind(
+        "dict",
+        lambda value, write: [[write(key), write(one)] for key, one in value.items()],
+        lambda written, read: {read(key): read(one) for key, one in written},
+    ),
+    tuple: _several(tuple),
+    set: _several(set),
+    frozenset: _several(frozenset),
+    bytes: _as_base64(bytes),
+    bytearray: _as_base64(bytearray),
+    Decimal: _as_text("Decimal", Decimal),
+    UUID: _as_text("UUID", UUID),
+    type(Path()): _as_text("Path", Path),
+    type(PurePath()): _as_text("PurePath", PurePath),
+    datetime: _moment(datetime),
+    time: _moment(time),
+    date: Kind("date", lambda value, _: value.isoformat(), lambda written, _: date.fromisoformat(written)),
+    timedelta: Kind(
+        "timedelta",
+        lambda value, _: [value.days, value.seconds, value.microseconds],
+        lambda written, _: timedelta(*written),
+    ),
+}
+
+# A subclass of these is kept as what it derives from, which everybody gets, the first caller too.
+BASES: dict[type, Callable[[Any], Any]] = {
+    int: int.__int__,
+    float: float.__float__,
+    str: str.__str__,
+    list: lambda value: [*list.__iter__(value)],
+    dict: lambda value: dict(dict.items(value)),
+    tuple: lambda value: (*tuple.__iter__(value),),
+    set: lambda value: {*set.__iter__(value)},
+    frozenset: lambda value: frozenset([*frozenset.__iter__(value)]),
+    bytes: lambda value: bytes.__getitem__(value, slice(None)),
+    Decimal: Decimal,
+    datetime: lambda value: datetime.combine(value.date(), value.timetz()),
+    date: lambda value: date(value.year, value.month, value.day),
+    timedelta: lambda value: timedelta(value.days, value.seconds, value.microseconds),
+}
+
+
+def as_base(value: Any) -> Any:
+    """What it derives from, if that is equal to it."""
+    base = next((one for one in type(value).__mro__ if one in BASES), None)
+    if base is None:
+        raise NotKnown(f"{type(value).__name__} is neither of the types that are always kept nor in the annotation")
+    plain = BASES[base](value)
+    if type(plain) is not base or not bool(plain == value):
+        raise NotKnown(f"{type(value).__name__} is not equal to the {base.__name__} that it derives from")
+    return plain
+
+
+def named(classes: Iterable[type]) -> dict[type, str]:
+    """The name in a tag for each class: its own; with its module where two have the same."""
+    several = list(classes)
+    often = Counter(one.__name__ for one in several)
+    return {
+        one: f"class {one.__name__}" if often[one.__name__] == 1 else f"class {one.__module__}.{one.__qualname__}"
+        for one in several
+    }
