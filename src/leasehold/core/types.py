@@ -90,6 +90,15 @@ class Note(NamedTuple):
     text: str = ""  # who and why, as the operator's client wrote it
 
 
+class Unreadable(NamedTuple):
+    """A record of a resource that is none of ours, or is damaged. ``blocks``: somebody may hold by it, so nobody is
+    granted until it is gone."""
+
+    what: str  # the key, or the row
+    why: str
+    blocks: bool = False
+
+
 class State(NamedTuple):
     """All that a store keeps for one resource."""
 

@@ -60,7 +60,7 @@ local function tombstone(owner)
         return nil
     end
     local until_ms, fence, outcome, detail = string.match(raw, '^(%d+) (%d+) (%S+) ?(.*)$')
-    if not until_ms or tonumber(until_ms) <= ms then
+    if not until_ms or #raw > MOST_BYTES or not whole(fence) or (whole(until_ms) or 0) <= ms then
         return nil
     end
     return {until_ms = tonumber(until_ms), fence = fence, outcome = outcome, detail = detail}
@@ -73,7 +73,8 @@ local function sweep_ended()
     end
     local all = redis.call('HGETALL', ENDED)
     for at = 1, #all, 2 do
-        if tonumber(string.match(all[at + 1], '^%d+') or 0) <= ms then
+        local until_ms = string.match(all[at + 1], '^%d+') -- none: a door that nobody can read stays where it is
+        if until_ms and tonumber(until_ms) <= ms or not until_ms and string.sub(all[at], 1, 1) ~= ':' then
             redis.call('HDEL', ENDED, all[at])
         end
     end
