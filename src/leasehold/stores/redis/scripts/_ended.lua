@@ -54,8 +54,8 @@ local function closed_ms()
     return math.max(latest - ms, 0)
 end
 
-local function tombstone(owner)
-    local raw = more and redis.call('HGET', ENDED, owner)
+local function tombstone(owner, known)
+    local raw = known or more and redis.call('HGET', ENDED, owner)
     if not raw then
         return nil
     end
@@ -68,7 +68,8 @@ end
 
 -- Those past their time are thrown away now and then: nobody else does it while others are added.
 local function sweep_ended()
-    if redis.call('HLEN', ENDED) % MOST_ENDED ~= 0 then
+    local count = redis.call('HLEN', ENDED)
+    if count % (count > MANY_ENDED and MANY_ENDED or MOST_ENDED) ~= 0 then -- where there are many, it takes long
         return
     end
     local all = redis.call('HGETALL', ENDED)

@@ -47,12 +47,13 @@ local function live(one)
     return math.abs(ms - one.beat_ms) <= patience(one.ttl)
 end
 
-local STOP, LEFT, MOST_STEPS = 'stop', 'left', 256
+local STOP, LEFT, MOST_STEPS, MOST_DROPPED = 'stop', 'left', 256, 1000
 
 -- Call visit(waiter) for each in order, until it says STOP; it says LEFT of one who is not in the queue any more. The
--- first is read alone: mostly it is all there is to do.
+-- first is read alone: mostly it is all there is to do. True: there are more, and the server has other work.
 local function walk(visit)
     local at, step = 0, 1
+    local dropped = 0
     for _ = 0, MOST_STEPS do
         local owners = redis.call('LRANGE', QUEUE, at, at + step - 1)
         if #owners == 0 then
@@ -66,16 +67,19 @@ local function walk(visit)
                 said = visit(one, raws[number])
             else
                 leave(owner)
+                dropped = dropped + 1
             end
             if said == STOP then
                 return
+            elseif dropped == MOST_DROPPED then
+                return true
             elseif said == LEFT then
                 at = at - 1
             end
         end
         at, step = at + #owners, 32
     end
-    return true -- there are more, and the server has other work
+    return true
 end
 
 local function publish(address, event, owner, fence, beat, remaining, slots)

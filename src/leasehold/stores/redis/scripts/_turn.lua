@@ -3,7 +3,7 @@
 
 local KNOWN = {mutex = true, write = true, read = true, semaphore = true}
 local TOO_LONG = '%d%d%d%d%d' -- no slot, and no number of permits: there are a thousand at most
-local MOST_STRANGE, MOST_DOORS_BYTES = 20, 65536
+local MOST_STRANGE, MOST_DOORS_BYTES, MOST_HOLDERS, MOST_WATCHERS = 20, 65536, 10000, 5000
 
 -- What cannot be read of this resource, as _view tells it: strangers wrote it, or it is damaged. `blocked`: somebody may
 -- hold by it, or a place may be kept free; nobody is granted then.
@@ -49,12 +49,16 @@ alone = alone and (read_grant(alone, false) or unreadable(META, 'is no grant'))
 last = redis.call('GET', FENCE)
 last = last and (whole(last) or unreadable(FENCE, 'is no number')) or 0
 
-local PATIENCE, FORGOTTEN, MOST_AHEAD, MOST_ENDED, WATCHED = 3000, 30000, 1, 64, 30000
+local PATIENCE, FORGOTTEN, MOST_AHEAD, MOST_ENDED, MANY_ENDED, WATCHED = 3000, 30000, 1, 64, 4096, 30000
 local SPEAKER = ARGV[1]
 
 -- Mostly there is none of these.
 local more = redis.call('EXISTS', ENDED, HOLDERS, LIMIT, WATCHERS) > 0
-local watched = more and redis.call('HLEN', WATCHERS) > 0 -- before anything is written: it may be no hash
+local watched = more and redis.call('HLEN', WATCHERS) or 0 -- before anything is written: it may be no hash
+if watched > MOST_WATCHERS then
+    unreadable(WATCHERS, 'has too many fields')
+end
+watched = watched > 0 and watched <= MOST_WATCHERS -- others look by themselves
 local door, doors = 0, {}
 
 -- Let a key live at least until then.
@@ -188,7 +192,12 @@ if more then
     local kept = redis.call('HMGET', ENDED, ':closed', ':doors')
     door = kept[1] and (whole(kept[1]) or unreadable(ENDED, 'has a time in :closed that is no number', true)) or 0
     read_doors(kept[2] or '')
-    local all = redis.call('HGETALL', HOLDERS)
+    local all = {}
+    if redis.call('HLEN', HOLDERS) > MOST_HOLDERS then
+        unreadable(HOLDERS, 'has too many fields', true)
+    else
+        all = redis.call('HGETALL', HOLDERS)
+    end
     for at = 1, #all, 2 do
         local one = read_grant(all[at + 1], true)
         if one and one.owner == all[at] then

@@ -4,7 +4,7 @@
 --   reply  {PAGE cursor {name ...}}; the cursor 0 begins, and ends. A name may come on several pages
 
 -- 500 keys at most: the server does nothing else meanwhile.
-local PAGE, ROUNDS, COUNT, ENOUGH, KEY_BYTES, MOST_STEPS = 13, 2, 250, 200, 1024, 256
+local PAGE, ROUNDS, COUNT, ENOUGH, KEY_BYTES, MOST_STEPS, MOST_HOLDERS = 13, 2, 250, 200, 1024, 64, 10000
 local time = redis.call('TIME')
 local wall = time[1] * 1000000 + time[2]
 local ms = math.floor(wall / 1000)
@@ -63,6 +63,10 @@ tells.meta = function(key)
 end
 
 tells.holders = function(key)
+    local count = redis.pcall('HLEN', key)
+    if type(count) ~= 'number' or count > MOST_HOLDERS then
+        return type(count) == 'number' or wrong(count)
+    end
     local all = redis.pcall('HGETALL', key)
     for at = 2, #all, 2 do
         local expires, open = ends(all[at])
@@ -70,7 +74,6 @@ tells.holders = function(key)
             return true
         end
     end
-    return wrong(all)
 end
 
 -- The first number of each is the end of the last of them.
