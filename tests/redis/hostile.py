@@ -28,16 +28,21 @@ from leasehold.stores.redis import RedisStore
 
 NAME = "job"
 PREFIX = f"lock:v1:{{{NAME}}}:"
-STRINGS, LISTS, HASHES = ("owner", "fence", "meta", "limit"), ("queue", "notes"), ("waiters", "ended", "holders", "watchers")
+STRINGS, LISTS, HASHES = (
+    ("owner", "fence", "meta", "limit"),
+    ("queue", "notes"),
+    ("waiters", "ended", "holders", "watchers"),
+)
 PARTS = (*STRINGS, *LISTS, *HASHES)
 SPECIAL = (b":closed", b":doors")
 A, B, C, D = (f"host:{pid}:{'0' * 32}.1" for pid in (1, 2, 3, 4))
 NUMBERS = (b"-1", b"0", b"nan", b"-nan", b"inf", b"1e999", b"0x10", b" 7 ", b"1_0", b"2.5", b"%d" % (2**53 - 1),
            b"%d" % 2**53, b"%d" % (2**53 + 1), b"%d" % 2**63, b"9" * 16, b"9" * 17, b"9" * 400, b"0" * 40)  # fmt: skip
 TEXTS = (b"", b" ", b"-", b":", b",", b"x", b"\x00", b"\xff\xfe", b"\xed\xa0\x80", b"\n", "é".encode(), b"mutex",
-         b"read", b"write", b"semaphore", b"0", b"0,0", b",0", b":read 5", b":semaphore 5 5 5 1", b"%", b"[", b"\x1b[2J")  # fmt: skip
-LETTERS = (b"a", b" ", b":", b",", b"1", b"0", b"9", b"read:", b"1 ", b"1,", b"0:", b"a:1:", b"\xff", b"\n", b"semaphore:1:",
-           b":semaphore ", b"mutex ", b"{", b"}:a", b"-")  # fmt: skip
+         b"read", b"write", b"semaphore", b"0", b"0,0", b",0", b":read 5", b":semaphore 5 5 5 1", b"%", b"[",
+         b"\x1b[2J")  # fmt: skip
+LETTERS = (b"a", b" ", b":", b",", b"1", b"0", b"9", b"read:", b"1 ", b"1,", b"0:", b"a:1:", b"\xff", b"\n",
+           b"semaphore:1:", b":semaphore ", b"mutex ", b"{", b"}:a", b"-")  # fmt: skip
 
 
 def value(chance: random.Random, most: int) -> bytes:
@@ -77,7 +82,21 @@ def furnish(store: RedisStore, chance: random.Random) -> None:
     ends: dict[str, int] = {}
     for owner in (A, B, C):
         reply = store.execute(
-            Claim(NAME, owner, chance.choice((50, 5_000)), 1, 0, True, rule, 1, 3, "", "", '{"by":"me"}', delay_ms=chance.choice((0, 90_000)))
+            Claim(
+                NAME,
+                owner,
+                chance.choice((50, 5_000)),
+                1,
+                0,
+                True,
+                rule,
+                1,
+                3,
+                "",
+                "",
+                '{"by":"me"}',
+                delay_ms=chance.choice((0, 90_000)),
+            )
         )
         if isinstance(reply, Granted):
             ends[owner] = reply.fence

@@ -74,7 +74,7 @@ def _row(seen: Inspection) -> list[str]:
         return [name, _nobody(seen), "-", "-", waiters, _fence(seen.fence)]
     more = f" and {len(seen.holders) - 1} more" if len(seen.holders) > 1 else ""
     if seen.unreadable:
-        more += paint(", and unreadable", "yellow")
+        more += paint(" and unreadable", "yellow")
     return [name, printable(holder.owner) + more, _age(holder.since), _left(holder), waiters, _fence(holder.fence)]
 
 

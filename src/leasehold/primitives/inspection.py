@@ -55,8 +55,8 @@ class Note(NamedTuple):
 
 class Inspection(NamedTuple):
     """One resource as the store sees it. ``fence`` is the last that was given; ``closed_for`` says for how many seconds
-    nobody is granted; ``limit`` is what a semaphore was resized to, or None. ``unreadable`` says what of it is no record
-    of ours, or damaged, and why: the rest is as the store has it, but who holds may not be known."""
+    nobody is granted; ``limit`` is what a semaphore was resized to, or None. ``unreadable`` says what of it is no
+    record of ours, or damaged, and why: the rest is as the store has it, but who holds may not be known."""
 
     resource: str
     holders: tuple[Holder, ...]

@@ -50,8 +50,8 @@ def unreadable(text: str) -> str:
     """What a script found in place of a record: which key, and why it is none. Without the ids of the resource."""
     _, part, why = text.split(" ", 2)
     return (
-        f"cannot tell who holds this resource: its key lock:v1:{{...}}:{part} {why}. Nothing was granted. "
-        f"`leasehold inspect` shows it; delete that key when nobody works by it"
+        f"has something that is no lease at the key lock:v1:{{...}}:{part} of this resource: it {why}. Nothing was "
+        f"granted. `leasehold inspect` shows it; delete that key when nobody works by it"
     )
 
 

@@ -341,9 +341,7 @@ def _view(reply: Any, op: Any) -> ops.View:
         unreadable, f"lock:v1:{{{op.resource}}}:waiters", "has a field that is nobody who waits",
         lambda at: _waiter(_text(queue[at]), _text(queue[at + 1])), range(0, len(queue), 2),
     )  # fmt: skip
-    noted = _readable(
-        unreadable, f"lock:v1:{{{op.resource}}}:notes", "has an entry that is no note", lambda one: _note(one), notes
-    )
+    noted = _readable(unreadable, f"lock:v1:{{{op.resource}}}:notes", "has an entry that is no note", _note, notes)
     places = tuple(sorted([_door(one) for one in doors]))
     return ops.View(holders, waiters, fence, closed_ms, now_ms, noted, places, limit, tuple(unreadable))
 

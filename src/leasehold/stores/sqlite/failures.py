@@ -13,8 +13,8 @@ PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_READONLY_D
 
 DAMAGED = "is damaged. Move it away together with its -wal and -shm files; fences go on above the old ones"
 DAMAGED_ROW = (
-    "has a damaged row for this resource, and nobody knows who holds it. `leasehold inspect` shows it; delete the row from "
-    "the table resources when nobody works by it"
+    "has a damaged row for this resource, and nobody knows who holds it. `leasehold inspect` shows it; delete the row "
+    "from the table resources when nobody works by it"
 )
 FOREIGN = "is not a database. Choose another path: nothing was written to it"
 FULL = "lies on a full disk. Free some space: what was held stays held until its time is over"

@@ -46,7 +46,8 @@ end
 
 -- When a lease is over, and its door is open again; nil for what is no lease.
 local function ends(raw)
-    local expires, closed, delay = string.match(raw, '^%d+ %d+ (%d+) %d+ %d+ (%d+) (%d+) ')
+    local expires, closed, delay = string.match(raw,
+        '^%d+ %d+ (%d+) %d+ %d+ (%d+) (%d+) %l+ %d+ [%d,]+ %S+ %S+ %S')
     if expires then
         return tonumber(expires), math.max(tonumber(closed), expires + delay)
     end
@@ -99,7 +100,8 @@ end
 
 tells.limit = function(key)
     local raw = redis.pcall('GET', key)
-    return wrong(raw) or type(raw) == 'string' and not string.find(raw, '^%d+$')
+    return wrong(raw) or type(raw) == 'string'
+        and not (#raw <= 16 and string.find(raw, '^%d+$') and tonumber(raw) < 9007199254740992)
 end
 
 tells.fence = tells.limit
