@@ -47,7 +47,7 @@ local function live(one)
     return math.abs(ms - one.beat_ms) <= patience(one.ttl)
 end
 
-local STOP, LEFT, MOST_STEPS, MOST_DROPPED = 'stop', 'left', 256, 1000
+local STOP, LEFT, MOST_STEPS, MOST_DROPPED = 'stop', 'left', 512, 1000
 
 -- Call visit(waiter) for each in order, until it says STOP; it says LEFT of one who is not in the queue any more. The
 -- first is read alone: mostly it is all there is to do. True: there are more, and the server has other work.
@@ -170,6 +170,9 @@ end
 -- Where this claim stands, granted or waiting.
 local function standing(owner, one)
     local grant = grant_of(owner)
+    if grant and grant.fence == '0' then -- its key is there, and somebody wrote over the rest: no fence to work by
+        return {err = 'UNREADABLE meta is gone, or no grant'}
+    end
     if grant then
         return granted(grant, other_limit(grant))
     end
