@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pty
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -116,7 +118,17 @@ def test_documents_for_programs(desk: Desk) -> None:
         desk.until(lambda: desk.hold.inspect("job").waiters)
         document = as_json(desk, "inspect", "job", "--json")
         assert as_json(desk, "ls", "--json")[0].keys() == document.keys()
-    assert set(document) == {"resource", "held", "fence", "closed_for", "limit", "holders", "waiters", "notes"}
+    assert set(document) == {
+        "resource",
+        "held",
+        "fence",
+        "closed_for",
+        "limit",
+        "holders",
+        "waiters",
+        "notes",
+        "unreadable",
+    }
     (holder,), (waiter,) = document["holders"], document["waiters"]
     assert set(holder) == {"owner", "fence", "ttl", "expires_in", "since", "meta", "mode", "slots"}
     assert set(waiter) == {"owner", "ttl", "since", "live", "meta"}
@@ -164,7 +176,7 @@ def test_a_terminal_is_not_hijacked(desk: Desk, redis_url: str) -> None:
 
 
 def test_somebody_else_is_listed(desk: Desk, redis_url: str) -> None:
-    """A client that only writes the owner's key has no age and no fence; what is no lease at all is passed over."""
+    """A client that only writes the owner's key has no age and no fence; what is no lease at all is unreadable."""
     import redis
 
     with redis.Redis.from_url(redis_url) as client:
@@ -173,11 +185,45 @@ def test_somebody_else_is_listed(desk: Desk, redis_url: str) -> None:
         client.set("lock:v1:{nonsense}:meta", f"5 60000 99999999999999 0 {9**30} 0 0 0 - h:1:x.1 -", px=60000)
         client.rpush("lock:v1:{nonsense}:notes", "no note")
         client.hset("lock:v1:{other}:owner", "some", "hash")
-    _, job, nonsense = desk.run("ls", "--url", redis_url).stdout.splitlines()
+    _, job, nonsense, other = desk.run("ls", "--url", redis_url).stdout.splitlines()
     name, holder, age, *_, waiters, fence = job.split()
     assert (name, holder, age, waiters, fence) == ("job", "pigeon:7", "-", "-", "-")
-    assert nonsense.split()[:3] == ["nonsense", "h:1", "-"]
+    assert nonsense.split()[:5] == ["nonsense", "h:1", "and", "unreadable", "-"]
+    assert other.split() == ["other", "unreadable", "-", "-", "-", "-"]
     assert "  held by    pigeon:7\n" in desk.run("inspect", "job", "--url", redis_url).stdout
+
+
+def test_what_cannot_be_read_hides_nothing_else(desk: Desk, redis_url: str) -> None:
+    """One key of another type, one note that is none: named, with the reason, beside the rest. That is no failure."""
+    import redis
+
+    with leasehold.connect(redis_url) as hold, hold.lock("job") as lease, redis.Redis.from_url(redis_url) as client:
+        client.rpush("lock:v1:{job}:notes", b"99999999999999999999 \x1b[2J")
+        client.set("lock:v1:{queue\x1b[2J}:queue", "no list")
+        done = desk.run("ls", "--url", redis_url)
+        assert (done.returncode, done.stderr, "\x1b" in done.stdout) == (0, "", False)
+        assert [line.split()[0] for line in done.stdout.splitlines()] == ["RESOURCE", "job", "queue\\x1b[2J"]
+        documents = {one["resource"]: one for one in as_json(desk, "ls", "--url", redis_url, "--json")}
+        seen = as_json(desk, "inspect", "job", "--url", redis_url, "--json")
+        said = desk.run("inspect", "job", "--url", redis_url).stdout
+    assert documents["job"]["unreadable"] == ["lock:v1:{job}:notes has an entry that is no note"] == seen["unreadable"]
+    assert seen["held"] and f"  fence      {lease.fence}\n" in said
+    assert "  unreadable lock:v1:{job}:notes has an entry that is no note\n" in said
+    assert documents["queue\x1b[2J"]["unreadable"][0].startswith("lock:v1:{queue\x1b[2J}:queue is no list")
+
+
+def test_a_damaged_row_hides_nothing_else(desk: Desk) -> None:
+    """The same of the embedded store."""
+    with desk.hold.lock("good"):
+        with closing(sqlite3.connect(desk.path("leases.db"))) as connection, connection:
+            connection.execute("INSERT INTO resources SELECT 'bad', boot, '{' FROM resources")
+        done = desk.run("ls")
+        (why,) = as_json(desk, "inspect", "bad", "--json")["unreadable"]
+        said = desk.run("inspect", "bad").stdout
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [["bad", "unreadable"], ["good", ME]]
+    assert why.startswith("its row in the table resources is damaged") and f"  unreadable {why}\n" in said
+    assert "  nobody is known to hold it\n" in said
 
 
 def test_columns_of_any_writing(desk: Desk) -> None:

@@ -186,7 +186,7 @@ def test_pages_of_names_are_bounded(client: redis.Redis, server: RedisServer) ->
 
 
 def test_a_foreign_thing_at_a_key(client: redis.Redis, server: RedisServer) -> None:
-    """A listing passes over it; an eviction that cannot be noted evicts nobody."""
+    """A listing names it; an eviction that cannot be noted evicts nobody."""
     store = RedisStore(server.url)
     fence = take(store.execute, "job")
     for part, kind in (("queue", "s"), ("meta", "l"), ("ended", "s"), ("notes", "s"), ("waiters", "s")):
@@ -194,8 +194,8 @@ def test_a_foreign_thing_at_a_key(client: redis.Redis, server: RedisServer) -> N
         client.set(key, "x") if kind == "s" else client.rpush(key, "x")
     client.rpush("lock:v1:{odd2}:notes", "not one of ours")
     client.set("lock:v1:{job}:notes", "x")
-    assert all_of(store.execute, ops.Scan("*"))[0] == {"job"}
-    with pytest.raises(StoreUnavailable, match="no lease"):
+    assert all_of(store.execute, ops.Scan("*"))[0] == {"job", "odd", "odd2"}
+    with pytest.raises(StoreUnavailable, match=r"no lease at the key .*:notes"):
         store.execute(ops.Evict("job", OWNER, fence, "r1"))
     assert client.get("lock:v1:{job}:owner") == OWNER.encode()
     client.delete("lock:v1:{job}:notes")

@@ -351,15 +351,39 @@ def test_several_with_something_else_among_them(desk: Desk, broken: str) -> None
         desk.store.execute(claims.steps[1])
 
 
+KEPT_OUT: dict[str, tuple[str, str, str]] = {
+    "holder": (HOLDERS, "nobody:1:x.1", "what is this"),
+    "another's record": (HOLDERS, "nobody:1:x.1", "1 1 99999999999999 0 0 0 0 read 0 0 - - somebody:1:x.1 "),
+    "an unknown rule": (HOLDERS, "nobody:1:x.1", "1 1 99999999999999 0 0 0 0 sem 0 0 - - nobody:1:x.1 "),
+    "a far slot": (HOLDERS, "nobody:1:x.1", "1 1 99999999999999 0 0 0 0 read 0 999999999999 - - nobody:1:x.1 "),
+    "doors": (ENDED, ":doors", "what: is:: this"),
+    "door": (ENDED, ":closed", "what is this"),
+}
+
+
+@pytest.mark.parametrize("what", KEPT_OUT)
+@BOTH
+def test_a_holder_or_a_door_that_nobody_can_read(desk: Desk, rule: str, what: str) -> None:
+    """Somebody may hold by it: nobody new is granted, whoever holds goes on, and all is well when it is gone."""
+    kind: Any = SHARED[rule] | ({"limit": 3} if rule == "semaphore" else {})
+    first, second = desk.take(1, **kind), desk.take(2, **kind)
+    key, field, value = KEPT_OUT[what]
+    desk.client.hset(key, field, value)
+    assert desk.store.execute(Renew("job", owner(1), first, 30_000, exact=True)) == Renewed(30_000)
+    with pytest.raises(StoreUnavailable, match=f"no lease at the key .*:{key.rpartition(':')[2]} of"):
+        desk.take(3, **kind)
+    view: Any = desk.store.execute(Inspect("job"))
+    assert [one.owner for one in view.holders] == [owner(1), owner(2)] and view.unreadable[0].blocks
+    assert isinstance(desk.store.execute(Evict("job", owner(2), second, "r", 0, force=True)), Evicted)
+    desk.client.hdel(key, field)
+    desk.release(3, desk.take(3, **kind))
+    desk.release(1, first)
+    assert desk.there() <= {"ended", "notes"}
+
+
 WRITTEN: dict[str, tuple[str, ...]] = {
-    "holder": ("HSET", HOLDERS, "nobody:1:x.1", "what is this"),
-    "another's record": ("HSET", HOLDERS, "nobody:1:x.1", "1 1 99999999999999 0 0 0 0 read 0 0 - - somebody:1:x.1 "),
-    "an unknown rule": ("HSET", HOLDERS, "nobody:1:x.1", "1 1 99999999999999 0 0 0 0 sem 0 0 - - nobody:1:x.1 "),
-    "a far slot": ("HSET", HOLDERS, "nobody:1:x.1", "1 1 99999999999999 0 0 0 0 read 0 999999999999 - - nobody:1:x.1 "),
     "watcher": ("HSET", WATCHERS, "nobody:1:x.1", "what is this"),
     "limit": ("SET", LIMIT, "many"),
-    "doors": ("HSET", ENDED, ":doors", "what: is:: this"),
-    "door": ("HSET", ENDED, ":closed", "what is this"),
     "tombstone": ("HSET", ENDED, owner(2), "what is this"),
     "mark": ("SET", OWNER, ":what is this"),
     "mark of permits": ("SET", OWNER, ":semaphore 1 2 3 4"),

@@ -11,6 +11,7 @@ import pytest
 import leasehold
 from leasehold.core import ops
 from leasehold.stores.sqlite import SQLiteStore
+from leasehold.stores.sqlite.failures import DamagedRow
 from tests.lock.helpers import StillClock, tick
 from tests.stores.sqlite_tools import claim, run, take
 
@@ -41,6 +42,69 @@ def test_a_damaged_row_costs_its_own_lease_alone(tmp_path: Path) -> None:
         tick(hold, 4)
         assert bad is not None and bad.state == "lost"
         assert [lease.state for lease in good if lease is not None] == ["held"] * 5
+
+
+NO_TEXT = "CAST(x'ff5b' AS TEXT)"
+
+
+@pytest.mark.parametrize(
+    "state", ["'{'", "''", "7", "x'00'", NO_TEXT, "'[[[1]],[],0,0,0,[]]'", "'[\"' || state || '\"]'"]
+)
+def test_a_damaged_row_does_not_end_a_listing(tmp_path: Path, state: str) -> None:
+    """It is listed by its name, as unreadable; others as ever. Nobody is granted over it, and nobody says that it is
+    free. When it is deleted, all is well."""
+    path = tmp_path / "leases.db"
+    with leasehold.connect(url_of(path)) as hold, hold.lock("after"), hold.lock("before"):
+        change(path, f"INSERT INTO resources SELECT 'bad', boot, {state} FROM resources WHERE name = 'after'")
+        seen = {one.resource: one for one in hold.scan()}
+        assert [one.held for one in seen.values()] == [True, False, True]
+        (why,) = seen["bad"].unreadable
+        assert "is damaged" in why and hold.inspect("bad").unreadable == (why,) and "unreadable" in repr(seen["bad"])
+        for ask in (hold.lock("bad").locked, hold.lock("bad").try_acquire, hold.semaphore("bad", limit=2).available):
+            with pytest.raises(leasehold.StoreUnavailable, match="row") as raised:
+                ask()
+            assert raised.value.resource == "bad" and "leasehold inspect" in str(raised.value)
+        change(path, "DELETE FROM resources WHERE name = 'bad'")
+        with hold.lock("bad"):
+            pass
+
+
+def test_a_name_that_is_no_text_does_not_end_a_listing(tmp_path: Path) -> None:
+    """Nor the sweep of old rows, which goes on behind it; a name that is a BLOB is nobody's."""
+    path = tmp_path / "leases.db"
+    store = SQLiteStore(str(path))
+    with leasehold.connect(store) as hold, hold.lock("zebra"):
+        for number in range(400):
+            change(path, f"INSERT INTO resources VALUES (CAST(x'62ff{number:04x}' AS TEXT), 'boot', '{{')")
+        change(path, "INSERT INTO resources VALUES (x'6161', 'boot', '{')")
+        seen = {one.resource: one for one in hold.scan()}
+        assert seen.pop("zebra").held and len(seen) == 400
+        assert {one.unreadable for one in seen.values()} == {("its name is no UTF-8",)}
+        assert store._database is not None
+        for _ in range(5):
+            store._database.begin()
+            store._database.sweep(store.clock.instant())
+            store._database.commit()
+        assert hold.lock("zebra").locked()
+
+
+def test_a_field_of_another_type_costs_its_own_lease_alone(tmp_path: Path) -> None:
+    """It is found when the row is read, not by the ledger in the middle of a batch."""
+    path = tmp_path / "leases.db"
+    store = SQLiteStore(str(path))
+    fences = {name: store.execute(ops.Claim(name, "host:1:a", 60_000)).fence for name in ("a", "bad", "c")}  # type: ignore[union-attr]  # nobody else is here
+    change(path, "UPDATE resources SET state = replace(state, 'mutex', 'nothing') WHERE name = 'bad'")
+    replies = store.execute_many([ops.Renew(name, "host:1:a", fence, 60_000) for name, fence in fences.items()])
+    assert [type(reply) for reply in replies] == [ops.Renewed, DamagedRow, ops.Renewed]
+    store.close()
+
+
+def change(path: Path, statement: str) -> None:
+    """Somebody's own statement."""
+    connection = sqlite3.connect(path)
+    with connection:
+        assert connection.execute(statement).rowcount == 1
+    connection.close()
 
 
 def test_a_damaged_row_is_logged_without_its_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

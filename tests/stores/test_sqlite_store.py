@@ -435,7 +435,8 @@ def test_a_damaged_row_is_left_for_its_reader(store: SQLiteStore, path: Path, cl
     opened.sweep(clock.instant())
     opened.commit()
     with pytest.raises(StoreUnavailable, match=r"damaged.*this resource"):
-        look(store)
+        store.execute(ops.Claim(ROOM, "b", TTL))
+    assert look(store).unreadable[0].blocks
     assert isinstance(store.execute(ops.Claim("other", "a", TTL)), ops.Granted)
 
 

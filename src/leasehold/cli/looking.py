@@ -55,6 +55,7 @@ def document(seen: Inspection) -> dict[str, Any]:
         "holders": [_plain(one) for one in seen.holders],
         "waiters": [_plain(one) for one in seen.waiters],
         "notes": [_plain(one) for one in seen.notes],
+        "unreadable": list(seen.unreadable),
     }
 
 
@@ -70,12 +71,17 @@ def _row(seen: Inspection) -> list[str]:
     name, holder = printable(seen.resource), seen.holder
     waiters = str(len(seen.waiters)) if seen.waiters else "-"
     if holder is None:
-        closed = (
-            paint(f"closed for {lasting(seen.closed_for)}", "yellow") if seen.closed_for else paint("free", dim=True)
-        )
-        return [name, closed, "-", "-", waiters, _fence(seen.fence)]
+        return [name, _nobody(seen), "-", "-", waiters, _fence(seen.fence)]
     more = f" and {len(seen.holders) - 1} more" if len(seen.holders) > 1 else ""
+    if seen.unreadable:
+        more += paint(" and unreadable", "yellow")
     return [name, printable(holder.owner) + more, _age(holder.since), _left(holder), waiters, _fence(holder.fence)]
+
+
+def _nobody(seen: Inspection) -> str:
+    if seen.unreadable:
+        return paint("unreadable", "yellow")
+    return paint(f"closed for {lasting(seen.closed_for)}", "yellow") if seen.closed_for else paint("free", dim=True)
 
 
 def _left(holder: Holder) -> str:
@@ -100,7 +106,7 @@ def _tell(seen: Inspection) -> None:
         say(f"  expires in {_left(holder)} of {lasting(holder.ttl)}")
         _list("meta", [printable(f"{key}: {_text(value)}") for key, value in sorted(holder.meta.items())])
     if not seen.holders:
-        say("  nobody holds it")
+        say("  nobody holds it" if not seen.unreadable else "  nobody is known to hold it")
         if seen.fence:
             say(f"  fence      {seen.fence}, the last that was given")
     if seen.limit:
@@ -109,11 +115,12 @@ def _tell(seen: Inspection) -> None:
         say(paint(f"  closed     for {lasting(seen.closed_for)}: nobody is granted before", "yellow"))
     _list("waiting", [_in_queue(*one) for one in enumerate(seen.waiters, 1)])
     _list("history", [_history(one) for one in seen.notes])
+    _list("unreadable", [paint(printable(one), "yellow") for one in seen.unreadable])
 
 
 def _list(what: str, lines: list[str]) -> None:
     for number, line in enumerate(lines):
-        say(f"  {what if not number else '':<9}  {line}")
+        say(f"  {what if not number else '':<10} {line}")
 
 
 def _in_queue(number: int, waiter: Waiting) -> str:

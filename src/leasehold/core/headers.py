@@ -47,16 +47,15 @@ def parse_fence(text: str) -> int | None:
 
 def parse_resource(text: str) -> str | None:
     """A resource as it was sent; None when it is not UTF-8."""
-    out, rest = bytearray(), text.encode("latin-1", "replace")
-    while rest:
-        before, percent, rest = rest.partition(b"%")
-        out += before
+    before, *escapes = text.encode("latin-1", "replace").split(b"%")  # once: the header may be long, and all of it "%"
+    out = bytearray(before)
+    for rest in escapes:
         byte = _escaped(rest[:2])
-        if byte is not None:
-            out.append(byte)
-            rest = rest[2:]
+        if byte is None:
+            out += b"%" + rest
         else:
-            out += percent
+            out.append(byte)
+            out += rest[2:]
     try:
         return out.decode()
     except UnicodeDecodeError:

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from leasehold.core import ops
-from leasehold.core.names import Name
+from leasehold.core.names import Name, parse_name
 from leasehold.core.typed import Any
-from leasehold.core.types import Grant, public_owner
+from leasehold.core.types import Grant, Unreadable, public_owner
 from leasehold.errors import InvalidRequest, NotHeld, OutcomeUnknown, StoreUnavailable
 
 MOST_TRIES = 3  # of what goes unanswered and can be repeated
+# What a listing says of a resource that nobody can ask for.
+NAMELESS = ops.View((), (), 0, 0, 0, unreadable=(Unreadable("its name", "is no UTF-8"),))
 
 
 async def look(resource: str, queue: bool = True) -> ops.View:
+    """For those who decide by it: StoreUnavailable when somebody may hold by a record that cannot be read."""
+    view = await _view(resource, queue)
+    for one in view.unreadable:
+        if one.blocks:
+            raise StoreUnavailable(
+                f"who holds {parse_name(resource).shown} is not known: {one.what.replace(resource, '...')} {one.why}. "
+                "`leasehold inspect` shows it; delete it when nobody works by it",
+                resource=resource,
+            )
+    return view
+
+
+async def _view(resource: str, queue: bool = True) -> ops.View:
+    """All that can be read, for people."""
     view: ops.View = await _seen(ops.Inspect(resource, queue=queue))
     return view
 
@@ -33,19 +49,24 @@ async def _seen(op: ops.Inspect | ops.Scan | ops.Leaks) -> Any:
 async def inspect(names: list[Name], queue: bool = True) -> tuple[Name, ops.View]:
     """The resource that is meant: of two names, the first that the store knows anything of."""
     for name in names:
-        view = await look(name.text, queue)
-        if view.holders or view.queue or view.fence or view.closed_ms or view.notes or view.doors or view.limit:
+        view = await _view(name.text, queue)
+        if any(view._replace(now_ms=0)):
             return name, view
     return names[0], view
 
 
 async def scan(here: str, pattern: str, cursor: str, seen: set[str]) -> tuple[list[tuple[str, ops.View]], str]:
     """One page of the resources here that match, each as the store sees it and once; and where the next page begins.
-    A namespace may have a star in it, and is none of the pattern's."""
+    A namespace may have a star in it, and is none of the pattern's. What one of them is hides none of the others."""
     page: ops.Page = await _seen(ops.Scan(pattern, cursor))
     new = [resource for resource in dict.fromkeys(page.items) if resource.startswith(here) and resource not in seen]
     seen.update(new)
-    return [(resource, await look(resource)) for resource in new], page.cursor
+    found = [(resource, await _view(resource)) for resource in new]
+    for name in page.unreadable:
+        if name.startswith(here) and name not in seen:
+            seen.add(name)
+            found.append((name, NAMELESS))
+    return found, page.cursor
 
 
 async def leaks(pattern: str) -> list[str]:

@@ -28,7 +28,7 @@ from collections.abc import Generator
 
 from leasehold.core.policy import BUDGET_MS
 from leasehold.core.typed import Generic, NamedTuple, TypeAlias, TypeVar
-from leasehold.core.types import Door, Grant, Note, Waiter
+from leasehold.core.types import Door, Grant, Note, Unreadable, Waiter
 
 R = TypeVar("R", covariant=True)
 
@@ -115,6 +115,7 @@ class View(NamedTuple):
     notes: tuple[Note, ...] = ()
     doors: tuple[Door, ...] = ()
     limit: int = 0  # what a semaphore was resized to
+    unreadable: tuple[Unreadable, ...] = ()
 
 
 class Evicted(NamedTuple):
@@ -138,10 +139,12 @@ class Resized(NamedTuple):
 
 class Page(NamedTuple):
     """Some of what was asked for. Ask again with ``cursor`` for more; an empty one says that this was the last page.
-    What comes or goes meanwhile may be missing, and a thing may stand on two pages."""
+    What comes or goes meanwhile may be missing, and a thing may stand on two pages. ``unreadable``: names that are no
+    text, as well as they can be shown."""
 
     items: tuple[str, ...]
     cursor: str
+    unreadable: tuple[str, ...] = ()
 
 
 class Refused(NamedTuple):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from leasehold.core.typed import NamedTuple
 
+MOST_SHOWN = 256  # characters of an owner: a host's name has 64 at most, and an instance is named by people
+
 
 class Instant(NamedTuple):
     """One reading of the store's clocks. Expiry runs on ``ms``, which never steps; fences on the wall."""
@@ -90,6 +92,15 @@ class Note(NamedTuple):
     text: str = ""  # who and why, as the operator's client wrote it
 
 
+class Unreadable(NamedTuple):
+    """A record of a resource that is none of ours, or is damaged. ``blocks``: somebody may hold by it, so nobody is
+    granted until it is gone."""
+
+    what: str  # the key, or the row
+    why: str
+    blocks: bool = False
+
+
 class State(NamedTuple):
     """All that a store keeps for one resource."""
 
@@ -119,8 +130,10 @@ class Capabilities(NamedTuple):
 
 def public_owner(owner: str) -> str:
     """The part of an owner token that people may see: ``<instance>:<pid>``. Not every token is ours: it ends up in
-    logs and on terminals, so whatever cannot be printed there is escaped."""
+    logs and on terminals, so whatever cannot be printed there is escaped, and what is long is cut."""
     shown = owner.rsplit(":", 1)[0] if owner.count(":") >= 2 else "?"
+    if len(shown) > MOST_SHOWN:
+        shown = shown[:MOST_SHOWN] + "..."
     return shown if shown.isprintable() else shown.encode("unicode_escape").decode("ascii")
 
 

@@ -56,7 +56,8 @@ class Note(NamedTuple):
 
 class Inspection(NamedTuple):
     """One resource as the store sees it. ``fence`` is the last that was given; ``closed_for`` says for how many seconds
-    nobody is granted; ``limit`` is what a semaphore was resized to, or None."""
+    nobody is granted; ``limit`` is what a semaphore was resized to, or None. ``unreadable`` says what of it is no
+    record of ours, or damaged, and why: the rest is as the store has it, but who holds may not be known."""
 
     resource: str
     holders: tuple[Holder, ...]
@@ -65,13 +66,16 @@ class Inspection(NamedTuple):
     closed_for: float
     notes: tuple[Note, ...]
     limit: int | None = None
+    unreadable: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Without the ids, which ``.resource`` says: a repr ends up in logs."""
         by = ", ".join(map(_shown, self.holders))
         waiting = f"{len(self.waiters)} waiting" if self.waiters else "nobody waits"
         limit = f", limit={self.limit}" if self.limit else ""
-        return f"<Inspection {parse_name(self.resource).shown} {f'held by {by}' if by else 'free'}, {waiting}{limit}>"
+        held = f"held by {by}" if by else "unreadable" if self.unreadable else "free"
+        unreadable = f", {len(self.unreadable)} unreadable" if self.unreadable else ""
+        return f"<Inspection {parse_name(self.resource).shown} {held}, {waiting}{limit}{unreadable}>"
 
     @property
     def held(self) -> bool:
@@ -106,6 +110,7 @@ def inspection(resource: str, view: ops.View) -> Inspection:
         view.closed_ms / 1000,
         tuple([_note(one) for one in view.notes]),
         view.limit or None,
+        tuple([_unreadable(one) for one in view.unreadable]),
     )
 
 
@@ -114,6 +119,11 @@ def _shown(holder: Holder) -> str:
     how = "" if holder.mode == "exclusive" else f" {holder.mode}"
     slots = f" {','.join(map(str, holder.slots))}" if holder.slots else ""
     return f"{holder.owner}{how}{slots} fence={holder.fence} expires_in={holder.expires_in:.3f}s"
+
+
+def _unreadable(record: types.Unreadable) -> str:
+    blocks = "; until it is gone, nobody knows who holds" if record.blocks else ""
+    return f"{record.what} {record.why}{blocks}"
 
 
 def _holder(grant: types.Grant, now_ms: int) -> Holder:

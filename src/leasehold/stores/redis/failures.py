@@ -34,6 +34,8 @@ def refusal(where: object, reply: BaseException, no: Mapping[str, str] = NO) -> 
     says in other words what each of ``NO`` means."""
     text = str(reply)
     word = text.split(" ", 1)[0].rstrip(":")
+    if word == "UNREADABLE":
+        return StoreUnavailable(f"Redis at {where} {unreadable(text)}")
     why = no.get(word) or next((no[known] for known in no if f"-{known} " in text or f" {known} " in text), None)
     if why is None and ("ACL failure in script" in text or "executing the script can't" in text):
         why = no["NOPERM"]
@@ -42,6 +44,15 @@ def refusal(where: object, reply: BaseException, no: Mapping[str, str] = NO) -> 
     if why is None:
         return OutcomeUnknown(f"Redis at {where} answered with an error: {text[:200]}")
     return StoreUnavailable(f"Redis at {where} {why}")
+
+
+def unreadable(text: str) -> str:
+    """What a script found in place of a record: which key, and why it is none. Without the ids of the resource."""
+    _, part, why = text.split(" ", 2)
+    return (
+        f"has something that is no lease at the key lock:v1:{{...}}:{part} of this resource: it {why}. Nothing was "
+        f"granted. `leasehold inspect` shows it; delete that key when nobody works by it"
+    )
 
 
 def unreachable(where: object, error: BaseException) -> StoreUnavailable:

@@ -18,7 +18,7 @@ from leasehold.core import ops
 from leasehold.core.glob import matches
 from leasehold.core.rules import ONLY_SLOT
 from leasehold.core.typed import Any, cast
-from leasehold.core.types import Door, Grant, Note, Waiter, public_owner
+from leasehold.core.types import Door, Grant, Note, Unreadable, Waiter, public_owner
 from leasehold.stores.redis.lua import assemble
 
 FOLDER = Path(__file__).parent / "scripts"
@@ -26,6 +26,8 @@ KEYS = ("owner", "fence", "meta", "queue", "waiters", "ended", "holders", "limit
 COUNT = len(KEYS)
 RENEWED = ("owner", "meta", "holders", "queue", "watchers", "limit")  # what a plain renewal looks at
 EMPTY = "-"
+WITHOUT_KEYS = ("scan", "leaks")  # they name none
+MOST_NOTE_BYTES = 8192  # as the script cuts them
 
 Command = tuple[Any, ...]
 
@@ -47,6 +49,8 @@ class Script:
     def __init__(self, name: str, arguments: int) -> None:
         self.name = name
         self.text = assemble(FOLDER, name)
+        if name not in WITHOUT_KEYS:
+            self.text = f"local function script()\n{self.text}\nend\n{assemble(FOLDER, '_named')}"
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
         self.head = _head(self.sha, len(KEYS) + arguments)  # the packed command up to its keys
 
@@ -74,7 +78,7 @@ CLAIM, BEAT, RENEW, RELEASE, WITHDRAW, INSPECT, WATCH, RESIZE, EVICT, REVOKE, AD
     Script("evict", 6),
     Script("revoke", 2),
     Script("adopt", 6),
-    Script("scan", 2),  # without keys: they name none
+    Script("scan", 2),
     Script("leaks", 2),
 )
 RENEW_MANY, CLAIM_ALL, RELEASE_ALL = MANY = (  # with as many arguments as there are
@@ -330,12 +334,37 @@ def _slots(text: str) -> tuple[int, ...]:
 
 
 def _view(reply: Any, op: Any) -> ops.View:
-    _, now_ms, closed_ms, fence, held, queue, notes, doors, limit = reply
+    _, now_ms, closed_ms, fence, held, queue, notes, doors, limit, strange = reply
+    unreadable = [Unreadable(_text(key), _text(why), blocks == 1) for key, why, blocks in strange]
     holders = tuple([_grant(one) for one in held])
-    waiters = tuple([_waiter(_text(queue[at]), _text(queue[at + 1])) for at in range(0, len(queue), 2)])
-    noted = tuple([_note(_text(one)) for one in notes])
+    waiters = _readable(
+        unreadable, f"lock:v1:{{{op.resource}}}:waiters", "has a field that is nobody who waits",
+        lambda at: _waiter(_text(queue[at]), _text(queue[at + 1])), range(0, len(queue), 2),
+    )  # fmt: skip
+    noted = _readable(unreadable, f"lock:v1:{{{op.resource}}}:notes", "has an entry that is no note", _note, notes)
     places = tuple(sorted([_door(one) for one in doors]))
-    return ops.View(holders, waiters, fence, closed_ms, now_ms, noted, places, limit)
+    return ops.View(holders, waiters, fence, closed_ms, now_ms, noted, places, limit, tuple(unreadable))
+
+
+def _readable(
+    unreadable: list[Unreadable], key: str, why: str, read: Callable[[Any], Any], records: Sequence[Any]
+) -> tuple[Any, ...]:
+    """Those that can be read. The scripts hand these on as they are written down; who wrote them is not known."""
+    found = []
+    for one in records:
+        try:
+            found.append(read(one))
+        except ValueError:
+            if Unreadable(key, why) not in unreadable:
+                unreadable.append(Unreadable(key, why))
+    return tuple(found)
+
+
+def _whole(text: str) -> int:
+    """A number of ours: ``int`` would also take a sign, spaces, underscores and as many digits as there are."""
+    if len(text) > 16 or not (text.isascii() and text.isdecimal()):
+        raise ValueError("no number")
+    return int(text)
 
 
 def _grant(held: Sequence[Any]) -> Grant:
@@ -361,17 +390,34 @@ def _waiter(owner: str, raw: str) -> Waiter:
     )  # fmt: skip
 
 
-def _note(raw: str) -> Note:
-    at_us, event, fence, owner, text = raw.split(" ", 4)
-    return Note(int(at_us), event, owner, int(fence), text)
+def _note(raw: Any) -> Note:
+    if len(raw) >= MOST_NOTE_BYTES:
+        raise ValueError("too long")
+    at_us, event, fence, owner, text = _text(raw).split(" ", 4)
+    return Note(_whole(at_us), event, owner, _whole(fence), text)
 
 
 def _page(reply: Any, op: Any) -> ops.Page:
     cursor = _text(reply[1])
-    items = [_text(item) for item in reply[2]]
-    if isinstance(op, ops.Scan):
-        items = [name for name in items if matches(op.pattern, name)]
-    return ops.Page(tuple(items), "" if cursor == "0" else cursor)
+    items, unreadable = [], []
+    for item in reply[2]:
+        name = _text(item)
+        if isinstance(op, ops.Leaks):
+            items.append(name)
+        elif matches(op.pattern, name):
+            if _is_name(item):
+                items.append(name)
+            else:
+                unreadable.append(_bytes(name).decode("utf-8", "backslashreplace"))
+    return ops.Page(tuple(items), "" if cursor == "0" else cursor, tuple(unreadable))
+
+
+def _is_name(item: Any) -> bool:
+    """Can it be asked for? Every name of ours is UTF-8."""
+    try:
+        return bool(item.decode() if isinstance(item, bytes) else item.encode())
+    except UnicodeError:
+        return False
 
 
 def _replies(reply: Any, op: Any) -> ops.Replies:

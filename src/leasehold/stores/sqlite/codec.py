@@ -5,11 +5,19 @@ A field that is added later goes to the end of its tuple with a default: old row
 
 from __future__ import annotations
 
+from leasehold.core.rules import RULES
 from leasehold.core.typed import Any
 from leasehold.core.types import Door, Ended, Grant, Note, State, Waiter, Watcher
 from leasehold.stores.sqlite import driver
 
 SLOTS = Grant._fields.index("slots")
+MOST = 2**53  # no number of ours is higher
+JSON: dict[object, type] = {"str": str, "int": int, "tuple[int, ...]": list}
+KINDS = {
+    kind: tuple([JSON[name] for name in kind.__annotations__.values()])
+    for kind in (Grant, Waiter, Ended, Note, Watcher)
+}
+UNREADABLE = (ValueError, TypeError, IndexError, KeyError, RecursionError)
 USUAL = State._fields.index("notes")
 
 
@@ -22,17 +30,18 @@ def encode(state: State) -> str:
 
 
 def decode(text: str) -> State:
-    """Raises ValueError, TypeError, IndexError or KeyError for a text that is no state."""
+    """Raises one of ``UNREADABLE`` for a text that is no state. Every field is looked at: one of another type would be
+    met by the ledger in the middle of a turn, together with the ops of others."""
     holders, queue, fence, fence_until_us, closed_until_ms, ended, *rare = driver.parse(text)
     if isinstance(fence, list):  # what the first version wrote: one for each slot
         fence = max([last for _, last in fence], default=0)
     state = State(
         tuple([_grant(one) for one in holders]) if holders else (),
-        tuple([Waiter(*one) for one in queue]) if queue else (),
-        fence,
-        fence_until_us,
-        closed_until_ms,
-        tuple([Ended(*one) for one in ended]) if ended else (),
+        tuple([_waiter(one) for one in queue]) if queue else (),
+        _number(fence),
+        _number(fence_until_us),
+        _number(closed_until_ms),
+        tuple([_checked(Ended, one) for one in ended]) if ended else (),
     )
     return _with(state, *rare) if rare else state
 
@@ -41,14 +50,48 @@ def _with(
     state: State, notes: Any, doors: Any = (), limit: int = 0, limit_until_us: int = 0, watchers: Any = ()
 ) -> State:
     return state._replace(
-        notes=tuple([Note(*one) for one in notes]),
-        doors=tuple([Door(rule, tuple(slots), until_ms) for rule, slots, until_ms in doors]),
-        limit=limit,
-        limit_until_us=limit_until_us,
-        watchers=tuple([Watcher(*one) for one in watchers]),
+        notes=tuple([_checked(Note, one) for one in notes]),
+        doors=tuple([Door(_rule(rule), _slots(slots), _number(until_ms)) for rule, slots, until_ms in doors]),
+        limit=_number(limit),
+        limit_until_us=_number(limit_until_us),
+        watchers=tuple([_checked(Watcher, one) for one in watchers]),
     )
 
 
 def _grant(fields: list[Any]) -> Grant:
-    fields[SLOTS] = tuple(fields[SLOTS])
-    return Grant(*fields)
+    slots = fields[SLOTS]
+    grant: Grant = _checked(Grant, fields)
+    _rule(grant.rule)
+    return grant._replace(slots=_slots(slots))
+
+
+def _waiter(fields: list[Any]) -> Waiter:
+    waiter: Waiter = _checked(Waiter, fields)
+    _rule(waiter.rule)
+    return waiter
+
+
+def _checked(kind: Any, fields: list[Any]) -> Any:
+    kinds = KINDS[kind]
+    if tuple(map(type, fields)) != kinds[: len(fields)]:
+        raise ValueError(f"no {kind.__name__}")
+    for one in fields:
+        if type(one) is int and not -MOST <= one <= MOST:
+            raise ValueError("a number that is too large")
+    return kind(*fields)
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not -MOST <= value <= MOST:
+        raise ValueError("no number of ours")
+    return value
+
+
+def _rule(value: Any) -> str:
+    if value not in RULES:
+        raise ValueError("no rule")
+    return str(value)
+
+
+def _slots(value: list[Any]) -> tuple[int, ...]:
+    return tuple([_number(slot) for slot in value])

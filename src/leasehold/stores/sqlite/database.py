@@ -12,16 +12,20 @@ from leasehold.core.policy import PAGE
 from leasehold.core.types import Instant, State
 from leasehold.stores.sqlite import codec, failures
 from leasehold.stores.sqlite.driver import sqlite3, suppress
-from leasehold.stores.sqlite.failures import Again, unavailable
+from leasehold.stores.sqlite.failures import Again
 
 READ = "SELECT boot, state FROM resources WHERE name = ?"
 CHANGE = "UPDATE resources SET boot = ?, state = ? WHERE name = ?"
 ADD = "INSERT INTO resources (boot, state, name) VALUES (?, ?, ?)"
 REMOVE = "DELETE FROM resources WHERE name = ?"
-CHUNK = "SELECT name, boot, state FROM resources WHERE name > ? ORDER BY name LIMIT ?"
+# As bytes: a row that is no UTF-8 would end the listing of all. No name that is a BLOB can be asked for.
+CHUNK = (
+    "SELECT CAST(name AS BLOB), CAST(boot AS BLOB), CAST(state AS BLOB) FROM resources"
+    " WHERE name > CAST(? AS TEXT) AND typeof(name) = 'text' ORDER BY name LIMIT ?"
+)
+NO_TEXT = "Could not decode to UTF-8"  # Python's own: SQLite does not look
 SWEEP_EVERY = 256
 MOST_KNOWN = 256
-UNREADABLE = (ValueError, TypeError, IndexError, KeyError)
 
 
 # Nobody forks in the middle of an opening, or of a closing that no store can be asked about: SQLite's own mutexes would
@@ -109,8 +113,13 @@ class Database:
 
     def read(self, name: str) -> State | None:
         """The state of a resource; None when it has no row."""
-        self._execute(READ, (name,))
-        row = self._fetch()
+        try:
+            self._execute(READ, (name,))
+            row = self._fetch()
+        except sqlite3.OperationalError as error:
+            if str(error).startswith(NO_TEXT):
+                raise failures.damaged_row(self.path) from error
+            raise
         if row is None:
             return None
         boot, text = row
@@ -125,8 +134,8 @@ class Database:
             return known[1]
         try:
             return codec.decode(text)
-        except UNREADABLE as error:
-            raise unavailable(self.path, f"{failures.DAMAGED} (the row of this resource)") from error
+        except codec.UNREADABLE as error:
+            raise failures.damaged_row(self.path) from error
 
     def _confirm_boot(self) -> None:
         """A row of another boot is from before ours, unless another machine opened the file after us."""
@@ -147,16 +156,21 @@ class Database:
 
     def page(self, op: Scan, now: Instant) -> Page:
         """The next names, in their order. A row that cannot be read is listed too: whoever asks for it is told why."""
-        chunk = self._execute(CHUNK, (op.cursor, PAGE)).fetchall()
-        found = [name for name, boot, text in chunk if matches(op.pattern, name) and self._listed(boot, text, now)]
-        return Page(tuple(found), chunk[-1][0] if len(chunk) == PAGE else "")
+        chunk = self._execute(CHUNK, (op.cursor.encode("utf-8", "surrogateescape"), PAGE)).fetchall()
+        found, unreadable = [], []
+        for raw, boot, text in chunk:
+            name = raw.decode("utf-8", "backslashreplace")
+            if matches(op.pattern, name) and self._listed(boot, text, now):
+                (found if name.encode() == raw else unreadable).append(name)
+        cursor = chunk[-1][0].decode("utf-8", "surrogateescape") if len(chunk) == PAGE else ""
+        return Page(tuple(found), cursor, tuple(unreadable))
 
-    def _listed(self, boot: str, text: str, now: Instant) -> bool:
+    def _listed(self, boot: bytes, text: bytes, now: Instant) -> bool:
         try:
-            state = codec.decode(text)
-        except UNREADABLE:
+            state = codec.decode(text.decode())
+        except codec.UNREADABLE:
             return True
-        if boot != self._boot:
+        if boot != self._boot.encode():
             self._confirm_boot()
             state = ledger.rebooted(state)
         return ledger.listed(state, now)
@@ -173,16 +187,16 @@ class Database:
     def sweep(self, now: Instant) -> None:
         """Look at the next rows in order of their names: what has nothing left to say is deleted, and what time
         has ended is written down as ended, so that a later round can delete it."""
-        self._execute("SELECT value FROM meta WHERE key = 'swept'")
+        self._execute("SELECT CAST(value AS BLOB) FROM meta WHERE key = 'swept'")
         row = self._fetch()
-        chunk = self._execute(CHUNK, (row[0] if row else "", PAGE)).fetchall()
+        chunk = self._execute(CHUNK, (row[0] if row else b"", PAGE)).fetchall()
         for name, boot, text in chunk:
-            with suppress(*UNREADABLE):  # whoever asks for it is told
-                state = codec.decode(text)
-                left = ledger.tidy(state if boot == self._boot else ledger.rebooted(state), now)
+            with suppress(*codec.UNREADABLE):  # whoever asks for it is told
+                state = codec.decode(text.decode())
+                left = ledger.tidy(state if boot == self._boot.encode() else ledger.rebooted(state), now)
                 untold = left.watchers and left.holders != state.holders  # whoever watches is told by the next turn
                 if left != state and not untold:
-                    self.write(name, state, left)
+                    self.write(name.decode(), state, left)
         if chunk or row:
-            last = chunk[-1][0] if chunk else ""
-            self._execute("INSERT OR REPLACE INTO meta VALUES ('swept', ?)", (last,))
+            last = chunk[-1][0] if chunk else b""
+            self._execute("INSERT OR REPLACE INTO meta VALUES ('swept', CAST(? AS TEXT))", (last,))

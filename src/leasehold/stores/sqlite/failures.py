@@ -12,6 +12,10 @@ from leasehold.stores.sqlite.driver import sqlite3
 PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_READONLY_DBMOVED")
 
 DAMAGED = "is damaged. Move it away together with its -wal and -shm files; fences go on above the old ones"
+DAMAGED_ROW = (
+    "has a damaged row for this resource, and nobody knows who holds it. `leasehold inspect` shows it; delete the row "
+    "from the table resources when nobody works by it"
+)
 FOREIGN = "is not a database. Choose another path: nothing was written to it"
 FULL = "lies on a full disk. Free some space: what was held stays held until its time is over"
 READ_ONLY = "or its folder is read-only. It needs both: SQLite keeps -wal and -shm files beside the database"
@@ -53,6 +57,14 @@ REPLACED = "the file is being replaced again and again"
 
 class Again(Exception):
     """Nothing happened, and another try may succeed. Never leaves the store."""
+
+
+class DamagedRow(StoreUnavailable):
+    """What stands in the row of one resource cannot be read. To callers a StoreUnavailable like any other."""
+
+
+def damaged_row(path: str) -> DamagedRow:
+    return DamagedRow(f"the database {path} {DAMAGED_ROW}")
 
 
 def passing(error: BaseException) -> bool:

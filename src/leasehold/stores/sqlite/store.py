@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from leasehold.core import ledger
 from leasehold.core.ops import (
     Claim,
+    Inspect,
     Leaks,
     Page,
     Push,
@@ -29,13 +30,13 @@ from leasehold.core.ops import (
 )
 from leasehold.core.ports import Clock
 from leasehold.core.typed import TypeAlias
-from leasehold.core.types import Capabilities, Instant, State
+from leasehold.core.types import Capabilities, Instant, State, Unreadable
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.sqlite import failures, machine
 from leasehold.stores.sqlite.database import Database, gate
 from leasehold.stores.sqlite.driver import sqlite3
-from leasehold.stores.sqlite.failures import LOCKED, REPLACED, Again, unavailable
+from leasehold.stores.sqlite.failures import LOCKED, REPLACED, Again, DamagedRow, unavailable
 from leasehold.stores.sqlite.file import open_database
 from leasehold.stores.sqlite.mailbox import Mailbox
 from leasehold.stores.sqlite.news import News
@@ -45,6 +46,7 @@ FIRST_PAUSE = 30e-6  # seconds; a turn takes about as long
 LAST_PAUSE = 1e-3
 BATCH = 500  # ops in one transaction: others wait meanwhile
 
+DAMAGED = Unreadable("its row in the table resources", "is damaged", blocks=True)
 WAITING = (Claim, Watch)  # whoever sends one may be told of something later
 
 Draft: TypeAlias = tuple[State | None, State]  # as it is in the file, and as it is to be written
@@ -273,7 +275,12 @@ class SQLiteStore:
         if isinstance(op, Scan):
             return ledger.Outcome(ledger.EMPTY, database.page(op, now), ())
         resource = op.resource
-        before, state = (drafts and drafts.get(resource)) or _read(database, resource)
+        try:
+            before, state = (drafts and drafts.get(resource)) or _read(database, resource)
+        except DamagedRow:
+            if isinstance(op, Inspect):
+                return ledger.Outcome(ledger.EMPTY, View((), (), 0, 0, now.ms, unreadable=(DAMAGED,)), ())
+            raise
         outcome = ledger.apply(state, now, op, self._reachable)
         if isinstance(op, WAITING) and not (self._answered(outcome) or self._listens(op.address)):
             outcome = ledger.apply(state, now, op._replace(address=""), self._reachable)

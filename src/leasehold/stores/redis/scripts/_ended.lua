@@ -54,13 +54,13 @@ local function closed_ms()
     return math.max(latest - ms, 0)
 end
 
-local function tombstone(owner)
-    local raw = more and redis.call('HGET', ENDED, owner)
+local function tombstone(owner, known)
+    local raw = known or more and redis.call('HGET', ENDED, owner)
     if not raw then
         return nil
     end
     local until_ms, fence, outcome, detail = string.match(raw, '^(%d+) (%d+) (%S+) ?(.*)$')
-    if not until_ms or tonumber(until_ms) <= ms then
+    if not until_ms or #raw > MOST_BYTES or not whole(fence) or (whole(until_ms) or 0) <= ms then
         return nil
     end
     return {until_ms = tonumber(until_ms), fence = fence, outcome = outcome, detail = detail}
@@ -68,12 +68,14 @@ end
 
 -- Those past their time are thrown away now and then: nobody else does it while others are added.
 local function sweep_ended()
-    if redis.call('HLEN', ENDED) % MOST_ENDED ~= 0 then
+    local count = redis.call('HLEN', ENDED)
+    if count % (count > MANY_ENDED and MANY_ENDED or MOST_ENDED) ~= 0 then -- where there are many, it takes long
         return
     end
     local all = redis.call('HGETALL', ENDED)
     for at = 1, #all, 2 do
-        if tonumber(string.match(all[at + 1], '^%d+') or 0) <= ms then
+        local until_ms = string.match(all[at + 1], '^%d+') -- none: a door that nobody can read stays where it is
+        if until_ms and tonumber(until_ms) <= ms or not until_ms and string.sub(all[at], 1, 1) ~= ':' then
             redis.call('HDEL', ENDED, all[at])
         end
     end

@@ -29,9 +29,14 @@ end
 
 local stored -- the limit that a semaphore was resized to
 
+local function read_limit()
+    local raw = redis.call('GET', LIMIT)
+    return raw and (whole(raw) or unreadable(LIMIT, 'is no number'))
+end
+
 local function limit_of(claim)
     if not stored then
-        stored = more and tonumber(redis.call('GET', LIMIT) or 0) or 0 -- none, or one that nobody can read
+        stored = more and read_limit() or 0
     end
     return stored > 0 and stored or tonumber(claim.limit)
 end

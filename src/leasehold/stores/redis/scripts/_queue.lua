@@ -5,9 +5,13 @@ local function patience(ttl)
 end
 
 local function read_waiter(owner, raw)
+    if #raw > MOST_BYTES or #owner > MOST_BYTES or not string.find(owner, '^[^:%s]%S*$') then
+        return nil
+    end
     local beat, beat_ms, ttl, floor, since, delay, rule, permits, limit, address, news, meta = string.match(
         raw, '^(%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%l+) (%d+) (%d+) (%S+) (%S+) ?(.*)$')
-    if not beat or not KNOWN[rule] or string.find(permits, TOO_LONG) then -- nobody of ours
+    if not beat or not KNOWN[rule] or #permits > 4 or permits + 0 < 1 or #limit > 4 or #beat > 17 or #beat_ms > 16
+        or #ttl > 16 or #floor > 16 or floor + 0 > MAX_FENCE or #since > 16 or #delay > 16 then -- nobody of ours
         return nil
     end
     return {owner = owner, beat = beat, beat_ms = tonumber(beat_ms), ttl = ttl, floor = floor, since = since,
@@ -43,13 +47,14 @@ local function live(one)
     return math.abs(ms - one.beat_ms) <= patience(one.ttl)
 end
 
-local STOP, LEFT = 'stop', 'left'
+local STOP, LEFT, MOST_STEPS, MOST_DROPPED = 'stop', 'left', 512, 1000
 
 -- Call visit(waiter) for each in order, until it says STOP; it says LEFT of one who is not in the queue any more. The
--- first is read alone: mostly it is all there is to do.
+-- first is read alone: mostly it is all there is to do. True: there are more, and the server has other work.
 local function walk(visit)
     local at, step = 0, 1
-    while true do
+    local dropped = 0
+    for _ = 0, MOST_STEPS do
         local owners = redis.call('LRANGE', QUEUE, at, at + step - 1)
         if #owners == 0 then
             return
@@ -62,15 +67,19 @@ local function walk(visit)
                 said = visit(one, raws[number])
             else
                 leave(owner)
+                dropped = dropped + 1
             end
             if said == STOP then
                 return
+            elseif dropped == MOST_DROPPED then
+                return true
             elseif said == LEFT then
                 at = at - 1
             end
         end
         at, step = at + #owners, 32
     end
+    return true
 end
 
 local function publish(address, event, owner, fence, beat, remaining, slots)
@@ -83,7 +92,7 @@ end
 -- last beat, and who cannot be pushed takes what is free with its own beat. Nobody is granted while the door is closed.
 local function hand_on(asking)
     freed = false
-    if door > ms or (grants[1] and not SHARED[grants[1].rule]) then
+    if blocked or door > ms or (grants[1] and not SHARED[grants[1].rule]) then
         return
     end
     walk(function(one)
@@ -133,13 +142,13 @@ end
 -- Is there anybody whom a new claim would overtake?
 local function line_is_empty()
     local empty = true
-    walk(function(one)
+    local more_of_them = walk(function(one)
         if live(one) and not impossible(one) then
             empty = false
             return STOP
         end
     end)
-    return empty
+    return empty and not more_of_them
 end
 
 local function holder()
@@ -161,6 +170,9 @@ end
 -- Where this claim stands, granted or waiting.
 local function standing(owner, one)
     local grant = grant_of(owner)
+    if grant and grant.fence == '0' then -- its key is there, and somebody wrote over the rest: no fence to work by
+        return {err = 'UNREADABLE meta is gone, or no grant'}
+    end
     if grant then
         return granted(grant, other_limit(grant))
     end

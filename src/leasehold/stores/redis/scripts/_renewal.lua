@@ -13,7 +13,7 @@ local function renewed(raw, fence, ttl_ms, number)
         owner_px = format('%d', ttl - 1)
         meta_px = format('%d', ttl + math.max(ttl, 60000) - 1)
     end
-    local given, expires, renewals, rest = match(raw or '', '^(%d+) %d+ (%d+) (%d+) (.*)$')
+    local given, expires, renewals, rest = match(type(raw) == 'string' and raw or '', '^(%d+) %d+ (%d+) (%d+) (.*)$')
     if given == fence and expires + 0 > ms and expires + 0 <= ends and find(rest, '^%d+ 0 0 ') then
         if renewals + 0 > number + 0 then
             number = renewals
@@ -28,7 +28,7 @@ end
 -- looks at everybody who holds, would keep the server busy for longer than a renewal may take.
 local function renew_shared(mark, owner_key, holders_key, others, turned, owner, fence, ttl_ms, number)
     local rule, latest, more = match(mark, '^(:%l+ )(%d+)(.*)$')
-    local raw = rule and renewed(call('HGET', holders_key, owner), fence, ttl_ms, number)
+    local raw = rule and renewed(redis.pcall('HGET', holders_key, owner), fence, ttl_ms, number)
     if not raw then
         return -1
     end

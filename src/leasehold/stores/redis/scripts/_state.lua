@@ -29,12 +29,19 @@ local GRANTED, QUEUED, BUSY, GONE, RENEWED, RELEASED, NOT_YOURS, WITHDRAWN, VIEW
 local DAY_MS, MAX_FENCE, MAX_AHEAD_US = 86400000, 9007112854740992, 315619200000000
 local SLACK_MS = 60000 -- the key of those who share lives longer by this, so that few claims have to prolong it
 local SHARED = {read = true, semaphore = true}
+local MOST_BYTES = 16384 -- of a record: 4 kB of metadata and a thousand slots fit
 
 local grants = {} -- all that hold, in the order of their fences
 local last, ms, wall, wall_text, holders_end
 
 local function text(number)
     return string.format('%.0f', number)
+end
+
+-- A number of ours, or nil: to tonumber, 'inf', 'nan', '0x1' and '1e99' are numbers too.
+local function whole(written)
+    local number = written and #written <= 16 and string.find(written, '^%d+$') and tonumber(written)
+    return number and number < 9007199254740992 and number or nil
 end
 
 local function look_at_clock()
@@ -99,6 +106,20 @@ local function seat(one, fence, slots)
     end
     write_grant(grant)
     return grant
+end
+
+-- A grant as a view tells it.
+local function listed(one)
+    return {one.owner, one.fence, one.ttl, text(one.expires), one.renewals, one.since, one.closed, one.delay, one.rule,
+            one.limit, one.slots, one.news, one.ticket, one.meta}
+end
+
+-- Somebody who only knows SET NX PX.
+local function outsider(owner)
+    local left = redis.call('PTTL', OWNER)
+    left = left < 0 and DAY_MS or left + 1
+    return {owner = owner, fence = '0', ttl = string.format('%d', left), expires = ms + left, renewals = '0', since = '0',
+            closed = '0', delay = '0', rule = 'mutex', limit = '0', slots = '0', news = '-', ticket = '-', meta = ''}
 end
 
 -- `other`: the limit that others go by, when it is not this one's.

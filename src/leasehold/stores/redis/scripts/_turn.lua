@@ -3,11 +3,37 @@
 
 local KNOWN = {mutex = true, write = true, read = true, semaphore = true}
 local TOO_LONG = '%d%d%d%d%d' -- no slot, and no number of permits: there are a thousand at most
+local MOST_STRANGE, MOST_DOORS_BYTES, MOST_HOLDERS, MOST_WATCHERS = 20, 65536, 10000, 5000
+
+-- What cannot be read of this resource, as _view tells it: strangers wrote it, or it is damaged. `blocked`: somebody may
+-- hold by it, or a place may be kept free; nobody is granted then.
+local strange, blocked = {}, nil
+
+local function unreadable(key, why, blocks)
+    if #strange < MOST_STRANGE then
+        strange[#strange + 1] = {key, why, blocks and 1 or 0}
+    end
+    if blocks and not blocked then
+        blocked = {err = 'UNREADABLE ' .. string.match(key, '%l+$') .. ' ' .. why}
+    end
+end
+
+local function are_slots(rule, slots)
+    if rule ~= 'semaphore' then
+        return slots == '0'
+    end
+    return not string.find(slots, TOO_LONG) and not string.find(',' .. slots .. ',', ',,', 1, true)
+end
 
 local function read_grant(raw, shared)
+    if #raw > MOST_BYTES then
+        return nil
+    end
     local fence, ttl, expires, renewals, since, closed, delay, rule, limit, slots, news, ticket, owner, meta = string.match(
         raw, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%l+) (%d+) ([%d,]+) (%S+) (%S+) (%S+) ?(.*)$')
-    if not fence or not KNOWN[rule] or (SHARED[rule] or false) ~= shared or string.find(slots, TOO_LONG) then
+    if not fence or not KNOWN[rule] or (SHARED[rule] or false) ~= shared or not are_slots(rule, slots)
+        or not whole(fence) or #ttl > 16 or #expires > 16 or #renewals > 16 or #since > 16 or #closed > 16
+        or #delay > 16 or #limit > 16 then
         return nil -- somebody else wrote that
     end
     return {owner = owner, fence = fence, ttl = ttl, expires = tonumber(expires), renewals = renewals, since = since,
@@ -19,16 +45,20 @@ look_at_clock()
 local taken = redis.call('GET', OWNER)
 local marked = taken and string.sub(taken, 1, 1) == ':' and taken
 local alone = redis.call('GET', META) -- whoever held it alone, now or lately
-alone = alone and read_grant(alone, false)
-last = tonumber(redis.call('GET', FENCE) or 0) or 0
+alone = alone and (read_grant(alone, false) or unreadable(META, 'is no grant'))
+last = redis.call('GET', FENCE)
+last = last and (whole(last) or unreadable(FENCE, 'is no number')) or 0
 
-local PATIENCE, FORGOTTEN, MOST_AHEAD, MOST_ENDED, WATCHED = 3000, 30000, 1, 64, 30000
-local FOR_EVER = 86400000
+local PATIENCE, FORGOTTEN, MOST_AHEAD, MOST_ENDED, MANY_ENDED, WATCHED = 3000, 30000, 1, 64, 4096, 30000
 local SPEAKER = ARGV[1]
 
 -- Mostly there is none of these.
 local more = redis.call('EXISTS', ENDED, HOLDERS, LIMIT, WATCHERS) > 0
-local watched = more and redis.call('EXISTS', WATCHERS) == 1
+local watched = more and redis.call('HLEN', WATCHERS) or 0 -- before anything is written: it may be no hash
+if watched > MOST_WATCHERS then
+    unreadable(WATCHERS, 'has too many fields')
+end
+watched = watched > 0 and watched <= MOST_WATCHERS -- others look by themselves
 local door, doors = 0, {}
 
 -- Let a key live at least until then.
@@ -111,12 +141,15 @@ local function settle()
         marked = nil
     end
     if not rule then
-        if marked then
+        if marked and not blocked then
             redis.call('DEL', OWNER)
         end
         return
     end
     local rest = rule == 'semaphore' and rest_of_mark() or ''
+    if blocked then
+        rule, rest = 'unreadable', '' -- nobody is granted by this mark without a turn
+    end
     if marked ~= ':' .. rule .. ' ' .. text(latest) .. rest then
         insist()
         mark(rule, latest, rest)
@@ -140,21 +173,37 @@ end
 
 -- ------------------------------------------------------------ what is over ends
 
-if more then
-    local kept = redis.call('HMGET', ENDED, ':closed', ':doors')
-    door = tonumber(kept[1] or 0) or 0
-    for rule, slots, until_ms in string.gmatch(kept[2] or '', '(%l+):([%d,]+):(%d+)') do
-        if tonumber(until_ms) > ms then
-            doors[#doors + 1] = {rule = rule, slots = slots, until_ms = tonumber(until_ms)}
+-- Word by word: a pattern that may begin anywhere would look at every letter of a long one again and again (trap 52).
+local function read_doors(raw)
+    for word in string.gmatch(#raw <= MOST_DOORS_BYTES and raw or '?', '%S+') do
+        local rule, slots, until_ms = string.match(word, '^(%l+):([%d,]+):(%d+)$')
+        if rule and SHARED[rule] and are_slots(rule, slots) and whole(until_ms) then
+            if tonumber(until_ms) > ms then
+                doors[#doors + 1] = {rule = rule, slots = slots, until_ms = tonumber(until_ms)}
+            end
+        elseif not whole(word) then -- the first word is the latest of their ends
+            unreadable(ENDED, 'has a place in :doors that is none', true)
+            return
         end
     end
-    local all = redis.call('HGETALL', HOLDERS)
+end
+
+if more then
+    local kept = redis.call('HMGET', ENDED, ':closed', ':doors')
+    door = kept[1] and (whole(kept[1]) or unreadable(ENDED, 'has a time in :closed that is no number', true)) or 0
+    read_doors(kept[2] or '')
+    local all = {}
+    if redis.call('HLEN', HOLDERS) > MOST_HOLDERS then
+        unreadable(HOLDERS, 'has too many fields', true)
+    else
+        all = redis.call('HGETALL', HOLDERS)
+    end
     for at = 1, #all, 2 do
         local one = read_grant(all[at + 1], true)
         if one and one.owner == all[at] then
             grants[#grants + 1] = one
-        else -- nobody of ours
-            redis.call('HDEL', HOLDERS, all[at])
+        else -- nobody of ours, or somebody who still works
+            unreadable(HOLDERS, 'has a field that is no grant', true)
         end
     end
     table.sort(grants, function(one, other)
@@ -187,12 +236,8 @@ do
         end
     end
 end
-if taken and not marked and not (alone and alone.owner == taken) then -- somebody who only knows SET NX PX
-    local left = redis.call('PTTL', OWNER)
-    left = left < 0 and FOR_EVER or left + 1
-    table.insert(grants, 1, {owner = taken, fence = '0', ttl = string.format('%d', left), expires = ms + left,
-                             renewals = '0', since = '0', closed = '0', delay = '0', rule = 'mutex', limit = '0',
-                             slots = '0', news = '-', ticket = '-', meta = ''})
+if taken and not marked and not (alone and alone.owner == taken) then
+    table.insert(grants, 1, outsider(taken))
     if gone then
         redis.call('DEL', META)
     end

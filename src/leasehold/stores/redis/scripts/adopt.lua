@@ -12,9 +12,10 @@ local adopter, fence, ticket, ttl, floor, news = ARGV[1], ARGV[2], ARGV[3], ARGV
 -- Several may have left a record of that fence, also those who only believed that it was theirs: what the ledger itself
 -- says of a grant comes first.
 local function why_not_at()
-    local found, all = {}, more and redis.call('HGETALL', ENDED) or {}
+    local few = more and redis.call('HLEN', ENDED) <= MANY_ENDED
+    local found, all = {}, few and redis.call('HGETALL', ENDED) or {}
     for at = 1, #all, 2 do
-        local known = string.sub(all[at], 1, 1) ~= ':' and tombstone(all[at])
+        local known = string.sub(all[at], 1, 1) ~= ':' and tombstone(all[at], all[at + 1])
         if known and known.fence == fence then
             found[known.outcome] = true
         end

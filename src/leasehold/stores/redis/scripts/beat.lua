@@ -16,6 +16,9 @@ return turn(function()
     if known then
         return {GONE, known.outcome}
     end
+    if blocked then
+        return blocked
+    end
     local one = waiter(owner)
     if not one then
         return {GONE, 'unknown'}

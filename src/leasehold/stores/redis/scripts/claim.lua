@@ -18,7 +18,7 @@ local there = redis.call('EXISTS', META, QUEUE, ENDED, WATCHERS, OWNER, HOLDERS)
 if there == 0 and (one.rule == 'mutex' or one.rule == 'write') then
     look_at_clock()
     if not wrong_floor(floor) then
-        last = tonumber(redis.call('GET', FENCE) or 0) or 0
+        last = whole(redis.call('GET', FENCE)) or 0
         return granted(seat(one, mint(floor), '0'), 0)
     end
 end
@@ -30,7 +30,7 @@ end
 local function share(latest, soonest, limit, taken)
     local expires, slots, rest, other = ms + one.ttl, '0', '', 0
     if one.rule == 'semaphore' then
-        local permits, own, stored = tonumber(one.permits), tonumber(one.limit), tonumber(redis.call('GET', LIMIT) or '')
+        local permits, own, stored = tonumber(one.permits), tonumber(one.limit), whole(redis.call('GET', LIMIT))
         local _, count = string.gsub(taken, '1', '1')
         if soonest <= ms or count + permits > (stored or own) or not (stored or limit == own) then
             return nil
@@ -50,18 +50,18 @@ end
 -- Or only those who share it.
 if there == 0 and SHARED[one.rule] then
     look_at_clock()
-    last = tonumber(redis.call('GET', FENCE) or 0) or 0
+    last = whole(redis.call('GET', FENCE)) or 0
     local reply = not wrong_floor(floor) and share(0, ms + one.ttl, tonumber(one.limit), '')
     if reply then
         return reply
     end
 elseif there == 2 and SHARED[one.rule] and redis.call('EXISTS', OWNER, HOLDERS) == 2 then
     local rule, latest, rest = string.match(redis.call('GET', OWNER), '^:(%l+) (%d+)(.*)$')
-    last = rule == one.rule and tonumber(redis.call('GET', FENCE) or '')
+    last = rule == one.rule and whole(latest) and #rest <= MOST_BYTES and whole(redis.call('GET', FENCE))
     if last and not redis.call('HGET', HOLDERS, one.owner) then
         look_at_clock()
         local soonest, limit, taken = string.match(rest, '^ (%d+) (%d+) ([01]*)$')
-        local reply = not wrong_floor(floor) and (rule == 'read' or taken)
+        local reply = not wrong_floor(floor) and (rule == 'read' or whole(soonest) and whole(limit))
             and share(tonumber(latest), tonumber(soonest), tonumber(limit), taken)
         if reply then
             return reply
@@ -84,6 +84,9 @@ return turn(function()
     local known = tombstone(one.owner)
     if known then -- it had its one grant, or its sender gave up before this arrived
         return {GONE, known.outcome}
+    end
+    if blocked then
+        return blocked
     end
     local waiting = waiter(one.owner)
     if impossible(one) then

@@ -20,7 +20,10 @@ for at = 0, #KEYS / NAMES - 1 do
     else
         done, reply = pcall(claim, names, values)
     end
-    if not done then
+    if done and at == 0 and reply.err then
+        return reply
+    end
+    if not done or reply.err then
         break
     end
     replies[#replies + 1] = reply

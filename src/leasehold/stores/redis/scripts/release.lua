@@ -14,7 +14,8 @@ if taken == owner and redis.call('EXISTS', KEYS[4], KEYS[9]) == 0 then
         return {6} -- RELEASED
     end
 elseif taken and string.sub(taken, 1, 1) == ':' and redis.call('EXISTS', KEYS[4], KEYS[9]) == 0 then
-    local given, expires, closed, slots = string.match(redis.call('HGET', KEYS[7], owner) or '',
+    local raw = redis.call('HGET', KEYS[7], owner) or ''
+    local given, expires, closed, slots = string.match(#raw + #taken <= 16384 and raw or '', -- slots, and places for them
         '^(%d+) %d+ (%d+) %d+ %d+ (%d+) %d+ %l+ %d+ ([%d,]+) ')
     local time = redis.call('TIME')
     local ms = math.floor((time[1] * 1000000 + time[2]) / 1000)

@@ -13,16 +13,16 @@ local replies, turned = {}, {}
 for key = 1, #KEYS, 6 do
     local at = (key - 1) / 6 * 4 + 1
     local owner, fence, ttl_ms, number = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-    local taken = call('GET', KEYS[key])
+    local taken = redis.pcall('GET', KEYS[key]) -- what strangers put at one key costs nobody else a renewal
     local left = -1
     if taken == owner then
-        local raw = renewed(call('GET', KEYS[key + 1]), fence, ttl_ms, number)
+        local raw = renewed(redis.pcall('GET', KEYS[key + 1]), fence, ttl_ms, number)
         if raw then
             call('PEXPIRE', KEYS[key], owner_px)
             call('SET', KEYS[key + 1], raw, 'PX', meta_px)
             left = ttl
         end
-    elseif taken then
+    elseif type(taken) == 'string' then
         local others = {KEYS[key + 3], KEYS[key + 4], KEYS[key + 5]}
         left = renew_shared(taken, KEYS[key], KEYS[key + 2], others, turned, owner, fence, ttl_ms, number)
     end

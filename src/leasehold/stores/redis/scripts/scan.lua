@@ -4,25 +4,36 @@
 --   reply  {PAGE cursor {name ...}}; the cursor 0 begins, and ends. A name may come on several pages
 
 -- 500 keys at most: the server does nothing else meanwhile.
-local PAGE, ROUNDS, COUNT, ENOUGH = 13, 2, 250, 200
+local PAGE, ROUNDS, COUNT, ENOUGH, KEY_BYTES, MOST_STEPS, MOST_HOLDERS = 13, 2, 250, 200, 1024, 64, 10000
 local time = redis.call('TIME')
 local wall = time[1] * 1000000 + time[2]
 local ms = math.floor(wall / 1000)
 
--- What one key tells of its resource. Whoever put something else there is passed over: hence pcall.
+-- What one key tells of its resource. What is not to be read is listed: whoever looks at it is told why. Hence pcall, and
+-- a number or nothing at the beginning of what should have one.
 local tells = {}
+
+-- Another error is none of the record's: this user may not read it, for one.
+local function wrong(reply)
+    return type(reply) == 'table' and reply.err ~= nil and string.find(reply.err, 'WRONGTYPE', 1, true) ~= nil
+end
+
+-- Is it a record whose time is not over, or none that can be read?
+local function lasts(raw, until_now)
+    local number = string.match(raw, '^%d+')
+    return not number or tonumber(number) > until_now
+end
 
 tells.owner = function(key)
     local owner = redis.pcall('GET', key)
-    return type(owner) == 'string' and string.sub(owner, 1, 1) ~= ':' -- those who share have a key of their own
+    return wrong(owner) or type(owner) == 'string' and string.sub(owner, 1, 1) ~= ':' -- those who share have a key of their own
 end
 
 tells.queue = function(key, prefix)
-    local at = 0
-    while true do
+    for at = 0, MOST_STEPS * 32, 32 do
         local owners = redis.pcall('LRANGE', key, at, at + 31)
         if #owners == 0 then
-            return false
+            return wrong(owners)
         end
         for _, raw in ipairs(redis.pcall('HMGET', prefix .. 'waiters', unpack(owners))) do
             local beat_ms, ttl = string.match(raw or '', '^%-?%d+ (%d+) (%d+) ')
@@ -30,31 +41,37 @@ tells.queue = function(key, prefix)
                 return true
             end
         end
-        at = at + 32
     end
 end
 
--- When a lease is over, and its door is open again.
+-- When a lease is over, and its door is open again; nil for what is no lease.
 local function ends(raw)
-    local expires, closed, delay = string.match(type(raw) == 'string' and raw or '',
-        '^%d+ %d+ (%d+) %d+ %d+ (%d+) (%d+) ')
+    local expires, closed, delay = string.match(raw,
+        '^%d+ %d+ (%d+) %d+ %d+ (%d+) (%d+) %l+ %d+ [%d,]+ %S+ %S+ %S')
     if expires then
         return tonumber(expires), math.max(tonumber(closed), expires + delay)
     end
-    return 0, 0
 end
 
 -- The door of a lease that nobody has seen expire.
 tells.meta = function(key)
-    local expires, open = ends(redis.pcall('GET', key))
-    return expires <= ms and open > ms
+    local raw = redis.pcall('GET', key)
+    if type(raw) ~= 'string' then
+        return wrong(raw)
+    end
+    local expires, open = ends(raw)
+    return not expires or expires <= ms and open > ms
 end
 
 tells.holders = function(key)
+    local count = redis.pcall('HLEN', key)
+    if type(count) ~= 'number' or count > MOST_HOLDERS then
+        return type(count) == 'number' or wrong(count)
+    end
     local all = redis.pcall('HGETALL', key)
     for at = 2, #all, 2 do
         local expires, open = ends(all[at])
-        if expires > ms or open > ms then
+        if not expires or expires > ms or open > ms then
             return true
         end
     end
@@ -62,27 +79,45 @@ end
 
 -- The first number of each is the end of the last of them.
 tells.ended = function(key)
-    for _, raw in ipairs(redis.pcall('HMGET', key, ':closed', ':doors')) do
-        if raw and (tonumber(string.match(raw, '^%d+')) or 0) > ms then
+    local all = redis.pcall('HMGET', key, ':closed', ':doors')
+    for _, raw in ipairs(all) do
+        if raw and lasts(raw, ms) then
             return true
         end
     end
+    return wrong(all)
 end
 
 tells.notes = function(key)
-    for _, note in ipairs(redis.pcall('LRANGE', key, -20, -1)) do
-        if (tonumber(string.match(note, '^%d+')) or 0) + 30 * 86400000000 > wall then
+    local all = redis.pcall('LRANGE', key, -20, -1)
+    for _, note in ipairs(all) do
+        if lasts(note, wall - 30 * 86400000000) then
             return true
         end
     end
+    return wrong(all)
 end
+
+tells.limit = function(key)
+    local raw = redis.pcall('GET', key)
+    return wrong(raw) or type(raw) == 'string'
+        and not (#raw <= 16 and string.find(raw, '^%d+$') and tonumber(raw) < 9007199254740992)
+end
+
+tells.fence = tells.limit
+
+tells.waiters = function(key)
+    return wrong(redis.pcall('HLEN', key))
+end
+
+tells.watchers = tells.waiters
 
 local cursor, names, seen = ARGV[1], {}, {}
 for _ = 1, ROUNDS do
     local page = redis.call('SCAN', cursor, 'MATCH', ARGV[2], 'COUNT', COUNT)
     cursor = page[1]
     for _, key in ipairs(page[2]) do
-        local prefix, name, part = string.match(key, '^(lock:v1:{(.+)}:)(%a+)$')
+        local prefix, name, part = string.match(#key <= KEY_BYTES and key or '', '^(lock:v1:{(.+)}:)(%a+)$')
         if name and tells[part] and not seen[name] and tells[part](key, prefix) then
             seen[name] = true
             names[#names + 1] = name
