@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 import time
 from collections.abc import Callable
@@ -14,9 +15,11 @@ from typing import Any
 
 import fakeredis
 import pytest
-import redis.asyncio
+import redis.asyncio.retry
 import redis.sentinel
 import valkey
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 import leasehold
 from leasehold import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
@@ -25,7 +28,10 @@ from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.borrowed import BorrowedStore
 from leasehold.testing.parties import FLAVOURS
 from tests.redis.plays import KINDS, Start, connected, play
+from tests.redis.stage import Aim
 from tests.servers.process import until
+from tests.servers.proxy import Proxy
+from tests.servers.redis import RedisServer
 
 SAYS_SO = "is used through its own commands: slower, and without pushes"
 OWNER = "lock:v1:{job}:owner"
@@ -347,6 +353,45 @@ def test_what_was_never_sent_is_not(kind: type[Exception]) -> None:
     for settings, expected in (({"retry": None}, StoreUnavailable), ({}, OutcomeUnknown)):
         with leasehold.connect(Fails(refused, **settings)) as hold, pytest.raises(expected):
             hold.lock("job").acquire(wait=0)
+
+
+@pytest.mark.parametrize("make", SYNC.values(), ids=SYNC)
+def test_a_client_that_never_got_a_connection(make: Callable[[int], Any]) -> None:
+    """Nothing was sent, however often it tries; of a loop around the client nobody knows what it did before."""
+    client = make(1)
+    client.connection_pool.connection_kwargs["retry"] = Retry(NoBackoff(), 2)
+    own = isinstance(client, Own)
+    with leasehold.connect(client) as hold, pytest.raises(OutcomeUnknown if own else StoreUnavailable) as info:
+        hold.lock("job").acquire(wait=0)
+    assert isinstance(info.value.__cause__, (redis.ConnectionError, OutcomeUnknown))
+    assert "Redis behind the client " in str(info.value) or own
+
+
+async def test_an_asyncio_client_that_never_got_a_connection() -> None:
+    """The same on an event loop."""
+    client: Any = AsyncSentinel(1).master_for("leases", retry=redis.asyncio.retry.Retry(NoBackoff(), 2))
+    async with leasehold.aio.connect(client) as hold:
+        with pytest.raises(StoreUnavailable, match=r"Redis behind the client redis.Redis \(Sentinel service leases\)"):
+            await hold.lock("job").acquire(wait=0)
+    await client.aclose()
+
+
+@pytest.mark.slow
+def test_a_master_that_is_gone_at_the_second_attempt(redis_server: RedisServer, proxy: Proxy) -> None:
+    """The first attempt may have been done: that the second found nobody says nothing about it."""
+    make: Any = Sentinel(proxy.port).master_for
+    client = make("leases", retry=Retry(NoBackoff(), 1))
+    client.ping()
+    aim = Aim(proxy)
+    aim.lose("claim", math.inf)
+    with leasehold.connect(client) as hold:
+        proxy.refuse()
+        asked = ThreadPoolExecutor(1).submit(lambda: hold.lock("job").acquire(wait=0))
+        until(lambda: aim.seen["claim"] > 0, "it was sent")
+        proxy.cut()
+        assert isinstance(asked.exception(10), OutcomeUnknown)
+        aim.relent()
+        proxy.accept()
 
 
 def test_an_error_may_be_raised_again() -> None:

@@ -97,11 +97,11 @@ def test_a_killed_connection_is_replaced(stage: Stage, idle: float) -> None:
 
 
 @pytest.fixture
-def wary(monkeypatch: pytest.MonkeyPatch) -> None:
+def wary(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A silence of a tenth of a second is suspicious, in place of twenty seconds, and an answer is due soon."""
+    stage.url += "?health_check_interval=0.1"
     monkeypatch.setattr(mailbox, "LOOK_AFTER", 0.05)
     for module in (mailbox, loop):
-        monkeypatch.setattr(module, "ASK_AFTER", 0.1)
         monkeypatch.setattr(module, "ASK_SECONDS", ASK)
 
 

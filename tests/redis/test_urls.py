@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import redis.connection
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -217,12 +218,18 @@ BAD: dict[str, tuple[str, str]] = {
     "db empty": (f"redis://joe:{SECRET}@host?db=", "database number"),
     "db in two places": (f"redis://joe:{SECRET}@host/1?db=1", "database twice"),
     "unknown option": (f"redis://joe:{SECRET}@host?colour=1", "unknown option 'colour'; there are: client_name, db,"),
-    "option that is misspelt": (f"redis://joe:{SECRET}@host?sockettimeout=1", "'sockettimeout': did you mean socket_timeout"),
+    "option that is misspelt": (
+        f"redis://joe:{SECRET}@host?sockettimeout=1",
+        "'sockettimeout': did you mean socket_timeout",
+    ),
     "option in capitals": (f"redis://joe:{SECRET}@host?DB=1", "unknown option 'DB': did you mean db"),
     "a bare ? and an = in the password": (f"redis://joe:1?{SECRET}=1@host", "%3F"),
     "a bare & in the password": (f"redis://host?password=1&{SECRET}=1", "%26"),
     "socket_timeout 0": (f"redis://joe:{SECRET}@host?socket_timeout=0", "socket_timeout must be"),
-    "no connections": (f"redis://joe:{SECRET}@host?max_connections=0", "max_connections of a Redis URL must be a whole"),
+    "no connections": (
+        f"redis://joe:{SECRET}@host?max_connections=0",
+        "max_connections of a Redis URL must be a whole",
+    ),
     "keepalive off": (f"redis://joe:{SECRET}@host?socket_keepalive=no", "always on"),
     "an interval of text": (f"redis://joe:{SECRET}@host?health_check_interval=often", "health_check_interval must be"),
     "an interval below 0": (f"redis://joe:{SECRET}@host?health_check_interval=-1", "health_check_interval must be"),
@@ -266,6 +273,20 @@ def test_a_bad_url_is_refused_in_words(url: str, words: str, connect: Connect) -
     with pytest.raises(InvalidRequest, match=words) as info:
         connect(url)
     assert not leaks(info.value)
+
+
+@pytest.mark.parametrize("name", MEANINGLESS)
+def test_an_option_that_means_nothing_here(name: str) -> None:
+    """redis-py takes it in a URL: it is refused by its name, with the reason."""
+    with pytest.raises(InvalidRequest, match=f"the option {name}, which means nothing here: .*Leave it out") as info:
+        from_url(f"redis://joe:{SECRET}@host?{name}=1")
+    assert not leaks(info.value)
+
+
+def test_no_option_of_redis_py_is_unknown() -> None:
+    """Whatever it reads from a URL is taken, or refused with a reason."""
+    known = {*OPTIONS, *MEANINGLESS}
+    assert set(redis.connection.URL_QUERY_ARGUMENT_PARSERS) <= known
 
 
 @pytest.mark.parametrize("connect", CONNECTS)

@@ -61,7 +61,7 @@ class Wire:
 
     __slots__ = ("__weakref__", "_patience", "_pending", "_poll", "_reader", "_sock", "busy", "pushes", "used")
 
-    def __init__(self, target: Target, give_up: float, pushes: deque[Any] | None = None) -> None:
+    def __init__(self, target: Target, give_up: float, pushes: deque[Any]) -> None:
         try:
             self._sock = _open(target, give_up)
         except OSError as error:
@@ -71,7 +71,7 @@ class Wire:
         self._poll = select.poll()
         self._poll.register(self._sock, select.POLLIN)
         self._reader = hiredis.Reader(notEnoughData=NOTHING)
-        self.pushes: deque[Any] = deque(maxlen=MOST_PUSHES) if pushes is None else pushes
+        self.pushes = pushes
         self.busy = False  # in the middle of something; an interrupt leaves it so, and the wire is not used again
         self.used = time.monotonic()
 
