@@ -324,7 +324,7 @@ def test_tls_to_a_plain_port(patience: str, flavour: str, own_redis: Start) -> N
     server = own_redis()
     url = f"rediss://127.0.0.1:{server.port}?ssl_cert_reqs=none{patience}"
     hint = re.compile(r"took too long; if this port does not use TLS, connect without it \(redis://\)")
-    until(lambda: hint.search(str(failure(url, flavour))), "it says what is likely wrong")
+    until(lambda: bool(hint.search(str(failure(url, flavour)))), "it says what is likely wrong")
 
 
 @both_flavours

@@ -56,7 +56,7 @@ class Desk:
 
     def news(self, ready: Callable[[], None]) -> Batch:
         """The watchdog's connection, made and listening."""
-        news: Any = self.store.news()
+        news = self.store._batch
         until(lambda: news.fileno(ready) >= 0, "it is connected")
         return news
 
@@ -149,8 +149,12 @@ def test_an_event_loop_hears_what_came_with_a_reply(desk: Desk) -> None:
         ear = desk.store.listen(heard.set_result)
         assert isinstance(await ear.execute_async(desk.claim(B, address=ear.address)), Queued)
         beat = desk.claim(B, address=ear.address, beat=2)
-        loop, asked = asyncio.get_running_loop(), []
-        begin = lambda: asked.append(asyncio.run_coroutine_threadsafe(ear.execute_async(beat), loop))  # noqa: E731
+        loop = asyncio.get_running_loop()
+        asked: list[Future[Any]] = []
+
+        def begin() -> None:
+            asked.append(asyncio.run_coroutine_threadsafe(desk.store.execute_async(beat), loop))
+
         await asyncio.to_thread(desk.together, begin, Release("job", A, fence))
         assert isinstance(await asyncio.wrap_future(asked[0]), Queued)
         push = await asyncio.wait_for(heard, PATIENCE)

@@ -126,6 +126,8 @@ class LoopWire(asyncio.Protocol):
                     future = waiting.popleft()[0]
                     if not future.done():
                         future.set_result(reply)
+            if self._doubted and not waiting:  # it was kept for these alone
+                self.abort()
         except (hiredis.HiredisError, IndexError) as error:  # it does not speak Redis, or more than it was asked
             self._why = str(error)
             self.abort()
