@@ -24,6 +24,7 @@ from redis.retry import Retry
 import leasehold
 from leasehold import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.coordinator.opening import open_store
+from leasehold.patterns.shelves.beside import beside_borrowed
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.borrowed import BorrowedStore
 from leasehold.testing.parties import FLAVOURS
@@ -392,6 +393,18 @@ def test_a_master_that_is_gone_at_the_second_attempt(redis_server: RedisServer, 
         assert isinstance(asked.exception(10), OutcomeUnknown)
         aim.relent()
         proxy.accept()
+
+
+def test_who_is_behind_a_client_is_said_in_words() -> None:
+    """In errors, and by whatever is kept beside the leases: which client it is, and nothing of its address."""
+    server = fakeredis.FakeServer()
+    server.connected = False
+    client = fakeredis.FakeRedis(server=server)
+    words = "^Redis behind the client fakeredis.FakeRedis cannot be reached: "
+    with leasehold.connect(client) as hold, pytest.raises(StoreUnavailable, match=words):
+        hold.lock("job").acquire(wait=0)
+    shelf = beside_borrowed(BorrowedStore(client), asynchronous=False)
+    assert repr(shelf) == "<RedisShelf behind the client fakeredis.FakeRedis>"
 
 
 def test_an_error_may_be_raised_again() -> None:

@@ -47,7 +47,7 @@ class Line:
         self.looked = False  # at how the server is set up
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()  # connections that count for max_connections
         self._opening = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may come in between
 
     def open(self, channel: str, give_up: float, pushes: deque[Any]) -> tuple[Wire, bool]:
         """A new connection that puts pushes there, and whether it hears any."""
@@ -108,7 +108,7 @@ class Line:
 
     def forked(self) -> None:
         """In the child: nothing is open, and nobody holds the lock."""
-        self._open, self._opening, self._lock = weakref.WeakSet(), 0, threading.Lock()
+        self._open, self._opening, self._lock = weakref.WeakSet(), 0, threading.RLock()
 
 
 class Mailbox:
