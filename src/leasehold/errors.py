@@ -91,6 +91,7 @@ class LeaseLost(LeaseholdError):
 
     ``.reason`` is one of ``expired``, ``taken``, ``deleted``, ``evicted``, ``renewal_failed``,
     ``max_hold``, ``max_idle``, ``closed``, ``forked``; of a leader also ``resigned``, ``unhealthy``.
+    Of ``renewal_failed`` the ``__cause__`` is the last error that a renewal ended with.
     """
 
     def __init__(

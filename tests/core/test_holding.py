@@ -9,7 +9,7 @@ from leasehold.core.batch import hear, renewals
 from leasehold.core.holding import Holding
 from leasehold.core.policy import BUDGET_MS, RENEWAL_MS
 from leasehold.core.taken import Taken, deadline_after, renewal_after
-from leasehold.errors import LeaseLost, NotHeld, OutcomeUnknown
+from leasehold.errors import LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
 from tests.core.play import NAME, Latch
 
 OWNER = "host:7:secret.1"
@@ -140,6 +140,36 @@ def test_trap_2_unsure_to_lost_when_the_time_to_stop_has_come() -> None:
     holding.unanswered(110.0)
     assert holding.settle(STOP + 0.001) == "lost"
     assert holding.reason == "renewal_failed"
+
+
+def test_a_loss_has_the_last_failure_as_its_cause() -> None:
+    """Not an earlier one, and none that a renewal has made good since; causes that go round in a circle have an end."""
+    holding = hold()
+    last = StoreUnavailable("the last")
+    last.__cause__ = circle = OSError("below")
+    circle.__cause__ = circle
+    for error in (OutcomeUnknown("the first"), last):
+        holding.unanswered(110.0, error)
+    assert holding.loss().__cause__ is None
+    holding.settle(STOP + 0.001)
+    cause = holding.loss().__cause__
+    assert isinstance(cause, StoreUnavailable) and str(cause) == "the last" and isinstance(cause.__cause__, OSError)
+
+
+def test_a_cause_that_cannot_be_copied_ends_the_chain() -> None:
+    """Somebody's own class of error, which wants more than its text."""
+
+    class Odd(Exception):
+        def __init__(self, *, code: int) -> None:
+            super().__init__(f"code {code}")
+
+    holding = hold()
+    error = StoreUnavailable("away")
+    error.__cause__ = Odd(code=7)
+    holding.unanswered(110.0, error)
+    holding.settle(STOP + 0.001)
+    cause = holding.loss().__cause__
+    assert isinstance(cause, StoreUnavailable) and cause.__cause__ is None
 
 
 def test_held_to_lost_when_nobody_renewed() -> None:

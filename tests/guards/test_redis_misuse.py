@@ -221,7 +221,7 @@ def test_a_test_double() -> None:
 def test_it_says_nothing_secret() -> None:
     """Its repr names the kind of client."""
     with redis.Redis(password="hunter2") as client:
-        assert repr(FenceGuard(client)) == "<FenceGuard at the other end of Redis>"
+        assert repr(FenceGuard(client)) == "<FenceGuard behind the client redis.Redis>"
 
 
 @slow

@@ -6,7 +6,6 @@ from typing import Any
 
 from leasehold.testing.parties import Party
 from tests.redis.stage import Stage
-from tests.servers.process import until
 
 TTL = 5.0
 
@@ -22,12 +21,3 @@ def ticket_of(stage: Stage) -> str:
     party, lease = giver(stage)
     ticket: str = party.do(lambda _: lease.transfer())
     return ticket
-
-
-def deliver(stage: Stage) -> None:
-    """What waits in the network arrives now, and is done."""
-    assert stage.proxy.waiting > 0, "nothing is late"
-    served = stage.look.served()
-    stage.aim.relent()
-    stage.proxy.release()
-    until(lambda: stage.look.served() > served and stage.proxy.waiting == 0, "it arrives")

@@ -12,7 +12,7 @@ import pytest
 from leasehold import LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
 from leasehold.testing.parties import Party
 from leasehold.testing.scene import fails
-from tests.handover.stage import TTL, deliver, giver, ticket_of
+from tests.handover.stage import TTL, giver, ticket_of
 from tests.redis.stage import PATIENCE, THREADS_ONLY, Stage
 from tests.servers.process import until
 
@@ -59,7 +59,7 @@ def test_a_late_transfer_changes_nothing(stage: Stage) -> None:
     with pytest.raises(OutcomeUnknown):
         party.do(lambda _: lease.transfer())
     ticket = party.do(lambda _: lease.transfer())
-    deliver(stage)
+    stage.deliver()
     first, second = stage.other(), stage.other()
     adopted = first.do(lambda hold: hold.adopt(ticket))
     assert fails(LeaseLost, second.start(lambda hold: hold.adopt(ticket))).reason == "taken"
@@ -73,7 +73,7 @@ def test_a_late_transfer_after_the_release(stage: Stage) -> None:
     with pytest.raises(OutcomeUnknown):
         party.do(lambda _: lease.transfer())
     assert party.do(lambda _: lease.release()) is True
-    deliver(stage)
+    stage.deliver()
     assert stage.look.leftovers() == []
 
 
@@ -98,7 +98,7 @@ def test_an_adoption_whose_reply_is_lost(stage: Stage) -> None:
     ticket = ticket_of(stage)
     stage.aim.lose("adopt")
     adopted = party.do(lambda hold: hold.adopt(ticket, ttl=5))
-    assert stage.aim.seen["adopt"] == 2 and stage.look.holder() == adopted.owner
+    assert stage.aim.seen["adopt"] >= 2 and stage.look.holder() == adopted.owner
     assert adopted.fence == stage.look.fence()
     stage.look.honest(adopted)
     assert fails(LeaseLost, other.start(lambda hold: hold.adopt(ticket))).reason == "taken"
@@ -126,7 +126,7 @@ def test_late_adoptions_take_nothing(stage: Stage) -> None:
     fails(OutcomeUnknown, party.start(lambda hold: hold.adopt(ticket)))
     until(lambda: "withdrawn" in stage.look.ended().values(), "it is withdrawn on another connection")
     before = stage.look.holder()
-    deliver(stage)
+    stage.deliver()
     assert stage.look.holder() == before, "still the giver's"
     adopted = other.do(lambda hold: hold.adopt(ticket))
     assert stage.look.holder() == adopted.owner
@@ -138,8 +138,8 @@ def test_a_late_adoption_after_its_adopter_gave_back(stage: Stage) -> None:
     ticket = ticket_of(stage)
     stage.aim.hold("adopt")
     adopted = party.do(lambda hold: hold.adopt(ticket))
-    assert stage.aim.seen["adopt"] == 2 and party.do(lambda _: adopted.release()) is True
-    deliver(stage)
+    assert stage.aim.seen["adopt"] >= 2 and party.do(lambda _: adopted.release()) is True
+    stage.deliver()
     assert stage.look.leftovers() == []
 
 
@@ -153,7 +153,7 @@ def test_a_late_adoption_does_not_disturb_the_next_adopter(stage: Stage) -> None
     adopted = other.do(lambda hold: hold.adopt(ticket))
     again = other.do(lambda _: adopted.transfer())
     fails(OutcomeUnknown, first)
-    deliver(stage)
+    stage.deliver()
     last = third.do(lambda hold: hold.adopt(again))
     assert last.fence > adopted.fence and stage.look.holder() == last.owner
 
@@ -177,7 +177,7 @@ def test_an_eviction_whose_reply_is_lost(stage: Stage) -> None:
         "evict", lambda: operator.start(lambda hold: hold.evict("job", fence=lease.fence, reason="it hangs"))
     )
     done = lost.result(PATIENCE)
-    assert stage.aim.seen["evict"] == 2 and done.fence == stage.look.fence() > lease.fence
+    assert stage.aim.seen["evict"] >= 2 and done.fence == stage.look.fence() > lease.fence
     assert len(operator.do(lambda hold: hold.inspect("job")).notes) == 1
     until(lambda: lease.state == "lost", "the holder hears of it")
     assert fails(LeaseLost, party.start(lambda _: lease.check())).reason == "evicted"
@@ -189,10 +189,10 @@ def test_an_eviction_that_arrives_late(stage: Stage) -> None:
     operator = stage.party()
     stage.aim.hold("evict")
     order = operator.start(lambda hold: hold.evict("job", fence=lease.fence, reason="it hangs"))
-    until(lambda: stage.aim.seen["evict"] == 1, "it is under way")
+    until(lambda: stage.aim.seen["evict"] >= 1, "it is under way")
     assert party.do(lambda _: lease.release()) is True
     newer = party.do(lambda hold: hold.lock("job", ttl=30).acquire())
-    deliver(stage)
+    stage.deliver()
     fails(NotHeld, order)
     assert stage.look.holder() == newer.owner and newer.state == "held"
 
@@ -202,7 +202,7 @@ def without_looks(stage: Stage, begin: Callable[[], Future[Any]]) -> Future[Any]
     asked = stage.aim.seen["inspect"]
     stage.aim.lose("inspect")
     future = stage.without_reply("inspect", begin)
-    until(lambda: stage.aim.seen["inspect"] == asked + 2, "it looks again")
+    until(lambda: stage.aim.seen["inspect"] >= asked + 2, "it looks again")
     stage.proxy.cut()
     return future
 
@@ -213,7 +213,7 @@ def test_an_operator_whose_first_look_is_lost(stage: Stage) -> None:
     operator = stage.party()
     order = {"fence": lease.fence, "reason": "it hangs"}
     late = stage.without_reply("inspect", lambda: operator.start(lambda hold: hold.evict("job", **order)))
-    assert late.result(PATIENCE).fence > lease.fence and stage.aim.seen["evict"] == 1
+    assert late.result(PATIENCE).fence > lease.fence and stage.aim.seen["evict"] >= 1
 
 
 def test_an_operator_who_sees_nothing(stage: Stage) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import pickle
 import subprocess
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +48,7 @@ class Stage:
     """One holder in one flavour over a spied store, and a clock that only the test turns."""
 
     def __init__(self, flavour: str, clock: ManualClock | None = None) -> None:
+        self.flavour = flavour
         self.clock = clock or StillClock()
         self.spy = Spy(MemoryStore(self.clock))
         self.party: Party = FLAVOURS[flavour](self.spy)
@@ -410,6 +414,92 @@ def test_an_extend_that_fails_promises_nothing(stage: Stage, hook: Callable[[Sto
     stage.spy.heal()
     stage.pass_time(1)
     assert lease.state == "held" and lease.ttl == ttl
+
+
+# ---------------------------------------------------------------- why
+
+
+def refused(op: StoreOp) -> None:
+    """As a store says it: an error of ours, whose cause is the driver's."""
+    raise StoreUnavailable("the store is away") from ConnectionRefusedError(111, "Connection refused")
+
+
+def explained(error: BaseException | None) -> bool:
+    """Is it a loss with its cause, and the cause of that, without a frame that would keep anything?"""
+    assert isinstance(error, LeaseLost) and error.reason == "renewal_failed"
+    cause = error.__cause__
+    assert isinstance(cause, StoreUnavailable) and str(cause) == "the store is away" and cause.__traceback__ is None
+    root = cause.__cause__
+    assert isinstance(root, ConnectionRefusedError) and root.errno == 111 and root.__traceback__ is None
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    assert (again.reason, str(again)) == (error.reason, str(error))
+    return True
+
+
+def test_a_loss_tells_why_renewals_failed(stage: Stage) -> None:
+    """Whoever looks and whoever is called hears the last failure: it is the cause of the loss."""
+    lease = stage.acquire(ttl=6)
+    heard: list[LeaseLost] = []
+    stage.do(lambda: lease.on_lost(heard.append))
+    stage.spy.before = only(Renew, refused)
+    stage.pass_time(6)
+    eventually(lambda: heard, "it is told")
+    assert explained(heard[0]) and explained(stage.raises(LeaseLost, lease.check))
+
+
+def test_leaving_a_lost_body_tells_why_renewals_failed(stage: Stage) -> None:
+    """At the end of ``with``; in asyncio the cancellation that this was stays in view as the context."""
+
+    def body(lease: Any) -> Any:
+        stage.spy.before = only(Renew, refused)
+        stage.pass_time(6)
+        return asyncio.sleep(PATIENCE) if stage.flavour == "asyncio" else None
+
+    error = stage.party.within(lambda hold: hold.lock("job", ttl=6), body).exception(PATIENCE)
+    assert explained(error)
+    if stage.flavour == "asyncio":
+        assert isinstance(error.__context__, asyncio.CancelledError)  # type: ignore[union-attr]  # it is explained
+
+
+def test_leaving_a_lost_body_of_several_tells_why_renewals_failed(stage: Stage) -> None:
+    """The same of ``hold.all``."""
+
+    def body(leases: Any) -> None:
+        stage.spy.before = only(Renew, refused)
+        stage.pass_time(6)
+
+    several = stage.party.within(lambda hold: hold.all(hold.lock("job", ttl=6), hold.lock("other", ttl=60)), body)
+    assert explained(several.exception(PATIENCE))
+
+
+def test_a_failed_extend_keeps_nobody() -> None:
+    """The error that its caller saw has frames, and those the lease: what is remembered of it has none (trap 3)."""
+    clock = StillClock()
+    spy, hold = sync_scene(clock)
+    lease = hold.lock("job", ttl=60).acquire()
+    assert lease is not None
+    spy.before = only(Renew, refused)
+    with suppress(StoreUnavailable):
+        lease.extend(60)
+    held, shell = lease._held, weakref.ref(lease)
+    del lease
+    assert shell() is None
+    held.settle(clock.now() + 60)
+    assert explained(held.loss())
+    spy.heal()
+    hold.close()
+
+
+def test_a_loss_for_another_reason_has_no_such_cause(stage: Stage) -> None:
+    """Neither when renewals failed before and went well again, nor when somebody else has it."""
+    lease = stage.acquire(ttl=6)
+    stage.spy.before = once(Renew, refused)
+    stage.pass_time(3)
+    assert lease.state == "held" and lease._held._trouble is None
+    evict(stage, lease)
+    stage.pass_time(3)
+    error = stage.raises(LeaseLost, lease.check)
+    assert error.reason == "evicted" and error.__cause__ is None
 
 
 # ---------------------------------------------------------------- giving back

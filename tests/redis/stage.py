@@ -104,6 +104,13 @@ class Aim:
         return verdict
 
 
+def ready(store: RedisStore) -> list[str]:
+    """The channels of its connections that have said their first words and heard the answers."""
+    posts = list(store._loops._posts.values()) if store._loops is not None else []
+    boxes: list[Any] = [*store._boxes, store._batch._box, *posts]
+    return [box.address for box in boxes if box._wire is not None]
+
+
 def called(chunk: bytes) -> list[str]:
     """The scripts that a request calls."""
     return [name for name, sha, text in MARKS if sha in chunk or text in chunk]
@@ -149,6 +156,11 @@ class Look:
         stats: Any = self.client.info("commandstats")
         return sum(int(stats.get(name, {}).get("calls", 0)) for name in ("cmdstat_evalsha", "cmdstat_eval"))
 
+    def settle(self) -> None:
+        """What has reached the server until now is done."""
+        for _ in range(2):  # the first may be answered before what was ready together with it
+            self.client.ping()
+
     def connections(self, name: str) -> int:
         """How many clients of that name the server has."""
         clients: Any = self.client.client_list()
@@ -169,6 +181,14 @@ class Look:
         believed = lease.deadline
         left = self.left_ms(lease.resource)
         assert believed <= now() + (left + 2) / 1000, "it believes in more than it was given"
+
+
+def arrive(proxy: Proxy, look: Look) -> None:
+    """What waits in the network arrives now, and is done."""
+    assert proxy.waiting > 0, "nothing is late"
+    proxy.release()
+    until(lambda: proxy.waiting == 0, "it arrives")
+    look.settle()
 
 
 class Turn:
@@ -192,6 +212,7 @@ class Stage:
         for script in SCRIPTS:
             self.look.client.script_load(script.text)
         self._parties = ExitStack()
+        self._stores: list[RedisStore] = []
         self._users: list[str] = []
         if proxy is not None:
             self.proxy = proxy
@@ -199,7 +220,9 @@ class Stage:
 
     def party(self, url: str | None = None, flavour: str | None = None, **options: Any) -> Party:
         """Somebody, with a coordinator of his own."""
-        party = FLAVOURS[flavour or self.flavour](RedisStore(url or self.url), **options)
+        store = RedisStore(url or self.url)
+        self._stores.append(store)
+        party = FLAVOURS[flavour or self.flavour](store, **options)
         self._parties.callback(party.close)
         return party
 
@@ -230,20 +253,27 @@ class Stage:
         return len(self.look.queue(resource)) == count
 
     def listening(self, count: int) -> bool:
-        """Do so many connections hear pushes?"""
-        return len(self.look.client.pubsub_channels("lock:v1:push:*")) >= count
+        """Do so many connections of the parties hear pushes, and know it? The server knows a moment before they do."""
+        known: Any = self.look.client.pubsub_channels("lock:v1:push:*")
+        return len({one for store in self._stores for one in ready(store)} & set(known)) >= count
 
     def without_reply(self, op: str, begin: Callable[[], Future[Any]], done: bool = True) -> Future[Any]:
         """Begin something whose next op of that kind gets no reply: the connection breaks when the server has done it,
         or before the server hears of it. Either way the client cannot tell."""
-        asked, served = self.aim.seen[op], self.look.served()
+        asked = self.aim.seen[op]
         (self.aim.lose if done else self.aim.hold)(op)
         future = begin()
         until(lambda: self.aim.seen[op] > asked, f"a {op} is under way")
         if done:
-            until(lambda: self.look.served() > served, f"the {op} is done")
+            self.proxy.settle()
+            self.look.settle()
         self.proxy.cut()
         return future
+
+    def deliver(self) -> None:
+        """What waits in the network arrives now, and is done."""
+        self.aim.relent()
+        arrive(self.proxy, self.look)
 
     def close(self) -> None:
         """Everybody goes home, on a good network."""

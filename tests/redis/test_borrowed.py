@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,19 +14,24 @@ from typing import Any
 
 import fakeredis
 import pytest
-import redis.asyncio
+import redis.asyncio.retry
 import redis.sentinel
 import valkey
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 import leasehold
 from leasehold import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.coordinator.opening import open_store
+from leasehold.patterns.shelves.beside import beside_borrowed
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.borrowed import BorrowedStore
 from leasehold.testing.parties import FLAVOURS
 from tests.redis.plays import KINDS, Start, connected, play
-from tests.redis.stage import PATIENCE, until_async
+from tests.redis.stage import PATIENCE, Aim, until_async
 from tests.servers.process import until
+from tests.servers.proxy import Proxy
+from tests.servers.redis import RedisServer
 
 SAYS_SO = "is used through its own commands: slower, and without pushes"
 OWNER = "lock:v1:{job}:owner"
@@ -75,6 +81,12 @@ class AsyncSentinel(redis.asyncio.Sentinel):
     async def discover_master(self, service_name: str) -> tuple[str, int]:
         """Where it is at present."""
         return "127.0.0.1", self.port
+
+
+def renewed(lease: Any) -> Callable[[], bool]:
+    """Has its end moved, since this was asked for?"""
+    first = lease.deadline
+    return lambda: bool(lease.deadline > first)
 
 
 def with_a_patch(port: int) -> Any:
@@ -180,11 +192,10 @@ def test_a_double_locks_for_event_loops_too(make: Callable[[], Any]) -> None:
 
 @pytest.mark.slow
 def test_a_double_is_renewed() -> None:
-    """The end of a lease in use moves on."""
+    """A lease in use is prolonged."""
     client = fakeredis.FakeRedis()
     with leasehold.connect(client) as hold, hold.lock("job", ttl=3) as lease:
-        first = lease.deadline
-        until(lambda: lease.deadline > first, "it is renewed")
+        until(renewed(lease), "it is renewed")
         assert lease.state == "held" and 0 < client.pttl(OWNER) <= 3000
 
 
@@ -235,9 +246,8 @@ async def test_an_asyncio_double_is_renewed_and_tells_of_a_loss(make: Callable[[
     client = make()
     async with leasehold.aio.connect(client) as hold:
         lease = await hold.lock("job", ttl=3).acquire()
-        assert lease is not None
-        first = lease.deadline
-        await until_async(lambda: lease.deadline > first, "it is renewed")
+        await until_async(renewed(lease), "it is renewed")
+        assert lease is not None and lease.state == "held"
         await client.delete(OWNER)
         await asyncio.wait_for(lease.lost.wait(), PATIENCE)
         with pytest.raises(LeaseLost) as info:
@@ -351,6 +361,57 @@ def test_what_was_never_sent_is_not(kind: type[Exception]) -> None:
             hold.lock("job").acquire(wait=0)
 
 
+@pytest.mark.parametrize("make", SYNC.values(), ids=SYNC)
+def test_a_client_that_never_got_a_connection(make: Callable[[int], Any]) -> None:
+    """Nothing was sent, however often it tries; of a loop around the client nobody knows what it did before."""
+    client = make(1)
+    client.connection_pool.connection_kwargs["retry"] = Retry(NoBackoff(), 2)
+    own = isinstance(client, Own)
+    with leasehold.connect(client) as hold, pytest.raises(OutcomeUnknown if own else StoreUnavailable) as info:
+        hold.lock("job").acquire(wait=0)
+    assert isinstance(info.value.__cause__, (redis.ConnectionError, OutcomeUnknown))
+    assert "Redis behind the client " in str(info.value) or own
+
+
+async def test_an_asyncio_client_that_never_got_a_connection() -> None:
+    """The same on an event loop."""
+    client: Any = AsyncSentinel(1).master_for("leases", retry=redis.asyncio.retry.Retry(NoBackoff(), 2))
+    async with leasehold.aio.connect(client) as hold:
+        with pytest.raises(StoreUnavailable, match=r"Redis behind the client redis.Redis \(Sentinel service leases\)"):
+            await hold.lock("job").acquire(wait=0)
+    await client.aclose()
+
+
+@pytest.mark.slow
+def test_a_master_that_is_gone_at_the_second_attempt(redis_server: RedisServer, proxy: Proxy) -> None:
+    """The first attempt may have been done: that the second found nobody says nothing about it."""
+    make: Any = Sentinel(proxy.port).master_for
+    client = make("leases", retry=Retry(NoBackoff(), 1))
+    client.ping()
+    aim = Aim(proxy)
+    aim.lose("claim", math.inf)
+    with leasehold.connect(client) as hold:
+        proxy.refuse()
+        asked = ThreadPoolExecutor(1).submit(lambda: hold.lock("job").acquire(wait=0))
+        until(lambda: aim.seen["claim"] > 0, "it was sent")
+        proxy.cut()
+        assert isinstance(asked.exception(10), OutcomeUnknown)
+        aim.relent()
+        proxy.accept()
+
+
+def test_who_is_behind_a_client_is_said_in_words() -> None:
+    """In errors, and by whatever is kept beside the leases: which client it is, and nothing of its address."""
+    server = fakeredis.FakeServer()
+    server.connected = False
+    client = fakeredis.FakeRedis(server=server)
+    words = "^Redis behind the client fakeredis.FakeRedis cannot be reached: "
+    with leasehold.connect(client) as hold, pytest.raises(StoreUnavailable, match=words):
+        hold.lock("job").acquire(wait=0)
+    shelf = beside_borrowed(BorrowedStore(client), asynchronous=False)
+    assert repr(shelf) == "<RedisShelf behind the client fakeredis.FakeRedis>"
+
+
 def test_an_error_may_be_raised_again() -> None:
     """As a Mock does with the one that it was given."""
     error = redis.ConnectionError("closed")
@@ -371,8 +432,7 @@ def test_a_borrowed_client_locks(name: str, own_redis: Start) -> None:
     with leasehold.connect(client) as one, leasehold.connect(client) as other:
         with one.lock("job", ttl=3) as lease, ThreadPoolExecutor() as pool:
             waiting = pool.submit(other.lock("job").acquire, wait=PATIENCE)
-            first = lease.deadline
-            until(lambda: lease.deadline > first, "it is renewed")
+            until(renewed(lease), "it is renewed")
             assert lease.state == "held" and not waiting.done()
             lease.release()
         second = waiting.result()
@@ -390,8 +450,7 @@ async def test_a_borrowed_asyncio_client_locks(name: str, own_redis: Start) -> N
     async with leasehold.aio.connect(client) as one, leasehold.aio.connect(client) as other:
         async with one.lock("job", ttl=3) as lease:
             waiting = asyncio.create_task(other.lock("job").acquire(wait=PATIENCE))
-            first = lease.deadline
-            await until_async(lambda: lease.deadline > first, "it is renewed")
+            await until_async(renewed(lease), "it is renewed")
             assert lease.state == "held" and not waiting.done()
         second = await waiting
         assert second is not None and (second.fence or 0) > (lease.fence or 0)
@@ -412,8 +471,7 @@ def test_without_resp3_waiters_ask_again(
         play(url, flavour, "one_try_does_not_overtake", "close_gives_back")
         party = FLAVOURS[flavour](open_store(url))
         lease = party.do(lambda hold: hold.lock("job", ttl=3).acquire())
-        first = lease.deadline
-        until(lambda: lease.deadline > first, "it is renewed")
+        until(renewed(lease), "it is renewed")
         assert lease.state == "held" and {one["resp"] for one in connected(server)} == {"2"}
         party.close()
     said = [one.getMessage() for one in caplog.records if "no pushes on this connection" in one.getMessage()]

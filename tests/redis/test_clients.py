@@ -316,6 +316,61 @@ def test_bad_certificates_are_told_apart(
             assert isinstance(error, StoreUnavailable) and re.search(words, str(error)), error
 
 
+@both_flavours
+@pytest.mark.parametrize("patience", ["", "&socket_connect_timeout=0.3"])
+def test_tls_to_a_plain_port(patience: str, flavour: str, own_redis: Start) -> None:
+    """The server waits for the end of a line that never comes: the error says what is likely wrong, unless the time was
+    over before the handshake began, which a busy machine may need some tries for."""
+    server = own_redis()
+    url = f"rediss://127.0.0.1:{server.port}?ssl_cert_reqs=none{patience}"
+    hint = re.compile(r"took too long; if this port does not use TLS, connect without it \(redis://\)")
+    until(lambda: bool(hint.search(str(failure(url, flavour)))), "it says what is likely wrong")
+
+
+@both_flavours
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_a_plain_connection_to_a_tls_port(
+    protocol: int, flavour: str, own_redis: Start, certificates: Certificates
+) -> None:
+    """The server hangs up at our first words: the error says what is likely wrong."""
+    server = own_redis(tls=certificates)
+    error = failure(f"redis://127.0.0.1:{server.tls_port}?protocol={protocol}", flavour)
+    assert isinstance(error, StoreUnavailable)
+    assert re.search(r"if this port wants TLS, connect with it \(rediss://\)", str(error)), error
+
+
+ANSWERS = {
+    "a plain error": ("rediss", b"-ERR unknown command\r\n", "connect without it"),
+    "a TLS alert": ("redis", b"\x15\x03\x01\x00\x02\x02\x46", "connect with it"),
+    "a web server": ("redis", b"HTTP/1.1 400 Bad Request\r\n\r\n", "Protocol error(?!.*TLS)"),
+}
+
+
+@both_flavours
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_port_that_answers_something_else(answer: str, flavour: str) -> None:
+    """In the clear where TLS was asked for, in TLS where it was not, or as something else altogether."""
+    scheme, said, words = ANSWERS[answer]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"{scheme}://127.0.0.1:{server.getsockname()[1]}"
+        asked = ThreadPoolExecutor(1).submit(failure, url, flavour)
+        other, _ = server.accept()
+        other.recv(4096)
+        other.sendall(said)
+        error = asked.result(PATIENCE)
+        other.close()
+    assert isinstance(error, StoreUnavailable) and re.search(words, str(error)), error
+
+
+@both_flavours
+def test_a_port_that_says_nothing(flavour: str) -> None:
+    """Connecting ends with socket_connect_timeout, whatever a call may take; and no error of a socket gets through."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for scheme in ("redis", "rediss"):
+            error = failure(f"{scheme}://127.0.0.1:{server.getsockname()[1]}?socket_connect_timeout=0.1", flavour)
+            assert isinstance(error, StoreUnavailable) and "took too long" in str(error), error
+
+
 # ---------------------------------------------------------------- not let in
 
 

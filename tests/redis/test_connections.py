@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import leasehold
 from leasehold import OutcomeUnknown, StoreUnavailable
+from leasehold.core.ops import Inspect, View
 from leasehold.core.policy import beat_every_ms
-from leasehold.stores.redis import loop, mailbox
-from tests.redis.stage import PATIENCE, SLACK, THREADS_ONLY, Stage, give_back, losses, now
+from leasehold.stores.redis import RedisStore, loop, mailbox
+from leasehold.testing.parties import Party
+from tests.redis.stage import PATIENCE, SLACK, THREADS_ONLY, Stage, ask, give_back, losses, now
 from tests.servers.process import until
 
 pytestmark = pytest.mark.slow
@@ -97,11 +100,11 @@ def test_a_killed_connection_is_replaced(stage: Stage, idle: float) -> None:
 
 
 @pytest.fixture
-def wary(monkeypatch: pytest.MonkeyPatch) -> None:
+def wary(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A silence of a tenth of a second is suspicious, in place of twenty seconds, and an answer is due soon."""
+    stage.url += "?health_check_interval=0.1"
     monkeypatch.setattr(mailbox, "LOOK_AFTER", 0.05)
     for module in (mailbox, loop):
-        monkeypatch.setattr(module, "ASK_AFTER", 0.1)
         monkeypatch.setattr(module, "ASK_SECONDS", ASK)
 
 
@@ -174,6 +177,63 @@ def test_no_answer_in_time(stage: Stage, connected: bool) -> None:
     with pytest.raises(OutcomeUnknown if connected else StoreUnavailable):
         party.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=1))
     assert now() - begun < 1 + SLACK
+
+
+def test_no_reply_within_socket_timeout(stage: Stage) -> None:
+    """A call may take minutes; one reply may take as long as the URL says. Nobody knows what became of it then."""
+    party = stage.party(f"{stage.url}?socket_timeout=0.3")
+    until(lambda: answers(party), "it is connected")
+    stage.proxy.hold_replies()
+    asked = party.start(lambda hold: ask(hold, Inspect("job", budget_ms=600_000)))
+    assert isinstance(asked.exception(PATIENCE), OutcomeUnknown)
+
+
+def answers(party: Party) -> bool:
+    """Does the server answer in time, which a busy machine may need some tries for?"""
+    try:
+        return isinstance(party.do(lambda hold: ask(hold, Inspect("job"))), View)
+    except (StoreUnavailable, OutcomeUnknown):
+        return False
+
+
+@THREADS_ONLY
+def test_no_more_connections_than_allowed(stage: Stage) -> None:
+    """One more is refused, and nothing was sent; the watchdog's comes on top, and one that is closed makes room."""
+    store = RedisStore(f"{stage.url}?max_connections=2")
+    boxes = [store.mailbox() for _ in range(3)]
+    for box in boxes[:2]:
+        box.execute(Inspect("job"))
+    with pytest.raises(StoreUnavailable, match="2 connections are open, and max_connections allows no more"):
+        boxes[2].execute(Inspect("job"))
+    (reply,) = store.execute_many([Inspect("job")])
+    assert isinstance(reply, View)
+    boxes[0].close()
+    assert isinstance(boxes[2].execute(Inspect("job")), View)
+
+    async def on_a_loop() -> None:
+        with pytest.raises(StoreUnavailable, match="max_connections"):
+            await store.execute_async(Inspect("job"))
+        boxes[1].close()
+        assert isinstance(await store.execute_async(Inspect("job")), View)
+        store.close()
+        await asyncio.sleep(0)  # its transport is closed by the loop
+
+    asyncio.run(on_a_loop())
+
+
+@THREADS_ONLY
+def test_a_release_without_a_connection_goes_on_in_the_background(stage: Stage) -> None:
+    """Whoever waits has the only one: what is given back goes by the watchdog's, and the other one's turn comes."""
+    holder = stage.party(f"{stage.url}?max_connections=1")
+    waiting: list[Future[Any]] = []
+
+    def body(lease: Any) -> None:
+        other = ThreadPoolExecutor(1)
+        waiting.append(other.submit(lambda: holder.hold.lock("job", ttl=30).acquire(wait=PATIENCE)))
+        until(lambda: len(stage.look.queue()) == 1, "another thread waits")
+
+    holder.within(lambda hold: hold.lock("job", ttl=30), body).result(PATIENCE)
+    assert waiting[0].result(PATIENCE) is not None
 
 
 async def test_close_while_connecting(async_stage: Stage) -> None:

@@ -16,15 +16,6 @@ from tests.servers.process import until
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty")]
 
 
-def deliver(stage: Stage) -> None:
-    """What waits in the network arrives now, and is done."""
-    assert stage.proxy.waiting > 0, "nothing is late"
-    served = stage.look.served()
-    stage.aim.relent()
-    stage.proxy.release()
-    until(lambda: stage.look.served() > served and stage.proxy.waiting == 0, "it arrives")
-
-
 # ---------------------------------------------------------------- claims
 
 
@@ -36,7 +27,7 @@ def test_a_late_claim_takes_nothing(stage: Stage, wait: float) -> None:
     with pytest.raises(OutcomeUnknown):
         party.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=wait))
     until(lambda: "withdrawn" in stage.look.ended().values(), "it is withdrawn on another connection")
-    deliver(stage)
+    stage.deliver()
     assert stage.look.leftovers() == []
 
 
@@ -48,7 +39,7 @@ def test_a_late_claim_does_not_queue(stage: Stage) -> None:
     with pytest.raises(OutcomeUnknown):
         party.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=0.2))
     until(lambda: "withdrawn" in stage.look.ended().values(), "it is withdrawn")
-    deliver(stage)
+    stage.deliver()
     assert stage.look.queue() == [] and stage.look.holder() == lease.owner
 
 
@@ -57,9 +48,9 @@ def test_a_late_claim_after_the_same_owner_has_released(stage: Stage) -> None:
     party = stage.party()
     stage.aim.hold("claim")
     lease = party.do(lambda hold: hold.lock("job", ttl=1.5).acquire(wait=PATIENCE))
-    assert stage.aim.seen["claim"] == 2
+    assert stage.aim.seen["claim"] >= 2
     assert party.do(lambda _: lease.release()) is True
-    deliver(stage)
+    stage.deliver()
     assert stage.look.leftovers() == [] and stage.look.ended() == {lease.owner: "released"}
 
 
@@ -69,7 +60,7 @@ def test_a_late_claim_while_the_same_owner_holds(stage: Stage) -> None:
     stage.aim.hold("claim")
     lease = party.do(lambda hold: hold.lock("job", ttl=1.5, renew=False).acquire(wait=PATIENCE))
     before = stage.look.left_ms()
-    deliver(stage)
+    stage.deliver()
     assert stage.look.holder() == lease.owner and stage.look.fence() == lease.fence
     assert stage.look.left_ms() <= before
     stage.look.honest(lease)
@@ -81,12 +72,12 @@ async def test_a_cancelled_claim_that_is_late(async_stage: Stage) -> None:
     async with leasehold.aio.connect(stage.proxy.url) as hold:
         stage.aim.hold("claim")
         task = asyncio.create_task(hold.lock("job", ttl=30).acquire())
-        await until_async(lambda: stage.aim.seen["claim"] == 1, "it is under way")
+        await until_async(lambda: stage.aim.seen["claim"] >= 1, "it is under way")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         await until_async(lambda: "withdrawn" in stage.look.ended().values(), "it is withdrawn")
-        deliver(stage)
+        stage.deliver()
         assert stage.look.leftovers() == []
 
 
@@ -102,7 +93,7 @@ def test_a_late_release_frees_nobody_else(stage: Stage) -> None:
         party.do(lambda _: lease.release())
     assert party.do(lambda _: lease.release()) is True
     mine = other.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=5))
-    deliver(stage)
+    stage.deliver()
     assert stage.look.holder() == mine.owner and other.do(lambda _: mine.release()) is True
 
 
@@ -113,7 +104,7 @@ def test_a_late_release_after_the_body(stage: Stage) -> None:
     party.within(lambda hold: hold.lock("job", ttl=30), lambda lease: None).result(PATIENCE)
     mine = other.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=5))
     assert mine is not None
-    deliver(stage)
+    stage.deliver()
     assert stage.look.holder() == mine.owner and other.do(lambda _: mine.release()) is True
 
 
@@ -123,11 +114,11 @@ def test_a_late_withdrawal_removes_nobody_else(stage: Stage) -> None:
     lease = other.do(lambda hold: hold.lock("job", ttl=30).acquire())
     stage.aim.hold("withdraw")
     assert party.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=0.1)) is None
+    gone = set(stage.look.queue())
     again = party.start(lambda hold: hold.lock("job", ttl=30).acquire(wait=PATIENCE))
-    until(lambda: stage.aim.seen["claim"] == 2, "it is back")
+    until(lambda: bool(set(stage.look.queue()) - gone), "it is back")
+    stage.deliver()
     until(lambda: len(stage.look.queue()) == 1, "with one place")
-    deliver(stage)
-    assert len(stage.look.queue()) == 1
     assert other.do(lambda _: lease.release()) is True
     assert again.result(PATIENCE).owner == stage.look.holder()
 
@@ -141,8 +132,8 @@ def test_a_late_beat_brings_nobody_back(stage: Stage) -> None:
     lease = other.do(lambda hold: hold.lock("job", ttl=30).acquire())
     stage.aim.hold("beat")
     assert party.do(lambda hold: hold.lock("job", ttl=0.6).acquire(wait=0.7)) is None
-    assert stage.look.queue() == []
-    deliver(stage)
+    until(lambda: stage.look.queue() == [], "it is withdrawn")
+    stage.deliver()
     assert stage.look.queue() == [] and stage.look.holder() == lease.owner
 
 
@@ -155,7 +146,7 @@ def test_a_late_renewal_helps_nobody(stage: Stage) -> None:
     assert party.do(lambda _: lease.release()) is True
     mine = other.do(lambda hold: hold.lock("job", ttl=5, renew=False).acquire(wait=5))
     before = stage.look.left_ms()
-    deliver(stage)
+    stage.deliver()
     assert stage.look.holder() == mine.owner and stage.look.left_ms() <= before
 
 
@@ -167,7 +158,7 @@ def test_trap_44_a_late_extend_shortens_nothing(stage: Stage) -> None:
     with pytest.raises(OutcomeUnknown):
         party.do(lambda _: lease.extend(5))
     party.do(lambda _: lease.extend(30))
-    deliver(stage)
+    stage.deliver()
     assert stage.look.left_ms() > 25_000 and lease.remaining() > 20
     stage.look.honest(lease)
 
@@ -180,7 +171,7 @@ def test_a_late_extend_is_not_outlived(stage: Stage) -> None:
     with pytest.raises(OutcomeUnknown):
         party.do(lambda _: lease.extend(2))
     believed = lease.deadline
-    deliver(stage)
+    stage.deliver()
     assert stage.look.left_ms() <= 2_000 and lease.deadline == believed
     stage.look.honest(lease)
 
@@ -198,10 +189,10 @@ async def test_late_replies_are_not_mixed_up(async_stage: Stage) -> None:
         stage.proxy.hold_replies()
         asked = [
             asyncio.create_task(store.execute_async(Claim(f"job:{number}", "host:1:a", 30_000, budget_ms=budget)))
-            for number, budget in enumerate([50, 500] * 20, start=1)
+            for number, budget in enumerate([50, 30_000] * 20, start=1)
         ]
         await until_async(lambda: stage.look.served() == 41, "all are done")
-        await asyncio.sleep(0.06)
+        await asyncio.wait(asked[::2])  # those that give up
         stage.proxy.release()
         replies = await asyncio.gather(*asked, return_exceptions=True)
         for number, reply in enumerate(replies, start=1):

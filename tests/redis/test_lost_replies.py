@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -197,17 +198,20 @@ def test_every_op_is_in_the_table() -> None:
 # ---------------------------------------------------------------- acquire
 
 
-@pytest.mark.usefixtures("hasty")
 def test_an_acquire_that_won_unheard(stage: Stage) -> None:
     """It asks again as the same owner and has the same grant, no longer than it was given; nobody else has it."""
     party, other = stage.party(), stage.other()
-    party.do(lambda hold: hold.lock("job").locked())  # connects: else that takes a part of the first claim's time
     stage.aim.lose("claim")
-    lease = party.do(lambda hold: hold.lock("job", ttl=1.5).acquire(wait=PATIENCE))
-    assert stage.aim.seen["claim"] == 2 and stage.look.holder() == lease.owner
+    unheard = party.start(lambda hold: hold.lock("job", ttl=30).acquire(wait=PATIENCE))
+    until(lambda: stage.look.holder() is not None, "it is granted")
+    granted = now()
+    time.sleep(HASTE)  # what the lease must lack in the end
+    stage.proxy.cut()
+    lease = unheard.result(PATIENCE)
+    assert stage.aim.seen["claim"] >= 2 and stage.look.holder() == lease.owner
     assert lease.fence == stage.look.fence()
     stage.look.honest(lease)
-    assert lease.remaining() <= 1.5 * 5 / 6 - HASTE, "the deadline counts from the first claim"
+    assert lease.deadline <= granted + 30, "the deadline counts from the first claim"
     assert other.do(lambda hold: hold.lock("job").try_acquire()) is None
     assert party.do(lambda _: lease.release()) is True
     assert stage.look.leftovers() == [] and stage.look.ended() == {lease.owner: "released"}
@@ -237,8 +241,8 @@ def test_an_acquire_that_waits_unheard(stage: Stage) -> None:
     first = other.do(lambda hold: hold.lock("job", ttl=30).acquire())
     stage.aim.lose("claim")
     future = party.start(lambda hold: hold.lock("job", ttl=1.5).acquire(wait=PATIENCE))
-    until(lambda: stage.aim.seen["claim"] == 2, "it asks again")
-    assert len(stage.look.queue()) == 1
+    until(lambda: stage.aim.seen["claim"] >= 2, "it asks again")
+    until(lambda: len(stage.look.queue()) == 1, "it has one place")
     assert other.do(lambda _: first.release()) is True
     lease = future.result(PATIENCE)
     assert lease.owner == stage.look.holder() and lease.fence > first.fence and stage.look.queue() == []
@@ -330,8 +334,10 @@ def test_renewals_that_stay_lost(stage: Stage) -> None:
     assert stage.aim.seen["renew"] >= 2, "it was tried more than once"
     assert stage.look.holder() == lease.owner, "the server did renew"
     stage.aim.relent()
+    stage.proxy.settle()  # what was sent before may be seen only now
     tried = stage.aim.seen["renew"]
     assert party.do(lambda _: lease.release()) is False and lease.state == "lost"
+    stage.proxy.settle()
     assert stage.look.leftovers() == [] and stage.aim.seen["renew"] == tried
 
 
@@ -428,7 +434,7 @@ def test_a_lost_look_is_asked_again(stage: Stage) -> None:
     stage.aim.lose("inspect")
     asked = stage.aim.seen["inspect"]
     lost = stage.without_reply("inspect", look)
-    until(lambda: stage.aim.seen["inspect"] == asked + 2, "it looks again")
+    until(lambda: stage.aim.seen["inspect"] >= asked + 2, "it looks again")
     stage.proxy.cut()
     assert isinstance(lost.exception(PATIENCE), StoreUnavailable)
     assert party.do(lambda hold: hold.lock("job").locked()) is False

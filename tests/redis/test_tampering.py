@@ -121,15 +121,14 @@ def test_an_expiry_behind_its_back(own_stage: Callable[..., Stage]) -> None:
 
 
 def test_an_evicted_holder_is_told_by_a_push(stage: Stage) -> None:
-    """Long before its next renewal, which would come after ten seconds; the door is closed to others meanwhile."""
-    party, lease = stage.acquire(ttl=30)
+    """Long before its next renewal, which would come after minutes; the door is closed to others meanwhile."""
+    party, lease = stage.acquire(ttl=600)
     told = losses(lease)
     until(lambda: stage.listening(2), "the watchdog listens")
-    sent = now()
     reply = stage.other().do(lambda hold: ask(hold, Evict("job", lease.owner, lease.fence, "request")))
-    assert isinstance(reply, Evicted) and reply.fence > lease.fence and reply.closed_ms > 29_000
-    until(lambda: bool(told), "it is told", within=3)
-    assert told[0][1].reason == "evicted" and told[0][0] - sent < SLACK
+    assert isinstance(reply, Evicted) and reply.fence > lease.fence and reply.closed_ms > 500_000
+    until(lambda: bool(told), "it is told")
+    assert told[0][1].reason == "evicted"
     assert party.do(lambda _: lease.release()) is False
     assert stage.other().do(lambda hold: hold.lock("job").try_acquire()) is None
 

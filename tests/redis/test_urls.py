@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import pickle
 import socket
 import ssl
@@ -12,13 +13,14 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import redis.connection
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import leasehold
 from leasehold import InvalidRequest, LeaseholdError, StoreUnavailable, Unsupported
 from leasehold.coordinator.opening import LATER
-from leasehold.stores.redis.target import OPTIONS, SCHEMES, TLS_OPTIONS, Target, from_url
+from leasehold.stores.redis.target import MEANINGLESS, OPTIONS, SCHEMES, TLS_OPTIONS, Target, from_url
 from tests.servers.certificates import Certificates
 
 SECRET = "hunter2"
@@ -81,6 +83,11 @@ FORMS: dict[str, dict[str, Any]] = {
     "redis://host?protocol=2": {"host": "host", "resp": 2},
     "redis://host?protocol=3": {"host": "host"},
     "redis://host?socket_connect_timeout=0.5": {"host": "host", "connect_timeout": 0.5},
+    "redis://host?socket_timeout=0.5": {"host": "host", "reply_timeout": 0.5},
+    "redis://host?socket_keepalive=True": {"host": "host"},
+    "redis://host?max_connections=10": {"host": "host", "max_connections": 10},
+    "redis://host?health_check_interval=30": {"host": "host", "ask_after": 30.0},
+    "redis://host?health_check_interval=0": {"host": "host", "ask_after": math.inf},
 }
 
 
@@ -157,6 +164,8 @@ def tls_options(files: Certificates) -> dict[str, dict[str, Any]]:
         "rediss://host?ssl_check_hostname=false": {"verify_mode": required, "check_hostname": False},
         "rediss://host?ssl_check_hostname=True": {"verify_mode": required, "check_hostname": True},
         "rediss://host?ssl_min_version=TLSv1.2": {"minimum_version": ssl.TLSVersion.TLSv1_2},
+        "rediss://host?ssl_min_version=771": {"minimum_version": ssl.TLSVersion.TLSv1_2},
+        "rediss://host?ssl_cert_reqs=CERT_NONE": {"verify_mode": none, "check_hostname": False},
         "rediss://host?ssl_min_version=TLSv1.3": {"minimum_version": ssl.TLSVersion.TLSv1_3},
         "rediss://host?ssl_ciphers=ECDHE%2BAESGCM": {"verify_mode": required},
     }
@@ -208,9 +217,22 @@ BAD: dict[str, tuple[str, str]] = {
     "two dbs": (f"redis://joe:{SECRET}@host/1/2", "database number"),
     "db empty": (f"redis://joe:{SECRET}@host?db=", "database number"),
     "db in two places": (f"redis://joe:{SECRET}@host/1?db=1", "database twice"),
-    "unknown option": (f"redis://joe:{SECRET}@host?socket_timeout=1", "unknown option; there are: client_name, db,"),
-    "unknown option that tells": (f"redis://host?{SECRET}=1", "unknown option"),
-    "option in capitals": (f"redis://joe:{SECRET}@host?DB=1", "unknown option"),
+    "unknown option": (f"redis://joe:{SECRET}@host?colour=1", "unknown option 'colour'; there are: client_name, db,"),
+    "option that is misspelt": (
+        f"redis://joe:{SECRET}@host?sockettimeout=1",
+        "'sockettimeout': did you mean socket_timeout",
+    ),
+    "option in capitals": (f"redis://joe:{SECRET}@host?DB=1", "unknown option 'DB': did you mean db"),
+    "a bare ? and an = in the password": (f"redis://joe:1?{SECRET}=1@host", "%3F"),
+    "a bare & in the password": (f"redis://host?password=1&{SECRET}=1", "%26"),
+    "socket_timeout 0": (f"redis://joe:{SECRET}@host?socket_timeout=0", "socket_timeout must be"),
+    "no connections": (
+        f"redis://joe:{SECRET}@host?max_connections=0",
+        "max_connections of a Redis URL must be a whole",
+    ),
+    "keepalive off": (f"redis://joe:{SECRET}@host?socket_keepalive=no", "always on"),
+    "an interval of text": (f"redis://joe:{SECRET}@host?health_check_interval=often", "health_check_interval must be"),
+    "an interval below 0": (f"redis://joe:{SECRET}@host?health_check_interval=-1", "health_check_interval must be"),
     "option twice": (f"redis://host?password={SECRET}&password={SECRET}", "password twice"),
     "option without a value": (f"redis://host?{SECRET}", "name=value"),
     "client name with a space": (f"redis://joe:{SECRET}@host?client_name=a+b", "client_name"),
@@ -251,6 +273,20 @@ def test_a_bad_url_is_refused_in_words(url: str, words: str, connect: Connect) -
     with pytest.raises(InvalidRequest, match=words) as info:
         connect(url)
     assert not leaks(info.value)
+
+
+@pytest.mark.parametrize("name", MEANINGLESS)
+def test_an_option_that_means_nothing_here(name: str) -> None:
+    """redis-py takes it in a URL: it is refused by its name, with the reason."""
+    with pytest.raises(InvalidRequest, match=f"the option {name}, which means nothing here: .*Leave it out") as info:
+        from_url(f"redis://joe:{SECRET}@host?{name}=1")
+    assert not leaks(info.value)
+
+
+def test_no_option_of_redis_py_is_unknown() -> None:
+    """Whatever it reads from a URL is taken, or refused with a reason."""
+    known = {*OPTIONS, *MEANINGLESS}
+    assert set(redis.connection.URL_QUERY_ARGUMENT_PARSERS) <= known
 
 
 @pytest.mark.parametrize("connect", CONNECTS)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from leasehold.core import ops
-from leasehold.core.holding import Holding
+from leasehold.core.holding import Holding, without_frames
 from leasehold.core.typed import TYPE_CHECKING, Any, TypeVar
 from leasehold.errors import LeaseholdError
 
@@ -38,10 +38,13 @@ def hear(
 ) -> list[tuple[H, LeaseholdError]]:
     """The replies to what was sent at that time; those that got none are given back, each with its error."""
     unsure = []
+    replies = list(replies)
+    errors = {id(reply): reply for reply in replies if isinstance(reply, LeaseholdError)}  # mostly one for all of them
+    kept = {key: without_frames(error) for key, error in errors.items()}
     with lock:
         for holding, renew, reply in zip(holdings, renews, replies, strict=True):
             if isinstance(reply, LeaseholdError):
-                holding._unanswered(sent)
+                holding._unanswered(sent, kept[id(reply)])
                 unsure.append((holding, reply))
             else:
                 holding._answered(renew, sent, reply, now)

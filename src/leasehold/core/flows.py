@@ -106,8 +106,8 @@ async def renew(holding: Holding, now: float) -> None:
         return
     try:
         answer = await op
-    except (StoreUnavailable, OutcomeUnknown):
-        holding.unanswered(now)
+    except (StoreUnavailable, OutcomeUnknown) as error:
+        holding.unanswered(now, error)
         return
     holding.answered(op, now, answer.reply, answer.at)
 
@@ -134,8 +134,8 @@ async def _change(holding: Holding, op: ops.Renew, now: float) -> None:
     """A Renew that somebody waits for. LeaseLost when it is not ours."""
     try:
         answer = await op
-    except (StoreUnavailable, OutcomeUnknown):
-        holding.unanswered(now)
+    except (StoreUnavailable, OutcomeUnknown) as error:
+        holding.unanswered(now, error)
         raise
     finally:
         holding.end_extension()
@@ -149,8 +149,8 @@ async def transfer(holding: Transferable, giving: Giving, now: float) -> None:
     op = holding.handing_over(giving.nonce, now)
     try:
         answer = await op
-    except (StoreUnavailable, OutcomeUnknown):
-        holding.unanswered(now)
+    except (StoreUnavailable, OutcomeUnknown) as error:
+        holding.unanswered(now, error)
         raise
     finally:
         holding.end_extension()

@@ -21,14 +21,38 @@ from leasehold.core.taken import Taken, deadline_after, renewal_after, spans
 from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.core.types import public_owner
 from leasehold.core.unconfirmed import Changes
-from leasehold.errors import LeaseLost, NotHeld
+from leasehold.errors import LeaseholdError, LeaseLost, NotHeld
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 HELD, UNSURE, LOST, RELEASING, RELEASED = "held", "unsure", "lost", "releasing", "released"
 ALIVE = (HELD, UNSURE)
+MOST_CAUSES = 8
 LOSSES = ("expired", "taken", "deleted", "evicted")  # what a store says of a grant that is not there
+
+
+def without_frames(error: LeaseholdError) -> LeaseholdError:
+    """A copy to keep, with copies of what caused it. A traceback would keep its frames, and they keep a connection, or
+    the very lease that somebody has dropped (trap 3)."""
+    from copy import copy  # seldom needed, and a short command starts without it
+
+    kept = copy(error)
+    last: BaseException = kept
+    cause = _cause(error)
+    for _ in range(MOST_CAUSES):
+        if cause is None:
+            break
+        try:
+            last.__cause__ = following = copy(cause)
+        except Exception:  # somebody's class that cannot be made anew
+            break
+        last, cause = following, _cause(cause)
+    return kept
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 class Holding:
@@ -44,6 +68,7 @@ class Holding:
         "_limits",
         "_number",
         "_stop_at",
+        "_trouble",
         "_wanted_ms",
         "deadline",
         "fence",
@@ -80,6 +105,7 @@ class Holding:
         self.renew_at = taken.renew_at if renews else NEVER
         self.phase = HELD
         self.reason = ""
+        self._trouble: LeaseholdError | None = None  # why the last renewal went unanswered
         self._stop_at = taken.stop_at if renews else taken.deadline
         self._limits: Limits | None = None
         self._changes: Changes | None = None
@@ -132,14 +158,16 @@ class Holding:
         return min(self._stop_at, renew_at)
 
     def loss(self) -> LeaseLost:
-        """The error that tells of it."""
-        return LeaseLost(
+        """The error that tells of it. Where renewals failed, the last failure is its cause."""
+        error = LeaseLost(
             f"the lease on {self.name.kind} is lost ({self.reason}): stop the work that it protected",
             reason=self.reason,
             resource=self.name.text,
             owner=public_owner(self.owner),
             fence=self.fence,
         )
+        error.__cause__ = self._trouble if self.reason == "renewal_failed" else None
+        return error
 
     def lose(self, reason: str) -> None:
         """Loss decided elsewhere: closed, forked."""
@@ -245,6 +273,7 @@ class Holding:
             self._refused(reply.reason)
         elif self.phase in ALIVE and renew.number >= self._extended:
             self.phase = HELD
+            self._trouble = None
             if self._changes is not None:
                 self._changes = self._changes.after(renew)
             self.ttl_ms = ttl_ms = renew.ttl_ms
@@ -266,14 +295,16 @@ class Holding:
         if self.phase in ALIVE:
             self._lose(reason if reason in LOSSES else "taken")
 
-    def unanswered(self, now: float) -> None:
+    def unanswered(self, now: float, error: LeaseholdError | None = None) -> None:
         """A transport error says nothing: unsure, and try again before the margin."""
+        kept = None if error is None else without_frames(error)
         with self.lock:
-            self._unanswered(now)
+            self._unanswered(now, kept)
 
-    def _unanswered(self, now: float) -> None:
+    def _unanswered(self, now: float, error: LeaseholdError | None) -> None:
         if self.phase in ALIVE:
             self.phase = UNSURE
+            self._trouble = error
             if self.renews:
                 self.renew_at = now + retry_renewal_after(self.ttl_ms / 1000)
 

@@ -223,7 +223,7 @@ class BaseLease:
         ending.linger()
         loss = self._held.loss()
         if error is None or ours:
-            raise loss from error
+            raise loss from loss.__cause__ or error
         chain(error, loss)
 
     def __reduce__(self) -> str:

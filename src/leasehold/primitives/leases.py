@@ -140,7 +140,7 @@ class BaseLeases(tuple[*Mix], Generic[B, *Mix]):
         ending.linger()
         loss = lost._held.loss()
         if error is None or ours:
-            raise loss from error
+            raise loss from loss.__cause__ or error
         chain(error, loss)
 
     def __reduce__(self) -> str:

@@ -260,7 +260,7 @@ class FenceGuard(BaseGuard, Generic[Way]):
         return self._line.expect(step) if self._line.awaited else self._line.wait_for(step)
 
     def __repr__(self) -> str:
-        return f"<FenceGuard at {self._line.where}>"
+        return f"<FenceGuard {self._line.where}>"
 
 
 def _ms(value: object, what: str, least_ms: int) -> int:

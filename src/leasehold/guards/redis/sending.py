@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 
 from leasehold.guards.redis.steps import Step
 from leasehold.stores.redis import failures
-from leasehold.stores.redis.kinds import check_client, retries
+from leasehold.stores.redis.kinds import behind, check_client, retries
 
 if TYPE_CHECKING:
     from leasehold.guards.redis.guard import FenceGuard
@@ -61,10 +61,10 @@ class Line:
     def __init__(self, client: Any, taker: str = "FenceGuard()") -> None:
         check_client(client, taker, REFUSED)
         self._client = client
-        # One of ours knows where its server is, and never repeats; nothing is known of others, whose URL may hold a
-        # password.
-        self.where: str = getattr(client, "leasehold_where", f"the other end of {type(client).__name__}")
-        self._retries = not hasattr(client, "leasehold_where") and retries(client)
+        # One of ours knows where its server is, and whether it repeats commands.
+        ours = hasattr(client, "leasehold_where")
+        self.where: str = client.leasehold_where if ours else behind(client)
+        self._retries: bool = client.leasehold_retries if ours else retries(client)
         # Whoever instruments a client may have put a plain function in place of its async one.
         self.awaited = inspect.iscoroutinefunction(client.execute_command) or hasattr(client, "__aenter__")
         self.slot: Callable[[str | bytes], int] | None = getattr(client, "keyslot", None)  # a Cluster's
@@ -77,7 +77,7 @@ class Line:
                 self._look_at(error, step)
             else:
                 return step.judge(reply)
-        raise step.forgotten(self.where)
+        raise step.forgotten(self._server())
 
     async def expect(self, step: Step[R]) -> R:
         for command in step.commands():
@@ -87,12 +87,15 @@ class Line:
                 self._look_at(error, step)
             else:
                 return step.judge(reply)
-        raise step.forgotten(self.where)
+        raise step.forgotten(self._server())
+
+    def _server(self) -> str:
+        return f"Redis {self.where}"
 
     def _look_at(self, error: Exception, step: Step[Any]) -> None:
         """Only a script that the server does not know is sent again, in full (trap 18)."""
         if not failures.unknown_script(error):
-            raise step.failure(self.where, error, self._retries) from error
+            raise step.failure(self._server(), error, self._retries) from error
 
 
 class sent(Generic[P, R]):  # noqa: N801 - a decorator

@@ -59,18 +59,18 @@ class Step(Generic[R]):
             raise self._refused(int(reply[1]))
         return self._read(reply[1] if len(reply) > 1 else None)
 
-    def failure(self, where: str, error: Exception, retries: bool) -> LeaseholdError:
+    def failure(self, server: str, error: Exception, retries: bool) -> LeaseholdError:
         """What an error of the client means. Of our own scripts one that the server answers with changed nothing: the
         one command that they are for is the last."""
-        found = self._explained(error) or failures.of_client(where, error, retries, self.no)
+        found = self._explained(error) or failures.of_client(server, error, retries, self.no)
         if isinstance(found, OutcomeUnknown):
             found = OutcomeUnknown(f"{str(found).rstrip('.')}. {self._again()}")
         found.resource, found.owner, found.fence = self._attempt.resource, self._attempt.shown, self._attempt.fence
         return found
 
-    def forgotten(self, where: str) -> StoreUnavailable:
+    def forgotten(self, server: str) -> StoreUnavailable:
         """It did not even know what it was sent in full."""
-        return StoreUnavailable(f"Redis at {where} {self.no['NOSCRIPT']}", resource=self._attempt.resource)
+        return StoreUnavailable(f"{server} {self.no['NOSCRIPT']}", resource=self._attempt.resource)
 
     def _explained(self, error: Exception) -> LeaseholdError | None:
         text, word = str(error), failures.first_word(error)

@@ -37,7 +37,8 @@ def beside_sqlite(path: str, asynchronous: bool) -> Shelf:
 def beside_redis(target: Target, asynchronous: bool) -> Shelf:
     """On the same server, as the same user, in the same database."""
     make = Maker(target, asynchronous)
-    return OwnRedisShelf(PerLoop(make, str(target)) if asynchronous else PerProcess(make, str(target)))
+    where = f"at {target}"
+    return OwnRedisShelf(PerLoop(make, where) if asynchronous else PerProcess(make, where))
 
 
 def beside_borrowed(store: Any, asynchronous: bool) -> Shelf:
@@ -71,8 +72,9 @@ class Maker:
         self._package, self._client = _library(asynchronous)
 
     def __call__(self) -> Any:
+        most = min(self._target.max_connections or MOST_CONNECTIONS, MOST_CONNECTIONS)
         pool = self._package.BlockingConnectionPool(
-            max_connections=MOST_CONNECTIONS, timeout=ANSWER, connection_class=self._kind(), **self._settings()
+            max_connections=most, timeout=ANSWER, connection_class=self._kind(), **self._settings()
         )
         return self._client(connection_pool=pool)
 
@@ -89,7 +91,7 @@ class Maker:
         where = {"path": target.path} if target.path else {"host": target.host, "port": target.port}
         settings: dict[str, Any] = {
             **where, **_tls(target), "db": target.db, "client_name": target.client_name or None, "protocol": 2,
-            "retry": None, "socket_timeout": ANSWER,
+            "retry": None, "socket_timeout": min(ANSWER, target.reply_timeout),
         }  # fmt: skip
         if not target.path:
             settings["socket_connect_timeout"] = target.connect_timeout
@@ -141,6 +143,8 @@ def _provider(package: Any, target: Target) -> Any:
 class PerProcess:
     """A client for threads. A forked child makes its own, and leaves that of its parent alone."""
 
+    leasehold_retries = False
+
     def __init__(self, make: Callable[[], Any], where: str) -> None:
         self.leasehold_where = where
         self._make = make
@@ -149,7 +153,7 @@ class PerProcess:
 
     def execute_command(self, *args: Any) -> Any:
         if self._closed:
-            raise StoreUnavailable(f"the shelf at {self.leasehold_where} is closed")
+            raise StoreUnavailable(f"the shelf {self.leasehold_where} is closed")
         client = self._clients.get(os.getpid()) or self._clients.setdefault(os.getpid(), self._make())
         return client.execute_command(*args)
 
@@ -164,6 +168,8 @@ class PerProcess:
 class PerLoop:
     """A client for each event loop."""
 
+    leasehold_retries = False
+
     def __init__(self, make: Callable[[], Any], where: str) -> None:
         self.leasehold_where = where
         self._make = make
@@ -172,7 +178,7 @@ class PerLoop:
 
     async def execute_command(self, *args: Any) -> Any:
         if self._closed:
-            raise StoreUnavailable(f"the shelf at {self.leasehold_where} is closed")
+            raise StoreUnavailable(f"the shelf {self.leasehold_where} is closed")
         loop = asyncio.get_running_loop()
         life = self._lives.get(loop)
         if life is None or life.pid != os.getpid():
@@ -231,6 +237,7 @@ class Lent:
 
     def __init__(self, store: Any) -> None:
         self._store = store
+        self.leasehold_where, self.leasehold_retries = store.where, store.retries
 
     def execute_command(self, *args: Any) -> Any:
         return self._store.lend(args)

@@ -96,7 +96,7 @@ class RedisShelf(Shelf):
         return self._line.expect(step) if self._line.awaited else self._line.wait_for(step)
 
     def __repr__(self) -> str:
-        return f"<RedisShelf at {self._line.where}>"
+        return f"<RedisShelf {self._line.where}>"
 
 
 def _keys(resource: str) -> tuple[bytes, bytes]:

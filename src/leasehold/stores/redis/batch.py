@@ -29,7 +29,8 @@ class Batch:
 
     def __init__(self, line: Line) -> None:
         self._line = line
-        self._box = Mailbox(line)
+        self._box = Mailbox(line, counts=False)  # renewals must go out, however many are connected
+        self._ready: Callable[[], None] | None = None
         self._lock = threading.RLock()
         self._connect_at = 0.0
 
@@ -39,6 +40,7 @@ class Batch:
 
     def fileno(self, ready: Callable[[], None]) -> int:
         """Connects, in a thread of its own: the watchdog has deadlines to keep."""
+        self._ready = ready
         found = self._box.fileno()
         if found < 0 and time.monotonic() >= self._connect_at:
             self._connect_at = math.inf  # one at a time
@@ -60,7 +62,7 @@ class Batch:
         ready()
 
     def read(self) -> list[Push]:
-        if not self._lock.acquire(blocking=False):  # somebody connects or renews; there is a next time
+        if not self._lock.acquire(blocking=False):  # somebody connects or asks, and rings when something was heard
             return []
         try:
             return self._box.read()
@@ -73,7 +75,8 @@ class Batch:
         seconds = min(op.budget_ms for op in ops) / 1000
         give_up = time.monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):
-            return [failures.unreachable(self._line.target, Broken(SLOW))] * len(ops)
+            return [failures.unreachable(self._line.target.server, Broken(SLOW))] * len(ops)
+        heard = False
         try:
             answers = self._ask(ops, give_up)
             unclear = [at for at, answer in enumerate(answers) if answer is None]
@@ -81,16 +84,21 @@ class Batch:
                 left = self._ask_alone([ops[at] for at in unclear], give_up)
                 for at, answer in zip(unclear, left, strict=True):
                     answers[at] = answer
+            heard = self._box.look()
         finally:
             self._lock.release()
+        if heard and self._ready is not None:  # read together with a reply: whoever polls the socket sees nothing of it
+            self._ready()
         return answers  # type: ignore[return-value]  # none is None any more
 
     def close(self) -> None:
+        self._ready = None
         self._box.close()
 
     def forked(self) -> None:
         self._lock = threading.RLock()
         self._connect_at = 0.0
+        self._ready = None
         self._box.forked()
 
     # ------------------------------------------------------------ one round
@@ -128,8 +136,12 @@ class Batch:
                     replies[at] = reply
         except LeaseholdError as error:
             return [error] * len(commands)
-        where = self._line.target
-        return [failures.refusal(where, one) if type(one) is ReplyError else one for one in replies]
+        return [self._refusal(one) if type(one) is ReplyError else one for one in replies]
+
+    def _refusal(self, reply: BaseException) -> LeaseholdError:
+        error = failures.refusal(self._line.target.server, reply)
+        error.__cause__ = reply
+        return error
 
     def _send(self, commands: list[speech.Command], give_up: float) -> list[Any]:
         wire = self._box.ready(give_up)
@@ -137,7 +149,7 @@ class Batch:
             replies = wire.exchange_many(commands, give_up)
         except Broken as error:
             self._box.drop()
-            raise failures.unanswered(self._line.target, error) from error
+            raise failures.unanswered(self._line.target.server, error) from error
         wire.used = time.monotonic()
         return replies
 

@@ -18,7 +18,7 @@ from leasehold.core.types import Capabilities
 from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.redis import failures, speech
-from leasehold.stores.redis.kinds import retries
+from leasehold.stores.redis.kinds import behind, retries
 
 
 class BorrowedStore:
@@ -30,8 +30,9 @@ class BorrowedStore:
     def __init__(self, client: Any, clock: Clock | None = None) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
         self._client = client
-        self._where = f"the other end of {type(client).__name__}"
-        self._retries = retries(client)
+        self.where = behind(client)
+        self.retries = retries(client)
+        self._server = f"Redis {self.where}"
         self._asking: threading.Thread | None = None
         self._awaited = inspect.iscoroutinefunction(client.execute_command)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -57,7 +58,7 @@ class BorrowedStore:
             return []
         seconds = min(op.budget_ms for op in ops) / 1000
         answers = self._many_on_loop(ops, seconds) if self._awaited else self._many_in_thread(ops, seconds)
-        return answers or [failures.unanswered(self._where, TimeoutError())] * len(ops)
+        return answers or [failures.unanswered(self._server, TimeoutError())] * len(ops)
 
     def _many_on_loop(self, ops: Sequence[StoreOp], seconds: float) -> list[Reply | LeaseholdError]:
         loop = self._loop
@@ -131,22 +132,22 @@ class BorrowedStore:
                 return self._client.execute_command(*command)
             except Exception as error:
                 if not failures.unknown_script(error):
-                    raise failures.of_client(self._where, error, self._retries) from error
+                    raise failures.of_client(self._server, error, self.retries) from error
             try:
                 return self._client.execute_command(*speech.with_text(command))
             except Exception as error:
-                raise failures.of_client(self._where, error, self._retries) from error
+                raise failures.of_client(self._server, error, self.retries) from error
 
     async def _await(self, command: speech.Command) -> Any:
         try:
             return await self._client.execute_command(*command)
         except Exception as error:
             if not failures.unknown_script(error):
-                raise failures.of_client(self._where, error, self._retries) from error
+                raise failures.of_client(self._server, error, self.retries) from error
         try:
             return await self._client.execute_command(*speech.with_text(command))
         except Exception as error:
-            raise failures.of_client(self._where, error, self._retries) from error
+            raise failures.of_client(self._server, error, self.retries) from error
 
     # ------------------------------------------------------------ many at once
 

@@ -29,21 +29,21 @@ NO: dict[str, str] = {
 }
 
 
-def refusal(where: object, reply: BaseException, no: Mapping[str, str] = NO) -> LeaseholdError:
-    """An error reply as an error of ours. What is not known to have changed nothing may have changed something. ``no``
-    says in other words what each of ``NO`` means."""
+def refusal(server: str, reply: BaseException, no: Mapping[str, str] = NO) -> LeaseholdError:
+    """An error reply as an error of ours. What is not known to have changed nothing may have changed something.
+    ``server`` names who answered ("Redis at host:port"), ``no`` says in other words what each of ``NO`` means."""
     text = str(reply)
     word = text.split(" ", 1)[0].rstrip(":")
     if word == "UNREADABLE":
-        return StoreUnavailable(f"Redis at {where} {unreadable(text)}")
+        return StoreUnavailable(f"{server} {unreadable(text)}")
     why = no.get(word) or next((no[known] for known in no if f"-{known} " in text or f" {known} " in text), None)
     if why is None and ("ACL failure in script" in text or "executing the script can't" in text):
         why = no["NOPERM"]
     if why is None and "max number of clients" in text:
         why = "has no connection left (maxclients)"
     if why is None:
-        return OutcomeUnknown(f"Redis at {where} answered with an error: {text[:200]}")
-    return StoreUnavailable(f"Redis at {where} {why}")
+        return OutcomeUnknown(f"{server} answered with an error: {text[:200]}")
+    return StoreUnavailable(f"{server} {why}")
 
 
 def unreadable(text: str) -> str:
@@ -55,20 +55,21 @@ def unreadable(text: str) -> str:
     )
 
 
-def unreachable(where: object, error: BaseException) -> StoreUnavailable:
+def unreachable(server: str, error: BaseException) -> StoreUnavailable:
     """Nothing was sent."""
-    return StoreUnavailable(f"Redis at {where} cannot be reached: {reason(error)}")
+    return StoreUnavailable(f"{server} cannot be reached: {reason(error)}")
 
 
-def unanswered(where: object, error: BaseException, resource: str | None = None) -> OutcomeUnknown:
+def unanswered(server: str, error: BaseException, resource: str | None = None) -> OutcomeUnknown:
     """It was sent, and nobody knows what became of it."""
-    return OutcomeUnknown(f"Redis at {where} did not answer: {reason(error)}", resource=resource)
+    return OutcomeUnknown(f"{server} did not answer: {reason(error)}", resource=resource)
 
 
 def reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and not str(error):
         return "it took too long"
-    return str(error)[:200] or type(error).__name__
+    text = str(error).partition(" : <")[0]  # redis-py shows the client of a Sentinel behind it
+    return text[:200] or type(error).__name__
 
 
 # ---------------------------------------------------------------- errors of somebody's client
@@ -93,18 +94,34 @@ def unknown_script(error: BaseException) -> bool:
     return first_word(error) == "NOSCRIPT"
 
 
-def of_client(where: object, error: BaseException, retries: bool, no: Mapping[str, str] = NO) -> LeaseholdError:
+def of_client(server: str, error: BaseException, retries: bool, no: Mapping[str, str] = NO) -> LeaseholdError:
     """redis-py and valkey-py give many errors a class and take the first word away. Of a client that ``retries`` only
     the last attempt is seen: that nothing was sent then says nothing about the first."""
     word = first_word(error)
     if word:
-        return StoreUnavailable(f"Redis at {where} {no[word]}")
+        return StoreUnavailable(f"{server} {no[word]}")
     names = {cls.__name__ for cls in type(error).__mro__}
     if "ResponseError" in names or "max number of clients" in str(error):
-        return refusal(where, error, no)
-    if names & {"MaxConnectionsError", "MasterNotFoundError"} or (not retries and isinstance(_root(error), NEVER_SENT)):
-        return unreachable(where, error)
-    return unanswered(where, error)
+        return refusal(server, error, no)
+    before_sending = names & {"MaxConnectionsError", "MasterNotFoundError"} or isinstance(_root(error), NEVER_SENT)
+    if never_sent(error) or (before_sending and not retries):
+        return unreachable(server, error)
+    return unanswered(server, error)
+
+
+def never_sent(error: BaseException) -> bool:
+    """Was the client still getting a connection? Those of redis-py and valkey-py do so once, before they send a command
+    for the first time, and repeat it on that one. That of a Cluster gets one for each attempt, and the frames of others
+    may be a loop around the whole."""
+    trace = error.__traceback__
+    while trace is not None:
+        code, module = trace.tb_frame.f_code, str(trace.tb_frame.f_globals.get("__name__", ""))
+        if not module.startswith(LIBRARIES) or "cluster" in module:
+            return False
+        if code.co_name == "get_connection":
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def first_word(error: BaseException) -> str:
@@ -116,6 +133,7 @@ def first_word(error: BaseException) -> str:
     return first if first in NO else ""
 
 
+LIBRARIES = ("leasehold.", "redis.", "valkey.")
 NEVER_SENT = (ConnectionRefusedError, FileNotFoundError, socket.gaierror)
 
 

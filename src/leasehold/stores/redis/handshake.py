@@ -104,7 +104,7 @@ def _login(target: Target) -> tuple[str, str]:
 
 def _denied(target: Target, reply: BaseException) -> LeaseholdError:
     """A server may quote what it was sent: the reply itself is not shown."""
-    error = failures.refusal(target, reply)
+    error = failures.refusal(target.server, reply)
     if isinstance(error, StoreUnavailable):
         return error
     return StoreUnavailable(f"Redis at {target} refused the login ({str(reply).split(' ', 1)[0]})")

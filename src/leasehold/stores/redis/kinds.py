@@ -17,6 +17,14 @@ def family(cls: Any) -> str:
     return package if package in PACKAGES else ""
 
 
+def behind(client: Any) -> str:
+    """Where the server of a client is, as far as that can be said without its address: a URL may hold a password."""
+    kind = type(client)
+    service = getattr(getattr(client, "connection_pool", None), "service_name", None)  # of a Sentinel
+    shown = f" (Sentinel service {service})" if isinstance(service, str) else ""
+    return f"behind the client {kind.__module__.partition('.')[0]}.{kind.__qualname__}{shown}"
+
+
 def check_client(client: Any, taker: str, refused: Mapping[str, str]) -> None:
     """It has commands, and is none of those classes. Sends nothing."""
     for cls in type(client).__mro__:

@@ -19,10 +19,10 @@ from leasehold.core.typed import Any
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, speech
 from leasehold.stores.redis.handshake import greet
-from leasehold.stores.redis.mailbox import ASK_AFTER, ASK_SECONDS, Line, ReplyError, new_channel
+from leasehold.stores.redis.mailbox import ASK_SECONDS, Line, ReplyError, new_channel
 from leasehold.stores.redis.speech import pack
 from leasehold.stores.redis.target import Target
-from leasehold.stores.redis.wire import NOTHING, SLOW, SUBSCRIBED, Broken, NotSent, is_push, keep_alive
+from leasehold.stores.redis.wire import NO_TLS, NOTHING, SLOW, SUBSCRIBED, Broken, NotSent, is_push, keep_alive, no_tls
 
 Notify = Callable[[Push], None]
 
@@ -35,7 +35,9 @@ class LoopWire(asyncio.Protocol):
         on_push: Callable[[Any], None],
         on_doubt: Callable[[LoopWire], None],
         on_lost: Callable[[LoopWire], None],
+        patience: float,
     ) -> None:
+        self._patience = patience  # seconds for one reply
         self._loop = asyncio.get_running_loop()
         self._on_push = on_push
         self._on_doubt = on_doubt
@@ -46,6 +48,7 @@ class LoopWire(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
         self._doubted = False
+        self._why = "the connection was closed by the server"
         self.heard = self._loop.time()
 
     # ------------------------------------------------------------ asking
@@ -53,6 +56,7 @@ class LoopWire(asyncio.Protocol):
     def ask(self, request: bytes, give_up: float) -> asyncio.Future[Any]:
         """The reply, or Broken, at the latest at that time of the loop's clock."""
         now = self._loop.time()
+        give_up = min(give_up, now + self._patience)
         reply: asyncio.Future[Any] = self._loop.create_future()
         if not self.usable():
             reply.set_exception(NotSent("the connection is closed"))
@@ -122,7 +126,10 @@ class LoopWire(asyncio.Protocol):
                     future = waiting.popleft()[0]
                     if not future.done():
                         future.set_result(reply)
-        except (hiredis.HiredisError, IndexError):  # it does not speak Redis
+            if self._doubted and not waiting:  # it was kept for these alone
+                self.abort()
+        except (hiredis.HiredisError, IndexError) as error:  # it does not speak Redis, or more than it was asked
+            self._why = str(error)
             self.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -133,7 +140,7 @@ class LoopWire(asyncio.Protocol):
         for place, (reply, _, _) in enumerate(self._waiting):
             if not reply.done():
                 never_left = place >= len(self._waiting) - unsent
-                text = "the connection was closed by the server" if error is None else str(error)
+                text = str(error or self._why)
                 reply.set_exception(NotSent(text) if never_left else Broken(text))
                 reply.exception()  # whoever was cancelled does not ask for it
         self._waiting.clear()
@@ -164,6 +171,7 @@ class LoopPost:
         self._open: set[LoopWire] = set()  # also those that only finish what was asked of them
         self._pushes = True
         self._connecting: asyncio.Task[None] | None = None
+        self._securing = False  # it is in the middle of the TLS handshake
         self._ears: list[LoopEar] = []
         self.closed = False
 
@@ -180,7 +188,7 @@ class LoopPost:
         give_up = self.loop.time() + op.budget_ms / 1000
         try:
             wire = self._wire
-            if wire is None or not wire.usable() or wire.quiet() > ASK_AFTER:
+            if wire is None or not wire.usable() or wire.quiet() > self._line.target.ask_after:
                 wire = await self._ready(give_up)
             if not self._pushes:
                 op = speech.unheard(op)
@@ -195,7 +203,7 @@ class LoopPost:
             error.resource = op.resource or None
             raise
         except Broken as error:
-            raise failures.unanswered(self._line.target, error, op.resource or None) from error
+            raise failures.unanswered(self._line.target.server, error, op.resource or None) from error
         return speech.decode(reply, op)
 
     async def _again(self, op: StoreOp, reply: Any, give_up: float) -> Any:
@@ -203,7 +211,7 @@ class LoopPost:
         if str(reply).startswith("NOSCRIPT") and self._wire is not None:
             reply = await self._wire.ask(pack(speech.with_text(speech.command(op))), give_up)
         if type(reply) is ReplyError:
-            raise failures.refusal(self._line.target, reply)
+            raise failures.refusal(self._line.target.server, reply) from reply
         return reply
 
     # ------------------------------------------------------------ connecting
@@ -213,7 +221,7 @@ class LoopPost:
         wire = self._wire
         now = self.loop.time()
         if wire is not None and wire.usable():
-            if wire.quiet() <= ASK_AFTER:
+            if wire.quiet() <= self._line.target.ask_after:
                 return wire
             try:
                 await wire.ask(pack(("PING",)), min(now + ASK_SECONDS, (now + give_up) / 2))
@@ -228,13 +236,13 @@ class LoopPost:
             async with asyncio.timeout_at(give_up):  # wait_for would swallow a cancellation that comes with the result
                 await asyncio.shield(connecting)
         except TimeoutError as error:
-            raise failures.unreachable(self._line.target, Broken(SLOW)) from error
+            raise failures.unreachable(self._line.target.server, self._slow()) from error
         except asyncio.CancelledError:
             if connecting.cancelled() and self.closed:  # by close(), not by whoever waits here
                 self._check_open()
             raise
         if self._wire is None:
-            raise failures.unreachable(self._line.target, Broken("the connection was closed at once"))
+            raise failures.unreachable(self._line.target.server, Broken("the connection was closed at once"))
         return self._wire
 
     def _connected(self, task: asyncio.Task[None]) -> None:
@@ -247,20 +255,38 @@ class LoopPost:
         self._check_open()
         wire = None
         try:
-            async with asyncio.timeout(line.target.connect_timeout):
-                wire = await _open(line.target, lambda: LoopWire(self._pushed, self._doubt, self._lost))
-                self._open.add(wire)
-                self._pushes = await self._greet(wire)
+            with line.counted() as opened:
+                async with asyncio.timeout(line.target.connect_timeout):
+                    wire = await _open(line.target, self._reached)
+                    self._securing = False
+                    self._open.add(wire)
+                    opened(wire)
+                    self._pushes = await self._greet(wire)
             self._check_open()  # again: it may have been closed meanwhile
         except BaseException as error:
             if wire is not None:
                 wire.abort()
             if isinstance(error, LeaseholdError) or not isinstance(error, (OSError, Broken, UnicodeError)):
                 raise
-            slow = isinstance(error, TimeoutError)
-            raise failures.unreachable(line.target, Broken(SLOW) if slow else error) from error
+            raise failures.unreachable(line.target.server, self._not_opened(error)) from error
+        finally:
+            self._securing = False
         line.looked = True
         self._wire = wire
+
+    def _reached(self) -> LoopWire:
+        """The other side has taken our call. With TLS, the handshake is next."""
+        target = self._line.target
+        self._securing = target.tls is not None
+        return LoopWire(self._pushed, self._doubt, self._lost, target.reply_timeout)
+
+    def _not_opened(self, error: Exception) -> Exception:
+        if isinstance(error, TimeoutError):
+            return self._slow()
+        return Broken(f"{error}; {NO_TLS}") if self._securing and no_tls(error) else error
+
+    def _slow(self) -> Broken:
+        return Broken(f"{SLOW}; {NO_TLS}" if self._securing else SLOW)
 
     def _check_open(self) -> None:
         if self._line.closed or self.closed:
@@ -269,13 +295,18 @@ class LoopPost:
     async def _greet(self, wire: LoopWire) -> bool:
         hello = greet(self._line.target, self._channel, not self._line.looked)
         give_up = self.loop.time() + self._line.target.connect_timeout
+        answered = False
         try:
             commands = next(hello)
             while True:
                 asked = [wire.ask(pack(command), give_up) for command in commands]
-                commands = hello.send([await reply for reply in asked])
+                replies = [await reply for reply in asked]
+                answered = True
+                commands = hello.send(replies)
         except StopIteration as end:
             return bool(end.value.pushes)
+        except Broken as error:
+            raise self._line.not_greeted(error, answered) from error
 
     # ------------------------------------------------------------ pushes
 

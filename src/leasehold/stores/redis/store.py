@@ -87,6 +87,7 @@ class RedisStore:
             box.forked()
         self._idle = []
         self._lock = threading.Lock()
+        self._line.forked()
         self._batch.forked()
         if self._loops is not None:
             self._loops.forked()

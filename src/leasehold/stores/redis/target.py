@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import ssl
 from collections.abc import Callable
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -11,6 +12,7 @@ from leasehold.errors import InvalidRequest
 
 PORT = 6379
 CONNECT_TIMEOUT = 5.0
+ASK_AFTER = 20.0  # seconds of silence: a firewall that dropped the connection tells nobody
 TLS = ("rediss", "valkeys")
 SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
 TLS_OPTIONS = (
@@ -25,7 +27,42 @@ TLS_OPTIONS = (
     "ssl_min_version",
     "ssl_password",
 )
-OPTIONS = ("client_name", "db", "password", "protocol", "socket_connect_timeout", "username", *TLS_OPTIONS)
+OPTIONS = (
+    "client_name",
+    "db",
+    "health_check_interval",
+    "max_connections",
+    "password",
+    "protocol",
+    "socket_connect_timeout",
+    "socket_keepalive",
+    "socket_timeout",
+    "username",
+    *TLS_OPTIONS,
+)
+# What else redis-py and valkey-py take in a URL, and why it means nothing here.
+_READS = "replies are read by Leasehold alone"
+_REPEATS = "what was not sent is sent again, and nothing else is ever repeated by itself"
+_CHECKS = "certificates cannot be checked in this way here"
+MEANINGLESS = {
+    "decode_responses": _READS,
+    "encoding": _READS,
+    "encoding_errors": _READS,
+    "legacy_responses": _READS,
+    "socket_read_size": _READS,
+    "lib_name": "client_name is what the server is told",
+    "lib_version": "client_name is what the server is told",
+    "retry_on_error": _REPEATS,
+    "retry_on_timeout": _REPEATS,
+    "socket_keepalive_options": "TCP keepalive is always on, with its own settings",
+    "ssl_exclude_verify_flags": _CHECKS,
+    "ssl_include_verify_flags": _CHECKS,
+    "ssl_ocsp_context": _CHECKS,
+    "ssl_ocsp_expected_cert": _CHECKS,
+    "ssl_validate_ocsp": _CHECKS,
+    "ssl_validate_ocsp_stapled": _CHECKS,
+    "timeout": "nobody waits for a connection; socket_connect_timeout and socket_timeout limit one",
+}
 VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 VERSIONS = {"tlsv1.2": ssl.TLSVersion.TLSv1_2, "tlsv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -46,9 +83,17 @@ class Target(NamedTuple):
     client_name: str = ""
     connect_timeout: float = CONNECT_TIMEOUT
     resp: int = 3
+    reply_timeout: float = math.inf  # for one reply; each call has its own limit besides
+    max_connections: int | None = None  # of threads and event loops; the watchdog's comes on top
+    ask_after: float = ASK_AFTER  # seconds of silence after which a connection is tried before it is used
 
     def __str__(self) -> str:
         return self.path or (f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}")
+
+    @property
+    def server(self) -> str:
+        """As errors name it."""
+        return f"Redis at {self}"
 
     def __repr__(self) -> str:
         return f"<{self} db={self.db}>"  # never the password
@@ -128,8 +173,13 @@ def from_url(url: str) -> Target:
         password=unquote(parts.password or "") or options.get("password", ""),
         tls={name: value for name, value in options.items() if name in TLS_OPTIONS} if secure else None,
         client_name=_name(options.get("client_name", "")),
-        connect_timeout=_seconds(options.get("socket_connect_timeout")),
+        connect_timeout=_seconds(options, "socket_connect_timeout", CONNECT_TIMEOUT),
         resp=_resp(options.get("protocol", "3")),
+        reply_timeout=_seconds(options, "socket_timeout", math.inf),
+        max_connections=_number(options["max_connections"], "max_connections", 1)
+        if "max_connections" in options
+        else None,
+        ask_after=_interval(options.get("health_check_interval")),
     ).checked()
 
 
@@ -141,11 +191,32 @@ def _options(scheme: str, query: str) -> dict[str, str]:
     options: dict[str, str] = {}
     for name, value in pairs:
         if name not in OPTIONS:
-            raise InvalidRequest(f"the {scheme} URL has an unknown option; there are: {', '.join(OPTIONS)}")
+            raise InvalidRequest(_unknown(scheme, name, query))
         if name in options:
             raise InvalidRequest(f"the {scheme} URL has the option {name} twice")
         options[name] = value
+    if not _yes(options.get("socket_keepalive", True)):
+        raise InvalidRequest(f"the {scheme} URL turns socket_keepalive off: it is always on here")
     return options
+
+
+def _unknown(scheme: str, name: str, query: str) -> str:
+    """Why an option is refused. Its name is a part of the password where somebody forgot to percent-encode that: a bare
+    '?' leaves an '@' behind it, and a bare '&' stands behind ``password=``. Then it is not shown."""
+    if name in MEANINGLESS:
+        return f"the {scheme} URL has the option {name}, which means nothing here: {MEANINGLESS[name]}. Leave it out"
+    known = f"there are: {', '.join(OPTIONS)}"
+    if "@" in query or "password" in query.lower():
+        return (
+            f"the {scheme} URL has an unknown option, which is not shown because it may be a part of the password "
+            f"(there, write %3F for '?' and %26 for '&'); {known}"
+        )
+    from difflib import get_close_matches
+
+    close = get_close_matches(name.lower(), OPTIONS, 1)
+    return (
+        f"the {scheme} URL has an unknown option {name[:40]!r}{f': did you mean {close[0]}?' if close else ';'} {known}"
+    )
 
 
 def _port(scheme: str, port: int) -> int:
@@ -156,20 +227,33 @@ def _port(scheme: str, port: int) -> int:
 
 def _number(text: str, what: str, least: int) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) < least:
-        raise InvalidRequest(f"{what} of a Redis URL must be a whole number")
+        raise InvalidRequest(f"{what} of a Redis URL must be a whole number{' above 0' if least else ''}")
     return int(text)
 
 
-def _seconds(text: str | None) -> float:
-    if text is None:
-        return CONNECT_TIMEOUT
+def _seconds(options: dict[str, str], name: str, default: float) -> float:
+    if name not in options:
+        return default
     try:
-        seconds = float(text)
+        seconds = float(options[name])
     except ValueError:
         seconds = 0.0
     if not 0 < seconds <= 3600:
-        raise InvalidRequest("socket_connect_timeout must be a number of seconds above 0")
+        raise InvalidRequest(f"{name} must be a number of seconds above 0")
     return seconds
+
+
+def _interval(text: str | None) -> float:
+    """As in redis-py, 0 is never."""
+    if text is None:
+        return ASK_AFTER
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise InvalidRequest("health_check_interval must be a number of seconds, or 0 for never")
+    return seconds or math.inf
 
 
 def _resp(text: str) -> int:
@@ -193,7 +277,7 @@ def _verify(value: Any) -> ssl.VerifyMode:
         return ssl.CERT_REQUIRED
     if isinstance(value, ssl.VerifyMode):
         return value
-    known = VERIFY.get(str(value).lower())
+    known = VERIFY.get(str(value).lower().removeprefix("cert_"))  # Celery writes CERT_REQUIRED
     if known is None:
         raise InvalidRequest(f"ssl_cert_reqs must be one of {', '.join(VERIFY)}")
     return known
@@ -202,7 +286,8 @@ def _verify(value: Any) -> ssl.VerifyMode:
 def _version(value: Any) -> ssl.TLSVersion:
     if isinstance(value, ssl.TLSVersion):
         return value
-    known = VERSIONS.get(str(value).lower())
+    numbers = {str(int(version)): version for version in VERSIONS.values()}  # redis-py takes these
+    known = VERSIONS.get(str(value).lower()) or numbers.get(str(value))
     if known is None:
         raise InvalidRequest(f"ssl_min_version must be one of {', '.join(VERSIONS)}")
     return known

@@ -29,6 +29,8 @@ KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 USER_TIMEOUT_MS = 30_000  # sent and not acknowledged for this long: the other side is gone
 
 SLOW = "it took too long"
+NO_TLS = "if this port does not use TLS, connect without it (redis://)"
+NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
 FULL = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)  # no failure: not now
 
 is_push = hiredis.PushNotification
@@ -57,41 +59,42 @@ def broken(error: Exception, kind: type[Broken] = Broken) -> Broken:
 class Wire:
     """One open connection. Every call ends at the time it is given, on time.monotonic()."""
 
-    __slots__ = ("_pending", "_poll", "_reader", "_sock", "busy", "pushes", "used")
+    __slots__ = ("__weakref__", "_patience", "_pending", "_poll", "_reader", "_sock", "busy", "pushes", "used")
 
-    def __init__(self, target: Target, give_up: float) -> None:
+    def __init__(self, target: Target, give_up: float, pushes: deque[Any]) -> None:
         try:
             self._sock = _open(target, give_up)
         except OSError as error:
-            if isinstance(error, TimeoutError) and time.monotonic() >= give_up - 0.001:
-                raise Broken(SLOW) from error
-            raise broken(error) from error
+            raise _failed(error, give_up) from error
+        self._patience = target.reply_timeout
         self._pending: Callable[[], int] | None = getattr(self._sock, "pending", None)  # TLS reads ahead
         self._poll = select.poll()
         self._poll.register(self._sock, select.POLLIN)
         self._reader = hiredis.Reader(notEnoughData=NOTHING)
-        self.pushes: deque[Any] = deque(maxlen=MOST_PUSHES)
+        self.pushes = pushes
         self.busy = False  # in the middle of something; an interrupt leaves it so, and the wire is not used again
         self.used = time.monotonic()
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
+    def usable(self) -> bool:
+        """Is it open, as far as this side knows?"""
+        return self._sock.fileno() >= 0
+
     def exchange(self, request: bytes, give_up: float) -> Any:
-        """Send, and wait for the one reply. On everybody's way, hence in one piece."""
+        """Send, and wait for the one reply."""
         self.busy = True
+        give_up = min(give_up, time.monotonic() + self._patience)
         self._send(request, give_up)
-        while True:
-            if not self._read_some(give_up - time.monotonic()):
-                raise Broken(SLOW)
-            reply = self._next()
-            if reply is not NOTHING:
-                self.busy = False
-                return reply
+        reply = self._receive(give_up)
+        self.busy = False
+        return reply
 
     def exchange_many(self, commands: Sequence[tuple[Any, ...]], give_up: float) -> list[Any]:
         """Send several commands at once, and wait for all their replies."""
         self.busy = True
+        give_up = min(give_up, time.monotonic() + self._patience)
         self._send(b"".join(map(pack, commands)), give_up)
         replies = [self._receive(give_up) for _ in commands]
         self.busy = False
@@ -101,17 +104,17 @@ class Wire:
         """Until there is a push, at most that long."""
         self._begin()
         give_up = time.monotonic() + seconds
-        while not self.pushes:
-            self._next()
-            if self.pushes or not self._read_some(give_up - time.monotonic()):
-                break
+        self._hear()
+        while not self.pushes and self._read_some(give_up - time.monotonic()):
+            self._hear()
         self.busy = False
 
     def look(self) -> None:
-        """Read what has arrived without being asked for."""
+        """Take in what has arrived without being asked for."""
         self._begin()
+        self._hear()
         while self._read_some(0):
-            self._next()
+            self._hear()
         self.busy = False
 
     def close(self) -> None:
@@ -175,6 +178,12 @@ class Wire:
             raise broken(error) from error
         return reply
 
+    def _hear(self) -> None:
+        """Put the pushes aside that were read. To be called before the socket is looked at: a push that came together
+        with a reply is in the parser by now, and makes no socket readable (trap 51)."""
+        if self._next() is not NOTHING:
+            raise Broken("it sent a reply that nobody waits for")
+
     def _read_some(self, seconds: float) -> bool:
         """Feed the reader; False when nothing came in time."""
         try:
@@ -200,20 +209,43 @@ class Wire:
 
 
 def _open(target: Target, give_up: float) -> socket.socket:
-    give_up = min(give_up, time.monotonic() + target.connect_timeout)
     sock = _dial(target, give_up)
     try:
         if not target.path:
             keep_alive(sock)
         context = target.tls_context()
         if context is not None:
-            sock.settimeout(_left(give_up))
-            sock = context.wrap_socket(sock, server_hostname=target.host)
+            sock = _secure(sock, context, target.host, give_up)
         sock.settimeout(0)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def _secure(sock: socket.socket, context: ssl.SSLContext, host: str, give_up: float) -> socket.socket:
+    sock.settimeout(_left(give_up))
+    try:
+        return context.wrap_socket(sock, server_hostname=host)
+    except OSError as error:
+        failed = _failed(error, give_up)
+        raise Broken(f"{failed}; {NO_TLS}" if no_tls(error) else str(failed)) from error
+
+
+def no_tls(error: BaseException) -> bool:
+    """Does a TLS handshake that ended so look as if the other side does not speak TLS? A Redis that expects plain
+    commands waits for the end of a line, or answers with an error in plain text. An alert is TLS, and so is a
+    certificate that we do not trust."""
+    if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+        return error.reason in NOT_TLS
+    return isinstance(error, (TimeoutError, ConnectionError, ssl.SSLEOFError))
+
+
+def _failed(error: OSError, give_up: float) -> Broken:
+    """Our own time was over, or the system said no."""
+    if isinstance(error, TimeoutError) and time.monotonic() >= give_up - 0.001:
+        return Broken(SLOW)
+    return broken(error)
 
 
 def _dial(target: Target, give_up: float) -> socket.socket:
