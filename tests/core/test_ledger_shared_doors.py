@@ -21,7 +21,7 @@ def test_a_permit_s_door_keeps_its_slot() -> None:
     desk = Desk()
     desk.permit("a", 2)
     desk.release("a", closed(desk, "a", 5_000))
-    assert desk.state.doors == (Door("semaphore", (0,), desk.ms + 5_000),)
+    assert desk.state.doors == (Door("semaphore", (0,), desk.ms + 5_000, 5_000),)
     reply = desk.permit("b", 2)
     assert isinstance(reply, ops.Granted)
     assert reply.slots == (1,)
@@ -138,7 +138,7 @@ def test_trap_37_doors_do_not_pile_up() -> None:
     for number in range(20):
         desk.read(f"r{number}")
         desk.release(f"r{number}", closed(desk, f"r{number}", 1_000 + number))
-    assert desk.state.doors == (Door("read", (0,), desk.ms + 1_019),)
+    assert desk.state.doors == (Door("read", (0,), desk.ms + 1_019, 1_019),)
     desk.later(1_019)
     assert desk.look().doors == ()
 

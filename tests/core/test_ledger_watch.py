@@ -154,10 +154,13 @@ def test_a_watch_ends_with_a_withdrawal() -> None:
     assert told(desk) == ["ear"]
 
 
-def test_a_clock_that_is_set_back_keeps_no_watcher_for_ever() -> None:
-    """One that is there shows up again within a beat."""
+def test_trap_49_a_clock_that_is_set_back_keeps_no_watcher_for_ever() -> None:
+    """It counts as heard of now, and is forgotten in its time unless it shows up again."""
     desk = watched()
     desk.later(-3_600_000)
+    desk.look()
+    assert [one.beat_ms for one in desk.state.watchers] == [desk.ms]
+    desk.later(WATCH_MS + 1)
     desk.look()
     assert desk.state.watchers == ()
 

@@ -16,13 +16,14 @@ from typing import Any, Protocol
 
 from leasehold.core import ledger, ops
 from leasehold.core.glob import matches
+from leasehold.core.policy import WATCH_MS
 from leasehold.core.ports import Mailbox, Store
 from leasehold.core.types import State
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.mailbox import Mailbox as RedisMailbox
-from leasehold.stores.redis.speech import SCRIPTS
+from leasehold.stores.redis.speech import SCRIPTS, keys
 from leasehold.stores.sqlite import SQLiteStore
 from tests.servers.clock import OneClock
 from tests.servers.process import until
@@ -51,6 +52,10 @@ class Subject(Protocol):
 
     def heard(self, expected: Sequence[ops.Push]) -> list[ops.Push]:
         """The pushes that have arrived since the last time."""
+        ...
+
+    def tidy(self, rooms: Sequence[str], ms: int) -> None:
+        """Throw away now what is over, and would be thrown away sooner or later."""
         ...
 
     def close(self) -> None:
@@ -117,6 +122,9 @@ class LedgerSubject:
         pushes, self.pushes = self.pushes, []
         return pushes
 
+    def tidy(self, rooms: Sequence[str], ms: int) -> None:
+        """Each turn does that."""
+
     def close(self) -> None:
         """There is nothing to close."""
 
@@ -175,6 +183,9 @@ class StoreSubject:
                 found.append(more)
         return [push._replace(address=self._outward[push.address]) for push in found]
 
+    def tidy(self, rooms: Sequence[str], ms: int) -> None:
+        """Each turn does that."""
+
     def close(self) -> None:
         """Close everything, so that the next example starts with nothing."""
         for address in list(self._boxes):
@@ -226,6 +237,19 @@ class RedisSubject(StoreSubject):
         channel = self._inward[address]
         super().shut(address, killed)
         until(lambda: self._server.pubsub_numsub(channel)[0][1] == 0, "the server knows that nobody listens")
+
+    def tidy(self, rooms: Sequence[str], ms: int) -> None:
+        """Keys, and what has an end of its own inside one: tombstones, and those who watched."""
+        for room in rooms:
+            self._server.exists(*keys(room))  # what is over is dropped by the look
+            ended, watchers = (next(one for one in keys(room) if one.endswith(end)) for end in (":ended", ":watchers"))
+            self._drop(ended, lambda owner, until: not owner.startswith(b":") and until <= ms)
+            self._drop(watchers, lambda owner, beat: beat < ms - WATCH_MS)
+
+    def _drop(self, key: str, over: Callable[[bytes, int], bool]) -> None:
+        for owner, raw in self._server.hgetall(key).items():
+            if over(owner, int(raw.split()[0])):
+                self._server.hdel(key, owner)
 
     def close(self) -> None:
         """And leave nothing on the server."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -95,4 +96,18 @@ def test_a_refusal_is_told_and_teaches() -> None:
         assert (told.seen, told.downstream, told.lease.kind) == (seen, "http", "report-export")
         lease.release()
         with hold.lock("report-export", 8) as later:
+            assert later.fence is not None and later.fence > seen
+
+
+def test_a_refusal_of_what_stands_for_a_lease_teaches() -> None:
+    """Also where the lease itself is not at hand, but only what its headers say."""
+    with leasehold.connect("memory://") as hold:
+        lease = hold.lock("report-export", 9).acquire()
+        assert lease is not None and lease.fence is not None
+        seen = lease.fence + 60_000_000
+        standing_in = SimpleNamespace(resource=lease.resource, fence=lease.fence, owner=lease.owner)
+        with pytest.raises(StaleOwner):
+            check_response(409, body("stale-owner", seen=seen), standing_in)
+        lease.release()
+        with hold.lock("report-export", 9) as later:
             assert later.fence is not None and later.fence > seen

@@ -174,6 +174,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
         patched(turn_module, "forgotten_after_ms", lambda _: 10**9),
         "I6 a permanent ghost",
     ),
+    "what a clock that was set back prolongs is believed (49)": (patched(Turn, "bound", lambda _: None), "I6|I12|I14"),
     "a watchdog that looks at what it must not renew": (patched(Holding, "look_at", look_all_the_time), "the watchdog"),
     "a wait without an end (24)": (patched(Line, "park", park_without_end), "I12|I14"),
     "last come, first served": (patched(Turn, "hand_on", last_come_first), "I15"),

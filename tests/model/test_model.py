@@ -83,6 +83,7 @@ def test_every_fault_happens(told: str) -> None:
         "was cancelled",
         "stalls for",
         "loses its memory",
+        "has its clock set by -",
         "push lost",
         "is refused by the guard",
         "is told of the loss renewal_failed",

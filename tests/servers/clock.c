@@ -1,8 +1,10 @@
 /* A server's wall clock, turned by a test. Preloaded (LD_PRELOAD), it answers with what stands in a file.
 
-   LEASEHOLD_CLOCK   path of the file: one int64, microseconds since 1970; 0 means the real time
+   LEASEHOLD_CLOCK   path of the file: two int64. Microseconds since 1970, at which time stands still until the test
+                     writes another value; 0 means that it runs. Then by how many microseconds it differs from the real
+                     time.
 
-   Time stands still until the test writes another value. Monotonic clocks stay real: the event loop lives on them.
+   Monotonic clocks stay real: the event loop lives on them.
    The kernel is asked directly, because dlsym() may allocate memory, and an allocator may ask for the time. */
 
 #include <fcntl.h>
@@ -22,7 +24,7 @@ static _Atomic int64_t *shown;
 __attribute__((constructor)) static void open_the_file(void) {
     const char *path = getenv("LEASEHOLD_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    void *page = mmap(NULL, sizeof *shown, PROT_READ, MAP_SHARED, file, 0);
+    void *page = mmap(NULL, 2 * sizeof *shown, PROT_READ, MAP_SHARED, file, 0);
     if (page == MAP_FAILED) abort(); /* a real clock, where the test turns one, would be a lie */
     shown = page;
     close(file);
@@ -33,8 +35,14 @@ static int64_t turned(void) {
 }
 
 int clock_gettime(clockid_t clock, struct timespec *result) {
-    int64_t us = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE ? turned() : 0;
-    if (us == 0) return (int)syscall(SYS_clock_gettime, clock, result);
+    int wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+    int64_t us = wall ? turned() : 0;
+    if (us == 0) {
+        int status = (int)syscall(SYS_clock_gettime, clock, result);
+        int64_t off = wall && shown ? atomic_load(shown + 1) : 0;
+        if (status != 0 || off == 0) return status;
+        us = (int64_t)result->tv_sec * 1000000 + result->tv_nsec / 1000 + off;
+    }
     result->tv_sec = us / 1000000;
     result->tv_nsec = us % 1000000 * 1000;
     return 0;

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.servers import process
 from tests.servers.certificates import Certificates
-from tests.servers.clock import OneClock
+from tests.servers.clock import OneClock, WallClock
 from tests.servers.server import Server
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class RedisServer(Server):
         folder: Path | None = None,
         *options: str,
         executable: str | None = None,
-        clock: OneClock | None = None,
+        clock: OneClock | WallClock | None = None,
         tls: Certificates | None = None,
         appendonly: bool = False,
         port: int | None = None,

@@ -157,16 +157,16 @@ def renew(turn: Turn, op: ops.Renew) -> ops.Renewed | ops.NotYours:
     if grant is None:  # never brought back to life (trap 7)
         return turn.why_not(op.owner, op.fence)
     newest = op.number >= grant.renewals
-    expires_ms = turn.now.ms + op.ttl_ms
-    if not op.exact or not newest:
-        expires_ms = max(expires_ms, grant.expires_ms)  # what is late shortens nothing (trap 44)
+    ttl_ms, expires_ms = op.ttl_ms, turn.now.ms + op.ttl_ms
+    if expires_ms < grant.expires_ms and not (op.exact and newest):  # what is late shortens nothing (trap 44)
+        ttl_ms, expires_ms = grant.ttl_ms, grant.expires_ms  # and an end keeps the length that it was set with
     closed_until_ms = turn.now.ms + op.closed_ms if op.closed_ms else 0
     if grant.limit and turn.limit:
         turn.keep_limit(turn.limit)  # whoever holds a permit uses it, also when nobody has come for long
     turn.holders[turn.holders.index(grant)] = grant._replace(
         rule=READ if op.shared and grant.rule == WRITE else grant.rule,
         meta=op.meta if op.meta and newest else grant.meta,
-        ttl_ms=op.ttl_ms,
+        ttl_ms=ttl_ms,
         expires_ms=expires_ms,
         ticket=op.ticket or grant.ticket,
         closed_until_ms=max(grant.closed_until_ms, closed_until_ms),

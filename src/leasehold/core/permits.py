@@ -64,5 +64,5 @@ def must_wait(view: View, permits: int, limit: int) -> bool:
 
 def _keeps_waiting(waiter: Waiter, view: View) -> bool:
     """The silent are passed over, and so is who wants more than there will ever be."""
-    live = abs(view.now_ms - waiter.beat_ms) <= patience_ms(waiter.ttl_ms)
+    live = view.now_ms - waiter.beat_ms <= patience_ms(waiter.ttl_ms)
     return live and not (waiter.rule == SEMAPHORE and waiter.permits > (view.limit or waiter.limit))

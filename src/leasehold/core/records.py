@@ -28,6 +28,7 @@ class Records:
 
     __slots__ = (
         "before",
+        "closed_length_ms",
         "closed_until_ms",
         "doors",
         "ended",
@@ -61,6 +62,7 @@ class Records:
         self.limit = state.limit
         self.limit_until_us = state.limit_until_us
         self.watchers = state.watchers
+        self.closed_length_ms = state.closed_length_ms
         self.now = now
         self.resource = resource
         self.speaker = speaker
@@ -80,6 +82,7 @@ class Records:
             self.limit,
             self.limit_until_us,
             self.watchers,
+            self.closed_length_ms,
         )
 
     def forget(self) -> None:
@@ -90,7 +93,7 @@ class Records:
         if self.limit and self.limit_until_us <= wall_us:
             self.limit = self.limit_until_us = 0
         if self.watchers:
-            self.watchers = tuple([one for one in self.watchers if abs(self.now.ms - one.beat_ms) <= WATCH_MS])
+            self.watchers = tuple([one for one in self.watchers if self.now.ms - one.beat_ms <= WATCH_MS])
         if self.notes:
             self.notes = tuple([one for one in self.notes if one.at_us + NOTE_US > wall_us])
 

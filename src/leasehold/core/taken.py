@@ -1,6 +1,7 @@
 """What an acquire has taken: a grant with its times as its holder may believe in them, on the local clock.
 
-They count from when the request was sent, whatever the reply took (trap 23).
+They count from when the request was sent, whatever the reply took (trap 23), and never last longer than what was asked
+for: a server whose clock was set back answers that far more remains (trap 49).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from leasehold.core.rules import MUTEX, ONLY_SLOT
 def spans(ttl_ms: int, remaining_ms: int) -> tuple[float, float, float]:
     """How many seconds after a request was sent what it got must be let go of, ends, and is to be renewed: a third of
     the ttl after the store's own count began. Mostly a whole ttl remains, so they are the same again and again."""
-    ttl, remaining = ttl_ms / 1000, remaining_ms / 1000
+    ttl, remaining = ttl_ms / 1000, min(remaining_ms, ttl_ms) / 1000
     deadline = remaining - drift(remaining)
     return deadline - margin(ttl), deadline, remaining - ttl + renew_after(ttl)
 

@@ -23,6 +23,7 @@ class Turn(Records):
     def expire(self) -> None:
         """End what is over: grants at their expiry, waiters silent for ten patiences, doors, old records."""
         ms = self.now.ms
+        self.bound()
         if self.ended:
             self.ended = {owner: one for owner, one in self.ended.items() if one.until_ms > ms}
         for grant in tuple(self.holders):
@@ -34,26 +35,47 @@ class Turn(Records):
         if self.queue:
             self.queue = [one for one in self.queue if ms - one.beat_ms <= forgotten_after_ms(one.ttl_ms)]
         if self.closed_until_ms and self.closed_until_ms <= ms:
-            self.closed_until_ms = 0
+            self.closed_until_ms = self.closed_length_ms = 0
         if self.doors:
             self.doors = tuple([one for one in self.doors if one.until_ms > ms])
         self.forget()
 
+    def bound(self) -> None:
+        """A clock that was set back would let everything last longer by the step (trap 49). So no end is further ahead
+        than it was when it was set, and nobody was heard of later than now."""
+        ms = self.now.ms
+        for place, grant in enumerate(self.holders):
+            ahead_ms = grant.expires_ms - grant.ttl_ms - ms
+            if ahead_ms > 0:
+                closed_until_ms = max(grant.closed_until_ms - ahead_ms, 0)
+                self.holders[place] = grant._replace(expires_ms=ms + grant.ttl_ms, closed_until_ms=closed_until_ms)
+        for place, waiter in enumerate(self.queue):
+            if waiter.beat_ms > ms:
+                self.queue[place] = waiter._replace(beat_ms=ms)
+        if self.closed_length_ms:
+            self.closed_until_ms = min(self.closed_until_ms, ms + self.closed_length_ms)
+        if self.doors:
+            self.doors = tuple([_bounded(one, ms) for one in self.doors])
+        if self.watchers:
+            self.watchers = tuple([one._replace(beat_ms=min(one.beat_ms, ms)) for one in self.watchers])
+
     def live(self, waiter: Waiter) -> bool:
         """Heard of lately. A waiter that is not live keeps its place and is passed over (trap 25)."""
-        return abs(self.now.ms - waiter.beat_ms) <= patience_ms(waiter.ttl_ms)  # the clock may have been set back
+        return self.now.ms - waiter.beat_ms <= patience_ms(waiter.ttl_ms)
 
     def close(self, grant: Grant, until_ms: int) -> None:
         """What this grant had is given to nobody until then: what was alone, all of it; else its own slots."""
-        if until_ms <= self.now.ms:
+        length_ms = until_ms - self.now.ms
+        if length_ms <= 0:
             return
         if grant.rule in EXCLUSIVE:
-            self.closed_until_ms = max(self.closed_until_ms, until_ms)
+            if until_ms > self.closed_until_ms:
+                self.closed_until_ms, self.closed_length_ms = until_ms, length_ms
             return
         place = (grant.rule, grant.slots)
-        known = [one.until_ms for one in self.doors if one[:2] == place]
-        others = tuple([one for one in self.doors if one[:2] != place])
-        self.doors = (*others, Door(*place, max([until_ms, *known])))
+        known = [one for one in self.doors if one[:2] == place and one.until_ms >= until_ms]
+        others = [one for one in self.doors if one[:2] != place]
+        self.doors = (*others, *(known or [Door(*place, until_ms, length_ms)]))
 
     # ------------------------------------------------------------ the queue
 
@@ -173,3 +195,7 @@ class Turn(Records):
 
     def holder(self) -> str:
         return public_owner(self.holders[0].owner) if self.holders else ""
+
+
+def _bounded(door: Door, ms: int) -> Door:
+    return door._replace(until_ms=min(door.until_ms, ms + door.length_ms)) if door.length_ms else door

@@ -18,7 +18,8 @@ class Instant(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """A claim that holds: an owner, a fence, an end. ``slots`` are the numbered places that it fills."""
+    """A claim that holds: an owner, a fence, an end. ``slots`` are the numbered places that it fills. ``ttl_ms`` is the
+    length that its end was set with, so that no end lies further ahead than that."""
 
     owner: str
     fence: int
@@ -56,11 +57,13 @@ class Waiter(NamedTuple):
 
 class Door(NamedTuple):
     """A place that nobody holds and nobody may take yet: what ``at_least``, a lock-delay or an eviction leaves of a
-    grant that others can share. To whoever comes it is as good as held."""
+    grant that others can share. To whoever comes it is as good as held. ``length_ms`` is how far ahead its end was when
+    it was set; 0: nobody has written that down."""
 
     rule: str
     slots: tuple[int, ...]
     until_ms: int
+    length_ms: int = 0
 
 
 class Watcher(NamedTuple):
@@ -115,6 +118,7 @@ class State(NamedTuple):
     limit: int = 0  # of a semaphore that was resized; 0: each claim goes by its own
     limit_until_us: int = 0
     watchers: tuple[Watcher, ...] = ()
+    closed_length_ms: int = 0  # how far ahead ``closed_until_ms`` was when it was set; 0: not written down
 
 
 class Capabilities(NamedTuple):

@@ -68,11 +68,13 @@ class BaseGuard:
 
     def refused(self, lease_or_fence: Fenced | int, attempt: Presented, seen: int | None, why: str = "") -> StaleOwner:
         """The error to raise. Whoever observes has been told, and the lease's coordinator has learnt the higher
-        fence: its next claim asks for more. ``why`` is said in place of the usual reason."""
+        fence: its next claim asks for more. So has one of this process when a bare fence is that of a lease which it
+        holds. ``why`` is said in place of the usual reason."""
         tell = getattr(lease_or_fence, "_fenced_off", None)  # a lease of ours: its coordinator's observers
         if tell is not None:
             tell(seen, self.downstream, self._audience.observers)
         else:
+            teach(attempt.fence, seen)
             self._announce(attempt, seen)
         return refusal(attempt, seen, why)
 
@@ -82,6 +84,15 @@ class BaseGuard:
         name = parse_name(attempt.resource)
         lease = Subject(name.kind, name.id_hash, attempt.shown or "", attempt.fence, 0)
         self._audience.tell(FencedOff(lease, self.downstream, seen))
+
+
+def teach(fence: int | None, seen: int | None) -> None:
+    """Whoever holds a lease with that fence, here in this process, asks for more than what was seen from now on. Loaded
+    only now: most services that are given bare fences have no lock client."""
+    if fence is not None and seen is not None:
+        from leasehold.runtime import engine
+
+        engine.teach(fence, seen)
 
 
 def _label(downstream: object) -> str:

@@ -169,6 +169,13 @@ def engines_on(clock: Clock) -> list[Engine]:
     return [engine for engine in list(_engines) if engine.store.clock is clock]
 
 
+def teach(fence: int, seen: int) -> None:
+    """A guard has refused this bare fence for the other one: the coordinator whose lease has it learns that."""
+    for engine in list(_engines):
+        if engine.register.has(fence):
+            engine.learn(seen)
+
+
 def _weakly(engine: Engine) -> Callable[[Held], None]:
     """The watchdog's thread must not keep alive a coordinator that the program has dropped."""
     known = weakref.ref(engine)

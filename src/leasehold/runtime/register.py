@@ -28,6 +28,12 @@ class Register:
             return None
         return held
 
+    def has(self, fence: int) -> bool:
+        """Does anybody here hold a lease with this fence?"""
+        entries = list(self._by_id.values())
+        leases = [held for one in entries for held in ([one] if isinstance(one, Held) else list(one.values()))]
+        return any(held.fence == fence for held in leases)
+
     def add(self, held: Held, anchor: object) -> None:
         if self._by_id.setdefault(id(anchor), held) is not held:
             self._add_another(held, anchor)

@@ -86,6 +86,8 @@ class Checks(StoreChecks):
                 continue
             live = [one for one in beliefs if one.stands(now)]
             self.beliefs[resource] = live
+            for one in live:
+                self._within_the_ttl(one)
             if self.wiped_once:
                 continue
             if len(live) > 1:
@@ -102,6 +104,13 @@ class Checks(StoreChecks):
                 ):
                     self._store_agrees(state, one)
                     one.agreed = state, holding.deadline, holding.rule
+
+    def _within_the_ttl(self, belief: Belief) -> None:
+        """I19: whatever the store's clock says, nobody believes for longer than it has asked for."""
+        habits = belief.process.habits
+        left = belief.holding.deadline - belief.process.local()
+        most = habits.ttl_ms / 1000 * (3 if habits.extends else 1)
+        self.require(left <= most, "I19 believed for longer than was asked for:", belief.holding.owner, left)
 
     def _side_by_side(self, holdings: list[Holding]) -> None:
         broken = clash([Place(one.rule, one.slots) for one in holdings])
@@ -211,6 +220,8 @@ class Checks(StoreChecks):
         later = max(ttl_ms + forgotten_after_ms(ttl_ms) + patience_ms(ttl_ms) / 3, WATCH_MS)
         at = self.world.instant(self.world.now + later / 1000 * 1.01)
         for resource, state in self.world.states.items():
-            left = ledger.apply(state, at, ops.Inspect(resource), self.world.reachable).state
+            look = ops.Inspect(resource)
+            seen = ledger.apply(state, self.world.instant(), look, self.world.reachable).state
+            left = ledger.apply(seen, at, look, self.world.reachable).state
             ghosts = left.holders or left.queue or left.closed_until_ms or left.doors or left.watchers
             self.require(not ghosts, "I6 a permanent ghost:", left)

@@ -20,7 +20,7 @@ def draw_plan(seed: int) -> Plan:
     calm_at = base * random.uniform(6, 12)
     names = ("r1",) if random.random() < 0.8 else ("r1", "r2")
     clients = tuple(draw_habits(random, f"c{n}", names, base, kind) for n in range(random.randint(2, 4)))
-    weather = draw_weather(random, base) if kind in ("stormy", "wiped") else CALM
+    weather = draw_weather(random, base) if kind in ("stormy", "wiped", "turned") else CALM
     actions = draw_actions(random, kind, base, calm_at)
     theme = theme_of(seed)
     plan = Plan(seed, kind, theme, weather, clients, actions, calm_at, clock_rate(random))

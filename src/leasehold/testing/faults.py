@@ -61,8 +61,8 @@ CALM = Weather()
 
 
 class Action(NamedTuple):
-    """Something that is done to the world at a moment: pause, cancel, crash, vanish, stall, wipe, evict,
-    resize; and to an onlooker: blink, leave."""
+    """Something that is done to the world at a moment: pause, cancel, crash, vanish, stall, wipe, turn (the server's
+    clock), evict, resize; and to an onlooker: blink, leave."""
 
     at: float
     kind: str
@@ -85,6 +85,7 @@ def draw_actions(random: Random, kind: str, base: float, calm_at: float) -> tupl
     menu = [one for one in menu if random.random() < 0.6]
     kinds = [random.choice(menu) for _ in range(random.randint(0, 8))] if menu else []
     kinds += ["wipe"] * (random.randint(1, 2) if kind == "wiped" else 0)
+    kinds += ["turn"] * (random.randint(1, 3) if kind == "turned" else 0)
     return tuple(
         Action(random.random() * calm_at, one, base * random.uniform(0.05, 2.5), random.random()) for one in kinds
     )

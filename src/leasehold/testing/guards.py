@@ -209,6 +209,22 @@ def a_refusal_is_told_and_teaches(guard: Guard) -> None:
 
 
 @case
+def a_bare_fence_that_is_refused_teaches(guard: Guard) -> None:
+    """The coordinator that holds the lease of that fence, here in this process, asks for more than what was seen."""
+    with connect(MemoryStore()) as hold, connect(MemoryStore()) as other:
+        stale = hold.lock("report-export", 42).acquire(wait=0)
+        assert stale is not None and stale.fence is not None
+        newer = stale.fence + 60_000_000
+        guard.check(newer, resource=stale.resource, owner=B)
+        raises(StaleOwner, lambda: guard.check(stale.fence, resource=stale.resource, owner=stale.owner))
+        stale.release()
+        with hold.lock("report-export", 42) as lease, other.lock("report-export", 42) as another:
+            assert lease.fence is not None and lease.fence > newer
+            assert another.fence is not None and another.fence < newer  # it held none of that fence
+            guard.check(lease.fence, resource=lease.resource, owner=lease.owner)
+
+
+@case
 def an_unfenced_lease_is_a_mistake(guard: Guard) -> None:
     """It cannot be told from a stale one."""
     with connect(MemoryStore()) as hold, hold.lock("rebuild", fenced=False) as lease:

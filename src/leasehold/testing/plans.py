@@ -1,9 +1,10 @@
 """What a seed means: the clients, their habits, what they want, and what goes wrong.
 
-There are four kinds of seeds. ``quiet``: nothing goes wrong, so the order of grants must be perfect. ``gentle``:
+There are five kinds of seeds. ``quiet``: nothing goes wrong, so the order of grants must be perfect. ``gentle``:
 no packet is lost, but clients freeze, are cancelled and give up, and the server stalls; nothing may be left behind.
 ``stormy``: a random selection of all faults. ``wiped``: as stormy, and the store loses its memory, so exclusion is
-off the table while fences and guards must still hold.
+off the table while fences and guards must still hold. ``turned``: as stormy, and the server's clock is set: back, and
+nobody may notice but who has to wait for longer; or forward, and then leases end early, which is as bad as a wipe.
 
 Each kind is played with every theme, which says what the clients want. Half of all seeds want plain locks.
 
@@ -18,7 +19,7 @@ from typing import NamedTuple
 from leasehold.core.rules import MUTEX
 from leasehold.testing.faults import Action, Weather
 
-KINDS = ("quiet", "gentle", "stormy", "stormy", "wiped", "stormy", "stormy", "stormy")
+KINDS = ("quiet", "gentle", "stormy", "stormy", "wiped", "stormy", "turned", "stormy")
 THEMES = (MUTEX, "readers", MUTEX, "permits", MUTEX, "together", MUTEX, "election", MUTEX, "anything")
 
 

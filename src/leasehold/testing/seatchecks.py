@@ -101,6 +101,11 @@ class SeatChecks:
         if isinstance(op, ops.Resize):
             self._resized[op.resource] = op.limit
 
+    def set_back(self, ms: int) -> None:
+        """The store's clock was, by so much: what is closed stays closed for as long as before."""
+        for resource, doors in self._closed.items():
+            self._closed[resource] = [one._replace(until_ms=one.until_ms - ms) for one in doors]
+
     def forgot(self) -> None:
         """The store did."""
         self._closed.clear()

@@ -31,6 +31,8 @@ from leasehold.testing.world import World
 
 HEALING = 90.0  # seconds of calm after which everybody must be done: late packets, long leases, one turn each
 MOST_EVENTS = 50_000
+STEPS = (1, 20, 5_000)  # of the server's clock, in times of what other faults last
+FORWARD = 0.85
 
 
 class Simulation:
@@ -102,6 +104,8 @@ class Simulation:
             self.world.stall(action.seconds)
         elif action.kind == "wipe":
             self.world.wipe()
+        elif action.kind == "turn":
+            self.turn_clock(action)
         elif action.kind == "resize":
             self.resize(action)
         elif action.kind in ("blink", "leave"):
@@ -113,6 +117,11 @@ class Simulation:
         counted = [want.resource for one in self.plan.clients for want in one.wants if want.rule == SEMAPHORE]
         resource = counted[int(action.pick * 1000) % len(counted)]
         self.world.turn(ops.Resize(resource, 1 + int(action.pick * 10_000) % (MOST_LIMIT + 1)))
+
+    def turn_clock(self, action: Action) -> None:
+        """By about a ttl, by many, or by hours; mostly back, for forward is as bad as a wipe."""
+        seconds = action.seconds * STEPS[int(action.pick * 1000) % len(STEPS)]
+        self.world.turn_clock(seconds if action.pick > FORWARD else -seconds)
 
     def harm_onlooker(self, action: Action) -> None:
         choice = self.watching()

@@ -32,7 +32,7 @@ class StoreChecks(SeatChecks):
     _moved_ms: dict[str, int] = field(default_factory=dict)  # resource -> when there was more room, or less, doors too
 
     def turn(self, op: ops.ResourceOp, now: Instant, before: State, outcome: ledger.Outcome) -> None:
-        after = outcome.state
+        after, before = outcome.state, bounded(before, now.ms)
         if broken := clash(places(after.holders)):
             self.require(False, broken, op.resource, *(one.owner for one in after.holders))
         self._no_stall(op.resource, now, before)
@@ -52,6 +52,15 @@ class StoreChecks(SeatChecks):
     def wiped(self) -> None:
         self.wiped_once = True
         self.forgot()
+
+    def turned(self, ms: int) -> None:
+        """Forward: leases end before their holders can know, which is documented. Back: nothing may be different but
+        that what the store has lasts longer, and never longer than it was to last."""
+        if ms > 0:
+            self.wiped_once = True
+            return
+        self.set_back(-ms)
+        self._moved_ms = {resource: moved_ms + ms for resource, moved_ms in self._moved_ms.items()}
 
     def _fresh(self, before: State, outcome: ledger.Outcome) -> list[tuple[str, int]]:
         """Who was granted in this turn, in the order of the fences: those who are gone again by its end as well."""
@@ -123,7 +132,7 @@ class StoreChecks(SeatChecks):
             one for one in before.queue if live(one, now) and self._is_there(one) and not self._impossible(look, one)
         ]
         seats = [one for one in places(before.holders) if one.until_ms > now.ms]
-        seats += [Place(*one) for one in before.doors if one.until_ms > now.ms]
+        seats += [Place(*one[:3]) for one in before.doors if one.until_ms > now.ms]
         if not waiting or not fits(seats, waiting[0], self.room(look, waiting[0].limit)[0]):
             return
         longest = max(patience_ms(one.ttl_ms) for one in before.queue)
@@ -140,6 +149,19 @@ class StoreChecks(SeatChecks):
 
     def _is_there(self, waiter: Waiter) -> bool:
         return self.world.processes[waiter.owner.split(":")[0]].alive
+
+
+def bounded(state: State, ms: int) -> State:
+    """No end is further ahead than what it was set with, and nobody was heard of later than now."""
+    late = [max(one.expires_ms - one.ttl_ms - ms, 0) for one in state.holders]
+    if not any(late) and all(one.beat_ms <= ms for one in state.queue):
+        return state
+    holders = [
+        one._replace(expires_ms=one.expires_ms - by, closed_until_ms=max(one.closed_until_ms - by, 0))
+        for one, by in zip(state.holders, late, strict=True)
+    ]
+    queue = [one._replace(beat_ms=min(one.beat_ms, ms)) for one in state.queue]
+    return state._replace(holders=tuple(holders), queue=tuple(queue))
 
 
 def live(waiter: Waiter, now: Instant) -> bool:

@@ -20,6 +20,7 @@ from leasehold.testing.faults import CALM, Weather
 from leasehold.testing.plans import Plan
 
 EPOCH_US = 1_700_000_000_000_000
+START = 1_000_000.0  # what the server's clock shows at first, in seconds: so that it can be set back
 Outcome: TypeAlias = ops.Reply | LeaseholdError
 
 
@@ -31,6 +32,8 @@ class Judge(Protocol):
     def turn(self, op: ops.ResourceOp, now: Instant, before: State, outcome: ledger.Outcome) -> None: ...
 
     def wiped(self) -> None: ...
+
+    def turned(self, ms: int) -> None: ...
 
 
 class Reachable(Protocol):
@@ -66,6 +69,7 @@ class World:
         self.processes: dict[str, Reachable] = {}
         self.states: dict[str, State] = {}
         self.stalled_until = 0.0
+        self.clock = START  # of the server, when this began
         self.notes: list[tuple[float, str, str, tuple[object, ...]]] = []
         self._heap: list[tuple[float, int, Event]] = []
         self._order = count()
@@ -96,12 +100,12 @@ class World:
     # ------------------------------------------------------------ the server
 
     def instant(self, at: float | None = None) -> Instant:
-        seconds = (self.now if at is None else at) * self.plan.server_rate
+        seconds = self.clock + (self.now if at is None else at) * self.plan.server_rate
         return Instant(int(seconds * 1000), EPOCH_US + int(seconds * 1_000_000))
 
     def true_time(self, server_ms: int) -> float:
         """When the server's clock shows this."""
-        return server_ms / 1000 / self.plan.server_rate
+        return (server_ms / 1000 - self.clock) / self.plan.server_rate
 
     def reachable(self, address: str) -> bool:
         process = self.processes[address]
@@ -136,6 +140,13 @@ class World:
         self.note("store", "loses its memory")
         self.states.clear()
         self.judge.wiped()
+
+    def turn_clock(self, seconds: float) -> None:
+        """Set the server's clock, as an administrator or NTP does."""
+        self.note("store", f"has its clock set by {seconds:.3f} s")
+        ms = round(seconds * 1000)
+        self.clock += ms / 1000
+        self.judge.turned(ms)
 
     # ------------------------------------------------------------ the network
 

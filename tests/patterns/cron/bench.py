@@ -19,8 +19,8 @@ T = 1_800_000_000  # a tick of every five minutes
 class Bench:
     """Several coordinators are several hosts."""
 
-    def __init__(self, now: float = T + 100) -> None:
-        self.url = f"memory://{uuid.uuid4().hex}"
+    def __init__(self, now: float = T + 100, url: str = "") -> None:
+        self.url = url or f"memory://{uuid.uuid4().hex}"
         self.clock = TurnedClock(now)
         self.ran: list[int] = []  # seconds after T
         self.go_on = threading.Event()  # a run that is asked to wait goes on

@@ -203,6 +203,7 @@ def test_a_clock_that_was_turned_back(shelf: Any) -> None:
     change(shelf, f"written_at = written_at + {hour}, ends_at = ends_at + {hour}")
     found = shelf.read(NAME)
     assert (found.text, found.age, found.left) == ("text", 0.0, 60.0)
+    assert 0 < found.ahead <= 3600
     change(shelf, f"ends_at = ends_at - 2 * {hour}")
     assert shelf.read(NAME) is None
     with pytest.raises(StaleOwner):

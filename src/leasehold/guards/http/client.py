@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from leasehold.core.types import owner_prefix
 from leasehold.errors import InvalidRequest, LeaseholdError, StaleOwner, StoreUnavailable
 from leasehold.guards.fence import MAX_FENCE, Fenced
+from leasehold.guards.guard import teach
 from leasehold.guards.http.problems import MALFORMED, MISSING, OCCUPIED, OTHER, READ_ONLY, STALE, UNAVAILABLE, URN
 
 E = TypeVar("E", bound=LeaseholdError)
@@ -55,6 +56,8 @@ def _stale(said: dict[str, Any], lease: Fenced) -> StaleOwner:
     tell = getattr(lease, "_fenced_off", None)  # a lease of ours: its coordinator's observers
     if tell is not None:
         tell(seen, "http")
+    else:
+        teach(lease.fence, seen)
     kind = lease.resource.partition(":")[0]
     error = _about(StaleOwner, f"the service has refused a stale owner of {kind}; roll back and stop the work", lease)
     error.seen = seen

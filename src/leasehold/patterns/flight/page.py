@@ -2,7 +2,8 @@
 
 An entry says how old it is by the shelf's own clock. An error that is written beside a value makes the entry young
 again: so it says how old the value was then. A value that could not be kept is an error for those who come later, for
-as long as it would have been fresh.
+as long as it would have been fresh. What was written later than now, because that clock was set back, counts as being
+as old as it is ahead: else a value would be fresh for as long as the step was.
 """
 
 from __future__ import annotations
@@ -67,10 +68,9 @@ def read_page(entry: Entry | None, resource: str) -> Page | None:
     if entry is None:
         return None
     fields = read_sheet(MARK, entry.text, resource)
-    value_age = entry.age + fields.get("aged_ms", 0) / 1000
-    return Page(
-        entry.text, entry.fence, fields.get("value"), value_age, fields.get("error"), entry.age, fields.get("unkept")
-    )
+    age = entry.age + entry.ahead
+    value_age = age + fields.get("aged_ms", 0) / 1000
+    return Page(entry.text, entry.fence, fields.get("value"), value_age, fields.get("error"), age, fields.get("unkept"))
 
 
 def value_text(serializer: Any, value: object, what: str) -> str:

@@ -22,7 +22,7 @@ from leasehold.guards.redis.sending import Line
 from leasehold.guards.redis.steps import NO, Step
 from leasehold.guards.redis.texts import FOLDER as RULE
 from leasehold.guards.redis.texts import Script
-from leasehold.patterns.shelves.shelf import REMEMBERED_MS, Entry, Shelf, check_keep, check_text
+from leasehold.patterns.shelves.shelf import REMEMBERED_MS, Entry, Shelf, check_keep, check_text, timed_entry
 from leasehold.stores.redis.lua import assemble
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _entry(resource: str, reply: Any) -> Entry | None:
             "this client decodes replies with another encoding than UTF-8: give the shelf one without decode_responses"
         )
     left = int(left_ms) if int(left_ms) >= 0 else int(keep_ms) - age_ms  # somebody has made it stay: not for us
-    return Entry(said, int(fence), max(0.0, age_ms) / 1000, left / 1000) if left > 0 else None
+    return timed_entry(said, int(fence), age_ms, left, int(keep_ms)) if left > 0 else None
 
 
 def _foreign(resource: str, which: str) -> StoreUnavailable:

@@ -27,12 +27,20 @@ LONGEST_TEXT = 16 * 2**20  # bytes of UTF-8
 
 
 class Entry(NamedTuple):
-    """What stands on a shelf. ``fence`` is the one under which it was written; ``age`` and ``left`` are seconds."""
+    """What stands on a shelf. ``fence`` is the one under which it was written; ``age`` and ``left`` are seconds.
+    ``ahead``: by how many seconds it was written later than now. Then the shelf's clock was set back, at least by that,
+    and nobody knows the age."""
 
     text: str
     fence: int
     age: float
     left: float
+    ahead: float = 0.0
+
+
+def timed_entry(text: str, fence: int, age_ms: float, left_ms: float, keep_ms: int) -> Entry:
+    """By a clock that can be set: nothing is younger than new, and nothing stays for longer than it was written for."""
+    return Entry(text, fence, max(0.0, age_ms) / 1000, min(left_ms, keep_ms) / 1000, max(0.0, -age_ms) / 1000)
 
 
 class Shelf(BaseGuard, ABC):

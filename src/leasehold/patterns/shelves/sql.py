@@ -18,7 +18,7 @@ from leasehold.guards.fence import Fenced, Presented, check_resource
 from leasehold.guards.sql import names
 from leasehold.guards.sql.dialects import Dialect, Statement
 from leasehold.guards.sql.failures import of_the_connection, translated
-from leasehold.patterns.shelves.shelf import REMEMBERED_MS, Entry, Shelf, check_keep, check_text
+from leasehold.patterns.shelves.shelf import REMEMBERED_MS, Entry, Shelf, check_keep, check_text, timed_entry
 from leasehold.patterns.shelves.sqltexts import STEP, TEXTS
 from leasehold.patterns.tables.asking import Steps, Work, ask, within
 from leasehold.patterns.tables.beginnings import beginning
@@ -222,7 +222,7 @@ class Refused(LeaseholdError):
 def entry(row: tuple[Any, ...]) -> Entry:
     """What ``look`` gave. Whoever turns the clock back must not make an entry stay longer than it was to be kept."""
     text, fence, age_ms, left_ms, keep_ms = row
-    return Entry(_text(text), int(fence), max(0, int(age_ms)) / 1000, min(int(left_ms), int(keep_ms)) / 1000)
+    return timed_entry(_text(text), int(fence), int(age_ms), int(left_ms), int(keep_ms))
 
 
 def _text(value: Any) -> str:

@@ -378,8 +378,8 @@ def _grant(held: Sequence[Any]) -> Grant:
 
 
 def _door(place: Sequence[Any]) -> Door:
-    rule, slots, until_ms = map(_text, place)
-    return Door(rule, _slots(slots), int(until_ms))
+    rule, slots, until_ms, length_ms = map(_text, place)
+    return Door(rule, _slots(slots), int(until_ms), int(length_ms))
 
 
 def _waiter(owner: str, raw: str) -> Waiter:

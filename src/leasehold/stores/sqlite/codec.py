@@ -47,14 +47,21 @@ def decode(text: str) -> State:
 
 
 def _with(
-    state: State, notes: Any, doors: Any = (), limit: int = 0, limit_until_us: int = 0, watchers: Any = ()
+    state: State,
+    notes: Any,
+    doors: Any = (),
+    limit: int = 0,
+    limit_until_us: int = 0,
+    watchers: Any = (),
+    closed_length_ms: int = 0,
 ) -> State:
     return state._replace(
         notes=tuple([_checked(Note, one) for one in notes]),
-        doors=tuple([Door(_rule(rule), _slots(slots), _number(until_ms)) for rule, slots, until_ms in doors]),
+        doors=tuple([_door(*one) for one in doors]),
         limit=_number(limit),
         limit_until_us=_number(limit_until_us),
         watchers=tuple([_checked(Watcher, one) for one in watchers]),
+        closed_length_ms=_number(closed_length_ms),
     )
 
 
@@ -95,3 +102,7 @@ def _rule(value: Any) -> str:
 
 def _slots(value: list[Any]) -> tuple[int, ...]:
     return tuple([_number(slot) for slot in value])
+
+
+def _door(rule: Any, slots: Any, until_ms: Any, length_ms: Any = 0) -> Door:
+    return Door(_rule(rule), _slots(slots), _number(until_ms), _number(length_ms))

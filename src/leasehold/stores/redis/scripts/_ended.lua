@@ -5,7 +5,7 @@ local function close_until(until_ms)
         door = until_ms
         more = true
         insist()
-        redis.call('HSET', ENDED, ':closed', text(door))
+        redis.call('HSET', ENDED, ':closed', text(door) .. ' ' .. text(door - ms))
         stretch(ENDED, door)
     end
 end
@@ -14,12 +14,64 @@ local function write_doors()
     local latest, written = 0, {}
     for _, one in ipairs(doors) do
         latest = math.max(latest, one.until_ms)
-        written[#written + 1] = one.rule .. ':' .. one.slots .. ':' .. text(one.until_ms)
+        written[#written + 1] = one.rule .. ':' .. one.slots .. ':' .. text(one.until_ms) .. ':' .. text(one.length)
     end
     more = true
     insist()
+    if latest == 0 then
+        redis.call('HDEL', ENDED, ':doors')
+        return
+    end
     redis.call('HSET', ENDED, ':doors', text(latest) .. ' ' .. table.concat(written, ' '))
     stretch(ENDED, latest)
+end
+
+-- When a door opens: never further ahead than its length, for the clock may have been set back. 0: it is over.
+local function opens(until_ms, length)
+    until_ms = math.min(until_ms, ms + length)
+    return until_ms > ms and until_ms or 0
+end
+
+local function read_closed(written)
+    local until_ms, length = string.match(#written <= 33 and written or '', '^(%d+) (%d+)$')
+    if not (whole(until_ms) and whole(length)) then
+        unreadable(ENDED, 'has a time in :closed that is none', true)
+        return
+    end
+    local left = opens(tonumber(until_ms), tonumber(length))
+    if left == 0 then
+        redis.call('HDEL', ENDED, ':closed')
+    elseif left < tonumber(until_ms) then
+        close_until(left)
+    else
+        door = left
+    end
+end
+
+-- Word by word: a pattern that may begin anywhere would look at every letter of a long one again and again (trap 52).
+-- What is over is taken away, so that it does not come back when the clock is set back.
+local function read_doors(closed, written)
+    if closed then
+        read_closed(closed)
+    end
+    written = written or ''
+    local same = true
+    for word in string.gmatch(#written <= MOST_DOORS_BYTES and written or '?', '%S+') do
+        local rule, slots, until_ms, length = string.match(word, '^(%l+):([%d,]+):(%d+):(%d+)$')
+        if rule and SHARED[rule] and are_slots(rule, slots) and whole(until_ms) and whole(length) then
+            local left = opens(tonumber(until_ms), tonumber(length))
+            same = same and left == tonumber(until_ms)
+            if left > 0 then
+                doors[#doors + 1] = {rule = rule, slots = slots, until_ms = left, length = tonumber(length)}
+            end
+        elseif not whole(word) then -- the first word is the latest of their ends
+            unreadable(ENDED, 'has a place in :doors that is none', true)
+            return
+        end
+    end
+    if not same then
+        write_doors()
+    end
 end
 
 -- What this grant had is given to nobody until then: what was alone, all of it; else its own slots.
@@ -35,13 +87,13 @@ local function close(grant, until_ms)
     for _, one in ipairs(doors) do
         if one.rule == grant.rule and one.slots == grant.slots then
             if until_ms > one.until_ms then
-                one.until_ms = until_ms
+                one.until_ms, one.length = until_ms, until_ms - ms
                 write_doors()
             end
             return
         end
     end
-    doors[#doors + 1] = {rule = grant.rule, slots = grant.slots, until_ms = until_ms}
+    doors[#doors + 1] = {rule = grant.rule, slots = grant.slots, until_ms = until_ms, length = until_ms - ms}
     write_doors()
 end
 

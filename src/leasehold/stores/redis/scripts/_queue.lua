@@ -21,10 +21,22 @@ end
 -- PEXPIRE first, for the same reason as in insist().
 local function write_waiter(one)
     redis.call('PEXPIRE', QUEUE, FORGOTTEN)
-    redis.call('HSET', WAITERS, one.owner, one.beat .. ' ' .. text(one.beat_ms) .. ' ' .. one.ttl .. ' ' .. one.floor
+    local raw = one.beat .. ' ' .. text(one.beat_ms) .. ' ' .. one.ttl .. ' ' .. one.floor
         .. ' ' .. one.since .. ' ' .. one.delay .. ' ' .. one.rule .. ' ' .. one.permits .. ' ' .. one.limit .. ' '
-        .. one.address .. ' ' .. one.news .. ' ' .. one.meta)
+        .. one.address .. ' ' .. one.news .. ' ' .. one.meta
+    redis.call('HSET', WAITERS, one.owner, raw)
     redis.call('PEXPIRE', WAITERS, FORGOTTEN)
+    return raw
+end
+
+-- As it stands in the hash. Who was heard of later than now was so before the clock was set back: it counts as now.
+local function found(owner, raw)
+    local one = read_waiter(owner, raw)
+    if one and one.beat_ms > ms then
+        one.beat_ms = ms
+        raw = write_waiter(one)
+    end
+    return one, raw
 end
 
 local function leave(owner)
@@ -35,7 +47,7 @@ end
 -- The waiter, unless it was silent for so long that its place is no longer kept.
 local function waiter(owner)
     local raw = redis.call('HGET', WAITERS, owner)
-    local one = raw and read_waiter(owner, raw)
+    local one = raw and found(owner, raw)
     if one and ms - one.beat_ms > 10 * patience(one.ttl) then
         leave(owner)
         return nil
@@ -44,7 +56,7 @@ local function waiter(owner)
 end
 
 local function live(one)
-    return math.abs(ms - one.beat_ms) <= patience(one.ttl)
+    return ms - one.beat_ms <= patience(one.ttl)
 end
 
 local STOP, LEFT, MOST_STEPS, MOST_DROPPED = 'stop', 'left', 512, 1000
@@ -61,10 +73,13 @@ local function walk(visit)
         end
         local raws = redis.call('HMGET', WAITERS, unpack(owners))
         for number, owner in ipairs(owners) do
-            local one = raws[number] and read_waiter(owner, raws[number])
+            local one, raw
+            if raws[number] then
+                one, raw = found(owner, raws[number])
+            end
             local said = LEFT
             if one and ms - one.beat_ms <= 10 * patience(one.ttl) then
-                said = visit(one, raws[number])
+                said = visit(one, raw)
             else
                 leave(owner)
                 dropped = dropped + 1
@@ -126,9 +141,10 @@ local function hand_on(asking)
 end
 
 local function ahead_of(owner)
-    local count = 0
+    local count, there = 0, false
     walk(function(one)
-        if one.owner == owner then
+        there = one.owner == owner
+        if there then
             return STOP
         end
         if live(one) then
@@ -136,7 +152,7 @@ local function ahead_of(owner)
         end
         return count == MOST_AHEAD and STOP or nil
     end)
-    return count
+    return count, there or count == MOST_AHEAD
 end
 
 -- Is there anybody whom a new claim would overtake?
@@ -176,7 +192,12 @@ local function standing(owner, one)
     if grant then
         return granted(grant, other_limit(grant))
     end
-    return {QUEUED, ahead_of(owner), free_in(), holder(), one.address ~= '-' and 1 or 0, other_limit(one)}
+    local ahead, there = ahead_of(owner)
+    if not there then -- the list is gone, and a clock that was set back has brought back the hash
+        leave(owner)
+        return {GONE, 'unknown'}
+    end
+    return {QUEUED, ahead, free_in(), holder(), one.address ~= '-' and 1 or 0, other_limit(one)}
 end
 
 -- A sign of life. One that was overtaken by a later beat says nothing about now.

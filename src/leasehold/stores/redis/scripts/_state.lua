@@ -10,8 +10,9 @@
 --                              fence ttl expires renewals since closed delay rule limit slots news ticket owner meta
 --   KEYS[4]  queue     list    the owners who wait, in order of arrival
 --   KEYS[5]  waiters   hash    owner -> beat beat_ms ttl floor since delay rule permits limit address news meta
---   KEYS[6]  ended     hash    owner -> until fence outcome detail; ':closed' -> until when nobody is granted;
---                              ':doors' -> latest rule:slots:until rule:slots:until ...: places that are kept free
+--   KEYS[6]  ended     hash    owner -> until fence outcome detail; ':closed' -> until when nobody is granted, and how
+--                              far ahead that was when it was set; ':doors' -> latest rule:slots:until:length
+--                              rule:slots:until:length ...: places that are kept free
 --   KEYS[7]  holders   hash    owner -> the same as in meta, for those who share: readers, permits
 --   KEYS[8]  limit     string  of a semaphore that was resized
 --   KEYS[9]  watchers  hash    owner -> beat_ms address: who is told of every change of holders

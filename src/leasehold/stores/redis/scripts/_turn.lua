@@ -25,6 +25,19 @@ local function are_slots(rule, slots)
     return not string.find(slots, TOO_LONG) and not string.find(',' .. slots .. ',', ',,', 1, true)
 end
 
+-- No end is further ahead than the length that it was set with (core/turn.py): else a clock that was set back would let
+-- it last longer by the step.
+local bounded = false
+
+local function bound(one)
+    local ahead = one.expires - one.ttl - ms
+    if ahead > 0 then
+        one.expires, one.closed = ms + one.ttl, text(math.max(one.closed - ahead, 0))
+        bounded = true
+    end
+    return one
+end
+
 local function read_grant(raw, shared)
     if #raw > MOST_BYTES then
         return nil
@@ -36,9 +49,9 @@ local function read_grant(raw, shared)
         or #delay > 16 or #limit > 16 then
         return nil -- somebody else wrote that
     end
-    return {owner = owner, fence = fence, ttl = ttl, expires = tonumber(expires), renewals = renewals, since = since,
-            closed = closed, delay = delay, rule = rule, limit = limit, slots = slots, news = news, ticket = ticket,
-            meta = meta, order = tonumber(fence)}
+    return bound({owner = owner, fence = fence, ttl = ttl, expires = tonumber(expires), renewals = renewals,
+                  since = since, closed = closed, delay = delay, rule = rule, limit = limit, slots = slots, news = news,
+                  ticket = ticket, meta = meta, order = tonumber(fence)})
 end
 
 look_at_clock()
@@ -110,6 +123,19 @@ local function tell_watchers()
     end
 end
 
+-- Those who showed up later than now did so before the clock was set back.
+local function bound_watchers()
+    insist()
+    local all = redis.call('HGETALL', WATCHERS)
+    for at = 1, #all, 2 do
+        local beat_ms, address = string.match(all[at + 1], '^(%d+) (%S+)$')
+        if beat_ms and tonumber(beat_ms) > ms then
+            redis.call('HSET', WATCHERS, all[at], text(ms) .. ' ' .. address)
+        end
+    end
+    redis.call('PEXPIRE', WATCHERS, WATCHED)
+end
+
 -- What the mark says of permits: as in _state.
 local function rest_of_mark()
     local soonest, limit, taken, top = grants[1].expires, grants[1].limit, {}, 0
@@ -173,25 +199,11 @@ end
 
 -- ------------------------------------------------------------ what is over ends
 
--- Word by word: a pattern that may begin anywhere would look at every letter of a long one again and again (trap 52).
-local function read_doors(raw)
-    for word in string.gmatch(#raw <= MOST_DOORS_BYTES and raw or '?', '%S+') do
-        local rule, slots, until_ms = string.match(word, '^(%l+):([%d,]+):(%d+)$')
-        if rule and SHARED[rule] and are_slots(rule, slots) and whole(until_ms) then
-            if tonumber(until_ms) > ms then
-                doors[#doors + 1] = {rule = rule, slots = slots, until_ms = tonumber(until_ms)}
-            end
-        elseif not whole(word) then -- the first word is the latest of their ends
-            unreadable(ENDED, 'has a place in :doors that is none', true)
-            return
-        end
-    end
-end
-
 if more then
-    local kept = redis.call('HMGET', ENDED, ':closed', ':doors')
-    door = kept[1] and (whole(kept[1]) or unreadable(ENDED, 'has a time in :closed that is no number', true)) or 0
-    read_doors(kept[2] or '')
+    read_doors(unpack(redis.call('HMGET', ENDED, ':closed', ':doors'), 1, 2))
+    if watched and redis.call('PTTL', WATCHERS) > WATCHED then -- the clock was set back
+        bound_watchers()
+    end
     local all = {}
     if redis.call('HLEN', HOLDERS) > MOST_HOLDERS then
         unreadable(HOLDERS, 'has too many fields', true)
@@ -209,9 +221,6 @@ if more then
     table.sort(grants, function(one, other)
         return one.order < other.order
     end)
-end
-if door <= ms then
-    door = 0
 end
 local gone -- whose key is there no more, or never was ours
 if alone then
@@ -233,6 +242,16 @@ do
         if one.expires <= ms then
             bury(one.owner, one.fence, 'expired', one.expires + keep(tonumber(one.ttl)))
             close(one, math.max(tonumber(one.closed), one.expires + one.delay))
+        end
+    end
+end
+if bounded then
+    insist()
+    holders_end = 0 -- its own end is as far ahead
+    for _, one in ipairs(grants) do
+        write_grant(one)
+        if not SHARED[one.rule] then
+            redis.call('PEXPIREAT', OWNER, text(one.expires - 1))
         end
     end
 end

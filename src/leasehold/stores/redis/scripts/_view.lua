@@ -2,7 +2,7 @@
 --
 --   reply  {VIEW now_ms closed_ms fence {grant ...} {owner waiter owner waiter ...} {note ...} {door ...} limit
 --          {unreadable ...}}
---          grant: fields as in the key, each a text; door: rule slots until; waiter, note: as they are written down
+--          grant: fields as in the key, each a text; door: rule slots until length; waiter, note: as written
 --          unreadable: key why blocks(1|0), of what strangers wrote; 1: nobody is granted until it is gone
 
 local MOST_NOTES, NOTE_BYTES = 20, 8192
@@ -33,7 +33,7 @@ local function view(queue)
         held[#held + 1] = listed(one)
     end
     for _, one in ipairs(doors) do
-        places[#places + 1] = {one.rule, one.slots, text(one.until_ms)}
+        places[#places + 1] = {one.rule, one.slots, text(one.until_ms), text(one.length)}
     end
     limit_of({limit = 0})
     local notes = read_notes()

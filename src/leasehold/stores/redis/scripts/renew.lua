@@ -33,8 +33,8 @@ return turn(function()
     end
     local expires = ms + ttl
     local renewals = tonumber(grant.renewals)
-    if not exact or number < renewals then
-        expires = math.max(expires, grant.expires)
+    if expires < grant.expires and not (exact and number >= renewals) then -- an end keeps the length it was set with
+        ttl, expires = grant.ttl, grant.expires
     end
     grant.ttl, grant.expires, grant.renewals = ttl, expires, text(math.max(renewals, number))
     if closed > 0 then
