@@ -19,6 +19,7 @@ from leasehold.core.ops import Beat, Claim, Evict, Evicted, Release, Renew, Stor
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import (
+    PATIENCE,
     STORES,
     Spy,
     StillClock,
@@ -77,7 +78,7 @@ def cancelling() -> int:
 async def ended(coroutine: Coroutine[Any, Any, Any]) -> BaseException | None:
     """Run it as a task and say which error ended it."""
     task = asyncio.create_task(coroutine)
-    await asyncio.wait([task], timeout=10)
+    await asyncio.wait([task], timeout=PATIENCE)
     assert task.done(), "it never ended"
     return asyncio.CancelledError() if task.cancelled() else task.exception()
 
@@ -105,7 +106,7 @@ async def test_a_hundred_tasks_one_at_a_time(kind: str, tmp_path: Path) -> None:
                 fences.append(lease.fence)
                 inside -= 1
 
-        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
             for number in range(MANY):
                 group.create_task(work(number))
             await eventually_async(lambda: len(look(store, "job").queue) == MANY, "all wait")
@@ -458,7 +459,7 @@ async def test_loss_wakes_those_who_wait_for_it(scene: Scene) -> None:
     waiters = [asyncio.create_task(lease.lost.wait()) for _ in range(3)]
     await asyncio.sleep(0)
     lose(spy, hold)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await asyncio.gather(*waiters)
 
 
@@ -513,7 +514,7 @@ async def cancelled_at(spy: Spy, k: int, coroutine: Coroutine[Any, Any, Any]) ->
     gate = Gate(k)
     spy.suspend = gate
     gate.task = asyncio.create_task(coroutine)
-    await asyncio.wait([gate.task], timeout=10)
+    await asyncio.wait([gate.task], timeout=PATIENCE)
     spy.suspend = None
     assert gate.task.done(), f"it never ended after a cancellation at suspension {k}"
     if gate.left > 0:
@@ -529,7 +530,7 @@ async def free_attempt(k: int) -> bool:
     async with hold:
         cancelled = await cancelled_at(spy, k, keep(hold.lock("job", ttl=60, at_least="1ms").acquire()))
         if cancelled:
-            await eventually_async(lambda: nothing_left(spy, "job"), f"nothing is left after suspension {k}", 3)
+            await eventually_async(lambda: nothing_left(spy, "job"), f"nothing is left after suspension {k}")
             await eventually_async(lambda: not hold._engine.watchdog.all(), "the watchdog forgets it")
         return cancelled
 
@@ -544,18 +545,20 @@ async def waiting_attempt(k: int) -> bool:
     spy, hold = async_scene()
     async with hold, leasehold.aio.connect(spy.inner) as other:
         holder = got(await other.lock("job", ttl=60).acquire())
-        handing_on = asyncio.create_task(hand_on_soon(holder))
-        cancelled = await cancelled_at(spy, k, keep(hold.lock("job", ttl=0.15).acquire()))
+        over = asyncio.Event()
+        handing_on = asyncio.create_task(hand_on_after_a_beat(spy, holder, over))
+        cancelled = await cancelled_at(spy, k, keep(hold.lock("job", ttl=0.1).acquire()))
+        over.set()
         await handing_on
-        await eventually_async(lambda: nothing_left(spy, "job"), f"nothing is left after suspension {k}", 3)
+        await eventually_async(lambda: nothing_left(spy, "job"), f"nothing is left after suspension {k}")
         await eventually_async(lambda: not hold._engine.watchdog._errands, "no errand is left")
         assert not hold._driver.mailbox(asyncio.get_running_loop()).pushes
         return cancelled
 
 
-async def hand_on_soon(lease: AsyncLease) -> None:
-    """Release after the waiter's first beat (50 ms)."""
-    await asyncio.sleep(0.06)
+async def hand_on_after_a_beat(spy: Spy, lease: AsyncLease, over: asyncio.Event) -> None:
+    """Release when the waiter has begun its second beat, so that it heard of its first, or has gone away."""
+    await eventually_async(lambda: over.is_set() or len(spy.of(Beat)) >= 2, "the waiter beats")
     await lease.release()
 
 
@@ -565,7 +568,7 @@ async def timed_out_attempt(k: int) -> bool:
     async with hold, leasehold.aio.connect(spy.inner) as other:
         holder = got(await other.lock("job", ttl=60).acquire())
         cancelled = await cancelled_at(spy, k, hold.lock("job", ttl=60).acquire(wait=0.01))
-        await eventually_async(lambda: not look(spy, "job").queue, f"no waiter is left after suspension {k}", 3)
+        await eventually_async(lambda: not look(spy, "job").queue, f"no waiter is left after suspension {k}")
         assert holder.state == "held"
         return cancelled
 
@@ -576,7 +579,7 @@ async def releasing_attempt(k: int) -> bool:
     async with hold:
         lease = got(await hold.lock("job", ttl=60).acquire())
         cancelled = await cancelled_at(spy, k, lease.release())
-        await eventually_async(lambda: nothing_left(spy, "job"), f"given back after suspension {k}", 3)
+        await eventually_async(lambda: nothing_left(spy, "job"), f"given back after suspension {k}")
         assert lease.state == "released"
         return cancelled
 
@@ -591,7 +594,7 @@ async def leaving_attempt(k: int) -> bool:
 
     async with hold:
         cancelled = await cancelled_at(spy, k, body())
-        await eventually_async(lambda: nothing_left(spy, "job"), f"given back after suspension {k}", 3)
+        await eventually_async(lambda: nothing_left(spy, "job"), f"given back after suspension {k}")
         return cancelled
 
 
@@ -637,7 +640,7 @@ async def test_a_cancelled_release_piles_nothing_up(real: Scene) -> None:
         del lease
         await eventually_async(lambda: not hold._engine.watchdog._errands, "the errand is done")
     gc.collect()
-    await eventually_async(lambda: not hold._engine.watchdog.all(), "nothing is kept", 1)
+    await eventually_async(lambda: not hold._engine.watchdog.all(), "nothing is kept")
 
 
 async def test_trap_25_a_timeout_around_a_waiting_acquire(real: Scene) -> None:
@@ -746,7 +749,7 @@ async def test_trap_37_a_push_that_crosses_a_beat_is_not_kept(real: Scene) -> No
             spy.inner.execute(Release("job", owner, look(spy, "job").holders[0].fence))
 
         spy.before = once(Beat, release)
-        lease = got(await asyncio.wait_for(hold.lock("job", ttl=0.15).acquire(), 5))
+        lease = got(await asyncio.wait_for(hold.lock("job", ttl=0.15).acquire(), PATIENCE))
         await lease.release()
         await asyncio.sleep(0.01)
     assert not hold._driver.mailbox(asyncio.get_running_loop()).pushes
@@ -796,7 +799,7 @@ async def test_closing_ends_those_who_wait(kind: str, tmp_path: Path) -> None:
         waiting = [asyncio.create_task(hold.lock("job", ttl=0.3).acquire()) for _ in range(5)]
         await eventually_async(lambda: len(look(store, "job").queue) == 5, "they wait")
         await hold.close()
-        done, late = await asyncio.wait(waiting, timeout=5)
+        done, late = await asyncio.wait(waiting, timeout=PATIENCE)
         assert not late and len(done) == 5
         for task in done:
             assert isinstance(task.exception(), StoreUnavailable) and "closed" in str(task.exception())
@@ -817,23 +820,24 @@ async def test_closing_inside_the_body_is_a_loss() -> None:
     with pytest.raises(LeaseLost) as info:
         await body()
     assert info.value.reason == "closed" and cancelling() == 0
-    await asyncio.sleep(0.02)
-    assert nothing_left(spy, "job")
+    await eventually_async(lambda: nothing_left(spy, "job"), "it is given back")
 
 
 async def test_closing_cancels_bodies_in_other_tasks() -> None:
     """Whoever is inside hears of it: the body's task is cancelled and ends with LeaseLost."""
     _, hold = async_scene()
+    inside = asyncio.Event()
 
     async def body() -> None:
         async with hold.lock("job"):
-            await asyncio.sleep(10)
+            inside.set()
+            await asyncio.sleep(2 * PATIENCE)
 
     task = asyncio.create_task(body())
-    await asyncio.sleep(0.01)
+    await asyncio.wait_for(inside.wait(), PATIENCE)
     await hold.close()
     with pytest.raises(LeaseLost) as info:
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, PATIENCE)
     assert info.value.reason == "closed"
 
 
@@ -846,5 +850,5 @@ async def test_a_waiter_is_served_on_a_clock_that_tests_turn() -> None:
         waiting = asyncio.create_task(hold.lock("job").acquire())
         await eventually_async(lambda: look(spy, "job").queue, "it waits")
         clock.advance(1.1)
-        new = got(await asyncio.wait_for(waiting, 5))
+        new = got(await asyncio.wait_for(waiting, PATIENCE))
         assert old.fence is not None and new.fence is not None and new.fence > old.fence

@@ -15,7 +15,7 @@ import pytest
 
 import leasehold
 from leasehold import Backoff, InvalidRequest, LeaseLost, NotAcquired, OutcomeUnknown, StoreUnavailable
-from tests.lock.helpers import eventually_async
+from tests.lock.helpers import PATIENCE, eventually_async
 
 QUICK = Backoff(base=1e-6, cap=1e-6, attempts=3)  # real sleeps that nobody notices
 
@@ -162,7 +162,7 @@ async def test_cancelling_ends_the_pause() -> None:
     await eventually_async(lambda: flaky.calls, "the first try")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, PATIENCE)
     assert flaky.calls == 1
 
 

@@ -19,7 +19,7 @@ from leasehold import InvalidRequest, LeaseholdError, LeaseLost, NotAcquired, No
 from leasehold.core.ops import Claim
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
-from tests.lock.helpers import STORES, Spy, in_thread, nothing_left, open_store, sync_scene, watchdogs
+from tests.lock.helpers import PATIENCE, STORES, Spy, in_thread, nothing_left, open_store, sync_scene, watchdogs
 
 SURROGATE = "lone \ud800 surrogate"
 
@@ -602,7 +602,7 @@ async def test_use_after_close_in_asyncio(kind: str, tmp_path: Path) -> None:
         with pytest.raises(LeaseLost) as info:
             await call()
         assert info.value.reason == "closed"
-    await asyncio.wait_for(lease.lost.wait(), 5)
+    await asyncio.wait_for(lease.lost.wait(), PATIENCE)
     assert lock.owned() is False and lease.state == "lost"
     assert await lease.release() is False
     assert len(spy.ops) == sent

@@ -13,7 +13,7 @@ import pytest
 import leasehold
 from leasehold import Leasehold
 from leasehold.stores.memory import MemoryStore
-from tests.lock.helpers import eventually, look
+from tests.lock.helpers import PATIENCE, eventually, look
 
 Wait = Callable[[Leasehold], object]
 SOON = 0.02  # a wait that ends
@@ -114,5 +114,5 @@ async def test_it_is_told_before_it_waits(
     thread.start()
     with hold.lock("z"):
         assert seen == [True]
-    thread.join(10)
+    thread.join(PATIENCE)
     theirs.close()

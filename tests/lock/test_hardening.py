@@ -227,7 +227,7 @@ def test_several_loops_at_once() -> None:
     errors: list[BaseException] = []
 
     async def one(number: int) -> None:
-        lease = await hold.lock("job", number).acquire(wait=1)
+        lease = await hold.lock("job", number).acquire(wait=PATIENCE)
         assert lease is not None
         await lease.release()
 

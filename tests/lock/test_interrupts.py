@@ -273,7 +273,7 @@ def test_a_signal_handler_does_not_deadlock(what: str, kind: str, tmp_path: Path
 LONG = """
 import faulthandler, signal, sys, time
 import leasehold
-faulthandler.dump_traceback_later(5, exit=True)
+faulthandler.dump_traceback_later(30, exit=True)
 hold = leasehold.connect(sys.argv[1])
 lease = hold.lock("job").acquire(wait=0)
 signal.signal(signal.SIGALRM, lambda *_: time.sleep(.2))

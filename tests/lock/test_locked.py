@@ -20,6 +20,7 @@ from leasehold import SKIPPED, InvalidRequest, LeaseLost, NotAcquired, StoreUnav
 from leasehold.coordinator.decorating import LockOptions
 from leasehold.core.ops import Claim, Evict
 from tests.lock.helpers import (
+    PATIENCE,
     STORES,
     Spy,
     StillClock,
@@ -673,7 +674,7 @@ async def test_asyncio_waits_in_line(aio_scene: AioScene) -> None:
         await asyncio.sleep(0)
         order.append(n)
 
-    await asyncio.wait_for(asyncio.gather(*[job(n) for n in range(5)]), 10)
+    await asyncio.wait_for(asyncio.gather(*[job(n) for n in range(5)]), PATIENCE)
     assert order == [n for n in range(5) for _ in range(2)]
 
 
@@ -695,7 +696,7 @@ async def test_asyncio_loss_cancels_the_call(aio_scene: AioScene) -> None:
     await began.wait()
     evict(spy, hold, "job")
     with pytest.raises(LeaseLost):
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, PATIENCE)
     assert seen == ["cancelled"] and not task.cancelled()
 
 
@@ -744,13 +745,13 @@ def test_one_of_many_threads_runs(kind: str, tmp_path: Path) -> None:
 
         @hold.locked("job", "{site}", on_busy="skip")
         def job(site: str) -> str:
-            assert done.wait(10)
+            assert done.wait(PATIENCE)
             return site
 
         results: list[object] = []
 
         def call() -> None:
-            start.wait(10)
+            start.wait(PATIENCE)
             results.append(job("nl"))
             if len(results) == 3:  # all but the one that runs
                 done.set()
@@ -759,7 +760,7 @@ def test_one_of_many_threads_runs(kind: str, tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(PATIENCE)
         assert sorted(map(str, results)) == ["SKIPPED", "SKIPPED", "SKIPPED", "nl"]
         assert job("nl") == "nl"
 
@@ -778,4 +779,4 @@ async def test_one_of_many_tasks_runs(kind: str, tmp_path: Path) -> None:
             inside -= 1
             return inside
 
-        assert await asyncio.wait_for(asyncio.gather(*[job("nl") for _ in range(8)]), 30) == [0] * 8
+        assert await asyncio.wait_for(asyncio.gather(*[job("nl") for _ in range(8)]), PATIENCE) == [0] * 8

@@ -769,7 +769,8 @@ import sys, threading, time, leasehold
 hold = leasehold.connect(f"sqlite:///{sys.argv[1]}/leases.db")
 lease = hold.lock("job", ttl=600).acquire()
 threading.Thread(target=hold.lock("job", ttl=600).acquire, daemon=True).start()
-time.sleep(0.2)
+while not hold.inspect("job").waiters:
+    time.sleep(0.002)
 """
     assert script(text, str(tmp_path)) == ""
     with leasehold.connect(open_store("sqlite", tmp_path)) as hold:

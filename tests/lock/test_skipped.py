@@ -11,7 +11,7 @@ import pytest
 
 import leasehold
 from leasehold import SKIPPED, Skipped
-from tests.lock.helpers import in_thread
+from tests.lock.helpers import PATIENCE, in_thread
 from tests.lock.test_public_names import fresh
 
 
@@ -72,5 +72,5 @@ async def test_retry_in_is_the_tasks_own() -> None:
 
         async with hold.lock("job", 1, ttl=60, renew=False), hold.lock("job", 2, ttl=20, renew=False):
             barrier = asyncio.Barrier(2)
-            long, short = await asyncio.wait_for(asyncio.gather(told(1, barrier), told(2, barrier)), 10)
+            long, short = await asyncio.wait_for(asyncio.gather(told(1, barrier), told(2, barrier)), PATIENCE)
         assert 30 < long <= 60 and short <= 20

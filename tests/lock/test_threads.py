@@ -15,7 +15,7 @@ import pytest
 
 import leasehold
 from leasehold import Lease, LeaseLost, NotAcquired, NotHeld, StoreUnavailable
-from leasehold.core.ops import Claim, Renew
+from leasehold.core.ops import Beat, Claim, Renew
 from leasehold.core.ports import Store
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
@@ -387,22 +387,24 @@ def interrupt_acquire(k: int) -> bool:
     spy, hold = sync_scene()
     with hold, leasehold.connect(spy.inner) as other:
         holder = got(other.lock("job", ttl=60).acquire())
-        with elsewhere(lambda: give_back_when_queued(spy, holder)):
-            if not interrupted(spy, k, lambda: hold.lock("job", ttl=0.2, at_least="1ms").acquire(wait=5)):
-                return False
-        eventually(lambda: nothing_left(spy, "job"), f"nothing is left after an interrupt at point {k}", 2)
+        over = threading.Event()
+        waiting = hold.lock("job", ttl=0.15, at_least="1ms")
+        with elsewhere(lambda: give_back_after_a_beat(spy, holder, over)):
+            try:
+                if not interrupted(spy, k, lambda: waiting.acquire(wait=PATIENCE)):
+                    return False
+            finally:
+                over.set()
+        eventually(lambda: nothing_left(spy, "job"), f"nothing is left after an interrupt at point {k}")
         eventually(lambda: not hold._engine.watchdog._errands, "no errand is left")
         eventually(lambda: not hold._engine.watchdog.all(), "the watchdog forgets it")
         assert not hold._engine.register
     return True
 
 
-def give_back_when_queued(spy: Spy, lease: Lease) -> None:
-    """Hand the lock on as soon as somebody has waited a little, or has gone away."""
-    end = time.monotonic() + 0.1
-    while time.monotonic() < end and not look(spy, "job").queue:
-        time.sleep(0.001)
-    time.sleep(0.08)  # longer than the waiter's beat of 67 ms
+def give_back_after_a_beat(spy: Spy, lease: Lease, over: threading.Event) -> None:
+    """Hand the lock on when the waiter has begun its second beat, so that it heard of its first, or has gone away."""
+    eventually(lambda: over.is_set() or len(spy.of(Beat)) >= 2, "the waiter beats")
     lease.release()
 
 
@@ -428,7 +430,7 @@ def test_an_interrupted_release_that_is_not_repeated_piles_nothing_up() -> None:
                 interrupt_release(spy, hold, number)
         eventually(lambda: nothing_left(spy, "job:19"), "given back")
         gc.collect()
-        eventually(lambda: not hold._engine.watchdog.all(), "nothing is kept of what was given back", 1)
+        eventually(lambda: not hold._engine.watchdog.all(), "nothing is kept of what was given back")
 
 
 def interrupt_release(spy: Spy, hold: Any, number: int) -> None:
@@ -877,7 +879,7 @@ def close_both(store: Store, one: Any, two: Any, number: int) -> None:
         eventually(lambda: look(store, name).queue, "the thread waits")
         one.close()
         two.close()
-    eventually(lambda: not look(store, name).holders, "nobody holds it", 1)
+    eventually(lambda: not look(store, name).holders, "nobody holds it")
 
 
 def test_a_waiter_that_gives_up_leaves_at_once(turning: tuple[Spy, Any, ManualClock]) -> None:

@@ -15,7 +15,7 @@ from leasehold.core.ops import Claim, Inspect, Release, View
 from leasehold.runtime.identity import new_owner
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
-from tests.lock.helpers import Spy
+from tests.lock.helpers import PATIENCE, Spy
 
 
 def test_owner_tokens_are_unique() -> None:
@@ -49,7 +49,7 @@ def test_trap_34_a_lost_lease_is_not_given_back_before_its_body_ends() -> None:
     def body() -> None:
         with hold.lock("job", ttl=10, max_hold=1) as lease:
             clock.advance(2)
-            assert lease.lost.wait(5) and lease.state == "lost"
+            assert lease.lost.wait(PATIENCE) and lease.state == "lost"
             assert not spy.of(Release), "the work has not stopped yet"
             assert hold.lock("job").locked()
 
