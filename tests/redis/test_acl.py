@@ -77,13 +77,13 @@ def allow(server: RedisServer, line: str) -> None:
     Look(server).run(line)
 
 
-def everything(server: RedisServer, warnings: Callable[[], int]) -> None:
-    """Every script by every way through it, pushes, news and the look at the server's settings. Quick."""
+def everything(server: RedisServer, warnings: Callable[[], int], patience: float = 0.3) -> None:
+    """Every script by every way through it, pushes, news and the look at the server's settings. Quick to say no."""
     server.wipe()
     store = RedisStore(address(server))
     try:
         play(store)
-        pushes(store)
+        pushes(store, patience)
         assert warnings() == 1, "nobody was warned"
     finally:
         store.close()
@@ -125,17 +125,17 @@ def play(store: RedisStore) -> None:
         store.execute(Withdraw("job", f"host:1:{number}", 60_000))
 
 
-def pushes(store: RedisStore) -> None:
+def pushes(store: RedisStore, patience: float) -> None:
     """A waiter is told of its grant, and a holder of its eviction."""
     box = store.mailbox()
     news = store.news()
-    until(lambda: news.fileno(lambda: None) >= 0, "it listens", 1.0)
+    until(lambda: news.fileno(lambda: None) >= 0, "it listens", 3 * patience)
     fence = expect(store, Claim("push", A, 5_000, news=news.address), Granted).fence
     assert type(box.execute(Claim("push", B, 5_000, address=box.address))) is Queued
     expect(store, Evict("push", A, fence, "request", delay_ms=0, force=True), Evicted)
-    granted = box.take(0.3)
+    granted = box.take(patience)
     assert granted is not None and (granted.event, granted.owner) == ("granted", B)
-    assert select.select([news.fileno(lambda: None)], [], [], 0.3)[0], "the holder is not told"
+    assert select.select([news.fileno(lambda: None)], [], [], patience)[0], "the holder is not told"
     assert [push.event for push in news.read()] == ["evicted"]
     box.close()
 
@@ -150,8 +150,8 @@ def warned(caplog: pytest.LogCaptureFixture) -> Callable[[], int]:
 def test_the_line_is_enough(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     """Everything works with it, also after the server has forgotten its scripts."""
     allow(server, ACL)
-    everything(server, warned(caplog))
-    everything(server, warned(caplog))  # wiped in between
+    everything(server, warned(caplog), SLACK)
+    everything(server, warned(caplog), SLACK)  # wiped in between
 
 
 def test_the_documents_show_this_line() -> None:

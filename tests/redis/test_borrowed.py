@@ -207,7 +207,7 @@ def test_a_double_tells_of_a_loss(make: Callable[[], Any]) -> None:
     with leasehold.connect(client) as hold:
         lease = hold.lock("job", ttl=1.5).acquire()
         client.delete(OWNER)
-        assert lease is not None and lease.lost.wait(5)
+        assert lease is not None and lease.lost.wait(PATIENCE)
         with pytest.raises(LeaseLost) as info:
             lease.check()
     assert info.value.reason == "deleted"
@@ -231,8 +231,9 @@ async def test_an_asyncio_double_locks(make: Callable[[], Any]) -> None:
     async with leasehold.aio.connect(client) as one, leasehold.aio.connect(client) as other:
         first = await one.lock("job").acquire()
         assert first is not None and await other.lock("job").try_acquire() is None
-        waiting = asyncio.create_task(other.lock("job").acquire(wait=5))
-        await asyncio.sleep(0.05)
+        waiting = asyncio.create_task(other.lock("job").acquire(wait=PATIENCE))
+        while not (await one.inspect("job")).waiters:  # noqa: ASYNC110  # there is no event for it
+            await asyncio.sleep(0.002)
         assert await first.release() is True and await first.release() is False
         second = await waiting
         assert second is not None and second.fence is not None and second.fence > (first.fence or 0)

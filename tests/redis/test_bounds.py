@@ -63,12 +63,14 @@ def test_a_waiter_whose_server_goes_away(own_stage: Make, server: Trouble, monke
     monkeypatch.setattr(line, "LEAST_BUDGET_MS", BUDGET * 1000)
     stage = own_stage()
     stage.acquire(ttl=30, renew=False)
-    waiting = stage.party().start(lambda hold: hold.lock("job", ttl=30).acquire(wait=0.4))
+    waiter, wait = stage.party(), 1.0
+    waiter.do(lambda hold: hold.lock("job").locked())  # it is connected: the wait is for its turn alone
     begun = now()
+    waiting = waiter.start(lambda hold: hold.lock("job", ttl=30).acquire(wait=wait))
     until(lambda: len(stage.look.queue()) == 1, "it waits")
     with server(stage):
         assert isinstance(waiting.exception(PATIENCE), OutcomeUnknown)
-        assert 0.3 < now() - begun < 0.4 + BUDGET + SLACK
+        assert wait <= now() - begun < wait + BUDGET + SLACK
 
 
 @pytest.mark.usefixtures("hasty")
@@ -112,17 +114,19 @@ def test_trap_23_a_slow_reply_counts_from_the_request(stage: Stage) -> None:
     party = stage.party()
     assert party.do(lambda hold: hold.lock("job").locked()) is False
     stage.proxy.hold_replies()
-    slow = party.start(lambda hold: hold.lock("job", ttl=2, renew=False).acquire())
+    slow = party.start(lambda hold: hold.lock("job", ttl=10, renew=False).acquire())
+    until(lambda: stage.look.holder() is not None, "it is granted")
     time.sleep(0.33)
     stage.proxy.release()
     lease = slow.result(PATIENCE)
     stage.look.honest(lease)
     stage.proxy.hold_replies()
-    extended = party.start(lambda _: lease.extend(3))
+    extended = party.start(lambda _: lease.extend(30))
+    until(lambda: stage.look.left_ms() > 10_000, "it is extended")
     time.sleep(0.33)
     stage.proxy.release()
     extended.result(PATIENCE)
-    assert lease.remaining() > 2
+    assert lease.remaining() > 15
     stage.look.honest(lease)
 
 
@@ -148,24 +152,24 @@ def test_a_loss_is_told_while_the_watchdog_connects(stage: Stage) -> None:
     party = stage.party()
     party.do(lambda hold: hold.lock("job").locked())
     stage.proxy.on_request = lambda chunk: "hold" if b"HELLO" in chunk else "pass"
-    lease = party.do(lambda hold: hold.lock("job", ttl=0.6).acquire())
+    lease = party.do(lambda hold: hold.lock("job", ttl=1.8).acquire())
     told = losses(lease)
     until(lambda: bool(told), "it is told")
     assert told[0][0] < lease.deadline
 
 
-@pytest.mark.parametrize("renew", [True, False])
+@pytest.mark.parametrize(("renew", "ttl"), [(True, 1.5), (False, 1.0)])
 @THREADS_ONLY
-def test_a_short_lease_beside_a_stuck_renewal(stage: Stage, renew: bool) -> None:
+def test_a_short_lease_beside_a_stuck_renewal(stage: Stage, renew: bool, ttl: float) -> None:
     """The watchdog's connection is stuck in the renewal of a long lease, for half a second at most: a short one is
     renewed, or ends, on time."""
     party, _ = stage.acquire(ttl=3)
     stage.aim.hold("renew")
     until(lambda: stage.aim.seen["renew"] >= 1, "it is stuck")
-    lease = party.do(lambda hold: hold.lock("short", ttl=1.2, renew=renew).acquire(wait=PATIENCE))
+    lease = party.do(lambda hold: hold.lock("short", ttl=ttl, renew=renew).acquire(wait=PATIENCE))
     told, first = losses(lease), lease.deadline
     until(lambda: bool(told) or lease.deadline > first, "it is renewed or lost")
-    assert (told == []) if renew else (told[0][0] < lease.deadline + 0.1)
+    assert (told == []) if renew else (told[0][0] < lease.deadline + 0.3)
 
 
 # ---------------------------------------------------------------- what waiting costs

@@ -206,7 +206,7 @@ def test_a_credential_provider_is_asked_at_each_connect(kind: str, own_redis: St
     admin.execute_command("ACL", "SETUSER", "joe", "resetpass", ">second")
     vault.password = "second"
     admin.execute_command("CLIENT", "KILL", "USER", "joe")
-    assert party.do(lambda hold: hold.lock("job").acquire(wait=5)).fence > first.fence
+    assert party.do(lambda hold: hold.lock("job").acquire(wait=PATIENCE)).fence > first.fence
     assert vault.asked > asked > 0
     party.close()
 
@@ -503,7 +503,7 @@ def test_a_connection_that_is_being_made_is_closed_too(own_redis: Start) -> None
         hold.close()
         proxy.release()
         assert isinstance(acquiring.exception(), StoreUnavailable)
-        until(lambda: not connected(server), "nobody is connected", within=1)
+        until(lambda: not connected(server), "nobody is connected")
 
 
 def test_a_coordinator_that_is_dropped_closes_its_connections(own_redis: Start) -> None:

@@ -86,7 +86,7 @@ def script(code: str, url: str) -> list[str]:
         [sys.executable, "-W", "error", "-c", code, url],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=50,
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
         check=False,
     )
@@ -154,14 +154,14 @@ hold, other = leasehold.connect(sys.argv[1] + "?client_name=app"), leasehold.con
 first = other.lock("job", ttl=30).acquire()
 leasehold.core.policy.beat_every_ms = lambda _: 60_000  # nobody finds a grant by its own beat
 got = []
-waiter = threading.Thread(target=lambda: got.append(hold.lock("job", ttl=30).acquire(wait=10)))
+waiter = threading.Thread(target=lambda: got.append(hold.lock("job", ttl=30).acquire(wait=30)))
 waiter.start()
 while not other._engine.store.execute(leasehold.core.ops.Inspect("job")).queue:
     time.sleep(0.01)
 time.sleep(0.1)
 child = os.fork()
 if child == 0:
-    mine = hold.lock("child", ttl=30).acquire(wait=5)
+    mine = hold.lock("child", ttl=30).acquire(wait=30)
     print("child", mine is not None and mine.release(), first.state, hold.lock("job").try_acquire(), flush=True)
     os._exit(0)
 os.waitpid(child, 0)
@@ -188,12 +188,13 @@ async def main():
     other = leasehold.connect(sys.argv[1])
     first = other.lock("job", ttl=30).acquire()
     leasehold.core.policy.beat_every_ms = lambda _: 60_000  # nobody finds a grant by its own beat
-    waiter = asyncio.create_task(hold.lock("job", ttl=30).acquire(wait=10))
-    await asyncio.sleep(0.2)
+    waiter = asyncio.create_task(hold.lock("job", ttl=30).acquire(wait=30))
+    while not other._engine.store.execute(leasehold.core.ops.Inspect("job")).queue:
+        await asyncio.sleep(0.01)
     child = os.fork()
     if child == 0:
         async def work():
-            mine = await hold.lock("child", ttl=30).acquire(wait=5)
+            mine = await hold.lock("child", ttl=30).acquire(wait=30)
             return await mine.release(), await hold.lock("held").try_acquire()
         print("child", lease.state, *asyncio.run(work()), flush=True)
         os._exit(0)

@@ -58,7 +58,7 @@ def test_a_late_claim_while_the_same_owner_holds(stage: Stage) -> None:
     """It changes nothing: neither fence nor time."""
     party = stage.party()
     stage.aim.hold("claim")
-    lease = party.do(lambda hold: hold.lock("job", ttl=1.5, renew=False).acquire(wait=PATIENCE))
+    lease = party.do(lambda hold: hold.lock("job", ttl=30, renew=False).acquire(wait=PATIENCE))
     before = stage.look.left_ms()
     stage.deliver()
     assert stage.look.holder() == lease.owner and stage.look.fence() == lease.fence
@@ -92,7 +92,7 @@ def test_a_late_release_frees_nobody_else(stage: Stage) -> None:
     with pytest.raises(OutcomeUnknown):
         party.do(lambda _: lease.release())
     assert party.do(lambda _: lease.release()) is True
-    mine = other.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=5))
+    mine = other.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=PATIENCE))
     stage.deliver()
     assert stage.look.holder() == mine.owner and other.do(lambda _: mine.release()) is True
 
@@ -102,7 +102,7 @@ def test_a_late_release_after_the_body(stage: Stage) -> None:
     party, other = stage.party(), stage.other()
     stage.aim.hold("release")
     party.within(lambda hold: hold.lock("job", ttl=30), lambda lease: None).result(PATIENCE)
-    mine = other.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=5))
+    mine = other.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=PATIENCE))
     assert mine is not None
     stage.deliver()
     assert stage.look.holder() == mine.owner and other.do(lambda _: mine.release()) is True
@@ -144,7 +144,7 @@ def test_a_late_renewal_helps_nobody(stage: Stage) -> None:
     stage.aim.hold("renew")
     until(lambda: stage.aim.seen["renew"] >= 2 and lease.state == "held", "the second try is confirmed")
     assert party.do(lambda _: lease.release()) is True
-    mine = other.do(lambda hold: hold.lock("job", ttl=5, renew=False).acquire(wait=5))
+    mine = other.do(lambda hold: hold.lock("job", ttl=5, renew=False).acquire(wait=PATIENCE))
     before = stage.look.left_ms()
     stage.deliver()
     assert stage.look.holder() == mine.owner and stage.look.left_ms() <= before

@@ -275,7 +275,7 @@ def test_the_end_of_a_body_that_is_not_confirmed(stage: Stage, done: bool) -> No
         done,
     )
     owner = lost.result(PATIENCE)
-    lease = other.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=3))
+    lease = other.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=2 * SLACK))
     assert lease is not None and lease.owner != owner
     until(lambda: stage.aim.seen["release"] >= 2, "it goes on in the background")
     assert stage.look.holder() == lease.owner and lease.state == "held"
@@ -381,10 +381,10 @@ def test_a_lost_shorter_extend_is_believed_before_it_is_sent(stage: Stage) -> No
 def test_one_lost_extend_does_not_end_a_short_lease(stage: Stage) -> None:
     """A call that goes unanswered leaves time for another try, as a renewal's does (trap 2)."""
     party = stage.party()
-    lease = party.do(lambda hold: hold.lock("job", ttl=1.2).acquire())
+    lease = party.do(lambda hold: hold.lock("job", ttl=1.5).acquire())
     stage.aim.lose("renew")
     with pytest.raises(OutcomeUnknown):
-        party.do(lambda _: lease.extend(1.2))
+        party.do(lambda _: lease.extend(1.5))
     until(lambda: lease.state != "unsure", "a renewal is tried, perhaps by now")
     assert lease.state == "held"
 
@@ -411,7 +411,7 @@ def test_a_lost_beat_costs_no_place(stage: Stage, protocol: int) -> None:
     """A beat goes unanswered, with RESP2 the one that brings the grant: it is granted once, from its first place."""
     party, other = stage.party(f"{stage.proxy.url}?protocol={protocol}"), stage.other()
     first = other.do(lambda hold: hold.lock("job", ttl=30).acquire())
-    future = party.start(lambda hold: hold.lock("job", ttl=0.9).acquire(wait=PATIENCE))
+    future = party.start(lambda hold: hold.lock("job", ttl=1.5).acquire(wait=PATIENCE))
     until(lambda: stage.aim.seen["beat"] > 0, "it waits")
     (owner,) = stage.look.queue()
     stage.aim.lose("beat")

@@ -19,7 +19,7 @@ from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 
-TTL = 0.6
+TTL = 1.5
 
 
 @pytest.fixture
