@@ -37,7 +37,7 @@ def test_mistakes_exit_with_2(tmp_path: Path) -> None:
 def test_without_click_it_says_what_to_install() -> None:
     """The library needs no click; the command line says how to get it and exits with 78."""
     program = "import sys; sys.modules['click'] = None; import leasehold.cli; leasehold.cli.main()"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 78
     assert "pip install 'leasehold[cli]'" in done.stderr
     assert "Traceback" not in done.stderr
@@ -48,7 +48,7 @@ def test_a_plain_run_needs_no_click(tmp_path: Path) -> None:
     program = "import sys; sys.modules['click'] = None; import leasehold.cli; leasehold.cli.main()"
     arguments = ["--url", f"sqlite:///{tmp_path}/leases.db", "run", "job", "--", "echo", "up"]
     command = [sys.executable, "-c", program, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "up\n", "")
 
 
@@ -56,5 +56,5 @@ def test_without_click_a_mistake_in_a_run_is_told() -> None:
     """A run needs no click, so neither does hearing what is wrong with one: 2."""
     program = "import sys; sys.modules['click'] = None; import leasehold.cli; leasehold.cli.main()"
     command = [sys.executable, "-c", program, "--json", "run", "job", "true"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
     assert (done.returncode, done.stderr) == (2, "leasehold: write -- before the command\n")

@@ -102,7 +102,7 @@ def test_a_run_that_takes_too_long(desk: Desk) -> None:
 def test_a_lease_that_is_taken_away(desk: Desk) -> None:
     """The command is stopped; when that was the last run, the exit code says so."""
     script = "touch up; exec sleep 60"
-    process = desk.start("cron", EACH_SECOND, "job", "--ttl", "1s", "--runs", "1", "--", "sh", "-c", script)
+    process = desk.start("cron", EACH_SECOND, "job", "--ttl", "1.5s", "--runs", "1", "--", "sh", "-c", script)
     desk.until(desk.path("up").exists, process)
     evict(desk)
     assert desk.ended(process)[0] == 76

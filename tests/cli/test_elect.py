@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
 
 import pytest
 
-from tests.cli.desk import Desk, alive, pids
+from tests.cli.desk import SOON, Desk, alive, pids
 from tests.cli.test_run_lost import evict
+from tests.servers.process import reserve
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def test_a_command_that_ends_by_itself(desk: Desk) -> None:
     desk.until(desk.path("up").exists, process)
     leader = desk.hold.election("job").leader()
     assert leader is not None and (leader.value, leader.ttl) == ({"port": 80}, 10)
-    out, err = process.communicate("go\n", timeout=20)
+    out, err = process.communicate("go\n", timeout=SOON)
     assert out == f"{leader.term} {leader.term} job {leader.owner}\n"
     assert (process.returncode, err) == (3, "")
     assert desk.hold.election("job").leader() is None
@@ -63,7 +63,7 @@ def test_a_command_that_ends_by_itself(desk: Desk) -> None:
 
 def test_a_lost_term_is_followed_by_another(desk: Desk) -> None:
     """The command is stopped, and runs again with a higher term when we lead again."""
-    process = standing(desk, "--ttl", "1s")
+    process = standing(desk, "--ttl", "1.5s")
     evict(desk)
     desk.until(lambda: len(terms(desk)) == 2, process)
     evict(desk)
@@ -76,7 +76,7 @@ def test_a_lost_term_is_followed_by_another(desk: Desk) -> None:
 
 def test_once(desk: Desk) -> None:
     """``--once``: a lost term is the last one, and the exit code says so."""
-    process = standing(desk, "--ttl", "1s", "--once")
+    process = standing(desk, "--ttl", "1.5s", "--once")
     evict(desk)
     assert desk.ended(process)[0] == 76
     assert len(terms(desk)) == 1
@@ -123,7 +123,7 @@ def test_candidates_take_turns(desk: Desk) -> None:
 def test_an_unhealthy_leader_steps_down(desk: Desk) -> None:
     """The health command fails: the command is stopped, and runs again when it is well."""
     desk.path("well").touch()
-    process = standing(desk, "--ttl", "1s", "--health", "echo checked; test -e well", "--json", *AT_ONCE)
+    process = standing(desk, "--ttl", "1.5s", "--health", "echo checked; test -e well", "--json", *AT_ONCE)
     desk.path("well").unlink()
     desk.until(lambda: len(terms(desk, "stopped")) == 1, process)
     desk.path("well").touch()
@@ -173,22 +173,22 @@ def test_the_example_in_the_help(desk: Desk) -> None:
     """The command serves the URL that is checked: as it is written there, it comes to lead and stays leader."""
     shown = desk.run("elect", "--help").stdout.splitlines()
     example = next(line for line in shown if "leasehold elect" in line and "--health" in line)
-    with socket.create_server(("127.0.0.1", 0)) as free:
+    with reserve() as free:
         port = str(free.getsockname()[1])
-    words = shlex.split(example.replace("8000", port))
-    desk.path("scheduler").write_text(SCHEDULER.format(python=sys.executable, port=port))
-    desk.path("scheduler").chmod(0o755)
-    process = desk.start(*words[1:], "--json")
-    desk.until(desk.path("checked").exists, process)
-    assert desk.hold.election("scheduler").leader() is not None
-    process.send_signal(signal.SIGTERM)
-    code, _, err = desk.ended(process)
+        words = shlex.split(example.replace("8000", port))
+        desk.path("scheduler").write_text(SCHEDULER.format(python=sys.executable, port=port))
+        desk.path("scheduler").chmod(0o755)
+        process = desk.start(*words[1:], "--json")
+        desk.until(desk.path("checked").exists, process)
+        assert desk.hold.election("scheduler").leader() is not None
+        process.send_signal(signal.SIGTERM)
+        code, _, err = desk.ended(process)
     assert code == 143 and '"lost"' not in err
 
 
 def test_a_health_command_that_hangs(desk: Desk) -> None:
     """It is a bad answer, and neither it nor the command is left behind."""
-    process = standing(desk, "--ttl", "1s", "--once", "--health", "echo $$ > checking; sleep 60", *AT_ONCE)
+    process = standing(desk, "--ttl", "1.5s", "--once", "--health", "echo $$ > checking; sleep 60", *AT_ONCE)
     code, _, err = desk.ended(process)
     assert (code, "is lost (max_idle)" in err) == (76, True)
     assert not any(alive(pid) for pid in pids(desk.path("checking")))
@@ -215,7 +215,7 @@ def test_a_killed_leader_is_succeeded(desk: Desk) -> None:
 def test_the_server_dies(desk: Desk, own_redis: Callable[..., RedisServer]) -> None:
     """No store, no leader: the command is stopped in time, and 69 says that we cannot stand again."""
     server = own_redis()
-    process = standing(desk, "--ttl", "1s", "--wait", "1s", "--url", server.url)
+    process = standing(desk, "--ttl", "3s", "--wait", "1s", "--url", server.url)
     server.kill()
     code, _, err = desk.ended(process)
     assert (code, "is lost (renewal_failed): the command is stopped" in err) == (69, True)

@@ -207,7 +207,7 @@ def test_standard_streams_are_the_commands(desk: Desk) -> None:
     data = bytes(range(256)) * 4096
     script = "cat; echo oops >&2"
     process: Any = desk.start("run", "job", "--", "sh", "-c", script, stdin=subprocess.PIPE, text=False)
-    assert process.communicate(data, timeout=20) == (data, b"oops\n")
+    assert process.communicate(data, timeout=SOON) == (data, b"oops\n")
     reading, writing = os.pipe()
     desk.run("run", "job", "--", "sh", "-c", f"echo through > /dev/fd/{writing}", pass_fds=[writing])
     assert os.read(reading, 99) == b"through\n"

@@ -65,7 +65,7 @@ def test_dead_before_the_next_begins(desk: Desk) -> None:
 
 def test_the_store_does_not_answer(desk: Desk) -> None:
     """No renewal succeeds: the command is stopped in the margin, before the store could give the lease to another."""
-    process = desk.holding("job", "--ttl", "2s", "--json", script=STUBBORN)
+    process = desk.holding("job", "--ttl", "3s", "--json", script=STUBBORN)
     with closing(sqlite3.connect(desk.path("leases.db"), isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")  # nobody else gets a word in
         code, _, err = desk.ended(process)
@@ -81,7 +81,7 @@ def test_the_store_does_not_answer(desk: Desk) -> None:
 def test_the_server_dies(desk: Desk, own_redis: Callable[..., RedisServer]) -> None:
     """On Redis the same: a server that is gone takes the command along, in time."""
     server = own_redis()
-    process = desk.holding("job", "--ttl", "2s", "--url", server.url, script=STUBBORN)
+    process = desk.holding("job", "--ttl", "3s", "--url", server.url, script=STUBBORN)
     server.kill()
     code, _, err = desk.ended(process)
     assert (code, "is lost (renewal_failed): the command is stopped" in err) == (76, True)
@@ -91,7 +91,7 @@ def test_the_server_dies(desk: Desk, own_redis: Callable[..., RedisServer]) -> N
 
 def test_the_store_forgot(desk: Desk) -> None:
     """The row is gone: lost, and the command is stopped."""
-    process = desk.holding("job", "--ttl", "1s", script=STUBBORN)
+    process = desk.holding("job", "--ttl", "1.5s", script=STUBBORN)
     forget(desk)
     code, _, err = desk.ended(process)
     assert (code, "is lost (deleted)" in err) == (76, True)
@@ -127,7 +127,7 @@ def test_kill_at_once(desk: Desk) -> None:
 def test_only_warn(desk: Desk) -> None:
     """``--on-lost warn``: said, and left alone; 76 at the end, whatever the command's own code is."""
     script = "touch up; while ! test -e go; do sleep 0.02; done; touch done; exit 3"
-    process = desk.holding("job", "--ttl", "1s", "--on-lost", "warn", script=script)
+    process = desk.holding("job", "--ttl", "1.5s", "--on-lost", "warn", script=script)
     evict(desk)
     assert process.stderr is not None
     assert process.stderr.readline() == "leasehold: the lease on job is lost (evicted): the command goes on\n"
