@@ -7,7 +7,7 @@ from typing import Any
 from leasehold.testing.parties import Party
 from tests.redis.stage import Stage
 
-TTL = 5.0
+TTL = 30.0  # no test waits for its end
 
 
 def giver(stage: Stage) -> tuple[Party, Any]:

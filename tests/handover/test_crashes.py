@@ -10,7 +10,8 @@ from tests.processes.crew import SLACK, Crew, Worker
 
 pytestmark = pytest.mark.slow
 
-TTL = 0.6
+TTL = 1.5
+LONG = 30.0  # seconds: what need not end
 
 
 def given(crew: Crew, ttl: float = TTL, flavour: str = "sync") -> tuple[Worker, dict[str, int], str]:
@@ -25,11 +26,11 @@ def fences(crew: Crew) -> list[int]:
     return [grant.fence for grant in crew.peek("job").holders]
 
 
-def free_in_time(crew: Crew, since: float, ttl: float = TTL) -> int:
+def free_in_time(newcomer: Worker, since: float) -> int:
     """Somebody new gets it when the time of whoever is gone is over, and not later. The new fence."""
-    got = crew.spawn().ask("acquire", kind="job", ttl=5, wait=ttl + SLACK + 5)
+    got = newcomer.ask("acquire", kind="job", ttl=LONG, wait=TTL + SLACK + 5)
     assert got["fence"], "it is held by nobody"
-    assert got["at"] - since <= ttl + SLACK
+    assert got["at"] - since <= TTL + SLACK
     return int(got["fence"])
 
 
@@ -38,7 +39,7 @@ def free_in_time(crew: Crew, since: float, ttl: float = TTL) -> int:
 
 def test_a_giver_that_is_killed_after_the_transfer(crew: Crew) -> None:
     """It is no longer needed: the ticket is as good as before."""
-    giver, lease, ticket = given(crew, 5, flavour_of(crew))
+    giver, lease, ticket = given(crew, LONG, flavour_of(crew))
     giver.kill()
     adopter = crew.spawn(flavour_of(crew))
     adopted = adopter.ask("adopt", ticket=ticket)
@@ -49,17 +50,18 @@ def test_a_giver_that_is_killed_after_the_transfer(crew: Crew) -> None:
 @ON_SQLITE
 def test_a_ticket_that_died_with_its_giver(crew: Crew) -> None:
     """Killed before it could tell anybody: free after the ttl, and the ticket is then worth nothing."""
+    (newcomer,) = crew.ready("sync")
     giver, lease, ticket = given(crew)
     at = journal.now()
     giver.kill()
-    assert free_in_time(crew, at) > lease["fence"]
+    assert free_in_time(newcomer, at) > lease["fence"]
     refused = crew.spawn().ask("adopt", ticket=ticket)
     assert (refused["error"], refused["reason"]) == ("LeaseLost", "expired")
 
 
 def test_a_giver_that_wakes_after_the_adoption(crew: Crew) -> None:
     """It stood still in between: its guarded write is refused, and it can neither release, extend nor give away."""
-    giver, lease, ticket = given(crew, 5)
+    giver, lease, ticket = given(crew, LONG)
     crew.freeze(giver)
     adopter = crew.spawn()
     adopted = adopter.ask("adopt", ticket=ticket)
@@ -76,7 +78,7 @@ def test_a_giver_that_wakes_after_the_adoption(crew: Crew) -> None:
 @ON_REDIS
 def test_a_giver_that_stood_still_in_front_of_the_transfer(crew: Crew) -> None:
     """Its lease ended meanwhile and another has it: no ticket, and the other is not disturbed."""
-    giver, other = crew.spawn(), crew.spawn()
+    giver, other = crew.ready("sync", "sync")
     giver.ask("acquire", kind="job", ttl=TTL)
     other.tell("acquire", kind="job", ttl=TTL)
     crew.waiting("job", 1)
@@ -91,7 +93,7 @@ def test_a_giver_that_stood_still_in_front_of_the_transfer(crew: Crew) -> None:
 def test_a_forked_child_gives_nothing_away(crew: Crew) -> None:
     """What its parent holds is lost in the child, and the parent goes on."""
     parent = crew.spawn()
-    lease = parent.ask("acquire", kind="job", ttl=5)
+    lease = parent.ask("acquire", kind="job", ttl=LONG)
     refused = parent.ask("fork_and_transfer")
     assert (refused["error"], refused["reason"], refused["code"]) == ("LeaseLost", "forked", 0)
     ticket = parent.ask("transfer")["ticket"]
@@ -103,25 +105,25 @@ def test_a_forked_child_gives_nothing_away(crew: Crew) -> None:
 
 def test_an_adopter_that_is_killed(crew: Crew) -> None:
     """Its lease ends with its ttl; nobody else can use the ticket, neither before nor after."""
-    _, _, ticket = given(crew, 5, flavour_of(crew))
-    adopter, second = crew.spawn(flavour_of(crew)), crew.spawn()
+    _, _, ticket = given(crew, LONG, flavour_of(crew))
+    adopter, second, newcomer = crew.ready(flavour_of(crew), "sync", "sync")
     adopted = adopter.ask("adopt", ticket=ticket, ttl=TTL)
     at = journal.now()
     adopter.kill()
     refused = second.ask("adopt", ticket=ticket)
     assert (refused["error"], refused["reason"]) == ("LeaseLost", "taken")
-    assert free_in_time(crew, at) > adopted["fence"]
+    assert free_in_time(newcomer, at) > adopted["fence"]
     assert second.ask("adopt", ticket=ticket)["error"] == "LeaseLost"
 
 
 @ON_SQLITE
 def test_an_adopter_that_stood_still_too_long(crew: Crew) -> None:
     """It adopted, stood still past its ttl, and another came: a stale owner like any other."""
-    _, _, ticket = given(crew, 5)
-    adopter, other = crew.spawn(), crew.spawn()
+    _, _, ticket = given(crew, LONG)
+    adopter, other = crew.ready("sync", "sync")
     adopted = adopter.ask("adopt", ticket=ticket, ttl=TTL)
     assert adopter.ask("write") == {"value": 1}
-    other.tell("acquire", kind="job", ttl=5)
+    other.tell("acquire", kind="job", ttl=LONG)
     crew.waiting("job", 1)
     crew.freeze(adopter)
     fence = other.hear()["fence"]
@@ -134,10 +136,8 @@ def test_an_adopter_that_stood_still_too_long(crew: Crew) -> None:
 
 def test_one_of_many_adopters_wins(crew: Crew) -> None:
     """All come at once with the same ticket: one holds, the others are told that it is taken."""
-    _, _, ticket = given(crew, 10)
-    racers = [crew.spawn("asyncio" if number % 3 == 2 else "sync") for number in range(4)]
-    for racer in racers:
-        racer.ask("chdir", folder=str(crew.folder))  # it is ready
+    _, _, ticket = given(crew, LONG)
+    racers = crew.ready("sync", "sync", "asyncio", "sync")
     for racer in racers:
         racer.tell("adopt", ticket=ticket)
     answers = [racer.hear() for racer in racers]
@@ -149,10 +149,10 @@ def test_one_of_many_adopters_wins(crew: Crew) -> None:
 
 def test_a_chain_of_hands(crew: Crew) -> None:
     """From process to process while others wait: fences only grow, every write counts, and then the queue goes on."""
-    holder, lease, ticket = given(crew, 10)
+    holder, lease, ticket = given(crew, LONG)
     last = lease["fence"]
     waiter = crew.spawn()
-    waiter.tell("acquire", kind="job", ttl=10)
+    waiter.tell("acquire", kind="job", ttl=LONG)
     crew.waiting("job", 1)
     hands = [crew.spawn("asyncio"), holder]
     for number in range(4):

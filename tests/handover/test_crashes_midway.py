@@ -15,7 +15,8 @@ from tests.servers.proxy import Proxy
 
 pytestmark = pytest.mark.slow
 
-TTL = 0.6
+TTL = 1.5
+LONG = 30.0  # seconds: what need not end
 
 
 def killed_within(crew: RedisCrew, proxy: Proxy, worker: Worker, op: str, done: bool, **command: object) -> None:
@@ -40,7 +41,7 @@ def test_a_giver_killed_in_the_middle(redis_crew: RedisCrew, proxy: Proxy, done:
     if not done:
         arrive(proxy, redis_crew.look)
     assert redis_crew.look.left_ms() <= TTL * 1000
-    got = redis_crew.spawn().ask("acquire", kind="job", ttl=5, wait=TTL + SLACK + 5)
+    got = redis_crew.spawn().ask("acquire", kind="job", ttl=LONG, wait=TTL + SLACK + 5)
     assert got["fence"] > lease["fence"]
 
 
@@ -49,27 +50,27 @@ def test_a_request_of_a_dead_giver_that_arrives_after_the_next_grant(redis_crew:
     giver, other = redis_crew.spawn(url=proxy.url), redis_crew.spawn()
     giver.ask("acquire", kind="job", ttl=TTL, renew=False)
     killed_within(redis_crew, proxy, giver, "renew", False, do="transfer")
-    got = other.ask("acquire", kind="job", ttl=5, wait=TTL + SLACK + 5)
+    got = other.ask("acquire", kind="job", ttl=LONG, wait=TTL + SLACK + 5)
     arrive(proxy, redis_crew.look)
     assert redis_crew.look.holder() == got["owner"] and other.ask("release")["released"] is True
 
 
 def test_an_adopter_killed_after_it_adopted_unheard(redis_crew: RedisCrew, proxy: Proxy) -> None:
     """A second process with the same ticket is refused, and has to wait until the first one's time is over."""
-    giver, adopter, second = redis_crew.spawn(), redis_crew.spawn("asyncio", proxy.url), redis_crew.spawn()
-    giver.ask("acquire", kind="job", ttl=5)
+    (giver, second), adopter = redis_crew.ready("sync", "sync"), redis_crew.spawn("asyncio", proxy.url)
+    giver.ask("acquire", kind="job", ttl=LONG)
     ticket = giver.ask("transfer")["ticket"]
     killed_within(redis_crew, proxy, adopter, "adopt", True, do="adopt", ticket=ticket, ttl=TTL)
     refused = second.ask("adopt", ticket=ticket)
     assert (refused["error"], refused["reason"]) == ("LeaseLost", "taken")
     assert redis_crew.look.left_ms() <= TTL * 1000
-    assert second.ask("acquire", kind="job", ttl=5, wait=TTL + SLACK + 5)["fence"]
+    assert second.ask("acquire", kind="job", ttl=LONG, wait=TTL + SLACK + 5)["fence"]
 
 
 def test_an_adopter_killed_before_its_request_arrived(redis_crew: RedisCrew, proxy: Proxy) -> None:
     """The ticket is good for another; the dead one's request comes later, and takes nothing from him."""
     giver, adopter, second = redis_crew.spawn(), redis_crew.spawn(url=proxy.url), redis_crew.spawn()
-    giver.ask("acquire", kind="job", ttl=5)
+    giver.ask("acquire", kind="job", ttl=LONG)
     ticket = giver.ask("transfer")["ticket"]
     killed_within(redis_crew, proxy, adopter, "adopt", False, do="adopt", ticket=ticket)
     adopted = second.ask("adopt", ticket=ticket)
@@ -82,7 +83,7 @@ def test_a_giver_killed_inside_a_transaction(tmp_path: Path) -> None:
     crew = Crew(tmp_path)
     crew.module = MODULE
     try:
-        giver = crew.spawn()
+        giver, newcomer = crew.ready("sync", "sync")
         lease = giver.ask("acquire", kind="job", ttl=TTL, renew=False)
         giver.ask("stick_in_commit")
         giver.tell("transfer")
@@ -90,7 +91,7 @@ def test_a_giver_killed_inside_a_transaction(tmp_path: Path) -> None:
         giver.kill()
         assert crew.peek("job").holders[0].ticket == ""
         at = time.monotonic()
-        got = crew.spawn().ask("acquire", kind="job", ttl=5, wait=TTL + SLACK + 5)
+        got = newcomer.ask("acquire", kind="job", ttl=LONG, wait=TTL + SLACK + 5)
         assert got["fence"] > lease["fence"] and time.monotonic() - at <= TTL + SLACK + 1
         crew.sound()
     finally:

@@ -135,14 +135,14 @@ def test_evict_races_with_release(spy: Spy, hold: leasehold.Leasehold, operator:
         both = threading.Barrier(2)
 
         def out(lease: leasehold.Lease = lease, both: threading.Barrier = both) -> bool:
-            both.wait(10)
+            both.wait(SOON)
             try:
                 return bool(evict(operator, lease, delay=0, force=True))
             except NotHeld:
                 return False
 
         with elsewhere(out) as evicted:
-            both.wait(10)
+            both.wait(SOON)
             released = lease.release()
             done = evicted()
         assert released != done, number

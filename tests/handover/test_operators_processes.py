@@ -13,7 +13,7 @@ from tests.processes.crew import SLACK, Crew, until
 pytestmark = pytest.mark.slow
 
 HOUR = 3600
-TTL = 0.6
+TTL = 1.5
 ODD = ['"; DROP TABLE notes; --', "{\"by\": 'x'} \\ %s", "🔥 שלום 🔥", "🔒" * 300]
 
 
@@ -26,7 +26,7 @@ def test_a_holder_elsewhere_hears_of_its_eviction_at_once(crew: Crew) -> None:
     done = operator.ask("evict", kind="job", fence=lease["fence"], reason="it hangs", delay=0, force=True)
     lost = holder.hear()
     assert (lost["lost"], lost["error"], lost["reason"]) == (True, "LeaseLost", "evicted")
-    newer = operator.ask("acquire", kind="job", ttl=5)
+    newer = operator.ask("acquire", kind="job", ttl=HOUR)
     assert newer["fence"] > done["fence"] > lease["fence"] and operator.ask("write") == {"value": 1}
     refused = holder.ask("write")
     assert (refused["error"], refused["seen"]) == ("StaleOwner", newer["fence"])
@@ -37,7 +37,7 @@ def test_a_holder_elsewhere_hears_of_its_eviction_at_once(crew: Crew) -> None:
 @ON_SQLITE
 def test_a_victim_that_stood_still(crew: Crew) -> None:
     """It hears of nothing, and wakes when another has written: refused, by the guard and by the clock."""
-    victim, operator, waiter = crew.spawn(), crew.spawn(), crew.spawn()
+    victim, operator, waiter = crew.ready("sync", "sync", "sync")
     lease = victim.ask("acquire", kind="job", ttl=TTL)
     waiter.tell("acquire", kind="job", ttl=5)
     crew.waiting("job", 1)
@@ -95,7 +95,7 @@ def test_notes_outlive_whoever_wrote_them(crew: Crew) -> None:
 @ON_REDIS
 def test_an_eviction_under_many_waiters(crew: Crew) -> None:
     """All of them wait until the door opens, then come one after the other in their order, each with a newer fence."""
-    holder, operator, *waiters = [crew.spawn() for _ in range(5)]
+    holder, operator, *waiters = crew.ready(*["sync"] * 5)
     lease = holder.ask("acquire", kind="job", ttl=TTL)
     for place, waiter in enumerate(waiters, start=1):
         waiter.tell("acquire", kind="job", ttl=HOUR)

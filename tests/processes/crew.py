@@ -171,6 +171,13 @@ class Crew:
         self.workers.append(worker)
         return worker
 
+    def ready(self, *flavours: str) -> list[Worker]:
+        """Workers that have started: what they are asked then takes none of a lease's time for that."""
+        workers = [self.spawn(flavour) for flavour in flavours]
+        for worker in workers:
+            worker.ask("chdir", folder=".")
+        return workers
+
     def start(self, arguments: list[str], errors: Path) -> Running:
         """A new process."""
         with errors.open("wb") as output:

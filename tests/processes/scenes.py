@@ -16,7 +16,7 @@ FORK_TTL = 3.0  # a disk or a machine that is busy for a second must not end it
 
 def hold_and_queue(crew: Crew, count: int, ttl: float) -> tuple[Worker, list[Worker]]:
     """One holds, and so many wait in a known order."""
-    holder, *waiters = [crew.spawn() for _ in range(count + 1)]
+    holder, *waiters = crew.ready(*["sync"] * (count + 1))
     assert holder.ask("acquire", kind="job", ttl=ttl)["fence"]
     for place, waiter in enumerate(waiters, start=1):
         waiter.tell("acquire", kind="job", ttl=ttl)

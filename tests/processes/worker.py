@@ -264,7 +264,7 @@ class SyncWorker(Worker):
         """A child that takes a lock and keeps it until it is killed."""
 
         def life(pipe: Connection) -> None:
-            kept.append(self.hold.lock(other, ttl=ttl).acquire(wait=5))
+            kept.append(self.hold.lock(other, ttl=ttl).acquire(wait=30))
             pipe.send({"owner": kept[-1].owner})
             time.sleep(60)
 
@@ -277,7 +277,7 @@ class SyncWorker(Worker):
         for number in range(count):
 
             def life(pipe: Connection, number: int = number) -> None:
-                pipe.send({"got": self.hold.lock(other, number, ttl=10).acquire(wait=5) is not None})
+                pipe.send({"got": self.hold.lock(other, number, ttl=10).acquire(wait=30) is not None})
 
             pipe, pid = _fork(life)
             try:
@@ -310,7 +310,7 @@ class SyncWorker(Worker):
             facts |= {"check": failure(error)}
         facts["released"] = self.lease.release()
         facts["same"] = self.hold.lock(self.lease.resource).try_acquire() is not None
-        mine = self.hold.lock(other, ttl=10).acquire(wait=5)
+        mine = self.hold.lock(other, ttl=10).acquire(wait=30)
         facts["other"] = mine is not None and mine.release()
         facts["token"] = (
             mine.owner.split(":")[1] == str(os.getpid()) and mine.owner.split(".")[0] not in self.lease.owner
@@ -321,7 +321,7 @@ class SyncWorker(Worker):
 def spawned(pipe: Connection, url: str, other: str) -> None:
     """In a child that began from nothing."""
     with leasehold.connect(url) as hold:
-        mine = hold.lock(other, ttl=10).acquire(wait=5)
+        mine = hold.lock(other, ttl=10).acquire(wait=30)
         pipe.send({"other": mine is not None and mine.release()})
 
 
