@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -13,7 +14,10 @@ import pytest
 
 from tests.docs.blocks import PAGES, ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(240),
+]  # ten seconds, and minutes beside others
 CONFIG = "tools/docs/mkdocs.yml"
 LOADED = re.compile(
     r"""<(?:script|img|iframe)[^>]+src=["']?((?:https?:)?//[^"'\s>]+)|<link[^>]+href=["']?(https?://\S+)"""
@@ -28,17 +32,23 @@ def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=200,
         check=False,
     )
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built once for each process that runs tests."""
-    folder = tmp_path_factory.mktemp("site")
-    done = build(ROOT, folder)
-    assert done.returncode == 0, done.stdout + done.stderr
+    """The site, built once, whichever of the processes that run tests comes first."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, whole = base / "site", base / "site.whole"
+    with (base / "site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not whole.exists():
+            done = build(ROOT, folder)
+            assert done.returncode == 0, done.stdout + done.stderr
+            whole.touch()
     return folder
 
 

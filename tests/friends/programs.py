@@ -10,7 +10,7 @@ from pathlib import Path
 import leasehold
 
 SOURCE = str(Path(leasehold.__file__).parents[1])  # what this process runs
-PATIENCE = 30.0  # seconds after which a test fails in place of waiting on
+PATIENCE = 50.0  # seconds after which a test fails in place of waiting on
 WARNINGS = ("-W", "error", "-W", "ignore:This process:DeprecationWarning")  # newer Pythons dislike forks with threads
 
 

@@ -79,7 +79,7 @@ def threads_end(url: str, what: str, kind: str, folder: Path) -> None:
     if not url.startswith("memory"):
         with leasehold.connect(url) as hold:
             assert hold.lock("job", ttl=5).try_acquire() is not None
-            assert hold.lock("busy", ttl=5).acquire(wait=5) is not None
+            assert hold.lock("busy", ttl=5).acquire(wait=30) is not None
 
 
 JOINED = """
@@ -167,9 +167,10 @@ if how == "closed":
 elif how == "open":
     loop = asyncio.new_event_loop()
     loop.run_until_complete(main())
-    for task in asyncio.all_tasks(loop):
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
         task.cancel()
-    loop.run_until_complete(asyncio.sleep(0.1))
+    loop.run_until_complete(asyncio.wait(tasks))
 else:
     threading.Thread(target=asyncio.run, args=(main(),), daemon=True).start()
     begun.wait()
@@ -184,7 +185,7 @@ def test_loops_at_the_end(shared_url: str, how: str, tmp_path: Path) -> None:
     noise = [line for line in done.stderr.splitlines() if "leasehold" in line or "Fatal" in line]
     assert not noise, done.stderr  # asyncio itself warns of a loop that was never closed
     with leasehold.connect(shared_url) as hold:
-        assert hold.lock("job", ttl=5).acquire(wait=5) is not None
+        assert hold.lock("job", ttl=5).acquire(wait=30) is not None
 
 
 KEPT = """

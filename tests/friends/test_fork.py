@@ -26,7 +26,7 @@ def child(leave):
     assert lease.state == "lost" and lease.remaining() == 0 and not lock.owned()
     same = hold.lock("job").try_acquire()
     assert (same is None) == shared, "memory is each process's own"
-    kept = hold.lock("kept", leave, ttl=600).acquire(wait=5)
+    kept = hold.lock("kept", leave, ttl=600).acquire(wait=30)
     if leave == "os._exit":
         os._exit(3)
     if leave == "exec":
@@ -36,14 +36,16 @@ def child(leave):
     raise ValueError("what the child raised")
 
 codes = {}
-with (lock := hold.lock("job", ttl=1.2)) as lease:
+with (lock := hold.lock("job", ttl=1.5)) as lease:
+    first = lease.deadline
     for leave in ("os._exit", "exec", "sys.exit", "raise"):
         pid = os.fork()
         if pid == 0:
             child(leave)
         codes[leave] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    time.sleep(1.6)  # longer than the ttl
-    lease.check()
+    while lease.deadline < first + 1.5 or lease.state == "unsure":  # longer than the ttl
+        time.sleep(0.01)
+        lease.check()
     print(lease.state, lock.locked(), lock.owned())
 for leave, code in codes.items():
     print(leave, code, hold.lock("kept", leave).locked())
@@ -112,7 +114,7 @@ first = other.lock("job", ttl=30).acquire()
 got, rounds, end = [], [], threading.Event()
 
 def waits():
-    got.append(hold.lock("job", ttl=30).acquire(wait=20))
+    got.append(hold.lock("job", ttl=30).acquire(wait=30))
 
 def works(number):
     while not end.is_set():
@@ -140,7 +142,7 @@ for number in range(12):
         code = 1
         try:
             for _ in range(3):
-                with hold.lock("child", os.getpid(), ttl=30, wait=10) as lease:
+                with hold.lock("child", os.getpid(), ttl=30, wait=30) as lease:
                     lease.extend(20)
             code = 0 if first.state == "lost" else 2
         finally:
@@ -152,7 +154,7 @@ while len(rounds) < before + 4:  # they go on
 end.set()
 assert first.release()
 for thread in (waits, renews, *works):
-    thread.join(20)
+    thread.join(30)
 print(bad, got[0].state, got[0].fence > first.fence, threading.active_count() <= 3)
 hold.close(), other.close()
 """
@@ -227,10 +229,11 @@ import leasehold
 
 async def main():
     hold = leasehold.aio.connect(sys.argv[1])
-    lease = await hold.lock("held", ttl=1.2).acquire()
+    lease = await hold.lock("held", ttl=1.5).acquire()
+    end = lease.deadline
     other = leasehold.connect(sys.argv[1])
     first = other.lock("job", ttl=30).acquire()
-    waiter = asyncio.create_task(hold.lock("job", ttl=30).acquire(wait=20))
+    waiter = asyncio.create_task(hold.lock("job", ttl=30).acquire(wait=30))
     while not other._engine.store.execute(leasehold.core.ops.Inspect("job")).queue:
         await asyncio.sleep(0.01)
     child = os.fork()
@@ -243,7 +246,8 @@ async def main():
     os.waitpid(child, 0)
     assert first.release()
     got = await waiter
-    await asyncio.sleep(1.6)
+    while lease.state != "lost" and (lease.deadline < end + 1.5 or lease.state == "unsure"):  # longer than the ttl
+        await asyncio.sleep(0.01)
     print("parent", got.state, lease.state, await lease.release())
     await hold.close()
     other.close()
@@ -335,7 +339,7 @@ for _ in range(40):
     began = time.monotonic()
     pid = os.fork()
     if pid == 0:
-        signal.alarm(10)  # one that hangs inside SQLite hears nothing else
+        signal.alarm(30)  # one that hangs inside SQLite hears nothing else
         with leasehold.connect(sys.argv[1]) as hold, hold.lock("child", ttl=30):
             pass
         os._exit(0)

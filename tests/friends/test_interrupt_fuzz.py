@@ -52,7 +52,7 @@ def waits():
     assert hold.lock("busy", ttl=60).acquire(wait=0.002) is None
 
 def loose():  # between acquire() and the assignment an interrupt leaves it to its ttl
-    lease = hold.lock("loose", ttl=0.2).acquire(wait=5)
+    lease = hold.lock("loose", ttl=0.2).acquire(wait=20)
     lease.extend(0.2)
     lease.release()
 
@@ -88,14 +88,14 @@ while time.monotonic() < end:
     interrupted(step)
     rounds += 1
     for whoever in (other, hold):  # in time: given back at once, and not when a ttl of 60 s is over
-        with whoever.lock(NAMES[step], ttl=60, wait=8):
+        with whoever.lock(NAMES[step], ttl=60, wait=20):
             pass
 assert busy.release()
-if (last := hold.lock("busy", ttl=60).acquire(wait=8)) is None:
+if (last := hold.lock("busy", ttl=60).acquire(wait=20)) is None:
     errands = [errand.op for errand in hold._engine.watchdog._errands._open]
     sys.exit(f"{other._engine.store.execute(Inspect('busy'))} {errands} {hold._engine.watchdog._thread} {where}")
 last.release()
-engine, end = hold._engine, time.monotonic() + 8
+engine, end = hold._engine, time.monotonic() + 20
 while engine.watchdog.all() or engine.pending or len(engine.register):
     assert time.monotonic() < end, (engine.watchdog.all(), engine.pending, len(engine.register))
     time.sleep(0.01)

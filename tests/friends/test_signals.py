@@ -58,7 +58,7 @@ for restart in (False, True):  # handlers that return: the wait lasts as long as
 
 every(0.005, signal.SIGALRM, lambda *_: calls.append(1), True)
 threading.Timer(0.2, busy.release).start()
-with hold.lock("job", ttl=60, wait=10) as mine:  # and who is woken among them gets it
+with hold.lock("job", ttl=60, wait=30) as mine:  # and who is woken among them gets it
     over()
 print("returns", mine.fence > busy.fence)
 
@@ -81,7 +81,7 @@ for kind in (Stop, TimeoutError, ConnectionResetError, ValueError, KeyboardInter
                 print("entered without the lock")
         except kind as error:
             assert str(error) == "by the handler", error
-        end = time.monotonic() + 10
+        end = time.monotonic() + 30
         while queue():
             assert time.monotonic() < end, kind
             time.sleep(0.005)
@@ -109,7 +109,7 @@ def give():
     busy.release()
 when_it_waits(signal.SIGUSR2, give)
 try:
-    got = hold.lock("job", ttl=60).acquire(wait=20)
+    got = hold.lock("job", ttl=60).acquire(wait=30)
 except leasehold.StoreUnavailable as error:
     os._exit(0 if children == [0] and "forked in the middle" in str(error) else 1)
 print("forks", got.fence > busy.fence, [os.waitpid(child, 0)[1] for child in children])

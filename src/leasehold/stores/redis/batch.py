@@ -62,19 +62,21 @@ class Batch:
         ready()
 
     def read(self) -> list[Push]:
-        if not self._lock.acquire(blocking=False):  # somebody connects or asks, and rings when something was heard
+        lock = self._lock  # not that of a child, which gevent may copy us into meanwhile
+        if not lock.acquire(blocking=False):  # somebody connects or asks, and rings when something was heard
             return []
         try:
             return self._box.read()
         finally:
-            self._lock.release()
+            lock.release()
 
     def execute_many(self, ops: Sequence[StoreOp]) -> Answers:
         if not ops:
             return []
         seconds = min(op.budget_ms for op in ops) / 1000
         give_up = time.monotonic() + seconds
-        if not self._lock.acquire(timeout=seconds):
+        lock = self._lock  # as above
+        if not lock.acquire(timeout=seconds):
             return [failures.unreachable(self._line.target.server, Broken(SLOW))] * len(ops)
         heard = False
         try:
@@ -86,7 +88,7 @@ class Batch:
                     answers[at] = answer
             heard = self._box.look()
         finally:
-            self._lock.release()
+            lock.release()
         if heard and self._ready is not None:  # read together with a reply: whoever polls the socket sees nothing of it
             self._ready()
         return answers  # type: ignore[return-value]  # none is None any more
