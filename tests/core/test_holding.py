@@ -631,6 +631,17 @@ def test_trap_11_an_unanswered_release_is_repeated_as_such() -> None:
     assert holding.end_release(ops.Released()) is True
 
 
+@pytest.mark.parametrize(("said", "phase"), [("deleted", "released"), ("taken", "released"), ("evicted", "lost")])
+def test_trap_11_a_release_that_a_second_one_overtook(said: str, phase: str) -> None:
+    """Of two that are under way the second was first: nothing is known of the lease then, and it was ours all the same.
+    What the store remembers of it counts."""
+    holding = hold()
+    holding.begin_release(101.0)
+    holding.begin_release(101.0)
+    assert holding.end_release(ops.NotYours(said)) is (phase == "released")
+    assert holding.phase == phase
+
+
 def test_nothing_is_sent_for_what_was_released() -> None:
     """Given back once."""
     holding = hold()

@@ -15,7 +15,7 @@ import pytest
 
 import leasehold
 from leasehold import Lease, LeaseLost, NotAcquired, NotHeld, StoreUnavailable
-from leasehold.core.ops import Beat, Claim, Renew
+from leasehold.core.ops import Beat, Claim, Release, Renew, StoreOp
 from leasehold.core.ports import Store
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
@@ -856,6 +856,30 @@ def test_closing_ends_those_who_wait(kind: str, tmp_path: Path) -> None:
                 result()
         lease.release()
         assert holder.lock("job").try_acquire() is not None
+
+
+def test_closing_overtakes_a_release(caplog: pytest.LogCaptureFixture) -> None:
+    """``close()`` gives back what another thread is just giving back: that thread is told that it was its own."""
+    spy, hold = sync_scene()
+    lease = got(hold.lock("job").acquire())
+    under_way, go_on, answers = threading.Event(), threading.Event(), list[bool]()
+
+    def hold_up(op: StoreOp) -> None:
+        if isinstance(op, Release) and not op.again:
+            under_way.set()
+            assert go_on.wait(PATIENCE)
+
+    def let_go(op: StoreOp) -> None:
+        if isinstance(op, Release) and op.again:
+            go_on.set()
+            eventually(lambda: answers, "the thread is answered before the store is closed")
+
+    spy.before, spy.after = hold_up, let_go
+    with elsewhere(lambda: answers.append(lease.release())) as released:
+        assert under_way.wait(PATIENCE)
+        hold.close()
+        released()
+    assert answers == [True] and lease.state == "released" and not caplog.text
 
 
 @pytest.mark.slow

@@ -59,7 +59,6 @@ class Holding:
     """What this process knows of one grant, and until when it may act on it."""
 
     __slots__ = (
-        "_again",
         "_changes",
         "_extended",
         "_extending",
@@ -67,6 +66,7 @@ class Holding:
         "_forget",
         "_limits",
         "_number",
+        "_releases",
         "_stop_at",
         "_trouble",
         "_wanted_ms",
@@ -110,7 +110,7 @@ class Holding:
         self._limits: Limits | None = None
         self._changes: Changes | None = None
         self._forget = taken.unanswered
-        self._again = False
+        self._releases = 0  # that were begun
         self._number = 0
         self._extended = 0  # the number of the last extend
         self._extending = 0
@@ -320,7 +320,8 @@ class Holding:
                 self.phase = RELEASING
             elif self.phase == RELEASED or self._gone():
                 return None
-            again, self._again = self._again, True  # until it is answered, nobody must be told "not yours" (trap 11)
+            again = self._releases > 0  # until one is answered, nobody must be told "not yours" (trap 11)
+            self._releases += 1
             forget_ms = tombstone_ms(self.ttl_ms) if self._forget else 0
             return ops.Release(self.name.text, self.owner, self.fence, forget_ms, again)
 
@@ -329,11 +330,13 @@ class Holding:
         return self.reason == "forked" or (self.reason in ("taken", "deleted", "evicted") and not self._forget)
 
     def end_release(self, reply: ops.Released | ops.NotYours) -> bool:
-        """True when it was ours until now. "Not yours" means that it was lost while the work believed in it."""
+        """True when it was ours until now. "Not yours" means that it was lost while the work believed in it; where
+        nothing is known of it any more, another release of ours, such as that of close(), may have been first."""
         with self.lock:
             if self.phase != RELEASING:
                 return False
-            if isinstance(reply, ops.NotYours):
+            first = self._releases > 1 and isinstance(reply, ops.NotYours) and reply.reason in ("deleted", "taken")
+            if isinstance(reply, ops.NotYours) and not first:
                 self._lose(reply.reason if reply.reason in LOSSES else "taken")
                 return False
             self.phase = RELEASED
