@@ -32,7 +32,9 @@ MIXES = {
     "everything": ["mutex", "read", "read", "write", "semaphore", "semaphore"],
 }
 
+PATIENCE = 50.0  # seconds
 Asking = Generator[Any, Any, None]
+_barrier: Any = None
 
 
 def script(seed: int, rules: list[str], rounds: int) -> Asking:
@@ -144,15 +146,20 @@ def in_tasks(
 
 def in_processes(url: str, rules: list[str], clients: int, rounds: int, seed: int) -> list[list[Call]]:
     """Each client with a store of its own."""
-    with ProcessPoolExecutor(clients, mp_context=get_context("spawn")) as pool:
-        begin = time.monotonic_ns() + 1_500_000_000  # all of them are there by then
-        parts = [pool.submit(_in_process, url, one, rules, rounds, begin) for one in range(seed, seed + clients)]
+    context = get_context("spawn")
+    with ProcessPoolExecutor(clients, context, _meet_at, (context.Barrier(clients),)) as pool:
+        parts = [pool.submit(_in_process, url, one, rules, rounds) for one in range(seed, seed + clients)]
         return [part.result() for part in parts]
 
 
-def _in_process(url: str, seed: int, rules: list[str], rounds: int, begin: int) -> list[Call]:
+def _meet_at(barrier: Any) -> None:
+    global _barrier
+    _barrier = barrier
+
+
+def _in_process(url: str, seed: int, rules: list[str], rounds: int) -> list[Call]:
     store = open_url(url)
-    time.sleep(max(begin - time.monotonic_ns(), 0) / 1e9)  # so that they ask side by side
+    _barrier.wait(PATIENCE)  # so that they ask side by side
     calls = play(store, seed, rules, rounds)
     store.close()
     return calls
