@@ -5,6 +5,8 @@ import os
 import shutil
 import signal
 
+from hypothesis import HealthCheck, settings
+
 pytest_plugins = ["pytester", "tests.servers.fixtures", "tests.servers.database_fixtures"]
 
 for _number in (signal.SIGHUP, signal.SIGINT):
@@ -12,6 +14,11 @@ for _number in (signal.SIGHUP, signal.SIGINT):
     # that, and some are tested by these signals. A handler that does nothing is not inherited.
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
+
+
+# How long an example takes, or to draw it, says how busy the machine is.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 def memory_for_folders() -> str:

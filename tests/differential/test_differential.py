@@ -26,6 +26,7 @@ from tests.differential.wrong_scripts import WRONG_SCRIPTS, break_scripts
 from tests.servers.clock import OneClock
 from tests.servers.redis import EVERY, RedisServer
 
+pytestmark = pytest.mark.timeout(240)  # beside others; alone the longest takes fifteen seconds
 WITHOUT_SERVERS: list[Opener] = list(STORES.values())
 NEVER = 10**9
 STILL = ("--jemalloc-bg-thread", "no")  # it would wait in vain for a clock that stands, and take a whole core for that

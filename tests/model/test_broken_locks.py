@@ -186,7 +186,7 @@ FIRST = {"a beat creates a claim (26)": 220}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_broken_lock_is_caught(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """I18: with one rule taken out, its checker finds a violation soon."""

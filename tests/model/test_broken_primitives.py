@@ -264,7 +264,7 @@ BROKEN: dict[str, tuple[Break, str, str]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_broken_primitive_is_caught(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """I18: with one rule taken out, its checker finds a violation soon."""
