@@ -41,7 +41,7 @@ def test_a_spawned_process_works(crew: Crew) -> None:
 def test_a_child_keeps_its_lease_when_its_parent_ends(crew: Crew) -> None:
     """The child's claims stand in the same file as everybody's, also when its parent has closed that file."""
     worker, _ = holding(crew)
-    child = worker.ask("fork_and_stay", other="child's", ttl=1)
+    child = worker.ask("fork_and_stay", other="child's", ttl=2)
     try:
         worker.tell("quit", how="return")
         worker.end()

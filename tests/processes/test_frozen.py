@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.processes import journal
-from tests.processes.crew import SLACK, Crew, Worker, beat, report
+from tests.processes.crew import SLACK, Crew, Worker, beat, report, until
 
 TTL = 1.5  # a machine that is busy for a second must not end a lease that is to live
 
@@ -20,7 +20,7 @@ def past_its_ttl(crew: Crew, holder: Worker, ttl: float = TTL) -> None:
 
 def overtaken(crew: Crew, holder: Worker, how: str = "within") -> tuple[Worker, int, int]:
     """A holds, stands still, B waits, gets it and writes. B and both fences."""
-    successor = crew.spawn()
+    (successor,) = crew.ready("sync")
     old = holder.ask(how, kind="job", ttl=TTL)["fence"]
     assert holder.ask("write") == {"value": 1}
     successor.tell("acquire", kind="job", ttl=TTL)
@@ -44,7 +44,7 @@ def still_holds(crew: Crew, worker: Worker, fence: int) -> None:
 @pytest.mark.slow
 def test_stale_owner_model(crew: Crew) -> None:
     """A, pause, B, B writes, A's write changes 0 rows: traps 39 and 46."""
-    a, b = crew.spawn(), crew.spawn()
+    a, b = crew.ready("sync", "sync")
     old = a.ask("acquire", kind="job", ttl=TTL)["fence"]
     assert a.ask("check") == {"checked": True}  # the pause comes right after the look at the clock
     past_its_ttl(crew, a)
@@ -63,7 +63,7 @@ def test_stale_owner_model(crew: Crew) -> None:
 @pytest.mark.slow
 def test_without_a_guard_the_stale_write_lands(crew: Crew) -> None:
     """The same pause without a guard: the journal shows the damage, so the test above can fail (I18)."""
-    a, b = crew.spawn(), crew.spawn()
+    a, b = crew.ready("sync", "sync")
     a.ask("acquire", kind="job", ttl=TTL)
     past_its_ttl(crew, a)
     b.ask("acquire", kind="job", ttl=TTL)
@@ -139,7 +139,7 @@ def test_a_holder_that_nobody_followed(crew: Crew) -> None:
 @pytest.mark.slow
 def test_a_frozen_waiter_is_skipped(crew: Crew) -> None:
     """Silent for longer than L it is passed over at the release; when it wakes up it gets its turn."""
-    a, b, c = (crew.spawn() for _ in range(3))
+    a, b, c = crew.ready("sync", "sync", "sync")
     a.ask("acquire", kind="job", ttl=TTL)
     for place, waiter in enumerate((b, c), start=1):
         waiter.tell("acquire", kind="job", ttl=TTL)
@@ -158,7 +158,7 @@ def test_a_frozen_waiter_is_skipped(crew: Crew) -> None:
 @pytest.mark.slow
 def test_a_waiter_is_revived_in_its_place(crew: Crew) -> None:
     """Frozen and awake again while it waits: it stands where it stood, before those who came later."""
-    a, b, c = (crew.spawn() for _ in range(3))
+    a, b, c = crew.ready("sync", "sync", "sync")
     a.ask("acquire", kind="job", ttl=TTL)
     for place, waiter in enumerate((b, c), start=1):
         waiter.tell("acquire", kind="job", ttl=TTL)
@@ -166,10 +166,7 @@ def test_a_waiter_is_revived_in_its_place(crew: Crew) -> None:
     silent = crew.peek("job").queue[0].beat
     past_its_ttl(crew, b)
     b.go_on()
-    end = time.monotonic() + 5
-    while crew.peek("job").queue[0].beat <= silent + 1:
-        assert time.monotonic() < end, "it beats again"
-        time.sleep(0.01)
+    until(lambda: crew.peek("job").queue[0].beat > silent + 1, "it beats again")
     a.ask("release")
     first = b.hear()
     assert c.silent()
@@ -180,7 +177,7 @@ def test_a_waiter_is_revived_in_its_place(crew: Crew) -> None:
 @pytest.mark.slow
 def test_a_waiter_that_freezes_right_before_its_turn(crew: Crew) -> None:
     """It is granted while it sleeps: others go on after its ttl (I14), and it does not enter a lease that is over."""
-    a, b, c = (crew.spawn() for _ in range(3))
+    a, b, c = crew.ready("sync", "sync", "sync")
     a.ask("acquire", kind="job", ttl=TTL)
     for place, waiter in enumerate((b, c), start=1):
         waiter.tell("acquire", kind="job", ttl=TTL)

@@ -18,7 +18,7 @@ from tests.processes.scenes import hold_and_queue
 @pytest.mark.slow
 def test_the_next_is_granted_after_a_killed_holder(crew: Crew) -> None:
     """By its ttl and one beat, not before its ttl is over, with a higher fence that the guard accepts (I12)."""
-    ttl = 0.6
+    ttl = 1.5
     holder, (next_one, last) = hold_and_queue(crew, 2, ttl)
     assert holder.ask("write") == {"value": 1}
     holder.kill()
@@ -49,12 +49,12 @@ def test_a_killed_waiter_delays_nobody(crew: Crew) -> None:
 @pytest.mark.slow
 def test_everybody_is_killed(crew: Crew) -> None:
     """Holder and waiters die together: who comes later gets it by the ttl."""
-    ttl = 0.6
+    ttl = 1.5
     holder, waiters = hold_and_queue(crew, 2, ttl)
     for worker in (holder, *waiters):
         worker.kill()
     killed = journal.now()
-    with leasehold.connect(crew.url) as hold, hold.lock("job", ttl=ttl, wait=10) as lease:
+    with leasehold.connect(crew.url) as hold, hold.lock("job", ttl=ttl, wait=30) as lease:
         assert journal.now() <= killed + ttl + beat(ttl) + SLACK
         assert lease.state == "held"
     assert crew.peek("job").holders == ()
@@ -73,9 +73,10 @@ def kill_in_acquire(crew: Crew, rounds: int, seed: int) -> None:
                 os.kill(pid, signal.SIGKILL)
                 assert nest.ask("reap", pid=pid)["code"] == -signal.SIGKILL
             killed = journal.now()
-            lease = hold.lock("job", ttl=0.3).acquire(wait=10)
+            lease = hold.lock("job", ttl=0.3).acquire(wait=30)
             slowest = max(slowest, journal.now() - killed)
-            assert lease is not None and lease.release()
+            assert lease is not None
+            lease.release()  # False where the machine stood still for as long as it lasts
             assert slowest <= ttl + beat(0.3) + SLACK
     report(f"free again after {slowest:.3f} s at most, ttl {ttl}")
     crew.sound()
@@ -99,7 +100,7 @@ def test_killed_inside_a_transaction(crew: Crew) -> None:
     assert other.ask("acquire", kind="first", wait=0)["fence"]
     stuck.ask("stick_in_commit")
     assert stuck.ask("acquire", kind="job", ttl=30, wait=0) == {"stuck": True}
-    other.tell("acquire", kind="job", ttl=30, wait=10)
+    other.tell("acquire", kind="job", ttl=30, wait=30)
     assert other.silent()
     stuck.kill()
     killed = journal.now()
