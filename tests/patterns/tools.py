@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-PATIENCE = 20.0  # seconds after which a test fails in place of waiting on
+PATIENCE = 30.0  # seconds after which a test fails in place of waiting on
 
 
 def until(condition: Callable[[], Any], what: str = "it") -> Any:

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import leasehold
 from tests.patterns.cron.clocks import SharedClock
+from tests.patterns.tools import until
 
 ROOT = Path(__file__).parents[3]
 MIDNIGHT = 1_793_836_800  # 2026-11-05 00:00:00 UTC
@@ -32,7 +34,7 @@ class Fleet:
         path = folder / "clock"
         path.write_bytes(struct.pack("d", MIDNIGHT - 150.0))
         self.clock = SharedClock(str(path))
-        self._given = {
+        self._given: dict[str, Any] = {
             "url": url,
             "expression": "*/5 * * * *",
             "journal": str(self.journal),
@@ -60,7 +62,8 @@ class Fleet:
         """All of them attend to ticks, and one has opened the books."""
         for worker in self.workers:
             assert worker.stdout is not None and worker.stdout.readline() == b"ready\n"
-        time.sleep(0.2)
+        with leasehold.connect(self._given["url"]) as hold:
+            until(lambda: hold._shelf.read("rollup") is not None, "open books")
 
     def ticks(self, hours: float) -> Iterator[int]:
         """Turn the time from one tick to the next. Each is given when it has been run."""

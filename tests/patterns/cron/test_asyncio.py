@@ -118,7 +118,7 @@ async def test_a_run_that_does_not_end_is_cancelled(loop: Loop) -> None:
 
 async def test_a_lost_lease_cancels_the_run(loop: Loop) -> None:
     """And nothing but the run: the cron goes on."""
-    cron = await loop.known(loop.cron(waits=True, at_most=0.1))
+    cron = await loop.known(loop.cron(waits=True, at_most=0.3))
     loop.clock.set(T + 300)
     await loop.until(lambda: loop.ended == ["cancelled"])
     loop.go_on.set()

@@ -22,7 +22,7 @@ from leasehold.patterns.shelves import Entry, MemoryShelf
 from leasehold.testing import outage
 from tests.patterns.cron.bench import Bench, T, outcomes, settled
 from tests.patterns.cron.clocks import TurnedClock
-from tests.patterns.tools import until
+from tests.patterns.tools import PATIENCE, until
 
 
 @pytest.fixture
@@ -55,6 +55,8 @@ def test_clocks_that_differ(bench: Bench) -> None:
     first = bench.known(bench.cron(clock=fast))
     bench.cron(hold=bench.another(), clock=slow).start()
     for moment in (300, 301, 310, 599, 600, 605, 611):
+        if moment == 599:  # else it is missed by then
+            until(lambda: bench.ran == [300], "a run")
         fast.set(T + moment)
         slow.set(T + moment - 10)
         time.sleep(0.02)  # either of them may look now
@@ -244,9 +246,16 @@ def test_another_expression(bench: Bench) -> None:
     bench.known(bench.cron()).stop()
     bench.clock.set(T + 290)
     cron = bench.cron("* * * * *", missed="all").start()
-    time.sleep(0.05)
+    until(lambda: schedule(bench).startswith("* * * * *"), "its own books")
     bench.clock.set(T + 300)
     settled(cron, (300, "ok"))
+
+
+def schedule(bench: Bench) -> str:
+    """The expression that the books were written by."""
+    stored = bench.hold._shelf.read("rollup")
+    assert isinstance(stored, Entry)
+    return decode(stored.text, "").schedule
 
 
 # ---------------------------------------------------------------- clocks that are wrong
@@ -477,9 +486,16 @@ def test_stop_from_a_signal_handler(bench: Bench) -> None:
     """It returns at once, wherever it interrupted; ``run()`` ends."""
     cron = bench.cron()
     before = signal.signal(signal.SIGUSR1, lambda *_: cron.stop())
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+
+    def interrupt() -> None:
+        until(lambda: cron.running, "a cron that runs")
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
     try:
         cron.run()
+        interrupting.join(PATIENCE)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert not cron.running
