@@ -181,10 +181,12 @@ def test_close_of_tasks(grace: float, monkeypatch: pytest.MonkeyPatch, caplog: p
     ends: list[str] = []
 
     async def main() -> None:
+        begun = asyncio.Event()
         async with aio.connect("memory://background-tasks") as hold:
 
             async def page(key: str) -> int:
                 if ends:
+                    begun.set()
                     try:
                         await asyncio.sleep(0.1 if grace > 1 else 3600)
                         ends.append("done")
@@ -199,7 +201,7 @@ def test_close_of_tasks(grace: float, monkeypatch: pytest.MonkeyPatch, caplog: p
             assert await flown("a") == 1
             await asyncio.sleep(0.01)
             assert await flown("a") == 1
-            await asyncio.sleep(0.01)
+            await begun.wait()
 
     asyncio.run(main())
     assert ends == (["", "done", ""] if grace > 1 else ["", "cancelled"])
@@ -219,12 +221,14 @@ def test_a_loop_that_ends_takes_its_task_along() -> None:
 
     flown = hold.single_flight("page", "{key}", ttl=0.5, fresh=0.001, stale=60)(page)
 
-    async def ask() -> int:
+    async def ask(begun: int = 0) -> int:
         value = await flown("a")
         await asyncio.sleep(0.01)
+        while len(calls) < begun:  # noqa: ASYNC110  # in the background
+            await asyncio.sleep(0.002)
         return value
 
-    assert [asyncio.run(ask()), asyncio.run(ask())] == [1, 1]
+    assert [asyncio.run(ask()), asyncio.run(ask(begun=2))] == [1, 1]
     assert len(calls) == 2
     until(lambda: asyncio.run(ask()) == 3, "it is rebuilt by another")
     asyncio.run(hold.close())

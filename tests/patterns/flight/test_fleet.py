@@ -14,7 +14,8 @@ from tests.processes.crew import Crew, Worker, until
 pytestmark = pytest.mark.slow
 
 CALLERS = 250  # in each process
-TTL = 1.0
+TTL = 1.5
+LONG = 30.0  # seconds: of one that need not end
 FLAVOURS = ["sync", "asyncio", "sync", "asyncio"]
 
 
@@ -65,7 +66,7 @@ def test_one_rebuild_for_a_thousand(fleet: Fleet) -> None:
     """4 processes with 250 callers each, on a hot key: one rebuild, and all get its value."""
     workers = fleet.muster(*FLAVOURS)
     for worker in workers:
-        worker.tell("storm", callers=CALLERS, ttl=TTL, takes=[0.3])
+        worker.tell("storm", callers=CALLERS, ttl=LONG, takes=[0.3])
     assert got(workers) == {"rebuild 1": 4 * CALLERS}
     assert fleet.rebuilds() == 1
 
@@ -102,10 +103,10 @@ def test_the_rebuilder_is_paused(fleet: Fleet) -> None:
 def test_an_error_reaches_all(fleet: Fleet) -> None:
     """One try in the whole fleet: the error itself where it happened, and what can be told of it elsewhere."""
     first, *workers = fleet.muster("asyncio", "sync", "asyncio")
-    first.tell("storm", callers=50, ttl=TTL, takes=[0.0], errors=60, fails=True, gated=True)
+    first.tell("storm", callers=50, ttl=LONG, takes=[0.0], errors=60, fails=True, gated=True)
     until(lambda: fleet.rebuilds() == 1, "it rebuilds")
     for worker in workers:
-        worker.tell("storm", callers=50, ttl=TTL, takes=[0.0], errors=60, fails=True, gated=True)
+        worker.tell("storm", callers=50, ttl=LONG, takes=[0.0], errors=60, fails=True, gated=True)
     fleet.queue(2)
     (fleet.folder / "rebuilds.go").touch()
     home = got([first])

@@ -55,7 +55,7 @@ class Program:
     def options(self, command: dict[str, Any]) -> dict[str, Any]:
         """What it is told, and how its function is decorated."""
         self.takes, self.fails, self.gated = command["takes"], command.get("fails", False), command.get("gated", False)
-        return {"ttl": command["ttl"], "errors": command.get("errors"), "wait": 20}
+        return {"ttl": command["ttl"], "errors": command.get("errors"), "wait": 30}
 
 
 class Threads(Program):
@@ -80,7 +80,7 @@ class Threads(Program):
         barrier = threading.Barrier(command["callers"])
 
         def call() -> None:
-            barrier.wait(20)
+            barrier.wait(30)
             try:
                 value = page("hot")
             except (LeaseholdError, ValueError) as error:
@@ -91,7 +91,7 @@ class Threads(Program):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(30)
         return dict(found)
 
 

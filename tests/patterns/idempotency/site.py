@@ -1,6 +1,7 @@
 """A shop for real servers:    LEASEHOLD_URL=... JOURNAL=... uvicorn tests.patterns.idempotency.site:app
 
-Each payment is a line in the journal, made when it begins; ``?pause=`` is how long it takes.
+Each payment is a line in the journal, made when it begins; ``?pause=`` is how long it takes, and it waits until the
+file ``?gate=`` is there.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ async def pay(request: Request) -> Response:
     body = await request.body()
     note(JOURNAL, f"{request.query_params['id']} {os.getpid()}")
     await asyncio.sleep(float(request.query_params.get("pause", 0)))
+    while (gate := request.query_params.get("gate")) and not os.path.exists(gate):  # noqa: ASYNC110, ASYNC240, PTH110  # made by the test
+        await asyncio.sleep(0.005)
     answer = {"paid": body.decode(), "by": os.getpid()}
     return JSONResponse(answer, 201, background=BackgroundTask(note, JOURNAL, f"{request.query_params['id']} after"))
 
@@ -51,5 +54,5 @@ async def up(request: Request) -> Response:
 
 app = Starlette(
     routes=[Route("/pay", pay, methods=["POST"]), Route("/stream", stream, methods=["POST"]), Route("/", up)],
-    middleware=[Middleware(IdempotencyMiddleware, hold=leasehold.aio.connect(), caller=GLOBAL, ttl=1)],
+    middleware=[Middleware(IdempotencyMiddleware, hold=leasehold.aio.connect(), caller=GLOBAL, ttl=1.5)],
 )

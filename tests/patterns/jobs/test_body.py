@@ -128,7 +128,7 @@ def test_heartbeats_keep_a_long_job(path: Path, jobs: Jobs) -> None:
 @pytest.mark.slow
 def test_a_takeover_is_noticed_inside(path: Path, jobs: Jobs) -> None:
     """The worker is told by the next heartbeat, and leaving the body is refused."""
-    mine = Jobs(path, lease="300ms")
+    mine = Jobs(path, lease="1500ms")
     job = claimed(mine)
     with pytest.raises(StaleOwner), job:  # noqa: PT012 - the same
         execute(path, "UPDATE jobs SET version = version + 1")
@@ -255,7 +255,7 @@ def async_jobs(path: Path, jobs: Jobs) -> Callable[..., AsyncJobs]:
 
 async def test_a_task_is_cancelled_when_its_job_is_lost(path: Path, async_jobs: Callable[..., AsyncJobs]) -> None:
     """And the cancellation becomes LeaseLost, as with a lease."""
-    job = await async_jobs(lease="300ms").claim()
+    job = await async_jobs(lease="900ms").claim()
     assert job is not None
     with pytest.raises(LeaseLost) as loss:  # noqa: PT012 - the same
         async with job:

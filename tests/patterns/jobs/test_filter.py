@@ -108,7 +108,7 @@ def test_it_ends_with_the_heartbeats(path: Path) -> None:
 def test_heartbeats_keep_it(path: Path) -> None:
     """For as long as the job is kept."""
     with leasehold.connect("memory://") as hold:
-        job = Jobs(path, hold=hold, lease="1s").claim()
+        job = Jobs(path, hold=hold, lease="1500ms").claim()
         assert job is not None
         first = job.deadline
         with job:

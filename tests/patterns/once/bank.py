@@ -41,15 +41,25 @@ def clerk(url: str, path: str, together: bool = True) -> None:
     hold = leasehold.connect(url)
     once = hold.once("transfer", "{number}", ttl=TTL, store=SQLShelf(lambda: connected(path)))
     for number in range(KEYS):
+        while not transferred(once, number, path, together):
+            continue
+
+
+def transferred(once: Any, number: int, path: str, together: bool) -> bool:
+    """One of them. False: the machine stood still past the ttl; whether it was made is looked at again."""
+    try:
         with once.begin(number=number) as key:
             if key.done:
-                continue
+                return True
             with closing(connected(path)) as db, db:
                 db.execute("INSERT INTO transfers VALUES (?, ?)", (number, os.getpid()))
                 if together:
                     key.complete(os.getpid(), tx=db)
             if not together:
                 key.complete(os.getpid())
+    except (leasehold.LeaseLost, leasehold.StaleOwner):
+        return False
+    return True
 
 
 def main(url: str, path: str) -> None:

@@ -15,7 +15,7 @@ import leasehold
 from leasehold.errors import LeaseholdError
 from tests.patterns.tools import note, say
 
-TTL = 1.0
+TTL = 1.5
 
 
 class Worker:
