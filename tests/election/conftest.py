@@ -7,8 +7,15 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 import leasehold
+from leasehold.primitives import health
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import Spy
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader is asked for its health a hundred times a second, however long its ttl is."""
+    monkeypatch.setattr(health, "renew_after", lambda _ttl: 0.01)
 
 
 @pytest.fixture

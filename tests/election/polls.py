@@ -18,7 +18,7 @@ import leasehold
 from tests.election.worker import now
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 20.0  # seconds after which a test fails in place of waiting on
+PATIENCE = 30.0  # seconds after which a test fails in place of waiting on
 
 
 class Rule(NamedTuple):

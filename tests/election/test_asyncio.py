@@ -10,12 +10,12 @@ import pytest
 import leasehold
 from leasehold.errors import InvalidRequest, LeaseLost, NotAcquired
 from tests.election.tools import watchers
-from tests.lock.helpers import Spy, eventually_async, look, nothing_left
+from tests.lock.helpers import PATIENCE, Spy, eventually_async, look, nothing_left
 
 
 async def lost(term: leasehold.AsyncTerm) -> None:
     """Until it is."""
-    await asyncio.wait_for(term.lost.wait(), 10)
+    await asyncio.wait_for(term.lost.wait(), PATIENCE)
 
 
 async def test_the_body_is_cancelled_when_somebody_resigns(ahold: leasehold.AsyncLeasehold, spy: Spy) -> None:
@@ -100,6 +100,7 @@ async def test_a_task_that_ends_leads_no_longer(ahold: leasehold.AsyncLeasehold,
     await campaign.close()
 
 
+@pytest.mark.usefixtures("often")
 async def test_health_in_a_task(ahold: leasehold.AsyncLeasehold) -> None:
     """A coroutine function is awaited on the loop; its task ends with the term."""
     threads: list[threading.Thread] = []
@@ -111,7 +112,7 @@ async def test_health_in_a_task(ahold: leasehold.AsyncLeasehold) -> None:
 
     before = asyncio.all_tasks()
     with pytest.raises(LeaseLost, match="unhealthy"):
-        async with ahold.election("job", ttl=0.15, health=health).campaign() as term:
+        async with ahold.election("job", health=health).campaign() as term:
             await lost(term)
     assert threads == [threading.current_thread()] * 3
     await eventually_async(lambda: asyncio.all_tasks() == before, "its task has ended")
@@ -163,7 +164,7 @@ async def test_an_observer_is_closed_by_another_task(ahold: leasehold.AsyncLease
     with pytest.raises(InvalidRequest, match="one at a time"):
         await anext(stream)
     stream.close()
-    assert await asyncio.wait_for(waiting, 10) == "over"
+    assert await asyncio.wait_for(waiting, PATIENCE) == "over"
     await eventually_async(lambda: not watchers(spy), "the store forgets it")
 
 
@@ -175,7 +176,7 @@ async def test_an_observer_that_is_cancelled_goes_on(ahold: leasehold.AsyncLease
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(anext(stream), 0.02)
     async with election.campaign() as term:
-        leader = await asyncio.wait_for(anext(stream), 10)
+        leader = await asyncio.wait_for(anext(stream), PATIENCE)
         assert leader is not None and leader.term == term.term
     del stream
     await eventually_async(lambda: not watchers(spy), "the store forgets it")
@@ -190,4 +191,4 @@ async def test_a_closed_coordinator_ends_the_stream(spy: Spy) -> None:
     waiting = asyncio.create_task(anext(stream, "over"))
     await asyncio.sleep(0.01)
     await ahold.close()
-    assert await asyncio.wait_for(waiting, 10) == "over"
+    assert await asyncio.wait_for(waiting, PATIENCE) == "over"

@@ -12,7 +12,7 @@ from leasehold.core import watching
 from leasehold.core.ops import Watch
 from leasehold.errors import InvalidRequest, StoreUnavailable
 from tests.election.tools import watchers
-from tests.lock.helpers import Spy, elsewhere, eventually, look, only, unreachable
+from tests.lock.helpers import PATIENCE, Spy, elsewhere, eventually, look, only, unreachable
 
 
 def test_nobody_polls(hold: leasehold.Leasehold, spy: Spy) -> None:
@@ -113,7 +113,7 @@ def test_many_observers(hold: leasehold.Leasehold, spy: Spy) -> None:
             terms.append(term.term)
             eventually(lambda: all(term.term in one for one in seen), "all have seen it")
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE)
     assert [[term for term in one if term] for one in seen] == [terms] * 8
     eventually(lambda: not watchers(spy), "nobody is left")
     assert not look(spy, "job").holders

@@ -82,7 +82,7 @@ def test_close_gives_back_at_once(hold: leasehold.Leasehold, spy: Spy) -> None:
 
 def test_a_thread_that_ends_leads_no_longer(hold: leasehold.Leasehold, spy: Spy) -> None:
     """A loop that nobody ran to its end is given back with its thread, as any lease."""
-    campaign = hold.election("job", ttl=0.3).campaign()
+    campaign = hold.election("job", ttl=1.5).campaign()
     in_thread(lambda: next(campaign).state)
     gc.collect()
     eventually(lambda: nothing_left(spy, "job"), "it is given back")
@@ -207,10 +207,11 @@ def health_threads() -> list[threading.Thread]:
     return [one for one in threading.enumerate() if one.name == "leasehold-health"]
 
 
+@pytest.mark.usefixtures("often")
 def test_the_thread_ends_with_the_term(hold: leasehold.Leasehold) -> None:
     """Nobody is asked any more when the term has ended."""
     asked: list[int] = []
-    election = hold.election("job", ttl=0.15, health=lambda: asked.append(1))
+    election = hold.election("job", health=lambda: asked.append(1))
     with election.campaign() as term:
         eventually(lambda: len(asked) >= 3, "it is asked again and again")
         assert len(health_threads()) == 1 and term.state == "held"
@@ -323,10 +324,11 @@ def test_rests_grow() -> None:
     assert len({round(Rests(ttl=3).after("unhealthy", 0), 6) for _ in range(5)}) > 1
 
 
+@pytest.mark.usefixtures("often")
 def test_answers_by_their_truth(hold: leasehold.Leasehold) -> None:
     """Whatever can be called will do, also a bound method; what is neither True nor None counts by its truth."""
     answers = iter([1, "yes", []])
-    election = hold.election("job", ttl=0.15, health=answers.__next__)
+    election = hold.election("job", health=answers.__next__)
     with pytest.raises(LeaseLost, match="unhealthy"), election.campaign() as term:
         assert term.lost.wait(PATIENCE)
     assert next(answers, None) is None
@@ -349,7 +351,7 @@ def test_a_callback_that_raises_harms_nobody(hold: leasehold.Leasehold, caplog: 
 def test_demoted_hears_of_a_term_that_was_dropped(hold: leasehold.Leasehold) -> None:
     """Nobody refers to the term any more: the callback gets one all the same."""
     demoted: list[tuple[int, str]] = []
-    election = hold.election("job", ttl=0.3)
+    election = hold.election("job", ttl=30)
     election.on_demoted(lambda term: demoted.append((term.term, term.state)))
     campaign = election.campaign()
     number = next(campaign).term

@@ -14,7 +14,7 @@ from leasehold.stores.sqlite import SQLiteStore
 
 SOURCES = str(Path(leasehold.errors.__file__).parents[1])  # what this process runs
 ROOM = "report:42"
-TTL = 10_000
+TTL = 30_000
 
 PREAMBLE = """
 import os, sys, time
@@ -25,7 +25,7 @@ from leasehold.stores.sqlite import SQLiteStore
 path = sys.argv[1]
 store = SQLiteStore(path)
 def claim(owner, **more):
-    return store.execute(ops.Claim("report:42", owner, **{"ttl_ms": 10_000, **more}))
+    return store.execute(ops.Claim("report:42", owner, **{"ttl_ms": 30_000, **more}))
 """
 
 

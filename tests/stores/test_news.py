@@ -222,7 +222,7 @@ def test_without_a_socket_the_next_renewal_tells(tmp_path: Path) -> None:
     path = tmp_path / "leases.db"
     Path(f"{path}.wake").touch()
     with contextlib.closing(SQLiteStore(str(path))) as store, leasehold.connect(f"sqlite:///{path}") as hold:
-        lease = hold.lock("job", ttl=1).acquire()
+        lease = hold.lock("job", ttl=1.5).acquire()
         assert lease is not None and not reached(store, "job")
         evict(store, "job")
         assert lease.lost.wait(SOON)

@@ -169,7 +169,7 @@ del hold
 gc.collect()
 child = os.fork()
 if child == 0:
-    lease = leasehold.connect(url).lock("job").acquire(wait=1)
+    lease = leasehold.connect(url).lock("job").acquire(wait=30)
     inode = ":" + str(os.stat(path).st_ino)
     owners = {line.split()[4] for line in open("/proc/locks") if line.split()[5].endswith(inode)}
     print(lease.state, str(os.getpid()) in owners, flush=True)
@@ -196,7 +196,7 @@ def fork(self, now):
     child = os.fork()
     if child == 0:
         try:
-            print(leasehold.connect(url).lock("job").acquire(wait=1), flush=True)
+            print(leasehold.connect(url).lock("job").acquire(wait=30), flush=True)
         except BaseException as error:
             print(type(error).__name__, error, flush=True)
         os._exit(0)
@@ -222,7 +222,7 @@ first, second = leasehold.connect(url), leasehold.connect(url)
 lease = first.lock("job", ttl=20).acquire(wait=0)
 lease.on_lost(lambda error: None)
 threading.Thread(target=lambda: second.lock("job", ttl=20).acquire(), daemon=True).start()
-end = time.monotonic() + 10
+end = time.monotonic() + 30
 while not store.execute(ops.Inspect("job")).queue and time.monotonic() < end:
     time.sleep(.01)
 print("leaving")

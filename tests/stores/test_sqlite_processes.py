@@ -155,7 +155,7 @@ assert os.wait()[1] == 0
 store.after_fork()
 assert os.path.exists(f"{path}.wake/{box.address}")
 store.execute(ops.Release("report:42", "parent", grant.fence))
-print(box.take(5).owner)
+print(box.take(30).owner)
 store.close()
 """
     )

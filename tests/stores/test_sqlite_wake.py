@@ -19,6 +19,7 @@ from leasehold.core.ports import Mailbox
 from leasehold.stores.sqlite import SQLiteStore, wake
 from tests.stores.sqlite_tools import ROOM, TTL, claim, look, next_line, release, start, take
 
+SOON = 30.0  # seconds
 PUSH = ops.Push("box", "granted", ROOM, "b", 7, 1, 100)
 
 
@@ -77,7 +78,7 @@ def test_a_release_wakes_the_next(make: Callable[[], SQLiteStore], same: bool) -
     grant = take(first, "a")
     box = wait_at(second, "b")
     assert release(first, "a", grant.fence) == ops.Released()
-    push = box.take(5)
+    push = box.take(SOON)
     assert push is not None
     assert (push.address, push.event, push.resource, push.owner, push.beat) == (
         box.address,
@@ -109,7 +110,7 @@ print(push.owner, push.fence, time.monotonic(), flush=True)
         owner, fence, woken = next_line(process).split()
     assert owner == "b"
     assert int(fence) > grant.fence
-    assert float(woken) - released < 0.5
+    assert float(woken) - released < 5  # nobody beats here: a push that is lost costs thirty seconds
     assert len(look(store).holders) == 1
 
 
@@ -127,7 +128,7 @@ time.sleep(60)
         box = wait_at(store, "b")
         os.kill(process.pid, signal.SIGKILL)
     release(store, "a", grant.fence)
-    push = box.take(5)
+    push = box.take(SOON)
     assert push is not None
     assert push.owner == "b"
     assert [one.owner for one in look(store).holders] == ["b"]
@@ -169,7 +170,7 @@ def test_a_path_longer_than_a_socket_may_have(tmp_path: Path) -> None:
     grant = take(other, "a")
     box = wait_at(store, "b")
     release(other, "a", grant.fence)
-    push = box.take(5)
+    push = box.take(SOON)
     assert push is not None
     assert push.owner == "b"
     store.close()
@@ -224,7 +225,7 @@ def test_the_folder_of_sockets_is_removed(make: Callable[[], SQLiteStore], path:
         other.execute(ops.Withdraw(ROOM, "b"))
         assert isinstance(claim(other, "b", address=box.address), ops.Queued)
     release(store, "a", grant.fence)
-    push = box.take(5)
+    push = box.take(SOON)
     assert push is not None
     assert push.owner == "b"
 
@@ -239,32 +240,36 @@ def test_a_full_mailbox_loses_hints_only(make: Callable[[], SQLiteStore]) -> Non
     assert box.take(0) is not None
 
 
-def test_noise_is_ignored(make: Callable[[], SQLiteStore], path: Path) -> None:
+def test_noise_is_ignored(make: Callable[[], SQLiteStore], path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Datagrams that are no pushes are dropped; the one behind them is found."""
     store = make()
     take(store, "a")
     box = wait_at(store, "b")
     noise: list[object] = [None, 1, [], {}, list(PUSH)[:-1], [*PUSH, 1], [*PUSH[:-1], "x"], [*PUSH[:-1], True]]
+    monkeypatch.chdir(f"{path}.wake")  # a name of 108 bytes may be too short for the whole path
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         for data in [b"", b"\xff", b"[" * 9000, *[json.dumps(one).encode() for one in noise]][:9]:
-            sender.sendto(data, f"{path}.wake/{box.address}")
+            sender.sendto(data, box.address)
     assert box.take(0.01) is None
     for data in [json.dumps(one).encode() for one in noise]:
         assert wake.decode(data) is None
     store._folder.send(PUSH._replace(address=box.address))
-    assert box.take(5) == PUSH._replace(address=box.address)
+    assert box.take(SOON) == PUSH._replace(address=box.address)
 
 
-def test_what_killed_processes_left_is_swept(make: Callable[[], SQLiteStore], path: Path) -> None:
+def test_what_killed_processes_left_is_swept(
+    make: Callable[[], SQLiteStore], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At open: sockets that refuse and are older than a minute. Living and young ones stay."""
     living = make()
     take(living, "a")
     box = wait_at(living, "b")
     folder = Path(f"{path}.wake")
     old, young = wake.new_name(), wake.new_name()
+    monkeypatch.chdir(folder)  # a name of 108 bytes may be too short for the whole path
     for name in (old, young):
         dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        dead.bind(str(folder / name))
+        dead.bind(name)
         dead.close()
     for name in (old, box.address):
         os.utime(folder / name, (0, 0))
@@ -295,7 +300,7 @@ def test_closing_wakes_whoever_takes(make: Callable[[], SQLiteStore]) -> None:
     thread.start()
     time.sleep(0.05)
     store.close()
-    thread.join(5)
+    thread.join(SOON)
     assert taken == [None]
 
 
@@ -327,7 +332,7 @@ async def test_pushes_reach_the_loop(make: Callable[[], SQLiteStore], when: str)
         box.attach(arrived.put_nowait)
         await asyncio.to_thread(claim, store, "b", address=box.address)
     release(other, "a", grant.fence)
-    push = await asyncio.wait_for(arrived.get(), 5)
+    push = await asyncio.wait_for(arrived.get(), SOON)
     assert push.owner == "b"
     box.close()
 
@@ -343,7 +348,7 @@ async def test_the_loop_follows_a_mailbox_that_is_bound_anew(make: Callable[[], 
     claim(store, "c", address=box.address)
     await asyncio.sleep(0)
     store._folder.send(PUSH._replace(address=box.address))
-    assert (await asyncio.wait_for(arrived.get(), 5)).owner == "b"
+    assert (await asyncio.wait_for(arrived.get(), SOON)).owner == "b"
     box.close()
     await asyncio.sleep(0)
 
