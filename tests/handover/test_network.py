@@ -13,7 +13,7 @@ from leasehold import LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
 from leasehold.testing.parties import Party
 from leasehold.testing.scene import fails
 from tests.handover.stage import TTL, giver, ticket_of
-from tests.redis.stage import PATIENCE, THREADS_ONLY, Stage
+from tests.redis.stage import PATIENCE, THREADS_ONLY, Stage, give_back
 from tests.servers.process import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty")]
@@ -72,7 +72,7 @@ def test_a_late_transfer_after_the_release(stage: Stage) -> None:
     stage.aim.hold("renew")
     with pytest.raises(OutcomeUnknown):
         party.do(lambda _: lease.transfer())
-    assert party.do(lambda _: lease.release()) is True
+    give_back(party, lease)
     stage.deliver()
     assert stage.look.leftovers() == []
 
@@ -102,7 +102,7 @@ def test_an_adoption_whose_reply_is_lost(stage: Stage) -> None:
     assert adopted.fence == stage.look.fence()
     stage.look.honest(adopted)
     assert fails(LeaseLost, other.start(lambda hold: hold.adopt(ticket))).reason == "taken"
-    assert party.do(lambda _: adopted.release()) is True
+    give_back(party, adopted)
     assert stage.look.leftovers() == [] and stage.look.ended()[adopted.owner] == "released"
 
 
@@ -138,7 +138,8 @@ def test_a_late_adoption_after_its_adopter_gave_back(stage: Stage) -> None:
     ticket = ticket_of(stage)
     stage.aim.hold("adopt")
     adopted = party.do(lambda hold: hold.adopt(ticket))
-    assert stage.aim.seen["adopt"] >= 2 and party.do(lambda _: adopted.release()) is True
+    assert stage.aim.seen["adopt"] >= 2
+    give_back(party, adopted)
     stage.deliver()
     assert stage.look.leftovers() == []
 
@@ -190,7 +191,7 @@ def test_an_eviction_that_arrives_late(stage: Stage) -> None:
     stage.aim.hold("evict")
     order = operator.start(lambda hold: hold.evict("job", fence=lease.fence, reason="it hangs"))
     until(lambda: stage.aim.seen["evict"] >= 1, "it is under way")
-    assert party.do(lambda _: lease.release()) is True
+    give_back(party, lease)
     newer = party.do(lambda hold: hold.lock("job", ttl=30).acquire())
     stage.deliver()
     fails(NotHeld, order)

@@ -53,6 +53,14 @@ def give_back(party: Party, lease: Any) -> None:
         assert party.do(lambda _: lease.release()) is True
 
 
+def extend(party: Party, lease: Any, seconds: float) -> None:
+    """Once more where the first was not confirmed."""
+    try:
+        party.do(lambda _: lease.extend(seconds))
+    except OutcomeUnknown:
+        party.do(lambda _: lease.extend(seconds))
+
+
 def losses(lease: Any) -> list[tuple[float, LeaseLost]]:
     """When the loss is told, and how: at most one of them, as soon as anybody knows."""
     told: list[tuple[float, LeaseLost]] = []

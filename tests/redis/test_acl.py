@@ -187,7 +187,7 @@ def test_used_for_real(server: RedisServer, flavour: str, protocol: int) -> None
     try:
         stage.user(ACL.replace(" +scan", "").replace(" +ltrim", ""))
         stage.url = address(server, f"?protocol={protocol}&client_name=app")
-        party, lease = stage.acquire(ttl=1.5)  # a machine that stands still for a moment must not end it
+        party, lease = stage.acquire(ttl=2.4)  # a machine that stands still for a moment must not end it
         turns = stage.queue(2, ttl=1.5)
         first = lease.deadline
         until(lambda: lease.deadline > first, "it is renewed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -10,10 +11,17 @@ import leasehold
 from leasehold import OutcomeUnknown
 from leasehold.core.ops import Claim, Granted, Inspect, View
 from leasehold.stores.redis import RedisStore
-from tests.redis.stage import PATIENCE, SLACK, Stage, ask, now, until_async
+from leasehold.testing.parties import Party
+from tests.redis.stage import PATIENCE, SLACK, Stage, ask, extend, give_back, now, until_async
 from tests.servers.process import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty")]
+
+
+def gives_up(party: Party, ttl: float, wait: float) -> None:
+    """It waits in vain; where a busy machine answers its last question too late, it cannot know that."""
+    with contextlib.suppress(OutcomeUnknown):
+        assert party.do(lambda hold: hold.lock("job", ttl=ttl).acquire(wait=wait)) is None
 
 
 # ---------------------------------------------------------------- claims
@@ -49,7 +57,7 @@ def test_a_late_claim_after_the_same_owner_has_released(stage: Stage) -> None:
     stage.aim.hold("claim")
     lease = party.do(lambda hold: hold.lock("job", ttl=1.5).acquire(wait=PATIENCE))
     assert stage.aim.seen["claim"] >= 2
-    assert party.do(lambda _: lease.release()) is True
+    give_back(party, lease)
     stage.deliver()
     assert stage.look.leftovers() == [] and stage.look.ended() == {lease.owner: "released"}
 
@@ -91,10 +99,11 @@ def test_a_late_release_frees_nobody_else(stage: Stage) -> None:
     stage.aim.hold("release")
     with pytest.raises(OutcomeUnknown):
         party.do(lambda _: lease.release())
-    assert party.do(lambda _: lease.release()) is True
+    give_back(party, lease)
     mine = other.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=PATIENCE))
     stage.deliver()
-    assert stage.look.holder() == mine.owner and other.do(lambda _: mine.release()) is True
+    assert stage.look.holder() == mine.owner
+    give_back(other, mine)
 
 
 def test_a_late_release_after_the_body(stage: Stage) -> None:
@@ -105,7 +114,8 @@ def test_a_late_release_after_the_body(stage: Stage) -> None:
     mine = other.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=PATIENCE))
     assert mine is not None
     stage.deliver()
-    assert stage.look.holder() == mine.owner and other.do(lambda _: mine.release()) is True
+    assert stage.look.holder() == mine.owner
+    give_back(other, mine)
 
 
 def test_a_late_withdrawal_removes_nobody_else(stage: Stage) -> None:
@@ -113,13 +123,13 @@ def test_a_late_withdrawal_removes_nobody_else(stage: Stage) -> None:
     party, other = stage.party(), stage.other()
     lease = other.do(lambda hold: hold.lock("job", ttl=30).acquire())
     stage.aim.hold("withdraw")
-    assert party.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=0.1)) is None
+    gives_up(party, 30, 0.1)
     gone = set(stage.look.queue())
     again = party.start(lambda hold: hold.lock("job", ttl=30).acquire(wait=PATIENCE))
     until(lambda: bool(set(stage.look.queue()) - gone), "it is back")
     stage.deliver()
     until(lambda: len(stage.look.queue()) == 1, "with one place")
-    assert other.do(lambda _: lease.release()) is True
+    give_back(other, lease)
     assert again.result(PATIENCE).owner == stage.look.holder()
 
 
@@ -131,7 +141,7 @@ def test_a_late_beat_brings_nobody_back(stage: Stage) -> None:
     party, other = stage.party(), stage.other()
     lease = other.do(lambda hold: hold.lock("job", ttl=30).acquire())
     stage.aim.hold("beat")
-    assert party.do(lambda hold: hold.lock("job", ttl=0.6).acquire(wait=0.7)) is None
+    gives_up(party, 0.6, 0.7)
     until(lambda: stage.look.queue() == [], "it is withdrawn")
     stage.deliver()
     assert stage.look.queue() == [] and stage.look.holder() == lease.owner
@@ -143,8 +153,8 @@ def test_a_late_renewal_helps_nobody(stage: Stage) -> None:
     lease = party.do(lambda hold: hold.lock("job", ttl=3).acquire())
     stage.aim.hold("renew")
     until(lambda: stage.aim.seen["renew"] >= 2 and lease.state == "held", "the second try is confirmed")
-    assert party.do(lambda _: lease.release()) is True
-    mine = other.do(lambda hold: hold.lock("job", ttl=5, renew=False).acquire(wait=PATIENCE))
+    give_back(party, lease)
+    mine = other.do(lambda hold: hold.lock("job", ttl=30, renew=False).acquire(wait=PATIENCE))
     before = stage.look.left_ms()
     stage.deliver()
     assert stage.look.holder() == mine.owner and stage.look.left_ms() <= before
@@ -157,7 +167,7 @@ def test_trap_44_a_late_extend_shortens_nothing(stage: Stage) -> None:
     stage.aim.hold("renew")
     with pytest.raises(OutcomeUnknown):
         party.do(lambda _: lease.extend(5))
-    party.do(lambda _: lease.extend(30))
+    extend(party, lease, 30)
     stage.deliver()
     assert stage.look.left_ms() > 25_000 and lease.remaining() > 20
     stage.look.honest(lease)

@@ -41,7 +41,7 @@ from leasehold.core.ops import (
 )
 from leasehold.observe import events
 from leasehold.stores.redis.speech import keys
-from tests.redis.stage import HASTE, PATIENCE, SLACK, THREADS_ONLY, Look, Stage, ask, now
+from tests.redis.stage import HASTE, PATIENCE, SLACK, THREADS_ONLY, Look, Stage, ask, give_back, now
 from tests.servers.process import until
 
 pytestmark = pytest.mark.slow
@@ -230,7 +230,7 @@ def test_an_acquire_that_is_never_answered(stage: Stage, wait: float) -> None:
     lease = other.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=PATIENCE))
     assert lease is not None and now() - begun < 15, "long before the lost grant would have ended"
     assert set(stage.look.ended().values()) == {"withdrawn"} and stage.look.queue() == []
-    assert other.do(lambda _: lease.release()) is True
+    give_back(other, lease)
     assert stage.look.leftovers() == []
 
 
@@ -243,7 +243,7 @@ def test_an_acquire_that_waits_unheard(stage: Stage) -> None:
     future = party.start(lambda hold: hold.lock("job", ttl=1.5).acquire(wait=PATIENCE))
     until(lambda: stage.aim.seen["claim"] >= 2, "it asks again")
     until(lambda: len(stage.look.queue()) == 1, "it has one place")
-    assert other.do(lambda _: first.release()) is True
+    give_back(other, first)
     lease = future.result(PATIENCE)
     assert lease.owner == stage.look.holder() and lease.fence > first.fence and stage.look.queue() == []
     stage.look.honest(lease)
@@ -417,7 +417,7 @@ def test_a_lost_beat_costs_no_place(stage: Stage, protocol: int) -> None:
     stage.aim.lose("beat")
     asked = stage.aim.seen["beat"]
     until(lambda: protocol == 2 or stage.aim.seen["beat"] > asked, "a beat is lost")
-    assert other.do(lambda _: first.release()) is True
+    give_back(other, first)
     lease = future.result(PATIENCE)
     assert lease.owner == owner and lease.fence == stage.look.fence() and stage.look.holder() == owner
     stage.look.honest(lease)

@@ -78,10 +78,19 @@ def strange(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: us + 1)
 
 
+def bind(made: socket.socket, path: Path) -> None:
+    """By a name that has room in 108 bytes, however deep the folder lies."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        made.bind(f"/proc/self/fd/{folder}/{path.name}")
+    finally:
+        os.close(folder)
+
+
 def dead_socket(path: Path, kind: int = socket.SOCK_DGRAM) -> None:
     """An old one that nobody listens to."""
     with socket.socket(socket.AF_UNIX, kind) as made:
-        made.bind(str(path))
+        bind(made, path)
     os.utime(path, (0, 0))
 
 
@@ -239,7 +248,7 @@ def test_the_folder_is_exchanged_between_look_and_use(
         dead_socket(one / name)
     heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     push = PUSH._replace(address=wake.new_name())
-    heard.bind(str(victim / push.address))
+    bind(heard, victim / push.address)
     heard.setblocking(False)
     look(make(path))
     dead_socket(home / name) if not (home / name).exists() else None
@@ -274,7 +283,7 @@ def test_an_address_leads_to_sockets_of_ours_alone(tmp_path: Path, make: Make, k
     """Whoever writes the database, or into the folder, cannot have us talk to another program's socket."""
     path = tmp_path / "jobs.db"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
-        stranger.bind(str(tmp_path / "other.sock"))
+        bind(stranger, tmp_path / "other.sock")
         stranger.setblocking(False)
         store = make(path)
         take(store, "holder", ttl_ms=10_000)
