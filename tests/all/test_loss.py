@@ -19,6 +19,7 @@ from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.parties import FLAVOURS, Party
 from tests.lock.helpers import (
+    PATIENCE,
     Spy,
     StillClock,
     eventually,
@@ -380,7 +381,7 @@ def test_a_thread_that_ends_gives_back() -> None:
         thread = threading.Thread(target=both.acquire)
         thread.start()
         thread.join()
-        assert both.acquire(wait=10) is not None
+        assert both.acquire(wait=PATIENCE) is not None
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # it is what this test is about

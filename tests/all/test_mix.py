@@ -22,7 +22,7 @@ from leasehold import (
 from leasehold.core.rules import READ, SEMAPHORE
 from leasehold.primitives.parts import checked
 from leasehold.testing import StandInStore
-from tests.lock.helpers import eventually, look
+from tests.lock.helpers import PATIENCE, eventually, look
 
 
 def permits(hold: leasehold.Leasehold, permits: int = 2) -> leasehold.Semaphore:
@@ -83,7 +83,7 @@ def test_a_clock_that_is_turned_while_an_all_waits() -> None:
     store.clock.advance("50s")
     assert thread.is_alive() and look(store, "a").holders
     store.clock.advance("11s")
-    thread.join(10)
+    thread.join(PATIENCE)
     assert got == [None] and not look(store, "a").holders
     assert theirs is not None and theirs.state == "held"
     store.end()

@@ -17,7 +17,7 @@ from leasehold.observe.events import Contended, Leaking, Subject
 from leasehold.observe.prometheus import PrometheusObserver
 from leasehold.observe.tally import MOST_LABELS
 from leasehold.stores.memory import MemoryStore
-from tests.lock.helpers import eventually
+from tests.lock.helpers import PATIENCE, eventually
 from tests.observe.life import AT_LEAST, COUNTED, live
 from tests.observe.stage import Listener, Stage, refuse
 
@@ -202,7 +202,7 @@ def test_a_signal_handler_inside_an_event_waits_for_nothing(registry: CollectorR
     series.inc = handler
     done = threading.Thread(target=observer, args=[event], daemon=True)
     done.start()
-    done.join(10)
+    done.join(PATIENCE)
     assert not done.is_alive(), "it waits for itself"
     assert registry.get_sample_value("leasehold_contention_total", {"kind": "job"}) == 2
 
@@ -212,7 +212,7 @@ def test_on_redis(redis_url: str, registry: CollectorRegistry, scrape: Callable[
     """The same on a server, where the label ``store`` says so."""
     with (
         leasehold.connect(redis_url, observers=[PrometheusObserver(registry)]) as hold,
-        hold.lock("job", 1, ttl=1),
+        hold.lock("job", 1, ttl=1.5),
     ):
         assert hold.lock("job", 1).try_acquire() is None
         eventually(lambda: scrape().value("leasehold_renew_total", kind="job", outcome="renewed"), "it is renewed")

@@ -39,7 +39,7 @@ SOURCE = Path(leasehold.__file__).parents[1]
 ID, SECOND_ID = "customer-4711-x", "pa:ss/port{99}"  # the second is written with escapes
 PASSWORD, KEY, META = "pass-w0rd-of-redis", "key-that-hides-ids", "said-about-the-holder"
 WRITTEN = "pa%3Ass%2Fport%7B99%7D"
-TTL = 0.6
+TTL = 0.9
 
 
 class Seen:
