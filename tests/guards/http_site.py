@@ -1,13 +1,14 @@
 """A guarded service for real servers:  uvicorn tests.guards.http_site:asgi    gunicorn tests.guards.http_site:wsgi
 
-Both keep a counter that is read, thought about for ``?pause=`` seconds, and written. ``/state`` and ``/fresh`` need no
-token: what there is, and begin anew.
+Both keep a counter that is read, thought about for ``?pause=`` seconds and until the file ``?gate=`` is there, and
+written. ``/state`` and ``/fresh`` need no token: what there is, and begin anew.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
@@ -70,6 +71,8 @@ async def add_one(request: Request) -> Response:
     """Read, think, write."""
     before = state.value
     await asyncio.sleep(float(request.query_params.get("pause", 0)))
+    while (gate := request.query_params.get("gate")) and not os.path.exists(gate):  # noqa: ASYNC110, ASYNC240, PTH110  # made by the test
+        await asyncio.sleep(0.005)
     state.write(before + 1, fencing(request).fence)
     return JSONResponse({"value": before + 1})
 
@@ -141,6 +144,8 @@ def _wsgi(environ: Any, start_response: Any) -> Iterable[bytes]:
     elif environ["REQUEST_METHOD"] == "POST":
         before = state.value
         threading.Event().wait(float(asked.get("pause", ["0"])[0]))
+        while "gate" in asked and not os.path.exists(asked["gate"][0]):  # noqa: PTH110  # made by the test
+            threading.Event().wait(0.005)
         state.write(before + 1, fencing(environ).fence)
     start_response("200 OK", [("Content-Type", "application/json")])
     return [json.dumps(answer).encode()]

@@ -26,9 +26,9 @@ def network(s3_server: S3Server) -> Iterator[Proxy]:
 
 
 def through(server: S3Server, network: Proxy, tries: int) -> Any:
-    """A client that loses patience after a second and tries so often."""
+    """A client that loses patience after two seconds and tries so often."""
     retries = {"total_max_attempts": tries, "mode": "standard"}
-    return server.client(f"http://127.0.0.1:{network.port}", retries=retries, read_timeout=1, connect_timeout=1)
+    return server.client(f"http://127.0.0.1:{network.port}", retries=retries, read_timeout=2, connect_timeout=2)
 
 
 def first_write(verdict: Verdict) -> Callable[[bytes], Verdict]:

@@ -6,9 +6,10 @@ import time
 from typing import Any
 
 from leasehold.testing.guards import A, B
+from tests.guards.model import evidence
 from tests.guards.model.crew import GuardCrew
 from tests.guards.model.evidence import Verdict
-from tests.processes.crew import Worker, report
+from tests.processes.crew import report, until
 from tests.processes.scenes import harm
 
 TTL = 0.3  # of the one who is frozen; nobody renews it
@@ -23,7 +24,7 @@ class Pair:
 
     def __init__(self, crew: GuardCrew) -> None:
         self.crew = crew
-        self.a, self.b = crew.spawn(), crew.spawn()
+        self.a, self.b = crew.ready("sync", "sync")
         self.job, self.old, self.new = "", 0, 0
 
     def begin(self, job: str) -> None:
@@ -134,7 +135,7 @@ def frozen_inside(pair: Pair) -> None:
     assert pair.freeze("frozen-inside", "add", pause=True) == {"inside": True}
     pair.succeed()
     pair.b.tell("add")
-    assert locked_out(pair.b), f"somebody came between a check and its write: {pair.b.hear()}"
+    assert locked_out(pair), f"somebody came between a check and its write: {pair.b.hear()}"
     pair.a.go_on()
     pair.a.tell("go on")
     assert pair.a.hear()["value"] == 1
@@ -150,16 +151,24 @@ def killed_inside(pair: Pair) -> None:
     assert pair.freeze("killed-inside", "add", pause=True) == {"inside": True}
     pair.succeed()
     pair.b.tell("add")
-    assert locked_out(pair.b), f"somebody came between a check and its write: {pair.b.hear()}"
+    assert locked_out(pair), f"somebody came between a check and its write: {pair.b.hear()}"
     pair.a.kill()
     assert pair.b.hear()["value"] == 1
     pair.intact(1, [pair.new], tried=0)
 
 
-def locked_out(worker: Worker) -> bool:
-    """It was told to do something, and cannot while another stands between its check and its write."""
-    time.sleep(0.3)
-    return worker.silent()
+def locked_out(pair: Pair) -> bool:
+    """B was told to write, and cannot while A stands between its check and its write. It has begun, or it was told once
+    that somebody is there."""
+    begun = evidence.NOTHING if pair.crew.target.impatient else evidence.TRY
+
+    def at_it() -> bool:
+        lines = evidence.read_log(pair.crew.log, pair.job)
+        return any((line.worker, line.what) == (pair.b.name, begun) for line in lines)
+
+    until(lambda: at_it() or not pair.b.silent(), "B tries to write")
+    time.sleep(0.2)
+    return pair.b.silent()
 
 
 # ---------------------------------------------------------------- a write that takes more than one message
@@ -170,7 +179,9 @@ def frozen_in_write(pair: Pair) -> None:
     assert pair.freeze("frozen-in-write", "look_and_put", value=1, pause=True) == {"inside": True}
     pair.succeed()
     pair.b.tell("look")
-    if locked_out(pair.b):
+    if not pair.crew.target.optimistic:
+        time.sleep(0.3)
+        assert pair.b.silent(), f"somebody came into the middle of a write: {pair.b.hear()}"
         pair.a.go_on()
         pair.a.tell("go on")
         assert pair.a.hear()["value"] == 1 and pair.b.hear()["value"] == 1
@@ -199,12 +210,18 @@ def killed_in_write(pair: Pair) -> None:
 def storm(crew: GuardCrew, seconds: float, seed: int) -> Verdict:
     """Whoever holds is frozen or killed, and goes on writing when it wakes up."""
     crew.target.prepare("storm")
-    harmed = harm(crew, seconds, seed, kind="storm", ttl=STORM_TTL, work=STORM_WORK)
-    verdict = crew.verdict("storm")
-    lost = sum(answer["lost"] for answer in harmed.answers)
-    report(f"{crew.label}: {verdict}; {lost} losses, {harmed.freezes} freezes, {harmed.kills} kills")
-    crew.sound()
+    lost = kills = 0
+    for turn in range(3):  # on a busy machine a storm may pass without harm: then another
+        harmed = harm(crew, seconds, seed + 1_000 * turn, kind="storm", ttl=STORM_TTL, work=STORM_WORK)
+        verdict = crew.verdict("storm")
+        lost, kills = lost + sum(answer["lost"] for answer in harmed.answers), kills + harmed.kills
+        report(f"{crew.label}: {verdict}; {lost} losses, {harmed.freezes} freezes, {kills} kills")
+        crew.sound()
+        if verdict.tried > 0 and lost > 0 and kills > 0 and verdict.writes > 5:
+            break
+        for worker in crew.workers:
+            worker.close()
     assert verdict.tried > 0, "nobody tried a stale write: this run proves nothing"
-    assert lost > 0 and harmed.kills > 0
+    assert lost > 0 and kills > 0
     assert verdict.writes > 5
     return verdict
