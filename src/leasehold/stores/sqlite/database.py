@@ -157,7 +157,8 @@ class Database:
     def page(self, op: Scan, now: Instant) -> Page:
         """The next names, in their order. A row that cannot be read is listed too: whoever asks for it is told why."""
         chunk = self._execute(CHUNK, (op.cursor.encode("utf-8", "surrogateescape"), PAGE)).fetchall()
-        found, unreadable = [], []
+        found: list[str] = []
+        unreadable: list[str] = []
         for raw, boot, text in chunk:
             name = raw.decode("utf-8", "backslashreplace")
             if matches(op.pattern, name) and self._listed(boot, text, now):
