@@ -213,6 +213,7 @@ def test_a_lost_reply(proxy: Proxy) -> None:
         proxy.drop_replies(1)
         with pytest.raises(OutcomeUnknown):
             shelf.open(NEW)
+        assert shelf.read(NAME).text == "after"  # on a connection of now, so that it is the reply which is lost
         proxy.drop_replies(1)
         with pytest.raises(StoreUnavailable, match="could not be read"):
             shelf.read(NAME)
