@@ -71,7 +71,7 @@ class Crowd:
             except LeaseholdError as error:
                 self.errors.append(f"thread: {error!r}")
 
-    async def in_task(self, hold: leasehold.aio.AsyncLeasehold) -> None:
+    async def in_task(self, hold: leasehold.AsyncLeasehold) -> None:
         """One waiter, in a task."""
         for _ in range(self.turns):
             try:

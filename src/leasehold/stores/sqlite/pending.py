@@ -42,7 +42,6 @@ class Call:
         self._bell = threading.Lock()  # taken while it is silent
         self._bell.acquire()
 
-    @property
     def done(self) -> bool:
         return self.replies is not None or self.error is not None
 
@@ -103,7 +102,7 @@ class LoopCall(Call):
         """On the loop's own thread."""
         if self.future.done():  # its task was cancelled
             return
-        if self.done:
+        if self.done():
             self.future.set_result(None)
         else:
             self._loop.run_in_executor(None, self._claim)
@@ -144,7 +143,7 @@ class Pending:
     def wake_one(self) -> None:
         """Some call that waits needs a claimant."""
         for call in self.all():
-            if not call.done:
+            if not call.done():
                 call.ring()
                 return
 
@@ -165,7 +164,7 @@ class Group:
             if self.calls and len(ops) + len(call.ops) > MOST_OPS:
                 break
             self.calls.append(call)  # first: an interrupt in between leaves it in both places, and not in none
-            if self._pending.remove(call) and not call.done:
+            if self._pending.remove(call) and not call.done():
                 ops.extend(call.ops)
             else:
                 self.calls.pop()
@@ -180,5 +179,5 @@ class Group:
 
     def fail(self, error: LeaseholdError) -> None:
         for call in self.calls:
-            if not call.done:
+            if not call.done():
                 call.fail(error)

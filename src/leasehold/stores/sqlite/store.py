@@ -141,7 +141,7 @@ class SQLiteStore:
                 call.rung()
             await call.future
         finally:
-            if not call.done:  # its task was cancelled
+            if not call.done():  # its task was cancelled
                 self._leave(call)
         return _only(call.result())
 
@@ -207,13 +207,13 @@ class SQLiteStore:
         call = Call(ops, _end_of(ops))
         self._pending.add(call)
         try:
-            while not call.done:
+            while not call.done():
                 if not self._claim(call):
                     call.wait(min(LOOK_AGAIN, call.give_up - time.monotonic()))
-                if not call.done and time.monotonic() >= call.give_up:
+                if not call.done() and time.monotonic() >= call.give_up:
                     self._give_up(call)
         finally:
-            if not call.done:  # interrupted, or out of time
+            if not call.done():  # interrupted, or out of time
                 self._leave(call)
         return call.result()
 
@@ -223,9 +223,9 @@ class SQLiteStore:
             self._too_late(call)
             return
         end = time.monotonic() + QUIET
-        while not call.done and time.monotonic() < end:
+        while not call.done() and time.monotonic() < end:
             call.wait(end - time.monotonic())
-        if not call.done:
+        if not call.done():
             call.fail(OutcomeUnknown(f"the database {self._path} did not answer while a change was being written"))
 
     def _leave(self, call: Call) -> None:
@@ -247,7 +247,7 @@ class SQLiteStore:
             if not self._claiming.acquire(blocking=False):
                 return False
             self._claimed = True
-            while self._pending if call is None else not call.done:
+            while self._pending if call is None else not call.done():
                 self._expire()
                 left = (self._last_end() if call is None else call.give_up) - time.monotonic()
                 if left <= 0:
@@ -257,8 +257,8 @@ class SQLiteStore:
                 except Again as trouble:
                     self._trouble = trouble
                     self._rest(left)
-                else:
-                    self._pause = FIRST_PAUSE
+                else:  # not at once the shortest: a process that has just been served would overtake those that wait
+                    self._pause = max(self._pause / 2, FIRST_PAUSE)
             return True
         finally:
             try:
