@@ -149,11 +149,11 @@ def test_a_claimant_interrupted_between_two_tries(
     rest = SQLiteStore._rest
     interrupted = threading.Event()
 
-    def interrupt(self: SQLiteStore, seconds: float) -> None:
+    def interrupt(self: SQLiteStore, *arguments: float) -> None:
         if len(self._pending.all()) == CROWD and not interrupted.is_set():
             interrupted.set()
             raise KeyboardInterrupt
-        rest(self, seconds)
+        rest(self, *arguments)
 
     monkeypatch.setattr(SQLiteStore, "_rest", interrupt)
     futures = in_threads(lambda number: claim(store, f"owner{number}", budget_ms=LONG))
@@ -183,12 +183,12 @@ def test_a_signal_handler_while_its_thread_asks_for_all(
     rest = SQLiteStore._rest
     inner: list[ops.Reply] = []
 
-    def handler(self: SQLiteStore, seconds: float) -> None:
+    def handler(self: SQLiteStore, *arguments: float) -> None:
         if not inner:
             inner.append(ops.Refused("not yet"))
             writer.execute("ROLLBACK")
             inner[:] = [claim(store, "handler", budget_ms=LONG)]
-        rest(self, seconds)
+        rest(self, *arguments)
 
     monkeypatch.setattr(SQLiteStore, "_rest", handler)
     outer = claim(store, "outer", budget_ms=LONG)
@@ -210,7 +210,7 @@ def test_what_keeps_or_ends_a_lease_comes_first() -> None:
         ops.Withdraw(ROOM, "f"),
     ]
     for op in order:
-        pending.add(Call([op], 0))
+        pending.add(Call([op]))
     found = [type(op) for op in Group(pending).ops()]
     assert found == [ops.Renew, ops.Release, ops.Withdraw, ops.Claim, ops.Beat, ops.Together]
     assert not pending
@@ -220,7 +220,7 @@ def test_a_release_does_not_stand_behind_a_crowd(store: SQLiteStore, tries: Trie
     """It tries the file by itself, also while others of its process wait."""
     mine = take(store, "holder")
     del tries.threads[:]
-    store._pending.add(Call([ops.Beat(ROOM, "nobody", 2)], 0))
+    store._pending.add(Call([ops.Beat(ROOM, "nobody", 2)]))
     assert release(store, "holder", mine.fence) == ops.Released()
     assert tries.threads == [threading.get_ident()]
     assert len(store._pending.all()) == 1
@@ -230,7 +230,7 @@ def test_one_transaction_is_bounded() -> None:
     """Many calls are served in several transactions: the other processes get their turn in between."""
     pending = Pending()
     for number in range(250):
-        pending.add(Call([ops.Beat(ROOM, str(number), 2)], 0))
+        pending.add(Call([ops.Beat(ROOM, str(number), 2)]))
     sizes = [len(Group(pending).ops()) for _ in range(4)]
     assert sizes == [100, 100, 50, 0]
 

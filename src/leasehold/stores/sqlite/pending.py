@@ -9,6 +9,7 @@ they keep a lease alive, or let the next holder in.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -32,11 +33,12 @@ class Call:
     """The ops of one caller, and later their replies or one error. Its thread sleeps until it is rung: the call is
     done, or somebody must become the claimant."""
 
-    __slots__ = ("_bell", "error", "give_up", "ops", "replies")
+    __slots__ = ("_bell", "budget", "error", "give_up", "ops", "replies")
 
-    def __init__(self, ops: Sequence[StoreOp], give_up: float) -> None:
+    def __init__(self, ops: Sequence[StoreOp]) -> None:
         self.ops = ops
-        self.give_up = give_up
+        self.budget = max(min([op.budget_ms for op in ops]), 1) / 1000  # a batch has the smallest of its ops
+        self.give_up = time.monotonic() + self.budget
         self.replies: list[Reply | LeaseholdError] | None = None
         self.error: BaseException | None = None
         self._bell = threading.Lock()  # taken while it is silent
@@ -83,10 +85,8 @@ class LoopCall(Call):
 
     __slots__ = ("_claim", "_loop", "future")
 
-    def __init__(
-        self, ops: Sequence[StoreOp], give_up: float, loop: asyncio.AbstractEventLoop, claim: Callable[[], object]
-    ) -> None:
-        super().__init__(ops, give_up)
+    def __init__(self, ops: Sequence[StoreOp], loop: asyncio.AbstractEventLoop, claim: Callable[[], object]) -> None:
+        super().__init__(ops)
         self._loop = loop
         self._claim = claim
         self.future: asyncio.Future[None] = loop.create_future()

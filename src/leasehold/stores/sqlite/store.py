@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from leasehold.core import ledger
 from leasehold.core.ops import (
+    Beat,
     Claim,
     Inspect,
     Leaks,
@@ -46,8 +47,9 @@ from leasehold.stores.sqlite.wake import Folder
 FIRST_PAUSE = 30e-6  # seconds; a turn takes about as long
 GROWTH = 1.5
 HURRIED_PAUSE = 1e-3  # the longest while a renewal or a release waits
-LAST_PAUSE = 8e-3  # the longest otherwise: a crowd of processes that all ask must leave time to work
+LAST_PAUSE = 32e-3  # the longest otherwise: a crowd of processes that all ask must leave time to work
 BUSY = "other threads keep it busy"
+GATHER = 1e-3  # seconds: the waiters of a coordinator beat at the same moment, and one transaction serves them
 LOOK_AGAIN = 0.25  # seconds after which a thread looks by itself whether there is a claimant
 BATCH = 500  # ops in one transaction: others wait meanwhile
 
@@ -118,7 +120,7 @@ class SQLiteStore:
     # ------------------------------------------------------------ the port
 
     def execute(self, op: StoreOp) -> Reply:
-        if urgent(op) or not self._pending:
+        if urgent(op) or not (self._pending or isinstance(op, Beat)):
             try:
                 return self._try(op)  # fast path: the file is free
             except Again:
@@ -127,14 +129,14 @@ class SQLiteStore:
 
     async def execute_async(self, op: StoreOp) -> Reply:
         """On the loop's own thread where that needs no waiting; else on a claimant's."""
-        if self._database is not None and (urgent(op) or not self._pending):
+        if self._database is not None and (urgent(op) or not (self._pending or isinstance(op, Beat))):
             try:
                 return self._try(op)
             except Again:
                 pass
         import asyncio
 
-        call = LoopCall((op,), _end_of((op,)), asyncio.get_running_loop(), self._claim)
+        call = LoopCall((op,), asyncio.get_running_loop(), self._claim)
         self._pending.add(call)
         try:
             if not self._claimed:
@@ -204,7 +206,7 @@ class SQLiteStore:
     def _insist(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
         """Wait for the file with all other calls of this process, until the smallest budget is over: a batch must not
         keep waiting whoever has little time left."""
-        call = Call(ops, _end_of(ops))
+        call = Call(ops)
         self._pending.add(call)
         try:
             while not call.done():
@@ -247,6 +249,8 @@ class SQLiteStore:
             if not self._claiming.acquire(blocking=False):
                 return False
             self._claimed = True
+            if all(isinstance(one.ops[0], Beat) for one in self._pending.all()):
+                time.sleep(GATHER)
             while self._pending if call is None else not call.done():
                 self._expire()
                 left = (self._last_end() if call is None else call.give_up) - time.monotonic()
@@ -256,7 +260,7 @@ class SQLiteStore:
                     self._serve(left)
                 except Again as trouble:
                     self._trouble = trouble
-                    self._rest(left)
+                    self._rest(left, left / (call.budget if call is not None else left))
                 else:  # not at once the shortest: a process that has just been served would overtake those that wait
                     self._pause = max(self._pause / 2, FIRST_PAUSE)
             return True
@@ -290,12 +294,13 @@ class SQLiteStore:
         else:
             group.finish(replies)
 
-    def _rest(self, seconds: float) -> None:
-        """Pauses grow, so that a crowd of processes leaves time to work to the one that has the file. The clock's last
-        bits are jitter enough to keep two processes out of step."""
+    def _rest(self, seconds: float, share: float) -> None:
+        """Pauses grow, so that a crowd of processes leaves time to work to the one that has the file; they shrink again
+        with the share of its budget that a call has left, so that nobody is unlucky for long. The clock's last bits are
+        jitter enough to keep two processes out of step."""
+        self._pause = min(self._pause * GROWTH, max(LAST_PAUSE * share, HURRIED_PAUSE))
         pause = min(self._pause, HURRIED_PAUSE) if self._pending.hurry else self._pause
         time.sleep(min(pause * (1 + time.monotonic_ns() % 1024 / 1024), seconds))
-        self._pause = min(self._pause * GROWTH, LAST_PAUSE)
 
     def _expire(self) -> None:
         """Tasks do not look at the clock while they wait here."""
@@ -479,11 +484,6 @@ class SQLiteStore:
 def _read(database: Database, resource: str) -> Draft:
     before = database.read(resource)
     return before, ledger.EMPTY if before is None else before
-
-
-def _end_of(ops: Sequence[StoreOp]) -> float:
-    """When the smallest budget is over."""
-    return time.monotonic() + max(min([op.budget_ms for op in ops]), 0) / 1000
 
 
 def _only(replies: list[Reply | LeaseholdError]) -> Reply:
