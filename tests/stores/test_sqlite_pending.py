@@ -166,11 +166,10 @@ def test_a_claimant_interrupted_between_two_tries(
 
 
 def test_a_file_that_cannot_be_used_is_said_to_all(store: SQLiteStore, writer: sqlite3.Connection) -> None:
-    """What is wrong with the file is wrong for every call that waits, and each raises an error of its own."""
+    """What is wrong with the store is wrong for every call that waits, and each raises an error of its own."""
     futures = in_threads(lambda number: claim(store, f"owner{number}", budget_ms=LONG))
     waiting(store, CROWD)
-    store._closed = True
-    store._drop()
+    store.close()
     errors = [future.exception(30) for future in futures]
     assert all(isinstance(error, StoreUnavailable) and error.resource == ROOM for error in errors)
     assert len({id(error) for error in errors}) == CROWD
