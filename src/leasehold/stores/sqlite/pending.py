@@ -102,10 +102,13 @@ class LoopCall(Call):
         """On the loop's own thread."""
         if self.future.done():  # its task was cancelled
             return
-        if self.done():
-            self.future.set_result(None)
-        else:
-            self._loop.run_in_executor(None, self._claim)
+        if not self.done():
+            try:
+                self._loop.run_in_executor(None, self._claim)
+                return
+            except RuntimeError as error:  # the loop's executor is shut down
+                self.error = error
+        self.future.set_result(None)
 
 
 class Pending:
@@ -143,8 +146,10 @@ class Pending:
     def wake_one(self) -> None:
         """Some call that waits needs a claimant."""
         for call in self.all():
-            if not call.done():
-                call.ring()
+            if call.done():
+                continue
+            call.ring()
+            if not call.done():  # else its event loop is closed
                 return
 
 

@@ -223,6 +223,7 @@ class SQLiteStore:
         """The budget of this call is over. What a claimant is running now comes to its end first, and that is near."""
         if self._pending.remove(call):
             self._too_late(call)
+            self._pending.wake_one()  # this one may have been asked to claim, or was the claimant
             return
         end = time.monotonic() + QUIET
         while not call.done() and time.monotonic() < end:
