@@ -255,17 +255,19 @@ def test_noise_is_ignored(make: Callable[[], SQLiteStore], path: Path) -> None:
     assert box.take(5) == PUSH._replace(address=box.address)
 
 
-def test_what_killed_processes_left_is_swept(make: Callable[[], SQLiteStore], path: Path) -> None:
+def test_what_killed_processes_left_is_swept(
+    make: Callable[[], SQLiteStore], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At open: sockets that refuse and are older than a minute. Living and young ones stay."""
     living = make()
     take(living, "a")
     box = wait_at(living, "b")
     folder = Path(f"{path}.wake")
+    monkeypatch.chdir(folder)  # the address of a socket has room for 107 bytes, and the folder of a test may be long
     old, young = wake.new_name(), wake.new_name()
     for name in (old, young):
-        dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        dead.bind(str(folder / name))
-        dead.close()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
+            dead.bind(name)
     for name in (old, box.address):
         os.utime(folder / name, (0, 0))
     look(make())
