@@ -85,9 +85,9 @@ class Flying:
         function is called all the same when the store cannot be reached.
 
         Everybody gets an equal value of the same type, as with ``once``: the return annotation names classes, or the
-        module does; an annotation that cannot be kept is InvalidRequest at decoration. A value that cannot be stored all the same is its caller's,
-        and ResultNotKept for others, for as long as it would be fresh. ``serializer`` has ``dumps`` and ``loads``, as
-        ``pickle`` does, and writes values otherwise.
+        module does; an annotation that cannot be kept is InvalidRequest at decoration. A value that cannot be stored
+        all the same is its caller's, and ResultNotKept for others, for as long as it would be fresh. ``serializer`` has
+        ``dumps`` and ``loads``, as ``pickle`` does, and writes values otherwise.
 
         >>> import leasehold
         >>> hold = leasehold.connect("memory://")

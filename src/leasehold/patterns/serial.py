@@ -20,6 +20,7 @@ from leasehold.patterns.shelves.shelf import check_text
 from leasehold.patterns.values import Codec, is_tagged, names_a_class
 
 MARK = "leasehold"  # the field that says which pattern wrote a sheet, and how
+LARGE = 2**19  # letters
 
 
 class Serializer(Protocol):
@@ -119,6 +120,11 @@ def sheet(mark: str, fields: dict[str, Any], value: str | None = None) -> str:
     checked = check_text(text)
     assert checked is not None  # noqa: S101  # for the type checker: only None gives None
     return checked
+
+
+def is_large(text: str) -> bool:
+    """Might a database refuse it for its size alone, and not say so but hang up?"""
+    return len(text) >= LARGE
 
 
 def read_sheet(mark: str, text: str, resource: str) -> dict[str, Any]:
