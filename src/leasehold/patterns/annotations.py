@@ -16,9 +16,10 @@ from typing import Any
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.classes import kind_of
 from leasehold.patterns.hints import NOT_YET, NotKept, Walk
-from leasehold.patterns.scope import Scope, frame_of_user
+from leasehold.patterns.scope import Scope
 from leasehold.patterns.values import Codec, named
 from leasehold.primitives.called import name_of
+from leasehold.runtime.calling import calling_frame
 
 
 class Returned:
@@ -87,5 +88,5 @@ def _annotation(function: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
 
 def _locals_around() -> Mapping[str, Any]:
     """What can be seen where the user decorates: a class inside of a function is not in any module."""
-    frame = frame_of_user()
+    frame = calling_frame()
     return {} if frame is None or frame.f_locals is frame.f_globals else frame.f_locals

@@ -7,7 +7,6 @@ stands, so that a class may be in another module there. What is not within reach
 
 from __future__ import annotations
 
-import sys
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from leasehold.patterns.classes import kind_of
 from leasehold.patterns.hints import NOT_YET, NotKept, Walk
 from leasehold.patterns.values import Codec, Kind, named
+from leasehold.runtime.calling import calling_frame
 
 
 class Scope:
@@ -60,15 +60,7 @@ def _is_called(thing: Any, name: str) -> bool:
     return isinstance(thing, type) and thing.__name__ == name
 
 
-def frame_of_user() -> types.FrameType | None:
-    """Where in the program we were called from."""
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("leasehold", "contextlib"):
-        frame = frame.f_back
-    return frame
-
-
 def codec_here() -> Codec:
     """For results without a function: classes are looked for from where we were called."""
-    frame = frame_of_user()
+    frame = calling_frame()
     return Codec() if frame is None else Codec(find=Scope(frame.f_globals, frame.f_locals).find)
