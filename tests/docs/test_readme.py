@@ -133,6 +133,41 @@ def test_what_can_be_run_once_is_found() -> None:
     assert made_once('db.execute("CREATE TABLE reports (id INTEGER)")') == ["reports"]
 
 
+FILE = re.compile(r"(?<![/\w])[\w-]+\.db\b")  # in the folder where one is
+COLUMNS = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+) \(([^\")]*)")
+
+
+def programs(page: str) -> list[str]:
+    """What of a page is one program, and those that it writes to files."""
+    parts = [block for block in blocks((ROOT / page).read_text(encoding="utf-8")) if block.language in RUN]
+    return ["".join(one.code for one in parts if not one.title), *(one.code for one in parts if one.title)]
+
+
+def tables_in_files(codes: Mapping[str, list[str]]) -> dict[tuple[str, str], dict[str, set[str]]]:
+    """For each table of each file: which pages make it, by the columns that they give it. The file is the one that the
+    program has named last."""
+    found: dict[tuple[str, str], dict[str, set[str]]] = {}
+    for page, several in codes.items():
+        for code in several:
+            for made in COLUMNS.finditer(code):
+                for file in FILE.findall(code[: made.start()])[-1:]:
+                    found.setdefault((file, made[1]), {}).setdefault(made[2], set()).add(page)
+    return found
+
+
+def test_pages_do_not_stumble_over_each_other() -> None:
+    """Whoever reads on tries the next page in the same folder: no two make a table of one file in different ways."""
+    tables = tables_in_files({page: programs(page) for page in [*ALONE, *WITH_A_SERVER]})
+    assert {where: pages for where, pages in tables.items() if len(pages) > 1} == {}
+    assert len(tables) > 3
+
+
+def test_pages_that_stumble_are_found() -> None:
+    """The check above can fail."""
+    one, other = (f'sqlite3.connect("a.db").execute("CREATE TABLE t ({column})")' for column in ("x", "y"))
+    assert tables_in_files({"one": [one], "other": [other]}) == {("a.db", "t"): {"x": {"one"}, "y": {"other"}}}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_A_SERVER)
 def test_examples_run_on_a_server(
