@@ -23,6 +23,7 @@ class Scope:
     def __init__(self, module: Mapping[str, Any], near: Mapping[str, Any]) -> None:
         self._module = module
         self._near = {name: one for name, one in near.items() if isinstance(one, type)}
+        self._known: dict[type, dict[type, Kind]] = {}
 
     def find(self, name: str) -> dict[type, Kind]:
         """How the class of that name is kept, and those in its fields. Nothing, where it cannot be kept, or where two
@@ -30,6 +31,12 @@ class Scope:
         cls = self._class(name)
         if cls is None:
             return {}
+        kinds = self._known.get(cls) or self._kinds(cls)
+        if kinds:  # else something in it may not be defined yet
+            self._known[cls] = kinds
+        return kinds
+
+    def _kinds(self, cls: type) -> dict[type, Kind]:
         walk = Walk(self._module, self._near)
         try:
             walk.visit(cls)
