@@ -116,6 +116,12 @@ AGAIN = ("README.md", "docs/tutorial.md")  # the first pages of most readers: th
 MADE = re.compile(r"CREATE TABLE (?!IF NOT EXISTS)(\w+)")
 
 
+def programs(page: str) -> list[str]:
+    """What of a page is one program, and those that it writes to files."""
+    parts = [block for block in blocks((ROOT / page).read_text(encoding="utf-8")) if block.language in RUN]
+    return ["".join(one.code for one in parts if not one.title), *(one.code for one in parts if one.title)]
+
+
 def made_once(code: str) -> list[str]:
     """The tables that a second run in the same folder would stumble over."""
     found = [] if ":memory:" in code else MADE.findall(code)
@@ -125,7 +131,8 @@ def made_once(code: str) -> list[str]:
 @pytest.mark.parametrize("page", [*ALONE, *WITH_A_SERVER])
 def test_examples_can_be_run_again(page: str) -> None:
     """A table that is made is not there yet, or may be; a folder, too."""
-    assert made_once(running(ROOT / page)) == [] and ".mkdir()" not in running(ROOT / page)
+    assert [one for code in programs(page) for one in made_once(code)] == []
+    assert ".mkdir()" not in running(ROOT / page)
 
 
 def test_what_can_be_run_once_is_found() -> None:
@@ -135,12 +142,6 @@ def test_what_can_be_run_once_is_found() -> None:
 
 FILE = re.compile(r"(?<![/\w])[\w-]+\.db\b")  # in the folder where one is
 COLUMNS = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+) \(([^\")]*)")
-
-
-def programs(page: str) -> list[str]:
-    """What of a page is one program, and those that it writes to files."""
-    parts = [block for block in blocks((ROOT / page).read_text(encoding="utf-8")) if block.language in RUN]
-    return ["".join(one.code for one in parts if not one.title), *(one.code for one in parts if one.title)]
 
 
 def tables_in_files(codes: Mapping[str, list[str]]) -> dict[tuple[str, str], dict[str, set[str]]]:
