@@ -12,7 +12,7 @@ guard = FenceGuard()
 
 def make_tables(db: sqlite3.Connection) -> None:
     guard.create(db)
-    db.execute("CREATE TABLE reports (id INTEGER PRIMARY KEY, content TEXT)")
+    db.execute("CREATE TABLE IF NOT EXISTS reports (id INTEGER PRIMARY KEY, content TEXT)")
 
 
 def export(hold: leasehold.Leasehold, db: sqlite3.Connection, report_id: int, render: Callable[[int], str]) -> None:

@@ -381,7 +381,7 @@ class Differential(RuleBasedStateMachine):
         before that is forgotten by all of them first; and all see at the same moment what is too far ahead now."""
         self.send([ops.Inspect(room) for room in ROOMS], 0)
         for subject in self.others:
-            subject.tidy(ROOMS, self.clock.instant().ms)
+            subject.tidy(ROOMS, self.clock.instant())
         self.clock.step_wall(seconds)
         self.send([ops.Inspect(room) for room in ROOMS], 0)
 

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from leasehold.core import ledger, ops
 from leasehold.core.glob import matches
-from leasehold.core.policy import WATCH_MS
+from leasehold.core.policy import NOTE_US, NOTES_KEPT, WATCH_MS
 from leasehold.core.ports import Mailbox, Store
-from leasehold.core.types import State
+from leasehold.core.types import Instant, State
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.redis import RedisStore
@@ -54,7 +54,7 @@ class Subject(Protocol):
         """The pushes that have arrived since the last time."""
         ...
 
-    def tidy(self, rooms: Sequence[str], ms: int) -> None:
+    def tidy(self, rooms: Sequence[str], now: Instant) -> None:
         """Throw away now what is over, and would be thrown away sooner or later."""
         ...
 
@@ -122,7 +122,7 @@ class LedgerSubject:
         pushes, self.pushes = self.pushes, []
         return pushes
 
-    def tidy(self, rooms: Sequence[str], ms: int) -> None:
+    def tidy(self, rooms: Sequence[str], now: Instant) -> None:
         """Each turn does that."""
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ class StoreSubject:
                 found.append(more)
         return [push._replace(address=self._outward[push.address]) for push in found]
 
-    def tidy(self, rooms: Sequence[str], ms: int) -> None:
+    def tidy(self, rooms: Sequence[str], now: Instant) -> None:
         """Each turn does that."""
 
     def close(self) -> None:
@@ -214,6 +214,11 @@ class StoreSubject:
         return reply._replace(holders=holders, queue=queue)
 
 
+def notes(room: str) -> str:
+    """The key of what operators did: not every script has it."""
+    return f"lock:v1:{{{room}}}:notes"
+
+
 class RedisSubject(StoreSubject):
     """Two clients of a server that sees the same clock. A closed socket is noticed by the server a moment later."""
 
@@ -221,7 +226,7 @@ class RedisSubject(StoreSubject):
         super().__init__(
             "redis", [RedisStore(server.url, clock), RedisStore(server.url, clock)], push_within=PUSH_WITHIN
         )
-        self._server = server.client()
+        self._server: Any = server.client()
         for script in SCRIPTS:  # one that is missing is sent again, after the others of its batch
             self._server.script_load(script.text)
 
@@ -232,19 +237,32 @@ class RedisSubject(StoreSubject):
         assert isinstance(box, RedisMailbox)
         box.connect(time.monotonic() + 5)
 
+    def ask(self, asked: Sequence[ops.StoreOp], via: int, way: str) -> list[object]:
+        """And look for what no reply shows: a view is cut to the last notes, however many are kept."""
+        replies = super().ask(asked, via, way)
+        for op in asked:
+            if isinstance(op, ops.Evict):
+                kept = self._server.llen(notes(op.resource))
+                assert kept <= NOTES_KEPT, f"{self.name} keeps {kept} notes, the ledger {NOTES_KEPT}"
+        return replies
+
     def shut(self, address: str, killed: bool) -> None:
         """And wait until the server knows."""
         channel = self._inward[address]
         super().shut(address, killed)
         until(lambda: self._server.pubsub_numsub(channel)[0][1] == 0, "the server knows that nobody listens")
 
-    def tidy(self, rooms: Sequence[str], ms: int) -> None:
-        """Keys, and what has an end of its own inside one: tombstones, and those who watched."""
+    def tidy(self, rooms: Sequence[str], now: Instant) -> None:
+        """Keys, and what has an end of its own inside one: tombstones, those who watched, and notes."""
+        ms = now.ms
         for room in rooms:
             self._server.exists(*keys(room))  # what is over is dropped by the look
             ended, watchers = (next(one for one in keys(room) if one.endswith(end)) for end in (":ended", ":watchers"))
             self._drop(ended, lambda owner, until: not owner.startswith(b":") and until <= ms)
             self._drop(watchers, lambda owner, beat: beat < ms - WATCH_MS)
+            for note in self._server.lrange(notes(room), 0, -1):
+                if int(note.split()[0]) + NOTE_US <= now.wall_us:
+                    self._server.lrem(notes(room), 1, note)
 
     def _drop(self, key: str, over: Callable[[bytes, int], bool]) -> None:
         for owner, raw in self._server.hgetall(key).items():

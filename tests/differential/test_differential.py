@@ -29,6 +29,7 @@ from tests.servers.redis import EVERY, RedisServer
 pytestmark = pytest.mark.timeout(240)  # beside others; alone the longest takes fifteen seconds
 WITHOUT_SERVERS: list[Opener] = list(STORES.values())
 NEVER = 10**9
+DAY = 86_400
 STILL = ("--jemalloc-bg-thread", "no")  # it would wait in vain for a clock that stands, and take a whole core for that
 SWEEP_ONE = MemoryStore._sweep_one
 # What is noticed seldom: the rules by which it is noticed come often, and all want what is said after the colon.
@@ -134,6 +135,37 @@ def door_stays_closed(store: Subject, clock: ManualClock) -> None:
     assert store.ask([ops.Claim("job", "host:2:b.1", 1_000, enqueue=False)], 0, "sync") == [ops.Busy("", 535_000)]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ON_SERVERS)
+def test_a_clock_that_is_set_back_costs_no_note(
+    name: str, turned_redis: tuple[OneClock, RedisServer], tmp_path: Path
+) -> None:
+    """Each is kept for its 30 days, whatever is noted after the step; and one that is over takes no other's place."""
+    clock, server = turned_redis
+    with closing(ON_SERVERS[name](server)(clock, tmp_path)) as store:
+        both = (LedgerSubject(clock), store)
+
+        def evict(numbers: range) -> None:
+            for subject in both:
+                for owner in [f"host:{number}:a.1" for number in numbers]:
+                    (granted,) = subject.ask([ops.Claim("job", owner, 1_000)], 0, "sync")
+                    assert isinstance(granted, ops.Granted)
+                    subject.ask([ops.Evict("job", owner, granted.fence, "request", 0, True)], 0, "sync")
+
+        def noted() -> list[str]:
+            seen, found = [subject.ask([ops.Inspect("job")], 0, "sync") for subject in both]
+            assert found == seen
+            return [note.owner for view in found if isinstance(view, ops.View) for note in view.notes]
+
+        evict(range(15))
+        clock.step_wall(-DAY)
+        evict(range(15, 20))
+        clock.advance(30 * DAY + 1)
+        assert noted() == [f"host:{number}" for number in range(15)]
+        evict(range(20, 23))
+        assert noted() == [f"host:{number}" for number in (*range(15), 20, 21, 22)]
+
+
 @pytest.mark.soak
 def test_stores_answer_like_the_ledger_for_long() -> None:
     """Every reply, push and final state is the ledger's, over many lives. LEASEHOLD_SEED replays."""
@@ -182,7 +214,7 @@ def test_a_wrong_script_is_found(
     monkeypatch.setattr(subjects, "PUSH_WITHIN", 0.3)  # it never comes
     break_scripts(monkeypatch, WRONG_SCRIPTS[name])
     often, _, theme = SELDOM.get(name, "").partition(": ")
-    with pytest.raises((AssertionError, LeaseholdError), match=r"redis (answers|pushes)|Redis at"):
+    with pytest.raises((AssertionError, LeaseholdError), match=r"redis (answers|pushes|keeps)|Redis at"):
         play([redis(server)], number=9, examples=300, shrink=False, clock=clock, often=often, theme=theme)
 
 

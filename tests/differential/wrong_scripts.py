@@ -48,7 +48,9 @@ WRONG_SCRIPTS: dict[str, dict[str, str]] = {
     "an eviction forgets why": {"evict": "ARGV[{note}] = ''"},
     "notes pile up": {"evict": COMMANDS.format("if name == 'LTRIM' then return end")},
     "notes last for a day": {
-        "evict": COMMANDS.format("if name == 'PEXPIRE' then return real.call(name, KEYS[10], 86400000) end"),
+        "evict": COMMANDS.format(
+            "if name == 'PEXPIREAT' and ... == KEYS[10] then return real.call('PEXPIRE', ..., 86400000) end"
+        ),
     },
     "whoever is asked to give back is not told": {"revoke": COMMANDS.format("if name == 'PUBLISH' then return 1 end")},
     "a holder who is gone was told": {

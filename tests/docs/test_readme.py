@@ -116,6 +116,12 @@ AGAIN = ("README.md", "docs/tutorial.md")  # the first pages of most readers: th
 MADE = re.compile(r"CREATE TABLE (?!IF NOT EXISTS)(\w+)")
 
 
+def programs(page: str) -> list[str]:
+    """What of a page is one program, and those that it writes to files."""
+    parts = [block for block in blocks((ROOT / page).read_text(encoding="utf-8")) if block.language in RUN]
+    return ["".join(one.code for one in parts if not one.title), *(one.code for one in parts if one.title)]
+
+
 def made_once(code: str) -> list[str]:
     """The tables that a second run in the same folder would stumble over."""
     found = [] if ":memory:" in code else MADE.findall(code)
@@ -125,12 +131,42 @@ def made_once(code: str) -> list[str]:
 @pytest.mark.parametrize("page", [*ALONE, *WITH_A_SERVER])
 def test_examples_can_be_run_again(page: str) -> None:
     """A table that is made is not there yet, or may be; a folder, too."""
-    assert made_once(running(ROOT / page)) == [] and ".mkdir()" not in running(ROOT / page)
+    assert [one for code in programs(page) for one in made_once(code)] == []
+    assert ".mkdir()" not in running(ROOT / page)
 
 
 def test_what_can_be_run_once_is_found() -> None:
     """The check above can fail."""
     assert made_once('db.execute("CREATE TABLE reports (id INTEGER)")') == ["reports"]
+
+
+FILE = re.compile(r"(?<![/\w])[\w-]+\.db\b")  # in the folder where one is
+COLUMNS = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+) \(([^\")]*)")
+
+
+def tables_in_files(codes: Mapping[str, list[str]]) -> dict[tuple[str, str], dict[str, set[str]]]:
+    """For each table of each file: which pages make it, by the columns that they give it. The file is the one that the
+    program has named last."""
+    found: dict[tuple[str, str], dict[str, set[str]]] = {}
+    for page, several in codes.items():
+        for code in several:
+            for made in COLUMNS.finditer(code):
+                for file in FILE.findall(code[: made.start()])[-1:]:
+                    found.setdefault((file, made[1]), {}).setdefault(made[2], set()).add(page)
+    return found
+
+
+def test_pages_do_not_stumble_over_each_other() -> None:
+    """Whoever reads on tries the next page in the same folder: no two make a table of one file in different ways."""
+    tables = tables_in_files({page: programs(page) for page in [*ALONE, *WITH_A_SERVER]})
+    assert {where: pages for where, pages in tables.items() if len(pages) > 1} == {}
+    assert len(tables) > 3
+
+
+def test_pages_that_stumble_are_found() -> None:
+    """The check above can fail."""
+    one, other = (f'sqlite3.connect("a.db").execute("CREATE TABLE t ({column})")' for column in ("x", "y"))
+    assert tables_in_files({"one": [one], "other": [other]}) == {("a.db", "t"): {"x": {"one"}, "y": {"other"}}}
 
 
 @pytest.mark.slow

@@ -60,6 +60,13 @@ def refused(release):
     except leasehold.NotHeld:
         return "not this greenlet's"
 
+def impatient():
+    try:
+        with gevent.Timeout(0.1):
+            return lock.acquire()
+    except gevent.Timeout:
+        return "out of time"
+
 lock = hold.lock("job", ttl=60)
 again = hold.rlock("again", ttl=60)
 with lock, again:
@@ -71,11 +78,7 @@ with lock:
     killed = gevent.spawn(lock.acquire)
     gevent.sleep(0.1)
     killed.kill(timeout=5)
-    try:
-        with gevent.Timeout(0.1):
-            lock.acquire()
-    except gevent.Timeout:
-        print("out of time")
+    print(gevent.spawn(impatient).get(timeout=5))
 lease = lock.acquire(wait=5)
 print(lease.release(), ticks[-1] - ticks[0] > 1, gap() < 5)
 lost = hold.lock("short", ttl=0.2, renew=False).acquire()

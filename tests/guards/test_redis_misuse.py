@@ -463,11 +463,24 @@ def test_a_late_request_of_a_stale_owner(once: Any, proxy: Proxy, redis_server: 
 
 @slow
 def test_nobody_there() -> None:
-    """A client that does not try again knows that nothing was sent; one that does cannot know."""
-    with redis.Redis(port=1, retry=Retry(NoBackoff(), 0)) as client, pytest.raises(StoreUnavailable):
-        FenceGuard(client).check(1, **WHO)
-    with redis.Redis(port=1, retry=Retry(NoBackoff(), 1)) as client, pytest.raises(OutcomeUnknown):
-        FenceGuard(client).check(1, **WHO)
+    """A client that never got a connection has sent nothing, however often it tried."""
+    for again in (0, 1):
+        with redis.Redis(port=1, retry=Retry(NoBackoff(), again)) as client, pytest.raises(StoreUnavailable):
+            FenceGuard(client).check(1, **WHO)
+
+
+@slow
+def test_nobody_there_at_the_second_attempt(proxy: Proxy, redis_server: RedisServer) -> None:
+    """The first attempt was done: that the second reaches nobody says nothing about it."""
+    with redis.Redis(port=proxy.port, socket_timeout=0.3, retry=Retry(NoBackoff(), 1)) as client:
+        guard = FenceGuard(client)
+        guard.set("k", "0", 10, **WHO)
+        proxy.refuse()
+        proxy.drop_replies(1)
+        with pytest.raises(OutcomeUnknown, match="may be repeated") as caught:
+            guard.set("k", "1", 11, **WHO)
+    assert isinstance(caught.value.__cause__, redis.ConnectionError)
+    assert redis_server.client().get("k") == b"1"
 
 
 @slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -48,12 +49,34 @@ def entered(hold: Leasehold) -> None:
         pytest.fail("it is taken")
 
 
+def stacked(hold: Leasehold) -> None:
+    """Through what enters context managers for people."""
+    with contextlib.ExitStack() as stack, pytest.raises(leasehold.NotAcquired):
+        stack.enter_context(hold.lock("x", wait=SOON))
+
+
+def campaigned(hold: Leasehold) -> None:
+    """A term that somebody else leads."""
+    with pytest.raises(leasehold.NotAcquired), hold.election("x").campaign(wait=SOON):
+        pytest.fail("it is led")
+
+
+def refused(call: Callable[[], object]) -> None:
+    """A pattern that waits for its lock."""
+    with pytest.raises(leasehold.NotAcquired):
+        call()
+
+
 WAITS: dict[str, Wait] = {
     "acquire": lambda hold: hold.lock("x").acquire(wait=SOON),
     "with": entered,
     "read": lambda hold: hold.rwlock("x").read().acquire(wait=SOON),
     "permit": lambda hold: hold.semaphore("y", limit=1).acquire(wait=SOON),
     "all": lambda hold: hold.all(hold.lock("a"), hold.lock("x")).acquire(wait=SOON),
+    "stack": stacked,
+    "term": campaigned,
+    "once": lambda hold: refused(lambda: hold.once("x", wait=SOON).call(lambda: 1)),
+    "flight": lambda hold: refused(lambda: hold.single_flight("x", wait=SOON).call(lambda: 1)),
 }
 
 
@@ -66,6 +89,25 @@ async def test_item_11_a_wait_inside_a_loop_is_told_once(
         WAITS[way](hold)
     (told,) = warnings()
     assert __file__ in told and "leasehold.aio.connect()" in told and "asyncio.to_thread()" in told
+
+
+async def test_a_flight_of_another_thread(hold: Leasehold, warnings: Callable[[], list[str]]) -> None:
+    """Nothing is asked of the store, and it waits all the same: told before that."""
+    begun = threading.Event()
+
+    @hold.single_flight("page", "{key}")
+    def page(key: str) -> str:
+        begun.set()
+        eventually(warnings, "told while it waits")
+        return key
+
+    thread = threading.Thread(target=page, args=("a",))
+    thread.start()
+    assert begun.wait(10)
+    assert page("a") == "a"
+    thread.join(10)
+    (told,) = warnings()
+    assert __file__ in told
 
 
 async def test_another_place_is_told_of_too(hold: Leasehold, warnings: Callable[[], list[str]]) -> None:

@@ -7,10 +7,11 @@ from collections import namedtuple
 from dataclasses import InitVar, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Generic, NamedTuple, NewType, NotRequired, TypedDict, TypeVar
+from ipaddress import IPv4Address
+from typing import Annotated, Any, Generic, NamedTuple, NewType, NotRequired, TypedDict, TypeVar
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, RootModel, SecretStr, field_serializer
 
 T = TypeVar("T")
 Cents = NewType("Cents", int)
@@ -162,8 +163,62 @@ class Special(Item):
     more: int = 1
 
 
+class Scan(BaseModel):
+    """What JSON has no words for: bytes, keys that are no texts, and anything at all."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+    image: bytes = Field(alias="theImage")
+    places: dict[tuple[int, int], Status] = {}
+    about: dict[str, Any] = {}
+    item: Item | None = None
+    left_out: int = Field(default=0, exclude=True)
+
+
+SCAN = Scan(
+    theImage=b"\xff\0",
+    places={(1, 2): Status.PAID},
+    about={"at": datetime(2026, 1, 1, tzinfo=UTC), "sum": [Decimal("9.90")]},
+    item=Item(thePrice=Decimal(1)),
+    left_out=7,
+    besides=Decimal("1.10"),  # type: ignore[call-arg]  # it is allowed
+)
+
+
+class Blobs(RootModel[list[bytes]]):
+    """A model that is a list, of what JSON has no words for."""
+
+
+class Masked(BaseModel):
+    """Its secret is written as it is."""
+
+    secret: SecretStr
+
+    @field_serializer("secret", when_used="json")
+    def as_it_is(self, secret: SecretStr) -> str:
+        """For JSON."""
+        return secret.get_secret_value()
+
+
+Shown = Annotated[SecretStr, PlainSerializer(lambda secret: secret.get_secret_value(), when_used="json")]
+
+
+class Bare(BaseModel):
+    """The same, said otherwise, and in a list."""
+
+    secret: Shown
+    more: list[Shown] = []
+
+
 class Plain:
     """Nobody knows how to write it."""
 
     def __init__(self, value: Any = None) -> None:
         self.value = value
+
+
+class Carrier(BaseModel):
+    """Pydantic takes it, and cannot write it."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+    host: IPv4Address
+    load: list[Plain]

@@ -132,9 +132,13 @@ class Worker:
         real = ledger.apply
 
         def spy(
-            state: State, now: Instant, op: ops.ResourceOp, reachable: Callable[[str], bool] = ledger.everyone
+            state: State,
+            now: Instant,
+            op: ops.ResourceOp,
+            reachable: Callable[[str], bool] = ledger.everyone,
+            advanced: bool = False,
         ) -> ledger.Outcome:
-            outcome = real(state, now, op, reachable)
+            outcome = real(state, now, op, reachable, advanced)
             if isinstance(op, ops.Claim) and isinstance(outcome.reply, ops.Queued):
                 ahead = [waiter.owner for waiter in outcome.state.queue].index(op.owner)  # the reply does not count all
                 self.queued[op.owner] = (outcome.state.fence, ahead)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import redis
 
@@ -113,7 +114,7 @@ def furnish(store: RedisStore, chance: random.Random) -> None:
             store.execute(Renew(NAME, owner, fence, 5_000, number=1, closed_ms=60_000))
 
 
-def disturb(client: redis.Redis, chance: random.Random, most: int) -> list[tuple[str, str]]:
+def disturb(client: Any, chance: random.Random, most: int) -> list[tuple[str, str]]:
     """Write over something, at one key or several; what was done."""
     done = []
     for part in chance.sample(PARTS, chance.choice((1, 1, 2, 4))):
@@ -137,7 +138,7 @@ def disturb(client: redis.Redis, chance: random.Random, most: int) -> list[tuple
     return done
 
 
-def _disturb_hash(client: redis.Redis, key: str, chance: random.Random, most: int) -> None:
+def _disturb_hash(client: Any, key: str, chance: random.Random, most: int) -> None:
     known = client.hgetall(key)
     fields = [*known, *SPECIAL, A.encode(), B.encode(), value(chance, most)]
     for field in chance.sample(fields, min(len(fields), chance.choice((1, 2, 5)))):

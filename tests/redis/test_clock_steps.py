@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,11 +27,11 @@ DEAD_MS = 1_000  # the ttl of what nobody renews
 STEPS = (-1, -20, -3_600, -86_400, 1, 20, 3_600)
 BACK = STEPS[:4]
 PATIENCE = 15.0  # seconds that something may take which takes half a second: less than the steps that are looked for
-KINDS: dict[str, Callable[[Any, str], Any]] = {
-    "lock": lambda hold, who: hold.lock("lock", who, ttl=TTL).acquire(),
-    "read": lambda hold, who: hold.rwlock("pages").read(ttl=TTL).acquire(),
-    "write": lambda hold, who: hold.rwlock("page", who).write(ttl=TTL).acquire(),
-    "permit": lambda hold, who: hold.semaphore("pool", limit=2, ttl=TTL).acquire(),
+KINDS: dict[str, Callable[[str, Any], Any]] = {
+    "lock": lambda who, hold: hold.lock("lock", who, ttl=TTL).acquire(),
+    "read": lambda who, hold: hold.rwlock("pages").read(ttl=TTL).acquire(),
+    "write": lambda who, hold: hold.rwlock("page", who).write(ttl=TTL).acquire(),
+    "permit": lambda who, hold: hold.semaphore("pool", limit=2, ttl=TTL).acquire(),
 }
 
 
@@ -53,7 +54,7 @@ class Scene:
             for kind, acquire in KINDS.items():
                 before = self.leases.get((who, kind))
                 if before is None or before.state == "lost":
-                    lease = party.do(lambda hold, acquire=acquire, who=who: acquire(hold, who))
+                    lease = party.do(partial(acquire, who))
                     assert before is None or lease.fence > before.fence
                     self.leases[who, kind] = lease
 
@@ -72,6 +73,10 @@ class Scene:
     def lost(self) -> list[tuple[str, str]]:
         """Whose holders know that it is."""
         return [key for key, lease in self.leases.items() if lease.state == "lost"]
+
+    def all_lost(self) -> bool:
+        """Whether every holder knows that it holds no longer."""
+        return len(self.lost()) == len(self.leases)
 
     def close(self) -> None:
         """Everybody goes, and then the server."""
@@ -107,7 +112,7 @@ def renewed(scenes: list[Scene]) -> None:
         return all(now.get(key, -1) >= number + 2 or key in scene.lost() for key, number in before[scene.step].items())
 
     for scene in scenes:
-        until(lambda scene=scene: again(scene), f"renewed after {scene.step} s", PATIENCE)
+        until(partial(again, scene), f"renewed after {scene.step} s", PATIENCE)
         assert not scene.lost(), scene.step
         assert all(0 < lease.remaining() <= TTL for lease in scene.leases.values())
 
@@ -115,9 +120,7 @@ def renewed(scenes: list[Scene]) -> None:
 def all_lost(scenes: list[Scene]) -> None:
     """Every holder knows that it holds no longer."""
     for scene in scenes:
-        until(
-            lambda scene=scene: len(scene.lost()) == len(scene.leases), f"loss is known after {scene.step} s", PATIENCE
-        )
+        until(scene.all_lost, f"loss is known after {scene.step} s", PATIENCE)
 
 
 def forget_everything(scenes: list[Scene]) -> None:

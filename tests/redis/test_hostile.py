@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import redis
 
 import leasehold
 from leasehold import Inspection, Leasehold, LeaseholdError, OutcomeUnknown, StoreUnavailable
@@ -27,7 +26,7 @@ class Watched:
 
     def __init__(self, server: RedisServer) -> None:
         self.url = server.url
-        self.client: redis.Redis = server.client()
+        self.client: Any = server.client()
         self.store = RedisStore(server.url)
 
     def execute(self, op: StoreOp) -> Any:
@@ -64,6 +63,13 @@ def hold(watched: Watched) -> Iterator[Leasehold]:
         yield hold
 
 
+def take(hold: Leasehold, **options: Any) -> Any:
+    """A lease of the resource that strangers write at; it must be granted."""
+    lease = hold.lock(NAME, **options).acquire()
+    assert lease is not None
+    return lease
+
+
 def listed(hold: Leasehold) -> dict[str, Inspection]:
     """All that is listed, by its name; the bystander always is."""
     found = {one.resource: one for one in hold.scan()}
@@ -90,7 +96,7 @@ def refused(call: Callable[[], object]) -> str:
 )  # fmt: skip
 def test_a_note_that_is_none(hold: Leasehold, watched: Watched, note: bytes) -> None:
     """It is listed as unreadable beside the notes that can be read; whether anybody holds is known all the same."""
-    lease = hold.lock(NAME).acquire()
+    lease = take(hold)
     hold.evict(NAME, fence=lease.fence, reason="why", delay=0, force=True)
     watched.client.lpush(f"{PREFIX}notes", note)
     seen = hold.inspect(NAME)
@@ -120,7 +126,7 @@ def test_a_key_of_another_type(hold: Leasehold, watched: Watched, part: str) -> 
 
 def test_a_holder_is_shown_beside_a_key_of_another_type(hold: Leasehold, watched: Watched) -> None:
     """Whoever has the owner's key holds, whatever strangers put at the others; and can renew and release."""
-    lease = hold.lock(NAME, ttl=60).acquire()
+    lease = take(hold, ttl=60)
     watched.client.set(f"{PREFIX}queue", "text")
     seen = listed(hold)[NAME]
     assert seen.holder is not None and seen.holder.owner == lease.owner.rpartition(":")[0] and seen.unreadable
@@ -219,11 +225,11 @@ def test_a_fence_that_is_none(hold: Leasehold, watched: Watched, fence: str) -> 
     """The clock goes on, as where there is no last fence at all; what follows is a number that counts by one."""
     watched.client.set(f"{PREFIX}fence", fence)
     assert hold.inspect(NAME).unreadable == (f"{PREFIX}fence is no number",) == listed(hold)[NAME].unreadable
-    first = hold.lock(NAME).acquire()
+    first = take(hold)
     assert 10**15 < first.fence < 2**53
     watched.client.set(f"{PREFIX}fence", fence)
     first.release()
-    second = hold.lock(NAME).acquire()
+    second = take(hold)
     assert first.fence < second.fence < 2**53
 
 
@@ -256,7 +262,7 @@ def test_a_waiter_that_is_none(hold: Leasehold, watched: Watched) -> None:
     watched.client.rpush(f"{PREFIX}queue", *records)
     watched.client.hset(f"{PREFIX}waiters", mapping=records)
     with hold.lock(NAME, wait=0) as lease:
-        assert lease.fence < 2**53 and not hold.inspect(NAME).waiters
+        assert lease.fence is not None and lease.fence < 2**53 and not hold.inspect(NAME).waiters
     assert not watched.client.exists(f"{PREFIX}queue")
 
 

@@ -40,6 +40,7 @@ states = st.builds(
     numbers,
     numbers,
     st.lists(every_field(Watcher), max_size=3).map(tuple),
+    numbers,
 )
 
 

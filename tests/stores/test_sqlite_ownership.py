@@ -444,7 +444,11 @@ def test_a_state_folder_that_is_not_ours(tmp_path: Path, monkeypatch: pytest.Mon
 
 # ---------------------------------------------------------------- several users
 
-MAKE = "print(type(claim('a', ttl_ms=50)).__name__)"
+MAKE = """
+granted = claim('a')
+print(type(granted).__name__)
+store.execute(ops.Release('report:42', 'a', granted.fence))
+"""
 LOOK = "print(type(store.execute(ops.Inspect('report:42'))).__name__)"
 # Claims, listens, is told whose socket is the other's, wakes that one, and waits to be woken by it.
 MEET = """

@@ -265,12 +265,11 @@ def test_what_killed_processes_left_is_swept(
     take(living, "a")
     box = wait_at(living, "b")
     folder = Path(f"{path}.wake")
+    monkeypatch.chdir(folder)  # the address of a socket has room for 107 bytes, and the folder of a test may be long
     old, young = wake.new_name(), wake.new_name()
-    monkeypatch.chdir(folder)  # a name of 108 bytes may be too short for the whole path
     for name in (old, young):
-        dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        dead.bind(name)
-        dead.close()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
+            dead.bind(name)
     for name in (old, box.address):
         os.utime(folder / name, (0, 0))
     look(make())

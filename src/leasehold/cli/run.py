@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from leasehold.primitives.lock import Lock
 
 FOR_A_SHELL = frozenset(" \t\n|&;<>$*?`()")  # what no name of a program has, as a rule
+OF_A_SHELL = frozenset(
+    (
+        ".", ":", "alias", "case", "cd", "eval", "exec", "export", "for", "if", "set", "shift", "source", "trap",
+        "ulimit", "umask", "unset", "until", "while", "{",
+    )
+)  # fmt: skip
 PROGRESS_AFTER, PROGRESS_EVERY = 1.0, 10.0  # seconds
 
 
@@ -99,19 +105,21 @@ def environment(lease: Lease) -> dict[str, str]:
 def complain_about_start(request: Request, child: Child) -> None:
     why, program = child.why_not(), request.command[0]
     if why in ABSENT:
-        raise Ended(codes.NOT_FOUND, "failed", f"{program}: command not found{_hint(program)}", command=program)
+        raise Ended(codes.NOT_FOUND, "failed", f"{program}: command not found{_hint(request)}", command=program)
     if why:
-        hint = _hint(program) if why == errno.ENAMETOOLONG else ""
+        hint = _hint(request) if why == errno.ENAMETOOLONG else ""
         raise Ended(codes.NOT_EXECUTABLE, "failed", f"{program}: {os.strerror(why)}{hint}", command=program)
 
 
-def _hint(program: str) -> str:
-    """No shell reads the command. Who quoted a whole line of it meant one."""
-    if not FOR_A_SHELL & set(program):
+def _hint(request: Request) -> str:
+    """No shell reads the command. Who quoted a whole line of it, or begins with what only a shell knows, meant one."""
+    program = request.command[0]
+    sets = program.partition("=")
+    if not (FOR_A_SHELL & set(program) or program in OF_A_SHELL or (sets[1] and sets[0].isidentifier())):
         return ""
     import shlex  # only for those who are told so
 
-    return f"; for a line that a shell is to read, write: -- sh -c {shlex.quote(program)}"
+    return f"; for a line that a shell is to read, write: -- sh -c {shlex.quote(' '.join(request.command))}"
 
 
 # ---------------------------------------------------------------- waiting

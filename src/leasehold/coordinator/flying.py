@@ -84,10 +84,10 @@ class Flying:
         ``cache`` is where values are kept: beside the leases, or on a shelf of yours. With ``on_down="call"`` the
         function is called all the same when the store cannot be reached.
 
-        Everybody gets an equal value of the same type, as with ``once``: the return annotation names classes, and one
-        that cannot be kept is InvalidRequest at decoration. A value that cannot be stored all the same is its caller's,
-        and ResultNotKept for others, for as long as it would be fresh. ``serializer`` has ``dumps`` and ``loads``, as
-        ``pickle`` does, and writes values otherwise.
+        Everybody gets an equal value of the same type, as with ``once``: the return annotation names classes, or the
+        module does; an annotation that cannot be kept is InvalidRequest at decoration. A value that cannot be stored
+        all the same is its caller's, and ResultNotKept for others, for as long as it would be fresh. ``serializer`` has
+        ``dumps`` and ``loads``, as ``pickle`` does, and writes values otherwise.
 
         >>> import leasehold
         >>> hold = leasehold.connect("memory://")

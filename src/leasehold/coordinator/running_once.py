@@ -84,9 +84,10 @@ class RunningOnce:
         keyword-only parameter through which the function gets its lease.
 
         Everybody gets an equal result of the same type: types of the standard library, and dataclasses, enums, models
-        of Pydantic's and the like that the return annotation names. One that cannot be kept is InvalidRequest at
-        decoration. A result that cannot be stored all the same is its caller's, and ResultNotKept for whoever asks
-        again. ``serializer``, what has ``dumps`` and ``loads``, writes results otherwise.
+        of Pydantic's and the like that the return annotation or the module of the function names. An annotation that
+        cannot be kept is InvalidRequest at decoration. A result that cannot be stored all the same is its caller's, and
+        ResultNotKept for whoever asks again. ``serializer``, what has ``dumps`` and ``loads``, writes results
+        otherwise.
 
         >>> import leasehold
         >>> hold = leasehold.connect("memory://once")

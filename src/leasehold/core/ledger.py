@@ -41,13 +41,21 @@ def everyone(address: str) -> bool:
     return True
 
 
-def apply(state: State, now: Instant, op: ops.ResourceOp, reachable: Callable[[str], bool] = everyone) -> Outcome:
+def apply(
+    state: State,
+    now: Instant,
+    op: ops.ResourceOp,
+    reachable: Callable[[str], bool] = everyone,
+    advanced: bool = False,
+) -> Outcome:
     """One turn. ``reachable`` is asked before a waiter is granted behind its back: False means that its
-    socket is closed or its process is gone, and passes it over. Listings are of no resource: the store answers them."""
+    socket is closed or its process is gone, and passes it over. ``advanced``: the state comes from another turn of the
+    same moment, so there is nothing to advance. Listings are of no resource: the store answers them."""
     turn = Turn(state, now, op.resource, getattr(op, "owner", "") or getattr(op, "adopter", ""), reachable)
-    turn.expire()
-    if turn.queue:
-        turn.hand_on()
+    if not advanced:
+        turn.expire()
+        if turn.queue:
+            turn.hand_on()
     reply = TURNS[type(op)](turn, op)
     if turn.queue:
         turn.hand_on()

@@ -16,6 +16,7 @@ from leasehold.core.policy import (
     LEAST_BUDGET_MS,
     forgotten_after_ms,
     next_beat_ms,
+    next_common_beat,
     retry_beat_after,
     tombstone_ms,
 )
@@ -289,7 +290,10 @@ class Line:
             raise refusal(self.ask, reply)
 
     def next_beat(self, reply: ops.Queued) -> float:
-        return self.now + next_beat_ms(self.ask.ttl_ms, reply.ahead, reply.free_in_ms, reply.pushable) / 1000
+        after_ms = next_beat_ms(self.ask.ttl_ms, reply.ahead, reply.free_in_ms, reply.pushable)
+        if reply.ahead:
+            return next_common_beat(self.now, after_ms, self.ask.news)
+        return self.now + after_ms / 1000
 
     def out_of_time(self) -> bool:
         return self.give_up is not None and self.now >= self.give_up

@@ -88,6 +88,14 @@ def retry_beat_after(ttl_ms: int, trouble: float) -> float:
     return min(max(trouble, 0.05), beat_every_ms(ttl_ms) / 1000)
 
 
+def next_common_beat(now: float, every_ms: int, coordinator: str) -> float:
+    """When the waiters of one coordinator that are not first in the queue beat next: all at the same moments, so that
+    one transaction or one write of a connection carries all their beats (trap 54). Coordinators are out of step."""
+    every = every_ms / 1000
+    shift = sum(coordinator.encode()) % 97 / 97 * every
+    return ((now - shift) // every + 1) * every + shift
+
+
 def next_beat_ms(ttl_ms: int, ahead: int, free_in_ms: int, pushable: bool) -> int:
     """How long a waiter may park. Only the head times its beat at the end of the holder's lease, else every
     waiter would wake for one grant; a head that no push can reach looks often instead (trap 24)."""

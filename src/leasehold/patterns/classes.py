@@ -1,16 +1,13 @@
-"""How instances of a user's class are written and read: an enum, a NamedTuple, a dataclass, a model of Pydantic's.
-
-Pydantic is not imported: a model is known by what it can do.
-"""
+"""How instances of a user's class are written and read: an enum, a NamedTuple, a dataclass, a model of Pydantic's."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
 import inspect
-import json
 from typing import Any, is_typeddict
 
+from leasehold.patterns import models
 from leasehold.patterns.values import Kind, Nested
 
 
@@ -18,8 +15,8 @@ def kind_of(cls: Any, name: str = "") -> Kind | None:
     """How it is kept, and under which name; None: it cannot be."""
     if issubclass(cls, enum.Enum):
         return _enum(cls, name) if cls.__members__ else None
-    if is_model(cls):
-        return _model(cls, name)
+    if models.is_model(cls):
+        return models.kind(cls, name)
     if _is_named_tuple(cls):
         return Kind(name, _attributes(cls._fields), lambda written, read: cls(**_values(written, read)))
     if dataclasses.is_dataclass(cls) and not _missing(cls):
@@ -28,19 +25,14 @@ def kind_of(cls: Any, name: str = "") -> Kind | None:
 
 
 def parts_of(cls: Any) -> tuple[str, ...]:
-    """The attributes whose annotations say what else can be in it. Pydantic looks after its models by itself."""
-    if is_model(cls):
+    """The attributes whose annotations say what else can be in it. Models have other ways to say so."""
+    if models.is_model(cls):
         return ()
     if dataclasses.is_dataclass(cls):
         return tuple(field.name for field in dataclasses.fields(cls))
     if is_typeddict(cls):
         return tuple(cls.__required_keys__ | cls.__optional_keys__)
     return tuple(cls._fields) if _is_named_tuple(cls) else ()
-
-
-def is_model(cls: Any) -> bool:
-    """Of Pydantic 2."""
-    return all(callable(getattr(cls, name, None)) for name in ("model_dump", "model_validate_json"))
 
 
 def _is_named_tuple(cls: Any) -> bool:
@@ -83,17 +75,3 @@ def _missing(cls: Any) -> list[str]:
         for name, one in inspect.signature(cls).parameters.items()
         if name not in parts_of(cls) and one.default is one.empty and one.kind not in several
     ]
-
-
-def _model(cls: Any, name: str) -> Kind:
-    """By the names of its fields, where Pydantic can read these (from 2.11 on), else by their aliases."""
-    by_name = "by_name" in inspect.signature(cls.model_validate_json).parameters
-    how = {"by_alias": False, "by_name": True} if by_name else {}
-
-    def read(written: Any, _: Nested) -> Any:
-        return cls.model_validate_json(json.dumps(written), **how)  # of JSON a strict model takes a date as text
-
-    def write(value: Any, _: Nested) -> Any:
-        return value.model_dump(mode="json", round_trip=True, by_alias=not by_name, warnings=False)
-
-    return Kind(name, write, read)

@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from leasehold.patterns.classes import is_model, parts_of
+from leasehold.patterns.classes import parts_of
+from leasehold.patterns.models import EXTRA, PRIVATE, is_model
 from leasehold.patterns.values import BASES, as_base
-
-MORE = ("__pydantic_extra__", "__pydantic_private__")  # of a model, beside its fields
 
 
 def same(one: Any, other: Any) -> bool:
@@ -29,7 +28,7 @@ def same(one: Any, other: Any) -> bool:
         one, other = list(one.items()), list(other.items())
     if kind in (list, tuple, dict):
         return len(one) == len(other) and all(map(same, one, other))
-    parts = (*kind.model_fields, *MORE) if is_model(kind) else parts_of(kind)
+    parts = (*kind.model_fields, EXTRA, PRIVATE) if is_model(kind) else parts_of(kind)
     if parts:
         return all(same(getattr(one, part, None), getattr(other, part, None)) for part in parts)
     return bool(one == other)

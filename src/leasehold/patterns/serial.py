@@ -10,15 +10,17 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.annotations import Returned
 from leasehold.patterns.equality import same
 from leasehold.patterns.shelves.shelf import check_text
-from leasehold.patterns.values import Codec, is_tagged
+from leasehold.patterns.values import Codec, is_tagged, names_a_class
 
 MARK = "leasehold"  # the field that says which pattern wrote a sheet, and how
+LARGE = 2**19  # letters
 
 
 class Serializer(Protocol):
@@ -50,13 +52,22 @@ def serializer_of(function: Callable[..., Any], given: Any) -> Callable[[], Any]
 def kept(serializer: Any, value: object, what: str) -> tuple[str, Any]:
     """A value as JSON, for ``sheet``; and as everybody gets it who reads that. ``what`` it is stands in the error: "the
     result of page()"."""
-    text = _dumped(serializer, value, what)
+    try:
+        return _kept(serializer, value, what, serializer.dumps)
+    except InvalidRequest:
+        if not isinstance(serializer, Codec):
+            raise
+    return _kept(serializer, value, what, partial(serializer.dumps, exact=True))
+
+
+def _kept(serializer: Any, value: object, what: str, dumps: Callable[[Any], Any]) -> tuple[str, Any]:
+    text = _dumped(serializer, value, what, dumps)
     try:
         again = loaded(serializer, json.loads(text))
     except InvalidRequest as error:
         why = f"it cannot be read again: {type(error.__cause__).__name__}"
         raise _refused(serializer, value, what, why) from error
-    if isinstance(serializer, Codec) and serializer.classes and not _equal(value, again):
+    if isinstance(serializer, Codec) and names_a_class(text) and not _equal(value, again):
         raise _refused(serializer, value, what, "what is read again is not equal to it")
     return text, again
 
@@ -68,9 +79,9 @@ def _equal(value: object, again: object) -> bool:
         return False
 
 
-def _dumped(serializer: Any, value: object, what: str) -> str:
+def _dumped(serializer: Any, value: object, what: str, dumps: Callable[[Any], Any]) -> str:
     try:
-        written = serializer.dumps(value)
+        written = dumps(value)
     except Exception as error:
         reason = f": {error}" if isinstance(error, TypeError) else ""  # of other errors the text may show the value
         raise _refused(serializer, value, what, f"{type(error).__name__}{reason}") from error
@@ -111,6 +122,11 @@ def sheet(mark: str, fields: dict[str, Any], value: str | None = None) -> str:
     return checked
 
 
+def is_large(text: str) -> bool:
+    """Might a database refuse it for its size alone, and not say so but hang up?"""
+    return len(text) >= LARGE
+
+
 def read_sheet(mark: str, text: str, resource: str) -> dict[str, Any]:
     """The fields of a sheet, without its mark. One that another pattern wrote is refused: both would overwrite what the
     other knows."""
@@ -137,7 +153,7 @@ def compact(value: object) -> str:
 def _refused(serializer: Any, value: object, what: str, why: str) -> InvalidRequest:
     advice = "return what it can write"
     if isinstance(serializer, Codec):
-        advice = "name each class in the return annotation of the function"
+        advice = "name each class in the return annotation of the function, or in its module"
     return InvalidRequest(
         f"{what} is of type {type(value).__name__} and cannot be serialized with {_name(serializer)} ({why}): "
         f"{advice}, or give a serializer= that can write it"

@@ -2,10 +2,10 @@
 
     [1, "a", null]                             as it is
     {"$": ["Decimal", "9.90"]}                 a type of the standard library
-    {"$": ["class Receipt", {"total": 1}]}     a class that the return annotation of the function names
+    {"$": ["class Receipt", {"total": 1}]}     a class of the user's
 
-A name is looked up in a table: the types below, and the classes of the annotation. Nothing is imported, and no code is
-looked for, because of what is stored.
+A name is looked up in a table: the types below, and the classes that the return annotation of the function names; then
+among the names that the module of the function has. Nothing is imported because of what is stored.
 """
 
 from __future__ import annotations
@@ -22,16 +22,22 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 TAG = "$"
+FIELDS = "fields of "  # before the name of a class that is written by its fields, and could be written otherwise
 
 Nested = Callable[[Any], Any]
 
 
 class Kind(NamedTuple):
-    """How values of one type are written and read. Both are given a function for the values inside."""
+    """How values of one type are written and read. Both are given a function for the values inside. ``exact`` is
+    another way, for values that the first one does not give back as they were."""
 
     name: str
     write: Callable[[Any, Nested], Any]
     read: Callable[[Any, Nested], Any]
+    exact: Kind | None = None
+
+
+Find = Callable[[str], Mapping[type, Kind]]
 
 
 class NotKnown(TypeError):
@@ -39,16 +45,17 @@ class NotKnown(TypeError):
 
 
 class Codec:
-    """Writes and reads the values of one function. ``classes`` are those of its return annotation."""
+    """Writes and reads the values of one function. ``classes`` are those of its return annotation; ``find`` gives those
+    that it can name besides, each together with the classes in its fields."""
 
-    def __init__(self, classes: Mapping[type, Kind] | None = None) -> None:
-        self.classes = classes or {}
-        self._types = {**KNOWN, **self.classes}
-        self._names = {kind.name: kind for kind in self._types.values()}
+    def __init__(self, classes: Mapping[type, Kind] | None = None, find: Find | None = None) -> None:
+        self.types = {**KNOWN, **(classes or {})}
+        self.names = _names(self.types)
+        self.find = find
 
-    def dumps(self, value: Any) -> str:
+    def dumps(self, value: Any, exact: bool = False) -> str:
         """As JSON. Raises NotKnown, or whatever a class of the user's raises."""
-        return json.dumps(self._written(value), ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(Text(self, exact).written(value), ensure_ascii=False, separators=(",", ":"))
 
     def loads(self, text: str) -> Any:
         """The value again."""
@@ -56,6 +63,36 @@ class Codec:
 
     def read(self, written: Any) -> Any:
         """The same of JSON that is parsed already, and of which nobody else has parts."""
+        return Text(self).read(written)
+
+
+class Text:
+    """One text that is written or read. A class that had to be found is known from there on, with the classes in its
+    fields: whoever reads the text finds the same ones at the same places, whatever else it has read before."""
+
+    def __init__(self, codec: Codec, exact: bool = False) -> None:
+        self._types = codec.types
+        self._find = codec.find
+        self._exact = exact
+        self._names = codec.names
+        self._missed: set[type] = set()
+
+    def written(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in PLAIN:
+            return value
+        if kind is list:
+            return [self.written(one) for one in value]
+        if kind is dict and TAG not in value and all(type(key) is str for key in value):
+            return {key: self.written(one) for key, one in value.items()}
+        how = self._types.get(kind) or self._found(kind)
+        if how is None:
+            return self.written(as_base(value))
+        if self._exact and how.exact is not None:
+            how = how.exact
+        return {TAG: [how.name, how.write(value, self.written)]}
+
+    def read(self, written: Any) -> Any:
         if isinstance(written, list):
             return [self.read(one) for one in written]
         if not isinstance(written, dict):
@@ -63,20 +100,36 @@ class Codec:
         if TAG not in written:
             return {key: self.read(one) for key, one in written.items()}
         name, content = written[TAG]
-        return self._names[name].read(content, self.read)
+        return self._named(name).read(content, self.read)
 
-    def _written(self, value: Any) -> Any:
-        kind = type(value)
-        if kind in PLAIN:
-            return value
-        if kind is list:
-            return [self._written(one) for one in value]
-        if kind is dict and TAG not in value and all(type(key) is str for key in value):
-            return {key: self._written(one) for key, one in value.items()}
-        if kind in self._types:
-            how = self._types[kind]
-            return {TAG: [how.name, how.write(value, self._written)]}
-        return self._written(as_base(value))
+    def _found(self, kind: type) -> Kind | None:
+        if kind not in self._missed:
+            self._learn(kind.__name__)
+            self._missed.add(kind)
+        return self._types.get(kind)
+
+    def _named(self, name: str) -> Kind:
+        if name not in self._names:
+            self._learn(name.rpartition(" ")[2])
+        return self._names[name]
+
+    def _learn(self, name: str) -> None:
+        """A name that stands for another class already is left at that."""
+        found = {} if self._find is None else self._find(name)
+        taken = {how.name: cls for cls, how in self._types.items()}
+        if found and all(taken.get(how.name, cls) is cls for cls, how in found.items()):
+            self._types = {**found, **self._types}
+            self._names = _names(self._types)
+
+
+def _names(types: Mapping[type, Kind]) -> dict[str, Kind]:
+    ways = [way for how in types.values() for way in (how, how.exact) if way is not None]
+    return {way.name: way for way in ways}
+
+
+def names_a_class(text: str) -> bool:
+    """Does JSON of a Codec have the name of a user's class in it? Then it may come back as something else."""
+    return f'"{TAG}":["class ' in text or f'"{TAG}":["{FIELDS}' in text
 
 
 def is_tagged(text: str) -> bool:

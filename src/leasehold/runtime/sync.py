@@ -11,6 +11,7 @@ from leasehold.core.typed import Any, TypeVar
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.observe import log
 from leasehold.runtime import ending, wakeups
+from leasehold.runtime.calling import calling_frame
 from leasehold.runtime.engine import CLOSED, FORKED, Closed, Engine
 
 R = TypeVar("R")
@@ -81,7 +82,8 @@ def tell_of_loop(engine: Engine) -> None:
     asyncio = sys.modules.get("asyncio")
     if asyncio is None or asyncio._get_running_loop() is None:
         return
-    place = _place()
+    frame = calling_frame()
+    place = ("?", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
     if place not in engine.blocked and len(engine.blocked) < MOST_PLACES:
         engine.blocked.add(place)
         log.warn(
@@ -89,11 +91,3 @@ def tell_of_loop(engine: Engine) -> None:
             "until then: use leasehold.aio.connect() there, or asyncio.to_thread()",
             *place,
         )
-
-
-def _place() -> tuple[str, int]:
-    """Where in the program we were called from."""
-    frame: Any = sys._getframe()
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "leasehold":
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold import InvalidRequest
+from leasehold import InvalidRequest, OutcomeUnknown
+from leasehold.guards.fence import Fenced
 from leasehold.patterns import ResultNotKept
+from leasehold.patterns.shelves import MemoryShelf
 from tests.patterns.flight.sides import Counted, Side
 from tests.patterns.goods import Item, Line, Page, Plain, Receipt, Status
 
@@ -69,6 +71,42 @@ def test_for_as_long_as_it_would_be_fresh(memory: Side, counted: Counted) -> Non
     assert isinstance(page("a"), Plain) and isinstance(page.refresh("a"), Plain)
     page.forget("a")
     assert isinstance(page("a"), Plain) and counted.calls == 5
+
+
+class Picky(MemoryShelf):
+    """One whose server refuses a value for what it is, or hangs up on one that is large."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
+    def write(self, lease: Fenced, text: str | None, keep: Any) -> None:
+        """Not of these."""
+        if text is not None and "☕" in text:
+            raise self._error
+        super().write(lease, text, keep)
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [("☕", InvalidRequest("not in this character set")), ("☕" * 2**19, OutcomeUnknown("it has hung up"))],
+    ids=["refused", "too large"],
+)
+def test_what_no_shelf_takes(memory: Side, counted: Counted, value: str, error: Exception) -> None:
+    """Its caller gets it, others are told, and nobody makes it again while it would be fresh."""
+    counted.gives = lambda: value
+    page = memory.flown(counted.function(), fresh=60, cache=Picky(error))
+    assert page("a") == value
+    with pytest.raises(ResultNotKept, match="type str"):
+        page("a")
+    assert counted.calls == 1
+
+
+def test_a_shelf_that_is_away(memory: Side, counted: Counted) -> None:
+    """That has nothing to do with the value: the next one tries again."""
+    counted.gives = lambda: "☕"
+    page = memory.flown(counted.function(), fresh=60, cache=Picky(OutcomeUnknown("it does not answer")))
+    assert [page("a"), page("a")] == ["☕", "☕"] and counted.calls == 2
 
 
 def test_an_old_value_is_served_meanwhile(memory: Side, counted: Counted) -> None:

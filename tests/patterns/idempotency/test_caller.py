@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -84,9 +87,10 @@ async def test_a_function_says_who_asks(async_hold: Hold, caller: Any) -> None:
     assert len(shop.served) == 2
 
 
-async def test_everybody_is_one(async_hold: Hold) -> None:
-    """Where that is said, whoever knows the key gets its response."""
-    client = Client(async_hold, Shop(), caller=GLOBAL)
+@pytest.mark.parametrize("make", [lambda one: one, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])  # noqa: S301  # our own
+async def test_everybody_is_one(async_hold: Hold, make: Callable[[object], Any]) -> None:
+    """Where that is said, whoever knows the key gets its response; settings may have been copied."""
+    client = Client(async_hold, Shop(), caller=make(GLOBAL))
     assert await bodies(client, [], [("Authorization", "a")], [("Authorization", "b")]) == [b"number 1"] * 3
     assert repr(GLOBAL) == "GLOBAL"
 

@@ -14,7 +14,7 @@ import pytest
 import leasehold
 from leasehold.errors import InvalidRequest
 from leasehold.patterns import ResultNotKept
-from tests.patterns.goods import PAYMENT, Line, Payment, Plain, Receipt, Status
+from tests.patterns.goods import PAYMENT, SCAN, Line, Payment, Plain, Receipt, Scan, Status
 from tests.patterns.once.stage import Stage
 
 NAME = ("payment", "{request_id}")
@@ -55,8 +55,10 @@ def ask_everybody(stage: Stage, annotation: Any, result: Any) -> list[Any]:
         ("dict[str, Decimal]", {"eur": Decimal("9.90")}),
         (Any, (Decimal("9.90"), AT, NUMBER, b"\0\xff", {1: {2}})),
         (Decimal, "9.90"),
+        (Any, [PAYMENT, {"receipt": RECEIPT}]),
+        (Scan, SCAN),
     ],
-    ids=["model", "models", "dataclass", "decimals", "no annotation", "another type"],
+    ids=["model", "models", "dataclass", "decimals", "no annotation", "another type", "classes", "bytes in a model"],
 )
 def test_everybody_gets_the_same(stage: Stage, annotation: Any, result: Any) -> None:
     """By the annotation, or without one: equal, of the same type, and an object of its own; and it ran once."""
@@ -150,16 +152,18 @@ async def test_coroutine_functions(async_hold: leasehold.AsyncLeasehold) -> None
 
 
 def test_without_a_function(hold: leasehold.Leasehold) -> None:
-    """``begin`` keeps the types of the standard library. A result that cannot be kept is there for who made it."""
+    """``begin`` keeps the types of the standard library, and classes that can be named where it is called. A result
+    that cannot be kept is there for who made it."""
     once = hold.once("payment", "{request_id}")
     with once.begin(request_id="r-1") as key:
-        key.complete((Decimal("9.90"), [AT]))
-        assert key.result == (Decimal("9.90"), [AT])
+        key.complete((Decimal("9.90"), [RECEIPT]))
+        assert key.result == (Decimal("9.90"), [RECEIPT])
     with once.begin(request_id="r-1") as key:
-        assert key.result == (Decimal("9.90"), [AT])
+        assert key.result == (Decimal("9.90"), [RECEIPT])
+    plain = Plain()
     with once.begin(request_id="r-2") as key:
-        key.complete(RECEIPT)
+        key.complete(plain)
         assert key.done
-    assert key.result is RECEIPT
-    with once.begin(request_id="r-2") as key, pytest.raises(ResultNotKept, match="type Receipt"):
+    assert key.result is plain
+    with once.begin(request_id="r-2") as key, pytest.raises(ResultNotKept, match="type Plain"):
         assert key.done and key.result

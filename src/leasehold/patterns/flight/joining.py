@@ -21,6 +21,7 @@ from leasehold.core.holding import LOST
 from leasehold.core.ports import Clock
 from leasehold.errors import LeaseLost, NotAcquired, StoreUnavailable
 from leasehold.runtime.engine import CLOSED, Engine
+from leasehold.runtime.sync import tell_of_loop
 
 LONGEST_NAP = 1.0  # seconds until somebody who waits looks whether the coordinator was closed
 NOTHING = (NotAcquired, LeaseLost)  # what befell the leader alone
@@ -169,6 +170,8 @@ class OfThreads(Flights):
             finally:
                 mine.close()
                 mine.done.set()
+            if not flight.done.is_set():
+                tell_of_loop(self._engine)
             while not flight.done.wait(patience.nap()):
                 self._stay(key, patience)
                 if flight.lost():

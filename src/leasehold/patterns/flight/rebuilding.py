@@ -16,8 +16,8 @@ from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StaleOwn
 from leasehold.observe import log
 from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.flight.joining import Flight, Landing
-from leasehold.patterns.flight.page import Page, Terms, error_of, error_text, not_kept, read_page, value_text
-from leasehold.patterns.serial import loaded
+from leasehold.patterns.flight.page import Page, Terms, error_of, error_text, not_kept, read_page, value_of, value_text
+from leasehold.patterns.serial import is_large, loaded
 from leasehold.patterns.shelves.shelf import Shelf
 from leasehold.primitives.called import name_of
 
@@ -118,10 +118,7 @@ class Rebuilding:
         try:
             return Landing(value_text(work.serializer, outcome.value, f"the result of {name_of(work.function)}()"))
         except InvalidRequest as error:
-            log.warn("single_flight could not keep a value, which only its caller gets: %s", error)
-            work.unkept[:] = [outcome.value]
-            what = type(outcome.value).__name__[:100]
-            return Landing(error=not_kept(resource, lease and lease.fence, what), unkept=what)
+            return _unkept(resource, work, lease, outcome.value, error)
 
     # ------------------------------------------------------------ under the lease
 
@@ -148,16 +145,17 @@ class Rebuilding:
 
     async def _rebuild(self, lease: Any, page: Page | None, work: Work) -> Landing:
         landing = await self._called(lease.resource, work, lease)
+        if landing.error is None:
+            landing = await self._put(lease, landing, work)
         error = landing.error
         if error is None:
-            await self._put(lease, landing.text)
-        elif isinstance(error, (LeaseLost, StaleOwner)) and error.resource == lease.resource:
+            return landing
+        if isinstance(error, (LeaseLost, StaleOwner)) and error.resource == lease.resource:
             raise error
-        else:
-            try:
-                await self._tell(lease, landing, page, work)
-            except StaleOwner as refused:
-                raise refused from error  # what went wrong first must not get lost
+        try:
+            await self._tell(lease, landing, page, work)
+        except StaleOwner as refused:
+            raise refused from error  # what went wrong first must not get lost
         return landing
 
     async def _tell(self, lease: Any, landing: Landing, page: Page | None, work: Work) -> None:
@@ -177,12 +175,17 @@ class Rebuilding:
         except InvalidRequest:  # too long together with the value, which then stays alone
             return
 
-    async def _put(self, lease: Any, text: str) -> None:
-        """What cannot be written is still the outcome of this flight."""
+    async def _put(self, lease: Any, landing: Landing, work: Work) -> Landing:
+        """What cannot be written is still the outcome of this flight. A shelf that refuses a value for what it is, or
+        hangs up on one that is large, would do so each time: it is its caller's alone."""
         try:
-            await self._settled(self.shelf.write(lease, text, self.terms.keep))
-        except DOWN as trouble:
+            await self._settled(self.shelf.write(lease, landing.text, self.terms.keep))
+        except (InvalidRequest, *DOWN) as trouble:
+            if isinstance(trouble, InvalidRequest) or (isinstance(trouble, OutcomeUnknown) and is_large(landing.text)):
+                value = value_of(work.serializer, landing.text)
+                return _unkept(lease.resource, work, lease, value, trouble)
             _not_kept(trouble)
+        return landing
 
     async def _open(self, lease: Any) -> Page | None:
         return read_page(await self._settled(self.shelf.open(lease)), lease.resource)
@@ -234,6 +237,13 @@ class Rebuilding:
 
     async def _settled(self, value: R | Awaitable[R]) -> R:
         return await self.flavour.settled(value)
+
+
+def _unkept(resource: str, work: Work, lease: Any, value: Any, error: Exception) -> Landing:
+    log.warn("single_flight could not keep a value, which only its caller gets: %s", error)
+    work.unkept[:] = [value]
+    what = type(value).__name__[:100]
+    return Landing(error=not_kept(resource, lease and lease.fence, what), unkept=what)
 
 
 def _not_kept(trouble: Exception) -> None:

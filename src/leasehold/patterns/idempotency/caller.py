@@ -39,7 +39,7 @@ class Callers:
     """Which id a key has, for whoever asks."""
 
     def __init__(self, caller: object) -> None:
-        self._everybody = caller is GLOBAL
+        self._everybody = isinstance(caller, Global)  # a copy of it, too
         self._who: Who = _of_everybody if self._everybody else _check(caller)
 
     async def key_id(self, scope: Any, key: str) -> str:

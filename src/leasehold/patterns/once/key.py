@@ -25,6 +25,7 @@ from leasehold.guards.fence import label
 from leasehold.observe import log
 from leasehold.patterns.flavour import Flavour, finish
 from leasehold.patterns.once import record
+from leasehold.patterns.serial import is_large
 from leasehold.patterns.shelves.shelf import DAY_MS, Entry, Shelf
 from leasehold.runtime.backoff import Backoff
 from leasehold.runtime.engine import CLOSED
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 NEW, LOOKS, RUNS, RAN, STORED, OVER = "new", "looks", "runs", "ran", "stored", "over"
 LEFT, HANDED = "left to a transaction", "written in a transaction"
 TRIES = 4  # to begin: of a lease that ends before that, the next may have better luck
-LARGE = 2**19  # letters: from here on a database may refuse a result for its size alone, and not say so
 RETRIES = Backoff(base=0.05, cap=2, attempts=1000)  # the ttl ends them long before
 
 
@@ -241,7 +241,7 @@ class BaseKey:
             text, self._value = record.returned(self._print, self._plan.serializer, result, self.resource)
             await self._finish(text)
         except (InvalidRequest, OutcomeUnknown) as error:
-            if isinstance(error, OutcomeUnknown) and (len(text) < LARGE or self._hurry or lease.state == "lost"):
+            if isinstance(error, OutcomeUnknown) and (not is_large(text) or self._hurry or lease.state == "lost"):
                 raise  # one that is large may be the very reason: a server just hangs up
             self._value = result
             await self._finish(record.unkept(self._print, result))  # it has happened: that much can be kept

@@ -10,6 +10,7 @@ from leasehold.errors import InvalidRequest, LeaseLost
 from leasehold.patterns.flavour import Outcome
 from leasehold.patterns.once.key import AsyncOnceKey, BaseKey, OnceKey, Plan
 from leasehold.patterns.once.prints import Printer
+from leasehold.patterns.scope import codec_here
 from leasehold.patterns.serial import check_serializer, serializer_of
 from leasehold.patterns.shelves.shelf import Shelf, check_keep
 from leasehold.patterns.values import Codec
@@ -68,7 +69,8 @@ class BaseOnce:
         if unknown:
             known = ", ".join(self._names) or "none"
             raise InvalidRequest(f"begin() knows no {unknown[0]!r}: the templates of this once name {known}")
-        return self._key(kind, self._plan, values, (), values)
+        plan = self._plan if self._serializer is not None else self._plan._replace(serializer=codec_here())
+        return self._key(kind, plan, values, (), values)
 
     def _decorated(self, function: Callable[..., Any]) -> Callable[..., Any]:
         flavour = self._plan.flavour

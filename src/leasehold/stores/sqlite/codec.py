@@ -29,15 +29,16 @@ def encode(state: State) -> str:
     return driver.text(state[:length])
 
 
-def decode(text: str) -> State:
+def decode(text: str, known: State | None = None) -> State:
     """Raises one of ``UNREADABLE`` for a text that is no state. Every field is looked at: one of another type would be
-    met by the ledger in the middle of a turn, together with the ops of others."""
+    met by the ledger in the middle of a turn, together with the ops of others. ``known`` is what stood there before:
+    of a long queue most is the same, and was looked at then."""
     holders, queue, fence, fence_until_us, closed_until_ms, ended, *rare = driver.parse(text)
     if isinstance(fence, list):  # what the first version wrote: one for each slot
         fence = max([last for _, last in fence], default=0)
     state = State(
         tuple([_grant(one) for one in holders]) if holders else (),
-        tuple([_waiter(one) for one in queue]) if queue else (),
+        _queue(queue, known.queue if known is not None else ()),
         _number(fence),
         _number(fence_until_us),
         _number(closed_until_ms),
@@ -70,6 +71,17 @@ def _grant(fields: list[Any]) -> Grant:
     grant: Grant = _checked(Grant, fields)
     _rule(grant.rule)
     return grant._replace(slots=_slots(slots))
+
+
+def _queue(queue: list[Any], known: tuple[Waiter, ...]) -> tuple[Waiter, ...]:
+    if not queue:
+        return ()
+    same = {one.owner: one for one in known} if known else {}
+    waiters = []
+    for fields in queue:
+        waiter = same.get(fields[0]) if same else None
+        waiters.append(waiter if waiter is not None and list(waiter) == fields else _waiter(fields))
+    return tuple(waiters)
 
 
 def _waiter(fields: list[Any]) -> Waiter:

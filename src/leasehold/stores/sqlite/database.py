@@ -54,7 +54,7 @@ class Database:
         cursor = connection.cursor()
         self._execute = cursor.execute
         self._fetch = cursor.fetchone
-        self._known: dict[str, tuple[str, State]] = {}  # texts that we wrote ourselves need no parsing
+        self._known: dict[str, tuple[str, State]] = {}  # what was read or written last need not be parsed again
         self._turns = os.urandom(1)[0]  # so that many short-lived processes sweep as often as one long-lived
 
     # ------------------------------------------------------------ transactions
@@ -133,9 +133,16 @@ class Database:
         if known is not None and known[0] == text:
             return known[1]
         try:
-            return codec.decode(text)
+            state = codec.decode(text, None if known is None else known[1])
         except codec.UNREADABLE as error:
             raise failures.damaged_row(self.path) from error
+        self._know(name, text, state)
+        return state
+
+    def _know(self, name: str, text: str, state: State) -> None:
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[name] = (text, state)
 
     def _confirm_boot(self) -> None:
         """A row of another boot is from before ours, unless another machine opened the file after us."""
@@ -150,14 +157,13 @@ class Database:
             return
         text = codec.encode(after)
         self._execute(ADD if before is None else CHANGE, (self._boot, text, name))
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
-        self._known[name] = (text, after)
+        self._know(name, text, after)
 
     def page(self, op: Scan, now: Instant) -> Page:
         """The next names, in their order. A row that cannot be read is listed too: whoever asks for it is told why."""
         chunk = self._execute(CHUNK, (op.cursor.encode("utf-8", "surrogateescape"), PAGE)).fetchall()
-        found, unreadable = [], []
+        found: list[str] = []
+        unreadable: list[str] = []
         for raw, boot, text in chunk:
             name = raw.decode("utf-8", "backslashreplace")
             if matches(op.pattern, name) and self._listed(boot, text, now):

@@ -147,7 +147,14 @@ def _check(path: str, connection: sqlite3.Connection) -> None:
 def _claim_for_this_machine(path: str, connection: sqlite3.Connection, boot: str) -> None:
     """The boot id of the last opening decides. The same one is the same kernel, whatever the machine is called
     (containers), and vouches for this name; another one on a known machine is a reboot."""
-    connection.execute("BEGIN IMMEDIATE")
+    if _claim(path, connection, boot, "BEGIN"):  # a look needs no write lock, which a crowd may keep busy
+        return
+    _claim(path, connection, boot, "BEGIN IMMEDIATE")
+
+
+def _claim(path: str, connection: sqlite3.Connection, boot: str, begin: str) -> bool:
+    """False: something must be written, and this transaction may only look."""
+    connection.execute(begin)
     meta = dict(connection.execute("SELECT key, value FROM meta WHERE key IN ('boot', 'machines')"))
     known = parse(meta.get("machines", "[]"))
     ours = machine.machine_id()
@@ -156,6 +163,8 @@ def _claim_for_this_machine(path: str, connection: sqlite3.Connection, boot: str
             raise failures.other_machine(path)
         known = [*known[-KEPT_MACHINES + 1 :], ours]
     found = {"boot": boot, "machines": text(known)}
-    if meta != found:
+    if meta != found and begin != "BEGIN":
         connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", found.items())
+        meta = found
     connection.execute("COMMIT")
+    return meta == found

@@ -1,8 +1,8 @@
 """The embedded store: the ledger inside short transactions of one SQLite file, for the processes of one host.
 
 A call is one turn: BEGIN IMMEDIATE, read, ``ledger.apply``, write, COMMIT, and after that the pushes. The time
-is read when the write lock is held. Threads queue at a lock of ours, processes at SQLite's; whoever finds that
-one taken lets go of ours, sleeps a little and tries again until its budget is over.
+is read when the write lock is held. A call that finds the file in use waits together with the other calls of its
+process (``pending``), and one thread tries to get the file for all of them until their budgets are over.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from leasehold.core import ledger
 from leasehold.core.ops import (
+    Beat,
     Claim,
     Inspect,
     Leaks,
@@ -40,10 +41,16 @@ from leasehold.stores.sqlite.failures import LOCKED, REPLACED, Again, DamagedRow
 from leasehold.stores.sqlite.file import open_database
 from leasehold.stores.sqlite.mailbox import Mailbox
 from leasehold.stores.sqlite.news import News
+from leasehold.stores.sqlite.pending import Call, Group, LoopCall, Pending, urgent
 from leasehold.stores.sqlite.wake import Folder
 
 FIRST_PAUSE = 30e-6  # seconds; a turn takes about as long
-LAST_PAUSE = 1e-3
+GROWTH = 1.5
+HURRIED_PAUSE = 1e-3  # the longest while a renewal or a release waits
+LAST_PAUSE = 32e-3  # the longest otherwise: a crowd of processes that all ask must leave time to work
+BUSY = "other threads keep it busy"
+GATHER = 1e-3  # seconds: the waiters of a coordinator beat at the same moment, and one transaction serves them
+LOOK_AGAIN = 0.25  # seconds after which a thread looks by itself whether there is a claimant
 BATCH = 500  # ops in one transaction: others wait meanwhile
 
 DAMAGED = Unreadable("its row in the table resources", "is damaged", blocks=True)
@@ -67,12 +74,17 @@ class SQLiteStore:
         "__weakref__",
         "_boot",
         "_boxes",
+        "_claimed",
+        "_claiming",
         "_closed",
         "_database",
         "_folder",
         "_inside",
         "_lock",
         "_path",
+        "_pause",
+        "_pending",
+        "_trouble",
         "clock",
     )
 
@@ -94,6 +106,11 @@ class SQLiteStore:
         self._lock = threading.RLock()  # it knows its owner: an interrupt right after acquire leaks nothing
         self._folder = Folder(os.path.realpath(self._path) + ".wake")
         self._boxes: dict[str, Mailbox] = {}
+        self._pending = Pending()
+        self._claiming = threading.RLock()  # of the claimant; a signal handler on its thread may claim inside it
+        self._claimed = False
+        self._pause = FIRST_PAUSE
+        self._trouble = Again(BUSY)  # why the last try of the claimant failed
 
     @property
     def path(self) -> str:
@@ -103,21 +120,32 @@ class SQLiteStore:
     # ------------------------------------------------------------ the port
 
     def execute(self, op: StoreOp) -> Reply:
-        try:
-            return _only(self._turn((op,), 0))  # mostly nobody is in the way
-        except Again:
-            return _only(self._insist((op,)))
+        if urgent(op) or not (self._pending or isinstance(op, Beat)):
+            try:
+                return self._try(op)  # fast path: the file is free
+            except Again:
+                pass
+        return _only(self._insist((op,)))
 
     async def execute_async(self, op: StoreOp) -> Reply:
-        """On the loop's own thread where that needs no waiting; else on a worker's."""
-        if self._database is not None:
+        """On the loop's own thread where that needs no waiting; else on a claimant's."""
+        if self._database is not None and (urgent(op) or not (self._pending or isinstance(op, Beat))):
             try:
-                return _only(self._turn((op,), 0))
+                return self._try(op)
             except Again:
                 pass
         import asyncio
 
-        return await asyncio.get_running_loop().run_in_executor(None, self.execute, op)
+        call = LoopCall((op,), asyncio.get_running_loop(), self._claim)
+        self._pending.add(call)
+        try:
+            if not self._claimed:
+                call.rung()
+            await call.future
+        finally:
+            if not call.done():  # its task was cancelled
+                self._leave(call)
+        return _only(call.result())
 
     def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
         answers: list[Reply | LeaseholdError] = []
@@ -173,34 +201,135 @@ class SQLiteStore:
             self._drop()
             self._folder.close()
 
-    # ------------------------------------------------------------ one turn
+    # ------------------------------------------------------------ waiting for the file
 
     def _insist(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
-        """Try until the smallest budget is over: a batch must not keep waiting whoever has little time left."""
-        budget = max(min([op.budget_ms for op in ops]), 0) / 1000
-        give_up = time.monotonic() + budget
-        pause = FIRST_PAUSE
-        while True:
-            try:
-                return self._turn(ops, budget)
-            except Again as error:
-                budget = give_up - time.monotonic()
-                if budget <= 0:
-                    what = f"could not be used in time: {error}"
-                    raise unavailable(self._path, what, _resource(ops)) from error.__cause__
-            # The clock's last bits are jitter enough to keep two processes out of step.
-            time.sleep(min(pause * (1 + time.monotonic_ns() % 1024 / 1024), budget))
-            pause = min(pause * 1.5, LAST_PAUSE)
+        """Wait for the file with all other calls of this process, until the smallest budget is over: a batch must not
+        keep waiting whoever has little time left."""
+        call = Call(ops)
+        self._pending.add(call)
+        try:
+            while not call.done():
+                if not self._claim(call):
+                    call.wait(min(LOOK_AGAIN, call.give_up - time.monotonic()))
+                if not call.done() and time.monotonic() >= call.give_up:
+                    self._give_up(call)
+        finally:
+            if not call.done():  # interrupted, or out of time
+                self._leave(call)
+        return call.result()
 
-    def _turn(self, ops: Sequence[StoreOp], seconds: float) -> list[Reply | LeaseholdError]:
-        """One transaction, or Again when somebody else is at work for that long."""
+    def _give_up(self, call: Call) -> None:
+        """The budget of this call is over. What a claimant is running now comes to its end first, and that is near."""
+        if self._pending.remove(call):
+            self._too_late(call)
+            self._pending.wake_one()  # this one may have been asked to claim, or was the claimant
+            return
+        end = time.monotonic() + QUIET
+        while not call.done() and time.monotonic() < end:
+            call.wait(end - time.monotonic())
+        if not call.done():
+            call.fail(OutcomeUnknown(f"the database {self._path} did not answer while a change was being written"))
+
+    def _leave(self, call: Call) -> None:
+        """Nobody waits for this call any more. Had it been asked to claim, then another one must."""
+        self._pending.remove(call)
+        self._pending.wake_one()
+
+    def _too_late(self, call: Call) -> None:
+        error = unavailable(self._path, f"could not be used in time: {self._trouble}")
+        error.__cause__ = self._trouble.__cause__
+        call.fail(error)
+
+    # ------------------------------------------------------------ the claimant
+
+    def _claim(self, call: Call | None = None) -> bool:
+        """Be the claimant of the file until this call is done or out of time; without one, until nothing waits. False:
+        another thread is."""
+        try:
+            if not self._claiming.acquire(blocking=False):
+                return False
+            self._claimed = True
+            if all(isinstance(one.ops[0], Beat) for one in self._pending.all()):
+                time.sleep(GATHER)
+            while self._pending if call is None else not call.done():
+                self._expire()
+                left = (self._last_end() if call is None else call.give_up) - time.monotonic()
+                if left <= 0:
+                    break
+                try:
+                    self._serve(left)
+                except Again as trouble:
+                    self._trouble = trouble
+                    self._rest(left, left / (call.budget if call is not None else left))
+                else:  # not at once the shortest: a process that has just been served would overtake those that wait
+                    self._pause = max(self._pause / 2, FIRST_PAUSE)
+            return True
+        finally:
+            try:
+                self._claiming.release()
+            except RuntimeError:  # another thread has it
+                pass
+            else:  # in this order: a call that is added from here on finds that there is no claimant, or is found
+                self._claimed = False
+                self._pending.wake_one()
+
+    def _serve(self, seconds: float) -> None:
+        """One turn for all that wait, or Again."""
+        group = Group(self._pending)
+        try:
+            replies = self._turn(group.ops, seconds)
+        except LeaseholdError as error:
+            if self._inside:  # a signal handler interrupted a turn: that one answers the others
+                raise
+            if not group.calls:  # the file cannot be opened, or used: so it is for all
+                group.ops()
+            group.fail(error)
+        except Again:
+            for call in group.calls:  # nothing was written
+                self._pending.add(call)
+            raise
+        except BaseException:
+            group.fail(OutcomeUnknown(f"the thread that used the database {self._path} was interrupted"))
+            raise
+        else:
+            group.finish(replies)
+
+    def _rest(self, seconds: float, share: float) -> None:
+        """Pauses grow, so that a crowd of processes leaves time to work to the one that has the file; they shrink again
+        with the share of its budget that a call has left, so that nobody is unlucky for long. The clock's last bits are
+        jitter enough to keep two processes out of step."""
+        self._pause = min(self._pause * GROWTH, max(LAST_PAUSE * share, HURRIED_PAUSE))
+        pause = min(self._pause, HURRIED_PAUSE) if self._pending.hurry else self._pause
+        time.sleep(min(pause * (1 + time.monotonic_ns() % 1024 / 1024), seconds))
+
+    def _expire(self) -> None:
+        """Tasks do not look at the clock while they wait here."""
+        now = time.monotonic()
+        for call in self._pending.all():
+            if call.give_up <= now and self._pending.remove(call):
+                self._too_late(call)
+
+    def _last_end(self) -> float:
+        return max([call.give_up for call in self._pending.all()], default=0.0)
+
+    # ------------------------------------------------------------ one turn
+
+    def _try(self, op: StoreOp) -> Reply:
+        """One turn for this op alone, if the file is free now; else Again."""
+        try:
+            return _only(self._turn(lambda: (op,), 0))
+        except LeaseholdError as error:
+            error.resource = op.resource or None
+            raise
+
+    def _turn(self, choose: Callable[[], Sequence[StoreOp]], seconds: float) -> list[Reply | LeaseholdError]:
+        """One transaction with the ops that are chosen when it has begun, or Again when the file is in use for that
+        long."""
         try:
             if not self._lock.acquire(timeout=seconds):
-                raise Again("other threads keep it busy")
-            replies, pushes = self._transact(ops)
-        except LeaseholdError as error:
-            error.resource = _resource(ops)
-            raise
+                raise Again(BUSY)
+            replies, pushes = self._transact(choose)
         finally:
             try:
                 self._lock.release()  # the first thing here: an interrupt comes before it or after it
@@ -210,7 +339,7 @@ class SQLiteStore:
             self._folder.send(push)
         return replies
 
-    def _transact(self, ops: Sequence[StoreOp]) -> tuple[list[Reply | LeaseholdError], list[Push]]:
+    def _transact(self, choose: Callable[[], Sequence[StoreOp]]) -> tuple[list[Reply | LeaseholdError], list[Push]]:
         if self._inside:  # a signal handler interrupted a turn of this thread
             raise unavailable(self._path, "is in use by the call that this one interrupts")
         self._inside = True
@@ -219,17 +348,20 @@ class SQLiteStore:
             if database.in_transaction:  # an interrupt left it open
                 self._drop()
                 database = self._open()
-            return self._run(database, ops)
+            return self._run(database, choose)
         finally:
             self._inside = False
 
-    def _run(self, database: Database, ops: Sequence[StoreOp]) -> tuple[list[Reply | LeaseholdError], list[Push]]:
+    def _run(
+        self, database: Database, choose: Callable[[], Sequence[StoreOp]]
+    ) -> tuple[list[Reply | LeaseholdError], list[Push]]:
         replies: list[Reply | LeaseholdError] = []
         pushes: list[Push] = []
-        drafts: Drafts | None = {} if len(ops) > 1 else None
         committing = False
         try:
             database.begin()
+            ops = choose()
+            drafts: Drafts | None = {} if len(ops) > 1 else None
             now = self.clock.instant()
             for op in ops:
                 try:
@@ -244,7 +376,8 @@ class SQLiteStore:
                 replies.append(outcome.reply)
                 pushes.extend(outcome.pushes)
             for resource, (before, after) in (drafts or {}).items():
-                database.write(resource, before, after)
+                if after != (before or ledger.EMPTY):
+                    database.write(resource, before, after)
             database.count_turn(now)
             committing = True
             database.commit()
@@ -275,20 +408,21 @@ class SQLiteStore:
         if isinstance(op, Scan):
             return ledger.Outcome(ledger.EMPTY, database.page(op, now), ())
         resource = op.resource
+        draft = drafts.get(resource) if drafts else None
         try:
-            before, state = (drafts and drafts.get(resource)) or _read(database, resource)
+            before, state = draft or _read(database, resource)
         except DamagedRow:
             if isinstance(op, Inspect):
                 return ledger.Outcome(ledger.EMPTY, View((), (), 0, 0, now.ms, unreadable=(DAMAGED,)), ())
             raise
-        outcome = ledger.apply(state, now, op, self._reachable)
+        advanced = draft is not None
+        outcome = ledger.apply(state, now, op, self._reachable, advanced)
         if isinstance(op, WAITING) and not (self._answered(outcome) or self._listens(op.address)):
-            outcome = ledger.apply(state, now, op._replace(address=""), self._reachable)
-        if outcome.state != state:
-            if drafts is None:
-                database.write(resource, before, outcome.state)
-            else:
-                drafts[resource] = before, outcome.state
+            outcome = ledger.apply(state, now, op._replace(address=""), self._reachable, advanced)
+        if drafts is not None:
+            drafts[resource] = before, outcome.state
+        elif outcome.state != state:
+            database.write(resource, before, outcome.state)
         return outcome
 
     @staticmethod
@@ -351,11 +485,6 @@ class SQLiteStore:
 def _read(database: Database, resource: str) -> Draft:
     before = database.read(resource)
     return before, ledger.EMPTY if before is None else before
-
-
-def _resource(ops: Sequence[StoreOp]) -> str | None:
-    """The one that an error is about."""
-    return ops[0].resource or None if len(ops) == 1 else None
 
 
 def _only(replies: list[Reply | LeaseholdError]) -> Reply:
