@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from leasehold.core import ledger, ops
 from leasehold.core.glob import matches
-from leasehold.core.policy import WATCH_MS
+from leasehold.core.policy import NOTE_US, WATCH_MS
 from leasehold.core.ports import Mailbox, Store
 from leasehold.core.types import State
 from leasehold.stores.clock import ManualClock
@@ -239,12 +239,16 @@ class RedisSubject(StoreSubject):
         until(lambda: self._server.pubsub_numsub(channel)[0][1] == 0, "the server knows that nobody listens")
 
     def tidy(self, rooms: Sequence[str], ms: int) -> None:
-        """Keys, and what has an end of its own inside one: tombstones, and those who watched."""
+        """Keys, and what has an end of its own inside one: tombstones, those who watched, and notes."""
         for room in rooms:
             self._server.exists(*keys(room))  # what is over is dropped by the look
             ended, watchers = (next(one for one in keys(room) if one.endswith(end)) for end in (":ended", ":watchers"))
             self._drop(ended, lambda owner, until: not owner.startswith(b":") and until <= ms)
             self._drop(watchers, lambda owner, beat: beat < ms - WATCH_MS)
+            notes = f"lock:v1:{{{room}}}:notes"
+            for note in self._server.lrange(notes, 0, -1):
+                if int(note.split()[0]) + NOTE_US <= ms * 1000:
+                    self._server.lrem(notes, 1, note)
 
     def _drop(self, key: str, over: Callable[[bytes, int], bool]) -> None:
         for owner, raw in self._server.hgetall(key).items():
