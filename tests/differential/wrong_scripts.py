@@ -46,9 +46,10 @@ WRONG_SCRIPTS: dict[str, dict[str, str]] = {
     "whoever asks once stays in line": {"claim": "ARGV[{enqueue}] = '1'"},
     "an eviction needs no force": {"evict": "ARGV[{force}] = '1'"},
     "an eviction forgets why": {"evict": "ARGV[{note}] = ''"},
-    "notes pile up": {"evict": COMMANDS.format("if name == 'LTRIM' then return end")},
     "notes last for a day": {
-        "evict": COMMANDS.format("if name == 'PEXPIRE' then return real.call(name, KEYS[10], 86400000) end"),
+        "evict": COMMANDS.format(
+            "if name == 'PEXPIREAT' and string.find(..., ':notes') then return real.call('PEXPIRE', KEYS[10], 86400000) end"
+        ),
     },
     "whoever is asked to give back is not told": {"revoke": COMMANDS.format("if name == 'PUBLISH' then return 1 end")},
     "a holder who is gone was told": {

@@ -29,7 +29,7 @@ return turn(function()
     redis.call('LTRIM', KEYS[10], -19, -1)
     redis.call('RPUSH', KEYS[10], wall_text .. ' evicted ' .. fence .. ' '
         .. string.gsub(string.match(owner, '^(.*:.*):[^:]*$') or '?', '%s', '?') .. ' ' .. ARGV[6])
-    redis.call('PEXPIRE', KEYS[10], text(30 * DAY_MS))
+    stretch(KEYS[10], ms + 30 * DAY_MS) -- those from before a clock was set back have longer to go
     end_grant(victim)
     local minted = mint(0) -- above the victim's: a guard that is told of it refuses the victim at once
     bury(owner, write_fence(minted), 'evicted', ms + keep(tonumber(victim.ttl)), request)
