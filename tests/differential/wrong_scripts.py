@@ -48,7 +48,8 @@ WRONG_SCRIPTS: dict[str, dict[str, str]] = {
     "an eviction forgets why": {"evict": "ARGV[{note}] = ''"},
     "notes last for a day": {
         "evict": COMMANDS.format(
-            "if name == 'PEXPIREAT' and string.find(..., ':notes') then return real.call('PEXPIRE', KEYS[10], 86400000) end"
+            "if name == 'PEXPIREAT' and string.find(..., ':notes') then "
+            "return real.call('PEXPIRE', KEYS[10], 86400000) end"
         ),
     },
     "whoever is asked to give back is not told": {"revoke": COMMANDS.format("if name == 'PUBLISH' then return 1 end")},
