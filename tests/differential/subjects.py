@@ -221,7 +221,7 @@ class RedisSubject(StoreSubject):
         super().__init__(
             "redis", [RedisStore(server.url, clock), RedisStore(server.url, clock)], push_within=PUSH_WITHIN
         )
-        self._server = server.client()
+        self._server: Any = server.client()
         for script in SCRIPTS:  # one that is missing is sent again, after the others of its batch
             self._server.script_load(script.text)
 

@@ -60,7 +60,7 @@ class Desk:
 
     def ends(self, *parts: str) -> dict[str, int]:
         """For how many ms the server still keeps these keys."""
-        found = {key.decode().rpartition(":")[2]: self.client.pttl(key) for key in self.client.keys("*")}
+        found = {str(key).rstrip("'").rpartition(":")[2]: self.client.pttl(key) for key in self.client.keys("*")}
         return {part: found[part] for part in parts if part in found}
 
 

@@ -211,7 +211,8 @@ def test_trap_37_notes_do_not_pile_up(client: redis.Redis, server: RedisServer) 
         owner = f"host:1:secret.{number}"
         store.execute(ops.Evict("job", owner, take(store.execute, "job", owner), "r", 0, True, str(number)))
     assert client.llen("lock:v1:{job}:notes") == NOTES_KEPT
-    assert [one.text for one in store.execute(ops.Inspect("job")).notes] == [str(number) for number in range(5, 25)]
+    view: Any = store.execute(ops.Inspect("job"))
+    assert [one.text for one in view.notes] == [str(number) for number in range(5, 25)]
     store.close()
 
 
