@@ -51,7 +51,7 @@ class Desk:
         return reply.fence
 
     def drop_what_is_over(self) -> None:
-        """A server does that sooner or later, and at once when somebody looks at the key."""
+        """A server does that sooner or later, and at once when a client looks at the key."""
         self.client.exists(*keys("job"))
 
     def scripts(self, kind: str) -> int:
@@ -100,8 +100,8 @@ def test_at_least_outlives_a_key_that_was_gone_before(desk: Desk, step: int) -> 
     desk.granted("b")
 
 
-def test_whoever_deletes_a_key_opens_no_door(desk: Desk) -> None:
-    """A deletion by hand is no clean end, whatever the clock does."""
+def test_a_deletion_by_hand_opens_no_door(desk: Desk) -> None:
+    """It is no clean end, whatever the clock does."""
     desk.granted("a", delay_ms=10_000)
     desk.client.delete("lock:v1:{job}:owner")
     assert desk.claim("b") == ops.Busy("", 10_000)
@@ -163,7 +163,7 @@ def test_a_look_puts_every_key_right(desk: Desk, rule: str) -> None:
     assert max(ends.values()) <= TTL + 120_000
 
 
-def test_a_plain_client_waits_until_somebody_has_looked(desk: Desk) -> None:
+def test_a_plain_client_waits_until_one_of_ours_has_looked(desk: Desk) -> None:
     """One that knows SET NX alone reads no record: it waits for the step, or for a ttl after the first look."""
     desk.granted("a")
     desk.clock.step_wall(-DAY)

@@ -40,7 +40,7 @@ class Glances:
         self._seen: tuple[float, float] | None = None  # our own time when the answer had come, and what it said
 
     def due(self, now: float) -> bool:
-        """Is it time? Whoever asks is the one who looks: other threads go on."""
+        """Is it time? The thread that is told so looks, and the others go on."""
         if now < self._next:
             return False
         self._next = now + self._every
