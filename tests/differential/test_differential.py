@@ -43,7 +43,6 @@ SELDOM = {
     "an eviction needs no force": "evict claim",
     "any ticket will do": "adopt",
     "notes last for a day": "evict time_passes",
-    "notes pile up": "evict_many",
     "one who does not listen is granted (trap 25)": "shut_box release",
     "release compares the owner alone": "release: mutex",
     "what was noted is not listed": "evict search",

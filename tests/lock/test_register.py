@@ -14,9 +14,9 @@ from leasehold.runtime.options import Options
 from leasehold.runtime.register import Register
 
 
-def hold(resource: str, anchor: object) -> Held:
+def hold(resource: str, anchor: object, fence: int = 9) -> Held:
     """A lease of 30 s."""
-    taken = Taken("host:7:secret.1", 9, 30_000, 100.0, 30_000, 100.0, False)
+    taken = Taken("host:7:secret.1", fence, 30_000, 100.0, 30_000, 100.0, False)
     return Held(Name(resource, resource), taken, threading.RLock(), Options(30_000, None), anchor)
 
 
@@ -74,6 +74,17 @@ def test_what_was_lost_is_found_again(more: list[str]) -> None:
     assert register.find("a", one) is first
     register.remove(first)
     assert register.find("a", one) is None and len(register) == len(more)
+
+
+@pytest.mark.parametrize("more", [[], ["b"]])
+def test_a_lease_is_known_by_its_fence(more: list[str]) -> None:
+    """Also one that was lost, while its own body has acquired the resource anew: a guard may refuse either."""
+    register, one = Register(), Worker()
+    for name in more:
+        added(register, name, one)
+    for fence in (11, 12, 13):
+        register.add(hold("a", one, fence), one)
+    assert [fence for fence in range(10, 15) if register.has(fence)] == [11, 12, 13]
 
 
 @pytest.mark.parametrize("names", [["a"], ["a", "b"]])

@@ -13,6 +13,7 @@ import redis
 
 import leasehold
 from leasehold.core import ops
+from leasehold.core.policy import NOTES_KEPT
 from leasehold.core.ports import Store
 from leasehold.errors import NotHeld, StoreUnavailable
 from leasehold.stores.redis import RedisStore, speech
@@ -200,6 +201,18 @@ def test_a_foreign_thing_at_a_key(client: redis.Redis, server: RedisServer) -> N
     assert client.get("lock:v1:{job}:owner") == OWNER.encode()
     client.delete("lock:v1:{job}:notes")
     assert isinstance(store.execute(ops.Evict("job", OWNER, fence, "r1")), ops.Evicted)
+    store.close()
+
+
+def test_trap_37_notes_do_not_pile_up(client: redis.Redis, server: RedisServer) -> None:
+    """The last twenty are kept, and no view shows that others were: so the key itself is looked at."""
+    store = RedisStore(server.url)
+    for number in range(25):
+        owner = f"host:1:secret.{number}"
+        store.execute(ops.Evict("job", owner, take(store.execute, "job", owner), "r", 0, True, str(number)))
+    assert client.llen("lock:v1:{job}:notes") == NOTES_KEPT
+    view: Any = store.execute(ops.Inspect("job"))
+    assert [one.text for one in view.notes] == [str(number) for number in range(5, 25)]
     store.close()
 
 

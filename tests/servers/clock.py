@@ -75,6 +75,7 @@ class Shown:
     def __init__(self) -> None:
         with tempfile.NamedTemporaryFile(prefix="clock-", dir=home(), delete=False) as file:
             file.truncate(16)
+            Path(file.name).chmod(0o644)  # for a server that runs as somebody else
             page = mmap.mmap(file.fileno(), 16)
         self.wall_us, self.off_us = ctypes.c_int64.from_buffer(page), ctypes.c_int64.from_buffer(page, 8)
         self.path = Path(file.name)
@@ -88,6 +89,7 @@ class Shown:
 @cache
 def _library() -> Path:
     library = temporary() / "clock.so"  # not in memory, where programs may be forbidden
+    library.parent.chmod(0o711)
     source = Path(__file__).with_suffix(".c")
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
     return library

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tests.servers import process
+from tests.servers.clock import WallClock
 from tests.servers.server import Server
 
 
@@ -60,8 +61,9 @@ class DatabaseServer(Server):
 
     program: str
 
-    def __init__(self, *options: str, port: int | None = None) -> None:
+    def __init__(self, *options: str, port: int | None = None, clock: WallClock | None = None) -> None:
         self._account = process.account()
+        self._clock = clock
         self._options = options
         template = self._template()  # before there is anything to leave behind
         self._place = process.reserve(port)
@@ -108,6 +110,9 @@ class DatabaseServer(Server):
     def sqlalchemy_url(self, driver: str, scheme: str | None = None, **query: str) -> str:
         """Of the main database."""
         return self.main.sqlalchemy_url(driver, scheme, **query)
+
+    def _environment(self) -> dict[str, str]:
+        return self._clock.environment() if self._clock else {}
 
     # ------------------------------------------------------------ its end
 

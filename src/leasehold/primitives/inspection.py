@@ -136,7 +136,7 @@ def _holder(grant: types.Grant, now_ms: int) -> Holder:
 
 
 def _waiting(waiter: types.Waiter, now_ms: int) -> Waiting:
-    live = abs(now_ms - waiter.beat_ms) <= patience_ms(waiter.ttl_ms)
+    live = now_ms - waiter.beat_ms <= patience_ms(waiter.ttl_ms)
     owner = public_owner(waiter.owner)
     return Waiting(owner, waiter.ttl_ms / 1000, _time(waiter.since_us), live, _meta(waiter.meta))
 

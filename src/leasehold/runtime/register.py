@@ -29,10 +29,16 @@ class Register:
         return held
 
     def has(self, fence: int) -> bool:
-        """Does anybody here hold a lease with this fence?"""
+        """Does anybody here hold a lease with this fence, or did hold it and is still at it?"""
         entries = list(self._by_id.values())
-        leases = [held for one in entries for held in ([one] if isinstance(one, Held) else list(one.values()))]
-        return any(held.fence == fence for held in leases)
+        leases: list[Held | None] = []
+        for one in entries:
+            leases += [one] if isinstance(one, Held) else list(one.values())
+        while leases:
+            if any(held is not None and held.fence == fence for held in leases):
+                return True
+            leases = [held.outer for held in leases if held is not None]
+        return False
 
     def add(self, held: Held, anchor: object) -> None:
         if self._by_id.setdefault(id(anchor), held) is not held:

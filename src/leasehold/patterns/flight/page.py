@@ -3,7 +3,7 @@
 An entry says how old it is by the shelf's own clock. An error that is written beside a value makes the entry young
 again: so it says how old the value was then. A value that could not be kept is an error for those who come later, for
 as long as it would have been fresh. What was written later than now, because that clock was set back, counts as being
-as old as it is ahead: else a value would be fresh for as long as the step was.
+as old as it is ahead: else a value that is asked for again and again would be fresh for as long as the step was.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from leasehold.patterns.jobs.driving import Flow
 from leasehold.patterns.jobs.job import BaseJob, encoded
 from leasehold.patterns.jobs.layout import looking
 from leasehold.patterns.jobs.phrases import Own, Place, When
+from leasehold.patterns.jobs.setback import Glances
 from leasehold.patterns.tables.asking import Steps, ask, within
 from leasehold.patterns.tables.beginnings import beginning
 from leasehold.patterns.tables.meaning import meaning
@@ -70,6 +71,7 @@ class BaseJobs:
         self._begin = beginning(engine, self._require_flavour)
         self._phrases: flows.Phrases | None = None
         self._heart = self._beating(self)
+        self._glances = Glances(self.lease)
 
     def ddl(self, dialect: str) -> str:
         """What ``create`` executes, for a migration: ``sqlite``, ``postgresql`` or ``mariadb``."""

@@ -13,6 +13,7 @@ NEEDED = ("id", "state", "version", "lease_until")
 OPTIONAL = (
     "owner", "attempts", "payload", "result", "error", "run_at", "created_at", "finished_at", "queue", "key",
 )  # fmt: skip
+WELCOME = ("counted_from",)  # used where the table has it; a table without it needs no word about that
 STATES = ("ready", "running", "done", "dead")
 _PLAIN = re.compile(r"[\w .-]{1,60}", re.ASCII)  # states stand in the statements, so that partial indexes are found
 
@@ -23,9 +24,13 @@ class Columns:
     def __init__(self, table: object, columns: object, states: object) -> None:
         self.table = names.table(table) if isinstance(table, str) else _not_a_name(table)
         self.names: dict[str, str] = {}
-        for ours, theirs in {**{one: one for one in (*NEEDED, *OPTIONAL)}, **_mapping(columns)}.items():
+        named = _mapping(columns)
+        taken = {theirs.casefold() for theirs in named.values() if theirs is not None}
+        welcome = [one for one in WELCOME if one not in taken]
+        for ours, theirs in {**{one: one for one in (*NEEDED, *OPTIONAL, *welcome)}, **named}.items():
             if theirs is not None:
                 self.names[ours] = theirs
+        self.dispensable = {one for one in welcome if one not in named}  # may be missing
         self.states = _states(states)
 
     def state(self, found: object) -> str:
@@ -59,8 +64,8 @@ def _mapping(columns: object) -> dict[str, str | None]:
             f"columns= is a mapping of our names to yours, such as {{'id': 'report_id'}}, not {type(columns).__name__}"
         )
     for ours, theirs in columns.items():
-        if ours not in (*NEEDED, *OPTIONAL):
-            raise InvalidRequest(f"columns= knows {', '.join((*NEEDED, *OPTIONAL))}, not {ours!r:.80}")
+        if ours not in (*NEEDED, *OPTIONAL, *WELCOME):
+            raise InvalidRequest(f"columns= knows {', '.join((*NEEDED, *OPTIONAL, *WELCOME))}, not {ours!r:.80}")
         if theirs is None and ours in NEEDED:
             raise InvalidRequest(f"jobs cannot do without a column for {ours}: name yours, or add one")
         if theirs is not None and (not isinstance(theirs, str) or not 0 < len(theirs) <= 63 or "\0" in theirs):

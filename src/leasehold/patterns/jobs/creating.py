@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leasehold.guards.sql.dialects import DIALECTS, Dialect, statement
-from leasehold.patterns.jobs.columns import NEEDED, OPTIONAL, Columns, literal
+from leasehold.patterns.jobs.columns import NEEDED, OPTIONAL, WELCOME, Columns, literal
 from leasehold.patterns.tables.asking import Steps
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtext('leasehold jobs'))"  # two that make it at once would stumble
@@ -35,7 +35,7 @@ def statements(columns: Columns, dialect: Dialect) -> list[str]:
     """The table, and its indexes."""
     table = ".".join(dialect.quoted(part) for part in columns.table.split("."))
     lines = [f"    {dialect.quoted(columns.names[ours])} {_type(columns, dialect.name, ours)}"
-             for ours in (*NEEDED, *OPTIONAL) if columns.has(ours)]  # fmt: skip
+             for ours in (*NEEDED, *OPTIONAL, *WELCOME) if columns.has(ours)]  # fmt: skip
     if dialect.name == "mariadb":
         lines += [f"    {one}" for one in _keys(columns, dialect)]
         return [

@@ -157,7 +157,7 @@ class MariaDB(Phrases):
             sets["attempts"] = f"COALESCE({self.column('attempts')}, 0) + 1"
         if self.has("owner"):
             sets["owner"] = HERE
-        sets |= {"lease_until": self.clock("lease_until").later, "state": self.state("running")}
+        sets |= {"lease_until": self.clock("lease_until").later, **self.counted(), "state": self.state("running")}
         written = ", ".join(f"{self.column(ours)} = {what}" for ours, what in sets.items())
         marks = ", ".join([HERE] * len(rows))
         text = f"{self.strictly}UPDATE {self.table} SET {written} WHERE {self.column('id')} IN ({marks})"  # noqa: S608 - quoted names

@@ -17,6 +17,7 @@ from leasehold.patterns.jobs.columns import Row
 from leasehold.patterns.jobs.dialects import Claim, MariaDB, OneStatement
 from leasehold.patterns.jobs.driving import Flow
 from leasehold.patterns.jobs.phrases import Place, When
+from leasehold.patterns.jobs.setback import glancing
 from leasehold.patterns.tables.asking import Steps
 from leasehold.runtime.backoff import Backoff
 
@@ -109,7 +110,7 @@ def claiming(jobs: BaseJobs, count: int, queue: str | None) -> Flow[list[Any]]:
 
 def _claiming(jobs: BaseJobs, claim: Claim) -> Flow[list[Row]]:
     def once() -> Flow[list[Row]]:
-        return jobs._asking(lambda phrases: phrases.claim(claim), None, alone=True, through=jobs._whole)
+        return glancing(jobs, lambda phrases: phrases.claim(claim), through=jobs._whole)
 
     return insisting(jobs, once, again=CLAIM_AGAIN)
 
@@ -139,7 +140,7 @@ def _candidates(jobs: BaseJobs, which: str, count: int, queue: str | None) -> Fl
     def work(phrases: Phrases) -> Steps[list[Any]]:
         return [one[0] for one in (yield phrases.candidates(which, count, queue)).rows]
 
-    return (yield from insisting(jobs, lambda: jobs._asking(work, None, alone=True)))
+    return (yield from insisting(jobs, lambda: glancing(jobs, work)))
 
 
 def _filtered_one(jobs: BaseJobs, job_id: Any, queue: str | None) -> Flow[list[Any]]:

@@ -10,7 +10,7 @@ from leasehold.patterns.jobs.columns import Columns
 from leasehold.patterns.tables.asking import Steps
 
 NUMBERS = ("version", "attempts")
-TIMES = ("lease_until", "run_at", "created_at", "finished_at")
+TIMES = ("lease_until", "run_at", "created_at", "finished_at", "counted_from")
 TEXTS = ("owner", "payload", "result", "error", "queue", "key")
 # What each dialect has for them. SQLite keeps anything anywhere: there only numbers that would be text are refused.
 NUMBER_TYPES = ("smallint", "integer", "bigint", "int", "tinyint", "mediumint")
@@ -39,6 +39,10 @@ class Layout(NamedTuple):
 
     dialect: Dialect
     types: dict[str, str]
+
+    def has(self, column: str) -> bool:
+        """Two of the databases do not tell capitals apart."""
+        return _known(self.types, column, self.dialect)
 
 
 def looking(columns: Columns, dialect: Dialect) -> Steps[Layout]:
@@ -74,19 +78,26 @@ def _require_returning() -> Steps[None]:
 
 
 def _require(columns: Columns, types: dict[str, str], dialect: Dialect) -> None:
-    known = {one.casefold() for one in types} if dialect.name != "postgresql" else set(types)
-    faults = []
+    faults, found = [], []
     for ours, theirs in columns.names.items():
-        if (theirs if dialect.name == "postgresql" else theirs.casefold()) not in known:
+        if _known(types, theirs, dialect):
+            found.append(ours)
+        elif ours not in columns.dispensable:
             said = theirs if theirs == ours else f"{theirs} (for {ours})"
             faults.append(f"it has no column {said}")
     if not faults:
-        faults = [fault for ours in columns.names if (fault := _misfit(columns, types, dialect, ours))]
+        faults = [fault for ours in found if (fault := _misfit(columns, types, dialect, ours))]
     if faults:
         raise InvalidRequest(
             f"the table {columns.table} does not fit: {'; '.join(faults)}. Name your columns in columns=, None for one "
             "that you do not have; ddl() shows a table that fits"
         )
+
+
+def _known(types: dict[str, str], column: str, dialect: Dialect) -> bool:
+    if dialect.name == "postgresql":
+        return column in types
+    return column.casefold() in {one.casefold() for one in types}
 
 
 def _misfit(columns: Columns, types: dict[str, str], dialect: Dialect, ours: str) -> str | None:

@@ -40,7 +40,7 @@ class Phrases:
         self.layout = layout
         self.dialect = layout.dialect
         self.table = ".".join(self.dialect.quoted(part) for part in columns.table.split("."))
-        self.theirs = {ours: self._theirs(named) for ours, named in columns.names.items()}
+        self.theirs = {ours: self._theirs(named) for ours, named in columns.names.items() if layout.has(named)}
         self.fields = list(layout.types)
         self.row = ", ".join(self._shown(one) for one in layout.types)
         self._texts: dict[Any, tuple[str, ...]] = {}
@@ -51,7 +51,11 @@ class Phrases:
         return self.dialect.quoted(self.columns.names[ours])
 
     def has(self, ours: str) -> bool:
-        return self.columns.has(ours)
+        return ours in self.theirs
+
+    def counted(self) -> dict[str, str]:
+        """What is written beside each time that is so long from now: when that was."""
+        return {"counted_from": self.clock("counted_from").moment} if self.has("counted_from") else {}
 
     def value(self, ours: str) -> str:
         return self.mark(self.theirs[ours])
@@ -116,6 +120,9 @@ class Phrases:
             if self.has(one):
                 names.append(self.column(one))
                 marks.append(self.clock(one).later)
+        for one, moment in self.counted().items():
+            names.append(self.column(one))
+            marks.append("NULL" if how == "at" else moment)  # a moment that the user has named is counted from nothing
         names += [self.column("state"), self.column("version")]
         marks += [self.state("ready"), "0"]
         if self.has("attempts"):
@@ -196,6 +203,7 @@ class Phrases:
         if self.has("owner"):
             sets["owner"] = self.value("owner")
         sets["lease_until"] = self.clock("lease_until").later
+        sets |= self.counted()
         sets["state"] = f"CASE WHEN {buried} THEN {self.state('dead')} ELSE {self.state('running')} END"
         return [f"{self.column(ours)} = {what}" for ours, what in sets.items()]
 
@@ -214,12 +222,12 @@ class Phrases:
     def beat(self, job_id: Any, version: int, lease: float) -> Statement:
         """The lease ends so long from now."""
         later = self.clock("lease_until")
-        return self.said(
-            "beat",
-            lambda: f"UPDATE {self.table} SET {self.column('lease_until')} = {later.later} WHERE {self.ours()}",  # noqa: S608 - quoted names
-            (later.given(lease), job_id, version),
-            False,
-        )
+        return self.said("beat", self._beat, (later.given(lease), job_id, version), False)
+
+    def _beat(self) -> str:
+        sets = {"lease_until": self.clock("lease_until").later, **self.counted()}
+        written = ", ".join(f"{self.column(ours)} = {what}" for ours, what in sets.items())
+        return f"UPDATE {self.table} SET {written} WHERE {self.ours()}"  # noqa: S608 - quoted names
 
     def settle(self, job_id: Any, version: int, state: str, row: Row, pause: float | None) -> Statement:
         """The job ends, or goes back: ``row`` is what to write with the state, ``pause`` when it is due again."""
@@ -236,6 +244,7 @@ class Phrases:
         sets = [f"{self.column(ours)} = {self.value(ours)}" for ours in given]
         if state == "ready" and self.has("run_at"):
             sets.append(f"{self.column('run_at')} = {self.clock('run_at').later}")
+            sets += [f"{self.column(ours)} = {what}" for ours, what in self.counted().items()]
         if state != "ready" and self.has("finished_at"):
             sets.append(f"{self.column('finished_at')} = {self.clock('finished_at').now}")
         sets.append(f"{self.column('state')} = {self.state(state)}")
@@ -300,6 +309,7 @@ class Phrases:
         values: list[Any] = []
         if self.has("run_at"):
             sets.append(f"{self.column('run_at')} = {self.clock('run_at').later}")
+            sets += [f"{self.column(ours)} = {what}" for ours, what in self.counted().items()]
             values.append(self.clock("run_at").given(0.0))
         sets.append(f"{self.column('state')} = {self.state('ready')}")
         where = f"{self.column('id')} = {self.value('id')} AND {self.column('state')} = {self.state('dead')}"

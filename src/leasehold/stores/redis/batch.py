@@ -133,7 +133,7 @@ class Batch:
             replies = self._send(commands, give_up)
             missing = [at for at, one in enumerate(replies) if type(one) is ReplyError and _unknown_script(one)]
             if missing:
-                again = self._send([speech.with_text(commands[at]) for at in missing], give_up)
+                again = self._send(_taught([commands[at] for at in missing]), give_up)
                 for at, reply in zip(missing, again, strict=True):
                     replies[at] = reply
         except LeaseholdError as error:
@@ -171,6 +171,16 @@ def _groups(ops: Sequence[StoreOp]) -> list[list[Any]]:
 
 def _command(group: list[Any]) -> speech.Command:
     return speech.command(group[0]) if len(group) == 1 else speech.renewals(group)
+
+
+def _taught(commands: list[speech.Command]) -> list[speech.Command]:
+    """The first of each script in full: the others come after it. A text is long, and they may be hundreds."""
+    known = set()
+    found = []
+    for command in commands:
+        found.append(command if command[1] in known else speech.with_text(command))
+        known.add(command[1])
+    return found
 
 
 def _unknown_script(reply: BaseException) -> bool:

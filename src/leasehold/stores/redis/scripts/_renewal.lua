@@ -4,7 +4,9 @@
 local call, match, find, format = redis.call, string.match, string.find, string.format
 local ms, length, ttl, ends, ends_text, owner_px, meta_px -- of those with the same ttl, which most have
 
--- The record with a new end; nil if it is over, or would be shortened by this, or has a lock-delay or a closed door.
+-- The record with a new end; nil if it is over, or would be shortened by this, or has a lock-delay or a closed door. And
+-- whether its end was too far ahead: later than the new one, though it was set with no longer a ttl, because the clock was
+-- set back since.
 local function renewed(raw, fence, ttl_ms, number)
     if length ~= ttl_ms then
         length, ttl = ttl_ms, tonumber(ttl_ms)
@@ -13,12 +15,14 @@ local function renewed(raw, fence, ttl_ms, number)
         owner_px = format('%d', ttl - 1)
         meta_px = format('%d', ttl + math.max(ttl, 60000) - 1)
     end
-    local given, expires, renewals, rest = match(type(raw) == 'string' and raw or '', '^(%d+) %d+ (%d+) (%d+) (.*)$')
-    if given == fence and expires + 0 > ms and expires + 0 <= ends and find(rest, '^%d+ 0 0 ') then
+    local given, before, expires, renewals, rest = match(type(raw) == 'string' and raw or '',
+        '^(%d+) (%d+) (%d+) (%d+) (.*)$')
+    local later = given == fence and expires + 0 > ends
+    if given == fence and expires + 0 > ms and not (later and before + 0 > ttl) and find(rest, '^%d+ 0 0 ') then
         if renewals + 0 > number + 0 then
             number = renewals
         end
-        return fence .. ' ' .. length .. ' ' .. ends_text .. ' ' .. number .. ' ' .. rest
+        return fence .. ' ' .. length .. ' ' .. ends_text .. ' ' .. number .. ' ' .. rest, later
     end
 end
 
@@ -28,11 +32,14 @@ end
 -- looks at everybody who holds, would keep the server busy for longer than a renewal may take.
 local function renew_shared(mark, owner_key, holders_key, others, turned, owner, fence, ttl_ms, number)
     local rule, latest, more = match(mark, '^(:%l+ )(%d+)(.*)$')
-    local raw = rule and renewed(redis.pcall('HGET', holders_key, owner), fence, ttl_ms, number)
+    if not rule then
+        return -1
+    end
+    local raw, later = renewed(redis.pcall('HGET', holders_key, owner), fence, ttl_ms, number)
     if not raw then
         return -1
     end
-    if not turned[owner_key] and call('EXISTS', unpack(others)) > 0 then
+    if not turned[owner_key] and (later or call('EXISTS', unpack(others)) > 0) then -- a turn puts the mark right, too
         turned[owner_key] = true
         return -1
     end

@@ -242,6 +242,8 @@ do
         if one.expires <= ms then
             bury(one.owner, one.fence, 'expired', one.expires + keep(tonumber(one.ttl)))
             close(one, math.max(tonumber(one.closed), one.expires + one.delay))
+        elseif one == gone then -- deleted, or over before the clock was set back: no clean end, so its door stays closed
+            close(one, math.max(tonumber(one.closed), ms + one.delay))
         end
     end
 end
