@@ -444,7 +444,7 @@ def test_a_bad_url_is_refused(connect: Callable[..., Any], url: str) -> None:
 )
 def test_an_option_that_is_refused_is_named(url: str) -> None:
     """By stores that take none. Those of Redis are named by its own tests."""
-    with pytest.raises(InvalidRequest, match="takes no options: leave out timeout$"):
+    with pytest.raises(InvalidRequest, match=r"takes no options: leave out timeout$"):
         leasehold.connect(url)
 
 
