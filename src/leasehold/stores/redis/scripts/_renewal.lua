@@ -13,7 +13,7 @@ local function renewed(raw, fence, ttl_ms, number)
         owner_px = format('%d', ttl - 1)
         meta_px = format('%d', ttl + math.max(ttl, 60000) - 1)
     end
-    local given, expires, renewals, rest = match(type(raw) == 'string' and raw or '', '^(%d+) %d+ (%d+) (%d+) (.*)$')
+    local given, expires, renewals, rest = match(type(raw) == 'string' and #raw <= 16384 and raw or '', '^(%d+) %d+ (%d+) (%d+) (.*)$')
     if given == fence and expires + 0 > ms and expires + 0 <= ends and find(rest, '^%d+ 0 0 ') then
         if renewals + 0 > number + 0 then
             number = renewals
