@@ -125,7 +125,7 @@ def test_a_damaged_row_is_listed(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_no_text(tmp_path: Path) -> None:
-    """It cannot be asked for. It is listed as SQL writes it, so that it can be deleted, and hides none of the others."""
+    """It cannot be asked for. It is listed as SQL writes it, so that it can be deleted, and hides no other."""
     path = tmp_path / "leases.db"
     with contextlib.closing(SQLiteStore(str(path))) as store:
         for name in ("job", "other"):
