@@ -92,6 +92,28 @@ def test_without_mountinfo_nothing_is_refused(tmp_path: Path, monkeypatch: pytes
     assert machine.mount("/") == ("", "")
 
 
+@pytest.mark.parametrize("written", ["'5'", "'null'", "'{}'", "'[[]]'", "x'ff'", "'['", "'[' || hex(zeroblob(9))"])
+def test_a_list_of_machines_that_is_none(tmp_path: Path, written: str) -> None:
+    """The boot id decides: the same kernel goes on, and another one is told that it is another machine."""
+    path = tmp_path / "leases.db"
+    store = SQLiteStore(str(path))
+    take(store, "a", ttl_ms=60_000)
+    store.close()
+    for moved in (False, True):
+        with sqlite3.connect(path) as file:
+            file.execute(f"UPDATE meta SET value = {written} WHERE key = 'machines'")
+            if moved:
+                file.execute("UPDATE meta SET value = 'another' WHERE key = 'boot'")
+        file.close()
+        again = SQLiteStore(str(path))
+        if moved:
+            with pytest.raises(StoreUnavailable, match="last used by another machine"):
+                look(again)
+        else:
+            assert look(again).holders[0].owner == "a"
+        again.close()
+
+
 def test_without_a_boot_id_the_store_is_not_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing is silently weakened: no Linux, no embedded store."""
     monkeypatch.setattr(machine, "BOOT_ID", str(tmp_path / "absent"))

@@ -163,12 +163,21 @@ def _check(path: str, connection: sqlite3.Connection) -> None:
             connection.executescript(schema.read())
 
 
+def _machines(written: object) -> list[str]:
+    """None where that cannot be read: then the boot id alone decides."""
+    try:
+        known = parse(written) if isinstance(written, str) else []
+    except (ValueError, RecursionError):
+        return []
+    return [one for one in known if isinstance(one, str)] if isinstance(known, list) else []
+
+
 def _claim_for_this_machine(path: str, connection: sqlite3.Connection, boot: str) -> None:
     """The boot id of the last opening decides. The same one is the same kernel, whatever the machine is called
     (containers), and vouches for this name; another one on a known machine is a reboot."""
     connection.execute("BEGIN IMMEDIATE")
     meta = dict(connection.execute("SELECT key, value FROM meta WHERE key IN ('boot', 'machines')"))
-    known = parse(meta.get("machines", "[]"))
+    known = _machines(meta.get("machines"))
     ours = machine.machine_id()
     if ours not in known:
         if meta.get("boot", boot) != boot:
