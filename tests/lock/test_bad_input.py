@@ -401,6 +401,7 @@ BAD_URLS = {
     "no path": "sqlite:///",
     "memory": "sqlite:///:memory:",
     "options": "sqlite:///leases.db?timeout=5",
+    "options of memory": "memory://?timeout=5",
     "NUL": "sqlite:///lea\0ses.db",
     "encoded NUL": "sqlite:///lea%00ses.db",
     "surrogate": "sqlite:///lea\ud800ses.db",
@@ -422,6 +423,7 @@ SECRET_URLS = [
     "postgresql://user:hunter2@localhost/db",
     "sqlite://user:hunter2@localhost/leases.db",
     "sqlite:///leases.db?password=hunter2",
+    "sqlite://user:hunt?hunter2@localhost/leases.db",
     "user:hunter2@localhost",
     "redis:hunter2@localhost",
     "hunter2",
@@ -435,6 +437,15 @@ def test_a_bad_url_is_refused(connect: Callable[..., Any], url: str) -> None:
     """A URL that names nothing is said to be wrong at once, not at the first lock."""
     with pytest.raises(InvalidRequest):
         connect(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite:///leases.db?timeout=5&cache=1", "memory://tests?timeout=5", "memory://?timeout"]
+)
+def test_an_option_that_is_refused_is_named(url: str) -> None:
+    """By stores that take none. Those of Redis are named by its own tests."""
+    with pytest.raises(InvalidRequest, match=r"takes no options: leave out timeout$"):
+        leasehold.connect(url)
 
 
 @pytest.mark.parametrize("url", LATER_URLS)

@@ -51,7 +51,7 @@ ACL = (
     "ACL SETUSER lease reset on >secret ~lock:v1:* resetchannels &lock:v1:push:*"
     " +evalsha +eval +subscribe +info +time +scan"
     " +get +set +del +exists +pttl +pexpire +pexpireat"
-    " +hget +hmget +hgetall +hset +hdel +hlen +rpush +lrange +lrem +ltrim +publish"
+    " +hget +hmget +hgetall +hset +hdel +hlen +hscan +rpush +lrange +lrem +ltrim +publish"
 )
 PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
 COMMANDS = [word for word in ACL.split() if word.startswith("+")]
@@ -83,6 +83,7 @@ def everything(server: RedisServer, warnings: Callable[[], int], patience: float
     store = RedisStore(address(server))
     try:
         play(store)
+        assert server.client().hlen("lock:v1:{job}:ended") < 100, "nothing was swept"
         pushes(store, patience)
         assert warnings() == 1, "nobody was warned"
     finally:
@@ -121,8 +122,10 @@ def play(store: RedisStore) -> None:
         expect(store, Watch(rule, A), View)
         expect(store, Resize(rule, 3), Resized)
         expect(store, Together((Release(rule, A, fence), Release(rule, A, fence))), Replies)
-    for number in range(66):
-        store.execute(Withdraw("job", f"host:1:{number}", 60_000))
+    for forget_ms in (1, 60_000):
+        time.sleep(0.002)
+        for number in range(66):
+            store.execute(Withdraw("job", f"host:{forget_ms}:{number}", forget_ms))
 
 
 def pushes(store: RedisStore, patience: float) -> None:

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import redis
+import redis.asyncio
 
 import leasehold
+import leasehold.aio
 from leasehold import Inspection, Leasehold, LeaseholdError, OutcomeUnknown, StoreUnavailable
-from leasehold.core.ops import Claim, Granted, Renew, Renewed, StoreOp, Together, Withdraw
+from leasehold.core.ops import (
+    Claim,
+    Evict,
+    Granted,
+    Inspect,
+    Release,
+    Renew,
+    Renewed,
+    Revoke,
+    Scan,
+    StoreOp,
+    Together,
+    Told,
+    Withdraw,
+)
 from leasehold.stores.redis import RedisStore
-from tests.redis.hostile import LISTS, NAME, PARTS, PREFIX, STRINGS, A, B, disturb, every_op, furnish
+from tests.redis.hostile import LISTS, NAME, PARTS, PREFIX, STRINGS, A, B, D, disturb, every_op, furnish
 from tests.servers.redis import EVERY, RedisServer
 
 pytestmark = pytest.mark.slow
@@ -135,6 +153,77 @@ def test_a_holder_is_shown_beside_a_key_of_another_type(hold: Leasehold, watched
     assert lease.release()
 
 
+@pytest.mark.parametrize("part", [part for part in PARTS if part not in ("holders", "ended", "notes")])
+def test_all_else_is_shown_beside_a_key_of_another_type(hold: Leasehold, watched: Watched, part: str) -> None:
+    """Those who share the resource, what is closed, and what was noted: each is read by itself."""
+    permits: list[Any] = [hold.semaphore(NAME, limit=3, ttl=60).acquire() for _ in range(3)]
+    fences = [permit.fence for permit in permits]
+    hold.evict(NAME, fence=fences[0], reason="why", delay="1m", force=True)
+    hold.semaphore(NAME, limit=3).resize(3)
+    watched.client.delete(PREFIX + part)
+    watched.client.sadd(PREFIX + part, "member")
+    seen = listed(hold)[NAME]
+    assert [one.fence for one in seen.holders] == fences[1:] and [one.slots for one in seen.holders] == [(1,), (2,)]
+    assert [one.reason for one in seen.notes] == ["why"] and any(part in one for one in seen.unreadable)
+    assert part == "fence" or seen.fence > fences[2]
+    assert part == "limit" or seen.limit == 3
+    view = watched.execute(Inspect(NAME))
+    assert [door.slots for door in view.doors] == [(0,)]
+
+
+def test_a_waiter_is_shown_beside_a_key_of_another_type(hold: Leasehold, watched: Watched) -> None:
+    """In its place, and the holder with its fence."""
+    assert (lease := hold.lock(NAME, ttl=60).acquire()) is not None
+    for owner in (A, B):
+        watched.execute(Claim(NAME, owner, 60_000, address="lock:v1:push:nobody"))
+    watched.client.sadd(f"{PREFIX}watchers", "member")
+    seen = hold.inspect(NAME)
+    assert [one.fence for one in seen.holders] == [lease.fence] and len(seen.waiters) == 2 and seen.unreadable
+
+
+@pytest.mark.parametrize("owner", [b"a:b:\xff", b"a:b:\xed\xa0\x80", b"\xff", "a:b:\u00e9".encode()])
+def test_an_owner_that_is_no_text(hold: Leasehold, watched: Watched, owner: bytes) -> None:
+    """It can be asked for the lease, and evicted, like any other: it is named by the bytes that it has."""
+    watched.client.set(f"{PREFIX}owner", owner)
+    assert repr(listed(hold)[NAME]).isprintable()
+    assert hold.revoke(NAME) is False, "nobody listens there"
+    hold.evict(NAME, fence=0, reason="why", delay=0, force=True)
+    assert hold.lock(NAME).try_acquire() is not None
+
+
+@pytest.mark.parametrize("decode", [False, True])
+@pytest.mark.parametrize("awaited", [False, True])
+def test_through_the_commands_of_a_client(watched: Watched, decode: bool, awaited: bool) -> None:
+    """One that decodes replies would fail for what is no text, and hide all the rest."""
+    port = int(watched.url.rpartition(":")[2].partition("/")[0])
+    watched.client.set(b"lock:v1:{caf\xe9}:owner", "somebody")
+    watched.client.set(b"lock:v1:{caf\xea}:owner", "somebody")
+    watched.client.set(f"{PREFIX}owner", b"a:b:\xff")
+    watched.client.rpush("lock:v1:{other}:notes", b"\xff")
+    if awaited:
+
+        class Awaited(redis.asyncio.Redis):
+            async def execute_command(self, *args: Any, **options: Any) -> Any:
+                return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]  # redis-py
+
+        async def look() -> set[str]:
+            client = Awaited(port=port, decode_responses=decode)
+            async with client, leasehold.aio.connect(client) as hold:
+                return {one.resource async for one in hold.scan()}
+
+        found = asyncio.run(look())
+    else:
+
+        class Mine(redis.Redis):
+            def execute_command(self, *args: Any, **options: Any) -> Any:
+                return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]  # redis-py
+
+        with Mine(port=port, decode_responses=decode) as client, leasehold.connect(client) as hold:
+            found = {one.resource for one in hold.scan()}
+            assert hold.lock(NAME).try_acquire() is None
+    assert found == {r"caf\xe9", r"caf\xea", NAME, "other"}
+
+
 @pytest.mark.parametrize("name", [b"caf\xe9", b"\xed\xa0\x80", b"\xff"])
 def test_a_name_that_is_no_text(hold: Leasehold, watched: Watched, name: bytes) -> None:
     """It is listed, as well as it can be shown."""
@@ -167,9 +256,12 @@ def test_a_long_owner(hold: Leasehold, watched: Watched) -> None:
         ("holders", A, f"5 5000 9007199254740000 0 5 0 0 mutex 0 0 - - {A} "),
         ("ended", ":closed", "soon"),
         ("ended", ":closed", "9" * 400),
+        ("ended", ":closed", "1 1 1"),
         ("ended", ":doors", "9007199254740000 semaphore:0:soon"),
         ("ended", ":doors", "9007199254740000 mutex:0:9007199254740000"),
         ("ended", ":doors", "9007199254740000 semaphore:0,,1:9007199254740000"),
+        ("ended", ":doors", "1 semaphore:0:1"),
+        ("ended", ":doors", "1 " * 40_000),
         ("ended", ":doors", "a" * 40_000),
         ("ended", ":doors", "semaphore:0:" * 80_000),
     ],
@@ -197,6 +289,52 @@ def test_somebody_may_hold_by_it(hold: Leasehold, watched: Watched, part: str, f
     assert "lock:v1" in refused(hold.lock(NAME).try_acquire)
     watched.client.hdel(PREFIX + part, field)
     assert hold.lock(NAME).try_acquire() is not None
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ("holders", A, f"5 5000 1000 0 5 0 0 mutex 0 0 - - {A} "),
+        ("holders", B, f"5 5000 1000 0 5 0 0 read 0 0 - - {A} "),
+        ("ended", ":closed", "1 soon"),
+        ("ended", ":doors", "1 semaphore:0:soon"),
+        ("ended", ":doors", "1 " * 40_000),
+    ],
+)
+def test_what_keeps_others_out_is_listed(hold: Leasehold, watched: Watched, part: str, field: str, value: str) -> None:
+    """Also when a time in it is over: nobody is granted, so an operator must find it."""
+    watched.client.hset(PREFIX + part, field, value)
+    assert "lock:v1" in refused(hold.lock(NAME).try_acquire)
+    assert listed(hold)[NAME].unreadable
+
+
+@pytest.mark.parametrize(("field", "value"), [(":closed", "soon"), (":doors", "1 semaphore:0:soon")])
+def test_what_cannot_be_read_is_not_written_over(hold: Leasehold, watched: Watched, field: str, value: str) -> None:
+    """By a holder that leaves a closed door behind: whoever wrote it may still go by it."""
+    lock = hold.lock(NAME, at_least="1m") if field == ":closed" else hold.semaphore(NAME, limit=3, at_least="1m")
+    held = lock.acquire()
+    assert held is not None
+    watched.client.hset(f"{PREFIX}ended", field, value)
+    assert held.release()
+    watched.execute(Inspect(NAME))
+    assert watched.client.hget(f"{PREFIX}ended", field) == value.encode()
+    assert "ended of this resource" in refused(lock.try_acquire)
+
+
+def test_nothing_is_published_to_channels_of_others(watched: Watched) -> None:
+    """An address is what somebody wrote down: a waiter's, a holder's and a watcher's lead to channels of ours alone."""
+    client: Any = watched.client
+    ms = int(client.time()[0]) * 1000
+    with client.pubsub() as heard:
+        heard.subscribe("orders")
+        assert heard.get_message(timeout=5) is not None
+        grant = watched.execute(Claim(NAME, A, 60_000, news="orders"))
+        client.hset(f"{PREFIX}waiters", B, f"1 {ms} 60000 0 5 0 mutex 1 1 orders - ")
+        client.rpush(f"{PREFIX}queue", B)
+        client.hset(f"{PREFIX}watchers", D, f"{ms} orders")
+        assert watched.execute(Revoke(NAME, A, grant.fence)) == Told(reached=False)
+        watched.execute(Evict(NAME, A, grant.fence, "request", 0, True, "{}"))
+        assert heard.get_message(timeout=0.1) is None
 
 
 def test_a_permit_that_cannot_be_read_keeps_its_slot(hold: Leasehold, watched: Watched) -> None:
@@ -290,6 +428,79 @@ def test_too_many_to_look_at(hold: Leasehold, watched: Watched) -> None:
     why = listed(hold)[NAME].unreadable
     assert {f"{PREFIX}watchers has too many fields", f"{PREFIX}notes has an entry that is no note"} <= set(why)
     assert "holders of this resource: it has too many fields" in refused(hold.lock(NAME).try_acquire)
+
+
+def ended_permits(watched: Watched, count: int) -> None:
+    """As when a host has crashed: so many permits, each with a lock-delay, whose time is just over."""
+    ms = int(watched.client.time()[0]) * 1000
+    many: Any = {
+        f"h:{slot}:s": f"{slot + 5} 1000 {ms - 10} 0 5 0 60000 semaphore {count} {slot} - - h:{slot}:s "
+        for slot in range(count)
+    }
+    watched.client.hset(f"{PREFIX}holders", mapping=many)
+
+
+def test_a_thousand_permits_end_at_once(watched: Watched) -> None:
+    """What follows from all of them is written once."""
+    ended_permits(watched, 1_000)
+    view = watched.execute(Inspect(NAME))
+    assert not view.holders and len(view.doors) == 1_000 and not view.unreadable
+    assert watched.execute(Claim(NAME, A, 5_000, 1, 0, False, "semaphore", 1, 1_001)).slots == (1_000,)
+
+
+def test_more_closed_places_than_can_be_written_down(hold: Leasehold, watched: Watched) -> None:
+    """Strangers can make thousands: nobody is granted until the last of them is free, and what was written is read."""
+    ended_permits(watched, 3_000)
+    watched.execute(Inspect(NAME))
+    seen = hold.inspect(NAME)
+    assert seen.closed_for > 30 and not seen.unreadable and not seen.holders
+    assert hold.lock(NAME).try_acquire() is None and hold.semaphore(NAME, limit=3).try_acquire() is None
+
+
+def test_a_listing_of_much(hold: Leasehold, watched: Watched) -> None:
+    """Hundreds of resources with thousands in their queues, or who have held them: one page looks at some of them, and
+    lists the others."""
+    ended = int(watched.client.time()[0]) * 1000 - 10
+    pipe = watched.client.pipeline(transaction=False)
+    for number in range(400):
+        pipe.rpush(f"lock:v1:{{queue:{number}}}:queue", *range(2_000))
+    for number in range(20):
+        gone: Any = {f"h:{one}:s": f"5 1000 {ended} 0 5 0 0 read 0 0 - - h:{one}:s " for one in range(9_000)}
+        pipe.hset(f"lock:v1:{{holders:{number}}}:holders", mapping=gone)
+        pipe.hset(f"lock:v1:{{doors:{number}}}:ended", ":doors", "1 " + "read:0:1:1 " * 5_000)
+    pipe.execute()
+    cursor, names = "0", set()
+    while cursor:
+        page = watched.execute(Scan("*", cursor))
+        cursor = page.cursor
+        names |= set(page.items)
+    assert "bystander" in names
+
+
+def test_many_that_have_ended(watched: Watched) -> None:
+    """A quarter of a million tombstones: some are thrown away now and then, never all at once."""
+    for start in range(0, 2**18, 2**15):
+        many: Any = {f"{start + one}": "1 5 released " for one in range(2**15)}
+        watched.client.hset(f"{PREFIX}ended", mapping=many)
+    watched.client.hdel(f"{PREFIX}ended", "0")
+    for number in range(200):
+        watched.execute(Withdraw(NAME, f"host:1:{number}", 60_000))
+    assert watched.client.hlen(f"{PREFIX}ended") < 2**18 - 200
+
+
+@pytest.mark.parametrize("part", ["meta", "notes", "ended", "watchers"])
+def test_a_long_record(watched: Watched, part: str) -> None:
+    """Of 16 MB: it is not matched before it is known how long it is."""
+    digits = b"1" * 2**24
+    if part == "meta":
+        watched.client.set(f"{PREFIX}owner", A)
+        watched.client.set(PREFIX + part, digits)
+    elif part == "notes":
+        watched.client.rpush(PREFIX + part, digits)
+    else:
+        watched.client.hset(PREFIX + part, A, digits)
+    for op in (Scan("*"), Inspect(NAME), Release(NAME, A, 1), Claim(NAME, A, 5_000), Withdraw(NAME, A, 60_000)):
+        watched.execute(op)
 
 
 # ---------------------------------------------------------------- every script, with anything

@@ -124,6 +124,22 @@ def test_a_damaged_row_is_listed(tmp_path: Path) -> None:
         assert names(store) == ["job"]
 
 
+def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+    """It cannot be asked for. It is listed as SQL writes it, so that it can be deleted, and hides no other."""
+    path = tmp_path / "leases.db"
+    with contextlib.closing(SQLiteStore(str(path))) as store:
+        for name in ("job", "other"):
+            take(store, name)
+        with contextlib.closing(sqlite3.connect(path)) as file, file:
+            file.execute("INSERT INTO resources SELECT CAST(name AS BLOB), boot, state FROM resources")
+            file.execute("INSERT INTO resources VALUES (CAST(x'ff' AS TEXT), '', '')")
+        page = store.execute(ops.Scan("*"))
+        assert page == ops.Page(("job", "other"), "", ("\\xff", "x'6a6f62'", "x'6f74686572'"))
+        assert store.execute(ops.Scan("j*")) == ops.Page(("job",), "")
+        with contextlib.closing(sqlite3.connect(path)) as file, file:
+            assert file.execute("DELETE FROM resources WHERE name = x'6a6f62'").rowcount == 1
+
+
 def test_after_a_restart_of_the_machine(tmp_path: Path) -> None:
     """What was held before it is not; what was noted is."""
     path = tmp_path / "leases.db"

@@ -43,7 +43,7 @@ broken line
 )
 def test_the_longest_mount_point_wins(path: str, kind: str) -> None:
     """Whole parts of the path count, octal escapes are undone, a later mount covers an earlier one."""
-    assert machine.file_system(path, MOUNTS) == kind
+    assert machine.find_mount(path, MOUNTS)[1] == kind
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,47 @@ def test_a_link_to_a_network_file_system_is_refused(tmp_path: Path, monkeypatch:
         claim(SQLiteStore(str(tmp_path / "near" / "leases.db")), "a")
 
 
+@pytest.mark.parametrize("made", [False, True])
+def test_a_file_that_is_mounted_by_itself_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: bool
+) -> None:
+    """As in a container that is given one file in place of its folder: what SQLite keeps beside it is not shared with
+    the others who use it, and two of them would hold at once."""
+    path, mounts = tmp_path / "leases.db", tmp_path / "mountinfo"
+    if made:
+        path.touch()
+    mounts.write_text(f"22 1 0:1 / / rw - ext4 x rw\n23 22 0:1 /srv/leases.db {path} rw - ext4 x rw\n")
+    monkeypatch.setattr(machine, "MOUNTS", str(mounts))
+    with pytest.raises(StoreUnavailable, match=r"is mounted by itself.*Mount its folder"):
+        claim(SQLiteStore(str(path)), "a")
+
+
 def test_without_mountinfo_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel that hides its mounts is no reason to stop."""
     monkeypatch.setattr(machine, "MOUNTS", str(tmp_path / "absent"))
-    assert machine.network_file_system("/") == ""
+    assert machine.mount("/") == ("", "")
+
+
+@pytest.mark.parametrize("written", ["'5'", "'null'", "'{}'", "'[[]]'", "x'ff'", "'['", "'[' || hex(zeroblob(9))"])
+def test_a_list_of_machines_that_is_none(tmp_path: Path, written: str) -> None:
+    """The boot id decides: the same kernel goes on, and another one is told that it is another machine."""
+    path = tmp_path / "leases.db"
+    store = SQLiteStore(str(path))
+    take(store, "a", ttl_ms=60_000)
+    store.close()
+    for moved in (False, True):
+        with sqlite3.connect(path) as file:
+            file.execute(f"UPDATE meta SET value = {written} WHERE key = 'machines'")
+            if moved:
+                file.execute("UPDATE meta SET value = 'another' WHERE key = 'boot'")
+        file.close()
+        again = SQLiteStore(str(path))
+        if moved:
+            with pytest.raises(StoreUnavailable, match="last used by another machine"):
+                look(again)
+        else:
+            assert look(again).holders[0].owner == "a"
+        again.close()
 
 
 def test_without_a_boot_id_the_store_is_not_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import pytest
 from leasehold.core import ops
 from leasehold.errors import StoreUnavailable
 from leasehold.patterns.shelves import SQLiteShelf
-from leasehold.stores.sqlite import SQLiteStore, file, wake
+from leasehold.stores.sqlite import SQLiteStore, driver, file, wake
 from tests.stores.sqlite_tools import ROOM, claim, look, next_line, release, run, start, take
 
 ROOT = os.geteuid() == 0
@@ -300,6 +300,28 @@ def test_an_address_leads_to_sockets_of_ours_alone(tmp_path: Path, make: Make, k
             stranger.recv(1)
 
 
+def test_only_the_new_socket_is_opened_to_others(tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner of the folder could put a second name of another socket of ours in its place, between making and
+    opening: that one keeps its mode."""
+    path, home, private = tmp_path / "jobs.db", tmp_path / "jobs.db.wake", tmp_path / "private.sock"
+    path.touch()
+    path.chmod(0o660)
+    home.mkdir()
+    home.chmod(0o1770)
+    dead_socket(private)
+    private.chmod(0o600)
+    pinned = wake._pinned
+
+    def exchange(folder: int, name: str) -> int:
+        (home / name).unlink()
+        (home / name).hardlink_to(private)
+        return pinned(folder, name)
+
+    monkeypatch.setattr(wake, "_pinned", exchange)
+    make(path)._folder.bind(wake.new_name()).close()
+    assert stat.S_IMODE(private.lstat().st_mode) == 0o600
+
+
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 @pytest.mark.parametrize("database", [0o600, 0o660])
 def test_the_umask_changes_nothing(tmp_path: Path, make: Make, umask: int, database: int) -> None:
@@ -379,6 +401,147 @@ def test_a_link_of_the_owner_of_the_file_is_followed(tmp_path: Path, make: Make)
     for one in (link, target):
         os.chown(one, ALICE, TEAM, follow_symlinks=False)
     take(make(link), "a")
+
+
+@pytest.fixture
+def sticky(tmp_path: Path) -> Iterator[Path]:
+    """A folder where everybody may make files, as /tmp: root makes one, and others use that one itself."""
+    made = tmp_path / "tmp" if ROOT else Path(tempfile.mkdtemp(prefix="leasehold-"))
+    made.mkdir(exist_ok=True)
+    made.chmod(0o1777)
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.mark.parametrize("name", ["jobs.db", "deep/down/jobs.db"])
+def test_a_link_of_another_user_on_the_way(
+    tmp_path: Path, sticky: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Where everybody may make one: it could lead into any folder of ours. Nothing is made there."""
+    victim = tmp_path / "victim"
+    (victim / name).parent.mkdir(parents=True)
+    link = sticky / "app" if ROOT else Path(f"/tmp/leasehold-{wake.new_name()}")
+    link.symlink_to(victim)
+    try:
+        strange(link, monkeypatch)
+        refused(link / name, "is reached by a symbolic link of another user")
+        assert names((victim / name).parent) == []
+    finally:
+        link.unlink()
+
+
+@pytest.mark.parametrize("whose", ["ours", "the folder's owner", "in a folder of others"])
+def test_other_links_on_the_way_are_followed(tmp_path: Path, make: Make, whose: str) -> None:
+    """Those of ours, and those of whoever may decide what lies there."""
+    place, folder = tmp_path / "place", tmp_path / "real" / "folder"
+    place.mkdir()
+    folder.mkdir(parents=True)
+    (place / "app").symlink_to("../real/folder")
+    if whose != "ours":
+        os.chown(place / "app", ALICE, TEAM, follow_symlinks=False)
+    if whose == "the folder's owner":
+        os.chown(place, ALICE, TEAM)
+    place.chmod(0o755 if whose == "in a folder of others" else 0o1777)
+    take(make(place / "app" / "jobs.db"), "a")
+    assert look(make(folder / "jobs.db")).holders[0].owner == "a"
+
+
+@pytest.mark.parametrize("moment", ["stat", "lstat", "mknod", "access"])
+def test_a_link_that_comes_after_the_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """Whoever owns the folder exchanges its database for a link while we look at it: what that names is not made."""
+    home = tmp_path / "home"
+    home.mkdir()
+    path, target = home / "jobs.db", tmp_path / "target"
+    path.touch(mode=0o600)
+    for one in (path, home):
+        strange(one, monkeypatch)
+    real = getattr(os, moment)
+
+    def exchange(*arguments: Any, **options: Any) -> Any:
+        try:
+            return real(*arguments, **options)
+        finally:
+            if str(arguments[0]) == str(path):
+                monkeypatch.setattr(os, moment, real)
+                path.unlink()
+                path.symlink_to(target)
+                if ROOT:
+                    os.chown(path, ALICE, ALICE, follow_symlinks=False)
+
+    store = SQLiteStore(str(path))
+    monkeypatch.setattr(os, moment, exchange)
+    with pytest.raises(StoreUnavailable):
+        store.execute(ops.Inspect(ROOM, budget_ms=100))
+    store.close()
+    assert path.is_symlink() and not target.exists()
+
+
+@pytest.mark.parametrize("kind", ["store", "shelf"])
+def test_a_link_that_is_there_while_sqlite_opens(
+    tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """And gone afterwards: the file that it led to is not made a database, and the right one is."""
+    from leasehold.patterns.shelves import sqlitefile
+
+    path, away, target = tmp_path / "jobs.db", tmp_path / "away", tmp_path / "target"
+    path.touch(mode=0o600)
+    target.touch(mode=0o600)
+    real = driver.sqlite3.connect
+
+    def exchange(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(driver.sqlite3, "connect", real)
+        path.rename(away)
+        path.symlink_to(target)
+        try:
+            return real(*arguments, **options)
+        finally:
+            path.unlink()
+            away.rename(path)
+
+    monkeypatch.setattr(driver.sqlite3, "connect", exchange)
+    if kind == "store":
+        take(make(path), "a")
+    else:
+        shelf = SQLiteShelf(path)
+        shelf.create()
+        shelf.close()
+        sqlitefile.open_shelf(str(path), "leasehold_shelf").close()
+    assert target.read_bytes() == b"" and path.stat().st_size > 0
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+def test_a_second_name(tmp_path: Path, make: Make, suffix: str) -> None:
+    """Each name of a database has its own log: two processes would hold one lock. What lies beside it could be a second
+    name of any file."""
+    path = tmp_path / "jobs.db"
+    take(make(path), "a")
+    (tmp_path / "second").hardlink_to(f"{path}{suffix}")
+    for name in ("jobs.db", "second") if not suffix else ("jobs.db",):
+        refused(tmp_path / name, "has a second name, a hard link")
+    (tmp_path / "second").unlink()
+    assert look(make(path)).holders[0].owner == "a"
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+def test_a_file_of_roots_beside_the_database_of_a_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """SQLite gives what lies beside a database to the owner of that, when it is run by root: the user could have put it
+    there to get it."""
+    path, odd = tmp_path / "jobs.db", tmp_path / f"jobs.db{suffix}"
+    path.touch(mode=0o600)
+    odd.write_text("secret")
+    seen = os.lstat
+
+    def as_root_sees_it(name: Any, **options: Any) -> os.stat_result:
+        found = seen(name, **options)
+        owner = {str(path): 12_001, str(odd): 0}.get(str(name), found.st_uid)
+        return os.stat_result((*found[:4], owner, *found[5:]))
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "lstat", as_root_sees_it)
+    refused(path, "is not root's, but what lies beside it")
+    assert odd.read_text() == "secret"
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])

@@ -43,7 +43,7 @@ def open_store(target: Target | None) -> Store:
     if scheme == "memory":
         from leasehold.stores.memory import MemoryStore
 
-        return MemoryStore.shared(rest)
+        return MemoryStore.shared(_without_options(scheme, rest))
     if scheme == "sqlite":
         from leasehold.stores.sqlite import SQLiteStore
 
@@ -99,11 +99,19 @@ def _redis() -> Any:
     return package
 
 
+def _without_options(scheme: str, rest: str) -> str:
+    """The rest of a URL that has none. One that is given all the same is named, unless it may be a part of a password
+    that somebody forgot to percent-encode."""
+    place, _, query = rest.partition("?")
+    if query:
+        name = "" if "@" in rest else query.partition("&")[0].partition("=")[0][:40]
+        raise InvalidRequest(f"a {scheme} URL takes no options{f': leave out {name}' if name else ''}")
+    return place
+
+
 def _sqlite_path(rest: str) -> str:
     """``sqlite:///relative`` and ``sqlite:////absolute``, as SQLAlchemy writes them."""
-    path, _, query = rest.partition("?")
-    if query:
-        raise InvalidRequest("a sqlite URL takes no options")
+    path = _without_options("sqlite", rest)
     if not path.startswith("/"):
         raise InvalidRequest("a sqlite URL has three slashes and a path: sqlite:///path/to/file.db")
     path = path[1:]

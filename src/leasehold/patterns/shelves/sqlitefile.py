@@ -38,9 +38,9 @@ class Connected:
 
     __slots__ = ("connection", "file")
 
-    def __init__(self, path: str) -> None:
-        self.file = _identity(path)
-        self.connection = connect(path)
+    def __init__(self, real: str) -> None:
+        self.file = _identity(real)
+        self.connection = connect(real)
 
     def close(self) -> None:
         with suppress(sqlite3.Error):
@@ -241,8 +241,7 @@ def open_shelf(path: str, table: str) -> Connected:
 
 
 def _open(path: str, table: str) -> Connected:
-    prepare(path)
-    opened = Connected(path)
+    opened = Connected(prepare(path))
     try:
         _check(path, opened.connection, table)
     except BaseException:

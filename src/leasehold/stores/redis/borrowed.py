@@ -18,7 +18,7 @@ from leasehold.core.types import Capabilities
 from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.redis import failures, speech
-from leasehold.stores.redis.kinds import behind, retries
+from leasehold.stores.redis.kinds import behind, retries, undecoded
 
 
 class BorrowedStore:
@@ -32,6 +32,7 @@ class BorrowedStore:
         self._client = client
         self.where = behind(client)
         self.retries = retries(client)
+        self._options = undecoded(client)
         self._server = f"Redis {self.where}"
         self._asking: threading.Thread | None = None
         self._awaited = inspect.iscoroutinefunction(client.execute_command)
@@ -129,23 +130,23 @@ class BorrowedStore:
     def _call(self, command: speech.Command) -> Any:
         with self._lock:
             try:
-                return self._client.execute_command(*command)
+                return self._client.execute_command(*command, **self._options)
             except Exception as error:
                 if not failures.unknown_script(error):
                     raise failures.of_client(self._server, error, self.retries) from error
             try:
-                return self._client.execute_command(*speech.with_text(command))
+                return self._client.execute_command(*speech.with_text(command), **self._options)
             except Exception as error:
                 raise failures.of_client(self._server, error, self.retries) from error
 
     async def _await(self, command: speech.Command) -> Any:
         try:
-            return await self._client.execute_command(*command)
+            return await self._client.execute_command(*command, **self._options)
         except Exception as error:
             if not failures.unknown_script(error):
                 raise failures.of_client(self._server, error, self.retries) from error
         try:
-            return await self._client.execute_command(*speech.with_text(command))
+            return await self._client.execute_command(*speech.with_text(command), **self._options)
         except Exception as error:
             raise failures.of_client(self._server, error, self.retries) from error
 

@@ -39,7 +39,7 @@ def greet(target: Target, channel: str, first: bool) -> Generator[list[Command],
         ("INFO", "memory") if first else ("PING",),
     ]
     if target.db and isinstance(selected, ReplyError):
-        raise StoreUnavailable(f"Redis at {target} has no database {target.db} for us: {selected}")
+        raise StoreUnavailable(f"Redis at {target} has no database {target.db} for us: {selected}") from selected
     if first:
         _warn_of_eviction(target, memory)
     pushes = speaks_resp3 and not isinstance(subscribed, ReplyError)

@@ -34,6 +34,17 @@ def check_client(client: Any, taker: str, refused: Mapping[str, str]) -> None:
         raise InvalidRequest(f"{taker} takes a client such as redis.Redis(), not {type(client).__name__}")
 
 
+def undecoded(client: Any) -> dict[str, Any]:
+    """What to call the commands of a client with, so that one that was told to decode replies (``decode_responses``)
+    hands them over as bytes: what strangers wrote need not be text, and would be no reply at all then (trap 52)."""
+    settings = getattr(getattr(client, "connection_pool", None), "connection_kwargs", None)
+    decodes = isinstance(settings, dict) and settings.get("decode_responses")
+    if not decodes or not any(family(cls) for cls in type(client).__mro__):
+        return {}
+    takes = inspect.signature(client.execute_command).parameters.values()
+    return {"NEVER_DECODE": True} if any(one.kind is one.VAR_KEYWORD for one in takes) else {}
+
+
 def retries(client: Any) -> bool:
     """Does it repeat commands by itself? Unless it says that it does not, it may."""
     settings = getattr(getattr(client, "connection_pool", None), "connection_kwargs", None)

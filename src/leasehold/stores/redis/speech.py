@@ -174,13 +174,13 @@ def _resize(op: ops.Resize) -> Command:
 
 def _evict(op: ops.Evict) -> Command:
     return (
-        "EVALSHA", EVICT.sha, COUNT + 1, *_with_notes(op.resource), op.owner, op.fence, op.request,
+        "EVALSHA", EVICT.sha, COUNT + 1, *_with_notes(op.resource), _token(op.owner), op.fence, op.request,
         -1 if op.delay_ms is None else op.delay_ms, 1 if op.force else 0, _bytes(op.note),
     )  # fmt: skip
 
 
 def _revoke(op: ops.Revoke) -> Command:
-    return ("EVALSHA", REVOKE.sha, COUNT, *keys(op.resource), op.owner, op.fence)
+    return ("EVALSHA", REVOKE.sha, COUNT, *keys(op.resource), _token(op.owner), op.fence)
 
 
 def _adopt(op: ops.Adopt) -> Command:
@@ -308,6 +308,15 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
+def _owner(value: Any) -> str:
+    """Somebody's token, whatever its bytes are: ``_token`` gives the same bytes back, to name that holder by."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def _token(owner: str) -> bytes:
+    return owner.encode("utf-8", "surrogateescape")
+
+
 def _field(value: str) -> str:
     return "" if value == EMPTY else value
 
@@ -368,9 +377,10 @@ def _whole(text: str) -> int:
 
 
 def _grant(held: Sequence[Any]) -> Grant:
+    owner = _owner(held[0])
     (
-        owner, fence, ttl_ms, expires_ms, renewals, since_us, closed, delay_ms, rule, limit, slots, news, ticket, meta
-    ) = map(_text, held)  # fmt: skip
+        fence, ttl_ms, expires_ms, renewals, since_us, closed, delay_ms, rule, limit, slots, news, ticket, meta
+    ) = map(_text, held[1:])  # fmt: skip
     return Grant(
         owner, int(fence), int(ttl_ms), int(expires_ms), rule, _slots(slots), int(since_us), meta, _field(news),
         int(delay_ms), _field(ticket), int(closed), int(renewals), int(limit),
@@ -399,25 +409,16 @@ def _note(raw: Any) -> Note:
 
 def _page(reply: Any, op: Any) -> ops.Page:
     cursor = _text(reply[1])
-    items, unreadable = [], []
+    items: list[str] = []
+    unreadable: list[str] = []
     for item in reply[2]:
-        name = _text(item)
+        raw = item if isinstance(item, bytes) else _bytes(item)
+        name = raw.decode("utf-8", "backslashreplace")  # two that are no text stay two
         if isinstance(op, ops.Leaks):
             items.append(name)
-        elif matches(op.pattern, name):
-            if _is_name(item):
-                items.append(name)
-            else:
-                unreadable.append(_bytes(name).decode("utf-8", "backslashreplace"))
+        elif matches(op.pattern, name):  # every name of ours is UTF-8: no other can be asked for
+            (items if name.encode() == raw else unreadable).append(name)
     return ops.Page(tuple(items), "" if cursor == "0" else cursor, tuple(unreadable))
-
-
-def _is_name(item: Any) -> bool:
-    """Can it be asked for? Every name of ours is UTF-8."""
-    try:
-        return bool(item.decode() if isinstance(item, bytes) else item.encode())
-    except UnicodeError:
-        return False
 
 
 def _replies(reply: Any, op: Any) -> ops.Replies:

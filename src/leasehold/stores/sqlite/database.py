@@ -18,11 +18,12 @@ READ = "SELECT boot, state FROM resources WHERE name = ?"
 CHANGE = "UPDATE resources SET boot = ?, state = ? WHERE name = ?"
 ADD = "INSERT INTO resources (boot, state, name) VALUES (?, ?, ?)"
 REMOVE = "DELETE FROM resources WHERE name = ?"
-# As bytes: a row that is no UTF-8 would end the listing of all. No name that is a BLOB can be asked for.
+# As bytes: a row that is no UTF-8 would end the listing of all.
 CHUNK = (
     "SELECT CAST(name AS BLOB), CAST(boot AS BLOB), CAST(state AS BLOB) FROM resources"
     " WHERE name > CAST(? AS TEXT) AND typeof(name) = 'text' ORDER BY name LIMIT ?"
 )
+NO_NAMES = "SELECT CAST(name AS BLOB) FROM resources WHERE typeof(name) != 'text' LIMIT ?"  # they come after all others
 NO_TEXT = "Could not decode to UTF-8"  # Python's own: SQLite does not look
 SWEEP_EVERY = 256
 MOST_KNOWN = 256
@@ -169,7 +170,13 @@ class Database:
             if matches(op.pattern, name) and self._listed(boot, text, now):
                 (found if name.encode() == raw else unreadable).append(name)
         cursor = chunk[-1][0].decode("utf-8", "surrogateescape") if len(chunk) == PAGE else ""
+        if not cursor:
+            unreadable += [name for name in self._no_names() if matches(op.pattern, name)]
         return Page(tuple(found), cursor, tuple(unreadable))
+
+    def _no_names(self) -> list[str]:
+        """Rows whose name is a BLOB, which nobody can ask for, as SQL writes them."""
+        return [f"x'{raw.hex()}'" for (raw,) in self._execute(NO_NAMES, (PAGE,)).fetchall()]
 
     def _listed(self, boot: bytes, text: bytes, now: Instant) -> bool:
         try:

@@ -34,9 +34,9 @@ def default_path() -> str:
 def open_database(path: str, boot: str) -> Database:
     """Raises StoreUnavailable that says what is wrong, or Again when somebody else is in the way just now."""
     try:
-        prepare(path)
-        before = os.stat(path)
-        connection = connect(path)
+        real = prepare(path)
+        before = os.stat(real)
+        connection = connect(real)
     except StoreUnavailable:  # an OSError too, and already in our words
         raise
     except (OSError, sqlite3.Error) as error:
@@ -70,10 +70,10 @@ def why(path: str, error: Exception) -> Exception:
     return failures.refusal(path, error)
 
 
-def prepare(path: str) -> None:
-    """An empty file with mode 0600 stands at ``path``, or an existing one that is left as it is."""
-    ownership.check_links(path)
-    real = os.path.realpath(path)
+def prepare(path: str) -> str:
+    """An empty file with mode 0600 stands at ``path``, or an existing one that is left as it is. Returns where
+    it really lies."""
+    real = ownership.resolve(path)
     default = False
     with suppress(StoreUnavailable):  # no home, no default
         default = os.path.dirname(path) == os.path.dirname(default_path())
@@ -82,11 +82,18 @@ def prepare(path: str) -> None:
         ownership.check_state_folder(real)
     if not os.path.isdir(os.path.dirname(real)) or os.path.isdir(real):
         raise unavailable(path, failures.examine(real))
-    if kind := machine.network_file_system(real):
+    point, kind = machine.mount(real)
+    if machine.networked(kind):
         raise unavailable(
             path,
             f"lies on a network file system ({kind}), where locks and clocks of several machines meet. "
             "Choose a local path; to coordinate several machines, use a store with a server",
+        )
+    if point == real:
+        raise unavailable(
+            path,
+            "is mounted by itself: what SQLite keeps beside it is not shared with it, so that two processes would not "
+            "exclude each other. Mount its folder",
         )
     with suppress(FileExistsError):
         os.mknod(real, 0o600)  # without a descriptor, which would have to be closed again
@@ -95,6 +102,7 @@ def prepare(path: str) -> None:
     ownership.check_files(real)
     if not os.access(real, os.R_OK | os.W_OK, effective_ids=True):  # SQLite would open it for reading, without a lock
         raise PermissionError(errno.EACCES, "not readable and writable")
+    return real
 
 
 def make_folders(folder: str) -> None:
@@ -106,10 +114,21 @@ def make_folders(folder: str) -> None:
             ownership.give_to_owner_of_folder(folder)
 
 
-def connect(path: str) -> sqlite3.Connection:
-    """To a file that is there."""
-    uri = f"file:{_quoted(path)}?mode=rw"  # never creates: that would ignore the mode
-    return sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
+def connect(real: str) -> sqlite3.Connection:
+    """To a file that is there, by its path without links. Nothing is read or written before it is known which one
+    SQLite has opened: whoever may write in its folder could have put a link there since we looked (trap 50)."""
+    uri = f"file:{_quoted(real)}?mode=rw"  # never creates: that would ignore the mode
+    connection = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
+    try:
+        connection.text_factory = bytes  # a path need not be UTF-8
+        opened = connection.execute("PRAGMA database_list").fetchone()[2]
+        connection.text_factory = str
+        if opened != os.fsencode(real):
+            raise Again(failures.REPLACED)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _quoted(path: str) -> str:
@@ -144,6 +163,15 @@ def _check(path: str, connection: sqlite3.Connection) -> None:
             connection.executescript(schema.read())
 
 
+def _machines(written: object) -> list[str]:
+    """None where that cannot be read: then the boot id alone decides."""
+    try:
+        known = parse(written) if isinstance(written, str) else []
+    except (ValueError, RecursionError):
+        return []
+    return [one for one in known if isinstance(one, str)] if isinstance(known, list) else []
+
+
 def _claim_for_this_machine(path: str, connection: sqlite3.Connection, boot: str) -> None:
     """The boot id of the last opening decides. The same one is the same kernel, whatever the machine is called
     (containers), and vouches for this name; another one on a known machine is a reboot."""
@@ -156,7 +184,7 @@ def _claim(path: str, connection: sqlite3.Connection, boot: str, begin: str) -> 
     """False: something must be written, and this transaction may only look."""
     connection.execute(begin)
     meta = dict(connection.execute("SELECT key, value FROM meta WHERE key IN ('boot', 'machines')"))
-    known = parse(meta.get("machines", "[]"))
+    known = _machines(meta.get("machines"))
     ours = machine.machine_id()
     if ours not in known:
         if meta.get("boot", boot) != boot:

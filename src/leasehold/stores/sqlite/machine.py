@@ -23,12 +23,13 @@ _NETWORKS = """
 NETWORKED = frozenset(_NETWORKS.split())
 
 
-def boot_id(what: str = "the embedded store", instead: str = "redis://host, or memory:// in tests") -> str:
+def boot_id(what: str = "the embedded store", instead: str = "") -> str:
     """Of this boot of this kernel. Where there is none to be had, what needs it says what to use in its place."""
     found = _line_of(BOOT_ID)
     if not found:
-        if not hasattr(os, "fork"):  # Windows, where no store that several processes share is to be had
-            instead = "it in the Windows Subsystem for Linux, or memory:// in tests"
+        if not instead:  # Windows has no fork, and no store that several processes share
+            shared = "redis://host" if hasattr(os, "fork") else "it in the Windows Subsystem for Linux"
+            instead = f"{shared}, or memory:// in tests"
         raise Unsupported(f"{what} needs Linux, for {BOOT_ID} and /proc/self/fd: on this system use {instead}")
     return found
 
@@ -38,31 +39,33 @@ def machine_id() -> str:
     return next(filter(None, map(_line_of, MACHINE_IDS)), "")
 
 
-def network_file_system(path: str) -> str:
-    """The type of the file system under ``path`` when other machines may share it, else nothing."""
+def mount(path: str) -> tuple[str, str]:
+    """The mount point that holds an absolute, resolved path, and the type of its file system; empty where the kernel
+    hides its mounts. A file can be a mount point, as when a container is given one file in place of its folder."""
     try:
-        mounts = _text_of(MOUNTS)
+        return find_mount(path, _text_of(MOUNTS))
     except OSError:
-        return ""
-    kind = file_system(path, mounts)
-    return kind if kind.removeprefix("fuse.") in NETWORKED else ""
+        return "", ""
 
 
-def file_system(path: str, mounts: str) -> str:
-    """The type of the file system that holds an absolute, resolved path, from the text of mountinfo.
+def networked(kind: str) -> bool:
+    """May other machines share a file system of this type?"""
+    return kind.removeprefix("fuse.") in NETWORKED
 
-    The longest mount point wins; of two mounts at one point the later one covers the earlier.
-    """
-    best, found = -1, ""
+
+def find_mount(path: str, mounts: str) -> tuple[str, str]:
+    """The same from the text of mountinfo. The longest mount point wins; of two mounts at one point the later one
+    covers the earlier."""
+    best, found = "", ""
     for line in mounts.splitlines():
         left, separator, right = line.partition(" - ")
         fields = left.split(" ")
         if not separator or len(fields) < 5:
             continue
         point = _unescape(fields[4])
-        if len(point) >= best and _holds(point, path):
-            best, found = len(point), right.split(" ")[0]
-    return found
+        if len(point) >= len(best) and _holds(point, path):
+            best, found = point, right.split(" ")[0]
+    return best, found
 
 
 def _holds(point: str, path: str) -> bool:

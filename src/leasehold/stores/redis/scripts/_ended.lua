@@ -1,13 +1,26 @@
 -- What has ended: closed doors, tombstones, and the keys of whoever is gone (core/records.py).
 
+local strange_closed, strange_doors = false, false -- they hold what nobody can read, and that is not written over
+
 local function close_until(until_ms)
     if until_ms > ms and until_ms > door then
         door = until_ms
-        more = true
-        insist()
-        redis.call('HSET', ENDED, ':closed', text(door) .. ' ' .. text(door - ms))
-        stretch(ENDED, door)
+        if not strange_closed then
+            more = true
+            insist()
+            redis.call('HSET', ENDED, ':closed', text(door) .. ' ' .. text(door - ms))
+            stretch(ENDED, door)
+        end
     end
+end
+
+local places = {} -- the doors by rule and slots: those who share may be a thousand, and all end at once
+local gathering, gathered = false, false -- while many end at once, what follows from all of them is written once
+
+local function add_door(rule, slots, until_ms, length)
+    local one = {rule = rule, slots = slots, until_ms = until_ms, length = length}
+    doors[#doors + 1] = one
+    places[rule .. ':' .. slots] = places[rule .. ':' .. slots] or one
 end
 
 local function write_doors()
@@ -22,7 +35,14 @@ local function write_doors()
         redis.call('HDEL', ENDED, ':doors')
         return
     end
-    redis.call('HSET', ENDED, ':doors', text(latest) .. ' ' .. table.concat(written, ' '))
+    local all = text(latest) .. ' ' .. table.concat(written, ' ')
+    if #all > MOST_DOORS_BYTES then -- nobody could read it: no place is given until the last of them is free
+        doors, places = {}, {}
+        redis.call('HDEL', ENDED, ':doors')
+        close_until(latest)
+        return
+    end
+    redis.call('HSET', ENDED, ':doors', all)
     stretch(ENDED, latest)
 end
 
@@ -33,43 +53,41 @@ local function opens(until_ms, length)
 end
 
 local function read_closed(written)
-    local until_ms, length = string.match(#written <= 33 and written or '', '^(%d+) (%d+)$')
-    if not (whole(until_ms) and whole(length)) then
+    local until_ms, length = parse_closed(written)
+    if not until_ms then
+        strange_closed = true
         unreadable(ENDED, 'has a time in :closed that is none', true)
         return
     end
-    local left = opens(tonumber(until_ms), tonumber(length))
+    local left = opens(until_ms, length)
     if left == 0 then
         redis.call('HDEL', ENDED, ':closed')
-    elseif left < tonumber(until_ms) then
+    elseif left < until_ms then
         close_until(left)
     else
         door = left
     end
 end
 
--- Word by word: a pattern that may begin anywhere would look at every letter of a long one again and again (trap 52).
 -- What is over is taken away, so that it does not come back when the clock is set back.
 local function read_doors(closed, written)
     if closed then
         read_closed(closed)
     end
-    written = written or ''
+    local found, strange = parse_doors(written or '')
+    if strange then
+        strange_doors = true
+        unreadable(ENDED, 'has a place in :doors that is none', true)
+    end
     local same = true
-    for word in string.gmatch(#written <= MOST_DOORS_BYTES and written or '?', '%S+') do
-        local rule, slots, until_ms, length = string.match(word, '^(%l+):([%d,]+):(%d+):(%d+)$')
-        if rule and SHARED[rule] and are_slots(rule, slots) and whole(until_ms) and whole(length) then
-            local left = opens(tonumber(until_ms), tonumber(length))
-            same = same and left == tonumber(until_ms)
-            if left > 0 then
-                doors[#doors + 1] = {rule = rule, slots = slots, until_ms = left, length = tonumber(length)}
-            end
-        elseif not whole(word) then -- the first word is the latest of their ends
-            unreadable(ENDED, 'has a place in :doors that is none', true)
-            return
+    for _, one in ipairs(found) do
+        local left = opens(one.until_ms, one.length)
+        same = same and left == one.until_ms
+        if left > 0 then
+            add_door(one.rule, one.slots, left, one.length)
         end
     end
-    if not same then
+    if not same and not strange then
         write_doors()
     end
 end
@@ -79,22 +97,24 @@ local function close(grant, until_ms)
     if until_ms <= ms then
         return
     end
-    if not SHARED[grant.rule] then
+    if not SHARED[grant.rule] or strange_doors then
         close_until(until_ms)
         return
     end
     seats = nil
-    for _, one in ipairs(doors) do
-        if one.rule == grant.rule and one.slots == grant.slots then
-            if until_ms > one.until_ms then
-                one.until_ms, one.length = until_ms, until_ms - ms
-                write_doors()
-            end
-            return
-        end
+    local one = places[grant.rule .. ':' .. grant.slots]
+    if not one then
+        add_door(grant.rule, grant.slots, until_ms, until_ms - ms)
+    elseif until_ms > one.until_ms then
+        one.until_ms, one.length = until_ms, until_ms - ms
+    else
+        return
     end
-    doors[#doors + 1] = {rule = grant.rule, slots = grant.slots, until_ms = until_ms, length = until_ms - ms}
-    write_doors()
+    if gathering then
+        gathered = true
+    else
+        write_doors()
+    end
 end
 
 -- For how long some place is given to nobody.
@@ -108,25 +128,27 @@ end
 
 local function tombstone(owner, known)
     local raw = known or more and redis.call('HGET', ENDED, owner)
-    if not raw then
+    if not raw or #raw > MOST_BYTES then
         return nil
     end
     local until_ms, fence, outcome, detail = string.match(raw, '^(%d+) (%d+) (%S+) ?(.*)$')
-    if not until_ms or #raw > MOST_BYTES or not whole(fence) or (whole(until_ms) or 0) <= ms then
+    if not until_ms or not whole(fence) or (whole(until_ms) or 0) <= ms then
         return nil
     end
     return {until_ms = tonumber(until_ms), fence = fence, outcome = outcome, detail = detail}
 end
 
--- Those past their time are thrown away now and then: nobody else does it while others are added.
-local function sweep_ended()
-    local count = redis.call('HLEN', ENDED)
-    if count % (count > MANY_ENDED and MANY_ENDED or MOST_ENDED) ~= 0 then -- where there are many, it takes long
+-- Those past their time are thrown away now and then, some at a time: nobody else does it while others are added. The
+-- clock says where to begin, so that each gets its turn. Who may not use HSCAN leaves them to the end of the key.
+local function sweep_ended(added)
+    if redis.call('HLEN', ENDED) % ENDED_APART >= added then
         return
     end
-    local all = redis.call('HGETALL', ENDED)
+    local page = redis.pcall('HSCAN', ENDED, wall_text, 'COUNT', ENDED_SWEPT)
+    local all = page[2] or {}
     for at = 1, #all, 2 do
-        local until_ms = string.match(all[at + 1], '^%d+') -- none: a door that nobody can read stays where it is
+        -- None: a door that nobody can read stays where it is.
+        local until_ms = string.match(string.sub(all[at + 1], 1, 17), '^%d+')
         if until_ms and tonumber(until_ms) <= ms or not until_ms and string.sub(all[at], 1, 1) ~= ':' then
             redis.call('HDEL', ENDED, all[at])
         end
@@ -148,7 +170,9 @@ local function bury(owner, fence, outcome, until_ms, detail)
     redis.call('HSET', ENDED, owner, text(until_ms) .. ' ' .. known.fence .. ' ' .. known.outcome .. ' '
         .. known.detail)
     stretch(ENDED, until_ms)
-    sweep_ended()
+    if not gathering then
+        sweep_ended(1)
+    end
 end
 
 local function why_not(owner, fence)

@@ -4,20 +4,6 @@ local function patience(ttl)
     return math.min(tonumber(ttl), PATIENCE)
 end
 
-local function read_waiter(owner, raw)
-    if #raw > MOST_BYTES or #owner > MOST_BYTES or not string.find(owner, '^[^:%s]%S*$') then
-        return nil
-    end
-    local beat, beat_ms, ttl, floor, since, delay, rule, permits, limit, address, news, meta = string.match(
-        raw, '^(%-?%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%l+) (%d+) (%d+) (%S+) (%S+) ?(.*)$')
-    if not beat or not KNOWN[rule] or #permits > 4 or permits + 0 < 1 or #limit > 4 or #beat > 17 or #beat_ms > 16
-        or #ttl > 16 or #floor > 16 or floor + 0 > MAX_FENCE or #since > 16 or #delay > 16 then -- nobody of ours
-        return nil
-    end
-    return {owner = owner, beat = beat, beat_ms = tonumber(beat_ms), ttl = ttl, floor = floor, since = since,
-            delay = delay, rule = rule, permits = permits, limit = limit, address = address, news = news, meta = meta}
-end
-
 -- PEXPIRE first, for the same reason as in insist().
 local function write_waiter(one)
     redis.call('PEXPIRE', QUEUE, FORGOTTEN)
@@ -97,7 +83,11 @@ local function walk(visit)
     return true
 end
 
+-- To a channel of ours alone: an address is what somebody wrote down.
 local function publish(address, event, owner, fence, beat, remaining, slots)
+    if string.sub(address, 1, 13) ~= 'lock:v1:push:' then
+        return 0
+    end
     local resource = string.sub(OWNER, 10, -8)
     return redis.pcall('PUBLISH', address, event .. ' ' .. fence .. ' ' .. beat .. ' ' .. remaining .. ' ' .. slots .. ' '
         .. owner .. ' ' .. resource)

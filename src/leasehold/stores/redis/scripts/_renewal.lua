@@ -15,7 +15,7 @@ local function renewed(raw, fence, ttl_ms, number)
         owner_px = format('%d', ttl - 1)
         meta_px = format('%d', ttl + math.max(ttl, 60000) - 1)
     end
-    local given, before, expires, renewals, rest = match(type(raw) == 'string' and raw or '',
+    local given, before, expires, renewals, rest = match(type(raw) == 'string' and #raw <= 16384 and raw or '',
         '^(%d+) (%d+) (%d+) (%d+) (.*)$')
     local later = given == fence and expires + 0 > ends
     if given == fence and expires + 0 > ms and not (later and before + 0 > ttl) and find(rest, '^%d+ 0 0 ') then

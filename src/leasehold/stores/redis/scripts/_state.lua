@@ -29,20 +29,14 @@ local GRANTED, QUEUED, BUSY, GONE, RENEWED, RELEASED, NOT_YOURS, WITHDRAWN, VIEW
     = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14
 local DAY_MS, MAX_FENCE, MAX_AHEAD_US = 86400000, 9007112854740992, 315619200000000
 local SLACK_MS = 60000 -- the key of those who share lives longer by this, so that few claims have to prolong it
-local SHARED = {read = true, semaphore = true}
-local MOST_BYTES = 16384 -- of a record: 4 kB of metadata and a thousand slots fit
+
+-- include _bounds
 
 local grants = {} -- all that hold, in the order of their fences
 local last, ms, wall, wall_text, holders_end
 
 local function text(number)
     return string.format('%.0f', number)
-end
-
--- A number of ours, or nil: to tonumber, 'inf', 'nan', '0x1' and '1e99' are numbers too.
-local function whole(written)
-    local number = written and #written <= 16 and string.find(written, '^%d+$') and tonumber(written)
-    return number and number < 9007199254740992 and number or nil
 end
 
 local function look_at_clock()

@@ -1,9 +1,9 @@
 -- One turn of the ledger (core/turn.py says the same in Python): what is over ends, whoever fits is granted in order of
 -- arrival, then comes the op, and then the same for what it has freed. SPEAKER is whoever sends it.
 
-local KNOWN = {mutex = true, write = true, read = true, semaphore = true}
-local TOO_LONG = '%d%d%d%d%d' -- no slot, and no number of permits: there are a thousand at most
-local MOST_STRANGE, MOST_DOORS_BYTES, MOST_HOLDERS, MOST_WATCHERS = 20, 65536, 10000, 5000
+-- include _records
+
+local MOST_STRANGE, MOST_HOLDERS, MOST_WATCHERS = 20, 10000, 5000
 
 -- What cannot be read of this resource, as _view tells it: strangers wrote it, or it is damaged. `blocked`: somebody may
 -- hold by it, or a place may be kept free; nobody is granted then.
@@ -16,13 +16,6 @@ local function unreadable(key, why, blocks)
     if blocks and not blocked then
         blocked = {err = 'UNREADABLE ' .. string.match(key, '%l+$') .. ' ' .. why}
     end
-end
-
-local function are_slots(rule, slots)
-    if rule ~= 'semaphore' then
-        return slots == '0'
-    end
-    return not string.find(slots, TOO_LONG) and not string.find(',' .. slots .. ',', ',,', 1, true)
 end
 
 -- No end is further ahead than the length that it was set with (core/turn.py): else a clock that was set back would let
@@ -39,19 +32,8 @@ local function bound(one)
 end
 
 local function read_grant(raw, shared)
-    if #raw > MOST_BYTES then
-        return nil
-    end
-    local fence, ttl, expires, renewals, since, closed, delay, rule, limit, slots, news, ticket, owner, meta = string.match(
-        raw, '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%l+) (%d+) ([%d,]+) (%S+) (%S+) (%S+) ?(.*)$')
-    if not fence or not KNOWN[rule] or (SHARED[rule] or false) ~= shared or not are_slots(rule, slots)
-        or not whole(fence) or #ttl > 16 or #expires > 16 or #renewals > 16 or #since > 16 or #closed > 16
-        or #delay > 16 or #limit > 16 then
-        return nil -- somebody else wrote that
-    end
-    return bound({owner = owner, fence = fence, ttl = ttl, expires = tonumber(expires), renewals = renewals,
-                  since = since, closed = closed, delay = delay, rule = rule, limit = limit, slots = slots, news = news,
-                  ticket = ticket, meta = meta, order = tonumber(fence)})
+    local one = parse_grant(raw, shared)
+    return one and bound(one)
 end
 
 look_at_clock()
@@ -62,7 +44,8 @@ alone = alone and (read_grant(alone, false) or unreadable(META, 'is no grant'))
 last = redis.call('GET', FENCE)
 last = last and (whole(last) or unreadable(FENCE, 'is no number')) or 0
 
-local PATIENCE, FORGOTTEN, MOST_AHEAD, MOST_ENDED, MANY_ENDED, WATCHED = 3000, 30000, 1, 64, 4096, 30000
+local PATIENCE, FORGOTTEN, MOST_AHEAD, WATCHED = 3000, 30000, 1, 30000
+local ENDED_APART, ENDED_SWEPT, MANY_ENDED = 64, 256, 4096
 local SPEAKER = ARGV[1]
 
 -- Mostly there is none of these.
@@ -107,11 +90,15 @@ local function seen()
     return table.concat(all, '\n')
 end
 
+local function read_watcher(raw)
+    return string.match(#raw <= MOST_BYTES and raw or '', '^(%d+) (%S+)$')
+end
+
 -- Whoever wants to know of a change is told, once. Who is not there any more is forgotten.
 local function tell_watchers()
     local all = redis.call('HGETALL', WATCHERS)
     for at = 1, #all, 2 do
-        local beat_ms, address = string.match(all[at + 1], '^(%d+) (%S+)$')
+        local beat_ms, address = read_watcher(all[at + 1])
         if not beat_ms or ms - beat_ms > WATCHED then
             redis.call('HDEL', WATCHERS, all[at])
         elseif address ~= '-' and all[at] ~= SPEAKER then
@@ -128,7 +115,7 @@ local function bound_watchers()
     insist()
     local all = redis.call('HGETALL', WATCHERS)
     for at = 1, #all, 2 do
-        local beat_ms, address = string.match(all[at + 1], '^(%d+) (%S+)$')
+        local beat_ms, address = read_watcher(all[at + 1])
         if beat_ms and tonumber(beat_ms) > ms then
             redis.call('HSET', WATCHERS, all[at], text(ms) .. ' ' .. address)
         end
@@ -238,13 +225,23 @@ do
             forget_keys(one)
         end
     end
+    local over = 0
+    gathering = true
     for _, one in ipairs(all) do
         if one.expires <= ms then
+            over = over + 1
             bury(one.owner, one.fence, 'expired', one.expires + keep(tonumber(one.ttl)))
             close(one, math.max(tonumber(one.closed), one.expires + one.delay))
         elseif one == gone then -- deleted, or over before the clock was set back: no clean end, so its door stays closed
             close(one, math.max(tonumber(one.closed), ms + one.delay))
         end
+    end
+    gathering = false
+    if gathered then
+        write_doors()
+    end
+    if over > 0 then
+        sweep_ended(over)
     end
 end
 if bounded then

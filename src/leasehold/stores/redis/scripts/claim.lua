@@ -56,8 +56,9 @@ if there == 0 and SHARED[one.rule] then
         return reply
     end
 elseif there == 2 and SHARED[one.rule] and redis.call('EXISTS', OWNER, HOLDERS) == 2 then
-    local rule, latest, rest = string.match(redis.call('GET', OWNER), '^:(%l+) (%d+)(.*)$')
-    last = rule == one.rule and whole(latest) and #rest <= MOST_BYTES and whole(redis.call('GET', FENCE))
+    local taken = redis.call('GET', OWNER)
+    local rule, latest, rest = string.match(#taken <= MOST_BYTES and taken or '', '^:(%l+) (%d+)(.*)$')
+    last = rule == one.rule and whole(latest) and whole(redis.call('GET', FENCE))
     if last and not redis.call('HGET', HOLDERS, one.owner) then
         look_at_clock()
         local soonest, limit, taken = string.match(rest, '^ (%d+) (%d+) ([01]*)$')

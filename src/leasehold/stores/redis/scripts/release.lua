@@ -8,7 +8,8 @@ local owner, fence, forget, again = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 -- Mostly nobody waits, and nobody watches. The keys are those of _state.
 local taken = forget == 0 and redis.call('GET', KEYS[1])
 if taken == owner and redis.call('EXISTS', KEYS[4], KEYS[9]) == 0 then
-    local given, closed = string.match(redis.call('GET', KEYS[3]) or '', '^(%d+) %d+ %d+ %d+ %d+ (%d+) ')
+    local raw = redis.call('GET', KEYS[3]) or ''
+    local given, closed = string.match(#raw <= 16384 and raw or '', '^(%d+) %d+ %d+ %d+ %d+ (%d+) ')
     if given == fence and closed == '0' then
         redis.call('DEL', KEYS[1], KEYS[3])
         return {6} -- RELEASED

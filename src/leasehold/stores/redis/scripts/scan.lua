@@ -4,14 +4,25 @@
 --   reply  {PAGE cursor {name ...}}; the cursor 0 begins, and ends. A name may come on several pages
 
 -- 500 keys at most: the server does nothing else meanwhile.
-local PAGE, ROUNDS, COUNT, ENOUGH, KEY_BYTES, MOST_STEPS, MOST_HOLDERS = 13, 2, 250, 200, 1024, 64, 10000
+local PAGE, ROUNDS, COUNT, ENOUGH, KEY_BYTES, MOST_STEPS, NUMBER = 13, 2, 250, 200, 1024, 64, 17
 local time = redis.call('TIME')
 local wall = time[1] * 1000000 + time[2]
 local ms = math.floor(wall / 1000)
 
--- What one key tells of its resource. What is not to be read is listed: whoever looks at it is told why. Hence pcall, and
--- a number or nothing at the beginning of what should have one.
+-- include _bounds
+-- include _records
+
+-- What one key tells of its resource. What is not to be read is listed: whoever looks at it is told why. Hence pcall.
 local tells = {}
+
+-- How many holders, places in queues and closed places one page looks at. What it has no time for is listed without a
+-- look.
+local left = 10000
+
+local function affords(count)
+    left = left - count
+    return left >= 0
+end
 
 -- Another error is none of the record's: this user may not read it, for one.
 local function wrong(reply)
@@ -20,7 +31,7 @@ end
 
 -- Is it a record whose time is not over, or none that can be read?
 local function lasts(raw, until_now)
-    local number = string.match(raw, '^%d+')
+    local number = string.match(string.sub(raw, 1, NUMBER), '^%d+')
     return not number or tonumber(number) > until_now
 end
 
@@ -31,26 +42,26 @@ end
 
 tells.queue = function(key, prefix)
     for at = 0, MOST_STEPS * 32, 32 do
+        if not affords(32) then
+            return true
+        end
         local owners = redis.pcall('LRANGE', key, at, at + 31)
         if #owners == 0 then
             return wrong(owners)
         end
         for _, raw in ipairs(redis.pcall('HMGET', prefix .. 'waiters', unpack(owners))) do
-            local beat_ms, ttl = string.match(raw or '', '^%-?%d+ (%d+) (%d+) ')
+            local beat_ms, ttl = string.match(string.sub(raw or '', 1, 4 * NUMBER), '^%-?%d+ (%d+) (%d+) ')
             if beat_ms and ms - beat_ms <= 10 * math.min(tonumber(ttl), 3000) then -- not forgotten
                 return true
             end
         end
     end
+    return true -- there are more of them
 end
 
--- When a lease is over, and its door is open again; nil for what is no lease.
-local function ends(raw)
-    local expires, closed, delay = string.match(raw,
-        '^%d+ %d+ (%d+) %d+ %d+ (%d+) (%d+) %l+ %d+ [%d,]+ %S+ %S+ %S')
-    if expires then
-        return tonumber(expires), math.max(tonumber(closed), expires + delay)
-    end
+-- When a lease is over, and its door is open again.
+local function ends(one)
+    return one.expires, math.max(tonumber(one.closed), one.expires + one.delay)
 end
 
 -- The door of a lease that nobody has seen expire.
@@ -59,33 +70,45 @@ tells.meta = function(key)
     if type(raw) ~= 'string' then
         return wrong(raw)
     end
-    local expires, open = ends(raw)
-    return not expires or expires <= ms and open > ms
+    local one = parse_grant(raw, false)
+    if not one then
+        return true
+    end
+    local expires, open = ends(one)
+    return expires <= ms and open > ms
 end
 
 tells.holders = function(key)
     local count = redis.pcall('HLEN', key)
-    if type(count) ~= 'number' or count > MOST_HOLDERS then
+    if type(count) ~= 'number' or not affords(count) then
         return type(count) == 'number' or wrong(count)
     end
     local all = redis.pcall('HGETALL', key)
-    for at = 2, #all, 2 do
-        local expires, open = ends(all[at])
-        if not expires or expires > ms or open > ms then
+    for at = 1, #all, 2 do
+        local one = parse_grant(all[at + 1], true)
+        if not one or one.owner ~= all[at] or math.max(ends(one)) > ms then
             return true
         end
     end
 end
 
--- The first number of each is the end of the last of them.
 tells.ended = function(key)
     local all = redis.pcall('HMGET', key, ':closed', ':doors')
-    for _, raw in ipairs(all) do
-        if raw and lasts(raw, ms) then
-            return true
-        end
+    if all.err then
+        return wrong(all)
     end
-    return wrong(all)
+    local closed, doors = unpack(all, 1, 2)
+    if closed and (parse_closed(closed) or math.huge) > ms then
+        return true
+    end
+    if not doors or not affords(math.ceil(#doors / 32)) then
+        return doors and true
+    end
+    local found, strange = parse_doors(doors)
+    for _, one in ipairs(found) do
+        strange = strange or one.until_ms > ms
+    end
+    return strange
 end
 
 tells.notes = function(key)
@@ -101,7 +124,7 @@ end
 tells.limit = function(key)
     local raw = redis.pcall('GET', key)
     return wrong(raw) or type(raw) == 'string'
-        and not (#raw <= 16 and string.find(raw, '^%d+$') and tonumber(raw) < 9007199254740992)
+        and not whole(raw)
 end
 
 tells.fence = tells.limit

@@ -1,0 +1,12 @@
+-- What a record of ours may be at most. Strangers may have written what is found here: every field is bounded before it is
+-- matched, and patterns are anchored, so that none of them looks at a letter again and again (trap 52).
+
+local MOST_BYTES = 16384 -- of a record: 4 kB of metadata and a thousand slots fit
+local SHARED = {read = true, semaphore = true}
+local KNOWN = {mutex = true, write = true, read = true, semaphore = true}
+
+-- A number of ours, or nil: to tonumber, 'inf', 'nan', '0x1' and '1e99' are numbers too.
+local function whole(written)
+    local number = written and #written <= 16 and string.find(written, '^%d+$') and tonumber(written)
+    return number and number < 9007199254740992 and number or nil
+end
