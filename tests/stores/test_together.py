@@ -122,7 +122,7 @@ def test_one_step_hands_on_to_all_who_wait(store: AnyStore) -> None:
         box.execute(claim(name, f"next-{name}", address=box.address))
     ask(store, ops.Release("x", "a", x.fence), ops.Release("y", "a", y.fence))
     for name, box in boxes.items():
-        push = box.take(5)
+        push = box.take(30)
         assert push is not None
         assert (push.event, push.resource, push.owner) == ("granted", name, f"next-{name}")
         box.close()
@@ -138,7 +138,7 @@ def test_whoever_waits_after_one_step_can_be_woken_from_its_commit_on(embedded: 
     assert [type(one) for one in replies] == [ops.Granted, ops.Queued]
     assert [*bound, box.bound] == [False, True]
     embedded.execute(ops.Release("y", "other", other.fence))
-    push = box.take(5)
+    push = box.take(30)
     assert push is not None
     assert (push.owner, push.resource) == ("a", "y")
 
@@ -185,7 +185,7 @@ def test_a_watcher_is_woken_by_every_change(store: AnyStore) -> None:
     store.execute(ops.Renew("x", "a", granted.fence, TTL, number=1, shared=True))
     store.execute(ops.Renew("x", "a", granted.fence, TTL, number=2))
     store.execute(ops.Release("x", "a", granted.fence))
-    pushes = [box.take(5) for _ in range(3)]
+    pushes = [box.take(30) for _ in range(3)]
     assert [(push.event, push.owner) for push in pushes if push is not None] == [("changed", "eye:1:x")] * 3
     assert box.take(0) is None
     box.close()
