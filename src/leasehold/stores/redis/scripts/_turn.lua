@@ -187,7 +187,10 @@ end
 -- ------------------------------------------------------------ what is over ends
 
 if more then
-    read_doors(unpack(redis.call('HMGET', ENDED, ':closed', ':doors'), 1, 2))
+    local kept = redis.call('HMGET', ENDED, ':closed', ':doors')
+    if kept[1] or kept[2] then
+        read_doors(kept[1], kept[2])
+    end
     if watched and redis.call('PTTL', WATCHERS) > WATCHED then -- the clock was set back
         bound_watchers()
     end
