@@ -370,7 +370,7 @@ def test_a_term_can_be_given_away(hold: leasehold.Leasehold) -> None:
     lease = hold.adopt(term.transfer())
     assert demoted.wait(PATIENCE) and term.state == "released"
     leader = election.leader()
-    assert leader is not None and lease.fence is not None and leader.term == lease.fence > term.term
+    assert leader is not None and leader.term == lease.fence > term.term
     with pytest.raises(NotAcquired):
         next(campaign)
     lease.release()

@@ -74,7 +74,6 @@ TABLE = [
     *rows("adopt", "ticket", BAD_TICKETS),
     *rows("adopt", "ttl", {**BAD_DURATIONS, "short": 0.049, "long": "25h", "object": object()}, **ADOPT),
     *rows("adopt", "renew", BAD_FLAGS, **ADOPT),
-    *rows("adopt", "fenced", BAD_FLAGS, **ADOPT),
     *rows("adopt", "max_hold", BAD_DURATIONS, **ADOPT),
     *rows("adopt", "max_idle", BAD_DURATIONS, **ADOPT),
     *rows("adopt", "protects", {"text": "everything", "True": True, "list": []}, **ADOPT),

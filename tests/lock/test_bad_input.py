@@ -316,7 +316,7 @@ def test_a_long_ttl_warns_at_the_callers_line(hold: Any, call: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [None, 0, 1, "yes", "", [], 1.0])
-@pytest.mark.parametrize("flag", ["renew", "fenced", "reentrant"])
+@pytest.mark.parametrize("flag", ["renew", "reentrant"])
 def test_a_flag_is_a_bool(hold: Any, spy: Spy, flag: str, bad: object) -> None:
     """``renew="no"`` would be true: only True and False are taken."""
     with pytest.raises(InvalidRequest, match=flag):
@@ -359,15 +359,6 @@ BAD_META: dict[str, Callable[[], Any]] = {
     "list of pairs": lambda: [("run", 7)],
     "iterator of pairs": lambda: iter([("run", 7)]),
 }
-
-
-def test_correctness_needs_a_fence(hold: Any, spy: Spy) -> None:
-    """A lease without a fence cannot be told from a stale one: to ask for both is a mistake."""
-    for make in (hold.lock, hold.rlock):
-        with pytest.raises(InvalidRequest, match="fence"):
-            make("job", protects="correctness", fenced=False)
-    hold.lock("job", protects="efficiency", fenced=False)
-    assert not spy.ops
 
 
 @pytest.mark.parametrize("make", BAD_META.values(), ids=BAD_META.keys())

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold import InvalidRequest
 from leasehold.core.ops import Claim
 from leasehold.core.ports import Store
 from leasehold.stores.clock import ManualClock
@@ -134,7 +133,7 @@ def test_trap_14_a_refused_claim_mints_nothing(kind: str, tmp_path: Path) -> Non
     clock = ManualClock()
     with leasehold.connect(opener(kind, tmp_path, clock)()) as hold:
         lease = hold.lock("job").acquire()
-        assert lease is not None and lease.fence is not None
+        assert lease is not None
         assert not any(hold.lock("job").try_acquire() for _ in range(10))
         lease.release()
         assert fence(hold) == lease.fence + 1
@@ -159,27 +158,8 @@ def test_trap_15_the_lease_tells_its_own_fence() -> None:
         before = old.fence
         clock.advance(2)
         new = hold.lock("job").acquire()
-        assert new is not None and new.fence is not None and before is not None
+        assert new is not None and before is not None
         assert old.fence == before < new.fence and old.headers()["X-Fencing-Token"] == str(before)
-
-
-def test_an_unfenced_lease_has_none_to_show() -> None:
-    """``fenced=False``: no fence, no header; everything else works, and the store's fences go on."""
-    _, hold = sync_scene()
-    with hold:
-        before = fence(hold)
-        with hold.lock("job", fenced=False) as lease:
-            assert lease.fence is None and "fence=None" in repr(lease)
-            with pytest.raises(InvalidRequest, match="fenced"):
-                lease.headers()
-        assert fence(hold) > before + 1
-
-
-def test_reentry_without_fence() -> None:
-    """An unfenced re-entry of a fenced lease is the same lease: the fence belongs to the grant (trap 13)."""
-    _, hold = sync_scene()
-    with hold, hold.rlock("job") as outer, hold.rlock("job", fenced=False) as inner:
-        assert inner.fence == outer.fence
 
 
 async def test_the_header_carries_the_fence_in_asyncio() -> None:

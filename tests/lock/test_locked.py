@@ -361,11 +361,11 @@ def test_every_option_of_lock_is_taken(hold: leasehold.Leasehold) -> None:
     assert set(LockOptions.__annotations__) == {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}
 
     @hold.locked(
-        "job", ttl="9s", wait=1, renew=False, max_hold=60, max_idle=50, at_least="1s", fenced=False, reentrant=False,
+        "job", ttl="9s", wait=1, renew=False, max_hold=60, max_idle=50, at_least="1s", reentrant=False,
         meta={"by": "test"}, lease_as="lease",
     )  # fmt: skip
     def job(*, lease: leasehold.Lease) -> None:
-        assert lease.ttl == 9 and lease.fence is None and lease.meta == {"by": "test"}
+        assert lease.ttl == 9 and lease.meta == {"by": "test"}
 
     job()
     assert hold.lock("job").try_acquire() is None  # at_least keeps the door shut

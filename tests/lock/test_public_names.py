@@ -190,7 +190,6 @@ def test_the_parameters_of_lock() -> None:
         "max_idle": None,
         "at_least": None,
         "delay": None,
-        "fenced": True,
         "reentrant": False,
         "protects": None,
         "meta": None,

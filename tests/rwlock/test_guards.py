@@ -188,10 +188,3 @@ def test_an_update_of_a_row_needs_a_writer(party: Party) -> None:
         guard.update(connection, "docs", key={"id": 1}, values={"body": "newer"}, lease=lease)
     assert connection.execute("SELECT body, last_fencing_token FROM docs").fetchall() == [("new", lease.fence)]
     connection.close()
-
-
-def test_a_lease_without_a_fence_is_refused(party: Party) -> None:
-    """On either side: a guard cannot tell it from a stale one."""
-    guard = memory.FenceGuard()
-    with pytest.raises(InvalidRequest, match="fenced=False"):
-        guard.check(taken(party, "read", fenced=False), shared=True)

@@ -49,7 +49,7 @@ def test_every_option_reaches_the_lock() -> None:
     """What is said on a side is what a lock with the same options would have."""
     said: dict[str, Any] = {
         "ttl": "7s", "wait": 3, "renew": False, "max_hold": 60, "max_idle": 5, "at_least": 1, "delay": 2,
-        "fenced": True, "reentrant": True, "protects": "correctness", "meta": {"run": 1},
+        "reentrant": True, "protects": "correctness", "meta": {"run": 1},
     }  # fmt: skip
     assert said.keys() == keywords(leasehold.Leasehold.lock).keys()
     with leasehold.connect("memory://rwlock-options", wait=4) as hold:

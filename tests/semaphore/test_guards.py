@@ -147,15 +147,6 @@ def test_a_slot_of_somebody_else(hold: leasehold.Leasehold) -> None:
     assert first.guarded
 
 
-def test_a_permit_without_a_fence(hold: leasehold.Leasehold) -> None:
-    """fenced=False: no guard can tell it from a stale one."""
-    permit = acquire(hold, fenced=False)
-    with pytest.raises(InvalidRequest, match="fenced=False"):
-        memory.FenceGuard().check(permit, resource=permit.slot_resource)
-    with pytest.raises(InvalidRequest, match="fenced=False"):
-        permit.headers()
-
-
 # ---------------------------------------------------------------- headers
 
 

@@ -74,7 +74,6 @@ class Coordinator(Shelving, ABC, Generic[L]):
         max_idle: Duration | None = None,
         at_least: Duration | None = None,
         delay: Duration | None = None,
-        fenced: bool = True,
         reentrant: bool = False,
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
@@ -92,7 +91,7 @@ class Coordinator(Shelving, ABC, Generic[L]):
         """
         if isinstance(wait, Unset):
             wait = self._default_wait
-        asked = (ttl, wait, renew, max_hold, max_idle, at_least, delay, fenced, reentrant, protects)
+        asked = (ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects)
         return self._make_lock(*self._asked(kind, ids, asked, meta))
 
     def _asked(
@@ -123,7 +122,6 @@ class Coordinator(Shelving, ABC, Generic[L]):
         max_idle: Duration | None = None,
         at_least: Duration | None = None,
         delay: Duration | None = None,
-        fenced: bool = True,
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> L:
@@ -138,7 +136,6 @@ class Coordinator(Shelving, ABC, Generic[L]):
             max_idle=max_idle,
             at_least=at_least,
             delay=delay,
-            fenced=fenced,
             reentrant=True,
             protects=protects,
             meta=meta,

@@ -30,7 +30,6 @@ class Adopting:
         renew: bool = True,
         max_hold: Duration | None = None,
         max_idle: Duration | None = None,
-        fenced: bool = True,
         protects: str | None = None,
     ) -> Lease:
         """Take over a lease that was given away with ``lease.transfer()``, here or in another process.
@@ -46,7 +45,7 @@ class Adopting:
         ...         lease.resource
         'report-export:42'
         """
-        told, name, options = _adoption(self._id_key, ticket, ttl, renew, max_hold, max_idle, fenced, protects)
+        told, name, options = _adoption(self._id_key, ticket, ttl, renew, max_hold, max_idle, protects)
         from leasehold.primitives.kinds import Adopter
 
         return Adopter(self._engine, name, options)._adopt(told)
@@ -67,11 +66,10 @@ class AsyncAdopting:
         renew: bool = True,
         max_hold: Duration | None = None,
         max_idle: Duration | None = None,
-        fenced: bool = True,
         protects: str | None = None,
     ) -> AsyncLease:
         """Take over a lease that was given away; see :meth:`leasehold.Leasehold.adopt`."""
-        told, name, options = _adoption(self._id_key, ticket, ttl, renew, max_hold, max_idle, fenced, protects)
+        told, name, options = _adoption(self._id_key, ticket, ttl, renew, max_hold, max_idle, protects)
         from leasehold.primitives.kinds import AsyncAdopter
 
         return await AsyncAdopter(self._engine, name, options, self._driver)._adopt(told)
@@ -80,9 +78,9 @@ class AsyncAdopting:
 def _adoption(key: bytes, ticket: str, ttl: Duration | None, *asked: Any) -> tuple[Ticket, Name, Options]:
     """What the ticket says, and how the lease is to be held, checked."""
     told = read(ticket)
-    renew, max_hold, max_idle, fenced, protects = asked
+    renew, max_hold, max_idle, protects = asked
     length = told.ttl_ms / 1000 if ttl is None else ttl
-    options = make_options(length, None, renew, max_hold, max_idle, None, None, fenced, False, protects)
+    options = make_options(length, None, renew, max_hold, max_idle, None, None, False, protects)
     if ttl is not None and is_long(options.ttl_ms):  # else its giver was told
         warn_long()
     resource_names("", told.resource)  # what a forged ticket calls a name must not become a key

@@ -24,7 +24,6 @@ def make_options(
     max_idle: Duration | None,
     at_least: Duration | None,
     delay: Duration | None,
-    fenced: bool,
     reentrant: bool,
     protects: str | None,
 ) -> Options:
@@ -36,9 +35,8 @@ def make_options(
         max_idle=optional_seconds(max_idle, "max_idle"),
         at_least_ms=optional_ms(at_least, "at_least"),
         delay_ms=optional_ms(delay, "delay"),
-        fenced=_flag(fenced, "fenced"),
         reentrant=_flag(reentrant, "reentrant"),
-        protects=_protects(protects, fenced),
+        protects=_protects(protects),
     )
 
 
@@ -70,9 +68,7 @@ def _flag(value: bool, what: str) -> bool:
     return value
 
 
-def _protects(value: object, fenced: bool) -> str | None:
-    if value == "correctness" and not fenced:
-        raise InvalidRequest('protects="correctness" needs a fence that somebody can refuse: leave fenced=False out')
+def _protects(value: object) -> str | None:
     if value is None or value in ("efficiency", "correctness"):
         return value
     raise InvalidRequest('protects is None, "efficiency" (two at once cost work) or "correctness" (they do harm)')

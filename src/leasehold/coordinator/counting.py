@@ -37,7 +37,6 @@ class Counting(ABC, Generic[S]):
         max_idle: Duration | None = None,
         at_least: Duration | None = None,
         delay: Duration | None = None,
-        fenced: bool = True,
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> S:
@@ -57,7 +56,7 @@ class Counting(ABC, Generic[S]):
         if isinstance(wait, Unset):
             wait = self._default_wait
         checked = check_count(limit, "limit")
-        asked = (ttl, wait, renew, max_hold, max_idle, at_least, delay, fenced, False, protects)
+        asked = (ttl, wait, renew, max_hold, max_idle, at_least, delay, False, protects)
         name, options = self._asked(kind, ids, asked, meta)
         return self._make_semaphore(check_room(name), options, checked, check_permits(permits, checked))
 

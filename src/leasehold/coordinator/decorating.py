@@ -32,7 +32,6 @@ class LockOptions(TypedDict, total=False):
     max_idle: Duration | None
     at_least: Duration | None
     delay: Duration | None
-    fenced: bool
     reentrant: bool
     protects: str | None
     meta: Mapping[str, Any] | None

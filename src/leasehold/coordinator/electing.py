@@ -121,6 +121,6 @@ def _asked(
                 "leave out health and call term.beat()"
             )
         max_idle = ttl
-    asked = (ttl, patience, True, max_hold, max_idle, at_least, delay, True, False, protects)
+    asked = (ttl, patience, True, max_hold, max_idle, at_least, delay, False, protects)
     found: tuple[Name, Options] = hold._asked(kind, ids, asked, meta)
     return found

@@ -138,8 +138,7 @@ def _fence(lease: Fenced) -> object:
     fence = lease.fence if show is None else show()
     if fence is None:
         raise InvalidRequest(
-            f"the lease on {label(lease.resource)} was acquired with fenced=False: it has no fence, and a guard "
-            "cannot tell it from a stale one: leave fenced= out"
+            f"the lease on {label(lease.resource)} has no fence, and a guard cannot tell it from a stale one"
         )
     return fence
 

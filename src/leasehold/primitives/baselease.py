@@ -13,7 +13,7 @@ from leasehold.core.ops import Later, NotYours
 from leasehold.core.tickets import Giving, Ticket
 from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.core.types import public_owner
-from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
+from leasehold.errors import LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.runtime import ending
 from leasehold.runtime.engine import Engine, chain
 from leasehold.runtime.held import Held
@@ -47,11 +47,11 @@ class BaseLease:
         return self._held.owner
 
     @property
-    def fence(self) -> int | None:
-        """The fencing token: grows with every grant of this resource. None with ``fenced=False``."""
+    def fence(self) -> int:
+        """The fencing token: grows with every grant of this resource."""
         held = self._held
         held.exported = True
-        return held.fence if held.options.fenced else None
+        return held.fence
 
     @property
     def ttl(self) -> float:
@@ -117,10 +117,7 @@ class BaseLease:
     def _headers(self, resource: str) -> dict[str, str]:
         from leasehold.core import headers
 
-        fence = self.fence
-        if fence is None:
-            raise InvalidRequest("this lease was acquired with fenced=False: it has no fence to send")
-        return headers.encode(fence, resource, self.owner, shared=self._held.shared)
+        return headers.encode(self.fence, resource, self.owner, shared=self._held.shared)
 
     def log_context(self) -> dict[str, Any]:
         """Fields for a log record: no full id, no owner secret."""
@@ -156,11 +153,11 @@ class BaseLease:
             self._engine.forget(held)
             watchdog.later(Later(release, held.ttl_ms / 1000), watchdog.teller(held))
 
-    def _show_to_guard(self) -> int | None:
+    def _show_to_guard(self) -> int:
         """Its fence, for a guard."""
         held = self._held
         held.guarded = True
-        return held.fence if held.options.fenced else None
+        return held.fence
 
     def _fenced_off(self, seen: int | None, downstream: str, observers: Iterable[Observer] = ()) -> None:
         """A guard, with its own observers, refused this lease. Claims from here on ask for more than what it has seen
@@ -235,6 +232,5 @@ class BaseLease:
 
     def __repr__(self) -> str:
         held = self._held
-        fence = held.fence if held.options.fenced else None  # looking at it here exports nothing
-        shown = f"fence={fence} state={self.state} remaining={self.remaining():.3f}s"
+        shown = f"fence={held.fence} state={self.state} remaining={self.remaining():.3f}s"
         return f"<{type(self).__name__} {held.name.shown} owner={public_owner(held.owner)} {shown}>"

@@ -195,7 +195,6 @@ class BaseReadWriteLock(ABC, Generic[R, W]):
         max_idle: Duration | None = None,
         at_least: Duration | None = None,
         delay: Duration | None = None,
-        fenced: bool = True,
         reentrant: bool = False,
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
@@ -214,7 +213,7 @@ class BaseReadWriteLock(ABC, Generic[R, W]):
         ...         one.shared, one.fence < two.fence
         (True, True)
         """
-        asked = (ttl, wait, renew, max_hold, max_idle, at_least, delay, fenced, reentrant, protects)
+        asked = (ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects)
         return self._read(self._check(asked, meta))
 
     def write(
@@ -227,7 +226,6 @@ class BaseReadWriteLock(ABC, Generic[R, W]):
         max_idle: Duration | None = None,
         at_least: Duration | None = None,
         delay: Duration | None = None,
-        fenced: bool = True,
         reentrant: bool = False,
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
@@ -245,7 +243,7 @@ class BaseReadWriteLock(ABC, Generic[R, W]):
         ...         lease.shared, config.read().try_acquire()
         (False, None)
         """
-        asked = (ttl, wait, renew, max_hold, max_idle, at_least, delay, fenced, reentrant, protects)
+        asked = (ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects)
         return self._write(self._check(asked, meta))
 
     @abstractmethod

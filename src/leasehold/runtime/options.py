@@ -11,7 +11,6 @@ class Options:
     __slots__ = (
         "at_least_ms",
         "delay_ms",
-        "fenced",
         "max_hold",
         "max_idle",
         "meta",
@@ -31,7 +30,6 @@ class Options:
         max_hold: float | None = None,
         max_idle: float | None = None,
         at_least_ms: int = 0,
-        fenced: bool = True,
         reentrant: bool = False,
         protects: str | None = None,
         meta: dict[str, Any] | None = None,
@@ -44,7 +42,6 @@ class Options:
         self.max_hold = max_hold
         self.max_idle = max_idle
         self.at_least_ms = at_least_ms
-        self.fenced = fenced
         self.reentrant = reentrant
         self.protects = protects
         self.meta = meta
@@ -60,7 +57,6 @@ class Options:
             self.max_hold,
             self.max_idle,
             self.at_least_ms,
-            self.fenced,
             self.reentrant,
             self.protects,
             meta,

@@ -316,13 +316,6 @@ def at_least_keeps_the_door_closed(scene: Scene) -> None:
 
 
 @case
-def unfenced_has_no_fence(scene: Scene) -> None:
-    """fenced=False: there is no fence to misuse."""
-    lease = scene.party().do(lambda hold: hold.lock("job", fenced=False).acquire())
-    assert lease.fence is None
-
-
-@case
 def metadata_travels(scene: Scene) -> None:
     """What the holder says about itself stands in the store and on the lease."""
     lease = scene.party().do(lambda hold: hold.lock("job", meta={"run": 7}).acquire())
