@@ -137,6 +137,21 @@ def test_a_file_of_another_program(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("damage", ["value_fence = 'x'", "value_fence = x'ff'", "value = x'ff'", "value_fence = ''"])
+def test_a_damaged_row(shelf: SQLiteShelf, path: Path, damage: str) -> None:
+    """SQLite does not insist on the types of its columns: an error that names the row, and other rows are read."""
+    for name in ("page:42", "page:43"):
+        shelf.write(Holder(name, 10), "text", 60)
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute(f"UPDATE leasehold_shelf SET {damage} WHERE resource = 'page:42'")
+    for call in (lambda: shelf.read("page:42"), lambda: shelf.open(Holder("page:42", 11))):
+        with pytest.raises(StoreUnavailable, match="the row of page in the table leasehold_shelf is damaged") as raised:
+            call()
+        assert raised.value.resource == "page:42"
+    found = shelf.read("page:43")
+    assert found is not None and found.text == "text"
+
+
 def test_a_format_of_the_future(shelf: SQLiteShelf, path: Path) -> None:
     """What a newer version wrote is left alone."""
     shelf.create()

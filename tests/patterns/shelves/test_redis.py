@@ -98,7 +98,7 @@ def test_foreign_keys_are_left_alone(client: Any) -> None:
             call[0](*call[1:])
     assert client.lrange(VALUE, 0, -1) == [b"theirs"] and not client.exists(FENCE)
     client.delete(VALUE)
-    for foreign in ("theirs", "1 2 3 x text", "1 2 3"):
+    for foreign in ("theirs", "1 2 3 x text", "1 2 3", "x 2 3 4 text", "1 2 x 4 text", b"\xff 2 3 4 text"):
         client.set(VALUE, foreign)
         with pytest.raises(StoreUnavailable, match=":value of page"):
             shelf.read(NAME)

@@ -129,17 +129,18 @@ def _entry(resource: str, reply: Any) -> Entry | None:
     value, seconds, micros, left_ms = reply
     try:
         text = value.decode() if isinstance(value, bytes) else value
-        fence, written, keep_ms, length, said = text.split(" ", 4)
-        wrong = len(said) - int(length)
-        age_ms = (int(seconds) * 1_000_000 + int(micros) - int(written)) / 1000
+        *numbers, said = text.split(" ", 4)
+        fence, written, keep_ms, length = map(int, numbers)
+        wrong = len(said) - length
+        age_ms = (int(seconds) * 1_000_000 + int(micros) - written) / 1000
     except ValueError as error:
         raise _foreign(resource, "value") from error
     if wrong:
         raise InvalidRequest(
             "this client decodes replies with another encoding than UTF-8: give the shelf one without decode_responses"
         )
-    left = int(left_ms) if int(left_ms) >= 0 else int(keep_ms) - age_ms  # somebody has made it stay: not for us
-    return timed_entry(said, int(fence), age_ms, left, int(keep_ms)) if left > 0 else None
+    left = int(left_ms) if int(left_ms) >= 0 else keep_ms - age_ms  # somebody has made it stay: not for us
+    return timed_entry(said, fence, age_ms, left, keep_ms) if left > 0 else None
 
 
 def _foreign(resource: str, which: str) -> StoreUnavailable:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.guards.conflict import Conflict
-from leasehold.guards.fence import Fenced, Presented, check_resource
+from leasehold.guards.fence import Fenced, Presented, check_resource, label
 from leasehold.guards.sql import names
 from leasehold.guards.sql.dialects import Dialect, Statement
 from leasehold.guards.sql.failures import of_the_connection, translated
@@ -118,7 +118,20 @@ class SQLShelf(Shelf):
 
     def _looking(self, dialect: Dialect, resource: str) -> Steps[Entry | None]:
         rows = yield TEXTS[dialect.name].look(self.table, resource)
-        return entry(rows.rows[0]) if rows.rows else None
+        return self._entry(resource, rows.rows[0]) if rows.rows else None
+
+    def _entry(self, resource: str, row: tuple[Any, ...]) -> Entry:
+        """What ``look`` gave. Whoever turns the clock back must not make an entry stay longer than it was to be kept.
+        Not every database insists on the types of its columns."""
+        text, fence, age_ms, left_ms, keep_ms = row
+        try:
+            return timed_entry(_text(text), int(fence), int(age_ms), int(left_ms), int(keep_ms))
+        except (ValueError, TypeError) as error:
+            raise StoreUnavailable(
+                f"the row of {label(resource)} in the table {self.table} is damaged, or no shelf has written it: "
+                "nothing was accepted. See who writes there, and delete it",
+                resource=resource,
+            ) from error
 
     def _opening(self, dialect: Dialect, attempt: Presented) -> Steps[Entry | None]:
         texts = TEXTS[dialect.name]
@@ -217,12 +230,6 @@ class Refused(LeaseholdError):
     def __init__(self, seen: int | None) -> None:
         super().__init__("refused")
         self.seen = seen
-
-
-def entry(row: tuple[Any, ...]) -> Entry:
-    """What ``look`` gave. Whoever turns the clock back must not make an entry stay longer than it was to be kept."""
-    text, fence, age_ms, left_ms, keep_ms = row
-    return timed_entry(_text(text), int(fence), int(age_ms), int(left_ms), int(keep_ms))
 
 
 def _text(value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from leasehold.errors import InvalidRequest, LeaseholdError
 from leasehold.guards.fence import Fenced, Presented, check_resource
 from leasehold.patterns.shelves.shelf import Entry
-from leasehold.patterns.shelves.sql import SQLShelf, entry
+from leasehold.patterns.shelves.sql import SQLShelf
 from leasehold.patterns.shelves.sqlitefile import ShelfFile, meaning
 from leasehold.patterns.shelves.sqltexts import TEXTS
 from leasehold.patterns.tables.asking import Work
@@ -51,7 +51,7 @@ class SQLiteShelf(SQLShelf):
             raise
         except Exception as error:
             raise self._meaning(error) from error
-        return entry(rows[0]) if rows else None
+        return self._entry(name, rows[0]) if rows else None
 
     def _take(self, tx: Any, work: Work[Any], lease: Fenced, attempt: Presented) -> Any:
         if tx is not None:
