@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ DEAD_MS = 1_000  # the ttl of what nobody renews
 STEPS = (-1, -20, -3_600, -86_400, 1, 20, 3_600)
 BACK = STEPS[:4]
 PATIENCE = 15.0  # seconds that something may take which takes half a second: less than the steps that are looked for
-KINDS: dict[str, Callable[[Any, str], Any]] = {
+KINDS: dict[str, Callable[..., Any]] = {
     "lock": lambda hold, who: hold.lock("lock", who, ttl=TTL).acquire(),
     "read": lambda hold, who: hold.rwlock("pages").read(ttl=TTL).acquire(),
     "write": lambda hold, who: hold.rwlock("page", who).write(ttl=TTL).acquire(),
@@ -53,7 +54,7 @@ class Scene:
             for kind, acquire in KINDS.items():
                 before = self.leases.get((who, kind))
                 if before is None or before.state == "lost":
-                    lease = party.do(lambda hold, acquire=acquire, who=who: acquire(hold, who))
+                    lease = party.do(partial(acquire, who=who))
                     assert before is None or lease.fence > before.fence
                     self.leases[who, kind] = lease
 
@@ -107,7 +108,7 @@ def renewed(scenes: list[Scene]) -> None:
         return all(now.get(key, -1) >= number + 2 or key in scene.lost() for key, number in before[scene.step].items())
 
     for scene in scenes:
-        until(lambda scene=scene: again(scene), f"renewed after {scene.step} s", PATIENCE)
+        until(partial(again, scene), f"renewed after {scene.step} s", PATIENCE)
         assert not scene.lost(), scene.step
         assert all(0 < lease.remaining() <= TTL for lease in scene.leases.values())
 
@@ -115,9 +116,12 @@ def renewed(scenes: list[Scene]) -> None:
 def all_lost(scenes: list[Scene]) -> None:
     """Every holder knows that it holds no longer."""
     for scene in scenes:
-        until(
-            lambda scene=scene: len(scene.lost()) == len(scene.leases), f"loss is known after {scene.step} s", PATIENCE
-        )
+        until(partial(knows_all, scene), f"loss is known after {scene.step} s", PATIENCE)
+
+
+def knows_all(scene: Scene) -> bool:
+    """Does nobody believe in anything any more?"""
+    return len(scene.lost()) == len(scene.leases)
 
 
 def forget_everything(scenes: list[Scene]) -> None:
