@@ -214,9 +214,9 @@ def a_bare_fence_that_is_refused_teaches(guard: Guard) -> None:
     with connect(MemoryStore()) as hold, connect(MemoryStore()) as other:
         stale = hold.lock("report-export", 42).acquire(wait=0)
         assert stale is not None and stale.fence is not None
-        newer = stale.fence + 60_000_000
+        fence, newer = stale.fence, stale.fence + 60_000_000
         guard.check(newer, resource=stale.resource, owner=B)
-        raises(StaleOwner, lambda: guard.check(stale.fence, resource=stale.resource, owner=stale.owner))
+        raises(StaleOwner, lambda: guard.check(fence, resource=stale.resource, owner=stale.owner))
         stale.release()
         with hold.lock("report-export", 42) as lease, other.lock("report-export", 42) as another:
             assert lease.fence is not None and lease.fence > newer
