@@ -23,7 +23,7 @@ from leasehold.core import ops
 from leasehold.errors import StoreUnavailable
 from leasehold.patterns.shelves import SQLiteShelf
 from leasehold.stores.sqlite import SQLiteStore, driver, file, wake
-from tests.stores.sqlite_tools import ROOM, claim, look, next_line, release, run, start, take
+from tests.stores.sqlite_tools import ROOM, bind, claim, look, next_line, release, run, start, take
 
 ROOT = os.geteuid() == 0
 ALICE, BOB, TEAM = (12_001, 12_002, 12_003) if ROOT else (os.geteuid(), os.geteuid(), os.getegid())
@@ -81,7 +81,7 @@ def strange(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def dead_socket(path: Path, kind: int = socket.SOCK_DGRAM) -> None:
     """An old one that nobody listens to."""
     with socket.socket(socket.AF_UNIX, kind) as made:
-        made.bind(str(path))
+        bind(made, path)
     os.utime(path, (0, 0))
 
 
@@ -239,7 +239,7 @@ def test_the_folder_is_exchanged_between_look_and_use(
         dead_socket(one / name)
     heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     push = PUSH._replace(address=wake.new_name())
-    heard.bind(str(victim / push.address))
+    bind(heard, victim / push.address)
     heard.setblocking(False)
     look(make(path))
     dead_socket(home / name) if not (home / name).exists() else None
@@ -274,7 +274,7 @@ def test_an_address_leads_to_sockets_of_ours_alone(tmp_path: Path, make: Make, k
     """Whoever writes the database, or into the folder, cannot have us talk to another program's socket."""
     path = tmp_path / "jobs.db"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
-        stranger.bind(str(tmp_path / "other.sock"))
+        bind(stranger, tmp_path / "other.sock")
         stranger.setblocking(False)
         store = make(path)
         take(store, "holder", ttl_ms=10_000)

@@ -17,7 +17,7 @@ import pytest
 from leasehold.core import ops
 from leasehold.core.ports import Mailbox
 from leasehold.stores.sqlite import SQLiteStore, wake
-from tests.stores.sqlite_tools import ROOM, TTL, claim, look, next_line, release, start, take
+from tests.stores.sqlite_tools import ROOM, TTL, bind, claim, look, next_line, release, start, take
 
 PUSH = ops.Push("box", "granted", ROOM, "b", 7, 1, 100)
 
@@ -264,7 +264,7 @@ def test_what_killed_processes_left_is_swept(make: Callable[[], SQLiteStore], pa
     old, young = wake.new_name(), wake.new_name()
     for name in (old, young):
         dead = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        dead.bind(str(folder / name))
+        bind(dead, folder / name)
         dead.close()
     for name in (old, box.address):
         os.utime(folder / name, (0, 0))
