@@ -34,11 +34,11 @@ def test_another_system(system: str, tmp_path: Path) -> None:
     assert (first, second) == ("held held True None", "held held")
     assert all(line.startswith("Unsupported: ") and "needs Linux" in line for line in (default, named, shelf))
     if system == "windows":
-        assert all("Subsystem for Linux, or memory:// in tests" in one for one in (default, named, shelf, redis))
+        assert all("Subsystem for Linux, or memory:// in tests" in one for one in (default, named, redis))
     else:
         assert all("use redis://host, or memory:// in tests" in one for one in (default, named))
-        assert "SQLShelf" in shelf and "RedisShelf" in shelf
         assert redis == "<Leasehold on redis>"
+    assert "use SQLShelf in your database, RedisShelf, or MemoryShelf in tests" in shelf
     assert [line.split()[:2] for line in commands] == [[one, CONFIG] for one in ("run", "elect", "demo", "ls")]
-    assert all("needs Linux" in line for line in commands)
+    assert all("needs Linux" in line for line in commands) and "use a machine or a container with Linux" in commands[2]
     assert not list(tmp_path.iterdir())

@@ -30,7 +30,10 @@ from leasehold.core.ops import (
     Told,
     Withdraw,
 )
+from leasehold.guards.redis import FenceGuard
+from leasehold.patterns.shelves import RedisShelf
 from leasehold.stores.redis import RedisStore
+from leasehold.testing.shelves import Holder
 from tests.redis.hostile import LISTS, NAME, PARTS, PREFIX, STRINGS, A, B, D, disturb, every_op, furnish
 from tests.servers.redis import EVERY, RedisServer
 
@@ -49,16 +52,20 @@ class Watched:
 
     def execute(self, op: StoreOp) -> Any:
         """The reply, or an error of ours that says what is wrong."""
+        return self.timed(lambda: self.store.execute(op), type(op).__name__)
+
+    def timed(self, call: Callable[[], object], what: str) -> Any:
+        """The same of anything that asks the server once."""
         before = self._used()
         reply: Any
         try:
-            reply = self.store.execute(op)
+            reply = call()
         except OutcomeUnknown as error:  # a script that failed in a way that nobody has thought of
-            raise AssertionError(f"{type(op).__name__}: {error}") from error
+            raise AssertionError(f"{what}: {error}") from error
         except LeaseholdError as error:
             reply = error
         used = self._used() - before
-        assert used < MOST_SECONDS, f"{type(op).__name__} took {used:.3f} s of the server"
+        assert used < MOST_SECONDS, f"{what} took {used:.3f} s of the server"
         return reply
 
     def _used(self) -> float:
@@ -501,6 +508,16 @@ def test_a_long_record(watched: Watched, part: str) -> None:
         watched.client.hset(PREFIX + part, A, digits)
     for op in (Scan("*"), Inspect(NAME), Release(NAME, A, 1), Claim(NAME, A, 5_000), Withdraw(NAME, A, 60_000)):
         watched.execute(op)
+
+
+def test_a_long_record_of_a_guard_or_a_shelf(watched: Watched) -> None:
+    """The same for the scripts that are no store's."""
+    holder = Holder(NAME, 10)
+    for key in (f"guard:v1:{{{NAME}}}", f"shelf:v1:{{{NAME}}}:fence", f"shelf:v1:{{{NAME}}}:value"):
+        watched.client.flushall()
+        watched.client.set(key, b"1" * 2**24)
+        watched.timed(lambda: FenceGuard(watched.client).check(holder), f"a guard at {key}")
+        watched.timed(lambda: RedisShelf(watched.client).open(holder), f"a shelf at {key}")
 
 
 # ---------------------------------------------------------------- every script, with anything

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,15 @@ store = SQLiteStore(path)
 def claim(owner, **more):
     return store.execute(ops.Claim("report:42", owner, **{"ttl_ms": 30_000, **more}))
 """
+
+
+def bind(made: socket.socket, path: Path) -> None:
+    """However deep the path lies: the address of a socket has 108 bytes at most."""
+    folder = os.open(path.parent, os.O_PATH)
+    try:
+        made.bind(f"/proc/self/fd/{folder}/{path.name}")
+    finally:
+        os.close(folder)
 
 
 def claim(store: SQLiteStore, owner: str, **more: Any) -> ops.Reply:

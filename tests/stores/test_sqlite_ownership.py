@@ -23,7 +23,7 @@ from leasehold.core import ops
 from leasehold.errors import StoreUnavailable
 from leasehold.patterns.shelves import SQLiteShelf
 from leasehold.stores.sqlite import SQLiteStore, driver, file, wake
-from tests.stores.sqlite_tools import ROOM, claim, look, next_line, release, run, start, take
+from tests.stores.sqlite_tools import ROOM, bind, claim, look, next_line, release, run, start, take
 
 ROOT = os.geteuid() == 0
 ALICE, BOB, TEAM = (12_001, 12_002, 12_003) if ROOT else (os.geteuid(), os.geteuid(), os.getegid())
@@ -670,6 +670,47 @@ def test_root_over_the_database_of_a_user(folder: Path, first: str) -> None:
     assert owners(home) == {ALICE}
     assert names(home / "jobs.db.wake") == []
     assert run(BECOME + LOOK, path, f"{ALICE},{TEAM}") == "View"
+
+
+SHELVES = "from leasehold.patterns.shelves.sqlite import SQLiteShelf"  # while it can be read
+PLANT = """
+from leasehold.stores.sqlite import driver
+real = driver.sqlite3.connect
+def late(*arguments, **options):
+    driver.sqlite3.connect = real
+    os.rename(sys.argv[3], sys.argv[1] + "-wal")
+    if sys.argv[4] == "alone":
+        us = os.geteuid()
+        os.geteuid = lambda: us + 1
+    return real(*arguments, **options)
+driver.sqlite3.connect = late
+try:
+    claim("a") if sys.argv[5] == "store" else SQLiteShelf(sys.argv[1]).create()
+except LeaseholdError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["store", "shelf"])
+def test_a_log_of_another_user_that_comes_after_the_look(folder: Path, kind: str) -> None:
+    """Where everybody may make files SQLite takes it for its own, and its owner could write what we read."""
+    shared = folder if ROOT else Path("/tmp")
+    if ROOT:
+        shared.chmod(0o1777)
+    (folder / "mine").mkdir()
+    planted, path = folder / "mine" / "planted", shared / f"leasehold-{wake.new_name()}.db"
+    planted.touch()
+    planted.chmod(0o666)
+    os.chown(planted, BOB, TEAM)
+    os.chown(folder / "mine", ALICE, TEAM)
+    try:
+        users = "many" if ROOT else "alone"
+        said = run(SHELVES + BECOME + PLANT, path, f"{ALICE},{TEAM}", planted, users, kind)
+    finally:
+        for one in shared.glob(f"{path.name}*"):
+            one.unlink()
+    assert "is another user's" in said
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import pytest
 from leasehold.core import ops
 from leasehold.core.ports import Mailbox
 from leasehold.stores.sqlite import SQLiteStore, wake
-from tests.stores.sqlite_tools import ROOM, TTL, claim, look, next_line, release, start, take
+from tests.stores.sqlite_tools import ROOM, TTL, bind, claim, look, next_line, release, start, take
 
 SOON = 30.0  # seconds
 PUSH = ops.Push("box", "granted", ROOM, "b", 7, 1, 100)
@@ -265,11 +265,10 @@ def test_what_killed_processes_left_is_swept(
     take(living, "a")
     box = wait_at(living, "b")
     folder = Path(f"{path}.wake")
-    monkeypatch.chdir(folder)  # the address of a socket has room for 107 bytes, and the folder of a test may be long
     old, young = wake.new_name(), wake.new_name()
     for name in (old, young):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
-            dead.bind(name)
+            bind(dead, folder / name)
     for name in (old, box.address):
         os.utime(folder / name, (0, 0))
     look(make())

@@ -21,6 +21,7 @@ from leasehold.stores.sqlite import failures, machine
 from leasehold.stores.sqlite.database import gate
 from leasehold.stores.sqlite.failures import Again, unavailable
 from leasehold.stores.sqlite.file import connect, prepare, why
+from leasehold.stores.sqlite.ownership import check_files
 
 APPLICATION = 0x4C534846  # "LSHF"
 FORMAT = 1
@@ -241,9 +242,11 @@ def open_shelf(path: str, table: str) -> Connected:
 
 
 def _open(path: str, table: str) -> Connected:
-    opened = Connected(prepare(path))
+    real = prepare(path)
+    opened = Connected(real)
     try:
         _check(path, opened.connection, table)
+        check_files(real)  # again: SQLite has made its log, or has found one that came after our look
     except BaseException:
         opened.close()
         raise

@@ -45,6 +45,7 @@ def open_database(path: str, boot: str) -> Database:
         raise why(path, error) from error
     try:
         _check(path, connection)
+        ownership.check_files(real)  # again: SQLite has made its log, or has found one that came after our look
         _claim_for_this_machine(path, connection, boot)
         database = Database(path, connection, boot, before)
         if database.moved():

@@ -23,7 +23,7 @@ do
         return string.find(known.err, 'WRONGTYPE', 1, true) and {err = 'FOREIGNRECORD'} or known
     end
     if known then
-        local seen, whose = string.match(known, '^([1-9]%d*) (%S+)$')
+        local seen, whose = string.match(#known <= 1024 and known or '', '^([1-9]%d*) (%S+)$')
         if not seen or #seen > 19 then
             return {err = 'FOREIGNRECORD'}
         end

@@ -7,7 +7,7 @@
 
 if redis.call('PTTL', KEYS[#KEYS]) == -2 then
     local fence = ARGV[#ARGV]
-    local seen = string.match(redis.call('GET', KEYS[1]) or '', '^([1-9]%d*) %d+ %d+ %d+ ')
+    local seen = string.match(string.sub(redis.call('GET', KEYS[1]) or '', 1, 128), '^([1-9]%d*) %d+ %d+ %d+ ')
     if seen and #seen < 20 and (#fence < #seen or #fence == #seen and fence < seen) then
         return {0, seen}
     end

@@ -3,7 +3,6 @@
 
 local MOST_BYTES = 16384 -- of a record: 4 kB of metadata and a thousand slots fit
 local SHARED = {read = true, semaphore = true}
-local KNOWN = {mutex = true, write = true, read = true, semaphore = true}
 
 -- A number of ours, or nil: to tonumber, 'inf', 'nan', '0x1' and '1e99' are numbers too.
 local function whole(written)

@@ -1,5 +1,6 @@
 -- Records as they are written down (_state says how), taken apart; nil for what is none of ours. Comes after _bounds.
 
+local KNOWN = {mutex = true, write = true, read = true, semaphore = true}
 local TOO_LONG = '%d%d%d%d%d' -- no slot, and no number of permits: there are a thousand at most
 local MOST_DOORS_BYTES, MOST_FLOOR = 65536, 9007112854740992
 
