@@ -582,13 +582,20 @@ def test_no_renewal_outlives_max_hold() -> None:
 # ---------------------------------------------------------------- giving back
 
 
+def begun(holding: Holding, now: float) -> ops.Release:
+    """A release that is on its way."""
+    op = holding.begin_release(now)
+    assert op is not None
+    return op
+
+
 def test_held_to_releasing_to_released() -> None:
     """True: it was ours until now."""
     holding = hold()
-    op = holding.begin_release(101.0)
+    op = begun(holding, 101.0)
     assert op == ops.Release("report:42", OWNER, FENCE)
     assert holding.phase == "releasing"
-    assert holding.end_release(ops.Released()) is True
+    assert holding.end_release(op, ops.Released()) is True
     assert holding.phase == "released"
 
 
@@ -604,8 +611,7 @@ def test_unsure_to_releasing() -> None:
 def test_a_release_that_finds_it_gone_is_a_loss(said: str, reason: str) -> None:
     """It was lost while the work believed in it: False, and lost with the store's reason."""
     holding = hold()
-    holding.begin_release(101.0)
-    assert holding.end_release(ops.NotYours(said)) is False
+    assert holding.end_release(begun(holding, 101.0), ops.NotYours(said)) is False
     assert (holding.phase, holding.reason) == ("lost", reason)
 
 
@@ -625,28 +631,28 @@ def test_trap_43_renewal_answers_are_ignored_while_releasing() -> None:
 def test_trap_11_an_unanswered_release_is_repeated_as_such() -> None:
     """The second one says that there was a first, and its answer counts."""
     holding = hold()
-    first, second = holding.begin_release(101.0), holding.begin_release(102.0)
-    assert first is not None and not first.again
-    assert second is not None and second.again
-    assert holding.end_release(ops.Released()) is True
+    first, second = begun(holding, 101.0), begun(holding, 102.0)
+    assert not first.again and second.again
+    assert holding.end_release(second, ops.Released()) is True
 
 
 @pytest.mark.parametrize(("said", "phase"), [("deleted", "released"), ("taken", "released"), ("evicted", "lost")])
 def test_trap_11_a_release_that_a_second_one_overtook(said: str, phase: str) -> None:
     """Of two that are under way the second was first: nothing is known of the lease then, and it was ours all the same.
-    What the store remembers of it counts."""
+    What the store remembers of it counts, and so does what it says to the second."""
     holding = hold()
-    holding.begin_release(101.0)
-    holding.begin_release(101.0)
-    assert holding.end_release(ops.NotYours(said)) is (phase == "released")
+    first, _ = begun(holding, 101.0), begun(holding, 101.0)
+    assert holding.end_release(first, ops.NotYours(said)) is (phase == "released")
     assert holding.phase == phase
+    holding = hold()
+    _, second = begun(holding, 101.0), begun(holding, 101.0)
+    assert holding.end_release(second, ops.NotYours(said)) is False and holding.phase == "lost"
 
 
 def test_nothing_is_sent_for_what_was_released() -> None:
     """Given back once."""
     holding = hold()
-    holding.begin_release(101.0)
-    holding.end_release(ops.Released())
+    holding.end_release(begun(holding, 101.0), ops.Released())
     assert holding.begin_release(102.0) is None
     assert holding.phase == "released"
 
@@ -664,16 +670,14 @@ def test_what_was_lost_for_a_local_reason_is_still_given_back(reason: str) -> No
     """It may be ours in the store for a while: the next waiter need not wait. The answer is False all the same."""
     holding = hold()
     holding.lose(reason)
-    assert holding.begin_release(101.0) is not None
-    assert holding.end_release(ops.Released()) is False
+    assert holding.end_release(begun(holding, 101.0), ops.Released()) is False
     assert (holding.phase, holding.reason) == ("lost", reason)
 
 
 def test_a_release_after_the_deadline_is_false() -> None:
     """Slept past the ttl: the lease is lost before the release is sent."""
     holding = hold()
-    assert holding.begin_release(SENT + 31) is not None
-    assert holding.end_release(ops.Released()) is False
+    assert holding.end_release(begun(holding, SENT + 31), ops.Released()) is False
     assert holding.phase == "lost"
 
 

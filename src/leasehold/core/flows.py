@@ -237,4 +237,4 @@ async def release(holding: Holding, now: float) -> bool:
                 fence=holding.fence,
             ) from error
         return False
-    return holding.end_release(answer.reply)
+    return holding.end_release(op, answer.reply)

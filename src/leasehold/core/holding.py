@@ -329,14 +329,14 @@ class Holding:
         """Is there nothing of it in the store, or nothing that is ours to give back?"""
         return self.reason == "forked" or (self.reason in ("taken", "deleted", "evicted") and not self._forget)
 
-    def end_release(self, reply: ops.Released | ops.NotYours) -> bool:
-        """True when it was ours until now. "Not yours" means that it was lost while the work believed in it; where
-        nothing is known of it any more, another release of ours, such as that of close(), may have been first."""
+    def end_release(self, op: ops.Release, reply: ops.Released | ops.NotYours) -> bool:
+        """True when it was ours until now. "Not yours" means that it was lost while the work believed in it; unless a
+        second release of ours, such as that of close(), overtook the first, and nothing is known of it any more."""
         with self.lock:
             if self.phase != RELEASING:
                 return False
-            first = self._releases > 1 and isinstance(reply, ops.NotYours) and reply.reason in ("deleted", "taken")
-            if isinstance(reply, ops.NotYours) and not first:
+            overtaken = not op.again and self._releases > 1
+            if isinstance(reply, ops.NotYours) and not (overtaken and reply.reason in ("deleted", "taken")):
                 self._lose(reply.reason if reply.reason in LOSSES else "taken")
                 return False
             self.phase = RELEASED

@@ -215,7 +215,8 @@ async def _release(holdings: Sequence[Holding], now: float) -> tuple[list[bool],
         if steps:
             answer: ops.Answer[Any] = await ops.Together(tuple(steps.values()))
             now = answer.at
-            ours = {one: one.end_release(reply) for one, reply in zip(steps, answer.reply.replies, strict=True)}
+            replies = zip(steps.items(), answer.reply.replies, strict=True)
+            ours = {one: one.end_release(step, reply) for (one, step), reply in replies}
     except GeneratorExit:
         raise
     except BaseException as error:
