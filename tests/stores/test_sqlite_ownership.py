@@ -78,15 +78,6 @@ def strange(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: us + 1)
 
 
-def bind(made: socket.socket, path: Path) -> None:
-    """By a name that has room in 108 bytes, however deep the folder lies."""
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        made.bind(f"/proc/self/fd/{folder}/{path.name}")
-    finally:
-        os.close(folder)
-
-
 def dead_socket(path: Path, kind: int = socket.SOCK_DGRAM) -> None:
     """An old one that nobody listens to."""
     with socket.socket(socket.AF_UNIX, kind) as made:

@@ -257,9 +257,7 @@ def test_noise_is_ignored(make: Callable[[], SQLiteStore], path: Path, monkeypat
     assert box.take(SOON) == PUSH._replace(address=box.address)
 
 
-def test_what_killed_processes_left_is_swept(
-    make: Callable[[], SQLiteStore], path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_killed_processes_left_is_swept(make: Callable[[], SQLiteStore], path: Path) -> None:
     """At open: sockets that refuse and are older than a minute. Living and young ones stay."""
     living = make()
     take(living, "a")
