@@ -17,7 +17,7 @@ import redis
 
 import leasehold
 from benchmarks.server import Server, usage
-from leasehold.core.ops import Inspect, View
+from leasehold._core.ops import Inspect, View
 
 COUNT = 10_000
 TTL = 60

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any
 
 import leasehold
-from leasehold.patterns.shelves import SQLShelf
+from leasehold.patterns.results import SQLShelf
 
 Pay = Callable[[str, str, int], Any]
 

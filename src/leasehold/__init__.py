@@ -12,15 +12,16 @@ which refuses an older fence, makes a late write harmless: see ``leasehold.guard
 
 from __future__ import annotations
 
-from leasehold.core.typed import TYPE_CHECKING
+from leasehold._core.light_typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leasehold import aio
+    from leasehold._core.bucket import bucket
+    from leasehold._runtime.backoff import Backoff
     from leasehold.advice.advising import advise
     from leasehold.advice.need import Need
     from leasehold.advice.verdict import Verdict
     from leasehold.coordinator import AsyncLeasehold, Leasehold, connect
-    from leasehold.core.bucket import bucket
     from leasehold.errors import (
         InvalidRequest,
         LeaseholdError,
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from leasehold.primitives.semaphore import AsyncSemaphore, Semaphore
     from leasehold.primitives.skipped import SKIPPED, Skipped
     from leasehold.primitives.term import AsyncTerm, Term
-    from leasehold.runtime.backoff import Backoff
 
 __version__ = "0.1.0"
 
@@ -128,7 +128,7 @@ _PLACES = {
     "AsyncSemaphore": "primitives.semaphore",
     "AsyncTerm": "primitives.term",
     "AsyncWriteLock": "primitives.rwlock",
-    "Backoff": "runtime.backoff",
+    "Backoff": "_runtime.backoff",
     "Election": "primitives.election",
     "Eviction": "primitives.inspection",
     "Holder": "primitives.inspection",
@@ -151,7 +151,7 @@ _PLACES = {
     "Waiting": "primitives.inspection",
     "WriteLock": "primitives.rwlock",
     "advise": "advice.advising",
-    "bucket": "core.bucket",
+    "bucket": "_core.bucket",
     "connect": "coordinator",
 }
 

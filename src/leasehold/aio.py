@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold.coordinator import AsyncLeasehold
-from leasehold.coordinator.opening import open_store
-from leasehold.core.typed import TYPE_CHECKING
+from leasehold.coordinator.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leasehold.coordinator.opening import Target
-    from leasehold.core.durations import Duration
+    from leasehold._core.durations import Duration
+    from leasehold.coordinator.stores import Target
     from leasehold.observe.events import Observer
 
 __all__ = ["connect"]

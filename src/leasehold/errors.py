@@ -19,7 +19,7 @@ pickled: an error often crosses a process boundary before somebody reads it.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # for type checkers alone, which know this name: see core/typed.py
+TYPE_CHECKING = False  # for type checkers alone, which know this name: see _core/light_typing.py
 
 if TYPE_CHECKING:
     from typing import Any

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.ops import Claim, Release, Together
+from leasehold._core.ops import Claim, Release, Together
 from leasehold.testing.parties import FLAVOURS, Party
 from tests.lock.helpers import STORES, Spy, open_store
 

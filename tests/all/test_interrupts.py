@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold.core import several
-from leasehold.core.holding import ALIVE, Holding
-from leasehold.core.line import claim
-from leasehold.primitives.base import BaseLock
-from leasehold.primitives.getting import Getting
+from leasehold._core import group
+from leasehold._core.holding import ALIVE, Holding
+from leasehold._core.line import claim
+from leasehold._runtime import sync
+from leasehold._runtime.connections import Mailboxes
+from leasehold._runtime.engine import Engine
+from leasehold._runtime.held_lease import Held
+from leasehold._runtime.register import Register
+from leasehold._runtime.watchdog import Watchdog
+from leasehold.primitives.base_lock import BaseLock
 from leasehold.primitives.lease import Lease
 from leasehold.primitives.leases import BaseLeases, Leases
 from leasehold.primitives.multi import All, BaseAll
-from leasehold.runtime import sync
-from leasehold.runtime.engine import Engine
-from leasehold.runtime.held import Held
-from leasehold.runtime.register import Register
-from leasehold.runtime.wakeups import Mailboxes
-from leasehold.runtime.watchdog import Watchdog
+from leasehold.primitives.multi_acquire import Getting
 from tests.lock.helpers import PATIENCE, STORES, elsewhere, eventually, in_thread, look
 from tests.lock.test_interrupts import at_entry, at_line, interrupt, interrupted, url_of
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow  # every function of the way, on each store: secon
 PLACES: list[tuple[Callable[..., Any], int]] = [
     (Getting.enter_again, 1),
     (Getting.flow, 1),
-    (several.Taking.hear, 1),
+    (group.Taking.hear, 1),
     (claim, 2),
     (Getting.new_owner, 2),
     (Getting.keep, 1),
@@ -42,7 +42,7 @@ PLACES: list[tuple[Callable[..., Any], int]] = [
     (Register.add, 2),
     (Watchdog.add, 2),
     (Held.look_at, 2),
-    (several.Taking.whole, 2),
+    (group.Taking.whole, 2),
     (Mailboxes.give_back, 1),
     (Getting.leases, 1),
     (Lease.__init__, 2),
@@ -53,7 +53,7 @@ PLACES: list[tuple[Callable[..., Any], int]] = [
     (BaseAll._leave, 1),
     (Leases.release, 1),
     (Held.step_out, 2),
-    (several.release_all, 1),
+    (group.release_all, 1),
     (Holding.begin_release, 2),
     (Holding.end_release, 2),
     (Lease._ended, 2),
@@ -88,7 +88,7 @@ def test_an_interrupt_leaves_nothing_held(kind: str, function: Callable[..., Any
 
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize(
-    "function", [Held.step_out, several.release_all, Holding.begin_release, Holding.end_release, BaseLeases._given_back]
+    "function", [Held.step_out, group.release_all, Holding.begin_release, Holding.end_release, BaseLeases._given_back]
 )
 @pytest.mark.filterwarnings("ignore:coroutine 'release_all' was never awaited")  # its very beginning is interrupted
 def test_an_interrupted_release_can_be_repeated(kind: str, function: Callable[..., Any], tmp_path: Path) -> None:
@@ -124,14 +124,14 @@ def test_an_interrupted_wait_leaves_nothing(kind: str, text: str, which: int, nt
         assert theirs.release() and other.all(other.lock("b"), other.lock("c")).try_acquire() is not None
 
 
-@pytest.mark.parametrize("function", [Getting.keep, BaseLock._keep, several.Taking.whole])
+@pytest.mark.parametrize("function", [Getting.keep, BaseLock._keep, group.Taking.whole])
 def test_an_interrupt_of_the_last_grant(function: Callable[..., Any]) -> None:
     """What a wait was granted in the end, and could not be kept, is given back with all the rest."""
     with leasehold.connect("memory://last") as hold, leasehold.connect("memory://last") as other:
         theirs = other.lock("b", ttl=300).acquire(wait=0)
         assert theirs is not None
         both = hold.all(hold.lock("a", ttl=300), hold.lock("b", ttl=300))
-        nth = 3 if function is several.Taking.whole else 2
+        nth = 3 if function is group.Taking.whole else 2
         with elsewhere(lambda: interrupted(both.acquire, at_entry(function.__code__, nth, interrupt))) as result:
             eventually(lambda: look(hold._engine.store, "b").queue, "it waits")
             assert theirs.release()

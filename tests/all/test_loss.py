@@ -14,7 +14,7 @@ import pytest
 
 import leasehold
 from leasehold import LeaseLost, OutcomeUnknown, StoreUnavailable
-from leasehold.core.ops import Evict, Release, Together
+from leasehold._core.ops import Evict, Release, Together
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.parties import FLAVOURS, Party

@@ -19,7 +19,7 @@ from leasehold import (
     Permit,
     ReadWriteLease,
 )
-from leasehold.core.rules import READ, SEMAPHORE
+from leasehold._core.rules import READ, SEMAPHORE
 from leasehold.primitives.parts import checked
 from leasehold.testing import StandInStore
 from tests.lock.helpers import PATIENCE, eventually, look

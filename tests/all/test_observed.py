@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.ops import Evict, Together
+from leasehold._core.ops import Evict, Together
 from leasehold.errors import StoreUnavailable
 from leasehold.observe.events import Acquired, Contended, Lost, Refused, Released, ReleaseUnknown, Unguarded
 from leasehold.testing.parties import FLAVOURS

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.ops import Inspect, View
+from leasehold._core.ops import Inspect, View
 from tests.cli.desk import COMMAND, SOON, SOURCE, Desk, alive, pids
 
 pytestmark = pytest.mark.slow

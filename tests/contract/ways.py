@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.policy import HEAD_POLL_MS
-from leasehold.core.ports import Store
+from leasehold._core.policy import HEAD_POLL_MS
+from leasehold._core.ports import Store
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.redis import RedisStore

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from leasehold.core import ledger, ops
-from leasehold.core.types import Grant, Instant, State, Waiter
+from leasehold._core import ledger, ops
+from leasehold._core.types import Grant, Instant, State, Waiter
 
 ROOM = "report:42"
 TTL = 10_000

@@ -6,11 +6,11 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
-from leasehold.core import ops
-from leasehold.core.flows import Ask
-from leasehold.core.handover import Transferable
-from leasehold.core.names import Name
-from leasehold.core.taken import Taken
+from leasehold._core import ops
+from leasehold._core.flows import Ask
+from leasehold._core.handover import Transferable
+from leasehold._core.names import Name
+from leasehold._core.taken import Taken
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 
 T = TypeVar("T")

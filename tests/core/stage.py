@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from leasehold.core import ledger, ops
-from leasehold.core.changes import Changeable
-from leasehold.core.flows import Ask
-from leasehold.core.names import Name
-from leasehold.core.taken import Taken
-from leasehold.core.types import Instant, State
+from leasehold._core import ledger, ops
+from leasehold._core.changes import Changeable
+from leasehold._core.flows import Ask
+from leasehold._core.names import Name
+from leasehold._core.taken import Taken
+from leasehold._core.types import Instant, State
 from tests.core.desk import WALL
 from tests.core.play import TTL, Latch
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.core import flows, ops
-from leasehold.core.changes import Changeable
-from leasehold.core.taken import Taken
-from leasehold.core.tickets import Giving
+from leasehold._core import flows, ops
+from leasehold._core.changes import Changeable
+from leasehold._core.taken import Taken
+from leasehold._core.tickets import Giving
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, NotHeld, OutcomeUnknown
 from tests.core.desk import ROOM, Desk
 from tests.core.play import DOWN, FIRST, NAME, TTL, UNKNOWN, Latch, Play, Step

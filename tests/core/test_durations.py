@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.core.durations import is_long, optional_ms, optional_seconds, seconds, ttl_ms, wait_seconds
+from leasehold._core.durations import is_long, optional_ms, optional_seconds, seconds, ttl_ms, wait_seconds
 from leasehold.errors import InvalidRequest
 
 DAY_MS = 24 * 3600 * 1000

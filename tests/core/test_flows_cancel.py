@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from leasehold.core import flows, ops
-from leasehold.core.policy import tombstone_ms
+from leasehold._core import flows, ops
+from leasehold._core.policy import tombstone_ms
 from leasehold.errors import OutcomeUnknown
 from tests.core.play import DOWN, NAME, STILL_WAITING, TTL, UNKNOWN, WAITING, Owners, Play, Step, ask, hold, push
 

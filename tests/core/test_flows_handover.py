@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.core import flows, ops
-from leasehold.core.policy import tombstone_ms
-from leasehold.core.taken import Taken
-from leasehold.core.tickets import Giving, Ticket
+from leasehold._core import flows, ops
+from leasehold._core.policy import tombstone_ms
+from leasehold._core.taken import Taken
+from leasehold._core.tickets import Giving, Ticket
 from leasehold.errors import InvalidRequest, LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
 from tests.core.play import DOWN, NAME, TTL, UNKNOWN, Play, Step, ask, hold
 

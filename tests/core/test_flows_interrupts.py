@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.core import flows, line, ops
+from leasehold._core import flows, line, ops
 from leasehold.errors import NotAcquired
 from tests.core.play import Owners, Play, Step
 from tests.core.test_flows_cancel import ACQUIRE, Interrupted, left_behind

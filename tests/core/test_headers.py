@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import leasehold
-from leasehold.core import headers
-from leasehold.core.names import make_name
-from leasehold.core.types import owner_digest, owner_id, owner_prefix
+from leasehold._core import headers
+from leasehold._core.names import make_name
+from leasehold._core.types import owner_digest, owner_id, owner_prefix
 
 TOKEN = "host-1:4711:" + "5ec2e7" * 6 + ".9"
 MOST = 2**63 - 1

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from leasehold.core import ops
+from leasehold._core import ops
 from tests.core.desk import TTL, Desk, expect
 
 

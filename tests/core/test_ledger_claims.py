@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leasehold.core import ledger, ops
-from leasehold.core.policy import MAX_FENCE, MAX_FLOOR_AHEAD_US
+from leasehold._core import ledger, ops
+from leasehold._core.policy import MAX_FENCE, MAX_FLOOR_AHEAD_US
 from tests.core.desk import ROOM, TTL, WALL, Desk, expect
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.core import ledger, ops
-from leasehold.core.taken import spans
-from leasehold.core.turn import Turn
-from leasehold.core.types import State
+from leasehold._core import ledger, ops
+from leasehold._core.taken import spans
+from leasehold._core.turn import Turn
+from leasehold._core.types import State
 from tests.core.desk import PATIENCE, ROOM, TTL, Desk
 
 BACK = [-1_000, -20_000, -3_600_000, -86_400_000]

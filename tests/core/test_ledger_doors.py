@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.core import ops
+from leasehold._core import ops
 from tests.core.desk import TTL, Desk, expect
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.core import ops
-from leasehold.core.policy import tombstone_ms
+from leasehold._core import ops
+from leasehold._core.policy import tombstone_ms
 from tests.core.desk import TTL, Desk, expect
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leasehold.core import ops
-from leasehold.core.policy import DAY_US
+from leasehold._core import ops
+from leasehold._core.policy import DAY_US
 from tests.core.desk import TTL, WALL, Desk, expect
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from leasehold.core import ledger, ops
-from leasehold.core.policy import DAY_US
-from leasehold.core.types import State, public_owner
+from leasehold._core import ledger, ops
+from leasehold._core.policy import DAY_US
+from leasehold._core.types import State, public_owner
 from tests.core.desk import ROOM, TTL, Desk, tupled
 
 

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from leasehold.core import ledger, ops
-from leasehold.core.policy import MAX_FENCE, forgotten_after_ms, patience_ms, tombstone_ms
-from leasehold.core.types import Grant, Instant, State, Waiter
+from leasehold._core import ledger, ops
+from leasehold._core.policy import MAX_FENCE, forgotten_after_ms, patience_ms, tombstone_ms
+from leasehold._core.types import Grant, Instant, State, Waiter
 from tests.core.desk import ROOM, WALL, tupled
 
 RULES = ["mutex", "read", "write", "semaphore"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from leasehold.core import ledger, ops
-from leasehold.core.policy import NOTES_KEPT
-from leasehold.core.types import Note
+from leasehold._core import ledger, ops
+from leasehold._core.policy import NOTES_KEPT
+from leasehold._core.types import Note
 from tests.core.desk import TTL, Desk, expect
 
 OWNER = "web-1:812:secret.1"

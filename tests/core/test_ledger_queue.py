@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.core import ops
-from leasehold.core.policy import MOST_AHEAD, forgotten_after_ms, patience_ms
+from leasehold._core import ops
+from leasehold._core.policy import MOST_AHEAD, forgotten_after_ms, patience_ms
 from tests.core.desk import PATIENCE, ROOM, TTL, Desk, expect
 
 

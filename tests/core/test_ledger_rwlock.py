@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.core import ops
-from leasehold.core.rules import RULES
+from leasehold._core import ops
+from leasehold._core.rules import RULES
 from tests.core.desk import ROOM, TTL, Desk, expect
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.core import ops
-from leasehold.core.policy import LIMIT_US
+from leasehold._core import ops
+from leasehold._core.policy import LIMIT_US
 from tests.core.desk import ROOM, TTL, WALL, Desk, expect
 
 DAY_MS = 24 * 3600 * 1000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.core import ops
-from leasehold.core.types import Door
+from leasehold._core import ops
+from leasehold._core.types import Door
 from tests.core.desk import ROOM, TTL, Desk
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from leasehold.core import ops
-from leasehold.core.policy import WATCH_MS
+from leasehold._core import ops
+from leasehold._core.policy import WATCH_MS
 from tests.core.desk import ROOM, TTL, Desk, expect
 
 

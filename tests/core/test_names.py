@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.core.names import MAX_NAME_BYTES, check_id_key, check_namespace, make_name
+from leasehold._core.names import MAX_NAME_BYTES, check_id_key, check_namespace, make_name
 from leasehold.errors import InvalidRequest
 
 # Keys in stores, rows of guards and other people's programs depend on these: a row is added, never changed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.core import policy
+from leasehold._core import policy
 
 TTLS = [policy.MIN_TTL_MS, 200, 1_000, 3_000, 30_000, policy.MAX_TTL_MS]
 

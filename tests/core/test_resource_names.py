@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.core.names import make_name, parse_name, resource_names
+from leasehold._core.names import make_name, parse_name, resource_names
 from leasehold.errors import InvalidRequest
 
 PART = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)

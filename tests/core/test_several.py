@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from leasehold.core import flows, line, ops, several
-from leasehold.core.flows import Ask
-from leasehold.core.holding import ALIVE, LOST, RELEASED, Holding
+from leasehold._core import flows, group, line, ops
+from leasehold._core.flows import Ask
+from leasehold._core.holding import ALIVE, LOST, RELEASED, Holding
 from leasehold.errors import InvalidRequest, LeaseholdError, NotAcquired, OutcomeUnknown, StoreUnavailable
 from tests.core.stage import Stage, Us, at, delayed, lost_reply, lost_request, part
 from tests.core.test_flows_cancel import Interrupted
 
-OURS = (flows.__file__, line.__file__, several.__file__)
+OURS = (flows.__file__, line.__file__, group.__file__)
 MOST_LINES = 2_000
 Scene = Callable[[Stage], list[Ask]]
 
@@ -88,7 +88,7 @@ FAILS: dict[str, type[LeaseholdError]] = {
 def take(stage: Stage, scene: Scene) -> list[Holding]:
     """Play a scene to its end."""
     asks = scene(stage)
-    return stage.play(several.acquire_all(asks, Us(asks), lambda: 0, stage.now))
+    return stage.play(group.acquire_all(asks, Us(asks), lambda: 0, stage.now))
 
 
 def nothing_is_left(stage: Stage) -> None:
@@ -127,7 +127,7 @@ def test_what_is_free_takes_one_round_trip() -> None:
     stage = Stage()
     held = take(stage, free)
     assert [type(op) for op in stage.ops] == [ops.Together]
-    assert stage.play(several.release_all(held, stage.now)) == [True, True, True]
+    assert stage.play(group.release_all(held, stage.now)) == [True, True, True]
     assert [type(op) for op in stage.ops] == [ops.Together, ops.Together]
     assert stage.ours() == {}
 
@@ -139,7 +139,7 @@ def test_nobody_takes_what_stands_behind_the_one_that_it_waits_for() -> None:
     give_back = stage.hold("b")
     stage.parked = [lambda: seen.append(dict(stage.ours())), give_back]
     asks = [part("a"), part("b"), part("c")]
-    stage.play(several.acquire_all(asks, Us(asks), lambda: 0, stage.now))
+    stage.play(group.acquire_all(asks, Us(asks), lambda: 0, stage.now))
     assert sorted(seen[0]) == ["a", "b"]
 
 
@@ -151,7 +151,7 @@ def test_one_wait_for_all_together() -> None:
     stage.parked = [give_back]
     asks = [part("a", 2.0), part("b", 60.0)]
     with pytest.raises(NotAcquired) as caught:
-        stage.play(several.acquire_all(asks, Us(asks), lambda: 0, stage.now))
+        stage.play(group.acquire_all(asks, Us(asks), lambda: 0, stage.now))
     assert caught.value.resource == "b"
     assert stage.now == pytest.approx(102.0, abs=0.1)
     assert stage.ours() == {}
@@ -274,7 +274,7 @@ def test_trap_9_interrupted_at_every_line(name: str) -> None:
     for nth in range(1, MOST_LINES):
         stage = LateStage(nth)
         asks = SCENES[name](stage)
-        flow = several.acquire_all(asks, Us(asks), lambda: 0, stage.now)
+        flow = group.acquire_all(asks, Us(asks), lambda: 0, stage.now)
         try:
             sys.settrace(stage.trace)
             stage.play(flow)
@@ -297,9 +297,9 @@ def test_release_all_says_for_each_whether_it_was_ours() -> None:
     stage = Stage()
     held = take(stage, free)
     stage.do(ops.Evict("b", held[1].owner, held[1].fence, "request"))
-    assert stage.play(several.release_all(held, stage.now)) == [True, False, True]
+    assert stage.play(group.release_all(held, stage.now)) == [True, False, True]
     assert [one.phase for one in held] == [RELEASED, LOST, RELEASED]
-    assert stage.play(several.release_all(held, stage.now)) == [False, False, False]
+    assert stage.play(group.release_all(held, stage.now)) == [False, False, False]
     assert stage.ours() == {}
 
 
@@ -310,9 +310,9 @@ def test_trap_11_release_all_unanswered(fate: str) -> None:
     held = take(stage, free)
     stage.fate = at(1, FATES[fate](OutcomeUnknown("no answer")))
     with pytest.raises(OutcomeUnknown):
-        stage.play(several.release_all(held, stage.now))
+        stage.play(group.release_all(held, stage.now))
     assert len(stage.background) == 3
-    assert stage.play(several.release_all(held, stage.now)) == [True, True, True]
+    assert stage.play(group.release_all(held, stage.now)) == [True, True, True]
     nothing_is_left(stage)
 
 
@@ -323,7 +323,7 @@ def test_trap_9_release_all_interrupted(fate: str) -> None:
     held = take(stage, free)
     stage.fate = at(1, FATES[fate](Interrupted()))
     with pytest.raises(Interrupted):
-        stage.play(several.release_all(held, stage.now))
+        stage.play(group.release_all(held, stage.now))
     nothing_is_left(stage)
 
 
@@ -333,7 +333,7 @@ def test_trap_9_release_all_interrupted_at_every_line() -> None:
     for nth in range(1, MOST_LINES):
         stage = LateStage(nth)
         held = take(stage, free)
-        flow = several.release_all(held, stage.now)
+        flow = group.release_all(held, stage.now)
         try:
             sys.settrace(stage.trace)
             stage.play(flow)
@@ -365,9 +365,9 @@ class Actor:
         """All of it."""
         us = Us([part("a"), part("b"), part("c")])
         us.new_owner = lambda place: next(self.owners)  # type: ignore[method-assign]  # each has names of its own
-        held = await several.acquire_all(us.asks, us, lambda: 0, self.stage.now)
+        held = await group.acquire_all(us.asks, us, lambda: 0, self.stage.now)
         assert [self.stage.states[one.name.text].holders[0].owner for one in held] == [one.owner for one in held]
-        await several.release_all(held, self.stage.now)
+        await group.release_all(held, self.stage.now)
 
     def step(self) -> None:
         """One op."""

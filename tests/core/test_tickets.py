@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.core.tickets import MARK, Ticket, read
+from leasehold._core.tickets import MARK, Ticket, read
 from leasehold.errors import InvalidRequest
 
 NONCE = "00112233445566778899aabbccddeeff"

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold.core import typed
-from leasehold.core.typed import FIRST
+from leasehold._core import light_typing
+from leasehold._core.light_typing import FIRST
 
 
-class Ours(typed.NamedTuple):
+class Ours(light_typing.NamedTuple):
     """A tuple with a default, and a method."""
 
     owner: str
@@ -43,12 +43,12 @@ class Checked(Ours):
         return super().__new__(cls, owner.strip(), fence)
 
 
-class Plain(typed.NamedTuple):
+class Plain(light_typing.NamedTuple):
     owner: str
     fence: int
 
 
-class Empty(typed.NamedTuple):
+class Empty(light_typing.NamedTuple):
     """Nothing at all."""
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold.core import ops, watching
-from leasehold.core.policy import WATCH_EVERY_MS, WATCH_MS, WATCH_POLL_MS
-from leasehold.core.types import Grant
-from leasehold.core.watching import Watching, next_change, stop
+from leasehold._core import ops, watching
+from leasehold._core.policy import WATCH_EVERY_MS, WATCH_MS, WATCH_POLL_MS
+from leasehold._core.types import Grant
+from leasehold._core.watching import Watching, next_change, stop
 from leasehold.errors import StoreUnavailable
 from tests.core.desk import Desk
 from tests.core.play import DOWN, NAME, UNKNOWN, Play, Step

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from leasehold.core import ledger, ops
+from leasehold._core import ledger, ops
 from leasehold.stores.clock import ManualClock
 from tests.differential.subjects import LedgerSubject, Opener, Subject
 

@@ -14,16 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from leasehold.core import ledger, ops
-from leasehold.core.glob import matches
-from leasehold.core.policy import NOTE_US, NOTES_KEPT, WATCH_MS
-from leasehold.core.ports import Mailbox, Store
-from leasehold.core.types import Instant, State
+from leasehold._core import ledger, ops
+from leasehold._core.glob import matches
+from leasehold._core.policy import NOTE_US, NOTES_KEPT, WATCH_MS
+from leasehold._core.ports import Mailbox, Store
+from leasehold._core.types import Instant, State
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.redis import RedisStore
-from leasehold.stores.redis.mailbox import Mailbox as RedisMailbox
-from leasehold.stores.redis.speech import SCRIPTS, keys
+from leasehold.stores.redis.connection import Mailbox as RedisMailbox
+from leasehold.stores.redis.protocol import SCRIPTS, keys
 from leasehold.stores.sqlite import SQLiteStore
 from tests.servers.clock import OneClock
 from tests.servers.process import until

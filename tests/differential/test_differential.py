@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import leasehold.stores
-from leasehold.core import ops
+from leasehold._core import ops
 from leasehold.errors import LeaseholdError
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.sqlite import database
-from leasehold.stores.sqlite.wake import Folder
+from leasehold.stores.sqlite.sockets import Folder
 from tests.differential import subjects
 from tests.differential.machine import play
 from tests.differential.subjects import ON_SERVERS, STORES, LedgerSubject, Opener, Subject, redis

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from leasehold.core import ledger, ops
-from leasehold.core.types import Instant
+from leasehold._core import ledger, ops
+from leasehold._core.types import Instant
 from tests.differential.subjects import LedgerSubject
 
 

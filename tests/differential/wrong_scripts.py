@@ -11,7 +11,7 @@ import re
 
 import pytest
 
-from leasehold.stores.redis import speech
+from leasehold.stores.redis import protocol
 
 EVERY = "every script"
 NUMBERS = (
@@ -87,7 +87,7 @@ WRONG_SCRIPTS: dict[str, dict[str, str]] = {
 
 def arguments(name: str) -> dict[str, int]:
     """The place of each argument, as the header of the script has it."""
-    header = (speech.FOLDER / f"{name}.lua").read_text("utf-8")
+    header = (protocol.FOLDER / f"{name}.lua").read_text("utf-8")
     found = re.search(r"^-- +ARGV +(.+)$", header, re.MULTILINE)
     return {word.partition("(")[0]: at for at, word in enumerate(found.group(1).split(), 1)} if found else {}
 
@@ -100,7 +100,7 @@ def _filled_in(wrong: dict[str, str], name: str) -> str:
 
 def break_scripts(monkeypatch: pytest.MonkeyPatch, wrong: dict[str, str]) -> None:
     """Until the end of the test they are wrong."""
-    for script in speech.SCRIPTS:
+    for script in protocol.SCRIPTS:
         before = wrong[EVERY] if EVERY in wrong else _filled_in(wrong, script.name)
         if before:
             text = f"{before}\n{script.text}"
@@ -108,4 +108,4 @@ def break_scripts(monkeypatch: pytest.MonkeyPatch, wrong: dict[str, str]) -> Non
             monkeypatch.setattr(script, "head", script.head.replace(script.sha.encode(), sha.encode()))
             monkeypatch.setattr(script, "text", text)
             monkeypatch.setattr(script, "sha", sha)
-            monkeypatch.setitem(speech._by_sha, sha, script)
+            monkeypatch.setitem(protocol._by_sha, sha, script)

@@ -14,7 +14,7 @@ import pytest
 import leasehold
 from leasehold import advice, aio, errors, guards, patterns
 from leasehold.guards import http, sql
-from leasehold.patterns import idempotency, shelves
+from leasehold.patterns import idempotency, results
 from tests.docs.blocks import PAGES, ROOT, blocks
 
 DIRECTIVE = re.compile(r"^::: (\S+)\n((?:    .*\n)*)", re.MULTILINE)
@@ -33,11 +33,11 @@ PUBLIC = [
     "leasehold.testing.guards.CASES",
     *(f"leasehold.advice.{name}" for name in advice.__all__),
     *(f"leasehold.patterns.idempotency.{name}" for name in idempotency.__all__),
-    *(f"leasehold.patterns.shelves.{name}" for name in shelves.__all__),
-    "leasehold.testing.shelves.CASES",
-    "leasehold.testing.shelves.Holder",
+    *(f"leasehold.patterns.results.{name}" for name in results.__all__),
+    "leasehold.testing.results.CASES",
+    "leasehold.testing.results.Holder",
 ]
-INSIDE = ("leasehold.stores.redis.speech",)  # pages show them for what they are: the inside
+INSIDE = ("leasehold.stores.redis.protocol",)  # pages show them for what they are: the inside
 
 
 def directives() -> list[str]:

@@ -15,12 +15,12 @@ import pytest
 
 import leasehold
 from leasehold import LeaseLost
-from leasehold.core.holding import ALIVE
+from leasehold._core.holding import ALIVE
+from leasehold._runtime.held_lease import Held
 from leasehold.primitives.campaign import BaseCampaign, BaseSeat
 from leasehold.primitives.election import BaseElection
 from leasehold.primitives.health import Minder
 from leasehold.primitives.reign import Reign
-from leasehold.runtime.held import Held
 from tests.lock.helpers import PATIENCE, elsewhere, eventually, in_thread
 from tests.lock.test_interrupts import at_entry, interrupt, interrupted
 

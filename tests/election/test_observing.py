@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold.core import watching
-from leasehold.core.ops import Watch
+from leasehold._core import watching
+from leasehold._core.ops import Watch
 from leasehold.errors import InvalidRequest, StoreUnavailable
 from tests.election.tools import watchers
 from tests.lock.helpers import PATIENCE, Spy, elsewhere, eventually, look, only, unreachable

@@ -15,15 +15,8 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold.core.ops import Claim, Release, Renew
-from leasehold.errors import (
-    InvalidRequest,
-    LeaseLost,
-    NotAcquired,
-    NotHeld,
-    OutcomeUnknown,
-    StoreUnavailable,
-)
+from leasehold._core.ops import Claim, Release, Renew
+from leasehold.errors import InvalidRequest, LeaseLost, NotAcquired, NotHeld, OutcomeUnknown, StoreUnavailable
 from leasehold.primitives.campaign import Campaign, Rests
 from leasehold.primitives.health import Health, Minder
 from leasehold.stores.clock import ManualClock

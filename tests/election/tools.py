@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leasehold.core.types import Watcher
+from leasehold._core.types import Watcher
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import Spy
 

@@ -84,7 +84,7 @@ def use(loop: asyncio.AbstractEventLoop) -> None:
     """A lock in memory, by threads and by asyncio, and what the other stores say."""
     import leasehold
     import leasehold.aio
-    from leasehold.patterns.shelves import MemoryShelf, SQLiteShelf
+    from leasehold.patterns.results import MemoryShelf, SQLiteShelf
 
     with leasehold.connect("memory://") as hold, hold.lock("report-export", 42, ttl=30) as lease:
         MemoryShelf().write(lease, "text", keep="1m")

@@ -197,7 +197,7 @@ lease = hold.lock("job", ttl=60).acquire()
 bell = hold._engine.watchdog.abandoned._bell
 while getattr(bell, "_in", 0) < 0:  # until its watchdog waits
     time.sleep(0.001)
-leasehold.core.policy.kept = lambda: lease  # keeps everything here until Leasehold's own modules are gone
+leasehold._core.policy.kept = lambda: lease  # keeps everything here until Leasehold's own modules are gone
 """
 
 

@@ -132,7 +132,7 @@ waits, renews = threading.Thread(target=waits), threading.Thread(target=renews)
 works = [threading.Thread(target=works, args=(number,)) for number in range(2)]
 for thread in (waits, renews, *works):
     thread.start()
-while len(rounds) < 4 or not other._engine.store.execute(leasehold.core.ops.Inspect("job")).queue:
+while len(rounds) < 4 or not other._engine.store.execute(leasehold._core.ops.Inspect("job")).queue:
     time.sleep(0.01)
 bad = 0
 for number in range(12):
@@ -234,7 +234,7 @@ async def main():
     other = leasehold.connect(sys.argv[1])
     first = other.lock("job", ttl=30).acquire()
     waiter = asyncio.create_task(hold.lock("job", ttl=30).acquire(wait=30))
-    while not other._engine.store.execute(leasehold.core.ops.Inspect("job")).queue:
+    while not other._engine.store.execute(leasehold._core.ops.Inspect("job")).queue:
         await asyncio.sleep(0.01)
     child = os.fork()
     if child == 0:
@@ -293,7 +293,7 @@ def test_no_descriptors_left(sqlite_url: str, tmp_path: Path) -> None:
 
 BELL = """
 import resource
-from leasehold.runtime.inbox import Inbox
+from leasehold._runtime.wakeups import Inbox
 
 class Silent:
     polled, address = True, "nowhere"

@@ -16,9 +16,9 @@ monkey.patch_all()
 import os, sys, threading, time
 import gevent
 import leasehold
-import leasehold.core.policy
+import leasehold._core.policy
 
-leasehold.core.policy.beat_every_ms = lambda _: 10_000  # a wait that blocks others blocks them for that long
+leasehold._core.policy.beat_every_ms = lambda _: 10_000  # a wait that blocks others blocks them for that long
 hold = leasehold.connect(sys.argv[1])
 ticks = []
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 FUZZ = """
 import faulthandler, logging, random, signal, sys, threading, time, traceback, warnings
 import leasehold
-from leasehold.core.ops import Inspect
+from leasehold._core.ops import Inspect
 
 url, seed, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 faulthandler.dump_traceback_later(seconds + 25, exit=True)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold.core.holding import Holding
+from leasehold._core.holding import Holding
+from leasehold._runtime.attempt import Attempt
+from leasehold._runtime.connections import Mailboxes
+from leasehold._runtime.held_lease import Held
 from leasehold.primitives.lease import Lease
 from leasehold.primitives.lock import Lock
-from leasehold.runtime.attempt import Attempt
-from leasehold.runtime.held import Held
-from leasehold.runtime.wakeups import Mailboxes
 from tests.lock.test_interrupts import at_entry, interrupt, interrupted
 from tests.servers.process import PATIENCE, until
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 HANDLERS = """
 import os, signal, sys, threading, time
 import leasehold
-from leasehold.core.ops import Inspect
+from leasehold._core.ops import Inspect
 
 hold, other = leasehold.connect(sys.argv[1]), leasehold.connect(sys.argv[1])
 busy = other.lock("job", ttl=60).acquire()
@@ -194,6 +194,6 @@ def test_a_signal_right_after_the_claim(shared_url: str, tmp_path: Path) -> None
 
 def queue(hold: leasehold.Leasehold) -> tuple[object, ...]:
     """Who waits for the job."""
-    view = hold._engine.store.execute(leasehold.core.ops.Inspect("job"))
-    assert isinstance(view, leasehold.core.ops.View)
+    view = hold._engine.store.execute(leasehold._core.ops.Inspect("job"))
+    assert isinstance(view, leasehold._core.ops.View)
     return view.queue

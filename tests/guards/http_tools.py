@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from leasehold.core import headers
-from leasehold.core.headers import Fencing
+from leasehold._core import headers
+from leasehold._core.headers import Fencing
 from leasehold.guards.fence import Fenced, presented
 from leasehold.guards.guard import Guard
 from leasehold.guards.http import FencingMiddleware, WSGIFencingMiddleware, check_response

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import leasehold
-from leasehold.core.types import owner_digest as digest
+from leasehold._core.types import owner_digest as digest
 from leasehold.errors import InvalidRequest
 from leasehold.guards.fence import Presented, accept, presented, refusal
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.core import headers
+from leasehold._core import headers
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.http import Fencing, FencingMiddleware, WSGIFencingMiddleware, fencing
 from leasehold.guards.memory import FenceGuard

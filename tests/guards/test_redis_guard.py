@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold.core.types import owner_digest
+from leasehold._core.types import owner_digest
 from leasehold.errors import InvalidRequest, StaleOwner
 from tests.guards.redis_stage import BODY, HASH, RESOURCE, WAYS, A, B, opened
 from tests.servers.redis import RedisServer

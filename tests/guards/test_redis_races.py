@@ -16,7 +16,7 @@ import redis.asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from leasehold.core.types import owner_digest
+from leasehold._core.types import owner_digest
 from leasehold.errors import StaleOwner
 from leasehold.guards.fence import MAX_FENCE, UNKNOWN_OWNER, accept
 from leasehold.guards.redis import Awaited, FenceGuard

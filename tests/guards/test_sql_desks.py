@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.types import owner_digest
+from leasehold._core.types import owner_digest
 from leasehold.errors import InvalidRequest, StaleOwner
 from leasehold.guards.sql import NoSuchRow
 from tests.guards.desks import Desk

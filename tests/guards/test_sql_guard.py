@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import leasehold
-from leasehold.core.types import owner_digest as digest
+from leasehold._core.types import owner_digest as digest
 from leasehold.errors import StaleOwner
 from leasehold.guards.fence import UNKNOWN_OWNER, accept
 from leasehold.guards.sql import FenceGuard

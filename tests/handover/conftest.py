@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.core import flows, holding
-from leasehold.stores.redis.speech import SCRIPTS
+from leasehold._core import flows, holding
+from leasehold.stores.redis.protocol import SCRIPTS
 from leasehold.testing.parties import FLAVOURS
 from tests.processes.crew import Crew
 from tests.redis.crew import RedisCrew

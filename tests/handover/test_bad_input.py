@@ -11,7 +11,7 @@ import pytest
 
 import leasehold
 from leasehold import InvalidRequest
-from leasehold.core.tickets import MARK, Ticket, read
+from leasehold._core.tickets import MARK, Ticket, read
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import Spy
 

@@ -10,8 +10,8 @@ import pytest
 
 import leasehold
 from leasehold import InvalidRequest, LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
-from leasehold.core import ops
-from leasehold.core.tickets import read
+from leasehold._core import ops
+from leasehold._core.tickets import read
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import (

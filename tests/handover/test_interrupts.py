@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold.core import flows
-from leasehold.core.handover import Transferable
-from leasehold.core.holding import Holding
-from leasehold.primitives.baselease import BaseLease
+from leasehold._core import flows
+from leasehold._core.handover import Transferable
+from leasehold._core.holding import Holding
+from leasehold._runtime import sync
+from leasehold._runtime.connections import Mailboxes
+from leasehold._runtime.engine import Engine
+from leasehold._runtime.held_lease import Held
+from leasehold.primitives.base_lease import BaseLease
 from leasehold.primitives.lease import Lease
 from leasehold.primitives.lock import Lock
-from leasehold.runtime import sync
-from leasehold.runtime.engine import Engine
-from leasehold.runtime.held import Held
-from leasehold.runtime.wakeups import Mailboxes
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import PATIENCE, Spy, eventually, eventually_async, nothing_left
 

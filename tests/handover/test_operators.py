@@ -12,8 +12,8 @@ import pytest
 
 import leasehold
 from leasehold import LeaseLost, NotAcquired, NotHeld, OutcomeUnknown, StoreUnavailable
-from leasehold.core import ops
-from leasehold.core.policy import MAX_NOTE_BYTES, NOTES_KEPT
+from leasehold._core import ops
+from leasehold._core.policy import MAX_NOTE_BYTES, NOTES_KEPT
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import (

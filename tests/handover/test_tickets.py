@@ -13,8 +13,8 @@ import pytest
 
 import leasehold
 from leasehold import LeaseLost
-from leasehold.core import ops
-from leasehold.core.tickets import read
+from leasehold._core import ops
+from leasehold._core.tickets import read
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import Spy, look
 from tests.stores.sqlite_tools import SOURCES

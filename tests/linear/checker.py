@@ -11,8 +11,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any, NamedTuple
 
-from leasehold.core import ledger, ops
-from leasehold.core.types import Instant, State
+from leasehold._core import ledger, ops
+from leasehold._core.types import Instant, State
 
 DAY_US = 86_400_000_000
 MOST_STEPS = 1_000_000

@@ -16,8 +16,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
-from leasehold.core import ops
-from leasehold.core.ports import Store
+from leasehold._core import ops
+from leasehold._core.ports import Store
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.sqlite import SQLiteStore
 from tests.linear.checker import Call

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from leasehold.core import ops
-from leasehold.core.ports import Store
+from leasehold._core import ops
+from leasehold._core.ports import Store
 from leasehold.stores.memory import MemoryStore
 from tests.linear import clients
 from tests.linear.checker import Call, linearizable

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import leasehold
-from leasehold.core.ops import Inspect, Push, Reply, StoreOp, View
-from leasehold.core.ports import Ear, Mailbox, Store
+from leasehold._core.ops import Inspect, Push, Reply, StoreOp, View
+from leasehold._core.ports import Ear, Mailbox, Store
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore

@@ -15,7 +15,7 @@ import pytest
 
 import leasehold
 from leasehold import AsyncLease, LeaseLost, NotAcquired, NotHeld, StoreUnavailable
-from leasehold.core.ops import Beat, Claim, Evict, Evicted, Release, Renew, StoreOp
+from leasehold._core.ops import Beat, Claim, Evict, Evicted, Release, Renew, StoreOp
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import (

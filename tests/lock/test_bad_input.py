@@ -16,7 +16,7 @@ import pytest
 
 import leasehold
 from leasehold import InvalidRequest, LeaseholdError, LeaseLost, NotAcquired, NotHeld, StoreUnavailable, Unsupported
-from leasehold.core.ops import Claim
+from leasehold._core.ops import Claim
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import PATIENCE, STORES, Spy, in_thread, nothing_left, open_store, sync_scene, watchdogs

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold.core.ops import Claim
-from leasehold.core.ports import Store
+from leasehold._core.ops import Claim
+from leasehold._core.ports import Store
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.sqlite import SQLiteStore

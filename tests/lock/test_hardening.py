@@ -13,9 +13,9 @@ import pytest
 
 import leasehold
 from leasehold import InvalidRequest, LeaseholdError, StoreUnavailable
-from leasehold.core.holding import Holding
-from leasehold.core.ops import Renew
-from leasehold.runtime.held import Held
+from leasehold._core.holding import Holding
+from leasehold._core.ops import Renew
+from leasehold._runtime.held_lease import Held
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import (
     PATIENCE,

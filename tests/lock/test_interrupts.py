@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold.core.holding import Holding
-from leasehold.primitives.base import BaseLock
+from leasehold._core.holding import Holding
+from leasehold._runtime import sync
+from leasehold._runtime.background import Errands
+from leasehold._runtime.connections import Mailboxes
+from leasehold._runtime.engine import Engine
+from leasehold._runtime.held_lease import Held
+from leasehold._runtime.register import Register
+from leasehold._runtime.watchdog import Watchdog
+from leasehold.primitives.base_lock import BaseLock
 from leasehold.primitives.lease import Lease
-from leasehold.runtime import sync
-from leasehold.runtime.engine import Engine
-from leasehold.runtime.errands import Errands
-from leasehold.runtime.held import Held
-from leasehold.runtime.register import Register
-from leasehold.runtime.wakeups import Mailboxes
-from leasehold.runtime.watchdog import Watchdog
 from leasehold.stores.sqlite import SQLiteStore
 from leasehold.stores.sqlite.database import Database
 from tests.lock.helpers import PATIENCE, STORES, eventually, in_thread, look

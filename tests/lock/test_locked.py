@@ -17,8 +17,8 @@ import pytest
 
 import leasehold
 from leasehold import SKIPPED, InvalidRequest, LeaseLost, NotAcquired, StoreUnavailable
-from leasehold.coordinator.decorating import LockOptions
-from leasehold.core.ops import Claim, Evict
+from leasehold._core.ops import Claim, Evict
+from leasehold.coordinator.decorators import LockOptions
 from tests.lock.helpers import (
     PATIENCE,
     STORES,

@@ -19,8 +19,8 @@ import pytest
 
 import leasehold
 from leasehold import LeaseLost, OutcomeUnknown, StoreUnavailable
-from leasehold.core.ops import Beat, Claim, Evict, Later, Release, Renew, StoreOp, Withdraw
-from leasehold.runtime import ending, engine
+from leasehold._core.ops import Beat, Claim, Evict, Later, Release, Renew, StoreOp, Withdraw
+from leasehold._runtime import engine, shutdown
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.parties import FLAVOURS, Party
@@ -737,7 +737,7 @@ def test_the_log_tells_of_a_loss_and_of_no_secret(stage: Stage, caplog: pytest.L
 
 def test_interpreter_exit_gives_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hook that runs at exit frees what is held, tells the holder, and goes on when one coordinator fails."""
-    monkeypatch.setattr(ending, "begun", False)  # and again afterwards: this process goes on
+    monkeypatch.setattr(shutdown, "begun", False)  # and again afterwards: this process goes on
     spy, hold = sync_scene()
     broken_spy, broken = sync_scene()
     lease, other = hold.lock("job").acquire(), broken.lock("job").acquire()
@@ -779,8 +779,8 @@ while not hold.inspect("job").waiters:
 
 FORK = """
 import os, sys, time, leasehold
-from leasehold.core.ops import Inspect
-from leasehold.runtime.identity import new_owner
+from leasehold._core.ops import Inspect
+from leasehold._runtime.identity import new_owner
 
 hold = leasehold.connect(sys.argv[1])
 with hold.lock("job", ttl=3) as lease:

@@ -16,8 +16,8 @@ import pytest
 import leasehold
 from leasehold import errors
 from leasehold.coordinator import Coordinator
-from leasehold.primitives.base import BaseLock
-from leasehold.primitives.baselease import BaseLease
+from leasehold.primitives.base_lease import BaseLease
+from leasehold.primitives.base_lock import BaseLock
 
 SOURCE = Path(leasehold.__file__).parent
 

@@ -15,8 +15,8 @@ import pytest
 
 import leasehold
 from leasehold import Lease, LeaseLost, NotAcquired, NotHeld, StoreUnavailable
-from leasehold.core.ops import Beat, Claim, Release, Renew, StoreOp
-from leasehold.core.ports import Store
+from leasehold._core.ops import Beat, Claim, Release, Renew, StoreOp
+from leasehold._core.ports import Store
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import (

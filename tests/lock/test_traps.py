@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import leasehold
-from leasehold.core.ops import Claim, Inspect, Release, View
-from leasehold.runtime.identity import new_owner
+from leasehold._core.ops import Claim, Inspect, Release, View
+from leasehold._runtime.identity import new_owner
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import PATIENCE, Spy

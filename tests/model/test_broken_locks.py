@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from leasehold.core import holding, ledger, ops, rules
-from leasehold.core import taken as taken_module
-from leasehold.core import turn as turn_module
-from leasehold.core.holding import Holding
-from leasehold.core.line import Line
-from leasehold.core.taken import Taken
-from leasehold.core.turn import Turn
-from leasehold.core.types import Grant, Waiter
+from leasehold._core import holding, ledger, ops, rules
+from leasehold._core import taken as taken_module
+from leasehold._core import turn as turn_module
+from leasehold._core.holding import Holding
+from leasehold._core.line import Line
+from leasehold._core.taken import Taken
+from leasehold._core.turn import Turn
+from leasehold._core.types import Grant, Waiter
 from leasehold.testing import job
 from tests.model.breaking import Break, patched, patched_item, require_caught, turns
 

@@ -8,14 +8,14 @@ from functools import partial
 
 import pytest
 
-from leasehold.core import ledger, ops, rules, several, watching
-from leasehold.core.changes import Changeable
-from leasehold.core.flows import acquire
-from leasehold.core.holding import Holding
-from leasehold.core.rules import READ, SEMAPHORE, WRITE, Seat
-from leasehold.core.several import Taking
-from leasehold.core.turn import Turn
-from leasehold.core.types import Door, Grant, Instant, State, Waiter
+from leasehold._core import group, ledger, ops, rules, watching
+from leasehold._core.changes import Changeable
+from leasehold._core.flows import acquire
+from leasehold._core.group import Taking
+from leasehold._core.holding import Holding
+from leasehold._core.rules import READ, SEMAPHORE, WRITE, Seat
+from leasehold._core.turn import Turn
+from leasehold._core.types import Door, Grant, Instant, State, Waiter
 from leasehold.errors import NotAcquired
 from leasehold.testing import job, worker
 from tests.model.breaking import Break, patched, patched_item, require_caught, turns
@@ -260,7 +260,7 @@ BROKEN: dict[str, tuple[Break, str, str]] = {
         "together",
         "I6 closed",
     ),
-    "all: forgets claims in doubt": (patched(several, "_withdrawals", lambda _: []), "gentle together", "I6"),
+    "all: forgets claims in doubt": (patched(group, "_withdrawals", lambda _: []), "gentle together", "I6"),
     "a watcher that only waits to be told": (never_looks, "election", "I13"),
     "watchers are not told": (patched(Turn, "tell_watchers", lambda _: None), "election", "I13"),
     "watchers are not told what a holder says": (patched(watching, "told", deaf_to_metadata), "election", "I13"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from leasehold.core.ops import Claim, Release, Renew
+from leasehold._core.ops import Claim, Release, Renew
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 from leasehold.observe.events import Acquired, Leaking, LimitDiffers
 from tests.lock.helpers import eventually, only

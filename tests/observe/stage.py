@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from leasehold.core.ops import Claim, Evict, Release, StoreOp
-from leasehold.core.ports import Store
+from leasehold._core.ops import Claim, Evict, Release, StoreOp
+from leasehold._core.ports import Store
 from leasehold.errors import LeaseholdError
 from leasehold.guards.sql import FenceGuard
 from leasehold.observe.events import Event, Subject

@@ -12,10 +12,10 @@ import pytest
 
 import leasehold
 from leasehold import InvalidRequest
-from leasehold.core.ops import Claim, Inspect, View
+from leasehold._core.ops import Claim, Inspect, View
 from leasehold.observe import log
-from leasehold.observe.audience import Audience
 from leasehold.observe.events import Acquired, Event, Leaking, Lost, Released, Renewed
+from leasehold.observe.observers import Audience
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import eventually, watchdogs
 from tests.observe.stage import Listener, Stage, refuse

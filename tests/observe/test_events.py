@@ -14,8 +14,9 @@ import pytest
 
 import leasehold
 from leasehold import LeaseLost, OutcomeUnknown, StaleOwner
-from leasehold.core.ops import Claim, Evict, Inspect, Later, Release, Renew, StoreOp
-from leasehold.core.types import public_owner
+from leasehold._core.ops import Claim, Evict, Inspect, Later, Release, Renew, StoreOp
+from leasehold._core.types import public_owner
+from leasehold._runtime import identity
 from leasehold.errors import InvalidRequest, StoreUnavailable
 from leasehold.guards.sql import FenceGuard
 from leasehold.observe import events
@@ -31,7 +32,6 @@ from leasehold.observe.events import (
     StaleRelease,
     Unguarded,
 )
-from leasehold.runtime import identity
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import Spy, elsewhere, eventually, in_thread, nothing, once, only
 from tests.observe.life import live

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold.core.holding import Holding
-from leasehold.observe.audience import Audience
+from leasehold._core.holding import Holding
+from leasehold._runtime.connections import Mailboxes
+from leasehold._runtime.engine import Engine
+from leasehold._runtime.held_lease import Held
+from leasehold._runtime.story import Chronicle, Story
+from leasehold._runtime.watchdog import Watchdog
 from leasehold.observe.events import Acquired
-from leasehold.primitives.base import BaseLock
-from leasehold.primitives.baselease import BaseLease
+from leasehold.observe.observers import Audience
+from leasehold.primitives.base_lease import BaseLease
+from leasehold.primitives.base_lock import BaseLock
 from leasehold.primitives.lease import Lease
-from leasehold.runtime.engine import Engine
-from leasehold.runtime.held import Held
-from leasehold.runtime.story import Chronicle, Story
-from leasehold.runtime.wakeups import Mailboxes
-from leasehold.runtime.watchdog import Watchdog
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import eventually
 from tests.lock.test_interrupts import at_entry, interrupt, interrupted

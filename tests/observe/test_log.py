@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.ops import Renew
-from leasehold.core.types import public_owner
+from leasehold._core.ops import Renew
+from leasehold._core.types import public_owner
+from leasehold._runtime import identity
 from leasehold.errors import StoreUnavailable
 from leasehold.observe.events import NotRenewed
-from leasehold.runtime import identity
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.parties import FLAVOURS

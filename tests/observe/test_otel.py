@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import INVALID_SPAN, NoOpTracerProvider, StatusCode, get_current_span
 
 import leasehold
-from leasehold.core.ops import Claim, Inspect
-from leasehold.core.ports import Store
+from leasehold._core.ops import Claim, Inspect
+from leasehold._core.ports import Store
 from leasehold.observe import metrics
 from leasehold.observe.events import Contended, Subject
 from leasehold.observe.otel import OpenTelemetryObserver

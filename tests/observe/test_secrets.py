@@ -26,7 +26,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import leasehold
 from leasehold import LeaseholdError
-from leasehold.core.ops import Evict
+from leasehold._core.ops import Evict
 from leasehold.guards.sql import FenceGuard
 from leasehold.observe.events import Event
 from leasehold.observe.otel import OpenTelemetryObserver

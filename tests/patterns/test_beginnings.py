@@ -20,8 +20,8 @@ from sqlalchemy.pool import NullPool
 
 from leasehold import InvalidRequest, StoreUnavailable
 from leasehold.patterns import AsyncJobs, Jobs
-from leasehold.patterns.shelves import SQLShelf
-from leasehold.testing.shelves import Holder
+from leasehold.patterns.results import SQLShelf
+from leasehold.testing.results import Holder
 from tests.guards.desks import django_connection
 from tests.servers.database import Database
 

@@ -12,8 +12,8 @@ import pytest
 
 import leasehold
 from leasehold import aio
-from leasehold.patterns.shelves import RedisShelf
-from leasehold.testing.shelves import Holder
+from leasehold.patterns.results import RedisShelf
+from leasehold.testing.results import Holder
 from tests.patterns.cron.bench import Bench, T, settled
 from tests.servers.clock import WallClock
 from tests.servers.redis import RedisServer

@@ -16,8 +16,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import IO, Any, Protocol
 
-from leasehold.core.policy import beat_every_ms
-from leasehold.core.types import State
+from leasehold._core.policy import beat_every_ms
+from leasehold._core.types import State
 from leasehold.stores.sqlite import codec
 from tests.processes import journal
 

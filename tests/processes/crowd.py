@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import leasehold
-from leasehold.core import ledger, ops
-from leasehold.core.types import Instant, State
+from leasehold._core import ledger, ops
+from leasehold._core.types import Instant, State
 from leasehold.errors import LeaseholdError
 from tests.processes import journal
 

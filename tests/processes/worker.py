@@ -22,11 +22,11 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 import leasehold
-from leasehold.core import ledger, ops, policy
-from leasehold.core.types import Instant, State
+from leasehold._core import ledger, ops, policy
+from leasehold._core.types import Instant, State
 from leasehold.errors import LeaseholdError, LeaseLost, StaleOwner
 from leasehold.stores.sqlite.database import Database
-from leasehold.stores.sqlite.wake import Folder
+from leasehold.stores.sqlite.sockets import Folder
 from tests.processes import journal
 
 Answer = dict[str, Any]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.core import flows, holding, line, ops
+from leasehold._core import flows, holding, line, ops
 from leasehold.testing.parties import FLAVOURS
 from tests.redis.stage import HASTE, Stage
 from tests.servers.proxy import Proxy

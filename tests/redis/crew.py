@@ -8,8 +8,8 @@ import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from leasehold.core.types import Grant, State, Waiter
-from leasehold.stores.redis.speech import keys
+from leasehold._core.types import Grant, State, Waiter
+from leasehold.stores.redis.protocol import keys
 from tests.processes.crew import Crew, Worker
 from tests.redis.stage import Look
 from tests.servers.redis import RedisServer

@@ -8,7 +8,7 @@ from typing import Any
 
 import redis
 
-from leasehold.core.ops import (
+from leasehold._core.ops import (
     Adopt,
     Beat,
     Claim,

@@ -10,7 +10,7 @@ import redis.asyncio
 import valkey.asyncio
 
 import leasehold
-from leasehold.coordinator.opening import open_store
+from leasehold.coordinator.stores import open_store
 from leasehold.testing.contract import CASES
 from leasehold.testing.parties import FLAVOURS
 from leasehold.testing.scene import Scene

@@ -16,9 +16,9 @@ import pytest
 import redis
 
 from leasehold import Leasehold, LeaseLost, OutcomeUnknown
-from leasehold.core.ops import Reply, StoreOp
+from leasehold._core.ops import Reply, StoreOp
 from leasehold.stores.redis import RedisStore
-from leasehold.stores.redis.speech import SCRIPTS, keys
+from leasehold.stores.redis.protocol import SCRIPTS, keys
 from leasehold.testing.parties import FLAVOURS, Party
 from tests.servers.process import until
 from tests.servers.proxy import Proxy, Verdict

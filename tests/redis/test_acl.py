@@ -14,7 +14,7 @@ import pytest
 
 import leasehold
 from leasehold import LeaseholdError, StoreUnavailable
-from leasehold.core.ops import (
+from leasehold._core.ops import (
     Adopt,
     Beat,
     Claim,

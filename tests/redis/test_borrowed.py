@@ -22,8 +22,8 @@ from redis.retry import Retry
 
 import leasehold
 from leasehold import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
-from leasehold.coordinator.opening import open_store
-from leasehold.patterns.shelves.beside import beside_borrowed
+from leasehold.coordinator.stores import open_store
+from leasehold.patterns.results.default import beside_borrowed
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.borrowed import BorrowedStore
 from leasehold.testing.parties import FLAVOURS

@@ -13,7 +13,7 @@ import pytest
 
 import leasehold
 from leasehold import OutcomeUnknown, StoreUnavailable
-from leasehold.core import line
+from leasehold._core import line
 from tests.redis.stage import HASTE, OWN_THREADS_ONLY, PATIENCE, SLACK, THREADS_ONLY, Stage, losses, now
 from tests.servers.process import until
 

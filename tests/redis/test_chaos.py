@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from leasehold import LeaseLost, OutcomeUnknown, StoreUnavailable
-from leasehold.stores.redis.speech import keys
+from leasehold.stores.redis.protocol import keys
 from leasehold.testing.parties import Party
 from tests.processes.crew import report
 from tests.redis.stage import PATIENCE, SLACK, Stage, now

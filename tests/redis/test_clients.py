@@ -21,7 +21,7 @@ import valkey.asyncio
 
 import leasehold
 from leasehold import StoreUnavailable
-from leasehold.coordinator.opening import open_store
+from leasehold.coordinator.stores import open_store
 from leasehold.stores.redis import RedisStore
 from leasehold.testing.parties import FLAVOURS, PATIENCE, Party
 from tests.redis.plays import KINDS, Start, connected, descriptors, failure, play, try_once

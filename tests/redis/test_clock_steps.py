@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.core import ops
+from leasehold._core import ops
 from leasehold.stores.redis import RedisStore
 from leasehold.testing.parties import Party, TaskParty, ThreadParty
 from tests.servers.clock import WallClock

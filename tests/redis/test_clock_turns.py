@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from leasehold.core import ops
+from leasehold._core import ops
 from leasehold.stores.redis import RedisStore
-from leasehold.stores.redis.speech import keys
+from leasehold.stores.redis.protocol import keys
 from tests.servers.clock import OneClock
 from tests.servers.redis import RedisServer
 

@@ -11,9 +11,9 @@ import pytest
 
 import leasehold
 from leasehold import OutcomeUnknown, StoreUnavailable
-from leasehold.core.ops import Inspect, View
-from leasehold.core.policy import beat_every_ms
-from leasehold.stores.redis import RedisStore, loop, mailbox
+from leasehold._core.ops import Inspect, View
+from leasehold._core.policy import beat_every_ms
+from leasehold.stores.redis import RedisStore, connection, loop_connection
 from leasehold.testing.parties import Party
 from tests.redis.stage import PATIENCE, SLACK, THREADS_ONLY, Stage, ask, give_back, losses, now
 from tests.servers.process import until
@@ -102,8 +102,8 @@ def test_a_killed_connection_is_replaced(stage: Stage, idle: float) -> None:
 def wary(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A silence of a tenth of a second is suspicious, in place of twenty seconds, and an answer is due soon."""
     stage.url += "?health_check_interval=0.1"
-    monkeypatch.setattr(mailbox, "LOOK_AFTER", 0.05)
-    for module in (mailbox, loop):
+    monkeypatch.setattr(connection, "LOOK_AFTER", 0.05)
+    for module in (connection, loop_connection):
         monkeypatch.setattr(module, "ASK_SECONDS", ASK)
 
 
@@ -130,7 +130,7 @@ def test_a_forgotten_connection_is_noticed(stage: Stage) -> None:
 @pytest.mark.usefixtures("wary")
 def test_one_try_on_a_forgotten_connection(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """``wait=0`` has a second for everything, and that is enough."""
-    for module in (mailbox, loop):
+    for module in (connection, loop_connection):
         monkeypatch.setattr(module, "ASK_SECONDS", ASK / 4)  # so that a busy machine has most of it
     party = stage.party()
     assert party.do(lambda hold: hold.lock("job").locked()) is False

@@ -152,11 +152,11 @@ import leasehold
 
 hold, other = leasehold.connect(sys.argv[1] + "?client_name=app"), leasehold.connect(sys.argv[1])
 first = other.lock("job", ttl=30).acquire()
-leasehold.core.policy.beat_every_ms = lambda _: 60_000  # nobody finds a grant by its own beat
+leasehold._core.policy.beat_every_ms = lambda _: 60_000  # nobody finds a grant by its own beat
 got = []
 waiter = threading.Thread(target=lambda: got.append(hold.lock("job", ttl=30).acquire(wait=30)))
 waiter.start()
-while not other._engine.store.execute(leasehold.core.ops.Inspect("job")).queue:
+while not other._engine.store.execute(leasehold._core.ops.Inspect("job")).queue:
     time.sleep(0.01)
 time.sleep(0.1)
 child = os.fork()
@@ -187,9 +187,9 @@ async def main():
     first_end = lease.deadline
     other = leasehold.connect(sys.argv[1])
     first = other.lock("job", ttl=30).acquire()
-    leasehold.core.policy.beat_every_ms = lambda _: 60_000  # nobody finds a grant by its own beat
+    leasehold._core.policy.beat_every_ms = lambda _: 60_000  # nobody finds a grant by its own beat
     waiter = asyncio.create_task(hold.lock("job", ttl=30).acquire(wait=30))
-    while not other._engine.store.execute(leasehold.core.ops.Inspect("job")).queue:
+    while not other._engine.store.execute(leasehold._core.ops.Inspect("job")).queue:
         await asyncio.sleep(0.01)
     child = os.fork()
     if child == 0:

@@ -17,12 +17,12 @@ import redis
 
 import leasehold
 from leasehold import OutcomeUnknown, StoreUnavailable
-from leasehold.core import ops
-from leasehold.runtime.errands import FIRST_RETRY
-from leasehold.stores.redis import RedisStore, speech
+from leasehold._core import ops
+from leasehold._runtime.background import FIRST_RETRY
+from leasehold.stores.redis import RedisStore, protocol
 from leasehold.stores.redis.borrowed import BorrowedStore
 from leasehold.stores.redis.clients import open_client
-from leasehold.stores.redis.wire import Broken
+from leasehold.stores.redis.sockets import Broken
 from tests.servers.process import PATIENCE, until
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
@@ -103,7 +103,7 @@ def test_only_texts_are_packed(monkeypatch: pytest.MonkeyPatch, redis_url: str) 
         packed.extend(command)
         return bytes(hiredis.pack_command(command))
 
-    monkeypatch.setattr(speech, "_hiredis_pack", look)
+    monkeypatch.setattr(protocol, "_hiredis_pack", look)
     with leasehold.connect(redis_url) as hold, hold.lock("job", 1, ttl=9, meta={"a": 1}) as lease:
         lease.extend(8)
         hold._engine.watchdog.round()
@@ -249,7 +249,7 @@ def test_one_dead_connection_of_the_watchdog_costs_a_moment(proxy: Proxy) -> Non
     dead = threading.Event()
 
     def renewals_die(chunk: bytes) -> Literal["pass", "drop_reply"]:
-        if speech.RENEW.sha.encode() in chunk and not dead.is_set():
+        if protocol.RENEW.sha.encode() in chunk and not dead.is_set():
             dead.set()
             return "drop_reply"
         return "pass"

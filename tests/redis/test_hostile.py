@@ -15,7 +15,7 @@ import redis.asyncio
 import leasehold
 import leasehold.aio
 from leasehold import Inspection, Leasehold, LeaseholdError, OutcomeUnknown, StoreUnavailable
-from leasehold.core.ops import (
+from leasehold._core.ops import (
     Claim,
     Evict,
     Granted,
@@ -31,9 +31,9 @@ from leasehold.core.ops import (
     Withdraw,
 )
 from leasehold.guards.redis import FenceGuard
-from leasehold.patterns.shelves import RedisShelf
+from leasehold.patterns.results import RedisShelf
 from leasehold.stores.redis import RedisStore
-from leasehold.testing.shelves import Holder
+from leasehold.testing.results import Holder
 from tests.redis.hostile import LISTS, NAME, PARTS, PREFIX, STRINGS, A, B, D, disturb, every_op, furnish
 from tests.servers.redis import EVERY, RedisServer
 

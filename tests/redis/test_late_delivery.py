@@ -9,7 +9,7 @@ import pytest
 
 import leasehold
 from leasehold import OutcomeUnknown
-from leasehold.core.ops import Claim, Granted, Inspect, View
+from leasehold._core.ops import Claim, Granted, Inspect, View
 from leasehold.stores.redis import RedisStore
 from leasehold.testing.parties import Party
 from tests.redis.stage import PATIENCE, SLACK, Stage, ask, extend, give_back, now, until_async

@@ -17,9 +17,9 @@ import pytest
 
 import leasehold
 from leasehold import LeaseholdError
-from leasehold.core.ops import Adopt, Claim, Evict, Granted, Renew, Resize, Watch, Withdraw
+from leasehold._core.ops import Adopt, Claim, Evict, Granted, Renew, Resize, Watch, Withdraw
 from leasehold.stores.redis import RedisStore
-from leasehold.stores.redis.speech import KEYS
+from leasehold.stores.redis.protocol import KEYS
 from tests.redis.stage import PATIENCE, Look, now, until_async
 from tests.servers.process import until
 from tests.servers.redis import RedisServer

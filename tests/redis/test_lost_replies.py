@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from leasehold import LeaseLost, OutcomeUnknown, StoreUnavailable
-from leasehold.core import ops
-from leasehold.core.ops import (
+from leasehold._core import ops
+from leasehold._core.ops import (
     Adopt,
     Beat,
     Claim,
@@ -40,7 +40,7 @@ from leasehold.core.ops import (
     Withdrawn,
 )
 from leasehold.observe import events
-from leasehold.stores.redis.speech import keys
+from leasehold.stores.redis.protocol import keys
 from tests.redis.stage import HASTE, PATIENCE, SLACK, THREADS_ONLY, Look, Stage, ask, give_back, now
 from tests.servers.process import until
 

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from leasehold.core import policy
-from leasehold.core.policy import beat_every_ms
-from leasehold.stores.redis import speech
+from leasehold._core import policy
+from leasehold._core.policy import beat_every_ms
+from leasehold.stores.redis import protocol as speech
 from tests.redis.stage import PATIENCE, SLACK, Stage, now
 from tests.servers.process import until
 

@@ -12,11 +12,11 @@ import pytest
 import redis
 
 import leasehold
-from leasehold.core import ops
-from leasehold.core.policy import NOTES_KEPT
-from leasehold.core.ports import Store
+from leasehold._core import ops
+from leasehold._core.policy import NOTES_KEPT
+from leasehold._core.ports import Store
 from leasehold.errors import NotHeld, StoreUnavailable
-from leasehold.stores.redis import RedisStore, speech
+from leasehold.stores.redis import RedisStore, protocol
 from leasehold.stores.redis.borrowed import BorrowedStore
 from tests.servers.process import until
 from tests.servers.redis import EVERY, RedisServer
@@ -272,4 +272,4 @@ def test_a_user_of_these_keys_alone_looks_for_no_leaks_elsewhere(client: redis.R
 
 def test_the_pattern_for_the_server() -> None:
     """Never narrower than ours, and without rows of stars."""
-    assert speech.redis_glob("a**?b[c]^\\d") == r"a*?*b\[c\]\^\\d"
+    assert protocol.redis_glob("a**?b[c]^\\d") == r"a*?*b\[c\]\^\\d"

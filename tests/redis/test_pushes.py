@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.ops import Claim, Evict, Granted, Push, Queued, Release, Released, Renew, Renewed, StoreOp
+from leasehold._core.ops import Claim, Evict, Granted, Push, Queued, Release, Released, Renew, Renewed, StoreOp
 from leasehold.stores.redis import RedisStore
-from leasehold.stores.redis.batch import Batch
-from leasehold.stores.redis.speech import SCRIPTS, pack
+from leasehold.stores.redis.protocol import SCRIPTS, pack
+from leasehold.stores.redis.sockets import Broken, Wire
 from leasehold.stores.redis.target import Target
-from leasehold.stores.redis.wire import Broken, Wire
+from leasehold.stores.redis.watchdog_connection import Batch
 from leasehold.testing.parties import Party
 from tests.redis.stage import PATIENCE, Aim, Look, Stage, ask, losses
 from tests.servers.certificates import Certificates

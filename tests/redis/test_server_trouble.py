@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.policy import beat_every_ms
+from leasehold._core.policy import beat_every_ms
 from tests.redis.stage import OWN_THREADS_ONLY, PATIENCE, SLACK, Stage, give_back, losses, now
 from tests.servers.process import until
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.ops import (
+from leasehold._core.ops import (
     Claim,
     Evict,
     Evicted,
@@ -31,7 +31,7 @@ from leasehold.core.ops import (
 )
 from leasehold.errors import StoreUnavailable
 from leasehold.stores.redis import RedisStore
-from leasehold.stores.redis.speech import KEYS, SCRIPTS, keys
+from leasehold.stores.redis.protocol import KEYS, SCRIPTS, keys
 from tests.servers.clock import OneClock
 from tests.servers.process import until
 from tests.servers.redis import EVERY, RedisServer

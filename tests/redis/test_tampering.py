@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from leasehold.core.ops import Evict, Evicted
-from leasehold.stores.redis.speech import keys
+from leasehold._core.ops import Evict, Evicted
+from leasehold.stores.redis.protocol import keys
 from tests.redis.stage import PATIENCE, SLACK, THREADS_ONLY, Look, Stage, ask, losses, now
 from tests.servers.clock import OneClock
 from tests.servers.process import until

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from leasehold import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
-from leasehold.core.ops import Release, Renew, StoreOp
+from leasehold._core.ops import Release, Renew, StoreOp
+from leasehold._runtime.held_lease import Held
 from leasehold.observe.events import Downgraded, Event, NotRenewed, Renewed
-from leasehold.runtime.held import Held
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.parties import FLAVOURS, Party
 from tests.lock.helpers import (

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 import leasehold
-from leasehold.core.ports import Store
+from leasehold._core.ports import Store
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.sqlite import SQLiteStore

@@ -9,8 +9,8 @@ import pytest
 
 import leasehold
 from leasehold import InvalidRequest
-from leasehold.core.names import MAX_NAME_BYTES
-from leasehold.core.policy import MOST_PERMITS
+from leasehold._core.names import MAX_NAME_BYTES
+from leasehold._core.policy import MOST_PERMITS
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.parties import FLAVOURS, Party
 from leasehold.testing.scene import fails

@@ -11,7 +11,7 @@ import pytest
 
 import leasehold
 from leasehold import InvalidRequest, Permit, StaleOwner
-from leasehold.core import headers
+from leasehold._core import headers
 from leasehold.guards import memory, sql
 from leasehold.guards.http import check_response
 from leasehold.stores.clock import ManualClock

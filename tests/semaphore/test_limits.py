@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from leasehold import NotHeld, OutcomeUnknown, StoreUnavailable
-from leasehold.core.ops import Claim, Resize
-from leasehold.core.types import public_owner
+from leasehold._core.ops import Claim, Resize
+from leasehold._core.types import public_owner
 from leasehold.observe.events import Acquired, LimitDiffers, Refused
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.parties import FLAVOURS, Party

@@ -10,8 +10,8 @@ import pytest
 
 import leasehold
 from leasehold import NotHeld
-from leasehold.core.ops import Release, Revoke
-from leasehold.core.types import Grant
+from leasehold._core.ops import Release, Revoke
+from leasehold._core.types import Grant
 from leasehold.primitives.inspection import inspection
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.parties import FLAVOURS, Party

@@ -8,7 +8,7 @@ import pytest
 
 import leasehold
 from leasehold import Leasehold
-from leasehold.core.ops import Claim, Granted, Queued, Withdraw, Withdrawn
+from leasehold._core.ops import Claim, Granted, Queued, Withdraw, Withdrawn
 from tests.lock.helpers import elsewhere, eventually, look
 from tests.servers.redis import RedisServer
 

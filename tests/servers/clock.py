@@ -10,7 +10,7 @@ import weakref
 from functools import cache
 from pathlib import Path
 
-from leasehold.core.types import Instant
+from leasehold._core.types import Instant
 from leasehold.stores.clock import ManualClock
 from tests.servers.process import home, temporary
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from leasehold.core.types import Instant
+from leasehold._core.types import Instant
 from tests.servers.clock import OneClock
 from tests.servers.redis import EVERY, RedisServer
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import leasehold.errors
-from leasehold.core import ops
+from leasehold._core import ops
 from leasehold.stores.sqlite import SQLiteStore
 
 SOURCES = str(Path(leasehold.errors.__file__).parents[1])  # what this process runs
@@ -20,7 +20,7 @@ TTL = 30_000
 PREAMBLE = """
 import os, sys, time
 import leasehold.errors
-from leasehold.core import ops
+from leasehold._core import ops
 from leasehold.errors import LeaseholdError
 from leasehold.stores.sqlite import SQLiteStore
 path = sys.argv[1]

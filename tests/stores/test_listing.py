@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.core import ops
-from leasehold.core.policy import PAGE
-from leasehold.core.ports import Store
+from leasehold._core import ops
+from leasehold._core.policy import PAGE
+from leasehold._core.ports import Store
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.sqlite import SQLiteStore

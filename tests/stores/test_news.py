@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold.core import ops
-from leasehold.core.ports import News, Store
+from leasehold._core import ops
+from leasehold._core.ports import News, Store
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.sqlite import SQLiteStore
 from tests.lock.helpers import eventually, eventually_async

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.core import ledger
-from leasehold.core.rules import RULES
-from leasehold.core.types import Door, Ended, Grant, Note, State, Waiter, Watcher
+from leasehold._core import ledger
+from leasehold._core.rules import RULES
+from leasehold._core.types import Door, Ended, Grant, Note, State, Waiter, Watcher
 from leasehold.stores.sqlite import codec
 
 numbers = st.integers(min_value=0, max_value=2**53)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import leasehold
-from leasehold.core import ops
+from leasehold._core import ops
 from leasehold.stores.sqlite import SQLiteStore
 from leasehold.stores.sqlite.failures import DamagedRow
 from tests.lock.helpers import StillClock, tick

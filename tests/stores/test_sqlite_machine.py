@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.core import ops
+from leasehold._core import ops
 from leasehold.errors import StoreUnavailable, Unsupported
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.sqlite import SQLiteStore, file, machine

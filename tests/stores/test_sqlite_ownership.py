@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from leasehold.core import ops
+from leasehold._core import ops
 from leasehold.errors import StoreUnavailable
-from leasehold.patterns.shelves import SQLiteShelf
-from leasehold.stores.sqlite import SQLiteStore, driver, file, wake
+from leasehold.patterns.results import SQLiteShelf
+from leasehold.stores.sqlite import SQLiteStore, file, sockets, stdlib
 from tests.stores.sqlite_tools import ROOM, bind, claim, look, next_line, release, run, start, take
 
 ROOT = os.geteuid() == 0
@@ -88,15 +88,15 @@ def dead_socket(path: Path, kind: int = socket.SOCK_DGRAM) -> None:
 def treasure(folder: Path) -> list[str]:
     """A folder with what it may hold, all of it old; some under names such as ours."""
     folder.mkdir(exist_ok=True)
-    for name in ("diary", wake.new_name()):
+    for name in ("diary", sockets.new_name()):
         (folder / f"{name}").write_text("dear diary")
-    for name in ("pipe", wake.new_name()):
+    for name in ("pipe", sockets.new_name()):
         os.mkfifo(folder / name)
-    for name in ("photos", wake.new_name()):
+    for name in ("photos", sockets.new_name()):
         (folder / name).mkdir()
     dead_socket(folder / "agent.sock")
     dead_socket(folder / "agent.stream", socket.SOCK_STREAM)
-    for name in ("link", wake.new_name()):
+    for name in ("link", sockets.new_name()):
         (folder / name).symlink_to(folder / "agent.sock")
     for entry in folder.iterdir():
         os.utime(entry, (0, 0), follow_symlinks=False)
@@ -140,7 +140,7 @@ def test_a_link_in_place_of_the_folder_is_not_followed(tmp_path: Path, make: Mak
     """Nothing is made in the folder that it leads to, and nothing removed, not even what looks like one of ours."""
     victim = tmp_path / "victim"
     treasure(victim)
-    dead_socket(victim / wake.new_name())
+    dead_socket(victim / sockets.new_name())
     before = names(victim)
     (tmp_path / "jobs.db.wake").symlink_to(victim)
     waits_without_a_socket(make, tmp_path / "jobs.db")
@@ -159,7 +159,7 @@ def test_only_our_sockets_are_swept(tmp_path: Path, make: Make) -> None:
     home = tmp_path / "jobs.db.wake"
     home.mkdir(mode=0o700)
     before = treasure(home)
-    dead_socket(home / wake.new_name())
+    dead_socket(home / sockets.new_name())
     waits_with_a_socket(make, tmp_path / "jobs.db")
     for store in (make(tmp_path / "jobs.db"), make(tmp_path / "jobs.db")):
         look(store)
@@ -187,11 +187,11 @@ def test_the_folder_of_another_user(tmp_path: Path, make: Make, monkeypatch: pyt
     take(make(tmp_path / "jobs.db"), "x", ttl_ms=1)
     home = tmp_path / "jobs.db.wake"
     home.mkdir(mode=0o700)
-    dead_socket(home / wake.new_name())
+    dead_socket(home / sockets.new_name())
     before = names(home)
     strange(home, monkeypatch)
     if not ROOT:
-        monkeypatch.setattr(wake.Folder, "_database", lambda folder: None)  # it is "another user's" as well
+        monkeypatch.setattr(sockets.Folder, "_database", lambda folder: None)  # it is "another user's" as well
     assert not make(tmp_path / "jobs.db").mailbox().bind()
     make(tmp_path / "jobs.db")._folder.sweep()
     assert names(home) == before
@@ -214,7 +214,7 @@ def test_who_may_write_into_the_folder(tmp_path: Path, make: Make, mode: int, da
     path, home = tmp_path / "jobs.db", tmp_path / "jobs.db.wake"
     home.mkdir()
     home.chmod(mode)
-    dead_socket(home / wake.new_name())
+    dead_socket(home / sockets.new_name())
     path.touch()
     path.chmod(database)
     if used:
@@ -233,12 +233,12 @@ def test_the_folder_is_exchanged_between_look_and_use(
 ) -> None:
     """For a link, at the worst moment: what happens then happens in the folder that we looked at, or not at all."""
     path, home, victim = tmp_path / "jobs.db", tmp_path / "jobs.db.wake", tmp_path / "victim"
-    name = wake.new_name()
+    name = sockets.new_name()
     for one in (home, victim):
         one.mkdir(mode=0o700)
         dead_socket(one / name)
     heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    push = PUSH._replace(address=wake.new_name())
+    push = PUSH._replace(address=sockets.new_name())
     bind(heard, victim / push.address)
     heard.setblocking(False)
     look(make(path))
@@ -256,7 +256,7 @@ def test_the_folder_is_exchanged_between_look_and_use(
     monkeypatch.setattr(os, moment, exchange)
     if use == "bind":
         with suppress(NotADirectoryError):
-            folder.bind(wake.new_name()).close()
+            folder.bind(sockets.new_name()).close()
     elif use == "sweep":
         folder.sweep()
     elif use == "remove":
@@ -280,7 +280,7 @@ def test_an_address_leads_to_sockets_of_ours_alone(tmp_path: Path, make: Make, k
         take(store, "holder", ttl_ms=10_000)
         assert isinstance(claim(store, "x", address=store.mailbox().address), ops.Queued)  # the folder is there
         store.execute(ops.Withdraw(ROOM, "x"))
-        address = "../other.sock" if kind == "path" else wake.new_name()
+        address = "../other.sock" if kind == "path" else sockets.new_name()
         if kind == "link":
             (tmp_path / "jobs.db.wake" / address).symlink_to(tmp_path / "other.sock")
         assert isinstance(claim(store, "b", address=address), ops.Queued)
@@ -301,15 +301,15 @@ def test_only_the_new_socket_is_opened_to_others(tmp_path: Path, make: Make, mon
     home.chmod(0o1770)
     dead_socket(private)
     private.chmod(0o600)
-    pinned = wake._pinned
+    pinned = sockets._pinned
 
     def exchange(folder: int, name: str) -> int:
         (home / name).unlink()
         (home / name).hardlink_to(private)
         return pinned(folder, name)
 
-    monkeypatch.setattr(wake, "_pinned", exchange)
-    make(path)._folder.bind(wake.new_name()).close()
+    monkeypatch.setattr(sockets, "_pinned", exchange)
+    make(path)._folder.bind(sockets.new_name()).close()
     assert stat.S_IMODE(private.lstat().st_mode) == 0o600
 
 
@@ -411,7 +411,7 @@ def test_a_link_of_another_user_on_the_way(
     """Where everybody may make one: it could lead into any folder of ours. Nothing is made there."""
     victim = tmp_path / "victim"
     (victim / name).parent.mkdir(parents=True)
-    link = sticky / "app" if ROOT else Path(f"/tmp/leasehold-{wake.new_name()}")
+    link = sticky / "app" if ROOT else Path(f"/tmp/leasehold-{sockets.new_name()}")
     link.symlink_to(victim)
     try:
         strange(link, monkeypatch)
@@ -472,15 +472,15 @@ def test_a_link_that_is_there_while_sqlite_opens(
     tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """And gone afterwards: the file that it led to is not made a database, and the right one is."""
-    from leasehold.patterns.shelves import sqlitefile
+    from leasehold.patterns.results import sqlitefile
 
     path, away, target = tmp_path / "jobs.db", tmp_path / "away", tmp_path / "target"
     path.touch(mode=0o600)
     target.touch(mode=0o600)
-    real = driver.sqlite3.connect
+    real = stdlib.sqlite3.connect
 
     def exchange(*arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(driver.sqlite3, "connect", real)
+        monkeypatch.setattr(stdlib.sqlite3, "connect", real)
         path.rename(away)
         path.symlink_to(target)
         try:
@@ -489,7 +489,7 @@ def test_a_link_that_is_there_while_sqlite_opens(
             path.unlink()
             away.rename(path)
 
-    monkeypatch.setattr(driver.sqlite3, "connect", exchange)
+    monkeypatch.setattr(stdlib.sqlite3, "connect", exchange)
     if kind == "store":
         take(make(path), "a")
     else:
@@ -565,7 +565,7 @@ def test_another_users_file_where_everybody_may_make_files(
         shared = tmp_path / "tmp"
         shared.mkdir()
         shared.chmod(0o1777)
-    path = shared / f"leasehold-{wake.new_name()}.db"
+    path = shared / f"leasehold-{sockets.new_name()}.db"
     odd = Path(f"{path}{suffix}")
     try:
         store = SQLiteStore(str(path))
@@ -663,7 +663,7 @@ def test_root_over_the_database_of_a_user(folder: Path, first: str) -> None:
     assert run(BECOME + LOOK, path, f"{ALICE},{TEAM}") == "View"
 
 
-SHELVES = "from leasehold.patterns.shelves.sqlite import SQLiteShelf"  # while it can be read
+SHELVES = "from leasehold.patterns.results.sqlite import SQLiteShelf"  # while it can be read
 PLANT = """
 from leasehold.stores.sqlite import driver
 real = driver.sqlite3.connect
@@ -690,7 +690,7 @@ def test_a_log_of_another_user_that_comes_after_the_look(folder: Path, kind: str
     if ROOT:
         shared.chmod(0o1777)
     (folder / "mine").mkdir()
-    planted, path = folder / "mine" / "planted", shared / f"leasehold-{wake.new_name()}.db"
+    planted, path = folder / "mine" / "planted", shared / f"leasehold-{sockets.new_name()}.db"
     planted.touch()
     planted.chmod(0o666)
     os.chown(planted, BOB, TEAM)
@@ -762,7 +762,7 @@ def test_two_users_share_a_database_by_their_group(folder: Path) -> None:
     assert names(home) == []
     left = {}
     for user in (ALICE, BOB):
-        left[user] = wake.new_name()
+        left[user] = sockets.new_name()
         dead_socket(home / left[user])
         os.chown(home / left[user], user, TEAM)
     assert run(BECOME + LOOK, path, groups[BOB]) == "View"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.core import ops
+from leasehold._core import ops
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 from leasehold.stores.sqlite import SQLiteStore
 from leasehold.stores.sqlite.database import Database

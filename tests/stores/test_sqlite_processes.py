@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.core import ops
+from leasehold._core import ops
 from leasehold.stores.sqlite import SQLiteStore
 from tests.stores.sqlite_tools import ROOM, TTL, claim, look, next_line, release, run, start, take, tell
 

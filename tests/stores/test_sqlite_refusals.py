@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.core import ops
+from leasehold._core import ops
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 from leasehold.stores.sqlite import SQLiteStore, failures, file
 from tests.stores.sqlite_tools import ROOM, TTL, claim, look, run, take

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from leasehold.core import ops
-from leasehold.core.ports import Store
-from leasehold.core.types import Capabilities
+from leasehold._core import ops
+from leasehold._core.ports import Store
+from leasehold._core.types import Capabilities
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.sqlite import SQLiteStore, database, default_path

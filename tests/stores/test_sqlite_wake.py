@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.core import ops
-from leasehold.core.ports import Mailbox
-from leasehold.stores.sqlite import SQLiteStore, wake
+from leasehold._core import ops
+from leasehold._core.ports import Mailbox
+from leasehold.stores.sqlite import SQLiteStore
+from leasehold.stores.sqlite import sockets as wake
 from tests.stores.sqlite_tools import ROOM, TTL, bind, claim, look, next_line, release, start, take
 
 SOON = 30.0  # seconds

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from leasehold.core import ops
-from leasehold.core.policy import WATCH_MS
+from leasehold._core import ops
+from leasehold._core.policy import WATCH_MS
 from leasehold.errors import StoreUnavailable
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore

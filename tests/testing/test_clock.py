@@ -20,7 +20,7 @@ from leasehold import (
     OutcomeUnknown,
     StoreUnavailable,
 )
-from leasehold.core.ops import Renew, Reply, StoreOp
+from leasehold._core.ops import Renew, Reply, StoreOp
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing import StandInStore, TurnableClock, freeze, outage
 from leasehold.testing import clock as clock_module

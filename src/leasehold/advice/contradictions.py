@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from leasehold._core.policy import LONG_TTL_MS
 from leasehold.advice.words import said
-from leasehold.core.policy import LONG_TTL_MS
 from leasehold.errors import InvalidRequest
 
 if TYPE_CHECKING:

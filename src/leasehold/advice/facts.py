@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from leasehold.core.policy import LONG_TTL_MS
+from leasehold._core.policy import LONG_TTL_MS
 
 if TYPE_CHECKING:
     from leasehold.advice.need import Need

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
+from leasehold._core.durations import optional_seconds
+from leasehold._core.policy import MOST_PERMITS
 from leasehold.advice.contradictions import refuse_contradictions
 from leasehold.advice.questions import CHOICES
-from leasehold.core.durations import optional_seconds
-from leasehold.core.policy import MOST_PERMITS
 from leasehold.errors import InvalidRequest
 
 Protects: TypeAlias = Literal["efficiency", "correctness"]

@@ -6,7 +6,7 @@ import math
 import re
 from typing import NamedTuple
 
-from leasehold.core.durations import seconds
+from leasehold._core.durations import seconds
 from leasehold.errors import InvalidRequest
 
 METRIC = "leasehold_hold_seconds"

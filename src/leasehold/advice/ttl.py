@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
+from leasehold._core.durations import seconds
+from leasehold._core.policy import LONG_TTL_MS, MAX_TTL_MS, MIN_TTL_MS, margin, renew_after
 from leasehold.advice.words import length
-from leasehold.core.durations import seconds
-from leasehold.core.policy import LONG_TTL_MS, MAX_TTL_MS, MIN_TTL_MS, margin, renew_after
 from leasehold.errors import InvalidRequest
 
 Duration: TypeAlias = float | str | timedelta

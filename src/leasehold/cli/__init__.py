@@ -47,7 +47,7 @@ def _with_click() -> None:
 def _without_click(words: list[str]) -> int:
     """What is missing, and the exit code. ``leasehold run`` works without: what is wrong with one is told instead."""
     from leasehold.cli.arguments import Usage, parse
-    from leasehold.cli.codes import CONFIG, USAGE
+    from leasehold.cli.exit_codes import CONFIG, USAGE
 
     text, code = "the command line needs click. Please type:  pip install 'leasehold[cli]'", CONFIG
     try:

@@ -12,9 +12,9 @@ import click
 
 from leasehold.advice import CASES, Need, Verdict, advise
 from leasehold.advice.verdict import COLUMNS
-from leasehold.cli import codes
+from leasehold.cli import exit_codes
 from leasehold.cli.asking import ask
-from leasehold.cli.codes import Ended
+from leasehold.cli.exit_codes import Ended
 from leasehold.cli.printable import printable
 from leasehold.cli.reading import text_of
 from leasehold.cli.screen import paint, say
@@ -30,7 +30,7 @@ def give_advice(case: str | None, answers: str | None, as_json: bool) -> None:
         need = _need(case, answers)
         verdict = advise(need)
     except InvalidRequest as error:
-        raise Ended(codes.USAGE, "failed", str(error)) from error
+        raise Ended(exit_codes.USAGE, "failed", str(error)) from error
     if as_json:
         say(json.dumps({"need": need.answers(), **verdict.as_dict()}, indent=2, ensure_ascii=False))
     else:
@@ -59,7 +59,7 @@ def _read(path: str) -> Need:
         return Need.of(_object(text_of(path)))
     except (InvalidRequest, ValueError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise Ended(codes.USAGE, "failed", f"{printable(path)}: {why}") from error
+        raise Ended(exit_codes.USAGE, "failed", f"{printable(path)}: {why}") from error
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import click
 
 from leasehold.advice.need import Need
 from leasehold.advice.questions import QUESTIONS, Question
-from leasehold.cli import codes
+from leasehold.cli import exit_codes
 from leasehold.cli.arguments import duration
-from leasehold.cli.codes import Ended
+from leasehold.cli.exit_codes import Ended
 from leasehold.cli.printable import printable
 from leasehold.cli.signals import signal
 from leasehold.errors import InvalidRequest
@@ -35,10 +35,10 @@ def ask() -> Need:
             answers[question.field] = _answer(question, answers)
     except KeyboardInterrupt:
         _show("")
-        raise Ended(codes.of_signal(signal.SIGINT), "interrupted", "no verdict") from None
+        raise Ended(exit_codes.of_signal(signal.SIGINT), "interrupted", "no verdict") from None
     except EOFError:
         _show("")
-        raise Ended(codes.USAGE, "failed", "the answers ended before the questions: no verdict") from None
+        raise Ended(exit_codes.USAGE, "failed", "the answers ended before the questions: no verdict") from None
     _show("")
     return Need(**answers)
 
@@ -54,7 +54,7 @@ def _answer(question: Question, before: dict[str, Any]) -> object:
             return answer
         except (NoAnswer, InvalidRequest) as why:
             _show(f"  {printable(str(why))}")
-    raise Ended(codes.USAGE, "failed", f"{TRIES} answers to one question could not be used: no verdict")
+    raise Ended(exit_codes.USAGE, "failed", f"{TRIES} answers to one question could not be used: no verdict")
 
 
 def _line(question: Question) -> str:

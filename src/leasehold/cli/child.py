@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 
-from leasehold.cli import codes, kernel
+from leasehold.cli import exit_codes, kernel
 from leasehold.cli.signals import signal
 
 ABSENT = (errno.ENOENT, errno.ENOTDIR)
@@ -29,7 +29,7 @@ class Child:
                 os.close(self._go)
                 _stand_by(command, mask, parent, go, trouble)
             finally:
-                os._exit(codes.NOT_EXECUTABLE)
+                os._exit(exit_codes.NOT_EXECUTABLE)
         os.close(go)
         os.close(trouble)
         self.code: int | None = None  # once it has ended
@@ -53,7 +53,7 @@ class Child:
     def ended(self, status: int) -> None:
         """It was reaped with this status."""
         code = os.waitstatus_to_exitcode(status)
-        self.code = code if code >= 0 else codes.of_signal(-code)
+        self.code = code if code >= 0 else exit_codes.of_signal(-code)
 
     def why_not(self) -> int:
         """After its end: the error number with which the command could not be started, or 0."""
@@ -82,7 +82,7 @@ def _stand_by(command: list[str], mask: set[int], parent: int, go: int, trouble:
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     why = _become(paths, command, environment)
     os.write(trouble, str(why).encode())
-    os._exit(codes.NOT_FOUND if why in ABSENT else codes.NOT_EXECUTABLE)
+    os._exit(exit_codes.NOT_FOUND if why in ABSENT else exit_codes.NOT_EXECUTABLE)
 
 
 def _candidates(program: str) -> list[str]:

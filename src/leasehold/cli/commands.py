@@ -11,7 +11,7 @@ import click
 from leasehold import __version__
 from leasehold.cli import completion as completing
 from leasehold.cli.arguments import Candidacy, Request, Timetable, Usage, parse_cron, parse_elect, parse_run
-from leasehold.cli.codes import Ended
+from leasehold.cli.exit_codes import Ended
 from leasehold.cli.options import COMMON, CRON, ELECT, RUN, Option, described
 from leasehold.cli.voice import Voice
 
@@ -226,7 +226,7 @@ def ls(url: str | None, namespace: str | None, as_json: bool, pattern: str) -> N
       leasehold ls 'report-export:*'
       leasehold --json ls | jq -r '.[].resource'
     """
-    from leasehold.cli.looking import ls as look
+    from leasehold.cli.inspection import ls as look
 
     look(url, namespace, pattern, as_json)
 
@@ -242,7 +242,7 @@ def inspect(url: str | None, namespace: str | None, as_json: bool, name: str) ->
       leasehold inspect report-export:42
       leasehold inspect report-export:42 --json | jq .holders[0].owner
     """
-    from leasehold.cli.looking import inspect as look
+    from leasehold.cli.inspection import inspect as look
 
     look(url, namespace, name, as_json)
 
@@ -342,7 +342,7 @@ def sql(given: dict[str, Any], /, **options: Any) -> None:
       leasehold guard sql --dialect mariadb --table audit.fences
       leasehold guard sql --dialect sqlite --column reports
     """
-    from leasehold.cli.ddl import ddl
+    from leasehold.cli.guard_sql import ddl
 
     options["as_json"] = bool(options["as_json"] or given.get("as_json"))
     ddl(**options)

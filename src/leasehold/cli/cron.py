@@ -7,28 +7,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from leasehold.cli import codes
+from leasehold._core.durations import is_long, ttl_ms
+from leasehold.cli import exit_codes
 from leasehold.cli.arguments import Timetable
 from leasehold.cli.child import Child
-from leasehold.cli.codes import Ended
 from leasehold.cli.elect import ENDING, idle
+from leasehold.cli.exit_codes import Ended
+from leasehold.cli.lease_thread import Tenure
 from leasehold.cli.naming import parse_name
 from leasehold.cli.opening import failed, open_hold, warn_once
 from leasehold.cli.run import await_lease, complain_about_start, environment, prepared
 from leasehold.cli.signals import Heard, Signals, signal
-from leasehold.cli.supervise import Supervisor, tell_loss
-from leasehold.cli.tenure import Tenure
+from leasehold.cli.supervisor import Supervisor, tell_loss
 from leasehold.cli.voice import Voice
 from leasehold.coordinator import Leasehold
-from leasehold.core.durations import is_long, ttl_ms
 from leasehold.errors import LeaseholdError, LeaseLost
-from leasehold.patterns.cron.attendant import AWAY, FIRST_PAUSE, LONGEST_PAUSE, TAKEN, loss_of
-from leasehold.patterns.cron.books import Claimed
 from leasehold.patterns.cron.clock import WallClock
-from leasehold.patterns.cron.lines import ERROR, LOST, OK
+from leasehold.patterns.cron.history import Claimed
 from leasehold.patterns.cron.making import Wanted
 from leasehold.patterns.cron.plan import Plan
+from leasehold.patterns.cron.runner import AWAY, FIRST_PAUSE, LONGEST_PAUSE, TAKEN, loss_of
 from leasehold.patterns.cron.schedule import Schedule
+from leasehold.patterns.cron.state import ERROR, LOST, OK
 from leasehold.patterns.flavour import finish
 
 
@@ -41,7 +41,7 @@ def cron(request: Timetable) -> int:
 
             return answer(request)
         if not hasattr(signal, "sigwaitinfo"):
-            raise Ended(codes.CONFIG, "failed", "leasehold cron needs Linux: this system cannot wait for signals")
+            raise Ended(exit_codes.CONFIG, "failed", "leasehold cron needs Linux: this system cannot wait for signals")
         return Watchman(request, voice).serve(Signals())
     except Ended as ended:
         if ended.event:
@@ -186,7 +186,7 @@ class Watchman:
         self._runs += 1
         if not supervisor.ending and (self._request.runs is None or self._runs < self._request.runs):
             return None
-        return supervisor.exit_code if loss is None and supervisor.loss is None else codes.LOST
+        return supervisor.exit_code if loss is None and supervisor.loss is None else exit_codes.LOST
 
 
 class Overseer(Supervisor):

@@ -17,8 +17,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from leasehold.cli.codes import CONFIG
 from leasehold.cli.demo_actor import Actor, DemoFailed, workers
+from leasehold.cli.exit_codes import CONFIG
 from leasehold.errors import Unsupported
 from leasehold.guards.sql import FenceGuard
 from leasehold.stores.sqlite.machine import boot_id

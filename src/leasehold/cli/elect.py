@@ -5,18 +5,18 @@ from __future__ import annotations
 import gc
 import os
 
-from leasehold.cli import codes
+from leasehold._core.light_typing import Any, NamedTuple
+from leasehold.cli import exit_codes
 from leasehold.cli.arguments import Candidacy
 from leasehold.cli.checkup import Checkup
 from leasehold.cli.child import Child
-from leasehold.cli.codes import Ended
+from leasehold.cli.exit_codes import Ended
+from leasehold.cli.lease_thread import Tenure
 from leasehold.cli.opening import open_election
 from leasehold.cli.run import await_lease, complain_about_start, environment, prepared
 from leasehold.cli.signals import HARMLESS, Heard, Signals, known, signal
-from leasehold.cli.supervise import Supervisor, tell_loss
-from leasehold.cli.tenure import Tenure
+from leasehold.cli.supervisor import Supervisor, tell_loss
 from leasehold.cli.voice import Voice
-from leasehold.core.typed import Any, NamedTuple
 from leasehold.primitives.campaign import Rests
 from leasehold.stores.clock import SystemClock
 
@@ -28,7 +28,7 @@ def elect(request: Candidacy) -> int:
     voice = Voice(request.as_json)
     try:
         if not hasattr(signal, "sigwaitinfo"):
-            raise Ended(codes.CONFIG, "failed", "leasehold elect needs Linux: this system cannot wait for signals")
+            raise Ended(exit_codes.CONFIG, "failed", "leasehold elect needs Linux: this system cannot wait for signals")
         signals = Signals()
         rests = None
         while True:
@@ -87,9 +87,9 @@ def _lead(request: Candidacy, voice: Voice, signals: Signals, child: Child, chec
         voice.note("exited", resource=term.resource, code=code)
     complain_about_start(request, child)
     if supervisor.loss is None:
-        return code if loss is None else codes.LOST
+        return code if loss is None else exit_codes.LOST
     if request.once or supervisor.ending:
-        return codes.LOST
+        return exit_codes.LOST
     start_period = 0.0 if election._health is None else election._health.start_period
     return Lost(term.resource, supervisor.loss.reason, now() - since, term.ttl, start_period)
 
@@ -122,4 +122,4 @@ def idle(signals: Signals, seconds: float) -> None:
         if heard.number == signal.SIGTSTP:
             os.kill(os.getpid(), signal.SIGSTOP)
         elif heard.number not in HARMLESS:
-            raise Ended(codes.of_signal(heard.number))
+            raise Ended(exit_codes.of_signal(heard.number))

@@ -5,7 +5,7 @@ It is the text form: what is special inside a part is percent-encoded, so that w
 
 from __future__ import annotations
 
-from leasehold.core.names import resource_names
+from leasehold._core.names import resource_names
 from leasehold.errors import InvalidRequest
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from leasehold.cli import codes
-from leasehold.cli.codes import Ended
+from leasehold._core.durations import is_long, ttl_ms
+from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold.cli import exit_codes
+from leasehold.cli.exit_codes import Ended
 from leasehold.cli.naming import parse_name
 from leasehold.coordinator import Leasehold, connect
-from leasehold.core.durations import is_long, ttl_ms
-from leasehold.core.typed import TYPE_CHECKING, Any
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.observe import log
 
@@ -29,7 +29,7 @@ def open_hold(url: str | None, namespace: str | None, observers: Iterable[Callab
     try:
         return connect(url, namespace=namespace, observers=observers)
     except (InvalidRequest, Unsupported) as error:
-        raise Ended(codes.CONFIG, "failed", str(error)) from error
+        raise Ended(exit_codes.CONFIG, "failed", str(error)) from error
     except LeaseholdError as error:
         raise failed(error) from error
 
@@ -103,9 +103,9 @@ def warn_once(voice: Voice) -> None:
 def failed(error: BaseException) -> BaseException:
     """An error of the library as the end of a command; any other is a bug, and stays what it is."""
     if isinstance(error, InvalidRequest):
-        return Ended(codes.USAGE, "failed", str(error))
+        return Ended(exit_codes.USAGE, "failed", str(error))
     if isinstance(error, Unsupported):
-        return Ended(codes.CONFIG, "failed", str(error))
+        return Ended(exit_codes.CONFIG, "failed", str(error))
     if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
-        return Ended(codes.UNAVAILABLE, "unavailable", f"the store is unavailable: {error}")
+        return Ended(exit_codes.UNAVAILABLE, "unavailable", f"the store is unavailable: {error}")
     return error

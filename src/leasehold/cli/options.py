@@ -3,7 +3,7 @@ where a command must start fast, and shown by click in the help and in completio
 
 from __future__ import annotations
 
-from leasehold.cli import codes
+from leasehold.cli import exit_codes
 
 
 class Option:
@@ -56,7 +56,7 @@ RUN = (
     Option("limit", "--limit", "N", "Beside others, up to N at a time.", unset="alone"),
     Option("on_lost", "--on-lost", "term|kill|warn", "What to do with the command when the lease is lost.",
            "term", "kill", "warn", default="term"),
-    Option("busy_code", "-E --busy-code", "CODE", "Exit with this when it is busy.", default=str(codes.BUSY)),
+    Option("busy_code", "-E --busy-code", "CODE", "Exit with this when it is busy.", default=str(exit_codes.BUSY)),
     Option("skip_ok", "--skip-ok", "", "Busy is fine: exit with 0 and say nothing."),
     *COMMON,
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from leasehold.cli.codes import USAGE, Ended
+from leasehold.cli.exit_codes import USAGE, Ended
 from leasehold.cli.printable import printable
 
 MOST_BYTES = 64 * 1024 * 1024  # more is the wrong file

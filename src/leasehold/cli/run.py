@@ -6,16 +6,16 @@ import errno
 import gc
 import os
 
-from leasehold.cli import codes
+from leasehold._core.light_typing import TYPE_CHECKING
+from leasehold.cli import exit_codes
 from leasehold.cli.arguments import Request
 from leasehold.cli.child import ABSENT, Child
-from leasehold.cli.codes import Ended
+from leasehold.cli.exit_codes import Ended
 from leasehold.cli.signals import HARMLESS, Signals, signal
 from leasehold.cli.voice import Voice
-from leasehold.core.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leasehold.cli.tenure import Tenure
+    from leasehold.cli.lease_thread import Tenure
     from leasehold.coordinator import Leasehold
     from leasehold.primitives.election import Election
     from leasehold.primitives.lease import Lease
@@ -37,7 +37,7 @@ def run(request: Request) -> int:
     child = None
     try:
         if not hasattr(signal, "sigwaitinfo"):
-            raise Ended(codes.CONFIG, "failed", "leasehold run needs Linux: this system cannot wait for signals")
+            raise Ended(exit_codes.CONFIG, "failed", "leasehold run needs Linux: this system cannot wait for signals")
         signals = Signals()
         child = prepared(request, signals)
         return _under_a_lease(request, voice, signals, child)
@@ -55,13 +55,13 @@ def prepared(request: Request, signals: Signals) -> Child:
         return Child(request.command, signals.mask)
     except OSError as error:
         raise Ended(
-            codes.NOT_EXECUTABLE, "failed", f"no process can be started: {os.strerror(error.errno or 0)}"
+            exit_codes.NOT_EXECUTABLE, "failed", f"no process can be started: {os.strerror(error.errno or 0)}"
         ) from error
 
 
 def _under_a_lease(request: Request, voice: Voice, signals: Signals, child: Child) -> int:
+    from leasehold.cli.lease_thread import Tenure
     from leasehold.cli.opening import open_lock  # the rest of the library: the child prepares meanwhile
-    from leasehold.cli.tenure import Tenure
 
     hold, lock = open_lock(request, voice)
     with hold:
@@ -69,7 +69,7 @@ def _under_a_lease(request: Request, voice: Voice, signals: Signals, child: Chil
         lease = await_lease(request, voice, signals, tenure, hold, lock)
         child.start(environment(lease))
         gc.enable()
-        from leasehold.cli.supervise import Supervisor, tell_loss  # it runs already
+        from leasehold.cli.supervisor import Supervisor, tell_loss  # it runs already
 
         voice.note("acquired", resource=lease.resource, fence=lease.fence, ttl=lease.ttl, pid=child.pid)
         supervisor = Supervisor(child, lease, request.on_lost, signals, voice)
@@ -79,13 +79,13 @@ def _under_a_lease(request: Request, voice: Voice, signals: Signals, child: Chil
             tell_loss(voice, loss, "it was over before the command was")
         voice.note("exited", resource=lease.resource, code=code)
     complain_about_start(request, child)
-    return code if loss is None and supervisor.loss is None else codes.LOST
+    return code if loss is None and supervisor.loss is None else exit_codes.LOST
 
 
 def environment(lease: Lease) -> dict[str, str]:
     """For the child alone, and never read by us: it must not be taken for us (trap 45). So no secret is in it."""
-    from leasehold.core.rules import SEMAPHORE
-    from leasehold.core.types import public_owner
+    from leasehold._core.rules import SEMAPHORE
+    from leasehold._core.types import public_owner
 
     told = {
         "LEASEHOLD_FENCE": str(lease.fence),
@@ -95,7 +95,7 @@ def environment(lease: Lease) -> dict[str, str]:
     if lease._held.shared:
         told["LEASEHOLD_SHARED"] = "1"
     if lease._held.rule == SEMAPHORE:  # fences grow for each slot, and that is what a guard is told
-        from leasehold.core.permits import slot_name
+        from leasehold._core.permits import slot_name
 
         slot = lease._held.slots[0]
         told.update(LEASEHOLD_RESOURCE=slot_name(lease.resource, slot), LEASEHOLD_SLOT=str(slot))
@@ -105,10 +105,10 @@ def environment(lease: Lease) -> dict[str, str]:
 def complain_about_start(request: Request, child: Child) -> None:
     why, program = child.why_not(), request.command[0]
     if why in ABSENT:
-        raise Ended(codes.NOT_FOUND, "failed", f"{program}: command not found{_hint(request)}", command=program)
+        raise Ended(exit_codes.NOT_FOUND, "failed", f"{program}: command not found{_hint(request)}", command=program)
     if why:
         hint = _hint(request) if why == errno.ENAMETOOLONG else ""
-        raise Ended(codes.NOT_EXECUTABLE, "failed", f"{program}: {os.strerror(why)}{hint}", command=program)
+        raise Ended(exit_codes.NOT_EXECUTABLE, "failed", f"{program}: {os.strerror(why)}{hint}", command=program)
 
 
 def _hint(request: Request) -> str:
@@ -142,7 +142,7 @@ def await_lease(
         elif heard.number == signal.SIGTSTP:
             os.kill(os.getpid(), signal.SIGSTOP)
         elif heard.number not in HARMLESS:
-            raise Ended(codes.of_signal(heard.number))
+            raise Ended(exit_codes.of_signal(heard.number))
     return tenure.lease
 
 

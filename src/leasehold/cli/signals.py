@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from leasehold.core.typed import TYPE_CHECKING, NamedTuple
+from leasehold._core.light_typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import signal

@@ -13,9 +13,9 @@ from leasehold.cli.opening import failed, open_hold
 from leasehold.cli.printable import printable
 from leasehold.cli.screen import lasting, paint, say, table
 from leasehold.errors import InvalidRequest, LeaseholdError
-from leasehold.patterns.cron.books import history
-from leasehold.patterns.cron.lines import DIED, ERROR, KEPT, LOST, MISSED, OK, RUNNING, SKIPPED, Run
+from leasehold.patterns.cron.history import history
 from leasehold.patterns.cron.schedule import Schedule
+from leasehold.patterns.cron.state import DIED, ERROR, KEPT, LOST, MISSED, OK, RUNNING, SKIPPED, Run
 from leasehold.patterns.flavour import finish
 
 HEADS = ["TICK", "OUTCOME", "STARTED", "LASTED", "BY", "WHAT"]

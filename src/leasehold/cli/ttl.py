@@ -8,16 +8,16 @@ from typing import Any
 
 import click
 
+from leasehold._core.durations import seconds
 from leasehold.advice import Measured, measured, ttl_for
 from leasehold.advice.ttl import LONG, NETWORK, PAUSE, TtlAdvice
 from leasehold.advice.words import length
-from leasehold.cli import codes
+from leasehold.cli import exit_codes
 from leasehold.cli.arguments import duration
-from leasehold.cli.codes import Ended
+from leasehold.cli.exit_codes import Ended
 from leasehold.cli.printable import printable
 from leasehold.cli.reading import text_of
 from leasehold.cli.screen import paint, say
-from leasehold.core.durations import seconds
 from leasehold.errors import InvalidRequest
 
 
@@ -39,7 +39,7 @@ def give_ttl(
         margins = {"pause": PAUSE if still is None else still, "network": NETWORK if answer is None else answer}
         advice = ttl_for(work, renew=not no_renew, **margins)
     except InvalidRequest as error:
-        raise Ended(codes.USAGE, "failed", str(error)) from error
+        raise Ended(exit_codes.USAGE, "failed", str(error)) from error
     given = {"p999": work if found is None else found.p999, **margins, "samples": found and found.samples}
     assumed = [f"--{name} was not said, and counts as {length(margins[name])}"
                for name, said in (("pause", still), ("network", answer)) if said is None]  # fmt: skip
@@ -55,7 +55,7 @@ def _measured(path: str, kind: str | None) -> Measured:
     try:
         return measured(text_of(path), kind)
     except InvalidRequest as error:
-        raise Ended(codes.USAGE, "failed", f"{printable(path)}: {error}") from error
+        raise Ended(exit_codes.USAGE, "failed", f"{printable(path)}: {error}") from error
 
 
 def _work(found: Measured, no_renew: bool) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from leasehold.core.typed import Any
+from leasehold._core.light_typing import Any
 
 
 class Voice:

@@ -7,36 +7,36 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 
+from leasehold._core.durations import is_long, wait_seconds
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, TypeVar
+from leasehold._core.names import Name, check_id_key, check_namespace, known_name, make_name
+from leasehold._core.ports import Store
+from leasehold._core.saying import meta_text
+from leasehold._runtime.engine import Engine
+from leasehold._runtime.options import Options
 from leasehold.coordinator.adopting import Adopting, AsyncAdopting
 from leasehold.coordinator.asking import known_options, make_options, warn_long
 from leasehold.coordinator.counting import Counting
-from leasehold.coordinator.decorating import AsyncDecorating, Decorating
+from leasehold.coordinator.cron import AsyncScheduling, Scheduling
+from leasehold.coordinator.decorators import AsyncDecorating, Decorating
 from leasehold.coordinator.electing import AsyncElecting, Electing
-from leasehold.coordinator.flying import AsyncFlying, Flying
 from leasehold.coordinator.gathering import AsyncGathering, Gathering
-from leasehold.coordinator.opening import open_store
+from leasehold.coordinator.once import AsyncRunningOnce, RunningOnce
 from leasehold.coordinator.operating import AsyncOperating, Operating
-from leasehold.coordinator.running_once import AsyncRunningOnce, RunningOnce
-from leasehold.coordinator.scheduling import AsyncScheduling, Scheduling
+from leasehold.coordinator.results import Shelving
 from leasehold.coordinator.sharing import AsyncSharing, Sharing
-from leasehold.coordinator.shelving import Shelving
-from leasehold.core.durations import is_long, wait_seconds
-from leasehold.core.names import Name, check_id_key, check_namespace, known_name, make_name
-from leasehold.core.ports import Store
-from leasehold.core.saying import meta_text
-from leasehold.core.typed import TYPE_CHECKING, Any, Generic, TypeVar
-from leasehold.observe.audience import Audience
-from leasehold.primitives.base import UNSET, Unset
+from leasehold.coordinator.single_flight import AsyncFlying, Flying
+from leasehold.coordinator.stores import open_store
+from leasehold.observe.observers import Audience
+from leasehold.primitives.base_lock import UNSET, Unset
 from leasehold.primitives.lock import AsyncLock, Lock
-from leasehold.runtime.engine import Engine
-from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
     from datetime import date
     from uuid import UUID
 
-    from leasehold.coordinator.opening import Target
-    from leasehold.core.durations import Duration
+    from leasehold._core.durations import Duration
+    from leasehold.coordinator.stores import Target
     from leasehold.observe.events import Observer
     from leasehold.primitives.semaphore import AsyncSemaphore, Semaphore
 
@@ -232,7 +232,7 @@ class AsyncLeasehold(
         observers: Iterable[Observer] = (),
         hide_ids: str | bytes | None = None,
     ) -> None:
-        from leasehold.runtime.aio import AsyncDriver  # asyncio is loaded only by those who use it
+        from leasehold._runtime.aio import AsyncDriver  # asyncio is loaded only by those who use it
 
         super().__init__(store, namespace=namespace, wait=wait, observers=observers, hide_ids=hide_ids)
         self._driver = AsyncDriver(self._engine)

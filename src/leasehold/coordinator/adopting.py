@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from leasehold._core.durations import is_long
+from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.names import Name, parse_name, resource_names
+from leasehold._core.tickets import Ticket, read
 from leasehold.coordinator.asking import make_options, warn_long
-from leasehold.core.durations import is_long
-from leasehold.core.names import Name, parse_name, resource_names
-from leasehold.core.tickets import Ticket, read
-from leasehold.core.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from leasehold.core.durations import Duration
+    from leasehold._core.durations import Duration
+    from leasehold._runtime.aio import AsyncDriver
+    from leasehold._runtime.engine import Engine
+    from leasehold._runtime.options import Options
     from leasehold.primitives.lease import AsyncLease, Lease
-    from leasehold.runtime.aio import AsyncDriver
-    from leasehold.runtime.engine import Engine
-    from leasehold.runtime.options import Options
 
 
 class Adopting:

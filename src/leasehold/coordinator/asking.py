@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 
-from leasehold.core.durations import optional_ms, optional_seconds, ttl_ms, wait_seconds
-from leasehold.core.typed import TYPE_CHECKING
+from leasehold._core.durations import optional_ms, optional_seconds, ttl_ms, wait_seconds
+from leasehold._core.light_typing import TYPE_CHECKING
+from leasehold._runtime.options import Options
 from leasehold.errors import InvalidRequest
-from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
-    from leasehold.core.durations import Duration
+    from leasehold._core.durations import Duration
 
 _INSIDE = ("leasehold.coordinator", "leasehold.primitives")
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from leasehold.core.permits import check_count, check_permits, check_room
-from leasehold.core.typed import TYPE_CHECKING, Any, Generic, TypeVar
-from leasehold.primitives.base import UNSET, Unset
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, TypeVar
+from leasehold._core.permits import check_count, check_permits, check_room
+from leasehold.primitives.base_lock import UNSET, Unset
 
 if TYPE_CHECKING:
+    from leasehold._core.durations import Duration
+    from leasehold._core.names import Name
+    from leasehold._runtime.options import Options
     from leasehold.coordinator import Id
-    from leasehold.core.durations import Duration
-    from leasehold.core.names import Name
-    from leasehold.runtime.options import Options
 
 S = TypeVar("S")
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold.errors import InvalidRequest
-from leasehold.primitives.base import UNSET, Unset
+from leasehold.primitives.base_lock import UNSET, Unset
 
 if TYPE_CHECKING:
     from datetime import date
     from uuid import UUID
 
-    from leasehold.core.durations import Duration
-    from leasehold.core.names import Name
+    from leasehold._core.durations import Duration
+    from leasehold._core.names import Name
+    from leasehold._runtime.aio import AsyncDriver
+    from leasehold._runtime.engine import Engine
+    from leasehold._runtime.options import Options
     from leasehold.primitives.election import AsyncElection, Election
     from leasehold.primitives.health import Health
-    from leasehold.runtime.aio import AsyncDriver
-    from leasehold.runtime.engine import Engine
-    from leasehold.runtime.options import Options
 
     Id = str | int | UUID | date
 

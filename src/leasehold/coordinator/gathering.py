@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from leasehold.core.durations import wait_seconds
-from leasehold.core.typed import TYPE_CHECKING, Any, Protocol, TypeVar, overload
-from leasehold.primitives.base import UNSET, Unset
+from leasehold._core.durations import wait_seconds
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from leasehold.primitives.base_lock import UNSET, Unset
 
 if TYPE_CHECKING:
-    from leasehold.core.durations import Duration
+    from leasehold._core.durations import Duration
+    from leasehold._runtime.engine import Engine
     from leasehold.primitives.lease import AsyncLease, Lease
     from leasehold.primitives.lock import AsyncLock, Lock
     from leasehold.primitives.multi import All, AsyncAll
-    from leasehold.runtime.engine import Engine
 
     Wait = Duration | Unset | None
 

@@ -5,19 +5,19 @@ Most programs never call any of it: what it needs is loaded when they do.
 
 from __future__ import annotations
 
-from leasehold.core import operations
-from leasehold.core.typed import TYPE_CHECKING, Any
-from leasehold.core.types import public_owner
-from leasehold.runtime import sync
+from leasehold._core import operations
+from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.types import public_owner
+from leasehold._runtime import sync
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+    from leasehold._core.durations import Duration
+    from leasehold._runtime.aio import AsyncDriver
+    from leasehold._runtime.engine import Engine
     from leasehold.coordinator.orders import Resource
-    from leasehold.core.durations import Duration
     from leasehold.primitives.inspection import Eviction, Inspection
-    from leasehold.runtime.aio import AsyncDriver
-    from leasehold.runtime.engine import Engine
 
 
 class Operating:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 
-from leasehold.core.durations import seconds
-from leasehold.core.names import MAX_NAME_BYTES, Name, resource_names
-from leasehold.core.policy import MAX_NOTE_BYTES, MAX_TTL_MS
-from leasehold.core.typed import TYPE_CHECKING, Any, NamedTuple
-from leasehold.core.types import public_owner
+from leasehold._core.durations import seconds
+from leasehold._core.light_typing import TYPE_CHECKING, Any, NamedTuple
+from leasehold._core.names import MAX_NAME_BYTES, Name, resource_names
+from leasehold._core.policy import MAX_NOTE_BYTES, MAX_TTL_MS
+from leasehold._core.types import public_owner
+from leasehold._runtime.identity import new_owner
 from leasehold.errors import InvalidRequest
-from leasehold.runtime.identity import new_owner
 
 if TYPE_CHECKING:
-    from leasehold.core.durations import Duration
-    from leasehold.primitives.base import BaseLock
-    from leasehold.primitives.baselease import BaseLease
+    from leasehold._core.durations import Duration
+    from leasehold.primitives.base_lease import BaseLease
+    from leasehold.primitives.base_lock import BaseLock
     from leasehold.primitives.election import BaseElection
     from leasehold.primitives.rwlock import AsyncReadWriteLock, ReadWriteLock
 

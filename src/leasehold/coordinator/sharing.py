@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from leasehold.core.names import known_name, make_name
-from leasehold.core.typed import TYPE_CHECKING, Any
-from leasehold.primitives.base import Unset
+from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.names import known_name, make_name
+from leasehold.primitives.base_lock import Unset
 
 if TYPE_CHECKING:
     from datetime import date
     from uuid import UUID
 
-    from leasehold.core.names import Name
+    from leasehold._core.names import Name
+    from leasehold._runtime.aio import AsyncDriver
+    from leasehold._runtime.engine import Engine
+    from leasehold._runtime.options import Options
     from leasehold.primitives.rwlock import AsyncReadWriteLock, Check, ReadWriteLock
-    from leasehold.runtime.aio import AsyncDriver
-    from leasehold.runtime.engine import Engine
-    from leasehold.runtime.options import Options
 
     Id = str | int | UUID | date
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
-from leasehold.core.names import MAX_NAME_BYTES
-from leasehold.core.types import owner_digest, owner_prefix
+from leasehold._core.names import MAX_NAME_BYTES
+from leasehold._core.types import owner_digest, owner_prefix
 from leasehold.errors import InvalidRequest, StaleOwner
 
 MAX_FENCE = 2**63 - 1  # what a BIGINT column holds

@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from leasehold.core.names import parse_name
+from leasehold._core.names import parse_name
 from leasehold.errors import InvalidRequest, StaleOwner
 from leasehold.guards.fence import Fenced, Presented, presented, refusal
-from leasehold.observe.audience import Audience
+from leasehold.observe.observers import Audience
 
 if TYPE_CHECKING:
     from leasehold.observe.events import Observer
@@ -90,7 +90,7 @@ def teach(fence: int | None, seen: int | None) -> None:
     """Whoever holds a lease with that fence, here in this process, asks for more than what was seen from now on. Loaded
     only now: most services that are given bare fences have no lock client."""
     if fence is not None and seen is not None:
-        from leasehold.runtime import engine
+        from leasehold._runtime import engine
 
         engine.teach(fence, seen)
 

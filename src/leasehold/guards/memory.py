@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from leasehold.core.durations import seconds
+from leasehold._core.durations import seconds
 from leasehold.errors import StoreUnavailable
 from leasehold.guards.fence import Fenced, Presented
 from leasehold.guards.guard import BaseGuard

@@ -33,9 +33,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from leasehold.core.holding import Holding
-from leasehold.core.typed import Any, NamedTuple, TypeAlias
-from leasehold.core.types import public_owner
+from leasehold._core.holding import Holding
+from leasehold._core.light_typing import Any, NamedTuple, TypeAlias
+from leasehold._core.types import public_owner
 
 
 class Subject(NamedTuple):

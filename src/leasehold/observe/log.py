@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold._core.light_typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from leasehold.observe.events import Event

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from leasehold.core.typed import Any, NamedTuple, TypeAlias
+from leasehold._core.light_typing import Any, NamedTuple, TypeAlias
 from leasehold.observe import events
 from leasehold.observe.tally import Labels, Tally
 

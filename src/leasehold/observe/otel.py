@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 
-from leasehold.core.typed import TYPE_CHECKING
+from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold.observe import metrics
 from leasehold.observe.events import Event
 from leasehold.observe.tally import Unentangled

@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping
 
-from leasehold.core.typed import Any
+from leasehold._core.light_typing import Any
 from leasehold.observe import metrics
 from leasehold.observe.events import Event
 from leasehold.observe.tally import Tally, Unentangled

@@ -20,7 +20,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, StatusCode, Tracer, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from leasehold.core.typed import Any
+from leasehold._core.light_typing import Any
 from leasehold.observe import events
 from leasehold.observe.log import ASKED_FOR
 from leasehold.observe.tally import at_fork

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 
-from leasehold.core.typed import Protocol
+from leasehold._core.light_typing import Protocol
 from leasehold.observe.events import Event
 
 MOST_LABELS = 200

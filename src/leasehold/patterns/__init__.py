@@ -9,21 +9,21 @@ not needed. ``Jobs`` keeps the ownership of long work in a table of yours.
 
 from __future__ import annotations
 
-from leasehold.core.typed import TYPE_CHECKING
+from leasehold._core.light_typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leasehold.patterns.cron import AsyncCron, Cron, Run
     from leasehold.patterns.failure import RemoteError, ResultNotKept
-    from leasehold.patterns.flight.single import AsyncFlown, AsyncSingleFlight, Flown, SingleFlight
     from leasehold.patterns.jobs.job import AsyncJob, Job
     from leasehold.patterns.jobs.jobs import AsyncJobs, Jobs
     from leasehold.patterns.once.errors import KeyReused
     from leasehold.patterns.once.key import AsyncOnceKey, OnceKey
     from leasehold.patterns.once.once import AsyncOnce, Once
     from leasehold.patterns.serial import Serializer
-    from leasehold.patterns.tables.inserting import Insertion, insert_once
-    from leasehold.patterns.tables.locking import row_lock
-    from leasehold.patterns.tables.moving import transition
+    from leasehold.patterns.single_flight.single_flight import AsyncFlown, AsyncSingleFlight, Flown, SingleFlight
+    from leasehold.patterns.tables.insertion import Insertion, insert_once
+    from leasehold.patterns.tables.row_lock import row_lock
+    from leasehold.patterns.tables.transition import transition
 
 __all__ = [
     "AsyncCron",
@@ -54,15 +54,15 @@ __all__ = [
 # Where each name comes from. It is loaded when somebody first asks for it.
 _PLACES = {
     "AsyncCron": "cron",
-    "AsyncFlown": "flight.single",
+    "AsyncFlown": "single_flight.single_flight",
     "AsyncJob": "jobs.job",
     "AsyncJobs": "jobs.jobs",
     "AsyncOnce": "once.once",
     "AsyncOnceKey": "once.key",
-    "AsyncSingleFlight": "flight.single",
+    "AsyncSingleFlight": "single_flight.single_flight",
     "Cron": "cron",
-    "Flown": "flight.single",
-    "Insertion": "tables.inserting",
+    "Flown": "single_flight.single_flight",
+    "Insertion": "tables.insertion",
     "Job": "jobs.job",
     "Jobs": "jobs.jobs",
     "KeyReused": "once.errors",
@@ -72,10 +72,10 @@ _PLACES = {
     "ResultNotKept": "failure",
     "Run": "cron",
     "Serializer": "serial",
-    "SingleFlight": "flight.single",
-    "insert_once": "tables.inserting",
-    "row_lock": "tables.locking",
-    "transition": "tables.moving",
+    "SingleFlight": "single_flight.single_flight",
+    "insert_once": "tables.insertion",
+    "row_lock": "tables.row_lock",
+    "transition": "tables.transition",
 }
 
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from leasehold.errors import InvalidRequest
-from leasehold.primitives.called import not_a_coroutine
+from leasehold.primitives.decorated_function import not_a_coroutine
 
 R = TypeVar("R")
 

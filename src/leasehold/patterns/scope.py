@@ -11,10 +11,10 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from leasehold._runtime.calling import calling_frame
 from leasehold.patterns.classes import kind_of
 from leasehold.patterns.hints import NOT_YET, NotKept, Walk
 from leasehold.patterns.values import Codec, Kind, named
-from leasehold.runtime.calling import calling_frame
 
 
 class Scope:

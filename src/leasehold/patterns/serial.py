@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.annotations import Returned
 from leasehold.patterns.equality import same
-from leasehold.patterns.shelves.shelf import check_text
+from leasehold.patterns.results.result_store import check_text
 from leasehold.patterns.values import Codec, is_tagged, names_a_class
 
 MARK = "leasehold"  # the field that says which pattern wrote a sheet, and how

@@ -9,29 +9,29 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 
-from leasehold.core.durations import wait_seconds
-from leasehold.core.holding import ALIVE, LOST
-from leasehold.core.names import Name
-from leasehold.core.operations import look
-from leasehold.core.saying import json_text
-from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold._core.durations import wait_seconds
+from leasehold._core.holding import ALIVE, LOST
+from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.names import Name
+from leasehold._core.operations import look
+from leasehold._core.saying import json_text
+from leasehold._runtime import sync
+from leasehold._runtime.engine import Engine
+from leasehold._runtime.options import Options
 from leasehold.errors import InvalidRequest
 from leasehold.observe import log
-from leasehold.primitives.base import UNSET, Unset
+from leasehold.primitives.base_lock import UNSET, Unset
 from leasehold.primitives.campaign import AsyncCampaign, Campaign
 from leasehold.primitives.health import AsyncMinder, Health, Minder, check_function
 from leasehold.primitives.lease import _in_thread
 from leasehold.primitives.reign import RESIGNED, Reign
 from leasehold.primitives.term import AsyncTerm, Term, said
-from leasehold.runtime import sync
-from leasehold.runtime.engine import Engine
-from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
-    from leasehold.core.durations import Duration
+    from leasehold._core.durations import Duration
+    from leasehold._runtime.aio import AsyncDriver
+    from leasehold._runtime.held_lease import Listener
     from leasehold.primitives.leader import AsyncObservation, Leader, Observation
-    from leasehold.runtime.aio import AsyncDriver
-    from leasehold.runtime.held import Listener
 
 
 class BaseElection(ABC):

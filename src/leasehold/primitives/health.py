@@ -10,20 +10,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from leasehold.core.durations import seconds
-from leasehold.core.holding import ALIVE
-from leasehold.core.policy import MAX_TTL_MS, renew_after
-from leasehold.core.ports import Clock
-from leasehold.core.typed import TYPE_CHECKING, Any, NamedTuple
+from leasehold._core.durations import seconds
+from leasehold._core.holding import ALIVE
+from leasehold._core.light_typing import TYPE_CHECKING, Any, NamedTuple
+from leasehold._core.policy import MAX_TTL_MS, renew_after
+from leasehold._core.ports import Clock
+from leasehold._runtime.watchdog import Watchdog
 from leasehold.errors import InvalidRequest, StoreUnavailable
 from leasehold.observe import log
 from leasehold.primitives.reign import UNHEALTHY, Reign
-from leasehold.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
     import asyncio
 
-    from leasehold.runtime.aio import AsyncDriver
+    from leasehold._runtime.aio import AsyncDriver
 
 COROUTINE = 0x80  # a function's flag, as in ``inspect``, which takes long to load
 MOST_RETRIES = 1_000  # more is no health check

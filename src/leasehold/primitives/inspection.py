@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 
-from leasehold.core import ops, types
-from leasehold.core.names import parse_name
-from leasehold.core.policy import patience_ms
-from leasehold.core.rules import MUTEX, READ, SEMAPHORE, WRITE
-from leasehold.core.typed import Any, NamedTuple
-from leasehold.core.types import public_owner
+from leasehold._core import ops, types
+from leasehold._core.light_typing import Any, NamedTuple
+from leasehold._core.names import parse_name
+from leasehold._core.policy import patience_ms
+from leasehold._core.rules import MUTEX, READ, SEMAPHORE, WRITE
+from leasehold._core.types import public_owner
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MODES = {MUTEX: "exclusive", READ: "read", WRITE: "write", SEMAPHORE: "permit"}

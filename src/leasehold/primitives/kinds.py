@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from leasehold.core.rules import READ, SEMAPHORE, WRITE
-from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.rules import READ, SEMAPHORE, WRITE
 from leasehold.primitives.lease import AsyncLease, Lease
 from leasehold.primitives.lock import AsyncLock, Lock
 
 if TYPE_CHECKING:
     import asyncio
 
-    from leasehold.runtime.aio import AsyncDriver
-    from leasehold.runtime.engine import Engine
-    from leasehold.runtime.held import Held
+    from leasehold._runtime.aio import AsyncDriver
+    from leasehold._runtime.engine import Engine
+    from leasehold._runtime.held_lease import Held
 
 # rule -> where its leases are, and what they are called for threads; those for asyncio are called Async and the same.
 # Loaded when there is one.

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from leasehold.core import ops, watching
-from leasehold.core.names import parse_name
-from leasehold.core.ops import Later, StoreOp, Withdraw
-from leasehold.core.policy import WATCH_EVERY_MS
-from leasehold.core.ports import WAKE, Mailbox
-from leasehold.core.typed import TYPE_CHECKING, Any, NamedTuple
-from leasehold.core.types import Grant
+from leasehold._core import ops, watching
+from leasehold._core.light_typing import TYPE_CHECKING, Any, NamedTuple
+from leasehold._core.names import parse_name
+from leasehold._core.ops import Later, StoreOp, Withdraw
+from leasehold._core.policy import WATCH_EVERY_MS
+from leasehold._core.ports import WAKE, Mailbox
+from leasehold._core.types import Grant
+from leasehold._runtime import shutdown, sync
+from leasehold._runtime.engine import Engine
+from leasehold._runtime.identity import new_owner
 from leasehold.errors import InvalidRequest, StoreUnavailable
 from leasehold.primitives.inspection import inspection
-from leasehold.runtime import ending, sync
-from leasehold.runtime.engine import Engine
-from leasehold.runtime.identity import new_owner
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from leasehold.core.ops import Push, Reply
-    from leasehold.runtime.aio import AsyncDriver, LoopMailbox
+    from leasehold._core.ops import Push, Reply
+    from leasehold._runtime.aio import AsyncDriver, LoopMailbox
 
 
 class Leader(NamedTuple):
@@ -95,7 +95,7 @@ class BaseObservation(ABC):
         if not self._engine.closed:
             return False
         self.close()
-        ending.linger()
+        shutdown.linger()
         return True
 
     def _let_go(self) -> None:

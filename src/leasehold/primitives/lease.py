@@ -6,23 +6,23 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 
-from leasehold.core import flows
-from leasehold.core.durations import ttl_ms
-from leasehold.core.holding import ALIVE, LOST, RELEASED
-from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold._core import flows
+from leasehold._core.durations import ttl_ms
+from leasehold._core.holding import ALIVE, LOST, RELEASED
+from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._runtime import shutdown, sync
+from leasehold._runtime.engine import Engine
+from leasehold._runtime.held_lease import Held
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.observe import log
-from leasehold.primitives.baselease import BaseLease
-from leasehold.runtime import ending, sync
-from leasehold.runtime.engine import Engine
-from leasehold.runtime.held import Held
+from leasehold.primitives.base_lease import BaseLease
 
 if TYPE_CHECKING:
     import asyncio
     from typing import Self
 
-    from leasehold.core.durations import Duration
-    from leasehold.runtime.aio import AsyncDriver, Interrupt
+    from leasehold._core.durations import Duration
+    from leasehold._runtime.aio import AsyncDriver, Interrupt
 
 
 class Lease(BaseLease):
@@ -278,7 +278,7 @@ def _in_thread(
         try:
             threading.Thread(target=run, name=f"leasehold-{what.replace('_', '-')}", daemon=True).start()
         except RuntimeError:
-            if not ending.begun:  # then Python 3.12 starts none; others do, and end it before it has done much
+            if not shutdown.begun:  # then Python 3.12 starts none; others do, and end it before it has done much
                 raise
 
     return start

@@ -9,23 +9,23 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 
-from leasehold.core.holding import LOST, RELEASED
-from leasehold.core.ops import Later
-from leasehold.core.several import release_all
-from leasehold.core.typed import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple, Unpack
+from leasehold._core.group import release_all
+from leasehold._core.holding import LOST, RELEASED
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple, Unpack
+from leasehold._core.ops import Later
+from leasehold._runtime import shutdown, sync
+from leasehold._runtime.engine import Engine, chain
+from leasehold._runtime.held_lease import Listener
 from leasehold.errors import LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
-from leasehold.primitives.baselease import BaseLease
+from leasehold.primitives.base_lease import BaseLease
 from leasehold.primitives.lease import AsyncLease, Lease, _callable, _in_thread
-from leasehold.runtime import ending, sync
-from leasehold.runtime.engine import Engine, chain
-from leasehold.runtime.held import Listener
 
 if TYPE_CHECKING:
     import asyncio
     from typing import Self
 
-    from leasehold.core.durations import Duration
-    from leasehold.runtime.aio import AsyncDriver, Interrupt
+    from leasehold._core.durations import Duration
+    from leasehold._runtime.aio import AsyncDriver, Interrupt
 
 B = TypeVar("B", bound=BaseLease)
 Mix = TypeVarTuple("Mix")
@@ -137,7 +137,7 @@ class BaseLeases(tuple[*Mix], Generic[B, *Mix]):
         lost = self._first_lost()
         if lost is None:
             return
-        ending.linger()
+        shutdown.linger()
         loss = lost._held.loss()
         if error is None or ours:
             raise loss from loss.__cause__ or error

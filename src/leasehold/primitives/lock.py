@@ -2,7 +2,7 @@
 
 Ownership is by thread, or by task in asyncio. A child task never owns what its parent holds, a shared lock object
 never releases somebody else's lease, and re-entering costs no round trip and keeps the fence. Whoever would wait for
-itself for ever is told so, where it has to wait (``core/oneself.py``).
+itself for ever is told so, where it has to wait (``_core/oneself.py``).
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from __future__ import annotations
 from threading import current_thread
 from types import TracebackType
 
-from leasehold.core.names import Name
-from leasehold.core.operations import look
-from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.names import Name
+from leasehold._core.operations import look
+from leasehold._runtime import sync
+from leasehold._runtime.attempt import Attempt
+from leasehold._runtime.engine import Engine
+from leasehold._runtime.held_lease import Held
+from leasehold._runtime.options import Options
 from leasehold.errors import LeaseholdError, NotAcquired
-from leasehold.primitives.base import UNSET, BaseLock, Unset
+from leasehold.primitives.base_lock import UNSET, BaseLock, Unset
 from leasehold.primitives.lease import AsyncLease, Lease
-from leasehold.runtime import sync
-from leasehold.runtime.attempt import Attempt
-from leasehold.runtime.engine import Engine
-from leasehold.runtime.held import Held
-from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
     import asyncio
     import threading
 
-    from leasehold.core.durations import Duration
-    from leasehold.core.tickets import Ticket
-    from leasehold.runtime.aio import AsyncDriver
+    from leasehold._core.durations import Duration
+    from leasehold._core.tickets import Ticket
+    from leasehold._runtime.aio import AsyncDriver
 
 
 class Lock(BaseLock):

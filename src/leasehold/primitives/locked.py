@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from leasehold.core.templates import Template
-from leasehold.core.typed import Any
+from leasehold._core.light_typing import Any
+from leasehold._core.templates import Template
 from leasehold.errors import InvalidRequest, NotAcquired
-from leasehold.primitives.called import Called, Function, check_filled, check_function, check_kind, not_a_coroutine
+from leasehold.primitives.decorated_function import (
+    Called,
+    Function,
+    check_filled,
+    check_function,
+    check_kind,
+    not_a_coroutine,
+)
 from leasehold.primitives.lock import AsyncLock, Lock
 from leasehold.primitives.skipped import skip
 

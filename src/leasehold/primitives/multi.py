@@ -14,23 +14,23 @@ from collections.abc import Callable, Sequence
 from threading import current_thread
 from types import TracebackType
 
-from leasehold.core.durations import wait_seconds
-from leasehold.core.typed import TYPE_CHECKING, Any, Generic, TypeAlias
+from leasehold._core.durations import wait_seconds
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, TypeAlias
+from leasehold._runtime import sync
+from leasehold._runtime.engine import Engine
+from leasehold._runtime.held_lease import Held
 from leasehold.errors import LeaseholdError, NotAcquired, NotHeld
-from leasehold.primitives.base import UNSET, BaseLock, Unset
-from leasehold.primitives.getting import Getting
+from leasehold.primitives.base_lock import UNSET, BaseLock, Unset
 from leasehold.primitives.leases import AsyncEach, AsyncLeases, BaseLeases, Each, Leases
-from leasehold.runtime import sync
-from leasehold.runtime.engine import Engine
-from leasehold.runtime.held import Held
+from leasehold.primitives.multi_acquire import Getting
 
 if TYPE_CHECKING:
     import asyncio
     import threading
 
-    from leasehold.core.durations import Duration
+    from leasehold._core.durations import Duration
+    from leasehold._runtime.aio import AsyncDriver
     from leasehold.primitives.lock import AsyncLock
-    from leasehold.runtime.aio import AsyncDriver
 
 Several: TypeAlias = "BaseLeases[Any, *tuple[Any, ...]]"
 Body: TypeAlias = "tuple[Several, Body | None]"  # its leases, and the body around it

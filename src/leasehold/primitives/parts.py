@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from leasehold.core.typed import TYPE_CHECKING, Any, TypeVar
+from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeVar
 from leasehold.errors import InvalidRequest
-from leasehold.primitives.base import BaseLock
+from leasehold.primitives.base_lock import BaseLock
 from leasehold.primitives.lock import AsyncLock, Lock
 from leasehold.primitives.multi import BaseAll
 
 if TYPE_CHECKING:
-    from leasehold.runtime.engine import Engine
+    from leasehold._runtime.engine import Engine
 
 MOST_PARTS = 100  # they are claimed in one step, and meanwhile nobody else gets an answer
 L = TypeVar("L", Lock, AsyncLock)

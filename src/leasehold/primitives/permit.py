@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from leasehold.core.permits import slot_name
-from leasehold.core.typed import TYPE_CHECKING
+from leasehold._core.light_typing import TYPE_CHECKING
+from leasehold._core.permits import slot_name
 from leasehold.errors import InvalidRequest
-from leasehold.primitives.baselease import BaseLease
+from leasehold.primitives.base_lease import BaseLease
 from leasehold.primitives.lease import AsyncLease, Lease
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from leasehold.core import ops
-from leasehold.core.holding import LOST
-from leasehold.core.oneself import Own
-from leasehold.core.tickets import Giving
-from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold._core import ops
+from leasehold._core.holding import LOST
+from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.oneself import Own
+from leasehold._core.tickets import Giving
+from leasehold._runtime.held_lease import Held
 from leasehold.observe import log
-from leasehold.runtime.held import Held
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

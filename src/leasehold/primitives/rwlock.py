@@ -15,21 +15,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
-from leasehold.core import flows
-from leasehold.core.names import Name
-from leasehold.core.rules import MUTEX, READ, WRITE
-from leasehold.core.typed import TYPE_CHECKING, Any, Generic, TypeVar
-from leasehold.primitives.base import UNSET, BaseLock, Unset
-from leasehold.primitives.baselease import BaseLease
+from leasehold._core import flows
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, TypeVar
+from leasehold._core.names import Name
+from leasehold._core.rules import MUTEX, READ, WRITE
+from leasehold._runtime.engine import Engine
+from leasehold._runtime.held_lease import Held
+from leasehold._runtime.options import Options
+from leasehold.primitives.base_lease import BaseLease
+from leasehold.primitives.base_lock import UNSET, BaseLock, Unset
 from leasehold.primitives.lease import AsyncLease, Lease
 from leasehold.primitives.lock import AsyncLock, Lock
-from leasehold.runtime.engine import Engine
-from leasehold.runtime.held import Held
-from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
-    from leasehold.core.durations import Duration
-    from leasehold.runtime.aio import AsyncDriver
+    from leasehold._core.durations import Duration
+    from leasehold._runtime.aio import AsyncDriver
 
 # ---------------------------------------------------------------- leases
 

@@ -9,30 +9,30 @@ from __future__ import annotations
 
 from threading import current_thread
 
-from leasehold.core.names import Name
-from leasehold.core.operations import look, resize
-from leasehold.core.permits import check_count, check_permits, left, must_wait
-from leasehold.core.rules import SEMAPHORE
-from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.names import Name
+from leasehold._core.operations import look, resize
+from leasehold._core.permits import check_count, check_permits, left, must_wait
+from leasehold._core.rules import SEMAPHORE
+from leasehold._runtime import identity, sync
+from leasehold._runtime.engine import Engine
+from leasehold._runtime.held_lease import Held
+from leasehold._runtime.options import Options
 from leasehold.errors import NotAcquired
-from leasehold.primitives.base import UNSET, BaseLock, Unset
+from leasehold.primitives.base_lock import UNSET, BaseLock, Unset
 from leasehold.primitives.lock import AsyncLock, Lock
 from leasehold.primitives.permit import AsyncPermit, Permit
-from leasehold.runtime import identity, sync
-from leasehold.runtime.engine import Engine
-from leasehold.runtime.held import Held
-from leasehold.runtime.options import Options
 
 if TYPE_CHECKING:
     import asyncio
     import threading
 
-    from leasehold.core.durations import Duration
-    from leasehold.core.taken import Taken
-    from leasehold.core.tickets import Ticket
-    from leasehold.runtime.aio import AsyncDriver
-    from leasehold.runtime.attempt import Attempt
-    from leasehold.runtime.story import Story
+    from leasehold._core.durations import Duration
+    from leasehold._core.taken import Taken
+    from leasehold._core.tickets import Ticket
+    from leasehold._runtime.aio import AsyncDriver
+    from leasehold._runtime.attempt import Attempt
+    from leasehold._runtime.story import Story
 
 
 class BaseSemaphore(BaseLock):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from enum import Enum
 
-from leasehold.core.typed import Final, Literal
+from leasehold._core.light_typing import Final, Literal
 
 _here: ContextVar[float | None] = ContextVar("leasehold_skipped_retry_in")
 _anywhere: float | None = None

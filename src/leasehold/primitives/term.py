@@ -5,20 +5,20 @@ from __future__ import annotations
 import threading
 from types import TracebackType
 
-from leasehold.core import flows
-from leasehold.core.saying import json_text
-from leasehold.core.typed import TYPE_CHECKING, Any
+from leasehold._core import flows
+from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.saying import json_text
+from leasehold._runtime import sync
+from leasehold._runtime.engine import Engine
 from leasehold.errors import LeaseLost, OutcomeUnknown, StoreUnavailable
-from leasehold.primitives.baselease import BaseLease
+from leasehold.primitives.base_lease import BaseLease
 from leasehold.primitives.lease import AsyncLease, Lease
 from leasehold.primitives.reign import RESIGNED, UNHEALTHY, Reign
-from leasehold.runtime import sync
-from leasehold.runtime.engine import Engine
 
 if TYPE_CHECKING:
     import asyncio
 
-    from leasehold.runtime.aio import AsyncDriver
+    from leasehold._runtime.aio import AsyncDriver
 
 
 class BaseTerm(BaseLease):

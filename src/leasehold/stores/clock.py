@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from leasehold.core.types import Instant
+from leasehold._core.types import Instant
 
 # A suspended machine must not believe that it still holds (decision 2). While it sleeps BOOTTIME counts, and elsewhere
 # the monotonic clock: that of macOS, and that of Windows, which has no clock_gettime.

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
 from queue import Empty, SimpleQueue
 
-from leasehold.core import ledger
-from leasehold.core.glob import matches
-from leasehold.core.ops import LISTINGS, Leaks, Page, Push, Reply, ResourceOp, Scan, StoreOp, Together
-from leasehold.core.policy import PAGE
-from leasehold.core.ports import Clock
-from leasehold.core.typed import Any
-from leasehold.core.types import Capabilities, State
+from leasehold._core import ledger
+from leasehold._core.glob import matches
+from leasehold._core.light_typing import Any
+from leasehold._core.ops import LISTINGS, Leaks, Page, Push, Reply, ResourceOp, Scan, StoreOp, Together
+from leasehold._core.policy import PAGE
+from leasehold._core.ports import Clock
+from leasehold._core.types import Capabilities, State
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.clock import SystemClock
 

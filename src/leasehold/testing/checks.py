@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from leasehold.core import ledger, ops
-from leasehold.core.holding import ALIVE, Holding
-from leasehold.core.policy import WATCH_MS, forgotten_after_ms, patience_ms
-from leasehold.core.rules import READ, SEMAPHORE
-from leasehold.core.types import Instant, State
+from leasehold._core import ledger, ops
+from leasehold._core.holding import ALIVE, Holding
+from leasehold._core.policy import WATCH_MS, forgotten_after_ms, patience_ms
+from leasehold._core.rules import READ, SEMAPHORE
+from leasehold._core.types import Instant, State
 from leasehold.testing.process import Process
 from leasehold.testing.seatchecks import Place, Violation, clash
 from leasehold.testing.sights import Sights

@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from leasehold.core.durations import seconds as in_seconds
-from leasehold.runtime.engine import Engine, engines_on
+from leasehold._core.durations import seconds as in_seconds
+from leasehold._runtime.engine import Engine, engines_on
 from leasehold.stores.clock import LOOK_AGAIN, ManualClock
 from leasehold.testing.waiters import Waiters, alone
 
 if TYPE_CHECKING:
-    from leasehold.core.durations import Duration
+    from leasehold._core.durations import Duration
 
 WATCHDOG, CALLBACK = "leasehold-watchdog", "leasehold-on-"  # how names of threads begin
 PATIENCE = 10.0  # real seconds before a test that would hang fails

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any
 
-from leasehold.core.ops import View
+from leasehold._core.ops import View
 from leasehold.errors import InvalidRequest, NotHeld
 from leasehold.testing.contract import case, give_back
 from leasehold.testing.contract_operators import can_be_told, hears_of_eviction

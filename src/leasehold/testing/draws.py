@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from leasehold.core.rules import MUTEX, READ, SEMAPHORE, WRITE
+from leasehold._core.rules import MUTEX, READ, SEMAPHORE, WRITE
 from leasehold.testing.faults import CALM, Action, draw_actions, draw_weather
 from leasehold.testing.plans import Habits, Plan, Want, kind_of, theme_of
 

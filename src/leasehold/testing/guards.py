@@ -18,8 +18,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
+from leasehold._core.types import owner_digest, owner_id
 from leasehold.coordinator import connect
-from leasehold.core.types import owner_digest, owner_id
 from leasehold.errors import InvalidRequest, StaleOwner
 from leasehold.guards.fence import UNKNOWN_OWNER, accept
 from leasehold.guards.guard import Guard

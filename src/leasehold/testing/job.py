@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from leasehold.core import flows
-from leasehold.core.changes import Changeable
-from leasehold.core.holding import ALIVE, LOST, Holding
-from leasehold.core.ops import Park
-from leasehold.core.rules import READ, SEMAPHORE, WRITE
-from leasehold.core.several import acquire_all, release_all
-from leasehold.core.taken import Taken
+from leasehold._core import flows
+from leasehold._core.changes import Changeable
+from leasehold._core.group import acquire_all, release_all
+from leasehold._core.holding import ALIVE, LOST, Holding
+from leasehold._core.ops import Park
+from leasehold._core.rules import READ, SEMAPHORE, WRITE
+from leasehold._core.taken import Taken
 from leasehold.errors import LeaseholdError, LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
 from leasehold.testing.process import Cancelled
 

@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Protocol
 
+from leasehold._core.ports import Store
 from leasehold.coordinator import AsyncLeasehold, Leasehold
-from leasehold.core.ports import Store
 
 PATIENCE = 20.0  # real seconds that a step may take before the test fails
 

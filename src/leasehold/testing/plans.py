@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from leasehold.core.rules import MUTEX
+from leasehold._core.rules import MUTEX
 from leasehold.testing.faults import Action, Weather
 
 KINDS = ("quiet", "gentle", "stormy", "stormy", "wiped", "stormy", "turned", "stormy")

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from leasehold.core import ops
+from leasehold._core import ops
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.testing.plans import Habits
 from leasehold.testing.world import Event, Outcome, World

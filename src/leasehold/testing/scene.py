@@ -8,8 +8,8 @@ from concurrent import futures
 from concurrent.futures import Future
 from typing import Any
 
-from leasehold.core.ops import Inspect, View
-from leasehold.core.ports import Store
+from leasehold._core.ops import Inspect, View
+from leasehold._core.ports import Store
 from leasehold.errors import LeaseholdError
 from leasehold.stores.clock import ManualClock
 from leasehold.testing.parties import PATIENCE, Party

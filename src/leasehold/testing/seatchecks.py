@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from leasehold.core import ops
-from leasehold.core.rules import MUTEX, READ, SEMAPHORE
-from leasehold.core.types import Grant, State, Waiter
+from leasehold._core import ops
+from leasehold._core.rules import MUTEX, READ, SEMAPHORE
+from leasehold._core.types import Grant, State, Waiter
 from leasehold.testing.world import World
 
 

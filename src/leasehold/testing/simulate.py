@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from leasehold.core import ops
-from leasehold.core.holding import Holding
-from leasehold.core.rules import SEMAPHORE
+from leasehold._core import ops
+from leasehold._core.holding import Holding
+from leasehold._core.rules import SEMAPHORE
 from leasehold.testing.checks import Checks
 from leasehold.testing.draws import MOST_LIMIT, draw_plan
 from leasehold.testing.faults import CALM, Action

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from leasehold.core.ops import Claim, Inspect, Push, Reply, StoreOp, Together, View
+from leasehold._core.ops import Claim, Inspect, Push, Reply, StoreOp, Together, View
+from leasehold._runtime.engine import engines_on
 from leasehold.errors import StoreUnavailable
-from leasehold.runtime.engine import engines_on
 from leasehold.stores.memory import MemoryMailbox, MemoryStore
 from leasehold.testing.clock import TurnableClock
 

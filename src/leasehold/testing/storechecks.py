@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from leasehold.core import ledger, ops
-from leasehold.core.policy import patience_ms
-from leasehold.core.rules import READ, SEMAPHORE, WRITE
-from leasehold.core.types import Grant, Instant, State, Waiter
+from leasehold._core import ledger, ops
+from leasehold._core.policy import patience_ms
+from leasehold._core.rules import READ, SEMAPHORE, WRITE
+from leasehold._core.types import Grant, Instant, State, Waiter
 from leasehold.testing.seatchecks import Place, SeatChecks, clash, fits, places
 from leasehold.testing.world import EPOCH_US
 

@@ -7,14 +7,14 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
+from leasehold._core.holding import ALIVE
+from leasehold._core.limits import NEVER
+from leasehold._core.ports import Clock
+from leasehold._core.types import Instant
+from leasehold._runtime.engine import Engine
 from leasehold.coordinator import Coordinator
-from leasehold.core.holding import ALIVE
-from leasehold.core.limits import NEVER
-from leasehold.core.ports import Clock
-from leasehold.core.types import Instant
 from leasehold.errors import InvalidRequest
-from leasehold.primitives.baselease import BaseLease
-from leasehold.runtime.engine import Engine
+from leasehold.primitives.base_lease import BaseLease
 from leasehold.testing.clock import UNTIL_CALLED, WATCHDOG, TurnableClock
 from leasehold.testing.standin import StandInStore
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
-from leasehold.core import flows
-from leasehold.core.names import Name
+from leasehold._core import flows
+from leasehold._core.names import Name
 from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable
 from leasehold.testing.checks import Checks
 from leasehold.testing.job import Guard, Job

@@ -13,8 +13,8 @@ from itertools import count
 from random import Random
 from typing import Protocol, TypeAlias
 
-from leasehold.core import ledger, ops
-from leasehold.core.types import Instant, State
+from leasehold._core import ledger, ops
+from leasehold._core.types import Instant, State
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.testing.faults import CALM, Weather
 from leasehold.testing.plans import Plan

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from leasehold.core import headers
+from leasehold._core import headers
 from leasehold.errors import OutcomeUnknown
 from leasehold.guards.fence import Fenced
 from leasehold.guards.http import check_response

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
-from leasehold.core.headers import Fencing
+from leasehold._core.headers import Fencing
 from leasehold.errors import LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.conflict import Conflict
 from leasehold.guards.fence import Fenced

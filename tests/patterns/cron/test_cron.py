@@ -17,8 +17,8 @@ import pytest
 import leasehold
 from leasehold.errors import InvalidRequest, OutcomeUnknown
 from leasehold.patterns import Run
-from leasehold.patterns.cron.lines import decode
-from leasehold.patterns.shelves import Entry, MemoryShelf
+from leasehold.patterns.cron.state import decode
+from leasehold.patterns.results import Entry, MemoryShelf
 from leasehold.testing import outage
 from tests.patterns.cron.bench import Bench, T, outcomes, settled
 from tests.patterns.cron.clocks import TurnedClock

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from leasehold.errors import InvalidRequest
-from leasehold.patterns.cron.lines import KEPT, Line, State, decode, encode
 from leasehold.patterns.cron.plan import MOST, Plan, Policy, decide
 from leasehold.patterns.cron.schedule import Schedule
+from leasehold.patterns.cron.state import KEPT, Line, State, decode, encode
 
 FIVE = Schedule("*/5 * * * *")
 T = 1_800_000_000  # a tick: 2027-01-15 08:00:00 UTC

@@ -12,7 +12,7 @@ import pytest
 
 import leasehold
 from leasehold.errors import InvalidRequest
-from leasehold.patterns.shelves import MemoryShelf
+from leasehold.patterns.results import MemoryShelf
 from tests.patterns.cron.bench import Bench, T, outcomes, settled
 from tests.patterns.tools import until
 

@@ -12,8 +12,8 @@ import pytest
 
 import leasehold
 from leasehold import aio
-from leasehold.patterns.flight import background
-from leasehold.patterns.shelves import MemoryShelf
+from leasehold.patterns.results import MemoryShelf
+from leasehold.patterns.single_flight import background
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.patterns.flight.sides import Counted, Side

@@ -9,7 +9,7 @@ import pytest
 
 from leasehold import InvalidRequest, Leasehold, StoreUnavailable
 from leasehold.guards.fence import Fenced
-from leasehold.patterns.shelves import Entry, MemoryShelf
+from leasehold.patterns.results import Entry, MemoryShelf
 from leasehold.testing import outage
 from tests.patterns.flight.sides import Counted, Side
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leasehold import AsyncLeasehold, Leasehold, LeaseLost
-from leasehold.patterns.shelves import MemoryShelf
+from leasehold.patterns.results import MemoryShelf
 from leasehold.testing import TurnableClock, expire, freeze, outage
 from tests.patterns.tools import until
 

@@ -10,7 +10,7 @@ import pytest
 
 from leasehold import InvalidRequest
 from leasehold.patterns import RemoteError, ResultNotKept
-from leasehold.patterns.shelves import MemoryShelf
+from leasehold.patterns.results import MemoryShelf
 from tests.patterns.flight.sides import Counted, Side
 
 HASTY = 0.001  # seconds: whoever finds a value older than that old need not wait for it to age

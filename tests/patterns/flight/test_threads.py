@@ -15,7 +15,7 @@ import pytest
 
 import leasehold
 from leasehold import InvalidRequest, NotAcquired, StoreUnavailable
-from leasehold.core.ops import Claim, Release, Reply, StoreOp
+from leasehold._core.ops import Claim, Release, Reply, StoreOp
 from leasehold.patterns import RemoteError
 from leasehold.stores.memory import MemoryStore
 from tests.patterns.tools import until

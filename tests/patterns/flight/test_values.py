@@ -13,7 +13,7 @@ import leasehold
 from leasehold import InvalidRequest, OutcomeUnknown
 from leasehold.guards.fence import Fenced
 from leasehold.patterns import ResultNotKept
-from leasehold.patterns.shelves import MemoryShelf
+from leasehold.patterns.results import MemoryShelf
 from tests.patterns.flight.sides import Counted, Side
 from tests.patterns.goods import Item, Line, Page, Plain, Receipt, Status
 

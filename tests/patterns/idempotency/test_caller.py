@@ -14,7 +14,7 @@ import leasehold
 from leasehold.errors import InvalidRequest
 from leasehold.guards.fence import Fenced
 from leasehold.patterns.idempotency import GLOBAL, IdempotencyMiddleware
-from leasehold.patterns.shelves import MemoryShelf
+from leasehold.patterns.results import MemoryShelf
 from tests.patterns.idempotency.client import Client, Pairs, Shop
 
 Hold = leasehold.AsyncLeasehold

@@ -14,7 +14,7 @@ from contextlib import closing
 from typing import Any
 
 import leasehold
-from leasehold.patterns.shelves import SQLShelf
+from leasehold.patterns.results import SQLShelf
 
 KEYS = 80
 TTL = 0.3

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from leasehold.guards.fence import Fenced
-from leasehold.patterns.shelves import MemoryShelf
+from leasehold.patterns.results import MemoryShelf
 
 Hook = Callable[[str | None], None]
 

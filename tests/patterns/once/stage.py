@@ -15,7 +15,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import leasehold
-from leasehold.patterns.shelves import Shelf, SQLShelf
+from leasehold.patterns.results import Shelf, SQLShelf
 from tests.servers.database import Database
 
 PLACES = ("memory", "sqlite", "redis", "sql-sqlite", "sql-postgresql", "sql-mariadb")

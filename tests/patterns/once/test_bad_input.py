@@ -11,7 +11,7 @@ import pytest
 
 import leasehold
 from leasehold.errors import InvalidRequest, StoreUnavailable
-from leasehold.patterns.shelves import MemoryShelf
+from leasehold.patterns.results import MemoryShelf
 from tests.patterns.once.stage import Stage
 
 NAME = ("payment", "{request_id}")

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 import leasehold
 from leasehold.errors import InvalidRequest, LeaseLost, StaleOwner
 from leasehold.patterns import KeyReused, OnceKey, RemoteError
-from leasehold.patterns.shelves import SQLShelf
+from leasehold.patterns.results import SQLShelf
 from leasehold.testing import TurnableClock, freeze
 from tests.servers.database import Database
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from leasehold.patterns.once.prints import Printer
+from leasehold.patterns.once.fingerprint import Printer
 
 
 class Colour(StrEnum):

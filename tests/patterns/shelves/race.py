@@ -15,8 +15,8 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from leasehold.errors import StaleOwner
-from leasehold.patterns.shelves import RedisShelf, SQLiteShelf, SQLShelf
-from leasehold.testing.shelves import Holder
+from leasehold.patterns.results import RedisShelf, SQLiteShelf, SQLShelf
+from leasehold.testing.results import Holder
 from tests.servers.database import Database
 
 NAME = "race:1"

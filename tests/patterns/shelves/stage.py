@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.patterns.shelves import MemoryShelf, RedisShelf, SQLiteShelf, SQLShelf, Threaded
+from leasehold.patterns.results import MemoryShelf, RedisShelf, SQLiteShelf, SQLShelf, Threaded
 from tests.guards.desks import django_connection
 from tests.servers.database import Database
 

@@ -238,7 +238,7 @@ def test_a_store_that_has_none() -> None:
     class Own:
         name = "own"
 
-    from leasehold.coordinator.shelving import shelf_beside
+    from leasehold.coordinator.results import shelf_beside
 
     with pytest.raises(Unsupported, match="say where to keep it"):
         shelf_beside(Own(), False)
@@ -267,11 +267,11 @@ def test_without_a_client_library(missing: list[str], said: str) -> None:
 
 def test_names_are_loaded_when_they_are_used() -> None:
     """Whoever uses a shelf in memory loads neither SQL nor Redis."""
-    code = "import sys; from leasehold.patterns.shelves import MemoryShelf; print(*sys.modules)"
+    code = "import sys; from leasehold.patterns.results import MemoryShelf; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
     loaded = set(found.stdout.split())
-    assert not loaded & {"sqlite3", "redis", "asyncio", "leasehold.patterns.shelves.sql", "leasehold.guards.sql"}
-    import leasehold.patterns.shelves as room
+    assert not loaded & {"sqlite3", "redis", "asyncio", "leasehold.patterns.results.sql", "leasehold.guards.sql"}
+    import leasehold.patterns.results as room
 
     assert all(getattr(room, name).__name__ == name for name in room.__all__)
     with pytest.raises(AttributeError):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leasehold.errors import StaleOwner
-from leasehold.testing.shelves import CASES, TEXTS, Holder
+from leasehold.testing.results import CASES, TEXTS, Holder
 from tests.patterns.shelves.stage import OTHERS, WAYS, parameters
 
 
@@ -36,7 +36,7 @@ def test_every_way_speaks_the_same(shelf: Any) -> None:
 
 def test_the_suite_finds_what_is_wrong() -> None:
     """A shelf that accepts everything, and one that keeps nothing, fail all cases but those that do not ask for it."""
-    from leasehold.patterns.shelves import MemoryShelf
+    from leasehold.patterns.results import MemoryShelf
 
     class Credulous(MemoryShelf):
         def open(self, lease: Any) -> Any:

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from leasehold.errors import InvalidRequest, StaleOwner, StoreUnavailable
-from leasehold.patterns.shelves import MemoryShelf, SQLiteShelf, Threaded, sqlitefile
+from leasehold.patterns.results import MemoryShelf, SQLiteShelf, Threaded, sqlitefile
 from leasehold.stores.sqlite import file
 from leasehold.stores.sqlite.file import connect
-from leasehold.testing.shelves import Holder
+from leasehold.testing.results import Holder
 
 NAME = "order:42"
 OLD, NEW = Holder(NAME, 10), Holder(NAME, 11)
@@ -80,8 +80,8 @@ def test_it_outlives_its_process(shelf: SQLiteShelf, path: Path) -> None:
     shelf.write(NEW, "kept", 3600)
     shelf.close()
     code = f"""if True:
-        from leasehold.patterns.shelves import SQLiteShelf
-        from leasehold.testing.shelves import Holder
+        from leasehold.patterns.results import SQLiteShelf
+        from leasehold.testing.results import Holder
         shelf = SQLiteShelf({str(path)!r})
         print(shelf.read({NAME!r})[:2])
         shelf.write(Holder({NAME!r}, 12), "by another", 3600)

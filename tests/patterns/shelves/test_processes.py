@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from leasehold.errors import StaleOwner
-from leasehold.patterns.shelves import SQLiteShelf
-from leasehold.testing.shelves import Holder
+from leasehold.patterns.results import SQLiteShelf
+from leasehold.testing.results import Holder
 from tests.patterns.shelves.race import judge, open_shelf
 from tests.servers.database import Database
 from tests.servers.redis import RedisServer
@@ -44,8 +44,8 @@ def test_a_race_for_a_row(kind: str, request: pytest.FixtureRequest) -> None:
 
 WORKER = """if True:
     import sys
-    from leasehold.patterns.shelves import SQLiteShelf
-    from leasehold.testing.shelves import Holder
+    from leasehold.patterns.results import SQLiteShelf
+    from leasehold.testing.results import Holder
     shelf = SQLiteShelf(sys.argv[1])
     shelf.open(Holder("page:1", 10))
     print("open", flush=True)
@@ -79,8 +79,8 @@ def test_a_holder_that_was_frozen(tmp_path: Path) -> None:
 
 KILLED = """if True:
     import sys
-    from leasehold.patterns.shelves import SQLiteShelf
-    from leasehold.testing.shelves import Holder
+    from leasehold.patterns.results import SQLiteShelf
+    from leasehold.testing.results import Holder
     shelf = SQLiteShelf(sys.argv[1])
     for number in range(1, 100_000):
         shelf.write(Holder("page:1", number), f"{number} " * 200, 60)

@@ -16,9 +16,9 @@ from redis.retry import Retry
 
 import leasehold
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StaleOwner, StoreUnavailable, Unsupported
-from leasehold.patterns.shelves import RedisShelf
-from leasehold.patterns.shelves.redis import _keys
-from leasehold.testing.shelves import Holder
+from leasehold.patterns.results import RedisShelf
+from leasehold.patterns.results.redis import _keys
+from leasehold.testing.results import Holder
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
 

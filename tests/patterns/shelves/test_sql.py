@@ -15,10 +15,10 @@ from sqlalchemy.pool import QueuePool
 
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.sql.dialects import Statement
-from leasehold.patterns.shelves import SQLShelf
-from leasehold.patterns.shelves.sql import PURGE_EVERY
-from leasehold.patterns.shelves.sqltexts import STEP, TEXTS
-from leasehold.testing.shelves import Holder
+from leasehold.patterns.results import SQLShelf
+from leasehold.patterns.results.sql import PURGE_EVERY
+from leasehold.patterns.results.statements import STEP, TEXTS
+from leasehold.testing.results import Holder
 from tests.guards.conftest import place_of
 from tests.guards.desks import Desk, open_desk
 from tests.patterns.shelves.stage import EVERY, _psycopg, _pymysql, parameters, table

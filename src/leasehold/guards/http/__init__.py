@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from leasehold.core.headers import Fencing
+from leasehold._core.headers import Fencing
 from leasehold.errors import InvalidRequest
 from leasehold.guards.http.asgi import FencingMiddleware
 from leasehold.guards.http.client import check_response

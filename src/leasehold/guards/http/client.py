@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, TypeVar
 
-from leasehold.core.types import owner_prefix
+from leasehold._core.types import owner_prefix
 from leasehold.errors import InvalidRequest, LeaseholdError, StaleOwner, StoreUnavailable
 from leasehold.guards.fence import MAX_FENCE, Fenced
 from leasehold.guards.guard import teach

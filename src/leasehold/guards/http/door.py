@@ -8,16 +8,16 @@ from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from leasehold.core import headers
-from leasehold.core.durations import seconds
-from leasehold.core.headers import Fencing
+from leasehold._core import headers
+from leasehold._core.durations import seconds
+from leasehold._core.headers import Fencing
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.fence import check_resource
 from leasehold.guards.guard import Guard
 from leasehold.guards.http import problems
 from leasehold.guards.http.inside import Inside
-from leasehold.guards.http.naming import Resource, naming
 from leasehold.guards.http.problems import Refused
+from leasehold.guards.http.resource import Resource, naming
 from leasehold.observe import log
 
 if TYPE_CHECKING:

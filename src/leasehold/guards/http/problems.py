@@ -17,8 +17,8 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from leasehold.core import headers
-from leasehold.core.names import parse_name
+from leasehold._core import headers
+from leasehold._core.names import parse_name
 from leasehold.errors import StaleOwner
 
 URN = "urn:leasehold:"

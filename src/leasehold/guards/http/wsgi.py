@@ -10,14 +10,14 @@ from contextlib import ExitStack
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from leasehold.core import headers
-from leasehold.core.headers import Fencing
+from leasehold._core import headers
+from leasehold._core.headers import Fencing
 from leasehold.errors import InvalidRequest, StaleOwner
 from leasehold.guards.guard import Guard
 from leasehold.guards.http.door import KEY, METHODS, Door, Sent, concerns, unsure
 from leasehold.guards.http.inside import Visit
-from leasehold.guards.http.naming import Resource
 from leasehold.guards.http.problems import Problem, Refused, occupied, problem
+from leasehold.guards.http.resource import Resource
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -14,7 +14,7 @@ places   names of records and keys, slots of a Cluster
 texts    scripts/ as they are sent
 """
 
+from leasehold.guards.redis.client import Awaited, Blocking
 from leasehold.guards.redis.guard import FenceGuard
-from leasehold.guards.redis.sending import Awaited, Blocking
 
 __all__ = ["Awaited", "Blocking", "FenceGuard"]

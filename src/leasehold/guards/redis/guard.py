@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from leasehold.core.durations import seconds
+from leasehold._core.durations import seconds
 from leasehold.errors import InvalidRequest
 from leasehold.guards.fence import Fenced
 from leasehold.guards.guard import BaseGuard
-from leasehold.guards.redis.places import Key, Places, Tag, check_key, check_keys
-from leasehold.guards.redis.sending import AsyncClient, Awaited, Blocking, Client, Line, sent
+from leasehold.guards.redis.client import AsyncClient, Awaited, Blocking, Client, Line, sent
+from leasehold.guards.redis.keys import Key, Places, Tag, check_key, check_keys
 from leasehold.guards.redis.steps import Step
 from leasehold.guards.redis.texts import CALL, CHECK, Script, around
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
-    from leasehold.core.durations import Duration
+    from leasehold._core.durations import Duration
     from leasehold.observe.events import Observer
 
     Way = TypeVarWithDefault("Way", default=Blocking)

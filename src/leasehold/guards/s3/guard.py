@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from leasehold._runtime.backoff import Backoff
 from leasehold.errors import InvalidRequest, LeaseholdError, Unsupported
 from leasehold.guards.conflict import Conflict
 from leasehold.guards.fence import Fenced, Presented, label
@@ -29,7 +30,6 @@ from leasehold.guards.s3.asking import (
 )
 from leasehold.guards.s3.bucket import Bucket, Client, Lost
 from leasehold.guards.s3.record import Found, Seen, compose, is_repeat, safe_name
-from leasehold.runtime.backoff import Backoff
 
 if TYPE_CHECKING:
     from leasehold.observe.events import Observer

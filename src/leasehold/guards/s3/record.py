@@ -16,7 +16,7 @@ from hashlib import blake2b, md5
 from typing import NamedTuple
 from urllib.parse import quote
 
-from leasehold.core.headers import parse_fence
+from leasehold._core.headers import parse_fence
 from leasehold.errors import StoreUnavailable
 from leasehold.guards.fence import UNKNOWN_OWNER, Presented
 

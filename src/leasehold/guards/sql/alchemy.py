@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold.errors import InvalidRequest, Unsupported
 from leasehold.guards.sql.dialects import DIALECTS, Dialect, Statement
-from leasehold.guards.sql.drivers import (
-    Speaker,
-    autocommits,
-    commits_at_once,
-    judged,
-    no_transaction,
-    require_mariadb,
-)
+from leasehold.guards.sql.drivers import Speaker, autocommits, commits_at_once, judged, no_transaction, require_mariadb
 from leasehold.guards.sql.wishes import Answer, LookAt, Rows, Update, Wish
 
 if TYPE_CHECKING:

@@ -7,6 +7,6 @@
 from __future__ import annotations
 
 from leasehold.patterns.cron.cron import AsyncCron, Cron
-from leasehold.patterns.cron.lines import Run
+from leasehold.patterns.cron.state import Run
 
 __all__ = ["AsyncCron", "Cron", "Run"]

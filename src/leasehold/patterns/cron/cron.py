@@ -10,19 +10,19 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from leasehold.core.durations import wait_seconds
+from leasehold._core.durations import wait_seconds
 from leasehold.errors import InvalidRequest
-from leasehold.patterns.cron.attendant import Attendant
-from leasehold.patterns.cron.books import Books, history
-from leasehold.patterns.cron.lines import KEPT
+from leasehold.patterns.cron.history import Books, history
+from leasehold.patterns.cron.runner import Attendant
+from leasehold.patterns.cron.state import KEPT
 from leasehold.patterns.flavour import Flag, finish
-from leasehold.primitives.called import Function
+from leasehold.primitives.decorated_function import Function
 
 if TYPE_CHECKING:
     import asyncio
 
-    from leasehold.core.durations import Duration
-    from leasehold.patterns.cron.lines import Run
+    from leasehold._core.durations import Duration
+    from leasehold.patterns.cron.state import Run
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -220,7 +220,7 @@ class AsyncCron(BaseCron[P, R]):
 
 def takes_tick(function: Function, lease_as: str | None) -> bool:
     """A function takes the tick, or nothing; and its lease by name."""
-    from leasehold.primitives.called import Called, name_of
+    from leasehold.primitives.decorated_function import Called, name_of
 
     signature = Called(function, (), lease_as).signature
     if signature is None:

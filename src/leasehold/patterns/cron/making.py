@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from leasehold.core.durations import seconds
+from leasehold._core.durations import seconds
 from leasehold.errors import InvalidRequest
-from leasehold.patterns.cron.books import Books
 from leasehold.patterns.cron.clock import Clock, WallClock
 from leasehold.patterns.cron.cron import AsyncCron, Cron
+from leasehold.patterns.cron.history import Books
 from leasehold.patterns.cron.plan import Policy
 from leasehold.patterns.cron.schedule import Schedule
-from leasehold.patterns.shelves import Shelf
-from leasehold.patterns.shelves.memory import shared
-from leasehold.primitives.called import Function, check_filled, check_function
+from leasehold.patterns.results import Shelf
+from leasehold.patterns.results.memory import shared
+from leasehold.primitives.decorated_function import Function, check_filled, check_function
 
 MISSED = ("skip", "once", "all")
 OVERLAP = ("skip", "wait")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from leasehold.patterns.cron.lines import MISSED, SKIPPED, Line, State
 from leasehold.patterns.cron.schedule import Schedule
+from leasehold.patterns.cron.state import MISSED, SKIPPED, Line, State
 
 MOST = 1000  # ticks that are looked at, and that are made up for
 

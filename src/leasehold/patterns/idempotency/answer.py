@@ -11,7 +11,7 @@ import base64
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from leasehold.guards.http.patience import Message, Send
+from leasehold.guards.http.asgi_client import Message, Send
 from leasehold.guards.http.problems import Problem
 from leasehold.patterns.idempotency import problems
 

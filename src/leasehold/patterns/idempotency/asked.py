@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from leasehold.guards.http.patience import Message, Receive
+from leasehold.guards.http.asgi_client import Message, Receive
 from leasehold.guards.http.problems import Refused
 from leasehold.patterns.idempotency import problems
 

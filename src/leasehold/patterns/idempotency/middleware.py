@@ -15,8 +15,8 @@ from leasehold.errors import (
     StoreUnavailable,
 )
 from leasehold.guards.http.asgi import App, Scope
+from leasehold.guards.http.asgi_client import Receive, Send
 from leasehold.guards.http.door import check_methods
-from leasehold.guards.http.patience import Receive, Send
 from leasehold.guards.http.problems import Problem, Refused
 from leasehold.observe import log
 from leasehold.patterns.failure import ResultNotKept
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from leasehold.patterns.once import AsyncOnceKey
-    from leasehold.patterns.shelves.shelf import Shelf
+    from leasehold.patterns.results.result_store import Shelf
 
 METHODS = ("POST", "PATCH")
 MIB = 2**20

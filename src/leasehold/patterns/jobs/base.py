@@ -8,7 +8,9 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leasehold.core.durations import seconds, ttl_ms
+from leasehold._core.durations import seconds, ttl_ms
+from leasehold._runtime.backoff import Backoff
+from leasehold._runtime.identity import shown
 from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.guards.conflict import Conflict
 from leasehold.guards.sql import names
@@ -26,13 +28,11 @@ from leasehold.patterns.jobs.setback import Glances
 from leasehold.patterns.tables.asking import Steps, ask, within
 from leasehold.patterns.tables.beginnings import beginning
 from leasehold.patterns.tables.meaning import meaning
-from leasehold.runtime.backoff import Backoff
-from leasehold.runtime.identity import shown
 from leasehold.stores.clock import SystemClock
 
 if TYPE_CHECKING:
-    from leasehold.core.durations import Duration
-    from leasehold.patterns.jobs.heart import AsyncHeart, Heart
+    from leasehold._core.durations import Duration
+    from leasehold.patterns.jobs.heartbeat import AsyncHeart, Heart
 
 R = TypeVar("R")
 RETRY = Backoff(base=1, cap=60, attempts=5)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from leasehold._runtime.backoff import Backoff
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.conflict import Conflict
 from leasehold.patterns.jobs.columns import Row
@@ -19,7 +20,6 @@ from leasehold.patterns.jobs.driving import Flow
 from leasehold.patterns.jobs.phrases import Place, When
 from leasehold.patterns.jobs.setback import glancing
 from leasehold.patterns.tables.asking import Steps
-from leasehold.runtime.backoff import Backoff
 
 if TYPE_CHECKING:
     from leasehold.patterns.jobs.base import BaseJobs

@@ -11,16 +11,16 @@ import traceback
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from leasehold.core.durations import ttl_ms
-from leasehold.core.names import Name
+from leasehold._core.durations import ttl_ms
+from leasehold._core.names import Name
+from leasehold._runtime.aio import Interrupt
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost
 from leasehold.patterns.jobs import flows
 from leasehold.patterns.jobs.columns import Row
 from leasehold.patterns.jobs.driving import Flow, arun, run
-from leasehold.runtime.aio import Interrupt
 
 if TYPE_CHECKING:
-    from leasehold.core.durations import Duration
+    from leasehold._core.durations import Duration
     from leasehold.patterns.jobs.base import BaseJobs
 
 LONGEST_ERROR = 4000  # characters

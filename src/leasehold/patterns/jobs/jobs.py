@@ -15,12 +15,12 @@ from leasehold.patterns.flavour import OnLoop, OnThread
 from leasehold.patterns.jobs.base import BaseJobs
 from leasehold.patterns.jobs.columns import Row
 from leasehold.patterns.jobs.driving import arun, run
-from leasehold.patterns.jobs.heart import AsyncHeart, Heart
+from leasehold.patterns.jobs.heartbeat import AsyncHeart, Heart
 from leasehold.patterns.jobs.job import AsyncJob, Job
-from leasehold.patterns.jobs.working import Ending, checked, told, working
+from leasehold.patterns.jobs.worker import Ending, checked, told, working
 
 if TYPE_CHECKING:
-    from leasehold.core.durations import Duration
+    from leasehold._core.durations import Duration
 
 
 class Jobs(BaseJobs):

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leasehold.core.policy import MAX_TTL_MS
+from leasehold._core.policy import MAX_TTL_MS
 from leasehold.guards.sql.dialects import Statement
 from leasehold.patterns.jobs.driving import Flow
 from leasehold.patterns.jobs.phrases import Phrases

@@ -20,20 +20,20 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from leasehold._runtime.backoff import Backoff
+from leasehold._runtime.engine import CLOSED
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.fence import label
 from leasehold.observe import log
 from leasehold.patterns.flavour import Flavour, finish
 from leasehold.patterns.once import record
+from leasehold.patterns.results.result_store import DAY_MS, Entry, Shelf
 from leasehold.patterns.serial import is_large
-from leasehold.patterns.shelves.shelf import DAY_MS, Entry, Shelf
-from leasehold.runtime.backoff import Backoff
-from leasehold.runtime.engine import CLOSED
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from leasehold.primitives.baselease import BaseLease
+    from leasehold.primitives.base_lease import BaseLease
     from leasehold.primitives.lease import AsyncLease, Lease
 
 NEW, LOOKS, RUNS, RAN, STORED, OVER = "new", "looks", "runs", "ran", "stored", "over"
@@ -255,7 +255,7 @@ class BaseKey:
     async def _complete_within(self, tx: Any, result: Any) -> None:
         """In the user's own transaction, which may still be rolled back, and tried again: what cannot be kept has then
         not happened."""
-        from leasehold.patterns.shelves.sql import SQLShelf  # loaded only by those who use it
+        from leasehold.patterns.results.sql import SQLShelf  # loaded only by those who use it
 
         self._running(LEFT, HANDED)
         if not isinstance(self._plan.shelf, SQLShelf):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from leasehold.core.templates import Template
+from leasehold._core.templates import Template
 from leasehold.errors import InvalidRequest, LeaseLost
 from leasehold.patterns.flavour import Outcome
+from leasehold.patterns.once.fingerprint import Printer
 from leasehold.patterns.once.key import AsyncOnceKey, BaseKey, OnceKey, Plan
-from leasehold.patterns.once.prints import Printer
+from leasehold.patterns.results.result_store import Shelf, check_keep
 from leasehold.patterns.scope import codec_here
 from leasehold.patterns.serial import check_serializer, serializer_of
-from leasehold.patterns.shelves.shelf import Shelf, check_keep
 from leasehold.patterns.values import Codec
-from leasehold.primitives.called import Called, check_filled, check_function
+from leasehold.primitives.decorated_function import Called, check_filled, check_function
 
 if TYPE_CHECKING:
     from leasehold.patterns.flavour import Flavour

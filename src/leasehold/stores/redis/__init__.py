@@ -15,7 +15,7 @@ The last three need no hiredis: guards use them too.
 
 from __future__ import annotations
 
-from leasehold.core.typed import TYPE_CHECKING
+from leasehold._core.light_typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leasehold.stores.redis.store import RedisStore

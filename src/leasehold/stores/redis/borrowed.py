@@ -10,15 +10,15 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from leasehold.core.ops import Push, Release, Reply, StoreOp, Together
-from leasehold.core.policy import tombstone_ms
-from leasehold.core.ports import Clock
-from leasehold.core.typed import Any
-from leasehold.core.types import Capabilities
+from leasehold._core.light_typing import Any
+from leasehold._core.ops import Push, Release, Reply, StoreOp, Together
+from leasehold._core.policy import tombstone_ms
+from leasehold._core.ports import Clock
+from leasehold._core.types import Capabilities
 from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.stores.clock import SystemClock
-from leasehold.stores.redis import failures, speech
-from leasehold.stores.redis.kinds import behind, retries, undecoded
+from leasehold.stores.redis import failures, protocol
+from leasehold.stores.redis.client_types import behind, retries, undecoded
 
 
 class BorrowedStore:
@@ -44,13 +44,13 @@ class BorrowedStore:
         command = self._prepare(op)
         if self._awaited:
             raise InvalidRequest("an asyncio client needs leasehold.aio.connect()")
-        return speech.decode(self._call(command), op)
+        return protocol.decode(self._call(command), op)
 
     async def execute_async(self, op: StoreOp) -> Reply:
         self._loop = asyncio.get_running_loop()
         if not self._awaited:
             return await self._loop.run_in_executor(None, self.execute, op)
-        return speech.decode(await self._await(self._prepare(op)), op)
+        return protocol.decode(await self._await(self._prepare(op)), op)
 
     def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
         """From the watchdog's thread, which has deadlines to keep: a client that takes longer is left to it. An asyncio
@@ -122,12 +122,12 @@ class BorrowedStore:
 
     # ------------------------------------------------------------ one command
 
-    def _prepare(self, op: StoreOp) -> speech.Command:
+    def _prepare(self, op: StoreOp) -> protocol.Command:
         if self._closed:
             raise StoreUnavailable("the store is closed")
-        return speech.command(speech.unheard(_remembered(op)))
+        return protocol.command(protocol.unheard(_remembered(op)))
 
-    def _call(self, command: speech.Command) -> Any:
+    def _call(self, command: protocol.Command) -> Any:
         with self._lock:
             try:
                 return self._client.execute_command(*command, **self._options)
@@ -135,18 +135,18 @@ class BorrowedStore:
                 if not failures.unknown_script(error):
                     raise failures.of_client(self._server, error, self.retries) from error
             try:
-                return self._client.execute_command(*speech.with_text(command), **self._options)
+                return self._client.execute_command(*protocol.with_text(command), **self._options)
             except Exception as error:
                 raise failures.of_client(self._server, error, self.retries) from error
 
-    async def _await(self, command: speech.Command) -> Any:
+    async def _await(self, command: protocol.Command) -> Any:
         try:
             return await self._client.execute_command(*command, **self._options)
         except Exception as error:
             if not failures.unknown_script(error):
                 raise failures.of_client(self._server, error, self.retries) from error
         try:
-            return await self._client.execute_command(*speech.with_text(command), **self._options)
+            return await self._client.execute_command(*protocol.with_text(command), **self._options)
         except Exception as error:
             raise failures.of_client(self._server, error, self.retries) from error
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import inspect
 
-from leasehold.core.ports import Clock
-from leasehold.core.typed import Any
+from leasehold._core.light_typing import Any
+from leasehold._core.ports import Clock
 from leasehold.observe import log
 from leasehold.stores.redis.borrowed import BorrowedStore
-from leasehold.stores.redis.kinds import check_client, family
+from leasehold.stores.redis.client_types import check_client, family
 from leasehold.stores.redis.store import RedisStore
 from leasehold.stores.redis.target import CONNECT_TIMEOUT, TLS_OPTIONS, Target
 

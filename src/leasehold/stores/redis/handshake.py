@@ -11,11 +11,11 @@ from collections.abc import Generator
 
 import hiredis
 
-from leasehold.core.typed import Any, NamedTuple
+from leasehold._core.light_typing import Any, NamedTuple
 from leasehold.errors import LeaseholdError, StoreUnavailable, Unsupported
 from leasehold.observe import log
 from leasehold.stores.redis import failures
-from leasehold.stores.redis.speech import Command
+from leasehold.stores.redis.protocol import Command
 from leasehold.stores.redis.target import Target
 
 OLDEST = (6, 2)

@@ -6,18 +6,18 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 
-from leasehold.core.ops import Push, Reply, StoreOp
-from leasehold.core.ports import Clock, Ear, News
-from leasehold.core.typed import TYPE_CHECKING
-from leasehold.core.types import Capabilities
+from leasehold._core.light_typing import TYPE_CHECKING
+from leasehold._core.ops import Push, Reply, StoreOp
+from leasehold._core.ports import Clock, Ear, News
+from leasehold._core.types import Capabilities
 from leasehold.errors import LeaseholdError
 from leasehold.stores.clock import SystemClock
-from leasehold.stores.redis.batch import Batch
-from leasehold.stores.redis.mailbox import Line, Mailbox
+from leasehold.stores.redis.connection import Line, Mailbox
 from leasehold.stores.redis.target import Target, from_url
+from leasehold.stores.redis.watchdog_connection import Batch
 
 if TYPE_CHECKING:
-    from leasehold.stores.redis.loop import Loops
+    from leasehold.stores.redis.loop_connection import Loops
 
 
 MOST_IDLE = 64
@@ -103,7 +103,7 @@ class RedisStore:
 
     def _on_loops(self) -> Loops:
         if self._loops is None:
-            from leasehold.stores.redis.loop import Loops  # asyncio is loaded only by those who use it
+            from leasehold.stores.redis.loop_connection import Loops  # asyncio is loaded only by those who use it
 
             with self._lock:  # two loops may begin at the same moment
                 known: Loops | None = self._loops

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from leasehold.core.typed import Any, NamedTuple
+from leasehold._core.light_typing import Any, NamedTuple
 from leasehold.errors import InvalidRequest
 
 PORT = 6379

@@ -5,10 +5,10 @@ A field that is added later goes to the end of its tuple with a default: old row
 
 from __future__ import annotations
 
-from leasehold.core.rules import RULES
-from leasehold.core.typed import Any
-from leasehold.core.types import Door, Ended, Grant, Note, State, Waiter, Watcher
-from leasehold.stores.sqlite import driver
+from leasehold._core.light_typing import Any
+from leasehold._core.rules import RULES
+from leasehold._core.types import Door, Ended, Grant, Note, State, Waiter, Watcher
+from leasehold.stores.sqlite import stdlib
 
 SLOTS = Grant._fields.index("slots")
 MOST = 2**53  # no number of ours is higher
@@ -26,14 +26,14 @@ def encode(state: State) -> str:
     length = len(state)
     while length > USUAL and not state[length - 1]:
         length -= 1
-    return driver.text(state[:length])
+    return stdlib.text(state[:length])
 
 
 def decode(text: str, known: State | None = None) -> State:
     """Raises one of ``UNREADABLE`` for a text that is no state. Every field is looked at: one of another type would be
     met by the ledger in the middle of a turn, together with the ops of others. ``known`` is what stood there before:
     of a long queue most is the same, and was looked at then."""
-    holders, queue, fence, fence_until_us, closed_until_ms, ended, *rare = driver.parse(text)
+    holders, queue, fence, fence_until_us, closed_until_ms, ended, *rare = stdlib.parse(text)
     if isinstance(fence, list):  # what the first version wrote: one for each slot
         fence = max([last for _, last in fence], default=0)
     state = State(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import threading
 
-from leasehold.core import ledger
-from leasehold.core.glob import matches
-from leasehold.core.ops import Page, Scan
-from leasehold.core.policy import PAGE
-from leasehold.core.types import Instant, State
+from leasehold._core import ledger
+from leasehold._core.glob import matches
+from leasehold._core.ops import Page, Scan
+from leasehold._core.policy import PAGE
+from leasehold._core.types import Instant, State
 from leasehold.stores.sqlite import codec, failures
-from leasehold.stores.sqlite.driver import sqlite3, suppress
 from leasehold.stores.sqlite.failures import Again
+from leasehold.stores.sqlite.stdlib import sqlite3, suppress
 
 READ = "SELECT boot, state FROM resources WHERE name = ?"
 CHANGE = "UPDATE resources SET boot = ?, state = ? WHERE name = ?"

@@ -6,7 +6,7 @@ import errno
 import os
 
 from leasehold.errors import StoreUnavailable
-from leasehold.stores.sqlite.driver import sqlite3
+from leasehold.stores.sqlite.stdlib import sqlite3
 
 # SQLITE_PROTOCOL: two processes raced for the WAL's first lock. All of these mean that nothing has happened.
 PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_READONLY_DBMOVED")

@@ -12,8 +12,8 @@ import os
 from leasehold.errors import StoreUnavailable
 from leasehold.stores.sqlite import failures, machine, ownership
 from leasehold.stores.sqlite.database import Database
-from leasehold.stores.sqlite.driver import parse, sqlite3, suppress, text
 from leasehold.stores.sqlite.failures import Again, unavailable
+from leasehold.stores.sqlite.stdlib import parse, sqlite3, suppress, text
 
 APPLICATION = 1279607123  # "LEAS", as in schema.sql
 FORMAT = 1

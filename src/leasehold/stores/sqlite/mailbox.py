@@ -11,11 +11,11 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 
-from leasehold.core.ops import Push, Reply, StoreOp
-from leasehold.core.typed import TYPE_CHECKING
-from leasehold.stores.sqlite.driver import socket, suppress
+from leasehold._core.light_typing import TYPE_CHECKING
+from leasehold._core.ops import Push, Reply, StoreOp
 from leasehold.stores.sqlite.failures import foreign
-from leasehold.stores.sqlite.wake import Folder, decode, new_name
+from leasehold.stores.sqlite.sockets import Folder, decode, new_name
+from leasehold.stores.sqlite.stdlib import socket, suppress
 
 if TYPE_CHECKING:
     import asyncio

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from leasehold.core.ops import Push
-from leasehold.core.typed import TYPE_CHECKING
+from leasehold._core.light_typing import TYPE_CHECKING
+from leasehold._core.ops import Push
 from leasehold.stores.sqlite.mailbox import Mailbox
-from leasehold.stores.sqlite.wake import new_name
+from leasehold.stores.sqlite.sockets import new_name
 
 if TYPE_CHECKING:
     from threading import RLock

@@ -10,8 +10,8 @@ import errno
 import os
 import stat
 
-from leasehold.stores.sqlite.driver import suppress
 from leasehold.stores.sqlite.failures import unavailable
+from leasehold.stores.sqlite.stdlib import suppress
 
 BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a database
 MOST_LINKS = 40  # as in the kernel

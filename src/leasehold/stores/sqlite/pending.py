@@ -13,8 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from leasehold.core.ops import Beat, Claim, Inspect, Leaks, Reply, Scan, StoreOp, Together, Watch
-from leasehold.core.typed import TYPE_CHECKING
+from leasehold._core.light_typing import TYPE_CHECKING
+from leasehold._core.ops import Beat, Claim, Inspect, Leaks, Reply, Scan, StoreOp, Together, Watch
 from leasehold.errors import LeaseholdError, OutcomeUnknown
 
 if TYPE_CHECKING:

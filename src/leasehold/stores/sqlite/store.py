@@ -12,8 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from leasehold.core import ledger
-from leasehold.core.ops import (
+from leasehold._core import ledger
+from leasehold._core.light_typing import TypeAlias
+from leasehold._core.ops import (
     Beat,
     Claim,
     Inspect,
@@ -29,20 +30,19 @@ from leasehold.core.ops import (
     View,
     Watch,
 )
-from leasehold.core.ports import Clock
-from leasehold.core.typed import TypeAlias
-from leasehold.core.types import Capabilities, Instant, State, Unreadable
+from leasehold._core.ports import Clock
+from leasehold._core.types import Capabilities, Instant, State, Unreadable
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.sqlite import failures, machine
 from leasehold.stores.sqlite.database import Database, gate
-from leasehold.stores.sqlite.driver import sqlite3
 from leasehold.stores.sqlite.failures import LOCKED, REPLACED, Again, DamagedRow, unavailable
 from leasehold.stores.sqlite.file import open_database
 from leasehold.stores.sqlite.mailbox import Mailbox
 from leasehold.stores.sqlite.news import News
 from leasehold.stores.sqlite.pending import Call, Group, LoopCall, Pending, urgent
-from leasehold.stores.sqlite.wake import Folder
+from leasehold.stores.sqlite.sockets import Folder
+from leasehold.stores.sqlite.stdlib import sqlite3
 
 FIRST_PAUSE = 30e-6  # seconds; a turn takes about as long
 GROWTH = 1.5

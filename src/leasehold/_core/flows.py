@@ -1,0 +1,240 @@
+"""How a client behaves: acquire, renew, extend, hand over, release, written once as coroutines that await ops.
+
+Nothing here knows whether a thread, an event loop or a simulator drives it. A driver answers each op with its
+reply and the local time. A store that cannot be reached raises StoreUnavailable (nothing happened) or
+OutcomeUnknown (it may have) at the await; a cancelled task and an interrupt arrive there as well. However a flow
+ends, it leaves nothing behind: its last op sees to that. A driver therefore throws into a flow and never closes it,
+and never repeats an op on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from leasehold._core import ops
+from leasehold._core.changes import Changeable
+from leasehold._core.handover import Transferable
+from leasehold._core.holding import LOSSES, LOST, Holding
+from leasehold._core.light_typing import Any
+from leasehold._core.line import Ask, Line, at_once, budget_ms, claim
+from leasehold._core.oneself import Oneself
+from leasehold._core.policy import LEAST_BUDGET_MS, tombstone_ms
+from leasehold._core.taken import Taken
+from leasehold._core.tickets import Giving, Ticket
+from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
+
+__all__ = ["Ask", "First", "acquire", "adopt", "downgrade", "extend", "release", "renew", "say", "transfer"]
+
+
+class First:
+    """A first claim that travelled with others, and its answer. Whoever takes it looks after what it got."""
+
+    __slots__ = ("answer", "owner", "taken")
+
+    def __init__(self, owner: str, answer: ops.Answer[ops.ClaimReply]) -> None:
+        self.owner = owner
+        self.answer = answer
+        self.taken = False
+
+
+MOST_ADOPTIONS, RETRY_ADOPTION = 3, 0.05  # tries of one that goes unanswered, and the pause between them in seconds
+MOST_OWNERS = 1_000  # attempts before a store that cannot keep a claim is called unavailable
+
+
+async def acquire(
+    ask: Ask,
+    new_owner: Callable[[], str],
+    floor: Callable[[], int],
+    now: float,
+    first: First | None = None,
+    oneself: Oneself | None = None,
+) -> Taken:
+    """Stand in line until granted or until the wait is over. An owner whose claim came to nothing is never
+    used again: the next attempt has a new one. ``first``: a claim that was sent ``now`` and is answered already.
+    ``oneself``: who knows what the caller holds, so that it does not wait for itself for ever."""
+    give_up = None if ask.wait is None else now + ask.wait
+    for _ in range(MOST_OWNERS):
+        owner = new_owner() if first is None else first.owner
+        line = None
+        try:
+            answer: ops.Answer[ops.ClaimReply] | None = None
+            try:
+                if first is None:
+                    answer = await claim(ask, owner, 1, floor(), budget_ms(give_up, now))
+                else:
+                    first.taken = True
+                    answer, first = first.answer, None
+                taken = at_once(ask, owner, now, answer)
+                if taken is not None:
+                    return taken
+                line = Line(ask, owner, floor, now, give_up, oneself)
+            except (StoreUnavailable, OutcomeUnknown) as error:
+                line = Line(ask, owner, floor, now, give_up, oneself)
+                await line.bear(error)
+            taken = await line.stand(answer)
+            if taken is not None:
+                return taken
+            await line.withdraw_later()
+        except BaseException as error:
+            await _leave_nothing(line or Line(ask, owner, floor, now, give_up), error)
+            raise
+        now = line.now
+        if line.out_of_time():
+            raise line.not_acquired("", 0)
+    raise StoreUnavailable(
+        f"{MOST_OWNERS} claims on {ask.name.kind} were over before they could be used: the store answers more slowly "
+        f"than a ttl of {ask.ttl_ms} ms allows, or forgets its waiters",
+        resource=ask.name.text,
+    )
+
+
+async def _leave_nothing(line: Line, error: BaseException) -> None:
+    """Cancellation and interrupts too (trap 9): withdraw, then let them through. One that is closed may ask for
+    nothing more."""
+    if isinstance(error, GeneratorExit):
+        return
+    in_doubt = line.known or line.unanswered
+    await line.withdraw_later()
+    if in_doubt and isinstance(error, StoreUnavailable):  # "nothing was taken" would not be true
+        raise OutcomeUnknown(str(error), resource=line.ask.name.text) from error
+
+
+async def renew(holding: Holding, now: float) -> None:
+    """One renewal; what comes of it is written into the holding."""
+    op = holding.renewal(now)
+    if op is None:
+        return
+    try:
+        answer = await op
+    except (StoreUnavailable, OutcomeUnknown) as error:
+        holding.unanswered(now, error)
+        return
+    holding.answered(op, now, answer.reply, answer.at)
+
+
+async def extend(holding: Holding, ttl_ms: int, now: float) -> None:
+    """Set the end of the lease to ``ttl_ms`` from now, and renew by that from then on."""
+    await _change(holding, holding.extension(ttl_ms, now), now)
+
+
+async def downgrade(holding: Changeable, now: float) -> None:
+    """From writing to reading, in one step. When this fails it only reads all the same, and goes on to say so; it may
+    be repeated then."""
+    await _change(holding, holding.downgrading(now), now)
+    holding.downgraded()
+
+
+async def say(holding: Changeable, meta: str, now: float) -> None:
+    """Let the holder say something else of itself. When this goes unanswered, it goes on to say so. Nothing (an empty
+    text) cannot be said."""
+    await _change(holding, holding.saying(meta, now), now)
+
+
+async def _change(holding: Holding, op: ops.Renew, now: float) -> None:
+    """A Renew that somebody waits for. LeaseLost when it is not ours."""
+    try:
+        answer = await op
+    except (StoreUnavailable, OutcomeUnknown) as error:
+        holding.unanswered(now, error)
+        raise
+    finally:
+        holding.end_extension()
+    holding.answered(op, now, answer.reply, answer.at)
+    holding.require(answer.at)
+
+
+async def transfer(holding: Transferable, giving: Giving, now: float) -> None:
+    """Allow whoever knows the ticket to adopt the lease. When this fails it is still ours: the ticket is known to
+    nobody."""
+    op = holding.handing_over(giving.nonce, now)
+    try:
+        answer = await op
+    except (StoreUnavailable, OutcomeUnknown) as error:
+        holding.unanswered(now, error)
+        raise
+    finally:
+        holding.end_extension()
+    holding.handed_over(giving, op, now, answer.reply, answer.at)
+
+
+async def adopt(ask: Ask, ticket: Ticket, adopter: str, floor: Callable[[], int], now: float) -> Taken:
+    """Take over the lease that a ticket names. What goes unanswered is asked again as the same adopter, who gets the
+    same grant (trap 10); whoever gives up leaves nothing behind."""
+    answer = None
+    pending = 0  # adoptions that may still arrive
+    try:
+        while answer is None:
+            pending += 1
+            try:
+                answer = await ops.Adopt(
+                    ticket.resource, ticket.fence, ticket.nonce, adopter, ask.ttl_ms, floor(), ask.news, LEAST_BUDGET_MS
+                )
+            except OutcomeUnknown:
+                if pending == MOST_ADOPTIONS:
+                    raise
+                now = (await ops.Park(adopter, now + RETRY_ADOPTION)).at
+        taken = _adopted(ask, ticket, adopter, now, answer, pending > 1)
+        if not taken.usable(ask.renews):
+            raise _no_longer_good(ask, ticket, "expired")
+        return taken
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        pending -= isinstance(error, StoreUnavailable)  # a definite no
+        if pending and (answer is None or isinstance(answer.reply, ops.Granted)):
+            await _disown(ask, adopter)
+            if isinstance(error, StoreUnavailable):  # "nothing was taken" would not be true
+                raise OutcomeUnknown(str(error), resource=ticket.resource) from error
+        raise
+
+
+async def _disown(ask: Ask, adopter: str) -> None:
+    """What may have been adopted is given back, and what arrives late takes nothing."""
+    await ops.Later(ops.Withdraw(ask.name.text, adopter, tombstone_ms(ask.ttl_ms)), ask.ttl_ms / 1000)
+
+
+def _adopted(ask: Ask, ticket: Ticket, adopter: str, sent: float, answer: ops.Answer[Any], unanswered: bool) -> Taken:
+    reply = answer.reply
+    if isinstance(reply, ops.Granted):
+        fence, remaining_ms, slots, _, rule = reply
+        return Taken(adopter, fence, ask.ttl_ms, sent, remaining_ms, answer.at, unanswered, rule, slots)
+    if isinstance(reply, ops.Refused):
+        raise InvalidRequest(reply.why, resource=ticket.resource)
+    raise _no_longer_good(ask, ticket, reply.reason)
+
+
+def _no_longer_good(ask: Ask, ticket: Ticket, reason: str) -> LeaseLost:
+    why = "its lease is over, or somebody has adopted it"
+    if reason == "deleted":  # nothing here was ever followed by anything: mostly it is the wrong place to look
+        why = "this store knows nothing of its lease; is it the store that the giver uses?"
+    return LeaseLost(
+        f"the ticket for {ask.name.kind} is no longer good ({reason}): {why}",
+        reason=reason if reason in LOSSES else "taken",
+        resource=ticket.resource,
+        fence=ticket.fence,
+    )
+
+
+async def release(holding: Holding, now: float) -> bool:
+    """Give back; True when it was ours until now. What goes unanswered is repeated in the background, and the
+    caller may repeat it too."""
+    op = holding.begin_release(now)
+    if op is None:
+        return False
+    try:
+        answer = await op
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        await ops.Later(op._replace(again=True), holding.ttl_ms / 1000)
+        if not isinstance(error, (StoreUnavailable, OutcomeUnknown)):
+            raise
+        if holding.phase != LOST:  # else it was not ours any more, whatever becomes of this release
+            raise OutcomeUnknown(
+                f"the release of {holding.name.kind} was not confirmed; it goes on in the background "
+                "until the lease would have ended, and may be repeated",
+                resource=holding.name.text,
+                fence=holding.fence,
+            ) from error
+        return False
+    return holding.end_release(op, answer.reply)

@@ -1,0 +1,169 @@
+"""Names of resources: the text form ``namespace/kind:id:id``, the same in keys, guards, CLI and ``inspect``.
+
+The format is frozen: a table of inputs and names in the tests never changes. Text is UTF-8 and is not folded;
+``% { } : /`` and control bytes inside a part are percent-encoded, so that no two resources share a name.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+
+from leasehold._core.light_typing import TYPE_CHECKING
+from leasehold.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from datetime import date
+
+MAX_NAME_BYTES = 512
+_SPECIAL = frozenset("%{}:/" + "".join(map(chr, range(0x20))) + "\x7f")
+_ESCAPES = str.maketrans({char: f"%{ord(char):02X}" for char in _SPECIAL})
+
+
+class Name:
+    """A resource: its text and its low-cardinality kind; ``hidden`` says that its ids are hashed already."""
+
+    __slots__ = ("_id_hash", "hidden", "kind", "text")
+
+    def __init__(self, text: str, kind: str, hidden: bool = False) -> None:
+        self.text = text
+        self.kind = kind
+        self.hidden = hidden
+        self._id_hash: str | None = None  # until somebody asks
+
+    @property
+    def id_hash(self) -> str:
+        """What logs show in place of the ids: 12 hex digits, keyed where there is a key."""
+        if self._id_hash is None:
+            self._id_hash = self._hashed()
+        return self._id_hash
+
+    def _hashed(self) -> str:
+        if self.text == self.kind or self.text.endswith("/" + self.kind):
+            return ""
+        return self.text.rpartition(":")[2][:12] if self.hidden else _digest(self.text, b"")[:12]
+
+    @property
+    def shown(self) -> str:
+        """What people may see: the kind, and the hash of the ids."""
+        return f"{self.kind}#{self.id_hash}" if self.id_hash else self.kind
+
+
+def make_name(namespace: str, kind: object, ids: tuple[object, ...], key: bytes = b"") -> Name:
+    """Check the parts and join them. With a key the ids are replaced by 128 bits of keyed BLAKE2b."""
+    label = part(kind, "kind")
+    text = prefix = f"{namespace}/{label}" if namespace else label
+    for one in ids:
+        text = f"{text}:{part(one, 'id')}"
+    if len(text) * 4 > MAX_NAME_BYTES and (size := len(text.encode())) > MAX_NAME_BYTES:
+        raise InvalidRequest(
+            f"the name of a resource takes at most {MAX_NAME_BYTES} bytes, this one {size}: hash long ids first"
+        )
+    if key and ids:
+        return Name(f"{prefix}:{_digest(text, key)}", label, hidden=True)
+    return Name(text, label)
+
+
+def parse_name(text: str, hidden: bool = False) -> Name:
+    """The name that a text form stands for, as it is in the store."""
+    return Name(text, text.partition(":")[0].rpartition("/")[2], hidden)
+
+
+def resource_names(namespace: str, text: object, key: bytes = b"") -> list[Name]:
+    """What somebody typed, ``kind:id:id``, of this namespace unless it says another. With a key its ids are hidden. 32
+    hex digits may be an id like any other, or what a scan has shown, which is hidden already: then these are two."""
+    if not isinstance(text, str):
+        raise InvalidRequest(
+            f"a resource is named by its text form, such as 'report-export:42', not {type(text).__name__}"
+        )
+    head, *ids = text.split(":")
+    space, slash, label = head.rpartition("/")
+    for one, what in ((space, "namespace"), (label, "kind"), *((one, "id") for one in ids)):
+        if (one or what != "namespace" or slash) and part(_decoded(one, what), what) != one:
+            raise InvalidRequest(
+                f"the {what} in the name of a resource is written with %, {{, }} and / percent-encoded"
+            )
+    if not slash:
+        space = namespace
+    typed = make_name(space, _decoded(label, "kind"), tuple(_decoded(one, "id") for one in ids), key)
+    if key and len(ids) == 1 and len(ids[0]) == 32 and set(ids[0]) <= set("0123456789abcdef"):
+        return [typed, Name(f"{space}/{label}:{ids[0]}" if space else f"{label}:{ids[0]}", label, hidden=True)]
+    return [typed]
+
+
+def _decoded(text: str, what: str) -> str:
+    """One part as its user wrote it."""
+    if "%" not in text:
+        return text
+    head, *rest = text.split("%")
+    try:
+        return head + "".join(bytes.fromhex(one[:2]).decode("latin-1") + one[2:] for one in rest)
+    except ValueError:
+        raise InvalidRequest(f"the {what} has a % that begins no percent-encoded byte: write %25") from None
+
+
+@lru_cache(maxsize=1024, typed=True)  # typed: 1 is an id, and True, which equals it, is none
+def known_name(namespace: str, key: bytes, kind: object, *ids: object) -> Name:
+    """The same from memory, for what can be hashed: many programs ask for the same few names again and again."""
+    return make_name(namespace, kind, ids, key)
+
+
+def _digest(text: str, key: bytes) -> str:
+    import hashlib  # loads OpenSSL, and most programs need no hash of ours
+
+    return hashlib.blake2b(text.encode(), digest_size=16, key=key).hexdigest()
+
+
+def part(value: object, what: str) -> str:
+    """One part of a name, encoded."""
+    text = plain(value, what)
+    return text if _SPECIAL.isdisjoint(text) else text.translate(_ESCAPES)
+
+
+def plain(value: object, what: str) -> str:
+    """The text of one part. Refuses what would make two resources look alike, or one look like two."""
+    if isinstance(value, str):
+        text = value if type(value) is str else str.__str__(value)
+    elif isinstance(value, int) and not isinstance(value, bool) and what == "id":
+        if value.bit_length() > 1024:
+            raise InvalidRequest("an id that is a number takes at most 1024 bits")
+        return str(value) if type(value) is int else int.__repr__(value)
+    elif what == "id" and "uuid" in sys.modules and isinstance(value, sys.modules["uuid"].UUID):
+        text = str(value)
+    elif what == "id" and "datetime" in sys.modules and isinstance(value, sys.modules["datetime"].date):
+        return _day(value)
+    else:
+        allowed = "str, int, UUID or date" if what == "id" else "str"
+        raise InvalidRequest(f"{what} must be {allowed}, not {type(value).__name__}")
+    if not text:
+        raise InvalidRequest(f"{what} must not be empty")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(f"{what} holds a lone surrogate and cannot be written as UTF-8") from None
+    return text
+
+
+def _day(value: date) -> str:
+    """``2026-11-16``. A moment has as many texts as there are time zones, so a datetime, which is a date as well, is
+    refused."""
+    import datetime
+
+    if isinstance(value, datetime.datetime):
+        raise InvalidRequest("id must be a date, not a datetime: write value.date(), or the text that you mean")
+    return datetime.date.isoformat(value)
+
+
+def check_namespace(value: object) -> str:
+    """A namespace, encoded; the empty one is none."""
+    return "" if value in (None, "") else part(value, "namespace")
+
+
+def check_id_key(value: object) -> bytes:
+    """The key that hides ids: 1 to 64 bytes, or none."""
+    if value is None:
+        return b""
+    key = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    if not isinstance(key, bytes) or not 1 <= len(key) <= 64:
+        raise InvalidRequest("hide_ids must be text or bytes, 1 to 64 bytes long")
+    return key

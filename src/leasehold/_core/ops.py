@@ -1,0 +1,450 @@
+"""Ops: everything a flow can ask for, as plain data. ``await op`` hands the op to whoever drives the flow.
+
+A driver answers each op with an :class:`Answer`: the reply and the local time at which it was known.
+Because ops are data, batching, tracing, fault injection and simulation need no code in the flows.
+
+    op         asked of   replies
+    Claim      store      Granted | Queued | Busy | Gone | Refused
+    Beat       store      Granted | Queued | Gone | Refused
+    Renew      store      Renewed | NotYours
+    Release    store      Released | NotYours
+    Withdraw   store      Withdrawn
+    Inspect    store      View
+    Watch      store      View               and be told of every change from here on
+    Resize     store      Resized
+    Evict      store      Evicted | NotYours | Refused
+    Revoke     store      Told | NotYours
+    Adopt      store      Granted | NotYours | Refused
+    Together   store      Replies            several claims or releases in one step
+    Scan       store      Page               of no resource: which there are
+    Leaks      store      Page               and which keys will never end
+    Park       driver     Push | None        wait for a push, until a local time
+    Later      driver     None               do this in the background, for a while
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from leasehold._core.light_typing import Generic, NamedTuple, TypeAlias, TypeVar
+from leasehold._core.policy import BUDGET_MS
+from leasehold._core.types import Door, Grant, Note, Unreadable, Waiter
+
+R = TypeVar("R", covariant=True)
+
+
+class Answer(Generic[R]):
+    """What a driver gives back for an op: the reply, and the local time after it came."""
+
+    __slots__ = ("at", "reply")
+
+    def __init__(self, reply: R, at: float) -> None:
+        self.reply = reply
+        self.at = at
+
+
+# ---------------------------------------------------------------- replies
+
+
+class Granted(NamedTuple):
+    """It is yours for ``remaining_ms`` from when you asked. The same grant however often you ask (trap 42).
+    ``limit``: others go by this one, and not by yours."""
+
+    fence: int
+    remaining_ms: int
+    slots: tuple[int, ...] = (0,)
+    limit: int = 0
+    rule: str = "mutex"
+
+
+class Queued(NamedTuple):
+    """You wait: ``ahead`` live claims stand before you (counted up to MOST_AHEAD), and the holder's time ends in
+    ``free_in_ms``. Unless you are ``pushable``, nobody will tell you: ask often when you are first. ``limit`` as in
+    Granted."""
+
+    ahead: int
+    free_in_ms: int
+    holder: str
+    pushable: bool = True
+    limit: int = 0
+
+
+class Busy(NamedTuple):
+    """No, and you were not put into the queue. ``retry_in_ms``: at the latest then a try is worth it. ``limit`` as in
+    Granted."""
+
+    holder: str
+    retry_in_ms: int
+    limit: int = 0
+
+
+class Gone(NamedTuple):
+    """This owner has no claim here (any more): ask again with a new owner."""
+
+    outcome: str
+
+
+class Renewed(NamedTuple):
+    remaining_ms: int
+
+
+class Released(NamedTuple):
+    pass
+
+
+class NotYours(NamedTuple):
+    """No grant with that owner and fence: ``expired``, ``taken``, ``deleted``, ``evicted``, ``released`` ..."""
+
+    reason: str
+
+
+class Withdrawn(NamedTuple):
+    """Nothing of that owner is left. ``found`` says what there was: ``held``, ``queued`` or ``nothing``."""
+
+    found: str
+
+
+class View(NamedTuple):
+    """One resource as the store sees it now."""
+
+    holders: tuple[Grant, ...]
+    queue: tuple[Waiter, ...]
+    fence: int
+    closed_ms: int
+    now_ms: int
+    notes: tuple[Note, ...] = ()
+    doors: tuple[Door, ...] = ()
+    limit: int = 0  # what a semaphore was resized to
+    unreadable: tuple[Unreadable, ...] = ()
+
+
+class Evicted(NamedTuple):
+    """The victim is out, the door stays closed for ``closed_ms``, and ``fence`` is above the victim's."""
+
+    fence: int
+    closed_ms: int
+
+
+class Told(NamedTuple):
+    """The holder was asked. ``reached``: somebody listens where it wants to hear of that."""
+
+    reached: bool
+
+
+class Resized(NamedTuple):
+    """From here on every claim goes by the new limit. ``before``: the one that was stored, or 0."""
+
+    before: int
+
+
+class Page(NamedTuple):
+    """Some of what was asked for. Ask again with ``cursor`` for more; an empty one says that this was the last page.
+    What comes or goes meanwhile may be missing, and a thing may stand on two pages. ``unreadable``: names that are no
+    text, as well as they can be shown."""
+
+    items: tuple[str, ...]
+    cursor: str
+    unreadable: tuple[str, ...] = ()
+
+
+class Refused(NamedTuple):
+    """The request itself is wrong."""
+
+    why: str
+
+
+class Replies(NamedTuple):
+    """One for each step that was tried, in order."""
+
+    replies: tuple[Granted | Queued | Busy | Gone | Refused | Released | NotYours, ...]
+
+
+class Push(NamedTuple):
+    """A hint to somebody who is not asking: a waiter was ``granted``, a holder was ``evicted`` or is asked to give back
+    (``revoke``), a watcher should look again (``changed``).
+
+    ``beat`` names the sign of life that the grant answers: the deadline counts from the moment that beat
+    was sent, neither from the last one sent nor from the arrival of the push (trap 41)."""
+
+    address: str
+    event: str
+    resource: str
+    owner: str
+    fence: int
+    beat: int
+    remaining_ms: int
+    slots: tuple[int, ...] = (0,)
+
+
+ClaimReply: TypeAlias = Granted | Queued | Busy | Gone | Refused
+BeatReply: TypeAlias = Granted | Queued | Gone | Refused
+Reply: TypeAlias = (
+    Granted
+    | Queued
+    | Busy
+    | Gone
+    | Renewed
+    | Released
+    | NotYours
+    | Withdrawn
+    | View
+    | Resized
+    | Evicted
+    | Told
+    | Page
+    | Refused
+    | Replies
+)
+
+# ---------------------------------------------------------------- ops of a store
+
+
+class Claim(NamedTuple):
+    """Ask for a place. Creates; a repeated one returns what the first one got."""
+
+    resource: str
+    owner: str
+    ttl_ms: int
+    beat: int = 1
+    floor: int = 0
+    enqueue: bool = True
+    rule: str = "mutex"
+    permits: int = 1
+    limit: int = 1
+    address: str = ""
+    news: str = ""
+    meta: str = ""
+    delay_ms: int = 0
+    budget_ms: int = BUDGET_MS
+
+    def __await__(self) -> Generator[Claim, Answer[ClaimReply], Answer[ClaimReply]]:
+        return (yield self)
+
+
+class Beat(NamedTuple):
+    """A waiter's sign of life. Never creates (trap 26)."""
+
+    resource: str
+    owner: str
+    beat: int
+    floor: int = 0
+    budget_ms: int = BUDGET_MS
+
+    def __await__(self) -> Generator[Beat, Answer[BeatReply], Answer[BeatReply]]:
+        return (yield self)
+
+
+class Renew(NamedTuple):
+    """Hold on for ``ttl_ms`` from now; never shortens unless ``exact`` (extend). ``number`` counts the Renews of one
+    grant: an exact one that a later one overtook shortens nothing (trap 44). ``closed_ms`` keeps others out for that
+    long even after a release; ``ticket`` allows its bearer to adopt; ``shared`` makes a reader of a writer; ``meta`` is
+    what the holder says of itself from now on."""
+
+    resource: str
+    owner: str
+    fence: int
+    ttl_ms: int
+    exact: bool = False
+    number: int = 0
+    closed_ms: int = 0
+    ticket: str = ""
+    budget_ms: int = BUDGET_MS
+    shared: bool = False
+    meta: str = ""
+
+    def __await__(self) -> Generator[Renew, Answer[Renewed | NotYours], Answer[Renewed | NotYours]]:
+        return (yield self)
+
+
+class Release(NamedTuple):
+    """Give back. ``forget_ms``: leave a tombstone; ``again``: an earlier Release of this grant went
+    unanswered, so finding it cleanly gone means that one arrived (trap 11)."""
+
+    resource: str
+    owner: str
+    fence: int
+    forget_ms: int = 0
+    again: bool = False
+    budget_ms: int = BUDGET_MS
+
+    def __await__(self) -> Generator[Release, Answer[Released | NotYours], Answer[Released | NotYours]]:
+        return (yield self)
+
+
+class Withdraw(NamedTuple):
+    """Whatever this owner has here, waiting, granted or watching, ends. ``forget_ms`` as in Release."""
+
+    resource: str
+    owner: str
+    forget_ms: int = 0
+    budget_ms: int = BUDGET_MS
+
+    def __await__(self) -> Generator[Withdraw, Answer[Withdrawn], Answer[Withdrawn]]:
+        return (yield self)
+
+
+class Inspect(NamedTuple):
+    """Look, without a claim. Not ``queue``: who waits is left out, which takes as long as there are many."""
+
+    resource: str
+    budget_ms: int = BUDGET_MS
+    queue: bool = True
+
+    def __await__(self) -> Generator[Inspect, Answer[View], Answer[View]]:
+        return (yield self)
+
+
+class Watch(NamedTuple):
+    """Look, and be told at ``address`` of every change of holders for a while. To be repeated: whoever is silent for
+    WATCH_MS is forgotten. It ends with Withdraw."""
+
+    resource: str
+    owner: str
+    address: str = ""
+    budget_ms: int = BUDGET_MS
+
+    def __await__(self) -> Generator[Watch, Answer[View], Answer[View]]:
+        return (yield self)
+
+
+class Resize(NamedTuple):
+    """Set how many permits a semaphore has, whatever its claims say; 0: each claim goes by its own again. Nobody loses
+    one by it."""
+
+    resource: str
+    limit: int
+    budget_ms: int = BUDGET_MS
+
+    def __await__(self) -> Generator[Resize, Answer[Resized], Answer[Resized]]:
+        return (yield self)
+
+
+class Evict(NamedTuple):
+    """Take a grant away. ``delay_ms`` None: the door stays closed for what remained of the victim's time;
+    less than that needs ``force``. Idempotent by ``request``. ``note`` says who did it and why, and is kept with the
+    resource: at most MAX_NOTE_BYTES."""
+
+    resource: str
+    owner: str
+    fence: int
+    request: str
+    delay_ms: int | None = None
+    force: bool = False
+    note: str = ""
+    budget_ms: int = BUDGET_MS
+
+    def __await__(
+        self,
+    ) -> Generator[Evict, Answer[Evicted | NotYours | Refused], Answer[Evicted | NotYours | Refused]]:
+        return (yield self)
+
+
+class Revoke(NamedTuple):
+    """Ask the holder to give back. It decides; nothing is taken from it."""
+
+    resource: str
+    owner: str
+    fence: int
+    budget_ms: int = BUDGET_MS
+
+    def __await__(self) -> Generator[Revoke, Answer[Told | NotYours], Answer[Told | NotYours]]:
+        return (yield self)
+
+
+class Adopt(NamedTuple):
+    """Take over a grant whose ticket one knows: a new owner, a new fence, in one step. The grant is found by its fence:
+    whoever bears a ticket need not know the owner, whose token is a secret of the giver's process."""
+
+    resource: str
+    fence: int
+    ticket: str
+    adopter: str
+    ttl_ms: int
+    floor: int = 0
+    news: str = ""
+    budget_ms: int = BUDGET_MS
+
+    def __await__(
+        self,
+    ) -> Generator[Adopt, Answer[Granted | NotYours | Refused], Answer[Granted | NotYours | Refused]]:
+        return (yield self)
+
+
+class Scan(NamedTuple):
+    """Which resources are held, waited for or closed, or have notes? By the pattern of ``core.glob``, in pages."""
+
+    pattern: str
+    cursor: str = ""
+    budget_ms: int = BUDGET_MS
+
+    @property
+    def resource(self) -> str:
+        """No single one."""
+        return ""
+
+    def __await__(self) -> Generator[Scan, Answer[Page], Answer[Page]]:
+        return (yield self)
+
+
+class Leaks(NamedTuple):
+    """Which keys have no end, whoever made them? By the store's own pattern, in pages. Nothing of ours has none."""
+
+    pattern: str
+    cursor: str = ""
+    budget_ms: int = BUDGET_MS
+
+    @property
+    def resource(self) -> str:
+        """No single one."""
+        return ""
+
+    def __await__(self) -> Generator[Leaks, Answer[Page], Answer[Page]]:
+        return (yield self)
+
+
+class Together(NamedTuple):
+    """Several claims, or several releases, of different resources in one atomic step. Claims are tried in order, and
+    none after the first that is not granted: whoever takes several in one order, and waits for one at a time, cannot
+    stand in a circle with others."""
+
+    steps: tuple[Claim, ...] | tuple[Release, ...]
+    budget_ms: int = BUDGET_MS
+
+    @property
+    def resource(self) -> str:
+        """The first of them."""
+        return self.steps[0].resource
+
+    def __await__(self) -> Generator[Together, Answer[Replies], Answer[Replies]]:
+        return (yield self)
+
+
+LISTINGS = (Scan, Leaks)
+ResourceOp: TypeAlias = Claim | Beat | Renew | Release | Withdraw | Inspect | Watch | Resize | Evict | Revoke | Adopt
+StoreOp: TypeAlias = ResourceOp | Scan | Leaks | Together
+
+# ---------------------------------------------------------------- ops of a driver
+
+
+class Park(NamedTuple):
+    """Wait until the local time ``until``, or until a push for this owner arrives."""
+
+    owner: str
+    until: float
+
+    def __await__(self) -> Generator[Park, Answer[Push | None], Answer[Push | None]]:
+        return (yield self)
+
+
+class Later(NamedTuple):
+    """Do ``op`` in the background: at once, and again for ``seconds`` from now until it is answered."""
+
+    op: Withdraw | Release
+    seconds: float
+
+    def __await__(self) -> Generator[Later, Answer[None], Answer[None]]:
+        return (yield self)
+
+
+ASIDE = (Park, Later)
+Op: TypeAlias = StoreOp | Park | Later

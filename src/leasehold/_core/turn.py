@@ -1,0 +1,201 @@
+"""One resource laid open for one turn of the ledger: time, doors and the queue.
+
+This is the machine that every op of ``ledger`` works with; nothing else does. It is mutable and lives for one
+call of ``ledger.apply``.
+"""
+
+from __future__ import annotations
+
+from leasehold._core import ops
+from leasehold._core.policy import MOST_AHEAD, forgotten_after_ms, patience_ms, tombstone_ms
+from leasehold._core.records import Records
+from leasehold._core.rules import EXCLUSIVE, RULES, SEMAPHORE, Seat
+from leasehold._core.types import Door, Grant, Waiter, public_owner
+
+
+class Turn(Records):
+    """The state laid open for one op."""
+
+    __slots__ = ()
+
+    # ------------------------------------------------------------ time
+
+    def expire(self) -> None:
+        """End what is over: grants at their expiry, waiters silent for ten patiences, doors, old records."""
+        ms = self.now.ms
+        self.bound()
+        if self.ended:
+            self.ended = {owner: one for owner, one in self.ended.items() if one.until_ms > ms}
+        for grant in tuple(self.holders):
+            if grant.expires_ms > ms:
+                continue
+            self.holders.remove(grant)
+            self.bury(grant.owner, grant.fence, "expired", grant.expires_ms + tombstone_ms(grant.ttl_ms) - ms)
+            self.close(grant, max(grant.closed_until_ms, grant.expires_ms + grant.delay_ms))
+        if self.queue:
+            self.queue = [one for one in self.queue if ms - one.beat_ms <= forgotten_after_ms(one.ttl_ms)]
+        if self.closed_until_ms and self.closed_until_ms <= ms:
+            self.closed_until_ms = self.closed_length_ms = 0
+        if self.doors:
+            self.doors = tuple([one for one in self.doors if one.until_ms > ms])
+        self.forget()
+
+    def bound(self) -> None:
+        """A clock that was set back would let everything last longer by the step (trap 49). So no end is further ahead
+        than it was when it was set, and nobody was heard of later than now."""
+        ms = self.now.ms
+        for place, grant in enumerate(self.holders):
+            ahead_ms = grant.expires_ms - grant.ttl_ms - ms
+            if ahead_ms > 0:
+                closed_until_ms = max(grant.closed_until_ms - ahead_ms, 0)
+                self.holders[place] = grant._replace(expires_ms=ms + grant.ttl_ms, closed_until_ms=closed_until_ms)
+        for place, waiter in enumerate(self.queue):
+            if waiter.beat_ms > ms:
+                self.queue[place] = waiter._replace(beat_ms=ms)
+        if self.closed_length_ms:
+            self.closed_until_ms = min(self.closed_until_ms, ms + self.closed_length_ms)
+        if self.doors:
+            self.doors = tuple([_bounded(one, ms) for one in self.doors])
+        if self.watchers:
+            self.watchers = tuple([one._replace(beat_ms=min(one.beat_ms, ms)) for one in self.watchers])
+
+    def live(self, waiter: Waiter) -> bool:
+        """Heard of lately. A waiter that is not live keeps its place and is passed over (trap 25)."""
+        return self.now.ms - waiter.beat_ms <= patience_ms(waiter.ttl_ms)
+
+    def close(self, grant: Grant, until_ms: int) -> None:
+        """What this grant had is given to nobody until then: what was alone, all of it; else its own slots."""
+        length_ms = until_ms - self.now.ms
+        if length_ms <= 0:
+            return
+        if grant.rule in EXCLUSIVE:
+            if until_ms > self.closed_until_ms:
+                self.closed_until_ms, self.closed_length_ms = until_ms, length_ms
+            return
+        place = (grant.rule, grant.slots)
+        known = [one for one in self.doors if one[:2] == place and one.until_ms >= until_ms]
+        others = [one for one in self.doors if one[:2] != place]
+        self.doors = (*others, *(known or [Door(*place, until_ms, length_ms)]))
+
+    # ------------------------------------------------------------ the queue
+
+    def hand_on(self, asking: str = "") -> None:
+        """Grant in order of arrival until somebody does not fit. ``asking`` is told by the reply; others by
+        a push that names their last beat. Nobody is granted while the door is closed."""
+        if not self.queue or self.closed_until_ms > self.now.ms:
+            return
+        seats: list[Seat] = [*self.holders, *self.doors]
+        for waiter in tuple(self.queue):
+            if not self.live(waiter):
+                continue
+            if self.impossible(waiter.rule, waiter.permits, waiter.limit):
+                continue  # until it is resized again; its next beat tells it
+            slots = RULES[waiter.rule](seats, waiter, self.limit or waiter.limit)
+            if slots is None:
+                return
+            if waiter.owner == asking:
+                seats.append(self.grant(waiter, slots))
+                continue
+            if not waiter.address:
+                return  # it keeps its place, and takes the free resource with its own next beat
+            if waiter.owner == self.speaker or self.reachable(waiter.address):
+                grant = self.grant(waiter, slots)
+                seats.append(grant)
+                self.push(waiter.address, "granted", grant, waiter.beat)
+            else:
+                self.pass_over(waiter)
+
+    def pass_over(self, waiter: Waiter) -> None:
+        """Nobody is at its address: it delays nobody. Its place is kept as that of a silent one, because after a
+        restart of the server the first release may be quicker than the waiters are in coming back."""
+        place = self.queue.index(waiter)
+        self.queue[place] = waiter._replace(beat_ms=self.now.ms - patience_ms(waiter.ttl_ms) - 1)
+
+    def grant(self, waiter: Waiter, slots: tuple[int, ...]) -> Grant:
+        """Move a claim from the queue to the holders. The only place where a grant comes into being."""
+        self.queue.remove(waiter)
+        grant = Grant(
+            waiter.owner,
+            self.mint(waiter.floor),
+            waiter.ttl_ms,
+            self.now.ms + waiter.ttl_ms,
+            waiter.rule,
+            slots,
+            self.now.wall_us,
+            waiter.meta,
+            waiter.news,
+            waiter.delay_ms,
+            limit=waiter.limit if waiter.rule == SEMAPHORE else 0,
+        )
+        self.holders.append(grant)
+        if grant.limit and self.limit:
+            self.keep_limit(self.limit)
+        return grant
+
+    # ------------------------------------------------------------ looking things up
+
+    def grant_of(self, owner: str, fence: int | None = None) -> Grant | None:
+        for grant in self.holders:
+            if grant.owner == owner and (fence is None or grant.fence == fence):
+                return grant
+        return None
+
+    def grant_at(self, fence: int) -> Grant | None:
+        return next((grant for grant in self.holders if grant.fence == fence), None)
+
+    def place_of(self, owner: str) -> int | None:
+        for place, waiter in enumerate(self.queue):
+            if waiter.owner == owner:
+                return place
+        return None
+
+    def leave(self, owner: str) -> bool:
+        """Out of the queue; False when it was not in it."""
+        place = self.place_of(owner)
+        if place is not None:
+            del self.queue[place]
+        return place is not None
+
+    def hear(self, place: int, beat: int, floor: int) -> bool:
+        """Note a sign of life. One that was overtaken by a later beat says nothing about now."""
+        waiter = self.queue[place]
+        if beat <= waiter.beat:
+            return False
+        self.queue[place] = waiter._replace(beat=beat, beat_ms=self.now.ms, floor=max(floor, waiter.floor))
+        return True
+
+    def standing(self, owner: str) -> ops.Granted | ops.Queued:
+        """Where this claim stands, granted or waiting."""
+        grant = self.grant_of(owner)
+        if grant is not None:
+            return self.granted(grant)
+        place = next(place for place, waiter in enumerate(self.queue) if waiter.owner == owner)
+        ahead = 0
+        for waiter in self.queue[:place]:
+            ahead += self.live(waiter)
+            if ahead == MOST_AHEAD:
+                break
+        waiter = self.queue[place]
+        other = self.other_limit(waiter.rule, waiter.limit)
+        return ops.Queued(ahead, self.free_in_ms(), self.holder(), waiter.address != "", other)
+
+    def granted(self, grant: Grant) -> ops.Granted:
+        other = self.other_limit(grant.rule, grant.limit)
+        return ops.Granted(grant.fence, grant.expires_ms - self.now.ms, grant.slots, other, grant.rule)
+
+    def closed_ms(self) -> int:
+        """For how long some place is given to nobody."""
+        ends = [self.closed_until_ms, *[door.until_ms for door in self.doors]]
+        return max(*ends, self.now.ms) - self.now.ms
+
+    def free_in_ms(self) -> int:
+        ends = [max(grant.expires_ms, grant.closed_until_ms) for grant in self.holders]
+        ends += [door.until_ms for door in self.doors]
+        return max(min(ends, default=0), self.closed_until_ms, self.now.ms) - self.now.ms
+
+    def holder(self) -> str:
+        return public_owner(self.holders[0].owner) if self.holders else ""
+
+
+def _bounded(door: Door, ms: int) -> Door:
+    return door._replace(until_ms=min(door.until_ms, ms + door.length_ms)) if door.length_ms else door

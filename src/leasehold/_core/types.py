@@ -1,0 +1,168 @@
+"""The words of the ledger: what one resource's state is made of.
+
+Everything here is an immutable tuple: cheap to make, safe to share, and a JSON array when written down.
+"""
+
+from __future__ import annotations
+
+from leasehold._core.light_typing import NamedTuple
+
+MOST_SHOWN = 256  # characters of an owner: a host's name has 64 at most, and an instance is named by people
+
+
+class Instant(NamedTuple):
+    """One reading of the store's clocks. Expiry runs on ``ms``, which never steps; fences on the wall."""
+
+    ms: int
+    wall_us: int
+
+
+class Grant(NamedTuple):
+    """A claim that holds: an owner, a fence, an end. ``slots`` are the numbered places that it fills. ``ttl_ms`` is the
+    length that its end was set with, so that no end lies further ahead than that."""
+
+    owner: str
+    fence: int
+    ttl_ms: int
+    expires_ms: int
+    rule: str = "mutex"
+    slots: tuple[int, ...] = (0,)
+    since_us: int = 0
+    meta: str = ""
+    news: str = ""  # where the holder hears of eviction
+    delay_ms: int = 0  # lock-delay: how long the door stays closed after an unclean end
+    ticket: str = ""  # set by transfer: who knows it may adopt
+    closed_until_ms: int = 0  # at_least: no other grant before this, also after a release
+    renewals: int = 0  # the highest number of a Renew that arrived
+    limit: int = 0  # of a permit: how many its claim went by
+
+
+class Waiter(NamedTuple):
+    """A claim that waits. ``beat`` numbers its last sign of life, ``beat_ms`` says when that was heard."""
+
+    owner: str
+    ttl_ms: int
+    beat: int
+    beat_ms: int
+    address: str = ""  # where a grant can be pushed; empty: it must ask
+    floor: int = 0
+    rule: str = "mutex"
+    permits: int = 1
+    limit: int = 1
+    since_us: int = 0
+    meta: str = ""
+    news: str = ""
+    delay_ms: int = 0
+
+
+class Door(NamedTuple):
+    """A place that nobody holds and nobody may take yet: what ``at_least``, a lock-delay or an eviction leaves of a
+    grant that others can share. To whoever comes it is as good as held. ``length_ms`` is how far ahead its end was when
+    it was set; 0: nobody has written that down."""
+
+    rule: str
+    slots: tuple[int, ...]
+    until_ms: int
+    length_ms: int = 0
+
+
+class Watcher(NamedTuple):
+    """Somebody who wants to hear of every change of holders, and showed up at ``beat_ms``."""
+
+    owner: str
+    address: str
+    beat_ms: int
+
+
+class Ended(NamedTuple):
+    """A tombstone: this owner's only grant is over, and how. A late claim of its finds this and takes nothing."""
+
+    owner: str
+    fence: int
+    outcome: str  # released withdrawn expired evicted adopted
+    until_ms: int
+    detail: str = ""  # evicted: the request's id; adopted: by whom
+
+
+class Note(NamedTuple):
+    """What an operator did here, for those who come later and ask. It names no secret: ``owner`` is what people may see
+    of the victim's token."""
+
+    at_us: int
+    event: str  # evicted
+    owner: str
+    fence: int
+    text: str = ""  # who and why, as the operator's client wrote it
+
+
+class Unreadable(NamedTuple):
+    """A record of a resource that is none of ours, or is damaged. ``blocks``: somebody may hold by it, so nobody is
+    granted until it is gone."""
+
+    what: str  # the key, or the row
+    why: str
+    blocks: bool = False
+
+
+class State(NamedTuple):
+    """All that a store keeps for one resource."""
+
+    holders: tuple[Grant, ...] = ()
+    queue: tuple[Waiter, ...] = ()
+    fence: int = 0  # the last one that was given, whatever for
+    fence_until_us: int = 0  # wall time after which it may be forgotten
+    closed_until_ms: int = 0  # the door that keeps everybody out
+    ended: tuple[Ended, ...] = ()
+    notes: tuple[Note, ...] = ()
+    doors: tuple[Door, ...] = ()
+    limit: int = 0  # of a semaphore that was resized; 0: each claim goes by its own
+    limit_until_us: int = 0
+    watchers: tuple[Watcher, ...] = ()
+    closed_length_ms: int = 0  # how far ahead ``closed_until_ms`` was when it was set; 0: not written down
+
+
+class Capabilities(NamedTuple):
+    """What a store promises. A store says its differences here, tests read them, nothing is skipped."""
+
+    fair: bool = True  # FIFO between claims
+    push: bool = True  # a waiter is woken directly
+    per_claim_ttl: bool = True
+    durable_fences: bool = True  # fences grow across a restart by record, not only by the clock
+    processes: bool = True  # several processes can share it
+    hosts: bool = False
+
+
+def public_owner(owner: str) -> str:
+    """The part of an owner token that people may see: ``<instance>:<pid>``. Not every token is ours: it ends up in
+    logs and on terminals, so whatever cannot be printed there is escaped, and what is long is cut."""
+    shown = owner.rsplit(":", 1)[0] if owner.count(":") >= 2 else "?"
+    if len(shown) > MOST_SHOWN:
+        shown = shown[:MOST_SHOWN] + "..."
+    return shown if shown.isprintable() else shown.encode("unicode_escape").decode("ascii")
+
+
+def owner_digest(owner: str) -> str:
+    """128 bits of BLAKE2b in hex: enough to recognise an owner, of no use to whoever reads it. An ``owner_id`` stands
+    for the same owner as its token."""
+    known = _split_id(owner)[1]
+    if known:
+        return known
+    from hashlib import blake2b
+
+    return blake2b(owner.encode(), digest_size=16).hexdigest()
+
+
+def owner_id(owner: str) -> str:
+    """An owner as others may know it: ``<instance>:<pid>#<digest>``. Guards take it in place of the token."""
+    return f"{owner_prefix(owner)}#{owner_digest(owner)}"
+
+
+def owner_prefix(owner: str) -> str:
+    """What people may see of a token, or of an ``owner_id``."""
+    shown, known = _split_id(owner)
+    return public_owner(f"{shown}:" if known else owner)
+
+
+def _split_id(owner: str) -> tuple[str, str]:
+    shown, _, known = owner.rpartition("#")
+    return (shown, known) if len(known) == 32 and not known.strip("0123456789abcdef") else (owner, "")

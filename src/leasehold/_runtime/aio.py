@@ -1,0 +1,235 @@
+"""Drives flows on the running event loop; one mailbox for each loop, shared out by owner.
+
+Cancelling the task throws CancelledError into the flow at the op it awaits; the flow's clean-up is a ``Later``,
+which needs no await, so nothing can cancel the clean-up (trap 9).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+from leasehold._core.light_typing import Any, TypeVar
+from leasehold._core.ops import ASIDE, Answer, Later, Op, Park, Push
+from leasehold._core.ports import WAKE, Store
+from leasehold._runtime.engine import CLOSED, Closed, Engine
+from leasehold._runtime.held_lease import Listener
+from leasehold.errors import StoreUnavailable
+from leasehold.observe import log
+
+R = TypeVar("R")
+
+
+class LoopMailbox:
+    """Shares the pushes that arrive on one event loop out to the acquires that wait there."""
+
+    def __init__(self, store: Store) -> None:
+        self._clock = store.clock
+        # By the owners of the acquires that are under way: what has come, or the future of one that is parked.
+        self.pushes: dict[str, Push | asyncio.Future[Push] | None] = {}
+        self._ear = store.listen(self._arrived)
+        self.execute = self._ear.execute_async
+
+    @property
+    def address(self) -> str:
+        return self._ear.address
+
+    def close(self) -> None:
+        self._ear.close()
+
+    def _arrived(self, push: Push) -> None:
+        owners = list(self.pushes) if push is WAKE else [push.owner] if push.owner in self.pushes else []
+        for owner in owners:
+            waiting = self.pushes[owner]
+            if waiting is None:  # its acquire is not parked now
+                self.pushes[owner] = push
+            elif isinstance(waiting, asyncio.Future) and not waiting.done():
+                waiting.set_result(push)
+
+    def wake(self, owner: str) -> None:
+        """Let whoever is parked for this owner look around now. On the loop's own thread."""
+        waiting = self.pushes.get(owner)
+        if isinstance(waiting, asyncio.Future) and not waiting.done():
+            waiting.set_result(WAKE)
+
+    async def take(self, owner: str, until: float) -> Push | None:
+        """Wait for a push to this owner, until a time on the local clock."""
+        push = self.pushes[owner]
+        if not isinstance(push, Push):
+            push = await self._next(owner, until)
+        self.pushes[owner] = None  # each is read once
+        return None if push is WAKE else push
+
+    async def _next(self, owner: str, until: float) -> Push | None:
+        future: asyncio.Future[Push] = asyncio.get_running_loop().create_future()
+        self.pushes[owner] = future
+        while not future.done():
+            await asyncio.wait([future], timeout=self._clock.nap(until))
+            if self._clock.now() >= until:
+                break
+        return future.result() if future.done() else None
+
+
+class AsyncDriver:
+    """The asyncio side of one coordinator."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        engine.caller = asyncio.current_task
+        self._boxes: dict[asyncio.AbstractEventLoop, LoopMailbox] = {}
+
+    def mailbox(self, loop: asyncio.AbstractEventLoop) -> LoopMailbox:
+        """The mailbox of this loop, which runs."""
+        box = self._boxes.get(loop)
+        if box is None:
+            self._drop_closed_loops()
+            box = self._boxes[loop] = LoopMailbox(self.engine.store)
+        return box
+
+    def _drop_closed_loops(self) -> None:
+        for loop in [loop for loop in list(self._boxes) if loop.is_closed()]:
+            box = self._boxes.pop(loop, None)  # another loop's thread may have been quicker
+            if box is not None:
+                box.close()
+
+    async def drive(self, flow: Coroutine[Op, Any, R], box: LoopMailbox | None = None) -> R:
+        """Run a flow to its end on this task."""
+        engine = self.engine
+        box = box or self.mailbox(asyncio.get_running_loop())
+        reply: object
+        try:
+            op = flow.send(None)
+            while True:
+                try:
+                    if isinstance(op, ASIDE):
+                        reply = await self._aside(op, box)
+                    elif engine.closed:
+                        raise Closed
+                    else:
+                        reply = await box.execute(op)
+                    answer = Answer(reply, engine.clock.now())
+                except BaseException as error:
+                    op = flow.throw(error)
+                else:
+                    op = flow.send(answer)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        except Closed:
+            raise StoreUnavailable(CLOSED) from None
+
+    async def _aside(self, op: Park | Later, box: LoopMailbox) -> Push | None:
+        """An op that asks nothing of the store."""
+        if isinstance(op, Park):
+            return await box.take(op.owner, op.until)
+        self.engine.watchdog.later(op)
+        return None
+
+    # ------------------------------------------------------------ what a lease needs of its loop
+
+    def task(self) -> asyncio.Task[Any]:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("Leasehold's asyncio calls must be made from a task")
+        return task
+
+    async def in_thread(self, call: Callable[[], R]) -> R:
+        return await asyncio.to_thread(call)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def event(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    def latch(self) -> asyncio.Lock:
+        return asyncio.Lock()
+
+    def interrupt(self, task: asyncio.Task[Any]) -> Interrupt:
+        return Interrupt(task, task.get_loop())
+
+    def on_loop(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> Listener:
+        """A listener that calls this on that loop, from whichever thread tells of the loss."""
+
+        def listener() -> None:
+            try:
+                loop.call_soon_threadsafe(call)
+            except RuntimeError:  # the loop is closed: nobody is left to hear it
+                return
+
+        return listener
+
+    def callback(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        callback: Callable[..., Any],
+        arguments: Callable[[], tuple[Any, ...]],
+        what: str,
+    ) -> Listener:
+        """A listener for somebody's function or coroutine function; what it raises harms nobody."""
+
+        async def run() -> None:
+            try:
+                result = callback(*arguments())
+                if asyncio.iscoroutine(result):
+                    await result
+            except Exception as error:
+                log.warn("a callback of %s raised %r", what, error, error=error)
+
+        tasks: set[asyncio.Task[None]] = set()  # a task that nobody refers to may be collected
+
+        def start() -> None:
+            task = loop.create_task(run())
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        return self.on_loop(loop, start)
+
+    def close(self) -> None:
+        """Close the mailboxes of every loop that is still there."""
+        for box in list(self._boxes.values()):
+            box.close()
+        self._boxes.clear()
+
+
+class Interrupt:
+    """Cancels the task inside an ``async with`` when its lease is lost, as ``asyncio.timeout`` does."""
+
+    __slots__ = ("_before", "_fired", "_left", "_loop", "_task")
+
+    def __init__(self, task: asyncio.Task[Any], loop: asyncio.AbstractEventLoop) -> None:
+        self._task = task
+        self._loop = loop
+        self._before = task.cancelling()
+        self._fired = self._left = False
+
+    def __call__(self) -> None:
+        """The listener: from any thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._fire)
+        except RuntimeError:  # the loop is closed, and the task with it
+            return
+
+    def _fire(self) -> None:
+        if not self._left and not self._fired:  # of several leases more than one may be lost
+            self._fired = True
+            self._task.cancel()
+
+    def leave(self) -> bool:
+        """The body is over: cancel nobody from here on. True when its task was cancelled."""
+        self._left = True
+        return self._fired
+
+    async def delivered(self, error: BaseException | None) -> bool:
+        """Then: was the CancelledError that ended the body ours, and nobody else's too?"""
+        if asyncio.current_task() is not self._task:
+            return False
+        only_ours = self._task.uncancel() <= self._before
+        if isinstance(error, asyncio.CancelledError):
+            return only_ours
+        try:  # asked for, but the body ended before it arrived: take delivery here
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if self._task.cancelling() > self._before:  # somebody else's, too
+                raise
+        return False

@@ -1,0 +1,60 @@
+"""Mailboxes for the threads of one coordinator. One is lent for each flow and used again by the next.
+
+A push that is meant for an earlier owner of the mailbox is read and dropped: pushes are hints, and each names its
+owner. The uncontended path only takes one from the list and puts it back.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+from leasehold._core.ops import Push
+from leasehold._core.ports import WAKE, Clock, Mailbox, Store
+
+MOST_IDLE = 64
+
+
+class Mailboxes:
+    """The mailboxes of the threads of one coordinator."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        # Weakly: one that an interrupt took from whoever had borrowed it ends with its connection.
+        self._open: weakref.WeakSet[Mailbox] = weakref.WeakSet()
+        self._idle: list[Mailbox] = []  # those that are not lent
+
+    def borrow(self) -> Mailbox:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            box = self._store.mailbox()
+        self._open.add(box)
+        return box
+
+    def give_back(self, box: Mailbox) -> None:
+        if len(self._idle) < MOST_IDLE:
+            self._idle.append(box)
+        else:
+            self._open.discard(box)
+            box.close()
+
+    def close(self) -> None:
+        """Also those that are lent: whoever waits there can be reached no more, and is passed over."""
+        for box in list(self._open):
+            box.close()
+        self._idle = []
+
+    def forked(self) -> None:
+        self._idle = []
+        self._open = weakref.WeakSet()
+
+
+def take(box: Mailbox, clock: Clock, owner: str, until: float) -> Push | None:
+    """Wait on the calling thread for a push to this owner, until a time on the local clock or until the store
+    asks for a beat."""
+    while True:
+        push = box.take(clock.nap(until))
+        if push is not None and push.owner == owner:
+            return push
+        if push is WAKE or clock.now() >= until:
+            return None

@@ -1,0 +1,252 @@
+"""The engine of one coordinator: its store, its watchdog, its mailboxes, and who holds what in this process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Callable
+
+from leasehold._core.holding import ALIVE
+from leasehold._core.light_typing import Any
+from leasehold._core.names import Name
+from leasehold._core.oneself import Own
+from leasehold._core.ops import Later
+from leasehold._core.policy import BUDGET_MS, MAX_FENCE, MAX_FLOOR_AHEAD_US
+from leasehold._core.ports import Clock, Store
+from leasehold._runtime import shutdown
+from leasehold._runtime.attempt import Attempt
+from leasehold._runtime.connections import Mailboxes
+from leasehold._runtime.held_lease import Held
+from leasehold._runtime.register import Register
+from leasehold._runtime.watchdog import Watchdog
+from leasehold.errors import StoreUnavailable
+from leasehold.observe import log
+from leasehold.observe.observers import Audience
+
+
+class Closed(Exception):
+    """Thrown into a flow whose coordinator was closed meanwhile, before its next op: it must end at once, not bear with
+    the store. Drivers turn it into StoreUnavailable."""
+
+
+FORKED = "this process was forked in the middle of the call: what it asked for is its parent's"
+CLOSED = "this coordinator is closed: make a new one with connect()"
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_watchdogs: weakref.WeakSet[Watchdog] = weakref.WeakSet()  # whose thread may outlive its coordinator, too
+_stores: weakref.WeakSet[Store] = weakref.WeakSet()  # a store may outlive its coordinator
+
+
+class Engine:
+    """What sync and asyncio coordinators share."""
+
+    caller: Callable[[], object] = staticmethod(threading.current_thread)  # who asks: a thread, or else a task
+
+    def __init__(self, store: Store, audience: Audience | None = None) -> None:
+        self.store = store
+        self.audience = Audience() if audience is None else audience
+        self.clock: Clock = store.clock
+        self.watchdog = Watchdog(store, self.audience)
+        self.mailboxes = Mailboxes(store)
+        self._floor = 0
+        self.register = Register()
+        self.pending: set[Attempt] = set()  # acquires that are under way
+        self.blocked: set[tuple[str, int]] = set()  # places in the program where a thread waits inside an event loop
+        self.closed = self._ended = False
+        self.epoch = 0  # another one in each forked child
+        self.watchdog.on_gone = _weakly(self)
+        self.watchdog.on_dismissed = _ending(self.mailboxes, store)
+        _engines.add(self)
+        _watchdogs.add(self.watchdog)
+        _stores.add(store)
+        weakref.finalize(self, self.watchdog.dismiss).atexit = False
+
+    # ------------------------------------------------------------ fences
+
+    def floor(self) -> int:
+        """The highest fence that this coordinator has seen anywhere; every claim carries it (trap 14)."""
+        return self._floor
+
+    def learn(self, fence: int) -> None:
+        """A guard has seen this one. One that no clock can have minted would make every claim a refused one."""
+        if fence <= MAX_FENCE and fence <= self.clock.instant().wall_us + MAX_FLOOR_AHEAD_US:
+            with self.watchdog.transitions:
+                self._floor = max(self._floor, fence)
+
+    def news(self) -> str:
+        """Where the store can tell this process of what happened to its leases; empty where it cannot."""
+        news = self.watchdog.news
+        return "" if news is None else news.address
+
+    # ------------------------------------------------------------ who holds what
+
+    def remember(self, held: Held, anchor: object) -> None:
+        """This thread or task holds this. In one step with the look whether the coordinator is open: what close()
+        does not see would be held by nobody."""
+        with self.watchdog.transitions:
+            if self.closed:
+                raise StoreUnavailable(CLOSED)
+            self._floor = max(self._floor, held.fence)
+            self.register.add(held, anchor)
+            self.watchdog.add(held)
+        if not shutdown.armed:
+            shutdown.arm(_at_exit)
+
+    def mine(self, resource: str, anchor: object) -> Held | None:
+        """What the calling thread or task holds of this resource."""
+        return self.register.find(resource, anchor)
+
+    def own(self, name: Name) -> list[Own]:
+        """What the calling thread or task holds of this resource as of now: for whoever has to wait for it."""
+        anchor, now = self.caller(), self.clock.now()
+        found, held = [], self.mine(name.text, anchor)
+        while held is not None:
+            if held.settle(now) in ALIVE:
+                found.append(held.own(anchor))
+            held = held.outer
+        return found
+
+    def forget(self, held: Held) -> None:
+        """It is over and everybody knows."""
+        self.watchdog.remove(held)
+        with self.watchdog.transitions:
+            self.register.remove(held)
+        held.let_go()
+
+    def unregister(self, held: Held) -> None:
+        with self.watchdog.transitions:
+            self.register.remove(held)
+
+    # ------------------------------------------------------------ beginning and end
+
+    def withdraw(self, attempt: Attempt) -> None:
+        """Nobody knows how far it came."""
+        if attempt in self.pending:
+            for withdrawal in attempt.withdrawals():
+                self.watchdog.later(Later(withdrawal, BUDGET_MS / 1000))
+
+    def ensure_open(self) -> None:
+        if self.closed:
+            shutdown.linger()
+            raise StoreUnavailable(CLOSED)
+
+    def shut(self) -> None:
+        """Grant nothing from here on: acquires that are under way are withdrawn."""
+        with self.watchdog.transitions:
+            if self.closed:
+                return
+            self.closed = True
+        self.mailboxes.close()
+        for attempt in list(self.pending):
+            for withdrawal in attempt.withdrawals():
+                self.watchdog.postpone(Later(withdrawal, 0))
+
+    def close(self) -> None:
+        """Give back what is held, stop the watchdog, close the store. Safe to call twice. Shut first: what is given
+        back must not be handed to a waiter of this coordinator."""
+        if self._ended:
+            return
+        self.shut()
+        self.watchdog.give_back(self.watchdog.all(), "closed")
+        self.watchdog.stop()
+        self.watchdog.give_up()
+        self.register.clear()
+        self.store.close()
+        self._ended = True  # last: a close() that was interrupted can be repeated
+
+    def forked(self) -> None:
+        """In a forked child: start anew with nothing (trap 32)."""
+        self.epoch += 1
+        self.register.clear()
+        self.pending.clear()
+        self.watchdog.forked()
+        self.mailboxes.forked()
+
+
+def engines_on(clock: Clock) -> list[Engine]:
+    """The engines of this process whose store lives on this clock: for tests that turn it."""
+    return [engine for engine in list(_engines) if engine.store.clock is clock]
+
+
+def teach(fence: int, seen: int) -> None:
+    """A guard has refused this bare fence for the other one: the coordinator whose lease has it learns that."""
+    for engine in list(_engines):
+        if engine.register.has(fence):
+            engine.learn(seen)
+
+
+def _weakly(engine: Engine) -> Callable[[Held], None]:
+    """The watchdog's thread must not keep alive a coordinator that the program has dropped."""
+    known = weakref.ref(engine)
+
+    def gone(held: Held) -> None:
+        alive = known()
+        if alive is not None:
+            alive.unregister(held)
+
+    return gone
+
+
+def _ending(mailboxes: Mailboxes, store: Store) -> Callable[[], None]:
+    """What the watchdog's thread does last for a coordinator that the program has dropped."""
+
+    def end() -> None:
+        mailboxes.close()
+        store.close()
+
+    return end
+
+
+_quiet: dict[int, list[Store]] = {}  # by the thread that forks: what was quieted must be roused, and nothing else
+
+
+def _before_fork() -> None:
+    _quiet[threading.get_ident()] = stores = list(_stores)
+    for store in stores:
+        store.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for store in _quiet.pop(threading.get_ident(), []):
+        store.after_fork()
+
+
+def _after_fork_in_child() -> None:
+    _quiet.clear()
+    _watchdogs.clear()  # what a dropped coordinator has left to do is the parent's
+    for store in list(_stores):
+        store.forked()
+    for engine in list(_engines):
+        engine.forked()
+        _watchdogs.add(engine.watchdog)
+
+
+def _at_exit() -> None:
+    """The interpreter ends: what is held is given back now, not at the end of its ttl. All are shut before any gives
+    back, else one would hand to a waiter of the other."""
+    shutdown.begin()
+    engines = list(_engines)
+    steps: list[Callable[[], None]] = [engine.shut for engine in engines]
+    steps += [engine.close for engine in engines]
+    steps += [watchdog.finish for watchdog in list(_watchdogs)]
+    for step in steps:
+        try:
+            step()
+        except Exception as error:  # the others want to be closed too
+            log.warn("a coordinator could not be closed at exit: %r", error, error=error)
+
+
+def chain(error: BaseException, loss: BaseException) -> None:
+    """Attach a loss to the error that the body raised, which stays the one that is seen (trap 29)."""
+    last: Any = error
+    while last.__context__ is not None and last.__context__ is not loss:
+        last = last.__context__
+    if last is not loss:
+        last.__context__ = loss
+    error.add_note(f"besides, {loss}")
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+atexit.register(_at_exit)

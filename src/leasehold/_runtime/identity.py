@@ -1,0 +1,50 @@
+"""Owner tokens: ``<instance>:<pid>:<secret of this process>.<counter>``, unique for each acquisition.
+
+The secret is drawn once for each process and again after a fork: a child must never be able to act, or be taken,
+for its parent (trap 32). Nothing is ever read from the environment but the instance's name (trap 45).
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+
+from leasehold._core.types import public_owner
+
+_SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+_prefix = ""
+_counter = count(1)
+
+
+def new_owner() -> str:
+    """A token that nobody had before."""
+    if not _prefix:
+        _draw()
+    return f"{_prefix}{next(_counter)}"
+
+
+def shown() -> str:
+    """What people may see of every owner of this process: ``<instance>:<pid>``."""
+    if not _prefix:
+        _draw()
+    return public_owner(_prefix)
+
+
+def _draw() -> None:
+    global _prefix
+    instance = os.environ.get("LEASEHOLD_INSTANCE") or _host()
+    clean = "".join(char if char in _SAFE else "-" for char in instance)[:64]
+    _prefix = f"{clean or 'unknown'}:{os.getpid()}:{os.urandom(16).hex()}."
+
+
+def _host() -> str:
+    return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")  # as Windows has it
+
+
+def _forget() -> None:
+    global _prefix
+    _prefix = ""
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,93 @@
+"""Drives flows on the calling thread: no event loop, no helper thread."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Coroutine
+
+from leasehold._core.light_typing import Any, TypeVar
+from leasehold._core.ops import ASIDE, Answer, Later, Op, Park, Push
+from leasehold._core.ports import Mailbox
+from leasehold._runtime import connections, shutdown
+from leasehold._runtime.calling import calling_frame
+from leasehold._runtime.engine import CLOSED, FORKED, Closed, Engine
+from leasehold.errors import LeaseholdError, StoreUnavailable
+from leasehold.observe import log
+
+R = TypeVar("R")
+MOST_PLACES = 1000  # that are remembered
+
+
+def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Mailbox) -> R:
+    """Run a flow to its end. Whatever happens while an op is performed, an interrupt too, is thrown into the
+    flow at that op, so that it can clean up."""
+    now = engine.clock.now
+    epoch = engine.epoch
+    answer: Answer[Any]
+    try:
+        op = flow.send(None)
+        while True:
+            try:
+                if isinstance(op, ASIDE):
+                    answer = Answer(aside(engine, op, box), now())
+                elif engine.closed:
+                    raise Closed
+                else:
+                    answer = Answer(box.execute(op), now())
+            except BaseException as error:
+                if engine.epoch != epoch:  # a signal handler forked: the parent goes on with this, not its child
+                    flow.close()
+                    raise StoreUnavailable(FORKED) from error
+                op = flow.throw(error)
+            else:
+                if engine.epoch != epoch:
+                    flow.close()
+                    raise StoreUnavailable(FORKED)
+                op = flow.send(answer)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+    except Closed:
+        raise StoreUnavailable(CLOSED) from None
+
+
+def run(engine: Engine, flow: Coroutine[Op, Any, R]) -> R:
+    """The same for a flow that waits for no push."""
+    try:
+        box = engine.mailboxes.borrow()
+        try:
+            return drive(engine, flow, box)
+        finally:
+            engine.mailboxes.give_back(box)
+    except LeaseholdError:
+        if engine.closed:
+            shutdown.linger()
+        raise
+    finally:
+        flow.close()  # an interrupt may have kept it from beginning, or from ending; to one that is over it is nothing
+
+
+def aside(engine: Engine, op: Park | Later, box: Mailbox) -> Push | None:
+    """An op that asks nothing of the store."""
+    if isinstance(op, Park):
+        tell_of_loop(engine)
+        return connections.take(box, engine.clock, op.owner, op.until)
+    engine.watchdog.later(op)
+    return None
+
+
+def tell_of_loop(engine: Engine) -> None:
+    """The calling thread is about to wait. Inside an event loop nothing else runs there until then, perhaps not even
+    what it waits for: told once for each place in the program."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None or asyncio._get_running_loop() is None:
+        return
+    frame = calling_frame()
+    place = ("?", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    if place not in engine.blocked and len(engine.blocked) < MOST_PLACES:
+        engine.blocked.add(place)
+        log.warn(
+            "a lock for threads has to wait inside a running event loop (%s, line %s), and nothing else runs there "
+            "until then: use leasehold.aio.connect() there, or asyncio.to_thread()",
+            *place,
+        )

@@ -1,0 +1,125 @@
+"""The watchdog's inbox: leases that nobody refers to any more, and a bell that rouses it.
+
+Both may be used at any bytecode of any thread, inside any lock: by callbacks of weak references, by signal handlers.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable, Iterator
+
+from leasehold._core.light_typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from queue import Empty, SimpleQueue
+
+    from leasehold._core.ports import News
+    from leasehold._runtime.held_lease import Held
+else:
+    try:
+        from _queue import Empty, SimpleQueue  # all that we need, without heaps
+    except ImportError:
+        from queue import Empty, SimpleQueue
+
+LOOK_AFTER = 0.05  # seconds, where nothing can ring
+
+
+class Inbox:
+    """Put from anywhere; one thread waits and reads. It also wakes for ``news``, where the store has any."""
+
+    def __init__(self, news: News | None = None) -> None:
+        self._items: SimpleQueue[Held] = SimpleQueue()
+        self._bell = NewsBell(news) if news is not None and news.polled else Bell(news)
+        self.ring = self._bell.ring
+        self.wait = self._bell.wait
+
+    def put(self, held: Held) -> None:
+        self._items.put(held)
+        self.ring()
+
+    def read(self) -> Iterator[Held]:
+        """All that is there now."""
+        while True:
+            try:
+                yield self._items.get_nowait()
+            except Empty:
+                return
+
+
+class Bell:
+    """Rung by anybody, heard by one thread."""
+
+    def __init__(self, news: News | None = None) -> None:
+        self._news = news
+        self._silent = threading.Lock()  # taken while it is silent
+        self._silent.acquire()
+
+    def ring(self) -> None:
+        try:
+            self._silent.release()
+        except RuntimeError:  # it rings already
+            pass
+
+    def wait(self, seconds: float) -> None:
+        """Until it rings. Not with a queue's own timeout: in CPython an interrupted one can wait for ever."""
+        if self._news is not None:
+            self._news.fileno(self.ring)  # from now on whoever delivers rings
+        self._silent.acquire(timeout=seconds)
+
+
+class NewsBell:
+    """One that can be polled together with a store's news. Its pipe is opened by whoever waits: a coordinator that
+    holds nothing costs no descriptors, and a forked child, which must forget what its parent held, needs none."""
+
+    def __init__(self, news: News) -> None:
+        self._news = news
+        self._rung = False  # since somebody last waited
+        self._out = self._in = -1
+
+    def ring(self, write: Callable[[int, bytes], int] = os.write) -> None:
+        """Wake the thread that waits. The default is bound early: at the end of a program ``os`` may be gone
+        before the last lease is."""
+        self._rung = True  # first: whoever opens the pipe looks at this afterwards
+        if self._in >= 0:
+            try:
+                write(self._in, b"!")
+            except BlockingIOError:  # it has rung many times already
+                pass
+
+    def wait(self, seconds: float) -> None:
+        """Until it rings, or there is news."""
+        poll = select.poll()
+        if self._opened():
+            poll.register(self._out, select.POLLIN)
+        else:
+            seconds = min(seconds, LOOK_AFTER)
+        news = self._news.fileno(self.ring)
+        if news >= 0:
+            poll.register(news, select.POLLIN)
+        if not self._rung:
+            poll.poll(seconds * 1000)
+        self._rung = False
+        if self._out >= 0:
+            try:
+                os.read(self._out, 4096)
+            except BlockingIOError:  # only the time was over
+                pass
+
+    def _opened(self) -> bool:
+        """False where the process has no descriptor left. Its leases are renewed all the same."""
+        if self._in < 0:
+            try:
+                out, into = os.pipe()
+            except OSError:
+                return False
+            os.set_blocking(out, False)
+            os.set_blocking(into, False)
+            self._out, self._in = out, into
+        return True
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        for descriptor in (self._out, self._in):
+            if descriptor >= 0:
+                close(descriptor)

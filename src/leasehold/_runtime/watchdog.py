@@ -1,0 +1,399 @@
+"""The watchdog: one thread for each coordinator that renews every lease of the process, tells of losses, and does
+what was left for later. It is a thread also for asyncio, so that a blocked event loop keeps its leases (trap 4).
+
+A round: hear who was abandoned, apply the clock to every lease, renew what is due in one batch, run errands. Between
+rounds it sleeps until the first lease needs it. The thread starts with the first lease.
+
+It can be roused from anywhere: from a signal handler, from a weak reference's callback, inside any lock. So what it is
+told goes through a SimpleQueue and a bell, and its locks can be entered again by the thread that holds them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+
+from leasehold._core.batch import hear, renewals
+from leasehold._core.holding import ALIVE, LOST, UNSURE
+from leasehold._core.light_typing import TYPE_CHECKING
+from leasehold._core.limits import NEVER
+from leasehold._core.ops import Later, NotYours, Released, Renew, Renewed, Reply
+from leasehold._core.policy import margin
+from leasehold._core.ports import Store
+from leasehold._runtime.background import NOW, Done, Errand, Errands
+from leasehold._runtime.held_lease import Held
+from leasehold._runtime.wakeups import Inbox
+from leasehold.errors import LeaseholdError, StoreUnavailable
+from leasehold.observe import log
+from leasehold.observe.observers import Audience
+
+if TYPE_CHECKING:
+    from leasehold._runtime.story import Chronicle
+
+AWAKE = NOW
+SHORTEST_ERRAND, LONGEST_ERRAND = 0.02, 0.5  # seconds for one try
+LONGEST_NAP = 3600.0
+LOOK_AGAIN = 0.1  # seconds, whether a thread or task that dropped its lease has ended
+AFTER_ERROR = 0.1  # it must not fill the log and the processor
+SLICE = 256  # leases that change together under the lock
+
+
+class Watchdog:
+    """Looks after the leases of one coordinator."""
+
+    def __init__(self, store: Store, audience: Audience) -> None:
+        self._store = store
+        self._audience = audience
+        self._clock = store.clock
+        self.on_gone: Callable[[Held], None] = lambda held: None  # nobody can use it any more
+        self.on_dismissed: Callable[[], None] = lambda: None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.transitions = threading.RLock()  # every change of a holding's phase
+        self.news = self._store.news()
+        self.abandoned = Inbox(self.news)
+        self._starting = threading.RLock()
+        self._rounds = threading.RLock()  # one at a time: when round() returns, what the thread found is told, too
+        self._paused = False
+        self._held: set[Held] = set()
+        self._dropped: set[Held] = set()  # nobody refers to them, but their thread or task is there
+        self._errands = Errands(self._store)
+        self._missed: list[Errand] = []  # the thread was trying these when everything was given back
+        self._thread: threading.Thread | None = None
+        self._runs: list[threading.Thread] = []  # the first of them does
+        self._made_of = threading.Lock
+        self._wake_at = AWAKE  # until when the thread sleeps; AWAKE while it does not
+        self._asked = NEVER  # and when it was last asked to look, also for a lease that is gone by now
+        self._stopped = False  # end now
+        self._dismissed = False  # end when nothing is left to do
+
+    # ------------------------------------------------------------ called from anywhere
+
+    def add(self, held: Held) -> None:
+        """Look after this lease from now on."""
+        self._held.add(held)
+        at = held.look_at()
+        if at < self._wake_at or self._thread is None:  # mostly it will look in time anyway
+            self._rouse(at)
+
+    def remove(self, held: Held) -> None:
+        """It was given back. Nobody is woken: the next round simply does not find it."""
+        self._held.discard(held)
+
+    def look_again(self, held: Held) -> None:
+        """Its times have changed."""
+        self._rouse(held.look_at())
+
+    def later(self, later: Later, done: Done | None = None) -> None:
+        """Do this in the background, soon; ``done`` hears what came of it."""
+        self._errands.add(later, done)
+        try:
+            self._rouse(NOW)
+        except StoreUnavailable:  # no thread can be started: then this one does it
+            self._errands.run(int(LONGEST_ERRAND * 1000))
+
+    def postpone(self, later: Later) -> None:
+        """Do this with the next round, or when everything is given back."""
+        self._errands.add(later)
+
+    def all(self) -> list[Held]:
+        return list(self._held)
+
+    def _rouse(self, at: float) -> None:
+        """After what there is to do was noted: see _sleep. Who finds the thread just being started rings, too."""
+        if self._thread is None:
+            self._start()
+        if at < self._wake_at:
+            self._asked = at
+            self.abandoned.ring()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is not None or self._stopped:
+                return
+            if self._made_of is not threading.Lock:  # gevent patched the process, as gunicorn's worker does
+                self._made_of = threading.Lock
+                self.abandoned = Inbox(self.news)  # the bell of before would stop every greenlet
+            thread = threading.Thread(target=self._run, name="leasehold-watchdog", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise StoreUnavailable(f"no thread can be started to look after leases: {error}") from error
+            if self._thread is None:
+                self._thread = thread
+
+    # ------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        self._runs.append(threading.current_thread())
+        if self._runs[0] is not threading.current_thread():  # an interrupt hid from its starter that one had begun
+            return
+        self._thread = self._runs[0]
+        while not self._over():
+            try:
+                self._sleep()
+                self.round()
+            except Exception as error:  # a bug here must not end every lease of the process
+                log.warn("the watchdog had an error and goes on: %r", error, error=error)
+                self.abandoned.wait(AFTER_ERROR)
+        self._try_missed()  # first: a store may send over the connection that its news come by
+        if self.news is not None:  # this thread opened it
+            self.news.close()
+        if self._dismissed:
+            self.give_up()
+            self.on_dismissed()
+
+    def _sleep(self) -> None:
+        """Until the first lease needs a look, or somebody asks for one. Who adds something does so first and then looks
+        at ``_wake_at``: while we look at what there is, everybody must ring, else both could miss each other."""
+        self._wake_at = NEVER
+        self._wake_at = wake_at = min(self.next_at(), self._asked)
+        pause = LONGEST_NAP if self._paused else min(self._clock.nap(wake_at), LONGEST_NAP)
+        if self._dropped:
+            pause = min(pause, LOOK_AGAIN)
+        if pause > 0 and not self._over():
+            self.abandoned.wait(pause)
+        self._wake_at = AWAKE
+        if self._clock.now() >= self._asked:
+            self._asked = NEVER
+
+    def _over(self) -> bool:
+        return self._stopped or (self._dismissed and not self._errands)
+
+    def round(self) -> None:
+        """One round. Public for those who bring their own clock and cannot wait for the thread."""
+        with self._rounds:
+            if not self._paused:
+                self._round()
+
+    def next_at(self) -> float:
+        """When there is something to do, a lease or an errand; for them, too."""
+        first = min([held.look_at() for held in self.all()], default=NEVER)
+        return min(first, self._errands.next_at())
+
+    def pause(self, paused: bool = True) -> None:
+        """Take no round until this is taken back: a test plays a process that is stopped."""
+        with self._rounds:  # one that is under way ends first
+            self._paused = paused
+        self.abandoned.ring()
+
+    def _round(self) -> None:
+        self._hear_of_abandoned()
+        self._hear_news()
+        now = self._clock.now()
+        due, over = [], []
+        for held in self.all():
+            if held.settle(now) not in ALIVE:
+                self.remove(held)
+                if held.tell():
+                    over.append(held)
+            elif held.renew_at <= now + margin(held.ttl_ms / 1000) / 2:
+                due.append(held)  # a little early, so that leases that fall due together travel together
+        self._renew([held for held in due if held.usable() or self._still_wanted(held)])
+        for held in over:  # observers after the renewals: a slow one must not cost others their leases
+            self._tell_observers(held)
+        if self._errands:
+            self._errands.run(self._spare_ms())
+        self._hear_news()  # what came beside a reply rings no bell
+
+    def tell(self, held: Held) -> None:
+        """Its loss reaches everybody who must know, once (trap 1)."""
+        if held.phase != LOST:
+            return
+        self.remove(held)
+        if held.tell():
+            self._tell_observers(held)
+
+    def _tell_observers(self, held: Held) -> None:
+        if self._audience.listens() or held.reason not in log.ASKED_FOR or held.unguarded():
+            self.chronicle().lost(held)
+
+    def tell_of_release(self, held: Held, ours: bool) -> None:
+        """It was given back, in time or not. Who was not told of its beginning is not told of this."""
+        if held.number:
+            self.chronicle().released(held, ours)
+        elif held.unguarded():
+            self.chronicle().unguarded(held)
+
+    def chronicle(self) -> Chronicle:
+        """For those who listen. Loaded when there is somebody, or something that nobody may miss."""
+        from leasehold._runtime.story import Chronicle
+
+        return Chronicle(self._audience, self._clock, self._store.name)
+
+    def _spare_ms(self) -> int:
+        """How long errands may take: never so long that a lease is lost meanwhile."""
+        first = min((held.stop_at() for held in self.all()), default=NEVER)
+        spare = (first - self._clock.now()) / 4
+        return int(min(max(spare, SHORTEST_ERRAND), LONGEST_ERRAND) * 1000)
+
+    # ------------------------------------------------------------ renewing
+
+    def _renew(self, due: list[Held]) -> None:
+        """One batch. The lock is free again after each few of them: somebody may be waiting to give one back."""
+        now = self._clock.now()
+        asked: list[Held] = []
+        renews: list[Renew] = []
+        for few in _slices(len(due)):
+            some, theirs = renewals(due[few], now, self.transitions)
+            asked += some
+            renews += theirs
+        stops = [held.stop_at() for held in asked] if self._audience.listens() else []
+        replies = self._store.execute_many(renews) if renews else []
+        at = self._clock.now()
+        unsure = []
+        for few in _slices(len(asked)):
+            unsure += hear(asked[few], renews[few], now, replies[few], at, self.transitions)
+        over = [held for held in due if held.phase == LOST and held.tell()]  # the work first, then who observes it
+        for held, error in unsure:
+            if held.phase in (UNSURE, LOST):
+                self.chronicle().not_renewed(held, error)
+        if stops:
+            self._tell_renewed(asked, replies, [stop - at for stop in stops])
+        for held in over:
+            self.remove(held)
+            self._tell_observers(held)
+
+    def _tell_renewed(self, asked: list[Held], replies: list[Reply | LeaseholdError], slacks: list[float]) -> None:
+        """Of what was given back meanwhile nothing is told any more (trap 43)."""
+        chronicle = self.chronicle()
+        for held, reply, slack in zip(asked, replies, slacks, strict=True):
+            if isinstance(reply, Renewed) and held.phase in ALIVE:
+                chronicle.renewed(held, slack)
+            elif isinstance(reply, NotYours) and held.phase == LOST:
+                chronicle.not_renewed(held, reply)
+
+    # ------------------------------------------------------------ what nobody can use
+
+    def _hear_of_abandoned(self) -> None:
+        for held in list(self._dropped):
+            if held.phase not in ALIVE or held.finished():
+                self._dropped.discard(held)
+                if held.phase in ALIVE:
+                    self._still_wanted(held)
+        for held in self.abandoned.read():
+            if held.phase in ALIVE:
+                self._still_wanted(held)
+            elif not held.bodies:
+                self.on_gone(held)
+                self._give_back_rest(held)
+
+    def _hear_news(self) -> None:
+        """What the store tells of leases of ours, before a renewal would find out."""
+        for push in self.news.read() if self.news is not None else ():
+            for held in self.all():
+                if (held.owner, held.fence) != (push.owner, push.fence):
+                    continue
+                if push.event == "evicted":
+                    held.refused(push.event)
+                    self.tell(held)
+                elif push.event == "revoke":
+                    held.revoke()
+
+    def _still_wanted(self, held: Held) -> bool:
+        """Can anybody use it (trap 3)? What its thread or task left behind is given back; what nobody refers to
+        any more is let expire, because the work that it protected may still be going on somewhere."""
+        if held.usable():
+            return True
+        self.on_gone(held)
+        if held.finished() or (held.bodies and held.lease() is None):
+            self.remove(held)
+            if held.bodies:  # a body that goes on elsewhere, such as a generator's, must hear of it
+                held.lose("closed")
+                self.tell(held)
+            release = held.begin_release(self._clock.now())
+            if release is not None:
+                self._errands.add(Later(release, held.ttl_ms / 1000), self.teller(held))
+        elif held not in self._dropped:  # several Lease objects may have stood for it, one after the other
+            held.renew_at = NEVER
+            self._dropped.add(held)  # a task is done a moment after its frame has let go of everything
+            _warn_abandoned(held)
+        return False
+
+    def _give_back_rest(self, held: Held) -> None:
+        """What was lost here for a reason of our own may still be ours in the store, and its work has stopped."""
+        release = held.begin_release(self._clock.now()) if held.left else None
+        if release is not None:
+            self._errands.add(Later(release, held.ttl_ms / 1000))
+
+    def teller(self, held: Held) -> Done | None:
+        """Tells, later, what came of giving it back."""
+        if not self._audience.listens() and not held.unguarded():
+            return None
+        chronicle = self.chronicle()
+        return lambda reply: chronicle.released(
+            held, None if isinstance(reply, LeaseholdError) else isinstance(reply, Released)
+        )
+
+    # ------------------------------------------------------------ the end
+
+    def give_back(self, leases: Iterable[Held], reason: str) -> None:
+        """End these leases and release them, in one batch; errands get a last try."""
+        now = self._clock.now()
+        over = []
+        try:
+            for held in leases:
+                held.lose(reason)
+                release = held.begin_release(now)
+                if release is not None:
+                    self._errands.add(Later(release, 0))
+                if held.tell():
+                    over.append(held)
+                self.remove(held)  # last: should an interrupt make us begin again
+            self._missed += self._errands.hurry()
+            self._errands.run(int(LONGEST_ERRAND * 1000))
+        finally:
+            for held in over:  # when all are given back: a slow observer must not keep them
+                self._tell_observers(held)
+
+    def stop(self) -> None:
+        """End the thread; wait for it unless it is the one that asks."""
+        self._stopped = True
+        self.abandoned.ring()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=5)
+
+    def give_up(self) -> None:
+        """What was not given back until now is left to its ttl."""
+        for held in self.all():
+            held.lose("closed")
+            self.tell(held)
+        self._errands.give_up(StoreUnavailable("the coordinator is closed"))
+
+    def finish(self) -> None:
+        """The process ends, and would take the thread along: what a dropped coordinator has left to do is done now."""
+        if self._dismissed:
+            self.give_back(self.all(), "closed")
+            self._try_missed()
+
+    def _try_missed(self) -> None:
+        self._errands.once_more(self._missed, int(LONGEST_ERRAND * 1000))
+
+    def dismiss(self) -> None:
+        """The coordinator was dropped without close(): end when errands are done. Called by the garbage collector."""
+        self._dismissed = True
+        self.abandoned.ring()
+
+    def forked(self) -> None:
+        """In a forked child: the thread is gone, its locks may be held by nobody, the leases are the parent's."""
+        lost = self._held
+        self._begin()
+        for held in lost:
+            held.forked(self.transitions)
+
+
+def _slices(count: int) -> Iterator[slice]:
+    for start in range(0, count, SLICE):
+        yield slice(start, start + SLICE)
+
+
+def _warn_abandoned(held: Held) -> None:
+    import warnings
+
+    message = f"a lease on {held.name.kind} was dropped without release(): it is no longer renewed and will expire"
+    try:
+        warnings.warn(message, ResourceWarning, stacklevel=2)
+    except ResourceWarning:  # warnings are errors here, and this thread has nobody to raise them to
+        log.warn(message)

@@ -1,0 +1,128 @@
+"""From what somebody hands to ``connect`` to a store: a URL, a client, or nothing. Touches nothing yet."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from leasehold._core.light_typing import TYPE_CHECKING, Any, Protocol, cast
+from leasehold._core.ports import Store
+from leasehold.errors import InvalidRequest, Unsupported
+
+if TYPE_CHECKING:
+
+    class Client(Protocol):
+        """A client of redis-py or valkey-py, sync or asyncio, or something that behaves like one."""
+
+        def execute_command(self, *args: Any, **options: Any) -> Any: ...
+
+    Target = str | Client | Store
+
+REDIS = ("redis", "rediss", "unix", "valkey", "valkeys")
+LATER = ("redis+sentinel", "redis+cluster", "redlock", "etcd", "zk", "postgresql")
+
+
+def open_store(target: Target | None) -> Store:
+    """The store that a URL names or a client leads to. Touches nothing yet."""
+    if _in_sub_interpreter():
+        raise Unsupported(
+            "Leasehold does not work in a sub-interpreter: nobody could renew or give back there what is held. Use it "
+            "in the main interpreter (under mod_wsgi: WSGIApplicationGroup %{GLOBAL}), or in a process of its own"
+        )
+    if target is None:
+        target = os.environ.get("LEASEHOLD_URL") or None
+    if target is None:
+        from leasehold.stores.sqlite import SQLiteStore, default_path
+
+        return SQLiteStore(default_path())
+    if not isinstance(target, str):
+        return cast("Store", target) if hasattr(target, "execute_many") else _of_client(target)
+    scheme, separator, rest = target.partition("://")
+    if not separator:
+        raise InvalidRequest("that is no URL: write redis://host, sqlite:///path/to/file.db or memory://")
+    if scheme == "memory":
+        from leasehold.stores.memory import MemoryStore
+
+        return MemoryStore.shared(_without_options(scheme, rest))
+    if scheme == "sqlite":
+        from leasehold.stores.sqlite import SQLiteStore
+
+        return SQLiteStore(_sqlite_path(rest))
+    if scheme in REDIS:
+        store: Store = _redis().RedisStore(target)
+        return store
+    if scheme in LATER:
+        raise Unsupported(
+            f"there is no store for {scheme}:// in this version: use redis://host, sqlite:///path or memory://"
+        )
+    raise InvalidRequest("the URL has an unknown scheme: write redis://host, sqlite:///path/to/file.db or memory://")
+
+
+def _in_sub_interpreter() -> bool:
+    """There the thread that renews would crash the end of the interpreter, where it can be started at all, and a fork
+    calls the hooks of the main one only. Python 3.13 gave the module that knows another name."""
+    try:
+        if sys.version_info >= (3, 13):
+            import _interpreters as interpreters
+        else:
+            import _xxsubinterpreters as interpreters  # type: ignore[import-not-found]  # typeshed leaves it out
+        return bool(interpreters.get_current() != interpreters.get_main())
+    except ImportError:  # a Python that was built without them
+        return False
+
+
+def _of_client(thing: object) -> Store:
+    if isinstance(thing, (list, tuple)) and thing:
+        raise Unsupported("several clients are a Redlock: there is no store for that in this version")
+    if not hasattr(thing, "execute_command") and type(thing).__module__.partition(".")[0] not in ("redis", "valkey"):
+        raise InvalidRequest(f"connect() takes a URL, a Redis client or a store, not {type(thing).__name__}")
+    _redis()
+    from leasehold.stores.redis.clients import open_client
+
+    return open_client(thing)
+
+
+def _redis() -> Any:
+    import select
+
+    if not hasattr(select, "poll"):
+        raise Unsupported(
+            "a store on Redis or Valkey waits with poll(), which Windows lacks: use it in the Windows Subsystem for "
+            "Linux, or memory:// in tests"
+        )
+    try:
+        import leasehold.stores.redis.store as package
+    except ModuleNotFoundError as error:
+        if error.name != "hiredis":
+            raise
+        raise Unsupported("a store on Redis or Valkey needs hiredis: pip install 'leasehold[redis]'") from error
+    return package
+
+
+def _without_options(scheme: str, rest: str) -> str:
+    """The rest of a URL that has none. One that is given all the same is named, unless it may be a part of a password
+    that somebody forgot to percent-encode."""
+    place, _, query = rest.partition("?")
+    if query:
+        name = "" if "@" in rest else query.partition("&")[0].partition("=")[0][:40]
+        raise InvalidRequest(f"a {scheme} URL takes no options{f': leave out {name}' if name else ''}")
+    return place
+
+
+def _sqlite_path(rest: str) -> str:
+    """``sqlite:///relative`` and ``sqlite:////absolute``, as SQLAlchemy writes them."""
+    path = _without_options("sqlite", rest)
+    if not path.startswith("/"):
+        raise InvalidRequest("a sqlite URL has three slashes and a path: sqlite:///path/to/file.db")
+    path = path[1:]
+    if "%" in path:
+        from urllib.parse import unquote
+
+        path = unquote(path)
+    if not path or path == ":memory:" or "\0" in path:
+        raise InvalidRequest("a sqlite URL names a file; for a store in memory use memory://")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise InvalidRequest("the path of a sqlite URL cannot be written as a file name") from None
+    return os.path.abspath(path)

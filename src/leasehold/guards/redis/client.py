@@ -1,0 +1,115 @@
+"""How a method of the guard reaches a client: one definition, which a blocking client carries out and an asyncio client
+lets you await.
+
+A method is written as a function that returns a ``Step[bool]``, say, and marked ``@sent``. Called on a
+``FenceGuard[Blocking]`` it returns the bool, on a ``FenceGuard[Awaited]`` an awaitable of it: type checkers know."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from leasehold.guards.redis.steps import Step
+from leasehold.stores.redis import failures
+from leasehold.stores.redis.client_types import behind, check_client, retries
+
+if TYPE_CHECKING:
+    from leasehold.guards.redis.guard import FenceGuard
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+REFUSED = {
+    "MultiDBClient": "it moves between databases that share no records: give it the client of one",
+    "Sentinel": "give it the master's client: sentinel.master_for(name)",
+    "Pipeline": "a pipeline sends nothing until it is executed, and the guard must hear the answer: give it the client",
+    "ClusterPipeline": "a pipeline sends nothing until it is executed, and the guard must hear the answer: give it the "
+    "client",
+    "PubSub": "give it the client",
+}
+
+
+class Blocking:
+    """The methods of a ``FenceGuard[Blocking]`` return when it is done. This is the usual one."""
+
+
+class Awaited:
+    """The methods of a ``FenceGuard[Awaited]`` are awaited: it was made with an asyncio client."""
+
+
+class Client(Protocol):
+    """Whatever has the commands of Redis."""
+
+    def execute_command(self, *args: Any) -> Any: ...
+
+
+class AsyncClient(Protocol):
+    """The same for asyncio. Clients say nothing about what their ``execute_command`` returns; but these alone are
+    entered with ``async with``."""
+
+    def execute_command(self, *args: Any) -> Any: ...
+    async def __aenter__(self) -> Any: ...
+
+
+class Line:
+    """Somebody's own client, and what is known of it. It is never closed by us."""
+
+    __slots__ = ("_client", "_retries", "awaited", "slot", "where")
+
+    def __init__(self, client: Any, taker: str = "FenceGuard()") -> None:
+        check_client(client, taker, REFUSED)
+        self._client = client
+        # One of ours knows where its server is, and whether it repeats commands.
+        ours = hasattr(client, "leasehold_where")
+        self.where: str = client.leasehold_where if ours else behind(client)
+        self._retries: bool = client.leasehold_retries if ours else retries(client)
+        # Whoever instruments a client may have put a plain function in place of its async one.
+        self.awaited = inspect.iscoroutinefunction(client.execute_command) or hasattr(client, "__aenter__")
+        self.slot: Callable[[str | bytes], int] | None = getattr(client, "keyslot", None)  # a Cluster's
+
+    def wait_for(self, step: Step[R]) -> R:
+        for command in step.commands():
+            try:
+                reply = self._client.execute_command(*command)
+            except Exception as error:
+                self._look_at(error, step)
+            else:
+                return step.judge(reply)
+        raise step.forgotten(self._server())
+
+    async def expect(self, step: Step[R]) -> R:
+        for command in step.commands():
+            try:
+                reply = await self._client.execute_command(*command)
+            except Exception as error:
+                self._look_at(error, step)
+            else:
+                return step.judge(reply)
+        raise step.forgotten(self._server())
+
+    def _server(self) -> str:
+        return f"Redis {self.where}"
+
+    def _look_at(self, error: Exception, step: Step[Any]) -> None:
+        """Only a script that the server does not know is sent again, in full (trap 18)."""
+        if not failures.unknown_script(error):
+            raise step.failure(self._server(), error, self._retries) from error
+
+
+class sent(Generic[P, R]):  # noqa: N801 - a decorator
+    """A method that builds a step, as one that takes it."""
+
+    def __init__(self, build: Callable[Concatenate[Any, P], Step[R]]) -> None:
+        functools.update_wrapper(self, build)  # type: ignore[arg-type]  # not called itself: its __get__ is
+        self.build = build
+
+    @overload
+    def __get__(self, guard: FenceGuard[Blocking], kind: type) -> Callable[P, R]: ...
+    @overload
+    def __get__(self, guard: FenceGuard[Awaited], kind: type) -> Callable[P, Awaitable[R]]: ...
+    @overload
+    def __get__(self, guard: None, kind: type) -> Callable[Concatenate[Any, P], Step[R]]: ...
+    def __get__(self, guard: Any, kind: type) -> Any:
+        return self.build if guard is None else functools.partial(guard._take, self.build)

@@ -1,0 +1,158 @@
+"""The books of a cron: on a shelf, written under the lease of its name. Flows, for threads and for asyncio.
+
+A tick is claimed before it is run: whoever comes later, with whatever clock, finds it there. So a run whose process
+dies is not repeated. The claim and the outcome are fenced: one who lost the lease meanwhile writes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from leasehold._core.types import public_owner
+from leasehold.errors import LeaseholdError, OutcomeUnknown, StaleOwner, StoreUnavailable
+from leasehold.patterns.cron.clock import Clock
+from leasehold.patterns.cron.plan import Plan, Policy, decide, glance
+from leasehold.patterns.cron.schedule import Schedule, zone_of
+from leasehold.patterns.cron.state import RUNNING, Line, Run, State, decode, encode
+from leasehold.patterns.flavour import Flavour
+from leasehold.patterns.results import Entry, Shelf
+
+KEEP = "3650d"  # a cron of 29 February must remember its last run
+FAR_OFF = 3600.0  # seconds by which clocks never differ, unless one of them is wrong
+TRIES, PAUSE = 3, 0.2  # to write something down; seconds, and longer the second time
+
+log = logging.getLogger("leasehold.cron")
+
+
+class WrongClock(LeaseholdError):
+    """By what the others and the store say, the clock of this machine is wrong by more than an hour."""
+
+
+class Books(NamedTuple):
+    """Of one cron. ``shown`` is its name as logs have it, without the ids. ``store_time`` asks for the store's clock at
+    the moment when the lease was granted."""
+
+    flavour: Flavour
+    shelf: Shelf
+    resource: str
+    shown: str
+    schedule: Schedule
+    policy: Policy
+    clock: Clock
+    store_time: Callable[[], Awaitable[float | None]]
+
+    async def look(self, since: float) -> Plan | None:
+        """What there may be to do. It may have changed in the next moment."""
+        entry = await self.flavour.settled(self.shelf.read(self.resource))
+        state = self._state(entry)
+        now = self.clock.now()
+        if entry is not None and state is not None and self._differ(state, entry, now):
+            return Plan(state.last)
+        plan = glance(state, self.schedule, self.policy, now, since)
+        return plan._replace(taken=state.runs()) if plan is not None and state is not None else plan
+
+    async def claim(self, lease: Any, since: float) -> Claimed | None:
+        """Under the lease: settle what is due, and say what is to be run. It is claimed when this returns."""
+        entry = await self.flavour.settled(self.shelf.open(lease))
+        state = stored = self._state(entry)
+        now = self.clock.now()
+        if entry is not None and state is not None and self._differ(state, entry, now):
+            state, stored = await self._judged(state, now), None
+        plan = decide(state, self.schedule, self.policy, now, since)
+        after = self._after(state, plan, now)
+        if plan is not None and plan.tick is not None:
+            begun = Line(plan.tick, RUNNING, _ms(now), by=public_owner(lease.owner), fence=lease.fence)
+            after = after.with_lines([begun])
+        if stored is None or after._replace(at=stored.at) != stored:
+            await self._write(lease, after)
+        return None if plan is None or plan.tick is None else Claimed(plan.tick, lease, after)
+
+    def _after(self, state: State | None, plan: Plan | None, now: float) -> State:
+        """Nobody else holds the lease, so nothing runs."""
+        known = State(self.schedule.text, int(now), _ms(now)) if state is None else state.buried()._replace(at=_ms(now))
+        if plan is None:
+            return known
+        return known._replace(schedule=self.schedule.text, last=plan.last).with_lines(plan.lines)
+
+    async def settle(self, claimed: Claimed, outcome: str, error: str = "") -> bool:
+        """Write down what became of the run. False: it could not be, and whoever comes next writes that it died."""
+        now = _ms(self.clock.now())
+        state = claimed.state.ended(claimed.tick, claimed.lease.fence, outcome, now, error)._replace(at=now)
+        try:
+            await self._write(claimed.lease, state)
+        except StaleOwner:
+            return False
+        except (StoreUnavailable, OutcomeUnknown) as away:
+            log.warning("%s: a run ended with %s, and the store was away: %s", self.shown, outcome, away)
+            return False
+        return True
+
+    # ------------------------------------------------------------ clocks that are wrong
+
+    def _differ(self, state: State, entry: Entry, now: float) -> bool:
+        """What the clock of whoever wrote would show by now, against ours."""
+        return self.clock.real and abs(now - (state.at + entry.age)) > FAR_OFF
+
+    async def _judged(self, state: State, now: float) -> State:
+        """One of two clocks is wrong, and the store's says which. What a wrong one claimed of the future is void."""
+        store = await self.store_time()
+        if store is not None and abs(now - store) > FAR_OFF:
+            raise WrongClock(
+                f"nothing is run for {self.shown}: by the clock of this machine it is {self.schedule.moment(now)}, "
+                f"by the store's {self.schedule.moment(store)}; set the one that is wrong",
+                resource=self.resource,
+            )
+        if state.last <= now + FAR_OFF:
+            return state
+        log.warning(
+            "%s: a machine whose clock is wrong has claimed ticks up to %s: they are void",
+            self.shown, self.schedule.moment(state.last),
+        )  # fmt: skip
+        return state.before(now)
+
+    def _state(self, entry: Entry | None) -> State | None:
+        return None if entry is None else decode(entry.text, self.resource)
+
+    async def _write(self, lease: Any, state: State) -> None:
+        """Again when nobody knows whether it happened: it is the same text under the same fence, and a claim that was
+        written and not run would be a tick that nobody runs."""
+        text = encode(state)
+        for attempt in range(1, TRIES + 1):
+            try:
+                await self.flavour.settled(self.shelf.write(lease, text, KEEP))
+                return
+            except (StoreUnavailable, OutcomeUnknown):
+                if attempt == TRIES:
+                    raise
+            await self.flavour.sleep(PAUSE * attempt)
+
+
+class Claimed(NamedTuple):
+    """A tick that is to be run now, under this lease."""
+
+    tick: int
+    lease: Any
+    state: State
+
+
+def _ms(moment: float) -> float:
+    return round(moment, 3)
+
+
+async def history(flavour: Flavour, shelf: Shelf, lock: Any, limit: int) -> list[Run]:
+    """The newest first, in the time zone of the cron. One that still runs, by this, and whose lease nobody has, has
+    died."""
+    entry = await flavour.settled(shelf.read(lock.resource))
+    if entry is None:
+        return []
+    state = decode(entry.text, lock.resource)
+    if state.runs() and not await flavour.settled(lock.locked()):
+        again = await flavour.settled(shelf.read(lock.resource))
+        now = state if again is None else decode(again.text, lock.resource)
+        state = now.buried() if now.lines == state.lines else now
+    zone = zone_of(state.schedule.rpartition(" ")[2])
+    shown = [line.shown(lambda moment: datetime.fromtimestamp(moment, zone)) for line in reversed(state.lines)]
+    return shown[:limit]

@@ -1,0 +1,127 @@
+"""A shelf in memory: for one process, and for tests. It forgets when the process ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from leasehold.errors import InvalidRequest
+from leasehold.guards.fence import Fenced, check_resource
+from leasehold.patterns.results.result_store import REMEMBERED_MS, Entry, Shelf, check_keep, check_shelf, check_text
+from leasehold.stores.clock import SystemClock
+
+if TYPE_CHECKING:
+    from leasehold._core.durations import Duration
+    from leasehold._core.ports import Clock
+    from leasehold.observe.events import Observer
+
+SWEEP_EVERY = 1000  # writes: what has ended is taken away, so that it does not grow with every new name
+
+
+class _Place(NamedTuple):
+    """One resource: who wrote last, what, and until when. Times are those of the clock, in seconds."""
+
+    fence: int
+    owner: str
+    text: str | None
+    text_fence: int
+    written: float
+    ends: float  # of the text
+    forgotten: float  # the end of the place itself
+
+
+class MemoryShelf(Shelf):
+    """Among the threads of this process.
+
+    >>> import leasehold
+    >>> shelf = MemoryShelf()
+    >>> with leasehold.connect("memory://") as hold, hold.lock("page", 42) as lease:
+    ...     shelf.write(lease, "<h1>42</h1>", keep="1m")
+    >>> shelf.read("page:42").text
+    '<h1>42</h1>'
+    """
+
+    __slots__ = ("__weakref__", "_clock", "_lock", "_places", "_writes")
+
+    def __init__(
+        self, *, clock: Clock | None = None, downstream: str = "shelf", observers: Iterable[Observer] = ()
+    ) -> None:
+        super().__init__(downstream=downstream, observers=observers)
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._lock = threading.Lock()
+        self._places: dict[str, _Place] = {}
+        self._writes = 0
+        _shelves.add(self)
+
+    def read(self, resource: str) -> Entry | None:
+        return self._entry(self._places.get(check_resource(resource)), self._clock.now())
+
+    def open(self, lease: Fenced) -> Entry | None:
+        now = self._clock.now()
+        return self._entry(self._present(lease, now, None), now)
+
+    def write(self, lease: Fenced, text: str | None, keep: Duration) -> None:
+        now = self._clock.now()
+        self._present(lease, now, (check_text(text), now + check_keep(keep) / 1000))
+
+    def _present(self, lease: Fenced, now: float, new: tuple[str | None, float] | None) -> _Place:
+        attempt = self.present(lease)
+        with self._lock:
+            last = self._at(attempt.resource, now)
+            accepted = last is None or attempt.follows(last.fence, last.owner)
+            if accepted:
+                place = _Place(attempt.fence, attempt.owner, None, 0, now, now, now) if last is None else last
+                text, text_fence, written, ends = place.text, place.text_fence, place.written, place.ends
+                if new is not None:
+                    (text, ends), text_fence, written = new, attempt.fence, now
+                forgotten = max(ends, now) + REMEMBERED_MS / 1000
+                place = _Place(attempt.fence, attempt.owner, text, text_fence, written, ends, forgotten)
+                self._places[attempt.resource] = place
+                self._sweep(now)
+                return place
+        raise self.refused(lease, attempt, None if last is None else last.fence)  # observers hear it outside the lock
+
+    def _at(self, resource: str, now: float) -> _Place | None:
+        place = self._places.get(resource)
+        return None if place is None or place.forgotten <= now else place
+
+    def _sweep(self, now: float) -> None:
+        self._writes += 1
+        if self._writes % SWEEP_EVERY == 0:
+            self._places = {name: place for name, place in self._places.items() if place.forgotten > now}
+
+    def _entry(self, place: _Place | None, now: float) -> Entry | None:
+        if place is None or place.text is None or place.ends <= now:
+            return None
+        return Entry(place.text, place.text_fence, max(0.0, now - place.written), place.ends - now)
+
+    def __repr__(self) -> str:
+        return f"<MemoryShelf of {len(self._places)}>"
+
+
+_shelves: weakref.WeakSet[MemoryShelf] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """A thread of the parent may have held the lock: nobody in the child would let go of it."""
+    for shelf in list(_shelves):
+        shelf._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forked)
+
+
+def shared(shelf: object, beside: str) -> Shelf:
+    """The shelf that a ``store=`` names, checked: what must happen once in the fleet cannot be kept where only one
+    process sees it. ``beside`` is the name of the store that has the leases."""
+    known = check_shelf(shelf, "store")
+    if beside != "memory" and isinstance(known, MemoryShelf):
+        raise InvalidRequest(
+            f"a MemoryShelf is seen by one process only, and the leases on {beside} by others too, which would do the "
+            "same again: leave store= out, or name a shelf that all of them share, such as SQLShelf(engine)"
+        )
+    return known

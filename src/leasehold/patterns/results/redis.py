@@ -1,0 +1,178 @@
+"""A shelf on Redis or Valkey: two keys for each resource, one script and one round trip for each call.
+
+    shelf:v1:{<resource>}:value   the text, with the fence under which it was written; ends with ``keep``
+    shelf:v1:{<resource>}:fence   the last fence that was presented, and a digest of its owner; a day longer
+
+Both are in one slot of a Cluster. Braces in the name of a resource are percent-encoded, and the name then stands once
+more at the end. Time is the server's. A failover that loses the value makes it missing, never wrong; one that loses the
+fence too lets a holder who slept since then write once more, where nobody newer has presented a fence yet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable
+from leasehold.guards.fence import Fenced, Presented, check_resource, label
+from leasehold.guards.redis.client import Line
+from leasehold.guards.redis.steps import NO, Step
+from leasehold.guards.redis.texts import FOLDER as RULE
+from leasehold.guards.redis.texts import Script
+from leasehold.patterns.results.result_store import REMEMBERED_MS, Entry, Shelf, check_keep, check_text, timed_entry
+from leasehold.stores.redis.lua import assemble
+
+if TYPE_CHECKING:
+    from leasehold._core.durations import Duration
+    from leasehold.observe.events import Observer
+
+FOLDER = Path(__file__).parent / "scripts"
+PREFIX = "shelf:v1:"
+CLUSTER = "is a node of a Cluster: give the shelf a client for all of it, such as redis.RedisCluster"
+REFUSALS = {
+    **NO,
+    "ASK": CLUSTER,
+    "MOVED": CLUSTER,
+    "NOPERM": "does not allow this user what a shelf needs; docs/patterns/shelves.md has the ACL line",
+}
+_BRACES = str.maketrans({"{": "%7B", "}": "%7D"})
+
+
+def _script(*parts: str) -> Script:
+    sent = "\n".join(parts).encode()
+    return Script(hashlib.sha1(sent, usedforsecurity=False).hexdigest().encode(), sent)
+
+
+_FOREIGN, _NEWER, _RULE = assemble(FOLDER, "_foreign"), assemble(FOLDER, "_newer"), assemble(RULE, "_rule")
+READ = _script(assemble(FOLDER, "read"))
+OPEN, WRITE = (_script(_FOREIGN, _NEWER, _RULE, assemble(FOLDER, name)) for name in ("open", "write"))
+
+
+class RedisShelf(Shelf):
+    """On the server of your own client, of redis-py or valkey-py, for one server or a Cluster. It is never closed here.
+    With an asyncio client the calls are awaited.
+
+    OutcomeUnknown says that nobody knows whether it was done: it may be repeated by the same holder.
+
+    >>> import fakeredis, leasehold
+    >>> shelf = RedisShelf(fakeredis.FakeRedis())
+    >>> with leasehold.connect("memory://") as hold, hold.lock("page", 42) as lease:
+    ...     shelf.write(lease, "<h1>42</h1>", keep="1m")
+    >>> shelf.read("page:42").text
+    '<h1>42</h1>'
+    """
+
+    __slots__ = ("_line",)
+
+    def __init__(self, client: Any, *, downstream: str = "shelf", observers: Iterable[Observer] = ()) -> None:
+        super().__init__(downstream=downstream, observers=observers)
+        self._line = Line(client, "RedisShelf()")
+
+    def read(self, resource: str) -> Any:
+        name = check_resource(resource)
+        value, _ = _keys(name)
+        return self._take(Reading(Presented(name, 0), _nobody, READ, (value,), (), partial(_entry, name)))
+
+    def open(self, lease: Fenced) -> Any:
+        attempt = self.present(lease)
+        value, record = _keys(attempt.resource)
+        values = (REMEMBERED_MS, *_rule(attempt, REMEMBERED_MS))
+        refused = partial(self.refused, lease, attempt)
+        keys = (value, record, record)
+        return self._take(Writing(attempt, refused, OPEN, keys, values, partial(_entry, attempt.resource)))
+
+    def write(self, lease: Fenced, text: str | None, keep: Duration) -> Any:
+        new, keep_ms = check_text(text), check_keep(keep)
+        attempt = self.present(lease)
+        said = () if new is None else (len(new), new.encode())
+        values = (keep_ms, attempt.fence, *said, *_rule(attempt, keep_ms + REMEMBERED_MS))
+        refused = partial(self.refused, lease, attempt)
+        return self._take(Writing(attempt, refused, WRITE, _keys(attempt.resource), values, _nothing))
+
+    def _take(self, step: Step[Any]) -> Any:
+        return self._line.expect(step) if self._line.awaited else self._line.wait_for(step)
+
+    def __repr__(self) -> str:
+        return f"<RedisShelf {self._line.where}>"
+
+
+def _keys(resource: str) -> tuple[bytes, bytes]:
+    """As bytes: clients with different encodings must find the same ones."""
+    tag = resource.translate(_BRACES) if "{" in resource or "}" in resource else resource
+    more = "" if tag == resource else f":{resource}"
+    return f"{PREFIX}{{{tag}}}:value{more}".encode(), f"{PREFIX}{{{tag}}}:fence{more}".encode()
+
+
+def _rule(attempt: Presented, keep_ms: int) -> tuple[Any, ...]:
+    """What the rule of the guard takes: keep_ms shared owner fence."""
+    return keep_ms, 0, (attempt.owner or "-").encode(), attempt.fence
+
+
+def _nobody(seen: int) -> NoReturn:
+    raise AssertionError("a read is never refused")
+
+
+def _nothing(reply: Any) -> None:
+    """It is done, and there is no more to say."""
+
+
+# ---------------------------------------------------------------- replies
+
+
+def _entry(resource: str, reply: Any) -> Entry | None:
+    """A value as a client gives it: bytes, or text that it has decoded."""
+    if reply is None:
+        return None
+    value, seconds, micros, left_ms = reply
+    try:
+        text = value.decode() if isinstance(value, bytes) else value
+        *numbers, said = text.split(" ", 4)
+        fence, written, keep_ms, length = map(int, numbers)
+        wrong = len(said) - length
+        age_ms = (int(seconds) * 1_000_000 + int(micros) - written) / 1000
+    except ValueError as error:
+        raise _foreign(resource, "value") from error
+    if wrong:
+        raise InvalidRequest(
+            "this client decodes replies with another encoding than UTF-8: give the shelf one without decode_responses"
+        )
+    left = int(left_ms) if int(left_ms) >= 0 else keep_ms - age_ms  # somebody has made it stay: not for us
+    return timed_entry(said, fence, age_ms, left, keep_ms) if left > 0 else None
+
+
+def _foreign(resource: str, which: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"at the key shelf:v1:{{...}}:{which} of {label(resource)} is something that no shelf has written: nothing was "
+        "accepted. See who writes there, and delete it"
+    )
+
+
+class Writing(Step[Any]):
+    """A step of a shelf."""
+
+    no = REFUSALS
+
+    def _explained(self, error: Exception) -> LeaseholdError | None:
+        for word, which in (("FOREIGNRECORD", "fence"), ("FOREIGNVALUE", "value")):
+            if str(error).startswith(word):
+                return _foreign(self._attempt.resource, which)
+        return super()._explained(error)
+
+    def _again(self) -> str:
+        return "It may be repeated: the shelf accepts the same owner again"
+
+
+class Reading(Writing):
+    """One that changes nothing: what has become of it is no question."""
+
+    def failure(self, where: str, error: Exception, retries: bool) -> LeaseholdError:
+        found = super().failure(where, error, retries)
+        found.fence = None
+        if not isinstance(found, OutcomeUnknown):
+            return found
+        return StoreUnavailable(
+            f"it could not be read: {found}".partition(" It may be repeated")[0], resource=found.resource
+        )

@@ -1,0 +1,236 @@
+"""What a lease says about itself, the same in both flavours.
+
+``state``, ``check()`` and ``remaining()`` are computed from the clock on each call: a process that was frozen past
+its deadline learns so at its next look, before any message arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from leasehold._core.holding import ALIVE, LOST, RELEASED, RELEASING
+from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.ops import Later, NotYours
+from leasehold._core.tickets import Giving, Ticket
+from leasehold._core.types import public_owner
+from leasehold._runtime import shutdown
+from leasehold._runtime.engine import Engine, chain
+from leasehold._runtime.held_lease import Held
+from leasehold.errors import LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from leasehold.observe.events import Observer
+
+
+class BaseLease:
+    """What both flavours share. None of this asks the store."""
+
+    __slots__ = ("__weakref__", "_engine", "_held", "_lost", "_revoked")
+
+    def __init__(self, engine: Engine, held: Held) -> None:
+        self._engine = engine
+        self._held = held
+        self._lost: Any = None  # the event, once somebody has asked for it
+        self._revoked: Any = None  # and the other one
+        held.watch(self, engine.watchdog.abandoned)
+
+    @property
+    def resource(self) -> str:
+        """The text form of the resource's name, as in keys, guards and ``inspect``."""
+        return self._held.name.text
+
+    @property
+    def owner(self) -> str:
+        """The owner token, unique for this acquisition. It is a secret: whoever has it can release."""
+        return self._held.owner
+
+    @property
+    def fence(self) -> int:
+        """The fencing token: grows with every grant of this resource."""
+        held = self._held
+        held.exported = True
+        return held.fence
+
+    @property
+    def ttl(self) -> float:
+        """The length of the lease in seconds, as last confirmed by the store."""
+        return self._held.ttl_ms / 1000
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the holder said about itself."""
+        return dict(self._held.options.meta or {})
+
+    @property
+    def acquired_at(self) -> datetime:
+        """When it was granted, by the wall clock, for display."""
+        from datetime import UTC, datetime
+
+        return datetime.fromtimestamp(self._held.acquired_at, UTC)
+
+    @property
+    def deadline(self) -> float:
+        """When the lease ends, on the local suspend-safe clock; never later than what the store confirmed."""
+        return self._held.deadline
+
+    @property
+    def state(self) -> str:
+        """``held``, ``unsure`` (the last renewal went unanswered), ``lost`` or ``released``."""
+        phase = self._settle()
+        return "released" if phase == RELEASING else phase
+
+    def remaining(self) -> float:
+        """Seconds until work must stop, unless a renewal succeeds before."""
+        alive = self._settle() in ALIVE
+        return max(self._held.stop_at() - self._engine.clock.now(), 0.0) if alive else 0.0
+
+    def check(self) -> None:
+        """Raise LeaseLost (or NotHeld after release) unless the lease is still ours. Costs no round trip.
+
+        A check is not a fence: the process may be paused right after it. Guard the write itself."""
+        if self._settle() not in ALIVE:
+            shutdown.linger()
+            self._held.require(self._engine.clock.now())
+
+    def beat(self) -> None:
+        """Tell that the work is alive: with ``max_idle`` a lease whose work is silent for longer is ended."""
+        self.check()
+        self._held.beat(self._engine.clock.now())
+        self._engine.watchdog.look_again(self._held)
+
+    @property
+    def guarded(self) -> bool:
+        """Has a guard seen it?"""
+        return self._held.guarded
+
+    @property
+    def exported(self) -> bool:
+        """Was its fence read, or sent along with ``headers()``? Then somebody else may refuse a stale one."""
+        return self._held.exported
+
+    def headers(self) -> dict[str, str]:
+        """Fence, resource and owner (not its secret) as HTTP headers, for a service that refuses a stale one."""
+        return self._headers(self.resource)
+
+    def _headers(self, resource: str) -> dict[str, str]:
+        from leasehold._core import headers
+
+        return headers.encode(self.fence, resource, self.owner, shared=self._held.shared)
+
+    def log_context(self) -> dict[str, Any]:
+        """Fields for a log record: no full id, no owner secret."""
+        held = self._held
+        return {
+            "kind": held.name.kind,
+            "id_hash": held.name.id_hash,
+            "owner_prefix": public_owner(held.owner),
+            "fence": held.fence,
+            "ttl_ms": held.ttl_ms,
+        }
+
+    def _give(self) -> Giving:
+        self._settle()
+        return self._held.giving()
+
+    def _given(self, giving: Giving) -> str:
+        """The ticket, when it was handed over."""
+        held = self._held
+        self._ended(ours=True)
+        return Ticket(held.name.text, held.fence, held.ttl_ms, giving.nonce).text()
+
+    def _not_given(self, giving: Giving, error: BaseException) -> None:
+        """No ticket leaves transfer(). Mostly the lease is still ours, and is renewed; who was interrupted after it was
+        handed over gives it back, because nobody else could."""
+        held, watchdog = self._held, self._engine.watchdog
+        if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
+            watchdog.chronicle().not_renewed(held, error)
+        watchdog.tell(held)
+        watchdog.look_again(held)
+        release = held.recall(giving)
+        if release is not None:
+            self._engine.forget(held)
+            watchdog.later(Later(release, held.ttl_ms / 1000), watchdog.teller(held))
+
+    def _show_to_guard(self) -> int:
+        """Its fence, for a guard."""
+        held = self._held
+        held.guarded = True
+        return held.fence
+
+    def _fenced_off(self, seen: int | None, downstream: str, observers: Iterable[Observer] = ()) -> None:
+        """A guard, with its own observers, refused this lease. Claims from here on ask for more than what it has seen
+        (trap 14)."""
+        from leasehold.observe.events import FencedOff, subject
+
+        held = self._held
+        if seen is not None:
+            self._engine.learn(seen)
+        lease = subject(held, self._engine.store.name, held.number)
+        self._engine.audience.tell(FencedOff(lease, downstream, seen), observers)
+
+    def _settle(self) -> str:
+        held = self._held
+        phase = held.phase
+        if phase in ALIVE:
+            phase = held.settle(self._engine.clock.now())
+        if phase == LOST:
+            self._engine.watchdog.tell(held)
+        return phase
+
+    def _extended(self, stop_at: float) -> None:
+        """Confirmed, when work would have had to stop at that time."""
+        if self._engine.audience.listens():
+            self._engine.watchdog.chronicle().renewed(self._held, stop_at - self._engine.clock.now())
+
+    def _not_extended(self, error: LeaseholdError, alive: bool) -> None:
+        """Not confirmed. A loss of what was alive, and that is no matter of the clock, was the store's answer."""
+        held, engine = self._held, self._engine
+        if not isinstance(error, LeaseLost):
+            engine.watchdog.chronicle().not_renewed(held, error)
+        elif alive and engine.clock.now() < held.stop_at() and engine.audience.listens():
+            engine.watchdog.chronicle().not_renewed(held, NotYours(held.reason))
+
+    def _ended(self, ours: bool) -> None:
+        held, watchdog = self._held, self._engine.watchdog
+        if not ours:
+            watchdog.tell(held)
+        self._engine.forget(held)
+        if held.phase == RELEASING:  # the coordinator was closed meanwhile
+            self._unknown()
+        elif ours or self._late():
+            watchdog.tell_of_release(held, ours)
+
+    def _late(self) -> bool:
+        """Was it given back by somebody who should have stopped before?"""
+        return self._held.phase == LOST and self._held.reason not in ("closed", "forked")
+
+    def _unknown(self) -> None:
+        """The release goes on in the background, or was confirmed just before an interrupt. One that has not begun is
+        none."""
+        phase = self._held.phase
+        if phase not in ALIVE and not self._held.told:
+            self._engine.watchdog.chronicle().released(self._held, True if phase == RELEASED else None)
+
+    def _after_body(self, error: BaseException | None, ours: bool = False) -> None:
+        """Leaving a body whose lease was lost raises LeaseLost (trap 28), unless the body raised on its own."""
+        if self._settle() != LOST:
+            return
+        shutdown.linger()
+        loss = self._held.loss()
+        if error is None or ours:
+            raise loss from loss.__cause__ or error
+        chain(error, loss)
+
+    def __reduce__(self) -> str:
+        """Two processes that believe in one lease would be two owners."""
+        raise TypeError(
+            "a lease stays in its process: to hand it over, send ticket = lease.transfer(), and call "
+            "hold.adopt(ticket) there; for a guard, send lease.fence"
+        )
+
+    def __repr__(self) -> str:
+        held = self._held
+        shown = f"fence={held.fence} state={self.state} remaining={self.remaining():.3f}s"
+        return f"<{type(self).__name__} {held.name.shown} owner={public_owner(held.owner)} {shown}>"

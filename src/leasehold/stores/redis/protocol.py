@@ -1,0 +1,472 @@
+"""Ops as Redis commands, and replies as the ledger's: one script and one round trip for each op.
+
+hiredis packs. What does not change from call to call is packed once: a command on the wire is an array's header and its
+elements in a row, so a new request is put together from the script's part, the resource's and its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import hiredis
+
+from leasehold._core import ops
+from leasehold._core.glob import matches
+from leasehold._core.light_typing import Any, cast
+from leasehold._core.rules import ONLY_SLOT
+from leasehold._core.types import Door, Grant, Note, Unreadable, Waiter, public_owner
+from leasehold.stores.redis.lua import assemble
+
+FOLDER = Path(__file__).parent / "scripts"
+KEYS = ("owner", "fence", "meta", "queue", "waiters", "ended", "holders", "limit", "watchers")
+COUNT = len(KEYS)
+RENEWED = ("owner", "meta", "holders", "queue", "watchers", "limit")  # what a plain renewal looks at
+EMPTY = "-"
+WITHOUT_KEYS = ("scan", "leaks")  # they name none
+MOST_NOTE_BYTES = 8192  # as the script cuts them
+
+Command = tuple[Any, ...]
+
+
+_hiredis_pack = cast("Callable[[Command], bytes]", hiredis.pack_command)
+
+
+def pack(command: Command) -> bytes:
+    """As bytes for the wire. hiredis gets texts only: it would turn a number into one by itself, and crash when a
+    signal handler raises in the middle of that."""
+    return _hiredis_pack(tuple([part if type(part) is not int else str(part) for part in command]))
+
+
+class Script:
+    """A Lua script, put together from its own file and the parts that it includes."""
+
+    __slots__ = ("head", "name", "sha", "text")
+
+    def __init__(self, name: str, arguments: int) -> None:
+        self.name = name
+        self.text = assemble(FOLDER, name)
+        if name not in WITHOUT_KEYS:
+            self.text = f"local function script()\n{self.text}\nend\n{assemble(FOLDER, '_named')}"
+        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+        self.head = _head(self.sha, len(KEYS) + arguments)  # the packed command up to its keys
+
+
+def _head(sha: str, following: int) -> bytes:
+    packed = pack(("EVALSHA", sha, len(KEYS), *[""] * following))
+    return packed[: -following * len(_elements(("",)))]
+
+
+def _elements(values: tuple[Any, ...]) -> bytes:
+    """Packed, without the array's header."""
+    packed = pack(values)
+    return packed[packed.index(b"\n") + 1 :]
+
+
+CLAIM, BEAT, RENEW, RELEASE, WITHDRAW, INSPECT, WATCH, RESIZE, EVICT, REVOKE, ADOPT, SCAN, LEAKS = ONE_BY_ONE = (
+    Script("claim", 12),
+    Script("beat", 3),
+    Script("renew", 9),
+    Script("release", 4),
+    Script("withdraw", 2),
+    Script("inspect", 2),
+    Script("watch", 2),
+    Script("resize", 2),
+    Script("evict", 6),
+    Script("revoke", 2),
+    Script("adopt", 6),
+    Script("scan", 2),
+    Script("leaks", 2),
+)
+RENEW_MANY, CLAIM_ALL, RELEASE_ALL = MANY = (  # with as many arguments as there are
+    Script("renew_many", 0),
+    Script("claim_all", 0),
+    Script("release_all", 0),
+)
+SCRIPTS = (*ONE_BY_ONE, *MANY)
+_by_sha = {script.sha: script for script in SCRIPTS}
+
+
+@lru_cache(maxsize=4096)
+def keys(resource: str) -> tuple[str, ...]:
+    """The keys of one resource: all in one slot of a Cluster."""
+    return tuple([f"lock:v1:{{{resource}}}:{key}" for key in KEYS])
+
+
+def _with_notes(resource: str) -> tuple[str, ...]:
+    """For the scripts that write or show what operators did."""
+    return *keys(resource), f"lock:v1:{{{resource}}}:notes"
+
+
+@lru_cache(maxsize=4096)
+def _packed_keys(resource: str) -> bytes:
+    return _elements(keys(resource))
+
+
+def _texts(*texts: str) -> bytes:
+    """The same as _elements, for those who are in a hurry."""
+    packed = _hiredis_pack(texts)
+    return packed[packed.index(b"\n") + 1 :]
+
+
+@lru_cache(maxsize=256)
+def _packed(*values: Any) -> bytes:
+    """Arguments that are the same for many calls."""
+    return _elements(values)
+
+
+def with_text(command: Command) -> Command:
+    """The same command for a server that does not have the script (any more)."""
+    return ("EVAL", _by_sha[command[1]].text, *command[2:])
+
+
+# ---------------------------------------------------------------- ops as commands
+
+
+def _claim(op: ops.Claim) -> Command:
+    return ("EVALSHA", CLAIM.sha, COUNT, *keys(op.resource), *_claim_values(op))
+
+
+def _claim_values(op: ops.Claim) -> Command:
+    return (
+        op.owner, op.floor, op.ttl_ms, op.beat, 1 if op.enqueue else 0, op.rule, op.permits, op.limit,
+        op.address or EMPTY, op.news or EMPTY, op.delay_ms, _bytes(op.meta) if op.meta else "",
+    )  # fmt: skip
+
+
+def _beat(op: ops.Beat) -> Command:
+    return ("EVALSHA", BEAT.sha, COUNT, *keys(op.resource), op.owner, op.beat, op.floor)
+
+
+def _renew(op: ops.Renew) -> Command:
+    return (
+        "EVALSHA", RENEW.sha, COUNT, *keys(op.resource), op.owner, op.fence, op.ttl_ms, 1 if op.exact else 0, op.number,
+        op.closed_ms, op.ticket or EMPTY, 1 if op.shared else 0, _bytes(op.meta) if op.meta else "",
+    )  # fmt: skip
+
+
+def _release(op: ops.Release) -> Command:
+    return ("EVALSHA", RELEASE.sha, COUNT, *keys(op.resource), *_release_values(op))
+
+
+def _release_values(op: ops.Release) -> Command:
+    return (op.owner, op.fence, op.forget_ms, 1 if op.again else 0)
+
+
+def _withdraw(op: ops.Withdraw) -> Command:
+    return ("EVALSHA", WITHDRAW.sha, COUNT, *keys(op.resource), op.owner, op.forget_ms)
+
+
+def _inspect(op: ops.Inspect) -> Command:
+    return ("EVALSHA", INSPECT.sha, COUNT + 1, *_with_notes(op.resource), "", 1 if op.queue else 0)
+
+
+def _watch(op: ops.Watch) -> Command:
+    return ("EVALSHA", WATCH.sha, COUNT + 1, *_with_notes(op.resource), op.owner, op.address or EMPTY)
+
+
+def _resize(op: ops.Resize) -> Command:
+    return ("EVALSHA", RESIZE.sha, COUNT, *keys(op.resource), "", op.limit)
+
+
+def _evict(op: ops.Evict) -> Command:
+    return (
+        "EVALSHA", EVICT.sha, COUNT + 1, *_with_notes(op.resource), _token(op.owner), op.fence, op.request,
+        -1 if op.delay_ms is None else op.delay_ms, 1 if op.force else 0, _bytes(op.note),
+    )  # fmt: skip
+
+
+def _revoke(op: ops.Revoke) -> Command:
+    return ("EVALSHA", REVOKE.sha, COUNT, *keys(op.resource), _token(op.owner), op.fence)
+
+
+def _adopt(op: ops.Adopt) -> Command:
+    return (
+        "EVALSHA", ADOPT.sha, COUNT, *keys(op.resource), op.adopter, op.fence, op.ticket or EMPTY, op.ttl_ms, op.floor,
+        op.news or EMPTY,
+    )  # fmt: skip
+
+
+def _scan(op: ops.Scan) -> Command:
+    return ("EVALSHA", SCAN.sha, 0, op.cursor or "0", _bytes(f"lock:v1:{{{redis_glob(op.pattern)}}}:*"))
+
+
+def _leaks(op: ops.Leaks) -> Command:
+    return ("EVALSHA", LEAKS.sha, 0, op.cursor or "0", _bytes(op.pattern))
+
+
+def _together(op: ops.Together) -> Command:
+    names: list[str] = []
+    values: list[Any] = []
+    for step in op.steps:
+        names += keys(step.resource)
+        values += _claim_values(step) if isinstance(step, ops.Claim) else _release_values(step)
+    script = CLAIM_ALL if isinstance(op.steps[0], ops.Claim) else RELEASE_ALL
+    return ("EVALSHA", script.sha, len(names), *names, *values)
+
+
+def redis_glob(pattern: str) -> str:
+    """The same pattern as Redis understands it, or a wider one: its ``?`` is one byte, and a character may have four.
+    Stars that follow one another are one: some servers take long over them."""
+    wider = "".join(["?*" if char == "?" else f"\\{char}" if char in "[]^\\" else char for char in pattern])
+    return re.sub(r"\*+", "*", wider)
+
+
+ENCODE: dict[type, Callable[[Any], Command]] = {
+    ops.Claim: _claim,
+    ops.Beat: _beat,
+    ops.Renew: _renew,
+    ops.Release: _release,
+    ops.Withdraw: _withdraw,
+    ops.Inspect: _inspect,
+    ops.Watch: _watch,
+    ops.Resize: _resize,
+    ops.Evict: _evict,
+    ops.Revoke: _revoke,
+    ops.Adopt: _adopt,
+    ops.Scan: _scan,
+    ops.Leaks: _leaks,
+    ops.Together: _together,
+}
+
+
+def command(op: ops.StoreOp) -> Command:
+    return ENCODE[type(op)](op)
+
+
+def request(op: ops.StoreOp) -> bytes:
+    """The packed command."""
+    kind = type(op)
+    if kind in QUICK:
+        return QUICK[kind](op)
+    return pack(ENCODE[kind](op))
+
+
+def _quick_claim(op: ops.Claim) -> bytes:
+    _, owner, ttl_ms, beat, floor, enqueue, rule, permits, limit, address, news, meta, delay_ms, _ = op
+    static = (ttl_ms, beat, 1 if enqueue else 0, rule, permits, limit, address or EMPTY, news or EMPTY, delay_ms)
+    rest = _packed(*static, "") if not meta else _elements((*static, _bytes(meta)))
+    return b"".join((CLAIM.head, _packed_keys(op.resource), _texts(owner, str(floor)), rest))
+
+
+def _quick_release(op: ops.Release) -> bytes:
+    _, owner, fence, forget_ms, again, _ = op
+    rest = _packed(forget_ms, 1 if again else 0)
+    return b"".join((RELEASE.head, _packed_keys(op.resource), _texts(owner, str(fence)), rest))
+
+
+# These two are on everybody's way.
+QUICK: dict[type, Callable[[Any], bytes]] = {ops.Claim: _quick_claim, ops.Release: _quick_release}
+
+
+def plain(op: ops.StoreOp) -> bool:
+    """A renewal that may travel with hundreds of others."""
+    return type(op) is ops.Renew and not (op.exact or op.closed_ms or op.ticket or op.shared or op.meta)
+
+
+def renewals(many: Sequence[ops.Renew]) -> Command:
+    """One command for many plain renewals."""
+    names: list[Any] = []
+    values: list[Any] = []
+    for resource, owner, fence, ttl_ms, _, number, *_ in many:
+        prefix = f"lock:v1:{{{resource}}}:"
+        names += [prefix + key for key in RENEWED]  # not cached: there may be thousands
+        values += (owner, fence, ttl_ms, number)
+    return ("EVALSHA", RENEW_MANY.sha, len(names), *names, *values)
+
+
+def unheard(op: ops.StoreOp) -> ops.StoreOp:
+    """The same of somebody whom no push can reach."""
+    if isinstance(op, ops.Claim):
+        return op._replace(address="")
+    if isinstance(op, ops.Watch):
+        return op._replace(address="")
+    if isinstance(op, ops.Together):
+        steps: Any = tuple([unheard(step) for step in op.steps])
+        return op._replace(steps=steps)
+    return op
+
+
+# ---------------------------------------------------------------- replies
+
+
+def _text(value: Any) -> str:
+    """Whatever the connection makes of a string (``decode_responses``)."""
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return value.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:  # not written by us
+        return value.decode("utf-8", "replace")
+
+
+def _bytes(text: str) -> bytes:
+    """A lone surrogate in somebody's metadata must not make it unwritable."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _owner(value: Any) -> str:
+    """Somebody's token, whatever its bytes are: ``_token`` gives the same bytes back, to name that holder by."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def _token(owner: str) -> bytes:
+    return owner.encode("utf-8", "surrogateescape")
+
+
+def _field(value: str) -> str:
+    return "" if value == EMPTY else value
+
+
+def _queued(reply: Any, op: Any) -> ops.Queued:
+    holder = _text(reply[3])
+    return ops.Queued(reply[1], reply[2], public_owner(holder) if holder else "", reply[4] == 1, reply[5])
+
+
+def _busy(reply: Any, op: Any) -> ops.Busy:
+    holder = _text(reply[1])
+    return ops.Busy(public_owner(holder) if holder else "", reply[2], reply[3])
+
+
+def _granted(reply: Any, op: Any) -> ops.Granted:
+    if len(reply) == 3:  # a mutex
+        return ops.Granted(reply[1], reply[2])
+    _, fence, remaining_ms, slots, limit, rule = reply
+    return ops.Granted(fence, remaining_ms, _slots(_text(slots)), limit, _text(rule))
+
+
+def _slots(text: str) -> tuple[int, ...]:
+    return ONLY_SLOT if text == "0" else tuple([int(slot) for slot in text.split(",")])
+
+
+def _view(reply: Any, op: Any) -> ops.View:
+    _, now_ms, closed_ms, fence, held, queue, notes, doors, limit, strange = reply
+    unreadable = [Unreadable(_text(key), _text(why), blocks == 1) for key, why, blocks in strange]
+    holders = tuple([_grant(one) for one in held])
+    waiters = _readable(
+        unreadable, f"lock:v1:{{{op.resource}}}:waiters", "has a field that is nobody who waits",
+        lambda at: _waiter(_text(queue[at]), _text(queue[at + 1])), range(0, len(queue), 2),
+    )  # fmt: skip
+    noted = _readable(unreadable, f"lock:v1:{{{op.resource}}}:notes", "has an entry that is no note", _note, notes)
+    places = tuple(sorted([_door(one) for one in doors]))
+    return ops.View(holders, waiters, fence, closed_ms, now_ms, noted, places, limit, tuple(unreadable))
+
+
+def _readable(
+    unreadable: list[Unreadable], key: str, why: str, read: Callable[[Any], Any], records: Sequence[Any]
+) -> tuple[Any, ...]:
+    """Those that can be read. The scripts hand these on as they are written down; who wrote them is not known."""
+    found = []
+    for one in records:
+        try:
+            found.append(read(one))
+        except ValueError:
+            if Unreadable(key, why) not in unreadable:
+                unreadable.append(Unreadable(key, why))
+    return tuple(found)
+
+
+def _whole(text: str) -> int:
+    """A number of ours: ``int`` would also take a sign, spaces, underscores and as many digits as there are."""
+    if len(text) > 16 or not (text.isascii() and text.isdecimal()):
+        raise ValueError("no number")
+    return int(text)
+
+
+def _grant(held: Sequence[Any]) -> Grant:
+    owner = _owner(held[0])
+    (
+        fence, ttl_ms, expires_ms, renewals, since_us, closed, delay_ms, rule, limit, slots, news, ticket, meta
+    ) = map(_text, held[1:])  # fmt: skip
+    return Grant(
+        owner, int(fence), int(ttl_ms), int(expires_ms), rule, _slots(slots), int(since_us), meta, _field(news),
+        int(delay_ms), _field(ticket), int(closed), int(renewals), int(limit),
+    )  # fmt: skip
+
+
+def _door(place: Sequence[Any]) -> Door:
+    rule, slots, until_ms, length_ms = map(_text, place)
+    return Door(rule, _slots(slots), int(until_ms), int(length_ms))
+
+
+def _waiter(owner: str, raw: str) -> Waiter:
+    beat, beat_ms, ttl_ms, floor, since_us, delay_ms, rule, permits, limit, address, news, meta = raw.split(" ", 11)
+    return Waiter(
+        owner, int(ttl_ms), int(beat), int(beat_ms), _field(address), int(floor), rule, int(permits), int(limit),
+        int(since_us), meta, _field(news), int(delay_ms),
+    )  # fmt: skip
+
+
+def _note(raw: Any) -> Note:
+    if len(raw) >= MOST_NOTE_BYTES:
+        raise ValueError("too long")
+    at_us, event, fence, owner, text = _text(raw).split(" ", 4)
+    return Note(_whole(at_us), event, owner, _whole(fence), text)
+
+
+def _page(reply: Any, op: Any) -> ops.Page:
+    cursor = _text(reply[1])
+    items: list[str] = []
+    unreadable: list[str] = []
+    for item in reply[2]:
+        raw = item if isinstance(item, bytes) else _bytes(item)
+        name = raw.decode("utf-8", "backslashreplace")  # two that are no text stay two
+        if isinstance(op, ops.Leaks):
+            items.append(name)
+        elif matches(op.pattern, name):  # every name of ours is UTF-8: no other can be asked for
+            (items if name.encode() == raw else unreadable).append(name)
+    return ops.Page(tuple(items), "" if cursor == "0" else cursor, tuple(unreadable))
+
+
+def _replies(reply: Any, op: Any) -> ops.Replies:
+    answered: Any = [decode(one, step) for one, step in zip(reply[1:], op.steps, strict=False)]  # as far as it came
+    return ops.Replies(tuple(answered))
+
+
+def _refused(reply: Any, op: Any) -> ops.Refused:
+    if isinstance(op, ops.Evict):
+        return ops.Refused(f"the holder may work for {reply[1]} ms more: a shorter delay needs force=True")
+    why = _text(reply[1])
+    if why == "rule":
+        return ops.Refused(f"no rule {op.rule!r}")
+    if why == "permits":
+        return ops.Refused(f"{reply[2]} permits were asked for, and there are only {reply[3]}")
+    return ops.Refused(f"the fence floor {op.floor} is negative, near 2**53 or more than ten years ahead of the clock")
+
+
+RELEASED = ops.Released()
+
+DECODE: tuple[Callable[[Any, Any], ops.Reply], ...] = (
+    _granted,
+    _queued,
+    _busy,
+    lambda reply, op: ops.Gone(_text(reply[1])),
+    lambda reply, op: ops.Renewed(reply[1]),
+    lambda reply, op: RELEASED,
+    lambda reply, op: ops.NotYours(_text(reply[1])),
+    lambda reply, op: ops.Withdrawn(_text(reply[1])),
+    _view,
+    lambda reply, op: ops.Evicted(reply[1], reply[2]),
+    _refused,
+    lambda reply, op: ops.Told(reply[1] == 1),
+    _page,
+    lambda reply, op: ops.Resized(reply[1]),
+    _replies,
+)
+
+
+def decode(reply: Any, op: ops.StoreOp) -> ops.Reply:
+    decoder: Callable[[Any, Any], ops.Reply] = DECODE[reply[0] - 1]
+    return decoder(reply, op)
+
+
+def push(address: str, message: Any) -> ops.Push | None:
+    """What a script published to that address; None for what no script of ours would."""
+    try:
+        event, fence, beat, remaining_ms, slots, owner, resource = _text(message).split(" ", 6)
+        return ops.Push(address, event, resource, owner, int(fence), int(beat), int(remaining_ms), _slots(slots))
+    except ValueError:
+        return None

@@ -1,0 +1,318 @@
+"""The thin connection for threads: one socket, hiredis for the protocol, pushes on the same connection.
+
+A wire is used by one thread at a time. It knows nothing of leases: it sends packed commands, gives back replies, and
+puts pushes aside for whoever waits for them.
+"""
+
+from __future__ import annotations
+
+import encodings.idna  # noqa: F401  # else the first lookup imports it, and a fork meanwhile would leave it half done
+import select
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import hiredis
+
+from leasehold._core.light_typing import Any
+from leasehold.stores.redis.protocol import pack
+from leasehold.stores.redis.target import Target
+
+CHUNK = 65_536
+MOST_PUSHES = 256  # hints that nobody has read: the oldest are dropped
+NOTHING = object()
+SUBSCRIBED = b"subscribe"  # a push by its form, and the reply to its command all the same
+KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+USER_TIMEOUT_MS = 30_000  # sent and not acknowledged for this long: the other side is gone
+
+SLOW = "it took too long"
+NO_TLS = "if this port does not use TLS, connect without it (redis://)"
+NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
+FULL = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)  # no failure: not now
+
+is_push = hiredis.PushNotification
+
+
+class Broken(Exception):
+    """The connection cannot be used any more. Not an OSError: a signal handler may raise one of those in the middle of
+    our calls, a TimeoutError for instance, and that is not ours to catch."""
+
+
+class NotSent(Broken):
+    """It was found broken before anything of this request left."""
+
+
+def broken(error: Exception, kind: type[Broken] = Broken) -> Broken:
+    """What the system or hiredis says, as ours; what somebody else raised is raised again. Without a cycle: one that
+    leads back to its own frames would keep the leases of their callers in use until the collector comes by."""
+    if isinstance(error, hiredis.HiredisError) or getattr(error, "errno", None) is not None:
+        return kind(str(error))
+    try:
+        raise error
+    finally:
+        del error
+
+
+class Wire:
+    """One open connection. Every call ends at the time it is given, on time.monotonic()."""
+
+    __slots__ = ("__weakref__", "_patience", "_pending", "_poll", "_reader", "_sock", "busy", "pushes", "used")
+
+    def __init__(self, target: Target, give_up: float, pushes: deque[Any]) -> None:
+        try:
+            self._sock = _open(target, give_up)
+        except OSError as error:
+            raise _failed(error, give_up) from error
+        self._patience = target.reply_timeout
+        self._pending: Callable[[], int] | None = getattr(self._sock, "pending", None)  # TLS reads ahead
+        self._poll = select.poll()
+        self._poll.register(self._sock, select.POLLIN)
+        self._reader = hiredis.Reader(notEnoughData=NOTHING)
+        self.pushes = pushes
+        self.busy = False  # in the middle of something; an interrupt leaves it so, and the wire is not used again
+        self.used = time.monotonic()
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def usable(self) -> bool:
+        """Is it open, as far as this side knows?"""
+        return self._sock.fileno() >= 0
+
+    def exchange(self, request: bytes, give_up: float) -> Any:
+        """Send, and wait for the one reply."""
+        self.busy = True
+        give_up = min(give_up, time.monotonic() + self._patience)
+        self._send(request, give_up)
+        reply = self._receive(give_up)
+        self.busy = False
+        return reply
+
+    def exchange_many(self, commands: Sequence[tuple[Any, ...]], give_up: float) -> list[Any]:
+        """Send several commands at once, and wait for all their replies."""
+        self.busy = True
+        give_up = min(give_up, time.monotonic() + self._patience)
+        self._send(b"".join(map(pack, commands)), give_up)
+        replies = [self._receive(give_up) for _ in commands]
+        self.busy = False
+        return replies
+
+    def wait(self, seconds: float) -> None:
+        """Until there is a push, at most that long."""
+        self._begin()
+        give_up = time.monotonic() + seconds
+        self._hear()
+        while not self.pushes and self._read_some(give_up - time.monotonic()):
+            self._hear()
+        self.busy = False
+
+    def look(self) -> None:
+        """Take in what has arrived without being asked for."""
+        self._begin()
+        self._hear()
+        while self._read_some(0):
+            self._hear()
+        self.busy = False
+
+    def close(self) -> None:
+        """From any thread: whoever waits here looks up."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:  # it was broken already
+            pass
+        self._sock.close()
+
+    def forget(self) -> None:
+        """In a forked child: close this copy of the descriptor. The connection is the parent's."""
+        self._sock.close()
+
+    # ------------------------------------------------------------ bytes
+
+    def _begin(self) -> None:
+        if self.busy:  # an exchange was interrupted: its reply is still to come
+            raise Broken("it was interrupted")
+        self.busy = True
+
+    def _send(self, request: bytes, give_up: float) -> None:
+        try:
+            sent = self._sock.send(request)
+        except FULL:
+            sent = 0
+        except OSError as error:
+            raise broken(error, NotSent) from error
+        if sent < len(request):
+            self._send_rest(memoryview(request)[sent:], give_up)
+
+    def _send_rest(self, rest: memoryview, give_up: float) -> None:
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN | select.POLLOUT)
+        while rest:
+            left = give_up - time.monotonic()
+            if left <= 0:
+                raise Broken(SLOW)
+            poll.poll(left * 1000)
+            try:
+                rest = rest[self._sock.send(rest) :]
+            except FULL:
+                self._read_some(0)  # both sides may be full
+            except OSError as error:
+                raise broken(error) from error
+
+    def _receive(self, give_up: float) -> Any:
+        while (reply := self._next()) is NOTHING:
+            if not self._read_some(give_up - time.monotonic()):
+                raise Broken(SLOW)
+        return reply
+
+    def _next(self) -> Any:
+        """The next reply that was read, or NOTHING; pushes are put aside."""
+        try:
+            reply = self._reader.gets()
+            while type(reply) is is_push and reply[0] != SUBSCRIBED:
+                self.pushes.append(reply)
+                reply = self._reader.gets()
+        except hiredis.HiredisError as error:
+            raise broken(error) from error
+        return reply
+
+    def _hear(self) -> None:
+        """Put the pushes aside that were read. To be called before the socket is looked at: a push that came together
+        with a reply is in the parser by now, and makes no socket readable (trap 51)."""
+        if self._next() is not NOTHING:
+            raise Broken("it sent a reply that nobody waits for")
+
+    def _read_some(self, seconds: float) -> bool:
+        """Feed the reader; False when nothing came in time."""
+        try:
+            if self._pending is not None and self._pending():
+                pass
+            elif not self._poll.poll(seconds * 1000 if seconds > 0 else 0):
+                return False
+            data = self._sock.recv(CHUNK)
+        except FULL:  # half a TLS record
+            return True
+        except (OSError, ValueError) as error:  # ValueError: closed by another thread
+            raise broken(error) from error
+        if not data:
+            raise Broken("the connection was closed by the server")
+        self._reader.feed(data)
+        return True
+
+    def __del__(self) -> None:
+        """Nobody warns of a connection that was dropped with its coordinator."""
+        sock = getattr(self, "_sock", None)  # none was opened
+        if sock is not None:
+            sock.close()
+
+
+def _open(target: Target, give_up: float) -> socket.socket:
+    sock = _dial(target, give_up)
+    try:
+        if not target.path:
+            keep_alive(sock)
+        context = target.tls_context()
+        if context is not None:
+            sock = _secure(sock, context, target.host, give_up)
+        sock.settimeout(0)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _secure(sock: socket.socket, context: ssl.SSLContext, host: str, give_up: float) -> socket.socket:
+    sock.settimeout(_left(give_up))
+    try:
+        return context.wrap_socket(sock, server_hostname=host)
+    except OSError as error:
+        failed = _failed(error, give_up)
+        raise Broken(f"{failed}; {NO_TLS}" if no_tls(error) else str(failed)) from error
+
+
+def no_tls(error: BaseException) -> bool:
+    """Does a TLS handshake that ended so look as if the other side does not speak TLS? A Redis that expects plain
+    commands waits for the end of a line, or answers with an error in plain text. An alert is TLS, and so is a
+    certificate that we do not trust."""
+    if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+        return error.reason in NOT_TLS
+    return isinstance(error, (TimeoutError, ConnectionError, ssl.SSLEOFError))
+
+
+def _failed(error: OSError, give_up: float) -> Broken:
+    """Our own time was over, or the system said no."""
+    if isinstance(error, TimeoutError) and time.monotonic() >= give_up - 0.001:
+        return Broken(SLOW)
+    return broken(error)
+
+
+def _dial(target: Target, give_up: float) -> socket.socket:
+    """Connect to the first address that answers."""
+    if target.path:
+        return _connect(socket.AF_UNIX, target.path, give_up)
+    addresses = _resolve(target.host, target.port, give_up)
+    for family, _, _, _, address in addresses[:-1]:
+        try:
+            return _connect(family, address, give_up)
+        except OSError as error:
+            if error.errno is None:
+                raise
+    return _connect(addresses[-1][0], addresses[-1][4], give_up)
+
+
+def _connect(family: int, address: Any, give_up: float) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(_left(give_up))
+        sock.connect(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _resolve(host: str, port: int, give_up: float) -> list[Any]:
+    """The addresses of a name. The system's resolver cannot be told how long it may take: it is asked in a thread of
+    its own, which is left behind when it takes too long."""
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except (socket.gaierror, UnicodeError):  # a name, not a number
+        pass
+    found: list[Any] = []
+
+    def ask() -> None:
+        try:
+            found.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            found.append(error)
+
+    thread = threading.Thread(target=ask, name="leasehold-resolver", daemon=True)
+    thread.start()
+    thread.join(_left(give_up))
+    if not found:
+        raise Broken("looking up its name took too long")
+    if isinstance(found[0], UnicodeError):
+        raise Broken(f"its name cannot be looked up: {found[0]}")
+    if isinstance(found[0], Exception):
+        raise found[0]
+    addresses: list[Any] = found[0]
+    return addresses
+
+
+def _left(give_up: float) -> float:
+    left = give_up - time.monotonic()
+    if left <= 0:
+        raise Broken(SLOW)
+    return left
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Small packets at once, and a dead peer is noticed even while nothing is said."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (*KEEPALIVE, ("TCP_USER_TIMEOUT", USER_TIMEOUT_MS)):
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
