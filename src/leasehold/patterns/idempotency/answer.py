@@ -20,7 +20,7 @@ Fields = list[tuple[bytes, bytes]]
 BODILESS = (204, 304)
 REPLAYED = (b"idempotency-replayed", b"true")
 # Of the connection and not of the response (RFC 9110), or of the moment. A cookie belongs to who was there first.
-NOT_KEPT = frozenset(
+DROPPED_HEADERS = frozenset(
     (
         "connection", "content-length", "date", "idempotency-replayed", "keep-alive", "proxy-authenticate",
         "proxy-connection", "set-cookie", "te", "trailer", "transfer-encoding", "upgrade",
@@ -83,7 +83,7 @@ class Answer:
         fields = [(bytes(name).decode("latin-1").lower(), bytes(value).decode("latin-1")) for name, value in
                   self.start["headers"]]  # fmt: skip
         named = {one.strip().lower() for name, value in fields if name == "connection" for one in value.split(",")}
-        kept = [list(field) for field in fields if field[0] not in NOT_KEPT and field[0] not in named]
+        kept = [list(field) for field in fields if field[0] not in DROPPED_HEADERS and field[0] not in named]
         written = b"".join(message.get("body", b"") for message in self._held)
         body = None if self.passes else base64.b64encode(written).decode()
         return {"status": self.status, "headers": kept, "body": body}

@@ -10,7 +10,7 @@ from leasehold.patterns.jobs.columns import Columns
 from leasehold.patterns.tables.asking import Steps
 
 NUMBERS = ("version", "attempts")
-TIMES = ("lease_until", "run_at", "created_at", "finished_at", "counted_from")
+TIME_COLUMNS = ("lease_until", "run_at", "created_at", "finished_at", "counted_from")
 TEXTS = ("owner", "payload", "result", "error", "queue", "key")
 # What each dialect has for them. SQLite keeps anything anywhere: there only numbers that would be text are refused.
 NUMBER_TYPES = ("smallint", "integer", "bigint", "int", "tinyint", "mediumint")
@@ -110,7 +110,7 @@ def _misfit(columns: Columns, types: dict[str, str], dialect: Dialect, ours: str
         fits, wanted = (kind in NUMBER_TYPES) is numbers, "a number" if numbers else "text"
     elif ours in NUMBERS:
         fits, wanted = "int" in kind if dialect.name == "sqlite" else kind in NUMBER_TYPES, number
-    elif dialect.name != "sqlite" and ours in TIMES:
+    elif dialect.name != "sqlite" and ours in TIME_COLUMNS:
         fits, wanted = kind in TIME_TYPES, time
     elif dialect.name != "sqlite" and ours in TEXTS:
         fits, wanted = kind in TEXT_TYPES, text
