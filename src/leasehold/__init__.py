@@ -16,9 +16,9 @@ from leasehold._core.light_typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leasehold import aio
-    from leasehold._core.bucket import bucket
+    from leasehold._core.names import bucket
     from leasehold._runtime.backoff import Backoff
-    from leasehold.advice.advising import advise
+    from leasehold.advice.decision import advise
     from leasehold.advice.need import Need
     from leasehold.advice.verdict import Verdict
     from leasehold.coordinator import AsyncLeasehold, Leasehold, connect
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         StoreUnavailable,
         Unsupported,
     )
+    from leasehold.primitives.decorator import SKIPPED, Skipped
     from leasehold.primitives.election import AsyncElection, Election
     from leasehold.primitives.inspection import Eviction, Holder, Inspection, Note, Waiting
     from leasehold.primitives.leader import Leader
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from leasehold.primitives.leases import AsyncLeases, Leases
     from leasehold.primitives.lock import AsyncLock, Lock
     from leasehold.primitives.multi import All, AsyncAll
-    from leasehold.primitives.permit import AsyncPermit, Permit
     from leasehold.primitives.rwlock import (
         AsyncReadLock,
         AsyncReadWriteLease,
@@ -51,8 +51,7 @@ if TYPE_CHECKING:
         ReadWriteLock,
         WriteLock,
     )
-    from leasehold.primitives.semaphore import AsyncSemaphore, Semaphore
-    from leasehold.primitives.skipped import SKIPPED, Skipped
+    from leasehold.primitives.semaphore import AsyncPermit, AsyncSemaphore, Permit, Semaphore
     from leasehold.primitives.term import AsyncTerm, Term
 
 __version__ = "0.1.0"
@@ -113,7 +112,7 @@ __all__ = [
 # Where each name comes from. It is loaded when somebody first asks for it: a command that needs little starts fast.
 _MODULES = ("aio", "errors")
 _PLACES = {
-    "SKIPPED": "primitives.skipped",
+    "SKIPPED": "primitives.decorator",
     "All": "primitives.multi",
     "AsyncAll": "primitives.multi",
     "AsyncElection": "primitives.election",
@@ -121,7 +120,7 @@ _PLACES = {
     "AsyncLeasehold": "coordinator",
     "AsyncLeases": "primitives.leases",
     "AsyncLock": "primitives.lock",
-    "AsyncPermit": "primitives.permit",
+    "AsyncPermit": "primitives.semaphore",
     "AsyncReadLock": "primitives.rwlock",
     "AsyncReadWriteLease": "primitives.rwlock",
     "AsyncReadWriteLock": "primitives.rwlock",
@@ -140,18 +139,18 @@ _PLACES = {
     "Lock": "primitives.lock",
     "Need": "advice.need",
     "Note": "primitives.inspection",
-    "Permit": "primitives.permit",
+    "Permit": "primitives.semaphore",
     "ReadLock": "primitives.rwlock",
     "ReadWriteLease": "primitives.rwlock",
     "ReadWriteLock": "primitives.rwlock",
     "Semaphore": "primitives.semaphore",
-    "Skipped": "primitives.skipped",
+    "Skipped": "primitives.decorator",
     "Term": "primitives.term",
     "Verdict": "advice.verdict",
     "Waiting": "primitives.inspection",
     "WriteLock": "primitives.rwlock",
-    "advise": "advice.advising",
-    "bucket": "_core.bucket",
+    "advise": "advice.decision",
+    "bucket": "_core.names",
     "connect": "coordinator",
 }
 

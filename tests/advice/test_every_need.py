@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from leasehold import InvalidRequest
 from leasehold.advice import CASES, Need, Verdict, advise
-from leasehold.advice.deciding import decide
+from leasehold.advice.decision import UNKNOWN, decide
 from leasehold.advice.questions import CHOICES
 from leasehold.advice.rules import RULES
-from leasehold.advice.sayings import UNKNOWN
 from leasehold.advice.verdict import TOOLS
 from tests.advice.needs import combinations, needs
 

@@ -10,7 +10,7 @@ import pytest
 
 import leasehold
 from leasehold import InvalidRequest, Need
-from leasehold.advice.contradictions import CONTRADICTIONS
+from leasehold.advice.need import CONTRADICTIONS
 from leasehold.advice.questions import CHOICES, QUESTIONS
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leasehold.advice import CASES, Need, advise
-from leasehold.advice.sayings import WARNINGS
+from leasehold.advice.decision import WARNINGS
 from tests.advice.needs import needs
 
 

@@ -13,7 +13,7 @@ from leasehold import InvalidRequest
 from leasehold._core.durations import seconds, ttl_ms
 from leasehold._core.policy import margin, renew_after
 from leasehold.advice import ttl_for
-from leasehold.advice.words import length
+from leasehold.advice.questions import length
 
 LENGTH = st.floats(min_value=0, max_value=10_000)
 

@@ -11,7 +11,7 @@ import pytest
 
 import leasehold
 from leasehold import InvalidRequest, Leasehold, NotHeld
-from leasehold.primitives.parts import MOST_PARTS
+from leasehold.primitives.multi import MOST_PARTS
 from tests.lock.helpers import Spy, sync_scene
 
 

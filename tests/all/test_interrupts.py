@@ -11,13 +11,13 @@ import pytest
 
 import leasehold
 from leasehold._core import group
+from leasehold._core.claims import claim
 from leasehold._core.holding import ALIVE, Holding
-from leasehold._core.line import claim
 from leasehold._runtime import sync
 from leasehold._runtime.connections import Mailboxes
 from leasehold._runtime.engine import Engine
 from leasehold._runtime.held_lease import Held
-from leasehold._runtime.register import Register
+from leasehold._runtime.registry import Register
 from leasehold._runtime.watchdog import Watchdog
 from leasehold.primitives.base_lock import BaseLock
 from leasehold.primitives.lease import Lease

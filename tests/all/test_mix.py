@@ -20,7 +20,7 @@ from leasehold import (
     ReadWriteLease,
 )
 from leasehold._core.rules import READ, SEMAPHORE
-from leasehold.primitives.parts import checked
+from leasehold.primitives.multi import checked
 from leasehold.testing import StandInStore
 from tests.lock.helpers import PATIENCE, eventually, look
 

@@ -17,7 +17,7 @@ import pytest
 
 from leasehold.advice import CASES, advise
 from leasehold.advice.questions import QUESTIONS
-from leasehold.cli import asking
+from leasehold.cli.advise import TRIES
 from tests.cli.desk import SOON, Desk
 from tests.cli.test_completion import offered
 
@@ -214,7 +214,7 @@ def test_wrong_answers_are_asked_again(desk: Desk) -> None:
 def test_it_gives_up(desk: Desk) -> None:
     """Nobody is asked the same for ever: 2."""
     with asked(desk) as dialogue:
-        for _ in range(asking.TRIES):
+        for _ in range(TRIES):
             dialogue.type("nonsense\n")
         assert dialogue.ended() == (2, "")
         assert "could not be used: no verdict" in dialogue.shown

@@ -7,9 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.cli.arguments import Candidacy, Request, Timetable, Usage, options, parse_elect, parse_run, quick
-from leasehold.cli.naming import parse_name
-from leasehold.cli.options import COMMON, CRON, ELECT, RUN
+from leasehold.cli.arguments import (
+    COMMON,
+    CRON,
+    ELECT,
+    RUN,
+    Candidacy,
+    Request,
+    Timetable,
+    Usage,
+    options,
+    parse_elect,
+    parse_run,
+    quick,
+)
+from leasehold.cli.coordinator import parse_name
 from leasehold.errors import InvalidRequest
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.cli.demo_screen import Timeline
+from leasehold.cli.demo import Timeline
 
 EVENTS: list[dict[str, Any]] = [
     {"act": 1, "at": 0.0, "who": "director", "event": "act", "guard": False},

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold.cli.screen import bar, lasting
+from leasehold.cli.terminal import bar, lasting
 from tests.cli.desk import SOON, SOURCE, Desk
 from tests.servers.redis import RedisServer
 

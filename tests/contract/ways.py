@@ -18,8 +18,7 @@ from leasehold._core.ports import Store
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.redis import RedisStore
-from leasehold.stores.redis.borrowed import BorrowedStore
-from leasehold.stores.redis.clients import open_client
+from leasehold.stores.redis.client_store import BorrowedStore, open_client
 from leasehold.stores.sqlite import SQLiteStore
 from tests.servers.clock import OneClock
 from tests.servers.redis import RedisServer

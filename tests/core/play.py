@@ -8,9 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from leasehold._core import ops
 from leasehold._core.flows import Ask
-from leasehold._core.handover import Transferable
+from leasehold._core.holding import Taken, Transferable
 from leasehold._core.names import Name
-from leasehold._core.taken import Taken
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 
 T = TypeVar("T")

@@ -7,10 +7,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from leasehold._core import ledger, ops
-from leasehold._core.changes import Changeable
 from leasehold._core.flows import Ask
+from leasehold._core.holding import Changeable, Taken
 from leasehold._core.names import Name
-from leasehold._core.taken import Taken
 from leasehold._core.types import Instant, State
 from tests.core.desk import WALL
 from tests.core.play import TTL, Latch

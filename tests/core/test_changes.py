@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leasehold._core import flows, ops
-from leasehold._core.changes import Changeable
-from leasehold._core.taken import Taken
+from leasehold._core.holding import Changeable, Taken
 from leasehold._core.tickets import Giving
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, NotHeld, OutcomeUnknown
 from tests.core.desk import ROOM, Desk

@@ -6,8 +6,8 @@ import pytest
 
 from leasehold._core import flows, ops
 from leasehold._core.flows import Ask
+from leasehold._core.holding import Taken
 from leasehold._core.policy import BUDGET_MS, next_common_beat
-from leasehold._core.taken import Taken
 from leasehold.errors import InvalidRequest, LeaseLost, NotAcquired, NotHeld, OutcomeUnknown, StoreUnavailable
 from tests.core.play import DOWN, FIRST, STILL_WAITING, TTL, UNKNOWN, WAITING, Owners, Play, Step, ask, hold, push
 

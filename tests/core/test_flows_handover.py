@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from leasehold._core import flows, ops
+from leasehold._core.holding import Taken
 from leasehold._core.policy import tombstone_ms
-from leasehold._core.taken import Taken
 from leasehold._core.tickets import Giving, Ticket
 from leasehold.errors import InvalidRequest, LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
 from tests.core.play import DOWN, NAME, TTL, UNKNOWN, Play, Step, ask, hold

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from leasehold._core import flows, line, ops
+from leasehold._core import claims, flows, ops
 from leasehold.errors import NotAcquired
 from tests.core.play import Owners, Play, Step
 from tests.core.test_flows_cancel import ACQUIRE, Interrupted, left_behind
 
-OURS = (flows.__file__, line.__file__)
+OURS = (flows.__file__, claims.__file__)
 MOST_LINES = 1000  # of one scenario
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold._core.glob import matches
+from leasehold._core.names import matches
 
 
 @pytest.mark.parametrize(

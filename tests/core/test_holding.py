@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from leasehold._core import ops
-from leasehold._core.batch import hear, renewals
-from leasehold._core.holding import Holding
+from leasehold._core.flows import hear, renewals
+from leasehold._core.holding import Holding, Taken, deadline_after, renewal_after
 from leasehold._core.policy import BUDGET_MS, RENEWAL_MS
-from leasehold._core.taken import Taken, deadline_after, renewal_after
 from leasehold.errors import LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
 from tests.core.play import NAME, Latch
 

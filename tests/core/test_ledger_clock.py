@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leasehold._core import ledger, ops
-from leasehold._core.taken import spans
+from leasehold._core.holding import spans
 from leasehold._core.turn import Turn
 from leasehold._core.types import State
 from tests.core.desk import PATIENCE, ROOM, TTL, Desk

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from leasehold._core import flows, ops
+from leasehold._core.claims import Own, hint, mistake
 from leasehold._core.names import Name
-from leasehold._core.oneself import Own, hint, mistake
 from leasehold.errors import InvalidRequest, NotAcquired
 from tests.core.play import NAME, TTL, Play, Step
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from leasehold._core import flows, group, line, ops
+from leasehold._core import claims, flows, group, ops
 from leasehold._core.flows import Ask
 from leasehold._core.holding import ALIVE, LOST, RELEASED, Holding
 from leasehold.errors import InvalidRequest, LeaseholdError, NotAcquired, OutcomeUnknown, StoreUnavailable
 from tests.core.stage import Stage, Us, at, delayed, lost_reply, lost_request, part
 from tests.core.test_flows_cancel import Interrupted
 
-OURS = (flows.__file__, line.__file__, group.__file__)
+OURS = (flows.__file__, claims.__file__, group.__file__)
 MOST_LINES = 2_000
 Scene = Callable[[Stage], list[Ask]]
 

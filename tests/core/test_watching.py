@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold._core import ops, watching
+from leasehold._core import ops, resource_flows
 from leasehold._core.policy import WATCH_EVERY_MS, WATCH_MS, WATCH_POLL_MS
+from leasehold._core.resource_flows import Watching, next_change, stop
 from leasehold._core.types import Grant
-from leasehold._core.watching import Watching, next_change, stop
 from leasehold.errors import StoreUnavailable
 from tests.core.desk import Desk
 from tests.core.play import DOWN, NAME, UNKNOWN, Play, Step
@@ -118,7 +118,7 @@ def test_trouble_that_lasts_is_told() -> None:
             next_change(EYE, (GRANT,), 100.0), lambda op: Step(type(op), UNKNOWN if isinstance(op, ops.Watch) else None)
         )
     assert caught.value.__cause__ is UNKNOWN
-    assert watching.BEARABLE < play.now - 100 < watching.BEARABLE + 2
+    assert resource_flows.BEARABLE < play.now - 100 < resource_flows.BEARABLE + 2
 
 
 def test_trouble_counts_from_the_last_answer() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from leasehold._core import ledger, ops
-from leasehold._core.glob import matches
+from leasehold._core.names import matches
 from leasehold._core.policy import NOTE_US, NOTES_KEPT, WATCH_MS
 from leasehold._core.ports import Mailbox, Store
 from leasehold._core.types import Instant, State

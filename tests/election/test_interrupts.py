@@ -20,7 +20,7 @@ from leasehold._runtime.held_lease import Held
 from leasehold.primitives.campaign import BaseCampaign, BaseSeat
 from leasehold.primitives.election import BaseElection
 from leasehold.primitives.health import Minder
-from leasehold.primitives.reign import Reign
+from leasehold.primitives.term import Reign
 from tests.lock.helpers import PATIENCE, elsewhere, eventually, in_thread
 from tests.lock.test_interrupts import at_entry, interrupt, interrupted
 

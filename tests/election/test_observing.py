@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold._core import watching
+from leasehold._core import resource_flows
 from leasehold._core.ops import Watch
 from leasehold.errors import InvalidRequest, StoreUnavailable
 from tests.election.tools import watchers
@@ -77,8 +77,8 @@ def test_a_closed_coordinator_ends_the_stream(hold: leasehold.Leasehold, spy: Sp
 
 def test_a_store_that_is_away(hold: leasehold.Leasehold, spy: Spy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A short outage is borne; a long one is told, and reading goes on afterwards."""
-    monkeypatch.setattr(watching, "BEARABLE", 0.2)
-    monkeypatch.setattr(watching, "WATCH_EVERY_MS", 20)
+    monkeypatch.setattr(resource_flows, "BEARABLE", 0.2)
+    monkeypatch.setattr(resource_flows, "WATCH_EVERY_MS", 20)
     election = hold.election("job")
     stream = election.observe()
     assert next(stream) is None

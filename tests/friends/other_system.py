@@ -134,9 +134,9 @@ def main(system: str) -> None:
         importlib.import_module(one)
     become(system)
     say("modules", *[importlib.import_module(one).__name__ for one in modules()])
-    from leasehold.stores.sqlite import machine
+    from leasehold.stores.sqlite import file
 
-    machine.BOOT_ID += "-of-another-system"
+    file.BOOT_ID += "-of-another-system"
     use(loop)
     type_in("run", "job", "--", "true")
     type_in("elect", "job", "--", "true")

@@ -10,9 +10,9 @@ import pytest
 
 import leasehold
 from leasehold._core.holding import Holding
-from leasehold._runtime.attempt import Attempt
 from leasehold._runtime.connections import Mailboxes
 from leasehold._runtime.held_lease import Held
+from leasehold._runtime.registry import Attempt
 from leasehold.primitives.lease import Lease
 from leasehold.primitives.lock import Lock
 from tests.lock.test_interrupts import at_entry, interrupt, interrupted

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from leasehold.guards import memory
 from leasehold.guards.guard import BaseGuard
 from leasehold.guards.http import FencingMiddleware, WSGIFencingMiddleware, fencing
-from leasehold.guards.http.inside import Inside
+from leasehold.guards.http.admission import Inside
 
 
 class Guard(BaseGuard):

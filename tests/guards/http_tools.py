@@ -15,7 +15,7 @@ from leasehold._core.headers import Fencing
 from leasehold.guards.fence import Fenced, presented
 from leasehold.guards.guard import Guard
 from leasehold.guards.http import FencingMiddleware, WSGIFencingMiddleware, check_response
-from leasehold.guards.http.inside import Inside
+from leasehold.guards.http.admission import Inside
 from leasehold.guards.memory import FenceGuard
 
 RESOURCE = "acme/report-export:42"

@@ -18,7 +18,7 @@ from starlette.routing import Mount, Route
 
 from leasehold.errors import StaleOwner
 from leasehold.guards.http import FencingMiddleware, fencing
-from leasehold.guards.http.inside import Inside
+from leasehold.guards.http.admission import Inside
 from leasehold.guards.memory import FenceGuard
 from tests.guards.http_tools import RESOURCE, A, Answer, ASGIService, B, memory, token
 

@@ -6,7 +6,7 @@ import random
 import threading
 from functools import partial
 
-from leasehold.guards.http.inside import Inside, Visit
+from leasehold.guards.http.admission import Inside, Visit
 
 R = "report-export:42"
 

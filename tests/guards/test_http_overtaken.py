@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leasehold.guards.http import FencingMiddleware, fencing
-from leasehold.guards.http.inside import Inside, Visit
+from leasehold.guards.http.admission import Inside, Visit
 from leasehold.guards.memory import FenceGuard
 from tests.guards.http_tools import B, request, token
 

@@ -15,7 +15,7 @@ import pytest
 
 from leasehold.errors import StaleOwner
 from leasehold.guards.http import WSGIFencingMiddleware, fencing
-from leasehold.guards.http.inside import Inside
+from leasehold.guards.http.admission import Inside
 from leasehold.guards.memory import FenceGuard
 from tests.guards.http_tools import RESOURCE, Pairs, WSGIService, memory, serve, token
 

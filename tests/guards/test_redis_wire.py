@@ -10,7 +10,7 @@ from redis.crc import key_slot
 
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.redis import FenceGuard
-from leasehold.guards.redis.texts import _AFTER, _ON_ONE_LINE, CALL, CHECK
+from leasehold.guards.redis.step import _AFTER, _ON_ONE_LINE, CALL, CHECK
 from tests.guards.redis_stage import BODY, HASH, RESOURCE, WAYS, A
 from tests.guards.test_redis_guard import CALLS
 from tests.servers.cluster import SLOTS, RedisCluster

@@ -15,8 +15,7 @@ import pytest
 
 import leasehold
 from leasehold._core import flows
-from leasehold._core.handover import Transferable
-from leasehold._core.holding import Holding
+from leasehold._core.holding import Holding, Transferable
 from leasehold._runtime import sync
 from leasehold._runtime.connections import Mailboxes
 from leasehold._runtime.engine import Engine

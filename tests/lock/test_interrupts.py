@@ -22,7 +22,7 @@ from leasehold._runtime.background import Errands
 from leasehold._runtime.connections import Mailboxes
 from leasehold._runtime.engine import Engine
 from leasehold._runtime.held_lease import Held
-from leasehold._runtime.register import Register
+from leasehold._runtime.registry import Register
 from leasehold._runtime.watchdog import Watchdog
 from leasehold.primitives.base_lock import BaseLock
 from leasehold.primitives.lease import Lease

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from leasehold._core.holding import Taken
 from leasehold._core.names import Name
-from leasehold._core.taken import Taken
 from leasehold._runtime.held_lease import Held
 from leasehold._runtime.options import Options
-from leasehold._runtime.register import Register
+from leasehold._runtime.registry import Register
 
 
 def hold(resource: str, anchor: object, fence: int = 9) -> Held:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leasehold._core import ledger
-from leasehold._core.taken import spans
+from leasehold._core.holding import spans
 from leasehold._core.turn import Turn
 from leasehold.testing import simulate
 from leasehold.testing.plans import kind_of, theme_of

@@ -7,11 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from leasehold._core import holding, ledger, ops, rules
-from leasehold._core import taken as taken_module
+from leasehold._core import holding as taken_module
 from leasehold._core import turn as turn_module
-from leasehold._core.holding import Holding
-from leasehold._core.line import Line
-from leasehold._core.taken import Taken
+from leasehold._core.claims import Line
+from leasehold._core.holding import Holding, Taken
 from leasehold._core.turn import Turn
 from leasehold._core.types import Grant, Waiter
 from leasehold.testing import job

@@ -8,11 +8,10 @@ from functools import partial
 
 import pytest
 
-from leasehold._core import group, ledger, ops, rules, watching
-from leasehold._core.changes import Changeable
+from leasehold._core import group, ledger, ops, resource_flows, rules
 from leasehold._core.flows import acquire
 from leasehold._core.group import Taking
-from leasehold._core.holding import Holding
+from leasehold._core.holding import Changeable, Holding
 from leasehold._core.rules import READ, SEMAPHORE, WRITE, Seat
 from leasehold._core.turn import Turn
 from leasehold._core.types import Door, Grant, Instant, State, Waiter
@@ -205,8 +204,8 @@ def none_closed(taking: Taking, closed: bool) -> list[Holding]:
 
 def never_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trusts that it is told."""
-    monkeypatch.setattr(watching, "_pause_ms", lambda *_: 60_000)
-    monkeypatch.setattr(watching, "WATCH_EVERY_MS", 60_000)
+    monkeypatch.setattr(resource_flows, "_pause_ms", lambda *_: 60_000)
+    monkeypatch.setattr(resource_flows, "WATCH_EVERY_MS", 60_000)
 
 
 def deaf_to_metadata(holders: tuple[Grant, ...]) -> list[tuple[str, int, str, str]]:
@@ -263,7 +262,7 @@ BROKEN: dict[str, tuple[Break, str, str]] = {
     "all: forgets claims in doubt": (patched(group, "_withdrawals", lambda _: []), "gentle together", "I6"),
     "a watcher that only waits to be told": (never_looks, "election", "I13"),
     "watchers are not told": (patched(Turn, "tell_watchers", lambda _: None), "election", "I13"),
-    "watchers are not told what a holder says": (patched(watching, "told", deaf_to_metadata), "election", "I13"),
+    "watchers are not told what a holder says": (patched(resource_flows, "told", deaf_to_metadata), "election", "I13"),
     "watchers are never forgotten": (patched(Turn, "forget", lambda _: None), "election", "I6 a permanent ghost"),
 }
 

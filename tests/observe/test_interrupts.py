@@ -12,8 +12,8 @@ import leasehold
 from leasehold._core.holding import Holding
 from leasehold._runtime.connections import Mailboxes
 from leasehold._runtime.engine import Engine
+from leasehold._runtime.events import Chronicle, Story
 from leasehold._runtime.held_lease import Held
-from leasehold._runtime.story import Chronicle, Story
 from leasehold._runtime.watchdog import Watchdog
 from leasehold.observe.events import Acquired
 from leasehold.observe.observers import Audience

@@ -23,8 +23,8 @@ from leasehold._core.ops import Claim, Inspect
 from leasehold._core.ports import Store
 from leasehold.observe import metrics
 from leasehold.observe.events import Contended, Subject
+from leasehold.observe.metrics import MOST_LABELS
 from leasehold.observe.otel import OpenTelemetryObserver
-from leasehold.observe.tally import MOST_LABELS
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import elsewhere, eventually
 from tests.observe.life import AT_LEAST, COUNTED, live

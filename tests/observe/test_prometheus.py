@@ -14,8 +14,8 @@ from prometheus_client.samples import Sample
 
 import leasehold
 from leasehold.observe.events import Contended, Leaking, Subject
+from leasehold.observe.metrics import MOST_LABELS
 from leasehold.observe.prometheus import PrometheusObserver
-from leasehold.observe.tally import MOST_LABELS
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import PATIENCE, eventually
 from tests.observe.life import AT_LEAST, COUNTED, live

@@ -11,8 +11,8 @@ import pytest
 
 from leasehold.errors import InvalidRequest
 from leasehold.patterns import RemoteError
-from leasehold.patterns.failure import remote, told
-from leasehold.patterns.serial import MARK, check_serializer, kept, loaded, read_sheet, sheet
+from leasehold.patterns.errors import remote, told
+from leasehold.patterns.serialization import MARK, check_serializer, kept, loaded, read_sheet, sheet
 from leasehold.patterns.values import Codec
 
 

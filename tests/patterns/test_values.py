@@ -18,7 +18,7 @@ import pytest
 
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.annotations import Returned
-from leasehold.patterns.serial import kept, loaded
+from leasehold.patterns.serialization import kept, loaded
 from leasehold.patterns.values import Codec
 from tests.patterns import goods
 from tests.patterns.goods import (

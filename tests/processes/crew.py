@@ -18,7 +18,7 @@ from typing import IO, Any, Protocol
 
 from leasehold._core.policy import beat_every_ms
 from leasehold._core.types import State
-from leasehold.stores.sqlite import codec
+from leasehold.stores.sqlite import database
 from tests.processes import journal
 
 ROOT = Path(__file__).parents[2]
@@ -200,7 +200,7 @@ class Crew:
             row = None
         finally:
             connection.close()
-        return codec.decode(row[0]) if row else State()
+        return database.decode(row[0]) if row else State()
 
     def waiting(self, resource: str, count: int) -> None:
         """Until so many stand in the queue."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leasehold._core import flows, holding, line, ops
+from leasehold._core import claims, flows, holding, ops
 from leasehold.testing.parties import FLAVOURS
 from tests.redis.stage import HASTE, Stage
 from tests.servers.proxy import Proxy
@@ -47,9 +47,9 @@ def own_stage(request: pytest.FixtureRequest, own_redis: Callable[..., RedisServ
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls give up after tenths of a second in place of seconds."""
-    for module in (flows, line):
+    for module in (flows, claims):
         monkeypatch.setattr(module, "budget_ms", lambda *_: round(HASTE * 1000))
-    monkeypatch.setattr(line, "LEAST_BUDGET_MS", round(HASTE * 1000))
+    monkeypatch.setattr(claims, "LEAST_BUDGET_MS", round(HASTE * 1000))
     monkeypatch.setattr(holding, "BUDGET_MS", round(HASTE * 1000))
     for _ in range(100):
         ops.Release("job", "owner", 1)  # after a few of them a function is compiled, which has the defaults

@@ -25,7 +25,7 @@ from leasehold import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailabl
 from leasehold.coordinator.stores import open_store
 from leasehold.patterns.results.default import beside_borrowed
 from leasehold.stores.redis import RedisStore
-from leasehold.stores.redis.borrowed import BorrowedStore
+from leasehold.stores.redis.client_store import BorrowedStore
 from leasehold.testing.parties import FLAVOURS
 from tests.redis.plays import KINDS, Start, connected, play
 from tests.redis.stage import PATIENCE, Aim, until_async

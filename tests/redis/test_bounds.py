@@ -13,7 +13,7 @@ import pytest
 
 import leasehold
 from leasehold import OutcomeUnknown, StoreUnavailable
-from leasehold._core import line
+from leasehold._core import claims
 from tests.redis.stage import HASTE, OWN_THREADS_ONLY, PATIENCE, SLACK, THREADS_ONLY, Stage, losses, now
 from tests.servers.process import until
 
@@ -60,7 +60,7 @@ def well(stage: Stage) -> Iterator[None]:
 @pytest.mark.parametrize("server", [frozen, gone])
 def test_a_waiter_whose_server_goes_away(own_stage: Make, server: Trouble, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its wait ends in time, by one call at most; it had a place in the queue, so nobody knows what became of it."""
-    monkeypatch.setattr(line, "LEAST_BUDGET_MS", BUDGET * 1000)
+    monkeypatch.setattr(claims, "LEAST_BUDGET_MS", BUDGET * 1000)
     stage = own_stage()
     stage.acquire(ttl=30, renew=False)
     waiter, wait = stage.party(), 1.0

@@ -20,8 +20,7 @@ from leasehold import OutcomeUnknown, StoreUnavailable
 from leasehold._core import ops
 from leasehold._runtime.background import FIRST_RETRY
 from leasehold.stores.redis import RedisStore, protocol
-from leasehold.stores.redis.borrowed import BorrowedStore
-from leasehold.stores.redis.clients import open_client
+from leasehold.stores.redis.client_store import BorrowedStore, open_client
 from leasehold.stores.redis.sockets import Broken
 from tests.servers.process import PATIENCE, until
 from tests.servers.proxy import Proxy

@@ -17,7 +17,7 @@ from leasehold._core.policy import NOTES_KEPT
 from leasehold._core.ports import Store
 from leasehold.errors import NotHeld, StoreUnavailable
 from leasehold.stores.redis import RedisStore, protocol
-from leasehold.stores.redis.borrowed import BorrowedStore
+from leasehold.stores.redis.client_store import BorrowedStore
 from tests.servers.process import until
 from tests.servers.redis import EVERY, RedisServer
 

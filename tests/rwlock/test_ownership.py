@@ -11,7 +11,7 @@ import pytest
 import leasehold
 from leasehold import AsyncReadWriteLease, InvalidRequest, LeaseLost, NotAcquired, NotHeld, ReadWriteLease
 from leasehold._core.ops import Claim
-from leasehold.primitives.kinds import LEASES, lease_class
+from leasehold.primitives.lock import LEASES, lease_class
 from leasehold.stores.clock import ManualClock
 from tests.lock.helpers import STORES, Spy, elsewhere, eventually, in_thread, look, nothing_left, open_store, sync_scene
 

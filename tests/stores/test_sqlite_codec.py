@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from leasehold._core import ledger
 from leasehold._core.rules import RULES
 from leasehold._core.types import Door, Ended, Grant, Note, State, Waiter, Watcher
-from leasehold.stores.sqlite import codec
+from leasehold.stores.sqlite import database
 
 numbers = st.integers(min_value=0, max_value=2**53)
 texts = st.text(st.characters(), max_size=8)  # lone surrogates, NUL and quotes too
@@ -47,8 +47,8 @@ states = st.builds(
 @given(states)
 def test_what_is_written_is_read(state: State) -> None:
     """Every state survives the text, with every type it had, and the text is plain ASCII JSON."""
-    text = codec.encode(state)
-    read = codec.decode(text)
+    text = database.encode(state)
+    read = database.decode(text)
     assert read == state
     assert repr(read) == repr(state)  # names the types, which == on tuples does not look at
     assert text.isascii()
@@ -58,7 +58,7 @@ def test_what_is_written_is_read(state: State) -> None:
 def test_the_format_is_frozen() -> None:
     """Format 1, as files of earlier versions hold it."""
     state = State((Grant("o", 7, 10, 20),), (Waiter("w", 10, 1, 5),), 7, 9, 0, (Ended("e", 6, "released", 8),))
-    assert codec.encode(state) == (
+    assert database.encode(state) == (
         '[[["o",7,10,20,"mutex",[0],0,"","",0,"",0,0,0]],'
         '[["w",10,1,5,"",0,"mutex",1,1,0,"","",0]],7,9,0,[["e",6,"released",8,""]]]'
     )
@@ -67,13 +67,13 @@ def test_the_format_is_frozen() -> None:
 def test_notes_stand_at_the_end() -> None:
     """Only where there are some: all other rows are what an earlier version can read."""
     state = State(notes=(Note(5, "evicted", "host:1", 7, "why"),))
-    assert codec.encode(state) == '[[],[],0,0,0,[],[[5,"evicted","host:1",7,"why"]]]'
-    assert codec.decode(codec.encode(state)) == state
+    assert database.encode(state) == '[[],[],0,0,0,[],[[5,"evicted","host:1",7,"why"]]]'
+    assert database.decode(database.encode(state)) == state
 
 
 def test_a_field_that_an_old_row_lacks_has_its_default() -> None:
     """Fields are added at the end, with a default."""
-    assert codec.decode('[[["o",7,10,20,"mutex",[0]]],[["w",10,1,5]],[],0,0,[["e",6,"released",8]]]') == State(
+    assert database.decode('[[["o",7,10,20,"mutex",[0]]],[["w",10,1,5]],[],0,0,[["e",6,"released",8]]]') == State(
         (Grant("o", 7, 10, 20),), (Waiter("w", 10, 1, 5),), 0, 0, 0, (Ended("e", 6, "released", 8),)
     )
 
@@ -109,24 +109,24 @@ WAITER = '["w",10,1,5,"",0,"mutex",1,1,0,"","",0]'
 )
 def test_a_field_of_another_type_is_recognised(holders: str, queue: str, rest: str) -> None:
     """Not only the shape is looked at: the ledger would meet it later, in the middle of a turn."""
-    with pytest.raises(codec.UNREADABLE):
-        codec.decode(f"[[{holders}],[{queue}],{rest}]")
+    with pytest.raises(database.UNREADABLE):
+        database.decode(f"[[{holders}],[{queue}],{rest}]")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense", "[1,2,3,4,5,6]", "[[[]],[],[],0,0,[]]", "null"])
 def test_other_text_is_recognised(text: str) -> None:
     """A damaged row raises one of the errors that the store knows."""
-    with pytest.raises(codec.UNREADABLE):
-        codec.decode(text)
+    with pytest.raises(database.UNREADABLE):
+        database.decode(text)
 
 
 def test_nothing_is_short() -> None:
     """The empty state is a few bytes."""
-    assert codec.encode(ledger.EMPTY) == "[[],[],0,0,0,[]]"
+    assert database.encode(ledger.EMPTY) == "[[],[],0,0,0,[]]"
 
 
 @pytest.mark.parametrize("after", ["]", " ", "[]", "x"])
 def test_a_text_with_something_after_it_is_no_state(after: str) -> None:
     """A row that was damaged at its end is not taken for whole."""
     with pytest.raises(ValueError, match="more than one"):
-        codec.decode(codec.encode(State()) + after)
+        database.decode(database.encode(State()) + after)

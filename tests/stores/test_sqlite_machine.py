@@ -11,7 +11,8 @@ import pytest
 from leasehold._core import ops
 from leasehold.errors import StoreUnavailable, Unsupported
 from leasehold.stores.clock import ManualClock
-from leasehold.stores.sqlite import SQLiteStore, file, machine
+from leasehold.stores.sqlite import SQLiteStore, file
+from leasehold.stores.sqlite import file as machine
 from tests.stores.sqlite_tools import ROOM, claim, look, take
 
 MOUNTS = r"""

@@ -472,7 +472,7 @@ def test_a_link_that_is_there_while_sqlite_opens(
     tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """And gone afterwards: the file that it led to is not made a database, and the right one is."""
-    from leasehold.patterns.results import sqlitefile
+    from leasehold.patterns.results import sqlite
 
     path, away, target = tmp_path / "jobs.db", tmp_path / "away", tmp_path / "target"
     path.touch(mode=0o600)
@@ -496,7 +496,7 @@ def test_a_link_that_is_there_while_sqlite_opens(
         shelf = SQLiteShelf(path)
         shelf.create()
         shelf.close()
-        sqlitefile.open_shelf(str(path), "leasehold_shelf").close()
+        sqlite.open_shelf(str(path), "leasehold_shelf").close()
     assert target.read_bytes() == b"" and path.stat().st_size > 0
 
 
@@ -723,7 +723,7 @@ def test_root_makes_the_state_folder_of_a_user(folder: Path, monkeypatch: pytest
 
 def test_what_root_gives_away_is_new_and_empty(tmp_path: Path) -> None:
     """Whoever exchanges it in between gets nothing that was there before."""
-    from leasehold.stores.sqlite.ownership import give
+    from leasehold.stores.sqlite.file import give
 
     full, written, twice = tmp_path / "full", tmp_path / "written", tmp_path / "twice"
     full.mkdir(mode=0o700)

@@ -24,7 +24,7 @@ from leasehold._core.ops import Renew, Reply, StoreOp
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing import StandInStore, TurnableClock, freeze, outage
 from leasehold.testing import clock as clock_module
-from leasehold.testing.waiters import alone
+from leasehold.testing.clock import alone
 from tests.lock.helpers import elsewhere, eventually, eventually_async, look, nothing_left
 
 Connect = Callable[..., Leasehold]

@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from leasehold._core import ops
+from leasehold._core.claims import Ask, Oneself, at_once, budget_ms, claim
 from leasehold._core.flows import First, acquire
-from leasehold._core.holding import ALIVE, LOST, Holding
+from leasehold._core.holding import ALIVE, LOST, Holding, Taken
 from leasehold._core.light_typing import Any, Protocol
-from leasehold._core.line import Ask, at_once, budget_ms, claim
-from leasehold._core.oneself import Oneself
 from leasehold._core.policy import tombstone_ms
-from leasehold._core.taken import Taken
 from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable
 
 MOST_ROUNDS = 100  # beginnings, before a store that cannot keep what it granted is called unavailable

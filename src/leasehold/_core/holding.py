@@ -13,18 +13,159 @@ begins with an underscore is called by somebody who has the lock.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from leasehold._core import ops
-from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold._core.limits import NEVER, Limits
+from leasehold._core.light_typing import TYPE_CHECKING, Any, NamedTuple
 from leasehold._core.names import Name
-from leasehold._core.policy import BUDGET_MS, margin, renewal_budget_ms, retry_renewal_after, tombstone_ms
-from leasehold._core.taken import Taken, deadline_after, renewal_after, spans
+from leasehold._core.ops import Renew
+from leasehold._core.policy import (
+    BUDGET_MS,
+    drift,
+    margin,
+    renew_after,
+    renewal_budget_ms,
+    retry_renewal_after,
+    tombstone_ms,
+)
+from leasehold._core.rules import MUTEX, ONLY_SLOT, READ, WRITE
+from leasehold._core.tickets import Giving
 from leasehold._core.types import public_owner
-from leasehold._core.unconfirmed import Changes
-from leasehold.errors import LeaseholdError, LeaseLost, NotHeld
+from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, NotHeld
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+# ---------------------------------------------------------------- limits
+#
+# Limits of a holding: what ends a lease however well it is renewed.
+
+
+NEVER = float("inf")
+
+
+class Limits:
+    """``max_hold`` and ``max_idle``, on the local clock."""
+
+    __slots__ = ("_hold_until", "_idle_from", "_max_idle")
+
+    def __init__(self, at: float, max_hold: float | None, max_idle: float | None) -> None:
+        self._hold_until = NEVER if max_hold is None else at + max_hold
+        self._max_idle = NEVER if max_idle is None else max_idle
+        self._idle_from = at
+
+    def beat(self, now: float) -> None:
+        self._idle_from = now
+
+    def ends(self) -> tuple[float, str]:
+        idle_until = self._idle_from + self._max_idle
+        return (self._hold_until, "max_hold") if self._hold_until <= idle_until else (idle_until, "max_idle")
+
+
+# ---------------------------------------------------------------- unconfirmed
+#
+# Changes of a lease that the store has not confirmed: every Renew says them, until one that did is answered.
+
+
+class Changes(NamedTuple):
+    """Mostly there are none, and this is None."""
+
+    lowering: bool = False  # from writer to reader
+    untold: bool = False  # whoever wanted that does not know that it succeeded
+    meta: str = ""  # what the holder says of itself
+    since: int = 0  # the number of the first Renew that says so
+
+    def on(self, renew: Renew) -> Renew:
+        """The Renew that says so."""
+        return renew._replace(shared=self.lowering, meta=self.meta)
+
+    def after(self, renew: Renew) -> Changes | None:
+        """What is left when this one was confirmed."""
+        meta = "" if renew.number >= self.since else self.meta
+        return self._replace(lowering=self.lowering and not renew.shared, meta=meta).left()
+
+    def left(self) -> Changes | None:
+        """None when there is nothing more to say."""
+        return self if self.lowering or self.untold or self.meta else None
+
+
+# ---------------------------------------------------------------- taken
+#
+# What an acquire has taken: a grant with its times as its holder may believe in them, on the local clock.
+#
+# They count from when the request was sent, whatever the reply took (trap 23), and never last longer than what was
+# asked for: a server whose clock was set back answers that far more remains (trap 49).
+
+
+@lru_cache(maxsize=1024)
+def spans(ttl_ms: int, remaining_ms: int) -> tuple[float, float, float]:
+    """How many seconds after a request was sent what it got must be let go of, ends, and is to be renewed: a third of
+    the ttl after the store's own count began. Mostly a whole ttl remains, so they are the same again and again."""
+    ttl, remaining = ttl_ms / 1000, min(remaining_ms, ttl_ms) / 1000
+    deadline = remaining - drift(remaining)
+    return deadline - margin(ttl), deadline, remaining - ttl + renew_after(ttl)
+
+
+def deadline_after(sent: float, remaining_ms: int) -> float:
+    """The local deadline of a grant or renewal that was asked for at ``sent``."""
+    return sent + spans(remaining_ms, remaining_ms)[1]
+
+
+def renewal_after(sent: float, ttl_ms: int, remaining_ms: int) -> float:
+    """When to renew it."""
+    return sent + spans(ttl_ms, remaining_ms)[2]
+
+
+class Taken:
+    """A grant as the acquire flow hands it over."""
+
+    __slots__ = (
+        "at",
+        "deadline",
+        "fence",
+        "limit",
+        "owner",
+        "renew_at",
+        "rule",
+        "slots",
+        "stop_at",
+        "ttl_ms",
+        "unanswered",
+    )
+
+    def __init__(
+        self,
+        owner: str,
+        fence: int,
+        ttl_ms: int,
+        sent: float,
+        remaining_ms: int,
+        at: float,
+        unanswered: bool,
+        rule: str = MUTEX,
+        slots: tuple[int, ...] = ONLY_SLOT,
+        limit: int = 0,
+    ) -> None:
+        stop, deadline, renewal = spans(ttl_ms, remaining_ms)
+        self.owner = owner
+        self.fence = fence
+        self.ttl_ms = ttl_ms
+        self.stop_at = sent + stop
+        self.deadline = sent + deadline
+        self.renew_at = sent + renewal
+        self.at = at
+        self.unanswered = unanswered  # a claim of this owner may still be under way: release with a tombstone
+        self.rule = rule
+        self.slots = slots
+        self.limit = limit  # of a semaphore: what others go by, when it is another than was asked with
+
+    def usable(self, renews: bool) -> bool:
+        """Is there time left to work in? A push that was read late may name a grant that is all but over."""
+        return (self.stop_at if renews else self.deadline) > self.at
+
+
+# ---------------------------------------------------------------- holding
+
 
 HELD, UNSURE, LOST, RELEASING, RELEASED = "held", "unsure", "lost", "releasing", "released"
 ALIVE = (HELD, UNSURE)
@@ -341,3 +482,102 @@ class Holding:
                 return False
             self.phase = RELEASED
             return True
+
+
+# ---------------------------------------------------------------- handover
+#
+# Handing over: how a holding leaves its holder for whoever has its ticket, and comes back when nobody ever will.
+#
+# HELD or UNSURE ── transfer's Renew is confirmed ──> RELEASED ── the giver was interrupted ──> its Release
+
+
+class Transferable(Holding):
+    """A holding that its holder can give away."""
+
+    __slots__ = ()
+
+    def handing_over(self, ticket: str, now: float) -> ops.Renew:
+        """The Renew of ``transfer``: from its arrival on, whoever knows the ticket may adopt. Until it is answered the
+        lease stays ours; nobody else knows the ticket."""
+        with self.lock:
+            self._require(now)
+            self._extending += 1
+            return self._apart(self._wanted_ms, now)._replace(ticket=ticket)
+
+    def handed_over(
+        self, giving: Giving, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float
+    ) -> None:
+        """It waits for its adopter now, for a whole ttl, and is ours no longer. LeaseLost when it was not ours."""
+        with self.lock:
+            self._answered(renew, sent, reply, now)
+            self._require(now)
+            giving.done = True
+            self.phase = RELEASED
+
+    def recall(self, giving: Giving) -> ops.Release | None:
+        """The Release of what was handed over with a ticket that nobody will ever have: its giver was interrupted."""
+        with self.lock:
+            if not giving.done or self.phase != RELEASED:
+                return None
+            giving.done = False
+            return ops.Release(self.name.text, self.owner, self.fence, tombstone_ms(self.ttl_ms), again=True)
+
+
+# ---------------------------------------------------------------- changes
+#
+# What a holder can change of its lease while it holds it: from writing to reading, and what it says of itself.
+#
+# A change travels in a Renew of its own, beside those of the watchdog. Until one is confirmed, every Renew says it
+# again: a later one may overtake it, and the store then goes by the later.
+
+
+NONE = Changes()
+
+
+class Changeable(Transferable):
+    """A holding whose holder can lower it to a reader's, and say something else of itself."""
+
+    __slots__ = ()
+
+    @property
+    def shared(self) -> bool:
+        """May it only read?"""
+        return self.rule == READ
+
+    def downgrading(self, now: float) -> ops.Renew:
+        """The Renew of ``downgrade``. From here on it only reads, before the store has heard of it: others may read
+        beside it as soon as that has. May be repeated until its caller was told that it succeeded."""
+        with self.lock:
+            self._require(now)
+            changes = self._changes or NONE
+            if self.rule != WRITE and not changes.untold:
+                raise self._not_a_writer()
+            self.rule = READ
+            self._changes = changes._replace(lowering=True, untold=True)
+            return self._begin_change(now)
+
+    def downgraded(self) -> None:
+        """Its caller is told."""
+        with self.lock:
+            self._changes = (self._changes or NONE)._replace(untold=False).left()
+
+    def saying(self, meta: str, now: float) -> ops.Renew:
+        """The Renew that says something else of its holder."""
+        with self.lock:
+            self._require(now)
+            self._changes = (self._changes or NONE)._replace(meta=meta, since=self._number + 1)
+            return self._begin_change(now)
+
+    def _begin_change(self, now: float) -> ops.Renew:
+        self._extending += 1
+        return self._apart(self._wanted_ms, now)
+
+    def _not_a_writer(self) -> InvalidRequest:
+        if self.rule == READ:
+            return InvalidRequest(
+                f"the lease on {self.name.kind} reads already: there is nothing to downgrade", resource=self.name.text
+            )
+        return InvalidRequest(
+            f"the lease on {self.name.kind} is no writer's: downgrade() is for what rwlock(...).write() gives",
+            resource=self.name.text,
+        )

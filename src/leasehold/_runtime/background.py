@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from leasehold._core.holding import NEVER
 from leasehold._core.light_typing import TypeAlias
-from leasehold._core.limits import NEVER
 from leasehold._core.ops import Later, Reply, StoreOp
 from leasehold._core.ports import Store
 from leasehold.errors import LeaseholdError

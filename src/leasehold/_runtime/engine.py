@@ -8,18 +8,17 @@ import threading
 import weakref
 from collections.abc import Callable
 
+from leasehold._core.claims import Own
 from leasehold._core.holding import ALIVE
 from leasehold._core.light_typing import Any
 from leasehold._core.names import Name
-from leasehold._core.oneself import Own
 from leasehold._core.ops import Later
 from leasehold._core.policy import BUDGET_MS, MAX_FENCE, MAX_FLOOR_AHEAD_US
 from leasehold._core.ports import Clock, Store
 from leasehold._runtime import shutdown
-from leasehold._runtime.attempt import Attempt
 from leasehold._runtime.connections import Mailboxes
 from leasehold._runtime.held_lease import Held
-from leasehold._runtime.register import Register
+from leasehold._runtime.registry import Attempt, Register
 from leasehold._runtime.watchdog import Watchdog
 from leasehold.errors import StoreUnavailable
 from leasehold.observe import log

@@ -9,12 +9,10 @@ import weakref
 from collections.abc import Callable
 
 from leasehold._core import ops
-from leasehold._core.changes import Changeable
-from leasehold._core.holding import LOST, RELEASED, RELEASING
+from leasehold._core.claims import Own
+from leasehold._core.holding import LOST, RELEASED, RELEASING, Changeable, Taken
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.names import Name
-from leasehold._core.oneself import Own
-from leasehold._core.taken import Taken
 from leasehold._core.tickets import NONCE_BYTES, Giving
 from leasehold.errors import InvalidRequest
 from leasehold.observe import log

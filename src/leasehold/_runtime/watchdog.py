@@ -13,10 +13,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from leasehold._core.batch import hear, renewals
-from leasehold._core.holding import ALIVE, LOST, UNSURE
+from leasehold._core.flows import hear, renewals
+from leasehold._core.holding import ALIVE, LOST, NEVER, UNSURE
 from leasehold._core.light_typing import TYPE_CHECKING
-from leasehold._core.limits import NEVER
 from leasehold._core.ops import Later, NotYours, Released, Renew, Renewed, Reply
 from leasehold._core.policy import margin
 from leasehold._core.ports import Store
@@ -28,7 +27,7 @@ from leasehold.observe import log
 from leasehold.observe.observers import Audience
 
 if TYPE_CHECKING:
-    from leasehold._runtime.story import Chronicle
+    from leasehold._runtime.events import Chronicle
 
 AWAKE = NOW
 SHORTEST_ERRAND, LONGEST_ERRAND = 0.02, 0.5  # seconds for one try
@@ -218,7 +217,7 @@ class Watchdog:
 
     def chronicle(self) -> Chronicle:
         """For those who listen. Loaded when there is somebody, or something that nobody may miss."""
-        from leasehold._runtime.story import Chronicle
+        from leasehold._runtime.events import Chronicle
 
         return Chronicle(self._audience, self._clock, self._store.name)
 

@@ -7,8 +7,8 @@ it), ``cases`` (six that everybody knows). ``ttl`` and ``samples`` are the arith
 
 from __future__ import annotations
 
-from leasehold.advice.advising import advise
 from leasehold.advice.cases import CASES
+from leasehold.advice.decision import advise
 from leasehold.advice.need import Need
 from leasehold.advice.samples import Measured, measured
 from leasehold.advice.ttl import TtlAdvice, ttl_for

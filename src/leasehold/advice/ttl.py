@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from leasehold._core.durations import seconds
 from leasehold._core.policy import LONG_TTL_MS, MAX_TTL_MS, MIN_TTL_MS, margin, renew_after
-from leasehold.advice.words import length
+from leasehold.advice.questions import length
 from leasehold.errors import InvalidRequest
 
 Duration: TypeAlias = float | str | timedelta

@@ -10,10 +10,23 @@ import click
 
 from leasehold import __version__
 from leasehold.cli import completion as completing
-from leasehold.cli.arguments import Candidacy, Request, Timetable, Usage, parse_cron, parse_elect, parse_run
+from leasehold.cli.arguments import (
+    COMMON,
+    CRON,
+    ELECT,
+    RUN,
+    Candidacy,
+    Option,
+    Request,
+    Timetable,
+    Usage,
+    described,
+    parse_cron,
+    parse_elect,
+    parse_run,
+)
 from leasehold.cli.exit_codes import Ended
-from leasehold.cli.options import COMMON, CRON, ELECT, RUN, Option, described
-from leasehold.cli.voice import Voice
+from leasehold.cli.output import Voice
 
 
 def option(one: Option) -> click.Option:
@@ -312,8 +325,7 @@ def demo(given: dict[str, Any], as_json: bool, no_color: bool) -> None:
     Two real processes want to write one report. The one that holds the lease is frozen until the lease has ended,
     and then wakes up and writes: first without a guard, then with one. Everything happens in a temporary folder.
     """
-    from leasehold.cli.demo import run
-    from leasehold.cli.demo_screen import JsonLines, Timeline
+    from leasehold.cli.demo import JsonLines, Timeline, run
 
     raise SystemExit(run(JsonLines() if as_json or given["as_json"] else Timeline(plain=no_color)))
 

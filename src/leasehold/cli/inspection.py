@@ -7,9 +7,9 @@ import time
 from datetime import datetime
 from typing import Any
 
-from leasehold.cli.opening import failed, open_hold
-from leasehold.cli.printable import printable
-from leasehold.cli.screen import bar, lasting, paint, say, table
+from leasehold.cli.coordinator import failed, open_hold
+from leasehold.cli.output import printable
+from leasehold.cli.terminal import bar, lasting, paint, say, table
 from leasehold.errors import LeaseholdError
 from leasehold.primitives.inspection import Holder, Inspection, Note, Waiting
 

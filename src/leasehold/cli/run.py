@@ -11,8 +11,8 @@ from leasehold.cli import exit_codes
 from leasehold.cli.arguments import Request
 from leasehold.cli.child import ABSENT, Child
 from leasehold.cli.exit_codes import Ended
+from leasehold.cli.output import Voice
 from leasehold.cli.signals import HARMLESS, Signals, signal
-from leasehold.cli.voice import Voice
 
 if TYPE_CHECKING:
     from leasehold.cli.lease_thread import Tenure
@@ -60,8 +60,8 @@ def prepared(request: Request, signals: Signals) -> Child:
 
 
 def _under_a_lease(request: Request, voice: Voice, signals: Signals, child: Child) -> int:
+    from leasehold.cli.coordinator import open_lock  # the rest of the library: the child prepares meanwhile
     from leasehold.cli.lease_thread import Tenure
-    from leasehold.cli.opening import open_lock  # the rest of the library: the child prepares meanwhile
 
     hold, lock = open_lock(request, voice)
     with hold:
@@ -95,7 +95,7 @@ def environment(lease: Lease) -> dict[str, str]:
     if lease._held.shared:
         told["LEASEHOLD_SHARED"] = "1"
     if lease._held.rule == SEMAPHORE:  # fences grow for each slot, and that is what a guard is told
-        from leasehold._core.permits import slot_name
+        from leasehold._core.rules import slot_name
 
         slot = lease._held.slots[0]
         told.update(LEASEHOLD_RESOURCE=slot_name(lease.resource, slot), LEASEHOLD_SLOT=str(slot))
@@ -147,7 +147,7 @@ def await_lease(
 
 
 def _refused(request: Request, error: BaseException) -> BaseException:
-    from leasehold.cli.opening import failed
+    from leasehold.cli.coordinator import failed
     from leasehold.errors import NotAcquired
 
     if not isinstance(error, NotAcquired):

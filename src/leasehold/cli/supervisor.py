@@ -11,10 +11,11 @@ import os
 
 from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold._core.policy import margin
-from leasehold.cli import exit_codes, kernel
+from leasehold.cli import child as kernel
+from leasehold.cli import exit_codes
 from leasehold.cli.child import Child
+from leasehold.cli.output import Voice
 from leasehold.cli.signals import Heard, Signals, known, signal
-from leasehold.cli.voice import Voice
 from leasehold.errors import LeaseLost
 from leasehold.stores.clock import SystemClock
 

@@ -10,14 +10,13 @@ import click
 
 from leasehold._core.durations import seconds
 from leasehold.advice import Measured, measured, ttl_for
+from leasehold.advice.questions import length
 from leasehold.advice.ttl import LONG, NETWORK, PAUSE, TtlAdvice
-from leasehold.advice.words import length
 from leasehold.cli import exit_codes
 from leasehold.cli.arguments import duration
 from leasehold.cli.exit_codes import Ended
-from leasehold.cli.printable import printable
-from leasehold.cli.reading import text_of
-from leasehold.cli.screen import paint, say
+from leasehold.cli.output import printable
+from leasehold.cli.terminal import paint, say, text_of
 from leasehold.errors import InvalidRequest
 
 

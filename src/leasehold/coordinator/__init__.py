@@ -11,20 +11,25 @@ from leasehold._core.durations import is_long, wait_seconds
 from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, TypeVar
 from leasehold._core.names import Name, check_id_key, check_namespace, known_name, make_name
 from leasehold._core.ports import Store
-from leasehold._core.saying import meta_text
+from leasehold._core.types import meta_text
 from leasehold._runtime.engine import Engine
-from leasehold._runtime.options import Options
-from leasehold.coordinator.adopting import Adopting, AsyncAdopting
-from leasehold.coordinator.asking import known_options, make_options, warn_long
-from leasehold.coordinator.counting import Counting
+from leasehold._runtime.options import Options, known_options, make_options, warn_long
 from leasehold.coordinator.cron import AsyncScheduling, Scheduling
 from leasehold.coordinator.decorators import AsyncDecorating, Decorating
-from leasehold.coordinator.electing import AsyncElecting, Electing
-from leasehold.coordinator.gathering import AsyncGathering, Gathering
 from leasehold.coordinator.once import AsyncRunningOnce, RunningOnce
-from leasehold.coordinator.operating import AsyncOperating, Operating
+from leasehold.coordinator.operators import AsyncOperating, Operating
+from leasehold.coordinator.primitives import (
+    Adopting,
+    AsyncAdopting,
+    AsyncElecting,
+    AsyncGathering,
+    AsyncSharing,
+    Counting,
+    Electing,
+    Gathering,
+    Sharing,
+)
 from leasehold.coordinator.results import Shelving
-from leasehold.coordinator.sharing import AsyncSharing, Sharing
 from leasehold.coordinator.single_flight import AsyncFlying, Flying
 from leasehold.coordinator.stores import open_store
 from leasehold.observe.observers import Audience
@@ -144,7 +149,7 @@ class Coordinator(Shelving, ABC, Generic[L]):
     def _decorator(
         self, kind: str, ids: tuple[Id, ...], on_busy: str, lease_as: str | None, options: dict[str, Any]
     ) -> Any:
-        from leasehold.primitives.locked import decorator, default_wait  # needs inspect, which is slow to load
+        from leasehold.primitives.decorator import decorator, default_wait  # needs inspect, which is slow to load
 
         model = self.lock(
             kind, **{**default_wait(kind, on_busy), **options}

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from leasehold._core.durations import Duration
     from leasehold.coordinator import Id
     from leasehold.patterns.cron import AsyncCron, Cron
-    from leasehold.patterns.cron.clock import Clock
+    from leasehold.patterns.cron.schedule import Clock
     from leasehold.patterns.results import Shelf
 
 P = ParamSpec("P")
@@ -100,6 +100,6 @@ class AsyncScheduling:
 
 
 def _decorator(hold: Any, *asked: Any) -> Any:
-    from leasehold.patterns.cron.making import decorator  # needs cronsim, and much of the standard library
+    from leasehold.patterns.cron.cron import decorator  # needs cronsim, and much of the standard library
 
     return decorator(hold, *asked)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from leasehold._core.durations import Duration
     from leasehold.coordinator import Id
-    from leasehold.primitives.skipped import Skipped
+    from leasehold.primitives.decorator import Skipped
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from leasehold.patterns.once import AsyncOnce, Once
     from leasehold.patterns.once.once import AsyncLeasedOnce, LeasedOnce
     from leasehold.patterns.results import Shelf
-    from leasehold.patterns.serial import Serializer
+    from leasehold.patterns.serialization import Serializer
 
     Fingerprint: TypeAlias = str | Callable[..., Any] | None
     Errors: TypeAlias = type[Exception] | Sequence[type[Exception]] | Literal[True]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from leasehold._core.durations import Duration
     from leasehold.coordinator import Id
     from leasehold.patterns.results import Shelf
-    from leasehold.patterns.serial import Serializer
+    from leasehold.patterns.serialization import Serializer
     from leasehold.patterns.single_flight.single_flight import AsyncFlown, AsyncSingleFlight, Flown, SingleFlight
 
 P = ParamSpec("P")

@@ -77,7 +77,7 @@ def _of_client(thing: object) -> Store:
     if not hasattr(thing, "execute_command") and type(thing).__module__.partition(".")[0] not in ("redis", "valkey"):
         raise InvalidRequest(f"connect() takes a URL, a Redis client or a store, not {type(thing).__name__}")
     _redis()
-    from leasehold.stores.redis.clients import open_client
+    from leasehold.stores.redis.client_store import open_client
 
     return open_client(thing)
 

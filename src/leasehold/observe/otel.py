@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold.observe import metrics
 from leasehold.observe.events import Event
-from leasehold.observe.tally import Unentangled
+from leasehold.observe.metrics import Unentangled
 
 try:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from leasehold._core.light_typing import Any
 from leasehold.observe import metrics
 from leasehold.observe.events import Event
-from leasehold.observe.tally import Tally, Unentangled
+from leasehold.observe.metrics import Tally, Unentangled
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram

@@ -23,7 +23,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from leasehold._core.light_typing import Any
 from leasehold.observe import events
 from leasehold.observe.log import ASKED_FOR
-from leasehold.observe.tally import at_fork
+from leasehold.observe.metrics import at_fork
 
 FIELD = "traceparent"  # in the holder's metadata, as in an HTTP header
 

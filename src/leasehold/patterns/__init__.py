@@ -13,13 +13,12 @@ from leasehold._core.light_typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leasehold.patterns.cron import AsyncCron, Cron, Run
-    from leasehold.patterns.failure import RemoteError, ResultNotKept
+    from leasehold.patterns.errors import KeyReused, RemoteError, ResultNotKept
     from leasehold.patterns.jobs.job import AsyncJob, Job
     from leasehold.patterns.jobs.jobs import AsyncJobs, Jobs
-    from leasehold.patterns.once.errors import KeyReused
     from leasehold.patterns.once.key import AsyncOnceKey, OnceKey
     from leasehold.patterns.once.once import AsyncOnce, Once
-    from leasehold.patterns.serial import Serializer
+    from leasehold.patterns.serialization import Serializer
     from leasehold.patterns.single_flight.single_flight import AsyncFlown, AsyncSingleFlight, Flown, SingleFlight
     from leasehold.patterns.tables.insertion import Insertion, insert_once
     from leasehold.patterns.tables.row_lock import row_lock
@@ -65,13 +64,13 @@ _PLACES = {
     "Insertion": "tables.insertion",
     "Job": "jobs.job",
     "Jobs": "jobs.jobs",
-    "KeyReused": "once.errors",
+    "KeyReused": "errors",
     "Once": "once.once",
     "OnceKey": "once.key",
-    "RemoteError": "failure",
-    "ResultNotKept": "failure",
+    "RemoteError": "errors",
+    "ResultNotKept": "errors",
     "Run": "cron",
-    "Serializer": "serial",
+    "Serializer": "serialization",
     "SingleFlight": "single_flight.single_flight",
     "insert_once": "tables.insertion",
     "row_lock": "tables.row_lock",

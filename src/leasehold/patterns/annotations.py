@@ -15,10 +15,9 @@ from typing import Any
 
 from leasehold._runtime.calling import calling_frame
 from leasehold.errors import InvalidRequest
-from leasehold.patterns.classes import kind_of
 from leasehold.patterns.hints import NOT_YET, NotKept, Walk
 from leasehold.patterns.scope import Scope
-from leasehold.patterns.values import Codec, named
+from leasehold.patterns.values import Codec, kind_of, named
 from leasehold.primitives.decorated_function import name_of
 
 

@@ -24,8 +24,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from leasehold.patterns import models
-from leasehold.patterns.classes import kind_of, parts_of
-from leasehold.patterns.values import KNOWN, PLAIN
+from leasehold.patterns.values import KNOWN, PLAIN, kind_of, parts_of
 
 NOT_YET = (NameError, AttributeError)  # not defined yet; the latter: in a module that is only half imported
 ANYTHING = (Any, object, None, ..., typing.Never, typing.NoReturn, typing.LiteralString)

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leasehold._runtime.calling import calling_frame
-from leasehold.patterns.classes import kind_of
 from leasehold.patterns.hints import NOT_YET, NotKept, Walk
-from leasehold.patterns.values import Codec, Kind, named
+from leasehold.patterns.values import Codec, Kind, kind_of, named
 
 
 class Scope:

@@ -11,15 +11,20 @@ among the names that the module of the function has. Nothing is imported because
 from __future__ import annotations
 
 import base64
+import dataclasses
+import enum
+import inspect
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, is_typeddict
 from uuid import UUID
 from zoneinfo import ZoneInfo
+
+from leasehold.patterns import models
 
 TAG = "$"
 FIELDS = "fields of "  # before the name of a class that is written by its fields, and could be written otherwise
@@ -243,3 +248,74 @@ def named(classes: Iterable[type]) -> dict[type, str]:
         one: f"class {one.__name__}" if often[one.__name__] == 1 else f"class {one.__module__}.{one.__qualname__}"
         for one in several
     }
+
+
+# ---------------------------------------------------------------- classes
+#
+# How instances of a user's class are written and read: an enum, a NamedTuple, a dataclass, a model of Pydantic's.
+
+
+def kind_of(cls: Any, name: str = "") -> Kind | None:
+    """How it is kept, and under which name; None: it cannot be."""
+    if issubclass(cls, enum.Enum):
+        return _enum(cls, name) if cls.__members__ else None
+    if models.is_model(cls):
+        return models.kind(cls, name)
+    if _is_named_tuple(cls):
+        return Kind(name, _attributes(cls._fields), lambda written, read: cls(**_values(written, read)))
+    if dataclasses.is_dataclass(cls) and not _missing(cls):
+        return _dataclass(cls, name)
+    return None
+
+
+def parts_of(cls: Any) -> tuple[str, ...]:
+    """The attributes whose annotations say what else can be in it. Models have other ways to say so."""
+    if models.is_model(cls):
+        return ()
+    if dataclasses.is_dataclass(cls):
+        return tuple(field.name for field in dataclasses.fields(cls))
+    if is_typeddict(cls):
+        return tuple(cls.__required_keys__ | cls.__optional_keys__)
+    return tuple(cls._fields) if _is_named_tuple(cls) else ()
+
+
+def _is_named_tuple(cls: Any) -> bool:
+    return issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
+
+
+def _attributes(names: tuple[str, ...]) -> Any:
+    return lambda value, write: {name: write(getattr(value, name)) for name in names}
+
+
+def _values(written: dict[str, Any], read: Nested) -> dict[str, Any]:
+    return {name: read(one) for name, one in written.items()}
+
+
+def _enum(cls: type[enum.Enum], name: str) -> Kind:
+    if issubclass(cls, enum.Flag):  # several of them together have no name
+        return Kind(name, lambda value, write: write(value.value), lambda written, read: cls(read(written)))
+    return Kind(name, lambda value, _: value.name, lambda written, _: cls[written])
+
+
+def _dataclass(cls: Any, name: str) -> Kind:
+    """Made by its constructor, as everywhere. A field that this does not take is set afterwards."""
+    later = {field.name for field in dataclasses.fields(cls) if not field.init}
+
+    def read(written: dict[str, Any], nested: Nested) -> Any:
+        values = _values(written, nested)
+        made = cls(**{field: one for field, one in values.items() if field not in later})
+        for field in later & values.keys():
+            object.__setattr__(made, field, values[field])  # also of a frozen one
+        return made
+
+    return Kind(name, _attributes(parts_of(cls)), read)
+
+
+def _missing(cls: Any) -> list[str]:
+    """What its constructor wants and no field holds, such as an InitVar."""
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [
+        name
+        for name, one in inspect.signature(cls).parameters.items()
+        if name not in parts_of(cls) and one.default is one.empty and one.kind not in several
+    ]

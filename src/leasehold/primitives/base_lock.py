@@ -8,17 +8,16 @@ from collections.abc import Callable, Coroutine
 from leasehold._core import flows
 from leasehold._core.durations import wait_seconds
 from leasehold._core.flows import Ask
-from leasehold._core.holding import ALIVE, LOST
+from leasehold._core.holding import ALIVE, LOST, Taken
 from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from leasehold._core.names import Name
 from leasehold._core.ops import Later, Op
 from leasehold._core.rules import EXCLUSIVE, MUTEX, READ, RULES, SEMAPHORE
-from leasehold._core.taken import Taken
 from leasehold._runtime import shutdown
-from leasehold._runtime.attempt import Attempt
 from leasehold._runtime.engine import Engine
 from leasehold._runtime.held_lease import Held
 from leasehold._runtime.options import Options
+from leasehold._runtime.registry import Attempt
 from leasehold.errors import NotHeld
 from leasehold.primitives.base_lease import BaseLease
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from leasehold._core.durations import Duration
     from leasehold._core.tickets import Ticket
     from leasehold._runtime.background import Done
-    from leasehold._runtime.story import Story
+    from leasehold._runtime.events import Story
 
 
 class Unset:
@@ -103,7 +102,7 @@ class BaseLock:
         """For those who listen, if anybody does."""
         if not self._engine.audience.listens():
             return None
-        from leasehold._runtime.story import Story
+        from leasehold._runtime.events import Story
 
         return Story(self._engine, self._name, self._options.ttl_ms, wait)
 

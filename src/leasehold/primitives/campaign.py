@@ -6,25 +6,23 @@ import time
 from threading import current_thread
 from types import TracebackType
 
-from leasehold._core.holding import ALIVE, LOST
+from leasehold._core.holding import ALIVE, LOST, Taken
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.policy import LONGEST_REST, renew_after
-from leasehold._core.taken import Taken
 from leasehold._core.tickets import Ticket
 from leasehold._runtime.backoff import jittered
 from leasehold._runtime.options import Options
 from leasehold.errors import OutcomeUnknown
 from leasehold.primitives.base_lock import BaseLock
 from leasehold.primitives.lock import AsyncLock, Lock
-from leasehold.primitives.reign import RESIGNED, UNFIT, Reign
-from leasehold.primitives.term import AsyncTerm, Term
+from leasehold.primitives.term import RESIGNED, UNFIT, AsyncTerm, Reign, Term
 
 if TYPE_CHECKING:
     import asyncio
     import threading
 
     from leasehold._runtime.aio import AsyncDriver
-    from leasehold._runtime.story import Story
+    from leasehold._runtime.events import Story
     from leasehold.primitives.election import BaseElection
 
 LONGEST_NAP = 1.0  # seconds, before one looks whether the coordinator is still open

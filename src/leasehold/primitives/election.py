@@ -13,8 +13,8 @@ from leasehold._core.durations import wait_seconds
 from leasehold._core.holding import ALIVE, LOST
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.names import Name
-from leasehold._core.operations import look
-from leasehold._core.saying import json_text
+from leasehold._core.resource_flows import look
+from leasehold._core.types import json_text
 from leasehold._runtime import sync
 from leasehold._runtime.engine import Engine
 from leasehold._runtime.options import Options
@@ -24,8 +24,7 @@ from leasehold.primitives.base_lock import UNSET, Unset
 from leasehold.primitives.campaign import AsyncCampaign, Campaign
 from leasehold.primitives.health import AsyncMinder, Health, Minder, check_function
 from leasehold.primitives.lease import _in_thread
-from leasehold.primitives.reign import RESIGNED, Reign
-from leasehold.primitives.term import AsyncTerm, Term, said
+from leasehold.primitives.term import RESIGNED, AsyncTerm, Reign, Term, said
 
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration

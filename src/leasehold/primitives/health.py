@@ -18,7 +18,7 @@ from leasehold._core.ports import Clock
 from leasehold._runtime.watchdog import Watchdog
 from leasehold.errors import InvalidRequest, StoreUnavailable
 from leasehold.observe import log
-from leasehold.primitives.reign import UNHEALTHY, Reign
+from leasehold.primitives.term import UNHEALTHY, Reign
 
 if TYPE_CHECKING:
     import asyncio

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from leasehold._core import ops, watching
+from leasehold._core import ops, resource_flows
 from leasehold._core.light_typing import TYPE_CHECKING, Any, NamedTuple
 from leasehold._core.names import parse_name
 from leasehold._core.ops import Later, StoreOp, Withdraw
@@ -61,7 +61,7 @@ class BaseObservation(ABC):
         self._known: tuple[Grant, ...] | None = None
         self._closed = False
         self._reading = False
-        self._watching: watching.Watching | None = None  # once it has begun
+        self._watching: resource_flows.Watching | None = None  # once it has begun
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {parse_name(self._resource).shown}{' closed' if self._closed else ''}>"
@@ -107,7 +107,7 @@ class BaseObservation(ABC):
                 self._engine.watchdog.later(Later(Withdraw(watched.resource, watched.owner), WATCH_EVERY_MS / 1000))
 
     @abstractmethod
-    def _return(self, watched: watching.Watching) -> None: ...
+    def _return(self, watched: resource_flows.Watching) -> None: ...
 
     @abstractmethod
     def _forked(self) -> None: ...
@@ -139,7 +139,7 @@ class Observation(BaseObservation):
         try:
             watched = self._begin()
             engine = self._engine
-            flow = watching.next_change(watched, self._known, engine.clock.now())
+            flow = resource_flows.next_change(watched, self._known, engine.clock.now())
             return self._changed(sync.drive(engine, flow, Attentive(self._boxes[0], self)))
         except Closing:
             raise StopIteration from None
@@ -150,14 +150,14 @@ class Observation(BaseObservation):
         finally:
             self._end_reading()
 
-    def _begin(self) -> watching.Watching:
+    def _begin(self) -> resource_flows.Watching:
         self._engine.ensure_open()
         if self._watching is None:
             self._boxes.append(self._engine.mailboxes.borrow())
-            self._watching = watching.Watching(self._resource, new_owner(), self._boxes[0].address)
+            self._watching = resource_flows.Watching(self._resource, new_owner(), self._boxes[0].address)
         return self._watching
 
-    def _return(self, watched: watching.Watching) -> None:
+    def _return(self, watched: resource_flows.Watching) -> None:
         try:
             box = self._boxes.pop()
         except IndexError:  # somebody else closes it too, and was quicker
@@ -205,7 +205,7 @@ class AsyncObservation(BaseObservation):
         try:
             watched, box = self._begin()
             engine = self._engine
-            flow = watching.next_change(watched, self._known, engine.clock.now())
+            flow = resource_flows.next_change(watched, self._known, engine.clock.now())
             return self._changed(await self._driver.drive(flow, AttentiveOnLoop(box, self)))  # type: ignore[arg-type]  # a driver needs of it what this one has
         except Closing:
             raise StopAsyncIteration from None
@@ -216,13 +216,13 @@ class AsyncObservation(BaseObservation):
         finally:
             self._end_reading()
 
-    def _begin(self) -> tuple[watching.Watching, LoopMailbox]:
+    def _begin(self) -> tuple[resource_flows.Watching, LoopMailbox]:
         self._engine.ensure_open()
         box = self._driver.mailbox(self._driver.task().get_loop())
         if self._watching is None or box is not self._box:
             self._let_go()
             self._box = box
-            self._watching = watching.Watching(self._resource, new_owner(), box.address)
+            self._watching = resource_flows.Watching(self._resource, new_owner(), box.address)
             box.pushes[self._watching.owner] = None
         return self._watching, box
 
@@ -232,7 +232,7 @@ class AsyncObservation(BaseObservation):
         if self._reading and self._box is not None and self._watching is not None:
             self._box.wake(self._watching.owner)
 
-    def _return(self, watched: watching.Watching) -> None:
+    def _return(self, watched: resource_flows.Watching) -> None:
         if self._box is not None:
             self._box.pushes.pop(watched.owner, None)
 

@@ -12,12 +12,13 @@ from types import TracebackType
 
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.names import Name
-from leasehold._core.operations import look
+from leasehold._core.resource_flows import look
+from leasehold._core.rules import READ, SEMAPHORE, WRITE
 from leasehold._runtime import sync
-from leasehold._runtime.attempt import Attempt
 from leasehold._runtime.engine import Engine
 from leasehold._runtime.held_lease import Held
 from leasehold._runtime.options import Options
+from leasehold._runtime.registry import Attempt
 from leasehold.errors import LeaseholdError, NotAcquired
 from leasehold.primitives.base_lock import UNSET, BaseLock, Unset
 from leasehold.primitives.lease import AsyncLease, Lease
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from leasehold._core.durations import Duration
     from leasehold._core.tickets import Ticket
     from leasehold._runtime.aio import AsyncDriver
+    from leasehold._runtime.engine import Engine
+    from leasehold._runtime.held_lease import Held
 
 
 class Lock(BaseLock):
@@ -215,3 +218,49 @@ class AsyncLock(BaseLock):
         if isinstance(known, AsyncLease):
             return known
         return self._lease_class(self._engine, held, self._driver, task.get_loop())
+
+
+# ---------------------------------------------------------------- kinds
+#
+# Which class of lease fits what somebody holds. A primitive with leases of its own has a row for its rule here.
+
+
+# rule -> where its leases are, and what they are called for threads; those for asyncio are called Async and the same.
+# Loaded when there is one.
+LEASES = {
+    READ: ("rwlock", "ReadWriteLease"),
+    WRITE: ("rwlock", "ReadWriteLease"),
+    SEMAPHORE: ("semaphore", "Permit"),
+}
+
+
+def lease_class(rule: str, asyncio: bool = False) -> Any:
+    """That of what is held by this rule."""
+    from importlib import import_module
+
+    place, name = LEASES.get(rule, ("lease", "Lease"))
+    return getattr(import_module(f"leasehold.primitives.{place}"), f"Async{name}" if asyncio else name)
+
+
+class Adopter(Lock):
+    """Takes over what a ticket names, whatever it is: the store says so with the grant."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _lease_class(engine: Engine, held: Held) -> Lease:  # type: ignore[override]  # called as the class would be
+        lease: Lease = lease_class(held.rule)(engine, held)
+        return lease
+
+
+class AsyncAdopter(AsyncLock):
+    """The same for asyncio."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _lease_class(  # type: ignore[override]  # called as the class would be
+        engine: Engine, held: Held, driver: AsyncDriver, loop: asyncio.AbstractEventLoop
+    ) -> AsyncLease:
+        lease: AsyncLease = lease_class(held.rule, asyncio=True)(engine, held, driver, loop)
+        return lease

@@ -6,21 +6,20 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 
+from leasehold._core.claims import Ask
 from leasehold._core.group import acquire_all
-from leasehold._core.holding import ALIVE, LOST, RELEASED, Holding
+from leasehold._core.holding import ALIVE, LOST, RELEASED, Holding, Taken
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold._core.line import Ask
 from leasehold._core.ops import Op
-from leasehold._core.taken import Taken
 from leasehold._runtime import shutdown
-from leasehold._runtime.attempt import Attempt
 from leasehold._runtime.engine import Engine
 from leasehold._runtime.held_lease import Held
+from leasehold._runtime.registry import Attempt
 from leasehold.primitives.base_lease import BaseLease
 from leasehold.primitives.base_lock import BaseLock
 
 if TYPE_CHECKING:
-    from leasehold._runtime.stories import Stories
+    from leasehold._runtime.events import Stories
 
 
 class Getting:
@@ -54,7 +53,7 @@ class Getting:
         """Claims of the rest: they are known from here on to whoever closes the coordinator."""
         engine = self._engine
         if engine.audience.listens():
-            from leasehold._runtime.stories import Stories
+            from leasehold._runtime.events import Stories
 
             self.stories = Stories(engine, self._wait)
         self._asks = [part._ask(self._wait, address, self._story(part)) for part in self._rest]

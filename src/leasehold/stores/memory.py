@@ -13,8 +13,8 @@ from heapq import nsmallest
 from queue import Empty, SimpleQueue
 
 from leasehold._core import ledger
-from leasehold._core.glob import matches
 from leasehold._core.light_typing import Any
+from leasehold._core.names import matches
 from leasehold._core.ops import LISTINGS, Leaks, Page, Push, Reply, ResourceOp, Scan, StoreOp, Together
 from leasehold._core.policy import PAGE
 from leasehold._core.ports import Clock

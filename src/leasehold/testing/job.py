@@ -11,12 +11,10 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from leasehold._core import flows
-from leasehold._core.changes import Changeable
 from leasehold._core.group import acquire_all, release_all
-from leasehold._core.holding import ALIVE, LOST, Holding
+from leasehold._core.holding import ALIVE, LOST, Changeable, Holding, Taken
 from leasehold._core.ops import Park
 from leasehold._core.rules import READ, SEMAPHORE, WRITE
-from leasehold._core.taken import Taken
 from leasehold.errors import LeaseholdError, LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
 from leasehold.testing.process import Cancelled
 

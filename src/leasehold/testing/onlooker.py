@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from leasehold._core.resource_flows import Watching, next_change, stop
 from leasehold._core.types import Grant
-from leasehold._core.watching import Watching, next_change, stop
 from leasehold.errors import StoreUnavailable
 from leasehold.testing.process import Cancelled, Process
 

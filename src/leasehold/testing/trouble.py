@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
-from leasehold._core.holding import ALIVE
-from leasehold._core.limits import NEVER
+from leasehold._core.holding import ALIVE, NEVER
 from leasehold._core.ports import Clock
 from leasehold._core.types import Instant
 from leasehold._runtime.engine import Engine

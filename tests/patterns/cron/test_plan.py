@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from leasehold.errors import InvalidRequest
-from leasehold.patterns.cron.plan import MOST, Plan, Policy, decide
-from leasehold.patterns.cron.schedule import Schedule
+from leasehold.patterns.cron.schedule import MOST, Plan, Policy, Schedule, decide
 from leasehold.patterns.cron.state import KEPT, Line, State, decode, encode
 
 FIVE = Schedule("*/5 * * * *")

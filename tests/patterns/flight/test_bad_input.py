@@ -13,7 +13,7 @@ import pytest
 import leasehold
 from leasehold import InvalidRequest, Leasehold, aio
 from leasehold.patterns import ResultNotKept
-from leasehold.patterns.serial import kept
+from leasehold.patterns.serialization import kept
 from leasehold.patterns.values import Codec
 from tests.patterns.flight.sides import Counted, Side
 

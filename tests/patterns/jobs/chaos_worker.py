@@ -19,7 +19,7 @@ from typing import Any
 
 from leasehold import Backoff, StaleOwner
 from leasehold.patterns import Job, Jobs
-from leasehold.patterns.jobs.phrases import Phrases
+from leasehold.patterns.jobs.statements import Phrases
 
 FOR_EVER = Backoff(base=0.01, cap=0.05, attempts=10_000)  # kills count as attempts
 EFFECT = "INSERT INTO effects (job_id, version) VALUES ({0}, {0})"

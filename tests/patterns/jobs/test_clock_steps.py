@@ -15,8 +15,8 @@ import pytest
 
 from leasehold import InvalidRequest
 from leasehold.patterns import Jobs
-from leasehold.patterns.jobs.columns import OPTIONAL
 from leasehold.patterns.jobs.setback import Glances
+from leasehold.patterns.jobs.table import OPTIONAL
 from tests.patterns.jobs.shops import Shop, got, mariadb_async_engine, postgres_connect
 from tests.servers.clock import WallClock
 from tests.servers.mariadb import MariaServer

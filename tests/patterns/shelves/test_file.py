@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from leasehold.errors import InvalidRequest, StaleOwner, StoreUnavailable
-from leasehold.patterns.results import MemoryShelf, SQLiteShelf, Threaded, sqlitefile
+from leasehold.patterns.results import MemoryShelf, SQLiteShelf, Threaded, sqlite
 from leasehold.stores.sqlite import file
 from leasehold.stores.sqlite.file import connect
 from leasehold.testing.results import Holder
@@ -67,8 +67,8 @@ def test_two_make_it_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         connection.set_trace_callback(make)
         return connection
 
-    monkeypatch.setattr(sqlitefile, "connect", connect)
-    monkeypatch.setattr(sqlitefile, "WAIT", 0.0)
+    monkeypatch.setattr(sqlite, "connect", connect)
+    monkeypatch.setattr(sqlite, "WAIT", 0.0)
     shelf = SQLiteShelf(path)
     assert shelf.read(NAME) is None and len(rivals) == 1
     for one in (shelf, *rivals):
@@ -108,7 +108,7 @@ def test_to_read_takes_no_lock(shelf: SQLiteShelf, path: Path) -> None:
 
 def test_a_file_that_stays_locked(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever wants to write is told after a while, and not left waiting for ever."""
-    monkeypatch.setattr(sqlitefile, "WAIT", 0.05)
+    monkeypatch.setattr(sqlite, "WAIT", 0.05)
     shelf = SQLiteShelf(path)
     shelf.create()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -198,7 +198,7 @@ def test_a_file_that_is_deleted_while_it_is_opened(
             path.touch()
         return connection
 
-    monkeypatch.setattr(sqlitefile, "connect", replacing)
+    monkeypatch.setattr(sqlite, "connect", replacing)
     shelf.write(NEW, "seen by all", 60)
     assert replaced
     with closing(sqlite3.connect(path)) as other:
@@ -288,12 +288,12 @@ def test_a_child_has_connections_of_its_own(shelf: SQLiteShelf) -> None:
 
 def test_a_fork_in_the_middle_of_something(shelf: SQLiteShelf, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that does not end in time does not keep the fork from happening: its connection is left alone there."""
-    monkeypatch.setattr(sqlitefile, "QUIET", 0.05)
+    monkeypatch.setattr(sqlite, "QUIET", 0.05)
     shelf.write(OLD, "before", 60)
     with shelf._file.writing() as mine:
 
         def work() -> None:
-            assert any(one.connection is mine for one in sqlitefile._inherited)
+            assert any(one.connection is mine for one in sqlite._inherited)
             assert shelf.read(NAME)[0] == "before"  # type: ignore[index]  # it is there
 
         in_child(work)

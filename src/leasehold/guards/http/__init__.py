@@ -11,10 +11,9 @@ from collections.abc import Mapping
 
 from leasehold._core.headers import Fencing
 from leasehold.errors import InvalidRequest
+from leasehold.guards.http.admission import KEY
 from leasehold.guards.http.asgi import FencingMiddleware
-from leasehold.guards.http.client import check_response
-from leasehold.guards.http.door import KEY
-from leasehold.guards.http.problems import Problem, problem
+from leasehold.guards.http.problems import Problem, check_response, problem
 from leasehold.guards.http.wsgi import WSGIFencingMiddleware
 
 __all__ = [

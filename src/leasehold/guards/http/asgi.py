@@ -12,9 +12,8 @@ from leasehold._core import headers
 from leasehold._core.headers import Fencing
 from leasehold.errors import StaleOwner
 from leasehold.guards.guard import Guard
+from leasehold.guards.http.admission import KEY, METHODS, Door, Sent, Visit, concerns, unsure
 from leasehold.guards.http.asgi_client import Client, Message, Receive, Send, soon
-from leasehold.guards.http.door import KEY, METHODS, Door, Sent, concerns, unsure
-from leasehold.guards.http.inside import Visit
 from leasehold.guards.http.problems import Problem, Refused, occupied, problem
 from leasehold.guards.http.resource import Resource
 

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from leasehold.guards.redis.steps import Step
+from leasehold.guards.redis.step import Step
 from leasehold.stores.redis import failures
 from leasehold.stores.redis.client_types import behind, check_client, retries
 

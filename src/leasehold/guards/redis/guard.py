@@ -13,8 +13,7 @@ from leasehold.guards.fence import Fenced
 from leasehold.guards.guard import BaseGuard
 from leasehold.guards.redis.client import AsyncClient, Awaited, Blocking, Client, Line, sent
 from leasehold.guards.redis.keys import Key, Places, Tag, check_key, check_keys
-from leasehold.guards.redis.steps import Step
-from leasehold.guards.redis.texts import CALL, CHECK, Script, around
+from leasehold.guards.redis.step import CALL, CHECK, Script, Step, around
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault

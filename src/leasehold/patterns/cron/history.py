@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 
 from leasehold._core.types import public_owner
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StaleOwner, StoreUnavailable
-from leasehold.patterns.cron.clock import Clock
-from leasehold.patterns.cron.plan import Plan, Policy, decide, glance
-from leasehold.patterns.cron.schedule import Schedule, zone_of
+from leasehold.patterns.cron.schedule import Clock, Plan, Policy, Schedule, decide, glance, zone_of
 from leasehold.patterns.cron.state import RUNNING, Line, Run, State, decode, encode
 from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.results import Entry, Shelf

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from leasehold.errors import InvalidRequest
-from leasehold.patterns.serial import read_sheet, sheet
+from leasehold.patterns.serialization import read_sheet, sheet
 
 MARK = "cron/1"
 KEPT = 100  # lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leasehold.patterns.idempotency.caller import GLOBAL
 from leasehold.patterns.idempotency.middleware import IdempotencyMiddleware
+from leasehold.patterns.idempotency.request import GLOBAL
 
 __all__ = ["GLOBAL", "IdempotencyMiddleware"]

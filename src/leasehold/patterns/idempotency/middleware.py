@@ -14,17 +14,15 @@ from leasehold.errors import (
     StaleOwner,
     StoreUnavailable,
 )
+from leasehold.guards.http.admission import check_methods
 from leasehold.guards.http.asgi import App, Scope
 from leasehold.guards.http.asgi_client import Receive, Send
-from leasehold.guards.http.door import check_methods
 from leasehold.guards.http.problems import Problem, Refused
 from leasehold.observe import log
-from leasehold.patterns.failure import ResultNotKept
-from leasehold.patterns.idempotency import problems
-from leasehold.patterns.idempotency.answer import Answer, refuse, replay
-from leasehold.patterns.idempotency.asked import Handed, body_of, key_of
-from leasehold.patterns.idempotency.caller import Caller, Callers
-from leasehold.patterns.once.errors import KeyReused
+from leasehold.patterns.errors import KeyReused, ResultNotKept
+from leasehold.patterns.idempotency import response
+from leasehold.patterns.idempotency.request import Caller, Callers, Handed, body_of, key_of
+from leasehold.patterns.idempotency.response import Answer, refuse, replay
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -108,7 +106,7 @@ class IdempotencyMiddleware:
         try:
             key = key_of(scope)
             if key is None and self._required:
-                raise Refused(problems.MISSING)
+                raise Refused(response.MISSING)
             if key is None:
                 await self.app(scope, receive, send)
                 return
@@ -154,7 +152,7 @@ class Service:
             if error.resource != turn.resource or (answer.begun and not answer.complete):
                 raise  # the application's own; or a response that was cut
             if not turn.done and not answer.begun:
-                raise Refused(problems.INTERRUPTED) from error
+                raise Refused(response.INTERRUPTED) from error
         await answer.deliver()
 
     async def store(self, answer: Answer) -> None:
@@ -167,7 +165,7 @@ class Service:
             log.warn("a response was given and could not be stored: %s", error)
         except StaleOwner:
             if not answer.passes:
-                answer.replace(problems.INTERRUPTED)
+                answer.replace(response.INTERRUPTED)
 
 
 def _known(turn: AsyncOnceKey) -> Any:
@@ -175,7 +173,7 @@ def _known(turn: AsyncOnceKey) -> Any:
     try:
         return turn.result
     except ResultNotKept as error:
-        raise Refused(problems.NOT_KEPT) from error
+        raise Refused(response.NOT_KEPT) from error
 
 
 async def _run(app: App, scope: Scope, body: bytes, answer: Answer) -> None:
@@ -191,11 +189,11 @@ async def _run(app: App, scope: Scope, body: bytes, answer: Answer) -> None:
 def _meaning(error: LeaseholdError) -> Problem | None:
     """Of what kept a request from being begun."""
     if isinstance(error, KeyReused):
-        return problems.REUSED
+        return response.REUSED
     if isinstance(error, NotAcquired):
-        return problems.IN_USE
+        return response.IN_USE
     later = isinstance(error, (StoreUnavailable, OutcomeUnknown, StaleOwner, LeaseLost))
-    return problems.UNAVAILABLE if later else None
+    return response.UNAVAILABLE if later else None
 
 
 def _check_hold(hold: Any) -> Any:

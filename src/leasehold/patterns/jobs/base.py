@@ -17,14 +17,14 @@ from leasehold.guards.sql import names
 from leasehold.guards.sql.dialects import Dialect
 from leasehold.guards.sql.failures import NO_KEY, says
 from leasehold.patterns.flavour import Flavour
-from leasehold.patterns.jobs import creating, flows
-from leasehold.patterns.jobs.columns import Columns, Row
+from leasehold.patterns.jobs import flows
+from leasehold.patterns.jobs import table as creating
 from leasehold.patterns.jobs.dialects import phrases
 from leasehold.patterns.jobs.driving import Flow
 from leasehold.patterns.jobs.job import BaseJob, encoded
-from leasehold.patterns.jobs.layout import looking
-from leasehold.patterns.jobs.phrases import Own, Place, When
 from leasehold.patterns.jobs.setback import Glances
+from leasehold.patterns.jobs.statements import Own, Place, When
+from leasehold.patterns.jobs.table import Columns, Row, looking
 from leasehold.patterns.tables.asking import Steps, ask, within
 from leasehold.patterns.tables.beginnings import beginning
 from leasehold.patterns.tables.meaning import meaning

@@ -12,9 +12,8 @@ from typing import Any
 
 from leasehold.errors import InvalidRequest
 from leasehold.guards.sql.dialects import HERE, Statement, statement
-from leasehold.patterns.jobs.columns import Columns, Row, literal
-from leasehold.patterns.jobs.layout import Layout, type_of
-from leasehold.patterns.jobs.phrases import VANISHED, Phrases
+from leasehold.patterns.jobs.statements import VANISHED, Phrases
+from leasehold.patterns.jobs.table import Columns, Layout, Row, literal, type_of
 from leasehold.patterns.tables.asking import Steps
 
 UNIQUE = f"""SELECT index_name FROM information_schema.statistics

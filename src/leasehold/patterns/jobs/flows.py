@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from leasehold._runtime.backoff import Backoff
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.conflict import Conflict
-from leasehold.patterns.jobs.columns import Row
 from leasehold.patterns.jobs.dialects import Claim, MariaDB, OneStatement
 from leasehold.patterns.jobs.driving import Flow
-from leasehold.patterns.jobs.phrases import Place, When
 from leasehold.patterns.jobs.setback import glancing
+from leasehold.patterns.jobs.statements import Place, When
+from leasehold.patterns.jobs.table import Row
 from leasehold.patterns.tables.asking import Steps
 
 if TYPE_CHECKING:

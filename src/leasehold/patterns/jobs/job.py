@@ -16,8 +16,8 @@ from leasehold._core.names import Name
 from leasehold._runtime.aio import Interrupt
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost
 from leasehold.patterns.jobs import flows
-from leasehold.patterns.jobs.columns import Row
 from leasehold.patterns.jobs.driving import Flow, arun, run
+from leasehold.patterns.jobs.table import Row
 
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration

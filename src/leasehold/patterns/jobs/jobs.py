@@ -13,10 +13,10 @@ from leasehold.errors import LeaseholdError
 from leasehold.observe import log
 from leasehold.patterns.flavour import OnLoop, OnThread
 from leasehold.patterns.jobs.base import BaseJobs
-from leasehold.patterns.jobs.columns import Row
 from leasehold.patterns.jobs.driving import arun, run
 from leasehold.patterns.jobs.heartbeat import AsyncHeart, Heart
 from leasehold.patterns.jobs.job import AsyncJob, Job
+from leasehold.patterns.jobs.table import Row
 from leasehold.patterns.jobs.worker import Ending, checked, told, working
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from leasehold._core.policy import MAX_TTL_MS
 from leasehold.guards.sql.dialects import Statement
 from leasehold.patterns.jobs.driving import Flow
-from leasehold.patterns.jobs.phrases import Phrases
+from leasehold.patterns.jobs.statements import Phrases
 from leasehold.patterns.tables.asking import Steps
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ While it runs the key belongs to a lease; what came of it stands on a shelf, wri
 
 from __future__ import annotations
 
-from leasehold.patterns.failure import ResultNotKept
-from leasehold.patterns.once.errors import KeyReused
+from leasehold.patterns.errors import KeyReused, ResultNotKept
 from leasehold.patterns.once.key import AsyncOnceKey, OnceKey
 from leasehold.patterns.once.once import AsyncOnce, Once
 

@@ -28,7 +28,7 @@ from leasehold.observe import log
 from leasehold.patterns.flavour import Flavour, finish
 from leasehold.patterns.once import record
 from leasehold.patterns.results.result_store import DAY_MS, Entry, Shelf
-from leasehold.patterns.serial import is_large
+from leasehold.patterns.serialization import is_large
 
 if TYPE_CHECKING:
     from typing import Self

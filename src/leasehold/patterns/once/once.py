@@ -12,7 +12,7 @@ from leasehold.patterns.once.fingerprint import Printer
 from leasehold.patterns.once.key import AsyncOnceKey, BaseKey, OnceKey, Plan
 from leasehold.patterns.results.result_store import Shelf, check_keep
 from leasehold.patterns.scope import codec_here
-from leasehold.patterns.serial import check_serializer, serializer_of
+from leasehold.patterns.serialization import check_serializer, serializer_of
 from leasehold.patterns.values import Codec
 from leasehold.primitives.decorated_function import Called, check_filled, check_function
 

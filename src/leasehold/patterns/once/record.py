@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 from leasehold.errors import LeaseholdError, OutcomeUnknown
 from leasehold.guards.fence import label
-from leasehold.patterns.failure import ResultNotKept, remote, told
-from leasehold.patterns.once.errors import KeyReused
+from leasehold.patterns.errors import KeyReused, ResultNotKept, remote, told
 from leasehold.patterns.results.result_store import Entry
-from leasehold.patterns.serial import kept, loaded, read_sheet, sheet
+from leasehold.patterns.serialization import kept, loaded, read_sheet, sheet
 
 MARK = "once/1"
 RUNNING, DONE = "running", "done"

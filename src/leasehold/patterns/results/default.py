@@ -27,8 +27,7 @@ ANSWER = 5.0  # seconds for a reply, and for a connection to be free
 
 def beside_sqlite(path: str, asynchronous: bool) -> Shelf:
     """In the file ``<path>-shelf``: a store's own file is locked by every claim."""
-    from leasehold.patterns.results.sqlite import SQLiteShelf
-    from leasehold.patterns.results.sqlitefile import SUFFIX
+    from leasehold.patterns.results.sqlite import SUFFIX, SQLiteShelf
 
     shelf = SQLiteShelf(path + SUFFIX)
     return Threaded(shelf) if asynchronous else shelf

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.guards.fence import Fenced, Presented, check_resource, label
 from leasehold.guards.redis.client import Line
-from leasehold.guards.redis.steps import NO, Step
-from leasehold.guards.redis.texts import FOLDER as RULE
-from leasehold.guards.redis.texts import Script
+from leasehold.guards.redis.step import FOLDER as RULE
+from leasehold.guards.redis.step import NO, Script, Step
 from leasehold.patterns.results.result_store import REMEMBERED_MS, Entry, Shelf, check_keep, check_text, timed_entry
 from leasehold.stores.redis.lua import assemble
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from leasehold.errors import LeaseholdError
 from leasehold.guards.fence import label
-from leasehold.patterns.failure import ResultNotKept, remote, told
+from leasehold.patterns.errors import ResultNotKept, remote, told
 from leasehold.patterns.results.result_store import Entry
-from leasehold.patterns.serial import compact, kept, loaded, read_sheet, sheet
+from leasehold.patterns.serialization import compact, kept, loaded, read_sheet, sheet
 
 MARK = "flight/1"
 

@@ -16,7 +16,7 @@ from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StaleOwn
 from leasehold.observe import log
 from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.results.result_store import Shelf
-from leasehold.patterns.serial import is_large, loaded
+from leasehold.patterns.serialization import is_large, loaded
 from leasehold.patterns.single_flight.cached_value import (
     Page,
     Terms,

@@ -11,7 +11,7 @@ from leasehold._core.names import Name, known_name
 from leasehold._core.templates import Template
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.results.result_store import check_keep, check_shelf
-from leasehold.patterns.serial import check_serializer, loaded, serializer_of
+from leasehold.patterns.serialization import check_serializer, loaded, serializer_of
 from leasehold.patterns.single_flight.background import InTasks, InThreads
 from leasehold.patterns.single_flight.cached_value import Page, Terms, error_of, value_of
 from leasehold.patterns.single_flight.flights import Flight, Landing, OfTasks, OfThreads

@@ -15,8 +15,8 @@ from pathlib import Path
 import hiredis
 
 from leasehold._core import ops
-from leasehold._core.glob import matches
 from leasehold._core.light_typing import Any, cast
+from leasehold._core.names import matches
 from leasehold._core.rules import ONLY_SLOT
 from leasehold._core.types import Door, Grant, Note, Unreadable, Waiter, public_owner
 from leasehold.stores.redis.lua import assemble

@@ -8,12 +8,249 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 
-from leasehold.errors import StoreUnavailable
-from leasehold.stores.sqlite import failures, machine, ownership
+from leasehold.errors import StoreUnavailable, Unsupported
+from leasehold.stores.sqlite import failures
 from leasehold.stores.sqlite.database import Database
 from leasehold.stores.sqlite.failures import Again, unavailable
 from leasehold.stores.sqlite.stdlib import parse, sqlite3, suppress, text
+
+# ---------------------------------------------------------------- machine
+#
+# Which kernel this is, and whether a path lies on a file system that other machines may share.
+#
+# The store's times count from the kernel's boot, and its exclusion rests on locks of one kernel. Both end where
+# another machine begins, so the file must not be reachable from there.
+
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+MOUNTS = "/proc/self/mountinfo"
+
+# Also behind FUSE. A guest's share of its host's folder is a network for this purpose: the host has another kernel.
+_NETWORKS = """
+    9p acfs afp afs beegfs ceph cephfs cifs coda curlftpfs davfs davfs2 gcsfuse gfs gfs2 glusterfs goofys gpfs
+    grpcfuse juicefs lustre mfs moosefs mount-s3 ncpfs nfs nfs4 ocfs2 orangefs osxfs prl_fs pvfs2 rclone s3fs
+    seaweedfs smb2 smb3 smbfs smbnetfs sshfs vboxsf virtiofs vmhgfs vmhgfs-fuse weed
+"""
+NETWORKED = frozenset(_NETWORKS.split())
+
+
+def boot_id(what: str = "the embedded store", instead: str = "") -> str:
+    """Of this boot of this kernel. Where there is none to be had, what needs it says what to use in its place."""
+    found = _line_of(BOOT_ID)
+    if not found:
+        if not instead:  # Windows has no fork, and no store that several processes share
+            shared = "redis://host" if hasattr(os, "fork") else "it in the Windows Subsystem for Linux"
+            instead = f"{shared}, or memory:// in tests"
+        raise Unsupported(f"{what} needs Linux, for {BOOT_ID} and /proc/self/fd: on this system use {instead}")
+    return found
+
+
+def machine_id() -> str:
+    """Empty where nobody gave the machine one, as in many containers."""
+    return next(filter(None, map(_line_of, MACHINE_IDS)), "")
+
+
+def mount(path: str) -> tuple[str, str]:
+    """The mount point that holds an absolute, resolved path, and the type of its file system; empty where the kernel
+    hides its mounts. A file can be a mount point, as when a container is given one file in place of its folder."""
+    try:
+        return find_mount(path, _text_of(MOUNTS))
+    except OSError:
+        return "", ""
+
+
+def networked(kind: str) -> bool:
+    """May other machines share a file system of this type?"""
+    return kind.removeprefix("fuse.") in NETWORKED
+
+
+def find_mount(path: str, mounts: str) -> tuple[str, str]:
+    """The same from the text of mountinfo. The longest mount point wins; of two mounts at one point the later one
+    covers the earlier."""
+    best, found = "", ""
+    for line in mounts.splitlines():
+        left, separator, right = line.partition(" - ")
+        fields = left.split(" ")
+        if not separator or len(fields) < 5:
+            continue
+        point = _unescape(fields[4])
+        if len(point) >= len(best) and _holds(point, path):
+            best, found = point, right.split(" ")[0]
+    return best, found
+
+
+def _holds(point: str, path: str) -> bool:
+    return path == point or path.startswith(point.rstrip("/") + "/")
+
+
+def _unescape(field: str) -> str:
+    """The kernel writes space, tab, newline and backslash as three octal digits."""
+    plain, *rest = field.split("\\")
+    return plain + "".join([_character(one[:3]) + one[3:] for one in rest])
+
+
+def _character(digits: str) -> str:
+    return chr(int(digits, 8)) if len(digits) == 3 and set(digits) <= set("01234567") else "\\" + digits
+
+
+def _line_of(path: str) -> str:
+    try:
+        return _text_of(path).strip()
+    except OSError:
+        return ""
+
+
+def _text_of(path: str) -> str:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
+
+
+# ---------------------------------------------------------------- ownership
+#
+# Whose files these are: what a stranger may have put in our way is refused, and what root makes is given to its user.
+#
+# A look and a later use are two moments, and whoever may write in a folder can exchange what lies there in between.
+# So what is given away is held by a descriptor, and only while it is new and empty.
+
+
+BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a database
+MOST_LINKS = 40  # as in the kernel
+
+FOREIGN_LINK = "is a symbolic link of another user, who can lead it anywhere. Give the path that it leads to"
+FOREIGN_STEP = (
+    "is reached by a symbolic link of another user, in a folder where everybody may make files: it can be led "
+    "anywhere. Give the path that it leads to"
+)
+FOREIGN_FILE = (
+    "lies in a folder where everybody may make files, and it, or what SQLite keeps beside it, is another user's. "
+    "Choose a folder that only its users can write to"
+)
+SECOND_NAME = (
+    "has a second name, a hard link, or what lies beside it as -wal, -shm or -journal has one. Each name of a database "
+    "has a log of its own, so that two processes would not exclude each other. Remove the other name"
+)
+OF_ROOT = (
+    "is not root's, but what lies beside it as -wal, -shm or -journal is: SQLite would give that to the owner of the "
+    "database. Look where it comes from, and move it away"
+)
+NO_FILE = "is no regular file, or what lies beside it as -wal, -shm or -journal is none. Choose another path"
+FOREIGN_FOLDER = (
+    "lies in the state folder, and that is another user's, or everybody may write there. Make it yours alone, set "
+    "XDG_STATE_HOME, or give a path"
+)
+
+
+def resolve(path: str) -> str:
+    """The absolute path without links, each of which was judged: to resolve them once more, later, would be another
+    look, at what may be another link by then.
+
+    A link at ``path`` is ours, or root's, or that of the owner of the file: else it could have us make or change any
+    file that we may write. On the way there it may also belong to the owner of the folder that it lies in, unless
+    everybody may make one there: Linux has the same rule, and not every machine uses it (fs.protected_symlinks)."""
+    real, steps, links = "/", path.split("/")[::-1], 0
+    doubted: list[tuple[int, str]] = []  # whose link it is, and what to say of it
+    while steps:
+        place = os.path.normpath(os.path.join(real, steps.pop()))  # `real` has no links in it: `..` is what it seems
+        found = _seen(place)
+        if found is None or not stat.S_ISLNK(found.st_mode):
+            real = place
+            continue
+        if not any(steps):
+            doubted.append((found.st_uid, FOREIGN_LINK))
+        elif _is_strange(found, os.stat(real)):
+            doubted.append((found.st_uid, FOREIGN_STEP))
+        links += 1
+        if links > MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        target = os.readlink(place)
+        real = "/" if target.startswith("/") else real
+        steps += target.split("/")[::-1]
+    file = _seen(real)
+    for owner, doubt in doubted:
+        if owner not in (os.geteuid(), 0) and (file is None or owner != file.st_uid):
+            raise unavailable(path, doubt)
+    return real
+
+
+def _is_strange(found: os.stat_result, folder: os.stat_result) -> bool:
+    """Somebody who is not its owner has made it in a folder where everybody may make files, as in /tmp."""
+    return _open_to_all(folder) and found.st_uid != folder.st_uid
+
+
+def _open_to_all(folder: os.stat_result) -> bool:
+    """Everybody may make files there, and nobody may remove another's."""
+    return bool(folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH)
+
+
+def check_files(real: str) -> None:
+    """Regular files with one name each. Where everybody may make files they are ours or those of the folder's owner:
+    Linux has the same rule, and not every machine uses it (fs.protected_regular). When we are root, SQLite gives what
+    lies beside the database to the owner of the database: it must not be a file of root's that somebody put there."""
+    folder, database, us = os.stat(os.path.dirname(real)), os.lstat(real), os.geteuid()
+    for found in (database, *[_seen(real + suffix) for suffix in BESIDE]):
+        if found is None:
+            continue
+        if not stat.S_ISREG(found.st_mode):
+            raise unavailable(real, NO_FILE)
+        if _open_to_all(folder) and found.st_uid not in (us, folder.st_uid):
+            raise unavailable(real, FOREIGN_FILE)
+        if found.st_nlink > 1:
+            raise unavailable(real, SECOND_NAME)
+        given_away = us == 0 and found.st_uid == 0 and database.st_uid != 0
+        if given_away and found.st_size > 0:  # an empty one is being made by another process of root's
+            raise unavailable(real, OF_ROOT)
+
+
+def check_state_folder(path: str) -> None:
+    """The folder of a file that nobody has named: root alone may use another user's."""
+    found = os.stat(os.path.dirname(path))
+    us = os.geteuid()
+    if (us != 0 and found.st_uid not in (us, 0)) or found.st_mode & stat.S_IWOTH:
+        raise unavailable(path, FOREIGN_FOLDER)
+
+
+def give_to_owner_of_folder(path: str) -> None:
+    """What root makes in a user's folder is that user's, as SQLite has it with what it keeps beside a database: else
+    one call of root locks the user out."""
+    folder = os.stat(os.path.dirname(path))
+    if os.geteuid() == 0 and folder.st_uid != 0:
+        give(path, folder.st_uid, folder.st_gid)
+
+
+def give(path: str, user: int, group: int, mode: int | None = None) -> None:
+    """Hand over what we have just made; it stays as it is where we may not, or where it is not the new one any more."""
+    with suppress(OSError):
+        made = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if _is_new(made):
+                os.chown(f"/proc/self/fd/{made}", user, group)
+                if mode is not None:
+                    os.chmod(f"/proc/self/fd/{made}", mode)
+        finally:
+            os.close(made)
+
+
+def _is_new(made: int) -> bool:
+    found = os.fstat(made)
+    if found.st_uid != os.geteuid():
+        return False
+    if stat.S_ISDIR(found.st_mode):
+        return not os.listdir(f"/proc/self/fd/{made}")
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size == 0
+
+
+def _seen(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+# ---------------------------------------------------------------- file
+
 
 APPLICATION = 1279607123  # "LEAS", as in schema.sql
 FORMAT = 1
@@ -26,7 +263,7 @@ def default_path() -> str:
     state = os.environ.get("XDG_STATE_HOME", "")
     root = os.path.normpath(state) if state.startswith("/") else os.path.expanduser("~/.local/state")
     if not root.startswith("/"):
-        machine.boot_id()  # on another system that is the reason
+        boot_id()  # on another system that is the reason
         raise StoreUnavailable("this user has no home folder: set XDG_STATE_HOME, or give a path")
     return os.path.join(root, "leasehold", "leasehold.db")
 
@@ -45,7 +282,7 @@ def open_database(path: str, boot: str) -> Database:
         raise why(path, error) from error
     try:
         _check(path, connection)
-        ownership.check_files(real)  # again: SQLite has made its log, or has found one that came after our look
+        check_files(real)  # again: SQLite has made its log, or has found one that came after our look
         _claim_for_this_machine(path, connection, boot)
         database = Database(path, connection, boot, before)
         if database.moved():
@@ -74,17 +311,17 @@ def why(path: str, error: Exception) -> Exception:
 def prepare(path: str) -> str:
     """An empty file with mode 0600 stands at ``path``, or an existing one that is left as it is. Returns where
     it really lies."""
-    real = ownership.resolve(path)
+    real = resolve(path)
     default = False
     with suppress(StoreUnavailable):  # no home, no default
         default = os.path.dirname(path) == os.path.dirname(default_path())
     if default:
         make_folders(os.path.dirname(real))
-        ownership.check_state_folder(real)
+        check_state_folder(real)
     if not os.path.isdir(os.path.dirname(real)) or os.path.isdir(real):
         raise unavailable(path, failures.examine(real))
-    point, kind = machine.mount(real)
-    if machine.networked(kind):
+    point, kind = mount(real)
+    if networked(kind):
         raise unavailable(
             path,
             f"lies on a network file system ({kind}), where locks and clocks of several machines meet. "
@@ -98,9 +335,9 @@ def prepare(path: str) -> str:
         )
     with suppress(FileExistsError):
         os.mknod(real, 0o600)  # without a descriptor, which would have to be closed again
-        ownership.give_to_owner_of_folder(real)
+        give_to_owner_of_folder(real)
     os.stat(real)
-    ownership.check_files(real)
+    check_files(real)
     if not os.access(real, os.R_OK | os.W_OK, effective_ids=True):  # SQLite would open it for reading, without a lock
         raise PermissionError(errno.EACCES, "not readable and writable")
     return real
@@ -112,7 +349,7 @@ def make_folders(folder: str) -> None:
         make_folders(os.path.dirname(folder))
         with suppress(FileExistsError):
             os.mkdir(folder, mode=0o700)
-            ownership.give_to_owner_of_folder(folder)
+            give_to_owner_of_folder(folder)
 
 
 def connect(real: str) -> sqlite3.Connection:
@@ -186,7 +423,7 @@ def _claim(path: str, connection: sqlite3.Connection, boot: str, begin: str) -> 
     connection.execute(begin)
     meta = dict(connection.execute("SELECT key, value FROM meta WHERE key IN ('boot', 'machines')"))
     known = _machines(meta.get("machines"))
-    ours = machine.machine_id()
+    ours = machine_id()
     if ours not in known:
         if meta.get("boot", boot) != boot:
             raise failures.other_machine(path)

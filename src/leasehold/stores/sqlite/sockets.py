@@ -19,7 +19,7 @@ from itertools import islice
 
 from leasehold._core.ops import Push
 from leasehold.stores.sqlite.failures import foreign
-from leasehold.stores.sqlite.ownership import give
+from leasehold.stores.sqlite.file import give
 from leasehold.stores.sqlite.stdlib import socket, suppress
 
 SUFFIX = ".wake"

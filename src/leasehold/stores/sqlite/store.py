@@ -34,12 +34,11 @@ from leasehold._core.ports import Clock
 from leasehold._core.types import Capabilities, Instant, State, Unreadable
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.clock import SystemClock
-from leasehold.stores.sqlite import failures, machine
+from leasehold.stores.sqlite import failures, file
+from leasehold.stores.sqlite.connection import Mailbox, News
 from leasehold.stores.sqlite.database import Database, gate
 from leasehold.stores.sqlite.failures import LOCKED, REPLACED, Again, DamagedRow, unavailable
 from leasehold.stores.sqlite.file import open_database
-from leasehold.stores.sqlite.mailbox import Mailbox
-from leasehold.stores.sqlite.news import News
 from leasehold.stores.sqlite.pending import Call, Group, LoopCall, Pending, urgent
 from leasehold.stores.sqlite.sockets import Folder
 from leasehold.stores.sqlite.stdlib import sqlite3
@@ -94,7 +93,7 @@ class SQLiteStore:
     def __init__(self, path: str, clock: Clock | None = None) -> None:
         if not path or "\0" in path:
             raise InvalidRequest("the path of the database must not be empty or hold a NUL")
-        self._boot = machine.boot_id()
+        self._boot = file.boot_id()
         self._path = os.path.abspath(path)  # a later chdir must not move it
         self.clock: Clock = SystemClock() if clock is None else clock
         self._closed = False

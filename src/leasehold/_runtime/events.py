@@ -1,0 +1,310 @@
+"""What happens to acquires and leases, as observers hear of it. Told by drivers and shells after the fact, never from
+inside a flow; loaded only when somebody listens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from itertools import count
+
+from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.ops import Busy, Inspect, NotYours, Queued, Replies, Reply, StoreOp, Together, View
+from leasehold._core.policy import LEAST_BUDGET_MS
+from leasehold._runtime import identity
+from leasehold.errors import LeaseholdError, LeaseLost, NotAcquired, OutcomeUnknown
+from leasehold.observe import events
+
+if TYPE_CHECKING:
+    from leasehold._core.names import Name
+    from leasehold._core.ports import Clock, Mailbox
+    from leasehold._runtime.aio import LoopMailbox
+    from leasehold._runtime.engine import Engine
+    from leasehold._runtime.held_lease import Held
+    from leasehold.observe.observers import Audience
+
+_numbers = count(1)
+
+
+class Story:
+    """One acquire, from its beginning to its end: ``granted`` or ``failed``, once."""
+
+    __slots__ = (
+        "_audience",
+        "_began",
+        "_clock",
+        "_granted",
+        "_name",
+        "_store",
+        "_ttl_ms",
+        "_wait",
+        "contended",
+        "number",
+    )
+
+    def __init__(self, engine: Engine, name: Name, ttl_ms: int, wait: float | None) -> None:
+        self._audience = engine.audience
+        self._clock = engine.clock
+        self._store = engine.store.name
+        self._began = engine.clock.now()
+        self._name = name
+        self._ttl_ms = ttl_ms
+        self._wait = wait
+        self.number = next(_numbers)
+        self.contended = False
+        self._granted: events.Subject | None = None
+
+    def carried(self, meta: dict[str, Any] | None) -> str:
+        """The holder's metadata, with what observers want to travel in it, if anything. What the user said comes
+        first."""
+        carried = self._audience.carried(self.number)
+        if not carried:
+            return ""
+        return json.dumps({**carried, **(meta or {})}, ensure_ascii=False, separators=(",", ":"))
+
+    def through(self, box: Mailbox) -> Mailbox:
+        """The same mailbox, and what its replies say is told."""
+        return Overheard(box, self)
+
+    def through_loop(self, box: LoopMailbox) -> LoopMailbox:
+        return OverheardOnLoop(box, self)  # type: ignore[return-value]  # a driver needs of it what this one has
+
+    def finds_it_taken(self, reply: object) -> bool:
+        """Is this the moment at which it is known?"""
+        return not self.contended and isinstance(reply, (Queued, Busy))
+
+    def look(self, reply: object) -> Inspect | None:
+        """What is to be asked for, if anybody wants to know more of the holder than its name. One try stays one."""
+        curious = self._audience.curious and isinstance(reply, Queued)
+        return Inspect(self._name.text, LEAST_BUDGET_MS, queue=False) if curious else None
+
+    def taken_by(self, reply: Any, op: Any, view: object = None) -> None:
+        """Somebody else holds it; ``view`` when somebody was curious. By then it may have been handed to us."""
+        self.contended = True
+        queued = isinstance(reply, Queued)
+        self._audience.tell(
+            events.Contended(self._subject(), reply.holder, queued, self._waited(), _meta_of(view, op.owner))
+        )
+
+    def granted(self, held: Held) -> None:
+        held.number = self.number
+        self._granted = lease = events.subject(held, self._store, self.number)
+        self._audience.tell(events.Acquired(lease, self._waited(), self.contended))
+
+    def failed(self, error: BaseException, called_off: bool = False) -> None:
+        """However it ended without a lease. ``called_off``: because another, of several, could not be had."""
+        if self._granted is not None:  # but it could not be kept: it is withdrawn
+            self._audience.tell(events.ReleaseUnknown(self._granted, 0.0))
+            return
+        outcome = "cancelled" if called_off else _outcome(error, self._wait)
+        holder = "" if called_off else getattr(error, "holder", None) or ""
+        self._audience.tell(events.Refused(self._subject(), outcome, self._waited(), holder, self.contended))
+
+    def _subject(self) -> events.Subject:
+        return events.Subject(
+            self._name.kind, self._name.id_hash, identity.shown(), None, self._ttl_ms, self._store, self.number
+        )
+
+    def _waited(self) -> float:
+        return max(self._clock.now() - self._began, 0.0)
+
+
+class Overheard:
+    """A thread's mailbox while somebody observes its acquire."""
+
+    def __init__(self, box: Mailbox, story: Story) -> None:
+        self._box = box
+        self._story = story
+        self.address = box.address
+        self.take, self.close = box.take, box.close
+
+    def execute(self, op: StoreOp) -> Reply:
+        reply = self._box.execute(op)
+        self.hear(reply, op)
+        return reply
+
+    def hear(self, reply: Reply, op: StoreOp) -> None:
+        if self._story.finds_it_taken(reply):
+            look = self._story.look(reply)
+            self._story.taken_by(reply, op, None if look is None else self._try(look))
+
+    def _try(self, look: Inspect) -> Reply | None:
+        """That the holder cannot be seen harms nobody."""
+        try:
+            return self._box.execute(look)
+        except LeaseholdError:
+            return None
+
+
+class OverheardOnLoop:
+    """The same for an event loop's."""
+
+    def __init__(self, box: LoopMailbox, story: Story) -> None:
+        self._box = box
+        self._story = story
+        self.take = box.take
+
+    async def execute(self, op: StoreOp) -> Reply:
+        reply = await self._box.execute(op)
+        await self.hear(reply, op)
+        return reply
+
+    async def hear(self, reply: Reply, op: StoreOp) -> None:
+        if self._story.finds_it_taken(reply):
+            look = self._story.look(reply)
+            self._story.taken_by(reply, op, None if look is None else await self._try(look))
+
+    async def _try(self, look: Inspect) -> Reply | None:
+        try:
+            return await self._box.execute(look)
+        except LeaseholdError:
+            return None
+
+
+def _outcome(error: BaseException, wait: float | None) -> str:
+    if isinstance(error, LeaseLost):  # somebody else has adopted it
+        return "busy"
+    if isinstance(error, NotAcquired):
+        return "busy" if wait == 0 else "timeout"
+    if isinstance(error, OutcomeUnknown):
+        return "unknown"
+    if isinstance(error, LeaseholdError):  # the store was not there, or would not have it: nothing was taken
+        return "unavailable"
+    return "unknown" if isinstance(error, Exception) else "cancelled"
+
+
+def _meta_of(view: object, owner: str) -> events.HolderMeta:
+    """What another than this owner says about itself. Anybody may have written it."""
+    others = [one for one in view.holders if one.owner != owner] if isinstance(view, View) else []
+    try:
+        found = json.loads(others[0].meta) if others else {}
+    except (ValueError, RecursionError):
+        found = {}
+    return events.HolderMeta(found if isinstance(found, dict) else {})
+
+
+# ---------------------------------------------------------------- leases
+
+
+class Chronicle:
+    """The leases of one coordinator, as its audience hears of them."""
+
+    __slots__ = ("_audience", "_clock", "_store")
+
+    def __init__(self, audience: Audience, clock: Clock, store: str) -> None:
+        self._audience = audience
+        self._clock = clock
+        self._store = store
+
+    def renewed(self, held: Held, slack: float) -> None:
+        self._audience.tell(events.Renewed(self._subject(held), max(slack, 0.0)))
+
+    def not_renewed(self, held: Held, error: LeaseholdError | NotYours) -> None:
+        unclear = isinstance(error, LeaseholdError)
+        outcome = "failed" if unclear else "not_owner"
+        why = str(error) if isinstance(error, LeaseholdError) else error.reason
+        again, held.doubted = held.doubted == held.deadline, held.deadline
+        self._audience.tell(events.NotRenewed(self._subject(held), outcome, why, again))
+
+    def downgraded(self, held: Held) -> None:
+        self._audience.tell(events.Downgraded(self._subject(held)))
+
+    def lost(self, held: Held) -> None:
+        self._audience.tell(events.Lost(self._subject(held), held.reason, self._held_for(held)))
+        held.told = True
+        self.unguarded(held)
+
+    def released(self, held: Held, ours: bool | None) -> None:
+        """What came of giving it back; None: nobody knows."""
+        kind = events.Released if ours else events.ReleaseUnknown if ours is None else events.StaleRelease
+        self._audience.tell(kind(self._subject(held), self._held_for(held)))
+        held.told = True
+        self.unguarded(held)
+
+    def unguarded(self, held: Held) -> None:
+        """Correctness was to be protected, and nothing that could refuse a stale fence ever saw it."""
+        if held.unguarded():
+            held.warned = True
+            self._audience.tell(events.Unguarded(self._subject(held), not self._audience.first_of(held.name.kind)))
+
+    def _subject(self, held: Held) -> events.Subject:
+        return events.subject(held, self._store, held.number)
+
+    def _held_for(self, held: Held) -> float:
+        return max(self._clock.now() - held.since, 0.0)
+
+
+# ---------------------------------------------------------------- stories
+#
+# What happens to the acquire of several, as observers hear of it: one story for each part. Loaded only when somebody
+# listens.
+
+
+class Stories:
+    """Those of the parts that are not granted yet. What is granted, and given back because the rest could not be had,
+    has come to its end: when it is claimed anew, that is another story."""
+
+    def __init__(self, engine: Engine, wait: float | None) -> None:
+        self._engine = engine
+        self._wait = wait
+        self._open: dict[str, Story] = {}
+
+    def of(self, name: Name, ttl_ms: int) -> Story:
+        """The one that goes on for this part, or a new one."""
+        story = self._open.get(name.text)
+        if story is None:
+            story = self._open[name.text] = Story(self._engine, name, ttl_ms, self._wait)
+        return story
+
+    def kept(self, name: Name) -> None:
+        """This part is granted, and looked after."""
+        self._open.pop(name.text, None)
+
+    def failed(self, error: BaseException) -> None:
+        """The part that it failed on is refused for that reason; the others are called off with it."""
+        at = getattr(error, "resource", None)
+        for resource, story in self._open.items():
+            story.failed(error, called_off=at in self._open and at != resource)
+
+    def through(self, box: Mailbox) -> Mailbox:
+        """The same mailbox, and what its replies say is told."""
+        return OverheardAll(box, self)
+
+    def through_loop(self, box: LoopMailbox) -> LoopMailbox:
+        return OverheardAllOnLoop(box, self)  # type: ignore[return-value]  # a driver needs of it what this one has
+
+    def heard(self, op: Any, reply: Reply) -> Iterable[tuple[Story, Any, Reply]]:
+        """Whose claim or beat was answered how."""
+        several = isinstance(op, Together) and isinstance(reply, Replies)
+        steps = zip(op.steps, reply.replies, strict=False) if several else [(op, reply)]  # type: ignore[union-attr]  # so
+        return [(self._open[step.resource], step, one) for step, one in steps if step.resource in self._open]
+
+
+class OverheardAll:
+    """A thread's mailbox while somebody observes its acquire of several."""
+
+    def __init__(self, box: Mailbox, stories: Stories) -> None:
+        self._box = box
+        self._stories = stories
+        self.address = box.address
+        self.take, self.close = box.take, box.close
+
+    def execute(self, op: StoreOp) -> Reply:
+        reply = self._box.execute(op)
+        for story, step, one in self._stories.heard(op, reply):
+            Overheard(self._box, story).hear(one, step)
+        return reply
+
+
+class OverheardAllOnLoop:
+    """The same for an event loop's."""
+
+    def __init__(self, box: LoopMailbox, stories: Stories) -> None:
+        self._box = box
+        self._stories = stories
+        self.take = box.take
+
+    async def execute(self, op: StoreOp) -> Reply:
+        reply = await self._box.execute(op)
+        for story, step, one in self._stories.heard(op, reply):
+            await OverheardOnLoop(self._box, story).hear(one, step)
+        return reply

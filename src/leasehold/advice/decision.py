@@ -1,0 +1,289 @@
+"""What is said about an answer, and what else is to be heeded: sentences, and when they are true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from leasehold.advice.need import Need
+from leasehold.advice.questions import CHOICES, length, said
+from leasehold.advice.rules import FENCED, LONG, NO, SHORT, Facts, Rule, facts, rule_for
+from leasehold.advice.verdict import COLUMNS, Verdict
+from leasehold.errors import InvalidRequest
+
+ANSWERS: dict[tuple[str, object], str] = {
+    ("protects", "efficiency"): (
+        "Efficiency is at stake: if two run at once, work is done twice and nothing else; so a lease may decide."
+    ),
+    ("protects", "correctness"): (
+        "Correctness is at stake: a lease can end before the work does, whichever store it lives in; so the write "
+        "itself must be refused where it happens."
+    ),
+    ("duplicates", "harmless"): "Duplicates are harmless: two at once, after a pause or a failover, can be borne.",
+    ("duplicates", "costly"): (
+        "Duplicates are costly: a lease saves nearly all of them; the rare one must not replace a newer result."
+    ),
+    ("duplicates", "wrong"): (
+        "Duplicates are wrong: what must not happen twice is refused by the state that it changes, not by a lease."
+    ),
+    (
+        "idempotent",
+        True,
+    ): ("The effect can be made idempotent: after an unclear end it can be done again, and nothing changes."),
+    ("idempotent", False): (
+        "The effect cannot be made idempotent: after an unclear end nobody knows whether it may be done again."
+    ),
+    ("downstream_fences", True): (
+        "What is written to can refuse a stale fence: a stale owner is stopped there, so a late write does no harm."
+    ),
+    ("downstream_fences", False): (
+        "What is written to cannot refuse a stale fence: a stale owner is not recognised where the effect happens."
+    ),
+    ("durable_state", True): (
+        "There is durable state that can decide: the database does so in one statement, without a clock."
+    ),
+    ("durable_state", False): (
+        "There is no durable state that can decide: no row and no constraint could refuse the second one."
+    ),
+    ("survives_failover", True): (
+        "The lock must survive a failover: a replica may not have the last grant when it takes over; a majority has."
+    ),
+    ("regions", True): (
+        "Regions can be cut off from each other: then only a majority can go on, and one region waits."
+    ),
+}
+UNKNOWN = {
+    "duplicates": "What a duplicate is",
+    "idempotent": "Whether the effect can be made idempotent",
+    "downstream_fences": "Whether what is written to can refuse a stale fence",
+    "durable_state": "Whether there is durable state that can decide",
+    "survives_failover": "Whether the lock must survive a failover",
+    "duration": "How long the work can take",
+    "audit": "Whether an audit trail is required",
+    "regions": "Whether partitions between regions are expected",
+}
+"""How an answer that nobody gave is named, in the order in which they are told."""
+UNKNOWN_WORK = (
+    "The kind of work is not known, and counts as general mutual exclusion: say it, and the verdict may be closer."
+)
+
+
+class Heed(NamedTuple):
+    """A warning, and the facts and columns with which it is due."""
+
+    due: dict[str, object]
+    text: str
+
+
+WARNINGS = (
+    Heed(
+        {"work": "schedule", "protects": "efficiency", "idempotent": False},
+        "Make the work idempotent: a tick can run twice, when its holder pauses or the store forgets.",
+    ),
+    Heed(
+        {"tool": "consumer group", "idempotent": False},
+        "Make the handler idempotent: a broker delivers at least once, so the same message will come again.",
+    ),
+    Heed(
+        {"work": "external", "protects": "correctness", "downstream_fences": False, "idempotent": False},
+        "Nothing makes this effect happen exactly once. After a crash in the middle, ask the other side or a person.",
+    ),
+    Heed(
+        {"tool": "once", "durable_state": False},
+        "An idempotency key needs a durable home: a key that is forgotten protects nothing.",
+    ),
+    Heed(
+        {"tool": "semaphore + jobs", "durable_state": False},
+        "Give the jobs a table: a permit that ends forgets what was begun.",
+    ),
+    Heed(
+        {"tool": "consensus store"},
+        "A consensus store makes the grant certain, not the write: without a conditional write, a check of the fence "
+        "or idempotency, a paused owner still writes late.",
+    ),
+    Heed(
+        {"long": True},
+        "Split it into smaller durable steps if you can: each of them may then be repeated, and a takeover loses less.",
+    ),
+    Heed(
+        {"trail": True},
+        "Write the audit entry in the same transaction as the change: events and logs of leases are no audit trail.",
+    ),
+    Heed(
+        {"trail": None, "protects": "correctness"},
+        "Whether an audit trail is required is not known, and counts as yes: write an entry in the same transaction as "
+        "the change.",
+    ),
+    Heed(
+        {"regions": True, "duplicates": "harmless"},
+        "One store in each region is enough: a duplicate for each of them is harmless.",
+    ),
+    Heed(
+        {"survives_failover": True, "duplicates": "harmless"},
+        "A failover that forgets the lease costs one duplicate, which is harmless: you may not need a majority.",
+    ),
+)
+
+
+# ---------------------------------------------------------------- deciding
+#
+# From a need to the columns of its verdict: the rule that fits, and the store that a lease would live in.
+
+
+DUPLICATES = {"harmless": "yes", "costly": "costly, not wrong", "wrong": "no"}
+NOWHERE, ONE_REDIS, CONSENSUS = "none is needed", "one Redis or Sentinel, with the watchdog", "etcd or ZooKeeper"
+
+
+class Columns(NamedTuple):
+    """What a verdict says, without its reasons."""
+
+    tool: str
+    lease: str
+    fencing: str
+    transaction: str
+    duplicates: str
+    store: str
+
+
+class Decision(NamedTuple):
+    """The rule that fits, the facts that it was found by, and the columns."""
+
+    rule: Rule
+    known: Facts
+    columns: Columns
+
+
+class Unique:
+    """The columns of a unique constraint, in a line of the table."""
+
+    def __init__(self, columns: tuple[str, ...] | None) -> None:
+        self._columns = columns
+
+    def __format__(self, otherwise: str) -> str:
+        named = ", ".join(self._columns or ()) or otherwise
+        return f"unique ({named})" if named else "a unique constraint"
+
+
+def decide(need: Need) -> Decision:
+    known = facts(need)
+    rule = rule_for(known)
+    transaction = rule.transaction.format(unique=Unique(need.unique), audit=" + audit" if known.audit else "")
+    duplicates = DUPLICATES[known.duplicates]
+    return Decision(
+        rule, known, Columns(rule.tool, rule.lease, rule.fencing, transaction, duplicates, _store(rule, known))
+    )
+
+
+def _store(rule: Rule, known: Facts) -> str:
+    """A lease that only saves work may be forgotten. One that more depends on may not, until somebody says so."""
+    if rule.lease == NO:
+        return NOWHERE
+    apart = known.regions is True and known.duplicates != "harmless"
+    unknown = rule.lease == FENCED and None in (known.survives_failover, known.regions)
+    if rule.tool == "consensus store" or known.survives_failover is True or apart or unknown:
+        return CONSENSUS
+    return ONE_REDIS
+
+
+# ---------------------------------------------------------------- advising
+#
+# advise: the verdict on a need, with reasons that name the answers, also those that nobody gave.
+
+
+FIELD_OF = {"long": "duration", "short": "duration", "several": "limit"}
+LENGTHS = {LONG: f"up to {length(LONG)}", SHORT: f"at most {length(SHORT)}", LONG * 2: f"over {length(LONG)}"}
+TRIED: dict[str, tuple[Any, ...]] = {**CHOICES, "duration": tuple(LENGTHS)}  # a length of each sort
+
+
+def advise(need: Need) -> Verdict:
+    """Which coordination fits this need, and why.
+
+    >>> import leasehold
+    >>> need = leasehold.Need(protects="correctness", work="transition", durable_state=True, audit=True)
+    >>> verdict = leasehold.advise(need)
+    >>> verdict.tool, verdict.lease, verdict.transaction
+    ('transition', 'only to save work', 'yes, conditional transition + audit')
+    """
+    if not isinstance(need, Need):
+        raise InvalidRequest(f"advise takes a Need, not {type(need).__name__}: leasehold.Need(protects=...)")
+    made = decide(need)
+    reasons = (*_given(need, made), *_unknown(need, made.columns))
+    return Verdict(
+        situation=made.rule.situation,
+        reach=made.rule.reach,
+        reasons=reasons,
+        warnings=tuple(_warnings(need, made)),
+        **{field: getattr(made.columns, field) for field in COLUMNS},
+    )
+
+
+def _given(need: Need, made: Decision) -> Iterator[str]:
+    """The answers that the rule was found by, what the rule says, and the answers that chose the store."""
+    yield ANSWERS["protects", need.protects]
+    yield made.rule.why
+    needed = [FIELD_OF.get(field, field) for field in made.rule.needs]
+    for field in dict.fromkeys([*needed, "duplicates", "survives_failover", "regions"]):
+        if field == "duration":
+            yield from _about_duration(need, made)
+        elif field == "limit" and made.known.several:
+            yield f"Up to {need.limit} may run at once, and no more."
+        elif field not in ("protects", "work") and (field, getattr(need, field)) in ANSWERS:
+            yield ANSWERS[field, getattr(need, field)]
+
+
+def _about_duration(need: Need, made: Decision) -> Iterator[str]:
+    if made.known.long and need.duration is not None:
+        yield f"The work takes {said(need.duration)}: over {length(LONG)} a lease is the wrong home for ownership."
+    if made.known.short and "short" in made.rule.needs:
+        yield f"The work takes {said(need.duration)}: at most {length(SHORT)}, so a row lock keeps nobody waiting long."
+
+
+# ---------------------------------------------------------------- what nobody said
+
+
+class Other(NamedTuple):
+    """Another answer, and the columns with it."""
+
+    answer: str
+    columns: Columns
+
+
+def _unknown(need: Need, columns: Columns) -> Iterator[str]:
+    """Of each answer that is not known and would matter: what it counts as, and what the others would lead to."""
+    if need.work is None:
+        yield UNKNOWN_WORK
+    for field, name in UNKNOWN.items():
+        if getattr(need, field) is not None:
+            continue
+        tried = list(_tried(need, field))
+        same = [one.answer for one in tried if one.columns == columns]
+        other = [f"{one.answer} would lead to {_difference(columns, one.columns)}" for one in tried
+                 if one.columns != columns]  # fmt: skip
+        if other:
+            counts = f", and counts as {same[0]}" if same else ""
+            yield f"{name} is not known{counts}; {'; '.join(other)}."
+
+
+def _tried(need: Need, field: str) -> Iterator[Other]:
+    for value in TRIED[field]:
+        try:
+            other: Any = {field: value}
+            yield Other(LENGTHS[value] if field == "duration" else said(value), decide(replace(need, **other)).columns)
+        except InvalidRequest:
+            pass  # it would contradict what is known
+
+
+def _difference(ours: Columns, theirs: Columns) -> str:
+    """The tool, or else the first column in which they differ."""
+    field = next(field for field in COLUMNS if getattr(ours, field) != getattr(theirs, field))
+    return theirs.tool if field == "tool" else f"{COLUMNS[field]}: {getattr(theirs, field)}"
+
+
+def _warnings(need: Need, made: Decision) -> Iterator[str]:
+    """``trail``: what was said of an audit, where the transaction does not speak of it already."""
+    trail = "told" if "{audit}" in made.rule.transaction else need.audit
+    there = {**made.known._asdict(), "tool": made.rule.tool, "trail": trail}
+    for one in WARNINGS:
+        if all(there[field] == value for field, value in one.due.items()):
+            yield one.text

@@ -1,0 +1,90 @@
+"""What is said about a key that cannot be used as it was asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leasehold.errors import InvalidRequest, LeaseholdError
+
+# ---------------------------------------------------------------- failure
+#
+# What is stored in place of a result: errors of users, as their class and their message in JSON, never pickled.
+#
+# A shelf that others can write to must not run code. So the error itself is raised only in the process where it
+# happened; elsewhere it is a RemoteError, which says what it was.
+
+
+LONGEST_MESSAGE = 10_000  # characters
+MOST_KINDS = 20
+
+
+class RemoteError(LeaseholdError):
+    """The function failed in another process, with an error of class ``.kind`` (such as ``builtins.ValueError``) that
+    said ``.message``. ``.kinds`` are its class and all that it derives from; ``was(ValueError)`` looks there."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        kinds: tuple[str, ...] = (),
+        resource: str | None = None,
+        owner: str | None = None,
+        fence: int | None = None,
+    ) -> None:
+        super().__init__(f"{kinds[0]}: {message}" if kinds else message, resource=resource, owner=owner, fence=fence)
+        self.message = message
+        self.kinds = kinds
+
+    @property
+    def kind(self) -> str:
+        """Its class, with its module."""
+        return self.kinds[0] if self.kinds else ""
+
+    def was(self, kind: type[BaseException]) -> bool:
+        """Whether it was of that class, or of one that derives from it, where it happened.
+
+        >>> RemoteError("no such page", kinds=("builtins.KeyError", "builtins.LookupError")).was(LookupError)
+        True
+        """
+        return _named(kind) in self.kinds
+
+
+class ResultNotKept(InvalidRequest):
+    """It ran, and its result could not be kept: nothing can write it as text, or no shelf can hold it. Whoever ran it
+    has got the result. Whoever asks again is told this, and it does not run again: under ``once`` for as long as the
+    result would have been kept, under ``single_flight`` for as long as it would have been fresh."""
+
+
+def told(error: Exception) -> dict[str, Any]:
+    """An error as JSON. One that came from elsewhere is passed on as what it was."""
+    if isinstance(error, RemoteError):
+        return {"kinds": list(error.kinds), "message": error.message}
+    kinds = [_named(kind) for kind in type(error).__mro__ if issubclass(kind, Exception)]
+    return {"kinds": kinds[:MOST_KINDS], "message": _message(error)}
+
+
+def remote(written: Any, resource: str | None = None, fence: int | None = None) -> RemoteError:
+    """What ``told`` wrote, to be raised in another process."""
+    kinds = tuple(str(kind) for kind in written["kinds"])
+    return RemoteError(str(written["message"]), kinds=kinds, resource=resource, fence=fence)
+
+
+def _named(kind: type[BaseException]) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _message(error: Exception) -> str:
+    """Its text, as every shelf can hold it. An error whose text cannot be made is still an error."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its message cannot be read)"
+    return text[:LONGEST_MESSAGE].encode("utf-8", "backslashreplace").decode()
+
+
+# ---------------------------------------------------------------- errors
+
+
+class KeyReused(InvalidRequest):
+    """The same key came with another body than before (their fingerprints differ). Nothing was run: whoever wants a
+    second one takes a new key."""

@@ -1,0 +1,417 @@
+"""The statements, in the words of the user's table. The texts are made once for each table; only values change.
+
+Ours     ... WHERE id AND version AND state = running: the rule of everything that an owner does. Nobody who was
+         superseded has that version, and nobody who has ended the job finds that state.
+Claim    takes what is ready and due, and what is running with a lease that has run out; each claim counts the version
+         up. What has run out for the last time is buried: dead, because its worker vanished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from leasehold.guards.sql.dialects import HERE, Statement
+from leasehold.patterns.jobs.table import Columns, Layout, Row, literal, type_of
+from leasehold.patterns.tables.asking import Steps
+
+# ---------------------------------------------------------------- times
+#
+# The clock of the database, in the type of each column. A client's clock is never asked (trap 22).
+#
+# ``now`` is compared with, ``moment`` is now as it is written, ``later`` is so many seconds from now, ``at`` is a
+# moment that the user has named, as seconds since 1970, and ``since`` is what a column says, likewise as a number. In
+# PostgreSQL ``now()`` is compared with, which an index can use; what is written comes from the clock itself, because
+# a transaction may have begun long ago.
+
+
+SECONDS = f"make_interval(secs => CAST({HERE} AS double precision))"
+TEXT = "'%Y-%m-%d %H:%M:%f'"  # sorts as it is read
+EPOCH = "((julianday('now') - 2440587.5) * 86400.0)"
+
+
+class Clock(NamedTuple):
+    """Five expressions; ``HERE`` is where the seconds go, or the column, ``micros`` whether as whole microseconds."""
+
+    now: str
+    moment: str
+    later: str
+    at: str
+    since: str
+    micros: bool = False
+
+    def given(self, seconds: float) -> float | int:
+        """A duration or a moment as the expression wants it."""
+        return round(seconds * 1_000_000) if self.micros else float(seconds)
+
+    def later_by(self, length: str) -> str:
+        """So long from now, as an expression says."""
+        return self.later.replace(HERE, length)
+
+    def number(self, column: str) -> str:
+        """What stands in the column, since 1970."""
+        return self.since.replace(HERE, column)
+
+
+def clock(dialect: str, kind: str) -> Clock:
+    """For a column of this type."""
+    if dialect == "postgresql":
+        return AWARE if kind == "timestamp with time zone" else NAIVE
+    if dialect == "mariadb":
+        return STAMP if kind == "timestamp" else DATETIME
+    return NUMBER if any(word in kind for word in ("int", "real", "floa", "doub")) else WORDS
+
+
+AWARE = Clock(
+    "now()",
+    "clock_timestamp()",
+    f"clock_timestamp() + {SECONDS}",
+    f"to_timestamp(CAST({HERE} AS double precision))",
+    f"EXTRACT(EPOCH FROM {HERE})",
+)
+NAIVE = AWARE._replace(
+    now=f"timezone('utc', {AWARE.now})",
+    moment=f"timezone('utc', {AWARE.moment})",
+    later=f"timezone('utc', {AWARE.later})",
+    at=f"timezone('utc', {AWARE.at})",
+)
+DATETIME = Clock(
+    "UTC_TIMESTAMP(6)",
+    "UTC_TIMESTAMP(6)",
+    f"TIMESTAMPADD(MICROSECOND, {HERE}, UTC_TIMESTAMP(6))",
+    f"TIMESTAMPADD(MICROSECOND, {HERE}, TIMESTAMP'1970-01-01 00:00:00.000000')",
+    f"TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00.000000', {HERE})",
+    micros=True,
+)
+STAMP = Clock(
+    "CURRENT_TIMESTAMP(6)",
+    "CURRENT_TIMESTAMP(6)",
+    f"TIMESTAMPADD(MICROSECOND, {HERE}, CURRENT_TIMESTAMP(6))",
+    f"FROM_UNIXTIME({HERE} / 1000000)",
+    f"UNIX_TIMESTAMP({HERE}) * 1000000",
+    micros=True,
+)
+WORDS = Clock(
+    f"strftime({TEXT}, 'now')",
+    f"strftime({TEXT}, 'now')",
+    f"strftime({TEXT}, 'now', {HERE} || ' seconds')",
+    f"strftime({TEXT}, {HERE}, 'unixepoch')",
+    f"((julianday({HERE}) - 2440587.5) * 86400.0)",
+)
+NUMBER = Clock(EPOCH, EPOCH, f"({EPOCH} + {HERE})", HERE, HERE)
+
+
+# ---------------------------------------------------------------- phrases
+
+
+VANISHED = "its worker vanished, and this was the last attempt"
+When = tuple[str, float]  # "later" or "at", and seconds
+
+
+class Own(NamedTuple):
+    """A column of the user's that is none of ours."""
+
+    name: str
+
+
+Place = str | Own
+
+
+class Phrases:
+    """What is common to the three dialects."""
+
+    strictly = ""  # before what writes values of the user's
+
+    def __init__(self, columns: Columns, layout: Layout) -> None:
+        self.columns = columns
+        self.layout = layout
+        self.dialect = layout.dialect
+        self.table = ".".join(self.dialect.quoted(part) for part in columns.table.split("."))
+        self.theirs = {ours: self._theirs(named) for ours, named in columns.names.items() if layout.has(named)}
+        self.fields = list(layout.types)
+        self.row = ", ".join(self._shown(one) for one in layout.types)
+        self._texts: dict[Any, tuple[str, ...]] = {}
+
+    # ------------------------------------------------------------ words
+
+    def column(self, ours: str) -> str:
+        return self.dialect.quoted(self.columns.names[ours])
+
+    def has(self, ours: str) -> bool:
+        return ours in self.theirs
+
+    def counted(self) -> dict[str, str]:
+        """What is written beside each time that is so long from now: when that was."""
+        return {"counted_from": self.clock("counted_from").moment} if self.has("counted_from") else {}
+
+    def value(self, ours: str) -> str:
+        return self.mark(self.theirs[ours])
+
+    def mark(self, theirs: str) -> str:
+        """A value for a column of the table, whose it may be."""
+        return HERE
+
+    def _theirs(self, named: str) -> str:
+        """As the table spells it: two of the databases do not tell capitals apart."""
+        if named in self.layout.types:
+            return named
+        return next(one for one in self.layout.types if one.casefold() == named.casefold())
+
+    def state(self, ours: str) -> str:
+        return literal(self.columns.states[ours])
+
+    def clock(self, ours: str) -> Clock:
+        return clock(self.dialect.name, type_of(self.layout.types, self.columns.names[ours]))
+
+    def _shown(self, theirs: str) -> str:
+        return self.dialect.quoted(theirs)
+
+    def said(self, key: Any, build: Callable[[], str], values: Sequence[Any], gives: bool) -> Statement:
+        """A statement whose text is remembered under the key."""
+        parts = self._texts.get(key)
+        if parts is None:
+            parts = self._texts[key] = tuple(build().split(HERE))
+        return Statement(parts, tuple(values), gives)
+
+    def rows(self, found: Sequence[tuple[Any, ...]]) -> list[Row]:
+        """Under our names; and as a whole, under the user's, in ``row``. A column of his may have one of our names."""
+        rows = []
+        for one in found:
+            whole = dict(zip(self.fields, one, strict=True))
+            rows.append({**{ours: whole[theirs] for ours, theirs in self.theirs.items()}, "row": whole})
+        return rows
+
+    # ------------------------------------------------------------ adding
+
+    def insert(self, rows: Sequence[Mapping[Place, Any]], when: When, keyed: bool) -> Statement:
+        """Ready jobs. -> id, and the key where there is one."""
+        given = tuple(rows[0])
+        how = "at" if when[0] == "at" else "later"
+        values = [value for row in rows for value in self._given(row, when)]
+        return self.said(("insert", given, len(rows), how, keyed), lambda: self._insert(given, len(rows), how, keyed),
+                         values, True)  # fmt: skip
+
+    def _given(self, row: Mapping[Place, Any], when: When) -> list[Any]:
+        clocks = [self.clock("run_at").given(when[1])] if self.has("run_at") else []
+        clocks += [self.clock(one).given(0.0) for one in ("created_at", "lease_until") if self.has(one)]
+        return [*row.values(), *clocks]
+
+    def _insert(self, given: tuple[Place, ...], count: int, how: str, keyed: bool) -> str:
+        places = [self.theirs[one] if isinstance(one, str) else one.name for one in given]
+        names = [self.dialect.quoted(one) for one in places]
+        marks = [self.mark(one) for one in places]
+        if self.has("run_at"):
+            names.append(self.column("run_at"))
+            marks.append(getattr(self.clock("run_at"), how))
+        for one in ("created_at", "lease_until"):
+            if self.has(one):
+                names.append(self.column(one))
+                marks.append(self.clock(one).later)
+        for one, moment in self.counted().items():
+            names.append(self.column(one))
+            marks.append("NULL" if how == "at" else moment)  # a moment that the user has named is counted from nothing
+        names += [self.column("state"), self.column("version")]
+        marks += [self.state("ready"), "0"]
+        if self.has("attempts"):
+            names.append(self.column("attempts"))
+            marks.append("0")
+        one = f"({', '.join(marks)})"
+        also = self.unless_there() if keyed else ""
+        back = f"{self.column('id')}, {self.column('key')}" if keyed else self.column("id")
+        return (
+            f"{self.strictly}INSERT INTO {self.table} ({', '.join(names)}) VALUES {', '.join([one] * count)}{also} "  # noqa: S608 - quoted names
+            f"RETURNING {back}"
+        )
+
+    def require_unique(self) -> Steps[None]:
+        """A key needs an index that makes it one: most databases say so by themselves."""
+        yield from ()
+
+    def unless_there(self) -> str:
+        return f" ON CONFLICT ({self.column('key')}) DO NOTHING"
+
+    def find(self, key: str) -> Statement:
+        """-> id"""
+        return self.said(
+            "find",
+            lambda: f"SELECT {self.column('id')} FROM {self.table} WHERE {self.column('key')} = {self.value('key')}",  # noqa: S608 - quoted names
+            (key,),
+            True,
+        )
+
+    # ------------------------------------------------------------ claiming
+
+    def due(self, which: str, queue: bool, only: bool) -> str:
+        """The condition on what may be claimed, ``which`` is ready or expired. Its values: queue, id."""
+        if which == "ready":
+            clauses = [f"{self.column('state')} = {self.state('ready')}"]
+            if self.has("run_at"):
+                clauses.append(f"{self.column('run_at')} <= {self.clock('run_at').now}")
+        else:
+            clauses = [f"{self.column('state')} = {self.state('running')}",
+                       f"{self.column('lease_until')} < {self.clock('lease_until').now}"]  # fmt: skip
+        if queue:
+            clauses.append(f"{self.column('queue')} = {self.value('queue')}")
+        if only:
+            clauses.append(f"{self.column('id')} = {self.value('id')}")
+        return " AND ".join(clauses)
+
+    def order(self, which: str) -> str:
+        first = "lease_until" if which == "expired" else "run_at"
+        return ", ".join(self.column(one) for one in (first, "id") if self.has(one))
+
+    def candidates(self, which: str, count: int, queue: str | None) -> Statement:
+        """-> ids that may be claimed now; nothing is locked."""
+        return self.said(
+            ("candidates", which, count, queue is None),
+            lambda: (
+                f"SELECT {self.column('id')} FROM {self.table} WHERE {self.due(which, queue is not None, False)} "  # noqa: S608 - quoted names
+                f"ORDER BY {self.order(which)} LIMIT {count}"
+            ),
+            () if queue is None else (queue,),
+            True,
+        )
+
+    def tries(self) -> str:
+        """How often it was claimed; without a column of its own, what the version says."""
+        return f"COALESCE({self.column('attempts' if self.has('attempts') else 'version')}, 0)"
+
+    def taken(self, most: int) -> list[str]:
+        """What a claim writes. Values: owner, lease."""
+        buried = f"{self.column('state')} = {self.state('running')} AND {self.tries()} >= {most}"
+        sets = {"version": f"COALESCE({self.column('version')}, 0) + 1"}
+        if self.has("attempts"):
+            sets["attempts"] = f"{self.tries()} + CASE WHEN {buried} THEN 0 ELSE 1 END"
+        if self.has("error"):
+            sets["error"] = f"CASE WHEN {buried} THEN '{VANISHED}' ELSE {self.column('error')} END"
+        if self.has("finished_at"):
+            clock_now = self.clock("finished_at").now
+            sets["finished_at"] = f"CASE WHEN {buried} THEN {clock_now} ELSE {self.column('finished_at')} END"
+        if self.has("owner"):
+            sets["owner"] = self.value("owner")
+        sets["lease_until"] = self.clock("lease_until").later
+        sets |= self.counted()
+        sets["state"] = f"CASE WHEN {buried} THEN {self.state('dead')} ELSE {self.state('running')} END"
+        return [f"{self.column(ours)} = {what}" for ours, what in sets.items()]
+
+    def taking(self, owner: str, lease: float) -> list[Any]:
+        """The values of ``taken``."""
+        return [*([owner] if self.has("owner") else []), self.clock("lease_until").given(lease)]
+
+    # ------------------------------------------------------------ what an owner does
+
+    def ours(self) -> str:
+        return (
+            f"{self.column('id')} = {self.value('id')} AND {self.column('version')} = {self.value('version')} "
+            f"AND {self.column('state')} = {self.state('running')}"
+        )
+
+    def beat(self, job_id: Any, version: int, lease: float) -> Statement:
+        """The lease ends so long from now."""
+        later = self.clock("lease_until")
+        return self.said("beat", self._beat, (later.given(lease), job_id, version), False)
+
+    def _beat(self) -> str:
+        sets = {"lease_until": self.clock("lease_until").later, **self.counted()}
+        written = ", ".join(f"{self.column(ours)} = {what}" for ours, what in sets.items())
+        return f"UPDATE {self.table} SET {written} WHERE {self.ours()}"  # noqa: S608 - quoted names
+
+    def settle(self, job_id: Any, version: int, state: str, row: Row, pause: float | None) -> Statement:
+        """The job ends, or goes back: ``row`` is what to write with the state, ``pause`` when it is due again."""
+        row = {ours: value for ours, value in row.items() if self.has(ours)}
+        given = tuple(row)
+        values = list(row.values())
+        if pause is not None and self.has("run_at"):
+            values.append(self.clock("run_at").given(pause))
+        return self.said(
+            ("settle", state, given), lambda: self._settle(state, given), (*values, job_id, version), False
+        )
+
+    def _settle(self, state: str, given: tuple[str, ...]) -> str:
+        sets = [f"{self.column(ours)} = {self.value(ours)}" for ours in given]
+        if state == "ready" and self.has("run_at"):
+            sets.append(f"{self.column('run_at')} = {self.clock('run_at').later}")
+            sets += [f"{self.column(ours)} = {what}" for ours, what in self.counted().items()]
+        if state != "ready" and self.has("finished_at"):
+            sets.append(f"{self.column('finished_at')} = {self.clock('finished_at').now}")
+        sets.append(f"{self.column('state')} = {self.state(state)}")
+        return f"{self.strictly}UPDATE {self.table} SET {', '.join(sets)} WHERE {self.ours()}"  # noqa: S608 - quoted names
+
+    def look(self, job_id: Any) -> Statement:
+        """-> version, state: why it was refused. Locked where a snapshot could be older than what refused."""
+        return self.said(
+            "look",
+            lambda: (
+                f"SELECT {self.column('version')}, {self.column('state')} FROM {self.table} "  # noqa: S608 - quoted names
+                f"WHERE {self.column('id')} = {self.value('id')}{self.dialect.locking}"
+            ),
+            (job_id,),
+            True,
+        )
+
+    # ------------------------------------------------------------ what operators ask
+
+    def counts(self) -> Statement:
+        """-> state, how many, how many of them with a lease that has run out."""
+        expired = f"{self.column('lease_until')} < {self.clock('lease_until').now}"
+        known = ", ".join(self.state(one) for one in self.columns.states)
+        state = self.column("state")
+        return self.said(
+            "counts",
+            lambda: (
+                f"SELECT {state}, COUNT(*), SUM(CASE WHEN {expired} THEN 1 ELSE 0 END) FROM {self.table} "  # noqa: S608 - quoted names
+                f"WHERE {state} IN ({known}) GROUP BY {state}"
+            ),
+            (),
+            True,
+        )
+
+    def get(self, job_id: Any) -> Statement:
+        """-> the row"""
+        return self.said(
+            "get",
+            lambda: f"SELECT {self.row} FROM {self.table} WHERE {self.column('id')} = {self.value('id')}",  # noqa: S608 - quoted names
+            (job_id,),
+            True,
+        )
+
+    def dead(self, count: int) -> Statement:
+        """-> the latest rows"""
+        order = [f"{self.column(one)} DESC" for one in ("finished_at", "id") if self.has(one)]
+        return self.said(
+            ("dead", count),
+            lambda: (
+                f"SELECT {self.row} FROM {self.table} WHERE {self.column('state')} = {self.state('dead')} "  # noqa: S608 - quoted names
+                f"ORDER BY {', '.join(order)} LIMIT {count}"
+            ),
+            (),
+            True,
+        )
+
+    def revive(self, job_id: Any) -> Statement:
+        """Dead -> ready, with its attempts before it. A version more, so that nobody of before has a word in it."""
+        sets = [f"{self.column('version')} = COALESCE({self.column('version')}, 0) + 1"]
+        if self.has("attempts"):
+            sets.append(f"{self.column('attempts')} = 0")
+        values: list[Any] = []
+        if self.has("run_at"):
+            sets.append(f"{self.column('run_at')} = {self.clock('run_at').later}")
+            sets += [f"{self.column(ours)} = {what}" for ours, what in self.counted().items()]
+            values.append(self.clock("run_at").given(0.0))
+        sets.append(f"{self.column('state')} = {self.state('ready')}")
+        where = f"{self.column('id')} = {self.value('id')} AND {self.column('state')} = {self.state('dead')}"
+        text = f"UPDATE {self.table} SET {', '.join(sets)} WHERE {where}"  # noqa: S608 - quoted names
+        return self.said("revive", lambda: text, (*values, job_id), False)
+
+    def purge(self, state: str, older: float) -> Statement:
+        """Delete what has ended so long ago."""
+        ended = self.clock("finished_at")
+        return self.said(
+            ("purge", state),
+            lambda: (
+                f"DELETE FROM {self.table} WHERE {self.column('state')} = {self.state(state)} "  # noqa: S608 - quoted names
+                f"AND {self.column('finished_at')} <= {ended.later}"
+            ),
+            (ended.given(-older),),
+            False,
+        )

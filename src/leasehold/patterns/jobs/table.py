@@ -1,0 +1,328 @@
+"""What the user's table is made of: looked at once, and said exactly where it does not fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from leasehold.errors import InvalidRequest, StoreUnavailable, Unsupported
+from leasehold.guards.sql import names
+from leasehold.guards.sql.dialects import DIALECTS, HERE, Dialect, Statement, statement
+from leasehold.patterns.tables.asking import Steps
+
+# ---------------------------------------------------------------- columns
+#
+# Our words for the columns and states of a table of jobs, and the user's: checked before anything is sent.
+
+
+NEEDED = ("id", "state", "version", "lease_until")
+OPTIONAL = (
+    "owner", "attempts", "payload", "result", "error", "run_at", "created_at", "finished_at", "queue", "key",
+)  # fmt: skip
+WELCOME = ("counted_from",)  # used where the table has it; a table without it needs no word about that
+STATES = ("ready", "running", "done", "dead")
+_PLAIN = re.compile(r"[\w .-]{1,60}", re.ASCII)  # states stand in the statements, so that partial indexes are found
+
+
+class Columns:
+    """Where each of our columns is in the user's table; None: it has none. And what its states are called."""
+
+    def __init__(self, table: object, columns: object, states: object) -> None:
+        self.table = names.table(table) if isinstance(table, str) else _not_a_name(table)
+        self.names: dict[str, str] = {}
+        named = _mapping(columns)
+        taken = {theirs.casefold() for theirs in named.values() if theirs is not None}
+        welcome = [one for one in WELCOME if one not in taken]
+        for ours, theirs in {**{one: one for one in (*NEEDED, *OPTIONAL, *welcome)}, **named}.items():
+            if theirs is not None:
+                self.names[ours] = theirs
+        self.dispensable = {one for one in welcome if one not in named}  # may be missing
+        self.states = _states(states)
+
+    def state(self, found: object) -> str:
+        """Our word for what stands in the table. A CHAR comes back with spaces behind it, and what somebody else wrote
+        may have other capitals, where the database does not tell them apart."""
+        text = found.decode() if isinstance(found, bytes) else str(found)
+        known = {str(theirs): ours for ours, theirs in self.states.items()}
+        if text in known:
+            return known[text]
+        alike = {theirs.casefold(): ours for theirs, ours in known.items()}
+        return alike.get(text.rstrip(" ").casefold(), text)
+
+    def has(self, ours: str) -> bool:
+        return ours in self.names
+
+    def require(self, ours: str, what: str) -> None:
+        """Raise InvalidRequest when a feature needs a column that the user has not."""
+        if ours not in self.names:
+            raise InvalidRequest(f"{what} needs a column for {ours}, and columns= says that {self.table} has none")
+
+
+def _not_a_name(table: object) -> str:
+    raise InvalidRequest(f"table= is the name of your table, such as 'jobs' or 'app.jobs', not {type(table).__name__}")
+
+
+def _mapping(columns: object) -> dict[str, str | None]:
+    if columns is None:
+        return {}
+    if not isinstance(columns, Mapping):
+        raise InvalidRequest(
+            f"columns= is a mapping of our names to yours, such as {{'id': 'report_id'}}, not {type(columns).__name__}"
+        )
+    for ours, theirs in columns.items():
+        if ours not in (*NEEDED, *OPTIONAL, *WELCOME):
+            raise InvalidRequest(f"columns= knows {', '.join((*NEEDED, *OPTIONAL, *WELCOME))}, not {ours!r:.80}")
+        if theirs is None and ours in NEEDED:
+            raise InvalidRequest(f"jobs cannot do without a column for {ours}: name yours, or add one")
+        if theirs is not None and (not isinstance(theirs, str) or not 0 < len(theirs) <= 63 or "\0" in theirs):
+            raise InvalidRequest(f"the name of the column for {ours} has 1 to 63 characters, not {theirs!r:.80}")
+    named = [theirs.casefold() for theirs in columns.values() if theirs is not None]
+    if len(named) != len(set(named)):
+        raise InvalidRequest("columns= names one column of yours twice: each of ours needs one of its own")
+    return dict(columns)
+
+
+def _states(states: object) -> dict[str, str | int]:
+    if states is None:
+        states = {}
+    if not isinstance(states, Mapping) or not set(states) <= set(STATES):
+        raise InvalidRequest(f"states= is a mapping of {', '.join(STATES)} to your values, not {states!r:.80}")
+    found: dict[str, str | int] = {one: one for one in STATES}
+    for ours, theirs in states.items():
+        if isinstance(theirs, bool) or not isinstance(theirs, int | str):
+            raise InvalidRequest(f"the value of the state {ours} is text or an int, not {type(theirs).__name__}")
+        if isinstance(theirs, str) and not _PLAIN.fullmatch(theirs):
+            raise InvalidRequest(f"the value of the state {ours} is made of letters, digits, space, _, - and .")
+        found[ours] = theirs
+    if len(set(found.values())) != len(STATES):
+        raise InvalidRequest("two states have one value: each needs its own")
+    return found
+
+
+def literal(value: str | int) -> str:
+    """A state in SQL."""
+    return f"'{value}'" if isinstance(value, str) else str(value)
+
+
+Row = dict[str, Any]  # by our names; "row" is all of it, by the user's
+
+
+# ---------------------------------------------------------------- layout
+
+
+NUMBERS = ("version", "attempts")
+TIME_COLUMNS = ("lease_until", "run_at", "created_at", "finished_at", "counted_from")
+TEXTS = ("owner", "payload", "result", "error", "queue", "key")
+# What each dialect has for them. SQLite keeps anything anywhere: there only numbers that would be text are refused.
+NUMBER_TYPES = ("smallint", "integer", "bigint", "int", "tinyint", "mediumint")
+TIME_TYPES = ("timestamp with time zone", "timestamp without time zone", "datetime", "timestamp")
+TEXT_TYPES = (
+    "text", "character varying", "json", "jsonb", "character",
+    "varchar", "char", "tinytext", "mediumtext", "longtext",
+)  # fmt: skip
+WANTED = {
+    "postgresql": ("a BIGINT", "a TIMESTAMPTZ", "TEXT or JSONB"),
+    "mariadb": ("a BIGINT", "a DATETIME(6)", "TEXT"),
+    "sqlite": ("an INTEGER", "TEXT or REAL", "TEXT"),
+}
+LOOKS = {
+    "postgresql": f"""SELECT attname, format_type(atttypid, NULL), '' FROM pg_attribute
+WHERE attrelid = to_regclass(CAST({HERE} AS text)) AND attnum > 0 AND NOT attisdropped ORDER BY attnum""",  # noqa: S608 - no names of others
+    "sqlite": f"SELECT name, type, '' FROM pragma_table_info({HERE}, {HERE})",  # noqa: S608 - the same
+    "mariadb": f"""SELECT column_name, data_type, engine FROM information_schema.columns AS c
+JOIN information_schema.tables AS t ON t.table_schema = c.table_schema AND t.table_name = c.table_name
+WHERE c.table_schema = COALESCE({HERE}, DATABASE()) AND c.table_name = {HERE} ORDER BY ordinal_position""",  # noqa: S608 - the same
+}
+
+
+class Layout(NamedTuple):
+    """The columns of the table in their order, with the type of each."""
+
+    dialect: Dialect
+    types: dict[str, str]
+
+    def has(self, column: str) -> bool:
+        """Two of the databases do not tell capitals apart."""
+        return _known(self.types, column, self.dialect)
+
+
+def looking(columns: Columns, dialect: Dialect) -> Steps[Layout]:
+    """Ask the database. Raises before anything else is sent to it."""
+    if dialect.name == "sqlite":
+        yield from _require_returning()
+    found = yield _look(columns.table, dialect)
+    types = {_text(row[0]): _text(row[1]).lower() for row in found.rows}
+    if not types:
+        raise StoreUnavailable(
+            f"there is no table {columns.table} in this database: make it with create(), or with what ddl() prints"
+        )
+    engines = {_text(row[2]) for row in found.rows} - {"", "InnoDB"}
+    if engines:
+        raise InvalidRequest(f"the table {columns.table} is of {engines.pop()}, which has no transactions: use InnoDB")
+    _require(columns, types, dialect)
+    return Layout(dialect, types)
+
+
+def _look(table: str, dialect: Dialect) -> Statement:
+    schema, _, name = table.rpartition(".")
+    if dialect.name == "postgresql":
+        values: tuple[str | None, ...] = (".".join(dialect.quoted(part) for part in table.split(".")),)
+    else:
+        values = (name, schema or "main") if dialect.name == "sqlite" else (schema or None, name)
+    return statement(LOOKS[dialect.name], *values, gives=True)
+
+
+def _require_returning() -> Steps[None]:
+    version = (yield statement("SELECT sqlite_version()", gives=True)).rows[0][0]
+    if tuple(map(int, version.split(".")[:2])) < (3, 35):
+        raise Unsupported(f"jobs need SQLite 3.35, which has RETURNING; this is {version}")
+
+
+def _require(columns: Columns, types: dict[str, str], dialect: Dialect) -> None:
+    faults, found = [], []
+    for ours, theirs in columns.names.items():
+        if _known(types, theirs, dialect):
+            found.append(ours)
+        elif ours not in columns.dispensable:
+            said = theirs if theirs == ours else f"{theirs} (for {ours})"
+            faults.append(f"it has no column {said}")
+    if not faults:
+        faults = [fault for ours in found if (fault := _misfit(columns, types, dialect, ours))]
+    if faults:
+        raise InvalidRequest(
+            f"the table {columns.table} does not fit: {'; '.join(faults)}. Name your columns in columns=, None for one "
+            "that you do not have; ddl() shows a table that fits"
+        )
+
+
+def _known(types: dict[str, str], column: str, dialect: Dialect) -> bool:
+    if dialect.name == "postgresql":
+        return column in types
+    return column.casefold() in {one.casefold() for one in types}
+
+
+def _misfit(columns: Columns, types: dict[str, str], dialect: Dialect, ours: str) -> str | None:
+    theirs = columns.names[ours]
+    kind = type_of(types, theirs)
+    number, time, text = WANTED[dialect.name]
+    fits, wanted = True, ""
+    if ours == "state" and dialect.name == "mariadb":  # it finds that 'cancelled' = 0
+        numbers = all(isinstance(one, int) for one in columns.states.values())
+        fits, wanted = (kind in NUMBER_TYPES) is numbers, "a number" if numbers else "text"
+    elif ours in NUMBERS:
+        fits, wanted = "int" in kind if dialect.name == "sqlite" else kind in NUMBER_TYPES, number
+    elif dialect.name != "sqlite" and ours in TIME_COLUMNS:
+        fits, wanted = kind in TIME_TYPES, time
+    elif dialect.name != "sqlite" and ours in TEXTS:
+        fits, wanted = kind in TEXT_TYPES, text
+    return None if fits else f"its column {theirs} is {kind or 'of no type'}, and {ours} must be {wanted}"
+
+
+def type_of(types: dict[str, str], column: str) -> str:
+    """Two of the databases do not tell capitals apart."""
+    if column in types:
+        return types[column]
+    return next(kind for name, kind in types.items() if name.casefold() == column.casefold())
+
+
+def _text(value: object) -> str:
+    """Some drivers give the words of the catalogue as bytes."""
+    return value.decode() if isinstance(value, bytes) else str(value or "")
+
+
+# ---------------------------------------------------------------- creating
+#
+# A table of jobs for those who have none, with the indexes that claims need.
+
+
+LOCK = "SELECT pg_advisory_xact_lock(hashtext('leasehold jobs'))"  # two that make it at once would stumble
+# SQLite: without AUTOINCREMENT the id of a job that was deleted is given to another one, and with it its versions.
+IDS = {
+    "sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT",
+    "postgresql": "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
+    "mariadb": "BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY",
+}
+TIMES = {"sqlite": "TEXT", "postgresql": "TIMESTAMPTZ", "mariadb": "DATETIME(6)"}
+JSON = {"sqlite": "TEXT", "postgresql": "JSONB", "mariadb": "LONGTEXT"}
+WORDS = {"sqlite": "TEXT", "postgresql": "TEXT", "mariadb": "VARCHAR({}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"}
+
+
+def creating(columns: Columns, dialect: Dialect) -> Steps[None]:
+    """Unless it is there."""
+    if dialect.name == "postgresql":
+        yield statement(LOCK, gives=True)
+    for text in statements(columns, dialect):
+        yield statement(text, gives=False)
+
+
+def ddl(columns: Columns, dialect: str) -> str:
+    """For a migration."""
+    return "\n".join(f"{one};" for one in statements(columns, DIALECTS[dialect]))
+
+
+def statements(columns: Columns, dialect: Dialect) -> list[str]:
+    """The table, and its indexes."""
+    table = ".".join(dialect.quoted(part) for part in columns.table.split("."))
+    lines = [f"    {dialect.quoted(columns.names[ours])} {_type(columns, dialect.name, ours)}"
+             for ours in (*NEEDED, *OPTIONAL, *WELCOME) if columns.has(ours)]  # fmt: skip
+    if dialect.name == "mariadb":
+        lines += [f"    {one}" for one in _keys(columns, dialect)]
+        return [
+            f"CREATE TABLE IF NOT EXISTS {table} (\n"
+            + ",\n".join(lines)
+            + "\n) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4"
+        ]
+    return [f"CREATE TABLE IF NOT EXISTS {table} (\n" + ",\n".join(lines) + "\n)", *_indexes(columns, dialect, table)]
+
+
+def _type(columns: Columns, dialect: str, ours: str) -> str:
+    number = "INTEGER" if dialect == "sqlite" else "BIGINT"
+    words = WORDS[dialect]
+    types = {
+        "id": IDS[dialect],
+        "state": f"{_state(columns, words)} NOT NULL",
+        "version": f"{number} NOT NULL DEFAULT 0",
+        "attempts": "INTEGER NOT NULL DEFAULT 0",
+        "run_at": f"{TIMES[dialect]} NOT NULL",
+        "payload": JSON[dialect],
+        "result": JSON[dialect],
+        "owner": words.format(255),
+        "error": "LONGTEXT" if dialect == "mariadb" else "TEXT",
+        "queue": f"{words.format(64)} NOT NULL DEFAULT ''",
+        "key": f"{words.format(255)}{'' if dialect == 'mariadb' else ' UNIQUE'}",
+    }
+    return types.get(ours, TIMES[dialect])
+
+
+def _state(columns: Columns, words: str) -> str:
+    numbers = all(isinstance(value, int) for value in columns.states.values())
+    return "INTEGER" if numbers else words.format(64)
+
+
+def _order(columns: Columns, dialect: Dialect, first: str) -> str:
+    return ", ".join(dialect.quoted(columns.names[one]) for one in (first, "id") if columns.has(one))
+
+
+def _keys(columns: Columns, dialect: Dialect) -> list[str]:
+    state = dialect.quoted(columns.names["state"])
+    keys = [f"KEY ready ({state}, {_order(columns, dialect, 'run_at')})",
+            f"KEY running ({state}, {_order(columns, dialect, 'lease_until')})"]  # fmt: skip
+    if columns.has("key"):
+        keys.append(f"UNIQUE KEY once ({dialect.quoted(columns.names['key'])})")
+    return keys
+
+
+def _indexes(columns: Columns, dialect: Dialect, table: str) -> list[str]:
+    """Of what is to be done only: jobs that have ended cost a claim nothing."""
+    schema, _, name = columns.table.rpartition(".")
+    state = dialect.quoted(columns.names["state"])
+    found = []
+    for which, first in (("ready", "run_at"), ("running", "lease_until")):
+        index = dialect.quoted(f"{name}_{which}"[:63])
+        on = table
+        if dialect.name == "sqlite" and schema:
+            index, on = f"{dialect.quoted(schema)}.{index}", dialect.quoted(name)
+        where = f"{state} = {literal(columns.states[which])}"
+        found.append(f"CREATE INDEX IF NOT EXISTS {index} ON {on} ({_order(columns, dialect, first)}) WHERE {where}")
+    return found

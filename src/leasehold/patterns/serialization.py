@@ -1,0 +1,198 @@
+"""What patterns put on a shelf, as text: a sheet of JSON that says who wrote it, with a value of the user's on it.
+
+A value goes through the Codec of its function, or through a serializer of the user's: whatever has ``dumps`` and
+``loads``. The sheet says which kind of text that gave. JSON of a Codec stands in it as it is, so that it is written and
+read in one go; ``tagged`` says that types are named in it. Bytes of a serializer are kept as base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any, Protocol
+
+from leasehold.errors import InvalidRequest
+from leasehold.patterns.annotations import Returned
+from leasehold.patterns.models import EXTRA, PRIVATE, is_model
+from leasehold.patterns.results.result_store import check_text
+from leasehold.patterns.values import BASES, Codec, as_base, is_tagged, names_a_class, parts_of
+
+# ---------------------------------------------------------------- equality
+#
+# Is what was read again equal to what was written? What constructors and models do in between is the user's business.
+#
+# ``==`` alone cannot say: NaN is not equal to itself, nor are two dataclasses without ``eq``, nor a moment with the
+# name of a zone and the same moment with an offset, in the hour that a clock change repeats.
+
+
+def same(one: Any, other: Any) -> bool:
+    """Of the same type and equal, all the way down. A subclass that was kept as what it derives from counts, too."""
+    kind = type(other)
+    if type(one) is not kind:
+        return kind in BASES and same(as_base(one), other)
+    if kind in (float, Decimal):
+        return str(one) == str(other)
+    if kind is datetime and one.tzinfo is not None and other.tzinfo is not None:
+        return bool(one.astimezone(UTC) == other.astimezone(UTC))
+    if kind is dict:
+        one, other = list(one.items()), list(other.items())
+    if kind in (list, tuple, dict):
+        return len(one) == len(other) and all(map(same, one, other))
+    parts = (*kind.model_fields, EXTRA, PRIVATE) if is_model(kind) else parts_of(kind)
+    if parts:
+        return all(same(getattr(one, part, None), getattr(other, part, None)) for part in parts)
+    return bool(one == other)
+
+
+# ---------------------------------------------------------------- serial
+
+
+MARK = "leasehold"  # the field that says which pattern wrote a sheet, and how
+LARGE = 2**19  # letters
+
+
+class Serializer(Protocol):
+    """A module or an object such as ``json`` or ``pickle``. Whoever can write to a shelf can make ``pickle`` run code:
+    use it only where that is nobody else."""
+
+    def dumps(self, value: Any, /) -> str | bytes:
+        """The value as text or bytes."""
+
+    def loads(self, written: Any, /) -> Any:
+        """The value again, from what ``dumps`` gave."""
+
+
+def check_serializer(serializer: object) -> Any:
+    """One that can be used, said before anything runs. None: a Codec for each function."""
+    if serializer is not None and not all(callable(getattr(serializer, name, None)) for name in ("dumps", "loads")):
+        raise InvalidRequest(
+            f"a serializer has dumps() and loads(), as the modules json and pickle do; {type(serializer).__name__} "
+            "does not"
+        )
+    return serializer
+
+
+def serializer_of(function: Callable[..., Any], given: Any) -> Callable[[], Any]:
+    """Gives what writes the results of a function; to be asked before it runs. InvalidRequest: no Codec can."""
+    return Returned(function).codec if given is None else lambda: given
+
+
+def kept(serializer: Any, value: object, what: str) -> tuple[str, Any]:
+    """A value as JSON, for ``sheet``; and as everybody gets it who reads that. ``what`` it is stands in the error: "the
+    result of page()"."""
+    try:
+        return _kept(serializer, value, what, serializer.dumps)
+    except InvalidRequest:
+        if not isinstance(serializer, Codec):
+            raise
+    return _kept(serializer, value, what, partial(serializer.dumps, exact=True))
+
+
+def _kept(serializer: Any, value: object, what: str, dumps: Callable[[Any], Any]) -> tuple[str, Any]:
+    text = _dumped(serializer, value, what, dumps)
+    try:
+        again = loaded(serializer, json.loads(text))
+    except InvalidRequest as error:
+        why = f"it cannot be read again: {type(error.__cause__).__name__}"
+        raise _refused(serializer, value, what, why) from error
+    if isinstance(serializer, Codec) and names_a_class(text) and not _equal(value, again):
+        raise _refused(serializer, value, what, "what is read again is not equal to it")
+    return text, again
+
+
+def _equal(value: object, again: object) -> bool:
+    try:
+        return same(value, again)
+    except Exception:  # of the user's classes
+        return False
+
+
+def _dumped(serializer: Any, value: object, what: str, dumps: Callable[[Any], Any]) -> str:
+    try:
+        written = dumps(value)
+    except Exception as error:
+        reason = f": {error}" if isinstance(error, TypeError) else ""  # of other errors the text may show the value
+        raise _refused(serializer, value, what, f"{type(error).__name__}{reason}") from error
+    if isinstance(serializer, Codec):
+        return f'{{"{"tagged" if is_tagged(written) else "json"}":{written}}}'
+    if isinstance(written, str):
+        return f'{{"text":{compact(written)}}}'
+    if isinstance(written, (bytes, bytearray, memoryview)):
+        return f'{{"base64":"{base64.b64encode(written).decode()}"}}'
+    raise InvalidRequest(
+        f"dumps() of {_name(serializer)} gave {type(written).__name__}, which is neither str nor bytes"
+    )
+
+
+def loaded(serializer: Any, written: Any) -> Any:
+    """The value of ``kept``, as it stands in a sheet that was read. InvalidRequest: another serializer, or another
+    version of a class, wrote it."""
+    try:
+        if isinstance(serializer, Codec):
+            return written["json"] if "json" in written else serializer.read(written["tagged"])
+        text = written["text"] if "text" in written else base64.b64decode(written["base64"])
+        return serializer.loads(text)
+    except Exception as error:
+        raise InvalidRequest(
+            f"what is stored cannot be read with {_name(serializer)} ({type(error).__name__}): it was written with "
+            "another serializer or annotation, or by another version of the program"
+        ) from error
+
+
+def sheet(mark: str, fields: dict[str, Any], value: str | None = None) -> str:
+    """The text for a shelf: ``mark`` says which pattern writes, such as ``once/1``; ``value`` is the text of ``kept``.
+    What no shelf can hold is InvalidRequest here, before anything is written."""
+    text = compact({MARK: mark, **fields})
+    if value is not None:
+        text = f'{text[:-1]},"value":{value}}}'
+    checked = check_text(text)
+    assert checked is not None  # noqa: S101  # for the type checker: only None gives None
+    return checked
+
+
+def is_large(text: str) -> bool:
+    """Might a database refuse it for its size alone, and not say so but hang up?"""
+    return len(text) >= LARGE
+
+
+def read_sheet(mark: str, text: str, resource: str) -> dict[str, Any]:
+    """The fields of a sheet, without its mark. One that another pattern wrote is refused: both would overwrite what the
+    other knows."""
+    try:
+        fields = json.loads(text)
+        found = fields.pop(MARK)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        fields, found = {}, "something else"
+    if found != mark:
+        kind = resource.partition(":")[0]  # the ids may be somebody's secret
+        raise InvalidRequest(
+            f"the name is used twice: {str(found)[:40]} has written there, and this is {mark}; give each its own kind "
+            f"(this one is {kind})",
+            resource=resource,
+        )
+    return fields  # type: ignore[no-any-return]  # a dict: it has a mark
+
+
+def compact(value: object) -> str:
+    """As JSON, in few bytes."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _refused(serializer: Any, value: object, what: str, why: str) -> InvalidRequest:
+    advice = "return what it can write"
+    if isinstance(serializer, Codec):
+        advice = "name each class in the return annotation of the function, or in its module"
+    return InvalidRequest(
+        f"{what} is of type {type(value).__name__} and cannot be serialized with {_name(serializer)} ({why}): "
+        f"{advice}, or give a serializer= that can write it"
+    )
+
+
+def _name(serializer: Any) -> str:
+    if isinstance(serializer, Codec):
+        return "json"
+    return getattr(serializer, "__name__", None) or type(serializer).__name__
