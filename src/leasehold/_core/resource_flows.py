@@ -1,4 +1,5 @@
-"""What operators do: look at a resource, take a lease away, ask its holder for it. Flows, like those of a client."""
+"""What is asked about a resource by those who do not hold it: operators look, take a lease away or ask its holder for
+it, and watchers are told of changes. Flows, like those of a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said about an answer, and what else is to be heeded: sentences, and when they are true."""
+"""From a need to a verdict: which rule decides, what is said about it, and what else is to be heeded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""``hold.election`` in both flavours: one leader at a time, and everybody knows who."""
+"""What a coordinator makes, in both flavours: semaphores, read-write locks, locks taken together, elections, and leases
+that are taken over by a ticket. Each checks what it was given before anything is sent."""
 
 from __future__ import annotations
 

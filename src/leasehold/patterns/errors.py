@@ -1,4 +1,4 @@
-"""What is said about a key that cannot be used as it was asked."""
+"""Errors of patterns: what is said about a key that cannot be used, and an error of the user's work as it is stored."""
 
 from __future__ import annotations
 
