@@ -1,5 +1,5 @@
-"""A holding: one lease as its holder may believe in it. Everything that affects that belief is in this file, and
-in ``handover`` how it is given away.
+"""A holding: one lease as its holder may believe in it. Everything that affects that belief is in this file,
+also how the lease is given away and changed.
 
     HELD ── transport error ──> UNSURE ── a renewal succeeds ──> HELD
       └──────────┬────────────────┘

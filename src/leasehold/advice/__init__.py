@@ -1,8 +1,8 @@
 """Advice: which coordination fits a need, and why; and how long a lease should be. Pure: nothing is asked or read here.
 
-Read in this order: ``need`` (the answers), ``questions`` (how they are asked), ``facts`` (what the answers mean, the
-careful side where there is none), ``rules`` (the table that decides), ``verdict`` and ``advising`` (what is said about
-it), ``cases`` (six that everybody knows). ``ttl`` and ``samples`` are the arithmetic of leases.
+Read in this order: ``need`` (the answers), ``questions`` (how they are asked), ``rules`` (what the answers
+mean, and the table that decides), ``decision`` and ``verdict`` (what is said about it), ``cases`` (six that everybody
+knows). ``ttl`` and ``samples`` are the arithmetic of leases.
 """
 
 from __future__ import annotations

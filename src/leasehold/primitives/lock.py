@@ -2,7 +2,7 @@
 
 Ownership is by thread, or by task in asyncio. A child task never owns what its parent holds, a shared lock object
 never releases somebody else's lease, and re-entering costs no round trip and keeps the fence. Whoever would wait for
-itself for ever is told so, where it has to wait (``_core/oneself.py``).
+itself for ever is told so, where it has to wait (``_core/claims.py``).
 """
 
 from __future__ import annotations

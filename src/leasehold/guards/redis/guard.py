@@ -1,4 +1,4 @@
-"""The methods of the guard for Redis. Each builds one step; ``sending`` takes it."""
+"""The methods of the guard for Redis. Each builds one step; ``client`` sends it."""
 
 from __future__ import annotations
 

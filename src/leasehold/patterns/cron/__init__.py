@@ -1,7 +1,7 @@
 """Cron: one run a tick in the fleet. A tick is claimed on a shelf, under a lease, before it is run.
 
-``schedule`` says when ticks are, ``plan`` what to do about those that are due, ``lines`` what is remembered of them,
-``books`` writes that down, and ``cron`` is what people hold.
+``schedule`` says when ticks are and what to do about those that are due, ``state`` what is remembered of them,
+``history`` writes that down, ``runner`` runs them, and ``cron`` is what people hold.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
--- What has ended: closed doors, tombstones, and the keys of whoever is gone (core/records.py).
+-- What has ended: closed doors, tombstones, and the keys of whoever is gone (_core/turn.py).
 
 local strange_closed, strange_doors = false, false -- they hold what nobody can read, and that is not written over
 

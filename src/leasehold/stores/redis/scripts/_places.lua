@@ -1,4 +1,4 @@
--- Places of a resource: what is held, what is kept free, and who fits beside whom (core/rules.py).
+-- Places of a resource: what is held, what is kept free, and who fits beside whom (_core/rules.py).
 
 local seats -- how many there are of each rule, and which slots permits have; nil when somebody has left
 
@@ -74,7 +74,7 @@ local function other_limit(claim)
     return other
 end
 
--- The slots that a claim would fill, or nil (core/rules.py).
+-- The slots that a claim would fill, or nil (_core/rules.py).
 local function fits(claim)
     local found = count_seats()
     if claim.rule ~= 'read' and claim.rule ~= 'semaphore' then

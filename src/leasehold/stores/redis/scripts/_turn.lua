@@ -1,4 +1,4 @@
--- One turn of the ledger (core/turn.py says the same in Python): what is over ends, whoever fits is granted in order of
+-- One turn of the ledger (_core/turn.py says the same in Python): what is over ends, whoever fits is granted in order of
 -- arrival, then comes the op, and then the same for what it has freed. SPEAKER is whoever sends it.
 
 -- include _records
@@ -18,7 +18,7 @@ local function unreadable(key, why, blocks)
     end
 end
 
--- No end is further ahead than the length that it was set with (core/turn.py): else a clock that was set back would let
+-- No end is further ahead than the length that it was set with (_core/turn.py): else a clock that was set back would let
 -- it last longer by the step.
 local bounded = false
 
