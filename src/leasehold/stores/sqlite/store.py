@@ -1,4 +1,5 @@
-"""The embedded store: the ledger inside short transactions of one SQLite file, for the processes of one host.
+"""The embedded store: the ledger inside short transactions of one SQLite file, for the processes of one host whose
+users may write the file.
 
 A call is one turn: BEGIN IMMEDIATE, read, ``ledger.apply``, write, COMMIT, and after that the pushes. The time
 is read when the write lock is held. A call that finds the file in use waits together with the other calls of its
