@@ -480,3 +480,16 @@ def test_many_tombstones_are_swept(redis_url: str, redis_server: RedisServer) ->
         store.execute(ops.Withdraw("job", f"h:1:x.{number}", 60_000))
     assert redis_server.client().hlen("lock:v1:{job}:ended") < 130
     store.close()
+
+
+def test_trap_53_a_floor_of_few_digits_is_a_low_one(redis_url: str) -> None:
+    """A waiter that has seen fence 9 hears of a much higher one: as text the 9 would stay above it."""
+    store, high = RedisStore(redis_url), 2_000_000_000_000_000  # ahead of the clock
+    first = store.execute(ops.Claim("job", "h:1:x.1", 30_000))
+    assert isinstance(first, ops.Granted)
+    assert isinstance(store.execute(ops.Claim("job", "h:1:x.2", 30_000, floor=9)), ops.Queued)
+    assert isinstance(store.execute(ops.Beat("job", "h:1:x.2", 2, floor=high)), ops.Queued)
+    assert store.execute(ops.Release("job", "h:1:x.1", first.fence)) == ops.Released()
+    second = store.execute(ops.Beat("job", "h:1:x.2", 3, floor=9))
+    assert isinstance(second, ops.Granted) and second.fence == high + 1
+    store.close()
