@@ -97,7 +97,9 @@ class MariaServer(DatabaseServer):
         return template()
 
     def _command(self) -> list[str]:
-        places = [f"--port={self.port}", f"--socket={self.socket}", f"--pid-file={self.folder / 'pid'}"]
+        # A server that starts removes every temporary table in its tmpdir, also those of others.
+        own = [f"--pid-file={self.folder / 'pid'}", f"--tmpdir={self.folder}"]
+        places = [f"--port={self.port}", f"--socket={self.socket}", *own]
         return [executable(), "--no-defaults", f"--datadir={self.data}", *places, *SHAPE, *SETTINGS, *self._options]
 
     def _answers(self) -> bool:
@@ -130,7 +132,7 @@ def template() -> Path:
     access.write_text(ACCESS)
     access.chmod(0o644)
     who = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
-    places = [f"--datadir={data}", f"--extra-file={access}"]
+    places = [f"--datadir={data}", f"--extra-file={access}", f"--tmpdir={folder}"]  # see above
     how = ["--innodb-flush-method=nosync", "--innodb-use-native-aio=0", "--skip-log-bin"]
     run([executable("mariadb-install-db"), "--no-defaults", *places, *who, *SHAPE, *how])
     return data
