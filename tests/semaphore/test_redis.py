@@ -63,9 +63,9 @@ def test_every_key_has_an_end_also_when_the_last_of_a_turn_is_replaced(
     with leasehold.connect(redis_url) as hold:
         store = hold._engine.store
         listening: Any = client.pubsub()  # type: ignore[no-untyped-call]  # redis-py says nothing of it
-        listening.subscribe("somewhere")
+        listening.subscribe("lock:v1:push:somewhere")
 
-        long = Claim("pool", "h:1:first", 30_000, 1, 0, True, "semaphore", 1, 1, "somewhere")
+        long = Claim("pool", "h:1:first", 30_000, 1, 0, True, "semaphore", 1, 1, "lock:v1:push:somewhere")
         assert isinstance(store.execute(long._replace(owner="h:1:holder", ttl_ms=100)), Granted)
         assert isinstance(store.execute(long), Queued)
         assert isinstance(store.execute(long._replace(owner="h:1:second")), Queued)
