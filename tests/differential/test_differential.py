@@ -166,12 +166,14 @@ def test_a_clock_that_is_set_back_costs_no_note(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 def test_stores_answer_like_the_ledger_for_long() -> None:
     """Every reply, push and final state is the ledger's, over many lives. LEASEHOLD_SEED replays."""
     play(WITHOUT_SERVERS, seed(), examples=6_000, steps=80)
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 def test_every_store_answers_like_the_ledger_for_long(turned_redis: tuple[OneClock, RedisServer]) -> None:
     """The same with those that have a server, which are slower."""
     clock, server = turned_redis
