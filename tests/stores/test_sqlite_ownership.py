@@ -665,16 +665,16 @@ def test_root_over_the_database_of_a_user(folder: Path, first: str) -> None:
 
 SHELVES = "from leasehold.patterns.results.sqlite import SQLiteShelf"  # while it can be read
 PLANT = """
-from leasehold.stores.sqlite import driver
-real = driver.sqlite3.connect
+from leasehold.stores.sqlite import stdlib
+real = stdlib.sqlite3.connect
 def late(*arguments, **options):
-    driver.sqlite3.connect = real
+    stdlib.sqlite3.connect = real
     os.rename(sys.argv[3], sys.argv[1] + "-wal")
     if sys.argv[4] == "alone":
         us = os.geteuid()
         os.geteuid = lambda: us + 1
     return real(*arguments, **options)
-driver.sqlite3.connect = late
+stdlib.sqlite3.connect = late
 try:
     claim("a") if sys.argv[5] == "store" else SQLiteShelf(sys.argv[1]).create()
 except LeaseholdError as error:
