@@ -211,7 +211,7 @@ if os.fork() == 0:
     store.forked()
     store.clock = real
     try:
-        store.execute(look._replace(budget_ms=50))
+        store.execute(look._replace(budget_ms=500))
     except LeaseholdError as error:
         assert "forked" in str(error), error
         sys.exit(0)
