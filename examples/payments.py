@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any
 
 import leasehold
-from leasehold.patterns.results import SQLShelf
+from leasehold.patterns.results import SQLResultStore
 
 Pay = Callable[[str, str, int], Any]
 
@@ -22,12 +22,12 @@ def database(path: str) -> Callable[[], AbstractContextManager[sqlite3.Connectio
     return begin
 
 
-def make_tables(path: str) -> SQLShelf:
+def make_tables(path: str) -> SQLResultStore:
     with database(path)() as db:
         db.execute("CREATE TABLE IF NOT EXISTS payments (account TEXT, amount INTEGER)")
-    shelf = SQLShelf(database(path))
-    shelf.create()
-    return shelf
+    results = SQLResultStore(database(path))
+    results.create()
+    return results
 
 
 def payments(hold: leasehold.Leasehold, path: str, screen: Callable[[Any], None] = lambda lease: None) -> Pay:

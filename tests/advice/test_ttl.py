@@ -13,7 +13,7 @@ from leasehold import InvalidRequest
 from leasehold._core.durations import seconds, ttl_ms
 from leasehold._core.policy import margin, renew_after
 from leasehold.advice import ttl_for
-from leasehold.advice.questions import length
+from leasehold.advice.questions import duration_text
 
 LENGTH = st.floats(min_value=0, max_value=10_000)
 
@@ -92,12 +92,12 @@ def test_every_advice(work: float, pause: float, network: float, renew: bool) ->
     assert advice.ttl >= needed - 1e-6
     assert ttl_ms(advice.ttl) == round(advice.ttl * 1000)
     assert json.loads(json.dumps(advice.as_dict())) == advice.as_dict()
-    assert seconds(length(advice.ttl), "ttl") == pytest.approx(advice.ttl)
+    assert seconds(duration_text(advice.ttl), "ttl") == pytest.approx(advice.ttl)
 
 
 def test_lengths_can_be_typed() -> None:
     """One unit, no more digits than needed."""
-    written = [length(one) for one in (0, 0.0005, 0.25, 1, 1.5, 12.0, 61, 60, 5400, 7200, 3661, 0.9999)]
+    written = [duration_text(one) for one in (0, 0.0005, 0.25, 1, 1.5, 12.0, 61, 60, 5400, 7200, 3661, 0.9999)]
     assert written == ["0ms", "0.5ms", "250ms", "1s", "1.5s", "12s", "61s", "1m", "90m", "2h", "3661s", "1s"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leasehold._core.ops import Claim, Release, Together
+from leasehold._core.ops import Claim, Group, Release
 from leasehold.testing.parties import FLAVOURS, Party
 from tests.lock.helpers import STORES, Spy, open_store
 
@@ -35,17 +35,17 @@ def three(hold: Any) -> Any:
 def test_one_round_trip_each_way(spy: Spy, party: Party) -> None:
     """Three free locks: one step that takes them in the order of their names, one that gives them back."""
     leases = party.do(lambda hold: three(hold).acquire())
-    assert [type(op) for op in spy.ops] == [Together]
-    assert [step.resource for op in spy.of(Together) for step in op.steps] == ["a", "b", "c"]
+    assert [type(op) for op in spy.ops] == [Group]
+    assert [step.resource for op in spy.of(Group) for step in op.steps] == ["a", "b", "c"]
     assert party.do(lambda _: leases.release()) is True
-    assert [type(op) for op in spy.ops] == [Together, Together]
-    assert all(isinstance(step, Release) for step in spy.of(Together)[1].steps)
+    assert [type(op) for op in spy.ops] == [Group, Group]
+    assert all(isinstance(step, Release) for step in spy.of(Group)[1].steps)
 
 
 def test_one_round_trip_each_way_with_a_body(spy: Spy, party: Party) -> None:
     """The same for a with statement."""
     party.within(three, lambda leases: leases.check()).result(20)
-    assert [type(op) for op in spy.ops] == [Together, Together]
+    assert [type(op) for op in spy.ops] == [Group, Group]
 
 
 def test_a_refused_try_costs_two(spy: Spy, party: Party) -> None:
@@ -53,7 +53,7 @@ def test_a_refused_try_costs_two(spy: Spy, party: Party) -> None:
     theirs = party.do(lambda hold: hold.lock("b").acquire())
     spy.ops.clear()
     assert party.do(lambda hold: three(hold).try_acquire()) is None
-    assert [type(op) for op in spy.ops] == [Together, Together]
+    assert [type(op) for op in spy.ops] == [Group, Group]
     assert theirs.state == "held"
 
 
@@ -62,7 +62,7 @@ def test_a_try_that_is_refused_at_the_first_costs_one(spy: Spy, party: Party) ->
     theirs = party.do(lambda hold: hold.lock("a").acquire())
     spy.ops.clear()
     assert party.do(lambda hold: three(hold).try_acquire()) is None
-    assert [type(op) for op in spy.ops] == [Together] and theirs.state == "held"
+    assert [type(op) for op in spy.ops] == [Group] and theirs.state == "held"
 
 
 def test_one_lock_is_one_claim(spy: Spy, party: Party) -> None:

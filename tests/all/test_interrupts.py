@@ -14,45 +14,45 @@ from leasehold._core import group
 from leasehold._core.claims import claim
 from leasehold._core.holding import ALIVE, Holding
 from leasehold._runtime import sync
-from leasehold._runtime.connections import Mailboxes
+from leasehold._runtime.connections import ConnectionPool
 from leasehold._runtime.engine import Engine
-from leasehold._runtime.held_lease import Held
-from leasehold._runtime.registry import Register
+from leasehold._runtime.held_lease import HeldLease
+from leasehold._runtime.registry import LeaseRegistry
 from leasehold._runtime.watchdog import Watchdog
 from leasehold.primitives.base_lock import BaseLock
 from leasehold.primitives.lease import Lease
 from leasehold.primitives.leases import BaseLeases, Leases
 from leasehold.primitives.multi import All, BaseAll
-from leasehold.primitives.multi_acquire import Getting
+from leasehold.primitives.multi_acquire import GroupAttempt
 from tests.lock.helpers import PATIENCE, STORES, elsewhere, eventually, in_thread, look
 from tests.lock.test_interrupts import at_entry, at_line, interrupt, interrupted, url_of
 
 pytestmark = pytest.mark.slow  # every function of the way, on each store: seconds
 
 PLACES: list[tuple[Callable[..., Any], int]] = [
-    (Getting.enter_again, 1),
-    (Getting.flow, 1),
-    (group.Taking.hear, 1),
+    (GroupAttempt.enter_again, 1),
+    (GroupAttempt.flow, 1),
+    (group.GroupAcquisition.hear, 1),
     (claim, 2),
-    (Getting.new_owner, 2),
-    (Getting.keep, 1),
-    (Getting.keep, 2),
-    (Held.__init__, 2),
+    (GroupAttempt.new_owner, 2),
+    (GroupAttempt.keep, 1),
+    (GroupAttempt.keep, 2),
+    (HeldLease.__init__, 2),
     (Engine.remember, 2),
-    (Register.add, 2),
+    (LeaseRegistry.add, 2),
     (Watchdog.add, 2),
-    (Held.look_at, 2),
-    (group.Taking.whole, 2),
-    (Mailboxes.give_back, 1),
-    (Getting.leases, 1),
+    (HeldLease.look_at, 2),
+    (group.GroupAcquisition.whole, 2),
+    (ConnectionPool.give_back, 1),
+    (GroupAttempt.leases, 1),
     (Lease.__init__, 2),
     (BaseLeases.__init__, 1),
-    (Getting.finish, 1),
+    (GroupAttempt.finish, 1),
     (BaseAll._enter, 1),
     (BaseAll._innermost, 1),
     (BaseAll._leave, 1),
     (Leases.release, 1),
-    (Held.step_out, 2),
+    (HeldLease.step_out, 2),
     (group.release_all, 1),
     (Holding.begin_release, 2),
     (Holding.end_release, 2),
@@ -88,7 +88,8 @@ def test_an_interrupt_leaves_nothing_held(kind: str, function: Callable[..., Any
 
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize(
-    "function", [Held.step_out, group.release_all, Holding.begin_release, Holding.end_release, BaseLeases._given_back]
+    "function",
+    [HeldLease.step_out, group.release_all, Holding.begin_release, Holding.end_release, BaseLeases._given_back],
 )
 @pytest.mark.filterwarnings("ignore:coroutine 'release_all' was never awaited")  # its very beginning is interrupted
 def test_an_interrupted_release_can_be_repeated(kind: str, function: Callable[..., Any], tmp_path: Path) -> None:
@@ -124,14 +125,14 @@ def test_an_interrupted_wait_leaves_nothing(kind: str, text: str, which: int, nt
         assert theirs.release() and other.all(other.lock("b"), other.lock("c")).try_acquire() is not None
 
 
-@pytest.mark.parametrize("function", [Getting.keep, BaseLock._keep, group.Taking.whole])
+@pytest.mark.parametrize("function", [GroupAttempt.keep, BaseLock._keep, group.GroupAcquisition.whole])
 def test_an_interrupt_of_the_last_grant(function: Callable[..., Any]) -> None:
     """What a wait was granted in the end, and could not be kept, is given back with all the rest."""
     with leasehold.connect("memory://last") as hold, leasehold.connect("memory://last") as other:
         theirs = other.lock("b", ttl=300).acquire(wait=0)
         assert theirs is not None
         both = hold.all(hold.lock("a", ttl=300), hold.lock("b", ttl=300))
-        nth = 3 if function is group.Taking.whole else 2
+        nth = 3 if function is group.GroupAcquisition.whole else 2
         with elsewhere(lambda: interrupted(both.acquire, at_entry(function.__code__, nth, interrupt))) as result:
             eventually(lambda: look(hold._engine.store, "b").queue, "it waits")
             assert theirs.release()
@@ -139,7 +140,9 @@ def test_an_interrupt_of_the_last_grant(function: Callable[..., Any]) -> None:
         assert other.all(other.lock("a"), other.lock("b")).acquire(wait=PATIENCE) is not None
 
 
-@pytest.mark.parametrize("function", [Getting.keep, Getting.leases, BaseAll._enter, BaseAll._leave, Leases.release])
+@pytest.mark.parametrize(
+    "function", [GroupAttempt.keep, GroupAttempt.leases, BaseAll._enter, BaseAll._leave, Leases.release]
+)
 def test_an_interrupt_of_an_inner_body_is_no_loss(function: Callable[..., Any]) -> None:
     """Whoever holds a part already, and bears the interrupt, works on under it; the rest is free."""
     with leasehold.connect("memory://inner") as hold, leasehold.connect("memory://inner") as other:

@@ -14,7 +14,7 @@ import pytest
 
 import leasehold
 from leasehold import LeaseLost, OutcomeUnknown, StoreUnavailable
-from leasehold._core.ops import Evict, Release, Together
+from leasehold._core.ops import Evict, Group, Release
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.parties import FLAVOURS, Party
@@ -177,13 +177,13 @@ def test_what_the_body_raises_stays_the_error(stage: Stage) -> None:
 def test_a_release_that_is_not_confirmed(stage: Stage) -> None:
     """It goes on in the background and may be repeated; a body is left without an error."""
     leases = stage.acquire()
-    stage.spy.after = only(Together, reply_lost)
+    stage.spy.after = only(Group, reply_lost)
     with pytest.raises(OutcomeUnknown):
         stage.do(leases.release)
     stage.spy.heal()
     stage.free("a", "b")
     assert stage.do(leases.release) is True
-    stage.spy.before = only(Together, lambda op: unreachable(op) if isinstance(op.steps[0], Release) else None)  # type: ignore[union-attr]  # so
+    stage.spy.before = only(Group, lambda op: unreachable(op) if isinstance(op.steps[0], Release) else None)  # type: ignore[union-attr]  # so
     stage.party.within(lambda _: stage.all(wait=0), lambda _: None).result(20)
     stage.spy.heal()
     tick(stage.party.hold, 1)
@@ -192,7 +192,7 @@ def test_a_release_that_is_not_confirmed(stage: Stage) -> None:
 
 def test_a_claim_whose_reply_is_lost(turning: Stage) -> None:
     """What it may have won is withdrawn, and all are claimed one by one."""
-    turning.spy.after = once(Together, reply_lost)
+    turning.spy.after = once(Group, reply_lost)
     waiting = turning.party.start(lambda _: turning.all().acquire(wait=60))
 
     def done() -> bool:
@@ -207,7 +207,7 @@ def test_a_claim_whose_reply_is_lost(turning: Stage) -> None:
 
 def test_a_store_that_is_away(stage: Stage) -> None:
     """StoreUnavailable, and nothing is held."""
-    stage.spy.before = only(Together, unreachable)
+    stage.spy.before = only(Group, unreachable)
     with pytest.raises(StoreUnavailable):
         stage.acquire()
     stage.spy.heal()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from leasehold._core.ops import Evict, Together
+from leasehold._core.ops import Evict, Group
 from leasehold.errors import StoreUnavailable
 from leasehold.observe.events import Acquired, Contended, Lost, Refused, Released, ReleaseUnknown, Unguarded
 from leasehold.testing.parties import FLAVOURS
@@ -89,7 +89,7 @@ def test_a_turn_that_comes(stage: Stage, heard: Listener) -> None:
 
 def test_a_store_that_is_away(stage: Stage, heard: Listener) -> None:
     """Every part is refused for that."""
-    stage.spy.before = only(Together, unreachable)
+    stage.spy.before = only(Group, unreachable)
     assert isinstance(stage.refused(three(stage).acquire), StoreUnavailable)
     assert {(event.lease.kind, event.outcome) for event in heard.of(Refused)} == {(one, "unavailable") for one in "abc"}
 

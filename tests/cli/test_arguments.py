@@ -12,9 +12,9 @@ from leasehold.cli.arguments import (
     CRON,
     ELECT,
     RUN,
-    Candidacy,
-    Request,
-    Timetable,
+    CronRequest,
+    ElectRequest,
+    RunRequest,
     Usage,
     options,
     parse_elect,
@@ -63,7 +63,7 @@ def test_the_rest_is_for_click(words: list[str]) -> None:
 
 def test_the_last_one_counts() -> None:
     """As everywhere: an option that is repeated replaces the one before, and that of the group."""
-    assert Request(options(["--url", "a", "--url=b"], COMMON)[0], "job", []).url == "b"
+    assert RunRequest(options(["--url", "a", "--url=b"], COMMON)[0], "job", []).url == "b"
     request = quick(["--url", "a", "run", "--url", "c", "job", "--", "cmd"])
     assert request is not None and request.url == "c"
 
@@ -120,7 +120,7 @@ def test_short_options_stand_together() -> None:
 
 def test_the_table_is_complete() -> None:
     """Every option is read into the request, none twice, and says what it does."""
-    for table, kind in ((RUN, Request), (ELECT, Candidacy), (CRON, partial(Timetable, expression=""))):
+    for table, kind in ((RUN, RunRequest), (ELECT, ElectRequest), (CRON, partial(CronRequest, expression=""))):
         names = [name for option in table for name in option.names]
         assert len(names) == len(set(names))
         assert {option.field for option in table} - {"no_wait"} <= vars(kind({}, name="job", command=[])).keys()

@@ -66,7 +66,7 @@ def test_each_tick_on_one_host(desk: Desk) -> None:
 def test_a_signal_while_it_waits(desk: Desk) -> None:
     """It ends at once; no command ran."""
     process = desk.start("cron", "0 0 1 1 *", "job", "--", "touch", "up")
-    desk.until(lambda: desk.hold._shelf.read("job"), process)
+    desk.until(lambda: desk.hold._results.read("job"), process)
     process.send_signal(signal.SIGTERM)
     assert desk.ended(process) == (128 + signal.SIGTERM, "", "")
     assert not desk.path("up").exists()
@@ -142,7 +142,7 @@ def test_the_next_ticks(desk: Desk) -> None:
     assert len(done.stdout.splitlines()) == 3 and all(" 03:00:00 CE" in line for line in done.stdout.splitlines())
     ticks = json.loads(desk.run("cron", "--next", "2", "@daily", "--json").stdout)
     assert [datetime.fromisoformat(tick).hour for tick in ticks] == [0, 0]
-    assert not desk.path("leases.db-shelf").exists()
+    assert not desk.path("leases.db-result store").exists()
 
 
 MISTYPED = [
@@ -211,7 +211,7 @@ def test_a_store_that_is_away(desk: Desk) -> None:
 def test_a_name_that_is_used_twice(desk: Desk) -> None:
     """2: something else is kept there."""
     with desk.hold.lock("job") as lease:
-        desk.hold._shelf.write(lease, "a page", keep="1h")
+        desk.hold._results.write(lease, "a page", keep="1h")
     done = desk.run("cron", EACH_SECOND, "job", "--", "true")
     assert (done.returncode, "used twice" in done.stderr) == (2, True)
     assert desk.run("cron", "--history", "job").returncode == 2

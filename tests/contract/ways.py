@@ -18,7 +18,7 @@ from leasehold._core.ports import Store
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.redis import RedisStore
-from leasehold.stores.redis.client_store import BorrowedStore, open_client
+from leasehold.stores.redis.client_store import ClientStore, open_client
 from leasehold.stores.sqlite import SQLiteStore
 from tests.servers.clock import OneClock
 from tests.servers.redis import RedisServer
@@ -92,7 +92,7 @@ def redis_borrowed(request: pytest.FixtureRequest, flavour: str) -> Opened:
         # The first is the scene's own, which looks from outside any event loop.
         client = FakeOfLoops(space) if opened and flavour == "asyncio" else looker
         opened.append(open_client(client, clock))
-        assert isinstance(opened[-1], BorrowedStore)
+        assert isinstance(opened[-1], ClientStore)
         return opened[-1]
 
     return open_store, clock

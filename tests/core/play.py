@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from leasehold._core import ops
-from leasehold._core.flows import Ask
-from leasehold._core.holding import Taken, Transferable
+from leasehold._core.flows import AcquireRequest
+from leasehold._core.holding import LocalGrant, Transferable
 from leasehold._core.names import Name
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 
@@ -68,13 +68,13 @@ class Play:
                 continue
             if isinstance(op, ops.Park) and step.reply is None:
                 self.now = max(self.now, op.until)
-            resume = self.sending(flow, ops.Answer(step.reply, self.now))
+            resume = self.sending(flow, ops.TimedReply(step.reply, self.now))
 
     def throwing(self, flow: Coroutine[Any, Any, T], error: BaseException) -> Callable[[], Any]:
         """The next op after an error."""
         return lambda: flow.throw(error)
 
-    def sending(self, flow: Coroutine[Any, Any, T], answer: ops.Answer[Any]) -> Callable[[], Any]:
+    def sending(self, flow: Coroutine[Any, Any, T], answer: ops.TimedReply[Any]) -> Callable[[], Any]:
         """The next op after an answer."""
         return lambda: flow.send(answer)
 
@@ -112,9 +112,13 @@ WAITING = Step(ops.Claim, ops.Queued(0, 20_000, "other:9"))
 STILL_WAITING = Step(ops.Beat, ops.Queued(0, 20_000, "other:9"))
 
 
-def ask(wait: float | None = None, *, renews: bool = True, at_least_ms: int = 0, address: str = "@me") -> Ask:
+def ask(
+    wait: float | None = None, *, renews: bool = True, at_least_ms: int = 0, address: str = "@me"
+) -> AcquireRequest:
     """A lease of 30 s for somebody who can be pushed."""
-    return Ask(NAME, TTL, wait, renews=renews, at_least_ms=at_least_ms, address=address, news="news@me", meta="{}")
+    return AcquireRequest(
+        NAME, TTL, wait, renews=renews, at_least_ms=at_least_ms, address=address, news="news@me", meta="{}"
+    )
 
 
 class Latch:
@@ -135,5 +139,5 @@ class Latch:
 
 def hold(ttl_ms: int = TTL, *, renews: bool = True, unanswered: bool = False) -> Transferable:
     """A lease asked for at 100.0 and granted in full."""
-    taken = Taken(FIRST, 9, ttl_ms, 100.0, ttl_ms, 100.0, unanswered)
+    taken = LocalGrant(FIRST, 9, ttl_ms, 100.0, ttl_ms, 100.0, unanswered)
     return Transferable(NAME, taken, Latch(), renews=renews)

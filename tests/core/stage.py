@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from leasehold._core import ledger, ops
-from leasehold._core.flows import Ask
-from leasehold._core.holding import Changeable, Taken
+from leasehold._core.flows import AcquireRequest
+from leasehold._core.holding import Changeable, LocalGrant
 from leasehold._core.names import Name
 from leasehold._core.types import Instant, State
 from tests.core.desk import WALL
@@ -19,9 +19,9 @@ MOST_OPS = 2_000
 Fate = Callable[["Stage", ops.StoreOp], BaseException | None]  # what becomes of one op: an error, or None
 
 
-def part(name: str, wait: float | None = None, **fields: Any) -> Ask:
+def part(name: str, wait: float | None = None, **fields: Any) -> AcquireRequest:
     """One of several, for somebody who can be pushed."""
-    return Ask(Name(name, name), TTL, wait, address="@me", news="news@me", **fields)
+    return AcquireRequest(Name(name, name), TTL, wait, address="@me", news="news@me", **fields)
 
 
 class Stage:
@@ -32,7 +32,7 @@ class Stage:
         self.states: dict[str, State] = {}
         self.ops: list[ops.Op] = []
         self.pushes: dict[str, ops.Push] = {}
-        self.background: list[ops.Later] = []
+        self.background: list[ops.Defer] = []
         self.late: list[ops.StoreOp] = []  # still under way
         self.parked: list[Callable[[], object]] = []  # what others do, one for each time that we park
         self.fate = fate
@@ -41,7 +41,7 @@ class Stage:
 
     def do(self, op: Any) -> Any:
         """One turn, or several in one step."""
-        if isinstance(op, ops.Together):
+        if isinstance(op, ops.Group):
             replies: list[ops.Reply] = []
             for step in op.steps:
                 replies.append(self.do(step))
@@ -95,7 +95,7 @@ class Stage:
                 return result
             self.ops.append(op)
             try:
-                answer = ops.Answer(self.answer(op), self.now)
+                answer = ops.TimedReply(self.answer(op), self.now)
             except BaseException as error:
                 resume = self.throwing(flow, error)
             else:
@@ -106,13 +106,13 @@ class Stage:
         """The next op after an error."""
         return lambda: flow.throw(error)
 
-    def sending(self, flow: Coroutine[Any, Any, T], answer: ops.Answer[Any]) -> Callable[[], Any]:
+    def sending(self, flow: Coroutine[Any, Any, T], answer: ops.TimedReply[Any]) -> Callable[[], Any]:
         """The next op after an answer."""
         return lambda: flow.send(answer)
 
     def answer(self, op: Any) -> Any:
         """A millisecond for each op of the store."""
-        if isinstance(op, ops.Later):
+        if isinstance(op, ops.Defer):
             self.background.append(op)
             op = None  # a driver keeps what it is given, before anything can be thrown
         error = self.fate(self, self.ops[-1]) if self.fate is not None else None  # type: ignore[arg-type]  # any op
@@ -141,7 +141,7 @@ class Stage:
 class Us:
     """Whoever wants all of them."""
 
-    def __init__(self, asks: list[Ask]) -> None:
+    def __init__(self, asks: list[AcquireRequest]) -> None:
         self.asks = asks
         self.kept: list[Changeable] = []
         self.drawn = 0
@@ -151,7 +151,7 @@ class Us:
         self.drawn += 1
         return f"me:{place}:{self.drawn}"
 
-    def keep(self, place: int, taken: Taken) -> Changeable:
+    def keep(self, place: int, taken: LocalGrant) -> Changeable:
         """As the runtime would."""
         holding = Changeable(self.asks[place].name, taken, Latch())
         self.kept.append(holding)
@@ -167,7 +167,7 @@ def lost_reply(error: BaseException) -> Fate:
     """It is done, and nobody hears of it."""
 
     def fate(stage: Stage, op: ops.StoreOp) -> BaseException:
-        if not isinstance(op, (ops.Park, ops.Later)):
+        if not isinstance(op, (ops.Park, ops.Defer)):
             stage.do(op)
         return error
 
@@ -178,7 +178,7 @@ def delayed(error: BaseException) -> Fate:
     """It arrives after all is over."""
 
     def fate(stage: Stage, op: ops.StoreOp) -> BaseException:
-        if not isinstance(op, (ops.Park, ops.Later)):
+        if not isinstance(op, (ops.Park, ops.Defer)):
             stage.late.append(op)
         return error
 

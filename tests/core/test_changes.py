@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from leasehold._core import flows, ops
-from leasehold._core.holding import Changeable, Taken
-from leasehold._core.tickets import Giving
+from leasehold._core.holding import Changeable, LocalGrant
+from leasehold._core.tickets import Transfer
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, NotHeld, OutcomeUnknown
 from tests.core.desk import ROOM, Desk
 from tests.core.play import DOWN, FIRST, NAME, TTL, UNKNOWN, Latch, Play, Step
@@ -17,7 +17,7 @@ CONFIRMED = Step(ops.Renew, ops.Renewed(TTL))
 
 def hold(rule: str = "write") -> Changeable:
     """A lease asked for at 100.0 and granted in full."""
-    return Changeable(NAME, Taken(FIRST, 9, TTL, 100.0, TTL, 100.0, False, rule), Latch())
+    return Changeable(NAME, LocalGrant(FIRST, 9, TTL, 100.0, TTL, 100.0, False, rule), Latch())
 
 
 def renew(holding: Changeable, now: float) -> ops.Renew:
@@ -129,7 +129,7 @@ def test_an_unconfirmed_downgrade_travels_with_extend_and_transfer() -> None:
         extend.run(flows.extend(holding, TTL, 102.0))
     assert extend.last(ops.Renew).shared
     transfer = Play(CONFIRMED)
-    transfer.run(flows.transfer(holding, Giving("nonce"), 103.0))
+    transfer.run(flows.transfer(holding, Transfer("nonce"), 103.0))
     assert transfer.last(ops.Renew).shared
 
 
@@ -158,7 +158,7 @@ def test_say_says_it_once() -> None:
     """One Renew, and renewals after it say nothing more of it."""
     holding = hold("mutex")
     play = Play(CONFIRMED)
-    play.run(flows.say(holding, "leader", 101.0))
+    play.run(flows.change_meta(holding, "leader", 101.0))
     assert play.last(ops.Renew).meta == "leader"
     assert renew(holding, 110.0).meta == ""
 
@@ -168,7 +168,7 @@ def test_what_was_said_without_an_answer_is_said_again(error: LeaseholdError) ->
     """Until it is confirmed, or something else is said."""
     holding = hold("mutex")
     with pytest.raises(type(error)):
-        Play(Step(ops.Renew, error)).run(flows.say(holding, "one", 101.0))
+        Play(Step(ops.Renew, error)).run(flows.change_meta(holding, "one", 101.0))
     assert renew(holding, 102.0).meta == "one"
     assert renew(holding, 103.0).meta == ""
 
@@ -178,7 +178,7 @@ def test_what_is_said_is_not_lost_when_a_later_renew_overtakes_it() -> None:
     desk = Desk()
     desk.claim(FIRST)
     fence = desk.fence_of(FIRST)
-    holding = Changeable(NAME, Taken(FIRST, fence, TTL, 100.0, TTL, 100.0, False), Latch())
+    holding = Changeable(NAME, LocalGrant(FIRST, fence, TTL, 100.0, TTL, 100.0, False), Latch())
     said = holding.saying("leader", 101.0)
     extended = holding.extension(60_000, 101.0)
     for op in (extended, said):
@@ -194,7 +194,7 @@ def test_an_early_answer_confirms_nothing_that_was_said_after_it() -> None:
     first = holding.saying("one", 101.0)
     for meta in ("two", "one"):
         with pytest.raises(OutcomeUnknown):
-            Play(Step(ops.Renew, UNKNOWN)).run(flows.say(holding, meta, 101.5))
+            Play(Step(ops.Renew, UNKNOWN)).run(flows.change_meta(holding, meta, 101.5))
     holding.end_extension()
     holding.answered(first, 101.0, ops.Renewed(TTL), 101.6)
     assert renew(holding, 107.0).meta == "one"
@@ -205,13 +205,13 @@ def test_say_of_what_is_lost_is_a_loss() -> None:
     holding = hold("mutex")
     holding.lose("evicted")
     with pytest.raises(LeaseLost):
-        Play().run(flows.say(holding, "leader", 101.0))
+        Play().run(flows.change_meta(holding, "leader", 101.0))
 
 
 def test_saying_lengthens_the_lease_as_any_renewal() -> None:
     """Its deadline counts from when it was sent."""
     holding = hold("mutex")
-    Play(Step(ops.Renew, ops.Renewed(TTL), 0.5)).run(flows.say(holding, "leader", 110.0))
+    Play(Step(ops.Renew, ops.Renewed(TTL), 0.5)).run(flows.change_meta(holding, "leader", 110.0))
     assert holding.deadline == pytest.approx(110 + 30 - 0.302)
 
 
@@ -219,7 +219,7 @@ def test_both_at_once_travel_together() -> None:
     """What is not confirmed of either is said with the other."""
     holding = hold()
     with pytest.raises(OutcomeUnknown):
-        Play(Step(ops.Renew, UNKNOWN)).run(flows.say(holding, "reader", 101.0))
+        Play(Step(ops.Renew, UNKNOWN)).run(flows.change_meta(holding, "reader", 101.0))
     play = Play(CONFIRMED)
     play.run(flows.downgrade(holding, 102.0))
     op = play.last(ops.Renew)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from leasehold._core import flows, ops
-from leasehold._core.flows import Ask
-from leasehold._core.holding import Taken
+from leasehold._core.flows import AcquireRequest
+from leasehold._core.holding import LocalGrant
 from leasehold._core.policy import BUDGET_MS, next_common_beat
 from leasehold.errors import InvalidRequest, LeaseLost, NotAcquired, NotHeld, OutcomeUnknown, StoreUnavailable
 from tests.core.play import DOWN, FIRST, STILL_WAITING, TTL, UNKNOWN, WAITING, Owners, Play, Step, ask, hold, push
@@ -15,7 +15,9 @@ SECOND = "host:7:secret.2"
 DRIFT = 0.302  # of 30 s
 
 
-def acquire(play: Play, wanted: Ask | None = None, owners: Owners | None = None, floor: int = 0) -> Taken:
+def acquire(
+    play: Play, wanted: AcquireRequest | None = None, owners: Owners | None = None, floor: int = 0
+) -> LocalGrant:
     """Play the acquire flow."""
     return play.run(flows.acquire(wanted or ask(), owners or Owners(), lambda: floor, play.now))
 
@@ -210,16 +212,16 @@ def test_trap_25_a_withdrawal_that_fails_goes_on_in_the_background(error: Except
         Step(ops.Park),
         Step(ops.Beat, ops.Queued(0, 7_500, "other:9")),
         Step(ops.Withdraw, error, 1.0),
-        Step(ops.Later),
+        Step(ops.Defer),
     )
     with pytest.raises(NotAcquired):
         acquire(play, ask(wait=0.5))
-    assert play.last(ops.Later) == ops.Later(play.of(ops.Withdraw)[0], TTL / 1000)
+    assert play.last(ops.Defer) == ops.Defer(play.of(ops.Withdraw)[0], TTL / 1000)
 
 
 def test_a_refused_request_is_invalid() -> None:
     """The store says why; nothing is left behind."""
-    play = Play(Step(ops.Claim, ops.Refused("the fence floor is wrong")))
+    play = Play(Step(ops.Claim, ops.Rejected("the fence floor is wrong")))
     with pytest.raises(InvalidRequest, match="floor"):
         acquire(play)
 
@@ -228,14 +230,14 @@ def test_a_refused_request_is_invalid() -> None:
 def test_trap_26_gone_means_a_new_owner(outcome: str) -> None:
     """An owner whose claim came to nothing is never used again."""
     owners = Owners()
-    play = Play(WAITING, Step(ops.Park), Step(ops.Beat, ops.Gone(outcome)), Step(ops.Claim, ops.Granted(9, TTL)))
+    play = Play(WAITING, Step(ops.Park), Step(ops.Beat, ops.NoClaim(outcome)), Step(ops.Claim, ops.Granted(9, TTL)))
     assert acquire(play, owners=owners).owner == SECOND
     assert play.last(ops.Claim).beat == 1
 
 
 def test_gone_at_the_end_of_the_wait_is_not_acquired() -> None:
     """No new owner is sent when there is no time for it."""
-    play = Play(WAITING, Step(ops.Park), Step(ops.Beat, ops.Gone("unknown")))
+    play = Play(WAITING, Step(ops.Park), Step(ops.Beat, ops.NoClaim("unknown")))
     with pytest.raises(NotAcquired) as caught:
         acquire(play, ask(wait=0.5))
     assert (caught.value.holder, caught.value.retry_in) == (None, 0.0)
@@ -245,7 +247,9 @@ def test_a_store_that_forgets_everybody_is_given_up() -> None:
     """Every loop has an end: after very many owners the store is called unavailable."""
     play, owners = Play(), Owners()
     with pytest.raises(StoreUnavailable):
-        play.follow(flows.acquire(ask(), owners, lambda: 0, play.now), lambda op: Step(ops.Claim, ops.Gone("unknown")))
+        play.follow(
+            flows.acquire(ask(), owners, lambda: 0, play.now), lambda op: Step(ops.Claim, ops.NoClaim("unknown"))
+        )
     assert 10 < len(owners.drawn) <= flows.MOST_OWNERS
 
 
@@ -278,18 +282,18 @@ def test_trap_10_a_claim_that_stays_ambiguous_is_withdrawn_with_a_tombstone() ->
         )
     assert caught.value is UNKNOWN
     assert {op.owner for op in play.of(ops.Claim)} == {FIRST}
-    assert play.last(ops.Later) == ops.Later(
-        ops.Withdraw("report:42", FIRST, 60_000, play.last(ops.Later).op.budget_ms), TTL / 1000
+    assert play.last(ops.Defer) == ops.Defer(
+        ops.Withdraw("report:42", FIRST, 60_000, play.last(ops.Defer).op.budget_ms), TTL / 1000
     )
     assert play.now - 100 < 20, "an ambiguous claim is not repeated for ever"
 
 
 def test_trap_10_a_single_try_that_stays_ambiguous_is_not_repeated() -> None:
     """wait=0: one claim, no answer, withdrawn in the background."""
-    play = Play(Step(ops.Claim, UNKNOWN, 1.0), Step(ops.Park), Step(ops.Later))
+    play = Play(Step(ops.Claim, UNKNOWN, 1.0), Step(ops.Park), Step(ops.Defer))
     with pytest.raises(OutcomeUnknown):
         acquire(play, ask(wait=0))
-    assert play.last(ops.Later).op.forget_ms == 60_000
+    assert play.last(ops.Defer).op.forget_ms == 60_000
 
 
 def test_down_after_an_ambiguous_claim_is_not_said_to_have_taken_nothing() -> None:
@@ -299,12 +303,12 @@ def test_down_after_an_ambiguous_claim_is_not_said_to_have_taken_nothing() -> No
         Step(ops.Park),
         Step(ops.Claim, DOWN, 1.0),
         Step(ops.Park),
-        Step(ops.Later),
+        Step(ops.Defer),
     )
     with pytest.raises(OutcomeUnknown) as caught:
         acquire(play, ask(wait=2))
     assert caught.value.__cause__ is DOWN
-    assert play.last(ops.Later).op.forget_ms == 60_000
+    assert play.last(ops.Defer).op.forget_ms == 60_000
 
 
 @pytest.mark.parametrize("error", [DOWN, UNKNOWN])
@@ -322,8 +326,8 @@ def test_a_place_in_the_queue_outlives_trouble(error: Exception) -> None:
         play.follow(flows.acquire(ask(), Owners(), lambda: 0, play.now), answer)
     assert 30 <= play.now - 101 <= 32
     assert 29 + 4 <= len(play.of(ops.Beat)) <= 32 + 6
-    assert play.last(ops.Later).op == play.of(ops.Later)[0].op
-    assert play.last(ops.Later).op.forget_ms == 0
+    assert play.last(ops.Defer).op == play.of(ops.Defer)[0].op
+    assert play.last(ops.Defer).op.forget_ms == 0
 
 
 def test_trouble_that_passes_is_forgotten() -> None:
@@ -347,7 +351,7 @@ def test_a_push_ends_the_trouble() -> None:
 
 def test_a_wait_that_ends_in_trouble_says_so() -> None:
     """Nobody knows who holds: the error comes out, not NotAcquired."""
-    play = Play(WAITING, Step(ops.Park), Step(ops.Beat, UNKNOWN, 0.6), Step(ops.Park), Step(ops.Later))
+    play = Play(WAITING, Step(ops.Park), Step(ops.Beat, UNKNOWN, 0.6), Step(ops.Park), Step(ops.Defer))
     with pytest.raises(OutcomeUnknown):
         acquire(play, ask(wait=1.5))
 
@@ -412,10 +416,10 @@ def test_trap_2_closing_the_door_takes_no_longer_than_the_grant_lasts() -> None:
 @pytest.mark.parametrize("error", [DOWN, UNKNOWN])
 def test_a_door_that_cannot_be_closed_is_given_back(error: Exception) -> None:
     """What was asked for was not promised: withdrawn in the background, and the outcome is in doubt."""
-    play = Play(Step(ops.Claim, ops.Granted(9, TTL)), Step(ops.Renew, error), Step(ops.Later))
+    play = Play(Step(ops.Claim, ops.Granted(9, TTL)), Step(ops.Renew, error), Step(ops.Defer))
     with pytest.raises(OutcomeUnknown):
         acquire(play, ask(at_least_ms=1_000))
-    assert play.last(ops.Later).op.owner == FIRST
+    assert play.last(ops.Defer).op.owner == FIRST
 
 
 # ---------------------------------------------------------------- renew
@@ -541,11 +545,11 @@ def test_release_of_what_was_released_sends_nothing() -> None:
 def test_trap_11_a_release_without_an_answer_goes_on_and_may_be_repeated(error: Exception) -> None:
     """OutcomeUnknown; the background says ``again``, and so does the caller's second try, which gets True."""
     holding = hold()
-    play = Play(Step(ops.Release, error, 1.0), Step(ops.Later), now=105.0)
+    play = Play(Step(ops.Release, error, 1.0), Step(ops.Defer), now=105.0)
     with pytest.raises(OutcomeUnknown) as caught:
         play.run(flows.release(holding, 105.0))
     assert caught.value.__cause__ is error
-    later = play.last(ops.Later)
+    later = play.last(ops.Defer)
     assert (later.op, later.seconds) == (play.of(ops.Release)[0]._replace(again=True), TTL / 1000)
     assert holding.phase == "releasing"
     second = Play(Step(ops.Release, ops.Released()), now=107.0)
@@ -556,14 +560,14 @@ def test_trap_11_a_release_without_an_answer_goes_on_and_may_be_repeated(error: 
 @pytest.mark.parametrize("error", [DOWN, UNKNOWN])
 def test_a_release_of_a_lost_lease_without_an_answer_is_false(error: Exception) -> None:
     """It was not ours any more, whatever becomes of the release, which goes on in the background."""
-    play = Play(Step(ops.Release, error, 1.0), Step(ops.Later), now=140.0)
+    play = Play(Step(ops.Release, error, 1.0), Step(ops.Defer), now=140.0)
     assert play.run(flows.release(hold(), 140.0)) is False
-    assert play.last(ops.Later).op == play.of(ops.Release)[0]._replace(again=True)
+    assert play.last(ops.Defer).op == play.of(ops.Release)[0]._replace(again=True)
 
 
 def test_trap_9_a_release_forgets_an_owner_whose_claim_may_be_under_way() -> None:
     """With a tombstone, in the background as well."""
-    play = Play(Step(ops.Release, UNKNOWN), Step(ops.Later), now=105.0)
+    play = Play(Step(ops.Release, UNKNOWN), Step(ops.Defer), now=105.0)
     with pytest.raises(OutcomeUnknown):
         play.run(flows.release(hold(unanswered=True), 105.0))
-    assert [op.forget_ms for op in (play.of(ops.Release)[0], play.last(ops.Later).op)] == [60_000, 60_000]
+    assert [op.forget_ms for op in (play.of(ops.Release)[0], play.last(ops.Defer).op)] == [60_000, 60_000]

@@ -20,11 +20,11 @@ from leasehold.errors import OutcomeUnknown
 from tests.core.play import DOWN, NAME, STILL_WAITING, TTL, UNKNOWN, WAITING, Owners, Play, Step, ask, hold, push
 
 GRANTED = Step(ops.Claim, ops.Granted(9, TTL), 0.1)
-PARK, LATER = Step(ops.Park), Step(ops.Later)
+PARK, LATER = Step(ops.Park), Step(ops.Defer)
 TOO_LATE = Step(ops.Claim, ops.Granted(9, TTL), 28.0)
 GIVEN_BACK = Step(ops.Withdraw, ops.Withdrawn("held"))
 
-ACQUIRE: dict[str, tuple[flows.Ask, list[Step]]] = {
+ACQUIRE: dict[str, tuple[flows.AcquireRequest, list[Step]]] = {
     "free": (ask(), [GRANTED]),
     "one try": (ask(wait=0), [GRANTED]),
     "waits": (ask(), [WAITING, PARK, STILL_WAITING, Step(ops.Park, push(beat=2), 0.1)]),
@@ -47,10 +47,10 @@ ACQUIRE: dict[str, tuple[flows.Ask, list[Step]]] = {
     "ambiguous, then waits": (ask(), [Step(ops.Claim, UNKNOWN, 0.5), PARK, WAITING, PARK, STILL_WAITING, PARK]),
     "ambiguous, then gone": (
         ask(),
-        [Step(ops.Claim, UNKNOWN, 0.5), PARK, Step(ops.Claim, ops.Gone("expired")), LATER, WAITING, PARK],
+        [Step(ops.Claim, UNKNOWN, 0.5), PARK, Step(ops.Claim, ops.NoClaim("expired")), LATER, WAITING, PARK],
     ),
     "too late": (ask(), [TOO_LATE, GIVEN_BACK, GRANTED]),
-    "gone": (ask(), [WAITING, PARK, Step(ops.Beat, ops.Gone("unknown")), WAITING, PARK, STILL_WAITING, PARK]),
+    "gone": (ask(), [WAITING, PARK, Step(ops.Beat, ops.NoClaim("unknown")), WAITING, PARK, STILL_WAITING, PARK]),
     "in trouble": (ask(), [WAITING, PARK, Step(ops.Beat, UNKNOWN, 0.5), PARK, Step(ops.Beat, DOWN, 0.5), PARK]),
 }
 
@@ -68,7 +68,7 @@ def interrupt(flow: Coroutine[Any, Any, object], script: list[Step], k: int, err
     play = Play(*script[:k], Step(script[k].kind, error, 0.1))
 
     def answer(op: ops.Op) -> Step:
-        return play.scripted(op) if play.script else Step(ops.Later)
+        return play.scripted(op) if play.script else Step(ops.Defer)
 
     with pytest.raises(type(error)) as caught:
         play.follow(flow, answer)
@@ -84,12 +84,12 @@ def left_behind(asked: list[ops.Op], script: list[Step]) -> dict[str, bool]:
         in_doubt = isinstance(step.reply, BaseException)
         if isinstance(op, ops.Claim) and (in_doubt or isinstance(step.reply, ops.Granted | ops.Queued)):
             known[owner] = known.get(owner, False) or in_doubt
-        elif isinstance(step.reply, ops.Gone | ops.NotYours):
+        elif isinstance(step.reply, ops.NoClaim | ops.NotYours):
             if not known.get(owner):
                 known.pop(owner, None)
         elif isinstance(op, ops.Withdraw) and not in_doubt:
             known.pop(owner, None)
-        elif isinstance(op, ops.Later):
+        elif isinstance(op, ops.Defer):
             known.pop(op.op.owner, None)
     return known
 
@@ -103,17 +103,17 @@ def test_trap_9_acquire_interrupted_at_every_await(name: str, k: int, new_error:
     play = interrupt(flows.acquire(wanted, Owners(), lambda: 0, 100.0), script, k, error)
     follows = play.ops[k + 1 :]
     thrown = [*script[:k], Step(script[k].kind, error)]
-    if isinstance(play.ops[k], ops.Later):  # a driver keeps what it is given, before anything can be thrown
+    if isinstance(play.ops[k], ops.Defer):  # a driver keeps what it is given, before anything can be thrown
         thrown[k] = script[k]
     cleaned = {}
     for later in follows:
-        assert isinstance(later, ops.Later)
+        assert isinstance(later, ops.Defer)
         assert isinstance(later.op, ops.Withdraw)
         assert later.op.resource == NAME.text
         assert later.seconds >= TTL / 1000
         cleaned[later.op.owner] = later.op.forget_ms >= tombstone_ms(TTL)
     expected = left_behind(play.ops, thrown)
-    if isinstance(play.ops[k], ops.Later):
+    if isinstance(play.ops[k], ops.Defer):
         assert {owner: cleaned[owner] for owner in expected} == expected  # to ask twice is harmless
     else:
         assert cleaned == expected
@@ -127,7 +127,7 @@ def test_the_scenarios_are_what_they_say(name: str) -> None:
     play = Play(*script)
 
     def answer(op: ops.Op) -> Step:
-        return play.scripted(op) if play.script else Step(ops.Later, Interrupted())
+        return play.scripted(op) if play.script else Step(ops.Defer, Interrupted())
 
     with contextlib.suppress(OutcomeUnknown, TimeoutError, Interrupted):
         play.follow(flows.acquire(wanted, Owners(), lambda: 0, 100.0), answer)
@@ -138,7 +138,7 @@ def test_the_scenarios_are_what_they_say(name: str) -> None:
 def test_every_kind_of_await_is_interrupted_somewhere() -> None:
     """Claim, park, beat, leave, at_least, and the background op itself."""
     kinds = {step.kind for _, script in ACQUIRE.values() for step in script}
-    assert kinds == {ops.Claim, ops.Park, ops.Beat, ops.Withdraw, ops.Renew, ops.Later}
+    assert kinds == {ops.Claim, ops.Park, ops.Beat, ops.Withdraw, ops.Renew, ops.Defer}
 
 
 @pytest.mark.parametrize("new_error", ERRORS)
@@ -149,7 +149,7 @@ def test_trap_9_release_interrupted(new_error: Callable[[], BaseException], unan
     play = interrupt(flows.release(holding, 100.0), [Step(ops.Release)], 0, new_error())
     sent, later = play.ops
     assert isinstance(sent, ops.Release)
-    assert later == ops.Later(sent._replace(again=True), TTL / 1000)
+    assert later == ops.Defer(sent._replace(again=True), TTL / 1000)
     assert sent.forget_ms == (60_000 if unanswered else 0)
     assert holding.phase == "releasing"
     again = Play(Step(ops.Release, ops.Released()))
@@ -160,7 +160,7 @@ def test_trap_9_release_interrupted(new_error: Callable[[], BaseException], unan
 @pytest.mark.parametrize("new_error", ERRORS)
 def test_trap_9_the_background_release_interrupted(new_error: Callable[[], BaseException]) -> None:
     """A second Ctrl-C while the first is being handled comes out as it is."""
-    script = [Step(ops.Release, UNKNOWN), Step(ops.Later)]
+    script = [Step(ops.Release, UNKNOWN), Step(ops.Defer)]
     play = interrupt(flows.release(hold(), 100.0), script, 1, new_error())
     assert len(play.ops) == 2
 

@@ -42,7 +42,7 @@ class Late(Play):
     def answer(self, op: ops.Op) -> Step:
         """By the script, as long as nothing came in between."""
         if self.interrupted:
-            return Step(ops.Later)
+            return Step(ops.Defer)
         if self.script:
             return self.scripted(op)
         sys.settrace(None)
@@ -73,7 +73,7 @@ def test_trap_9_acquire_interrupted_at_every_line(name: str) -> None:
             break
         cleaned = {}
         for later in late.ops[late.before :]:
-            assert isinstance(later, ops.Later) and isinstance(later.op, ops.Withdraw)
+            assert isinstance(later, ops.Defer) and isinstance(later.op, ops.Withdraw)
             cleaned[later.op.owner] = bool(later.op.forget_ms)
         expected = left_behind(late.ops[: late.before], ACQUIRE[name][1])
         assert not {owner: doubt for owner, doubt in expected.items() if doubt > cleaned.get(owner, -1)}, nth

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from leasehold._core import ops
-from leasehold._core.flows import hear, renewals
-from leasehold._core.holding import Holding, Taken, deadline_after, renewal_after
+from leasehold._core.flows import apply_replies, due_renewals
+from leasehold._core.holding import Holding, LocalGrant, deadline_after, renewal_after
 from leasehold._core.policy import BUDGET_MS, RENEWAL_MS
 from leasehold.errors import LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
 from tests.core.play import NAME, Latch
@@ -28,7 +28,7 @@ def hold(
     max_idle: float | None = None,
 ) -> Holding:
     """A lease asked for at 100.0, granted in full, known at 100.5."""
-    taken = Taken(OWNER, FENCE, ttl_ms, SENT, ttl_ms, AT, unanswered)
+    taken = LocalGrant(OWNER, FENCE, ttl_ms, SENT, ttl_ms, AT, unanswered)
     return Holding(NAME, taken, Latch(), renews=renews, max_hold=max_hold, max_idle=max_idle)
 
 
@@ -104,11 +104,11 @@ def test_the_watchdog_looks_at_the_renewal_or_at_the_end() -> None:
 
 def test_a_grant_with_too_little_left_is_not_usable() -> None:
     """A push that was read late: with the margin for a renewing lease, to the deadline for another."""
-    late = Taken(OWNER, FENCE, TTL, SENT, TTL, SENT + 27, False)
+    late = LocalGrant(OWNER, FENCE, TTL, SENT, TTL, SENT + 27, False)
     assert not late.usable(renews=True)
     assert late.usable(renews=False)
-    assert not Taken(OWNER, FENCE, TTL, SENT, TTL, SENT + 30, False).usable(renews=False)
-    assert Taken(OWNER, FENCE, TTL, SENT, TTL, AT, False).usable(renews=True)
+    assert not LocalGrant(OWNER, FENCE, TTL, SENT, TTL, SENT + 30, False).usable(renews=False)
+    assert LocalGrant(OWNER, FENCE, TTL, SENT, TTL, AT, False).usable(renews=True)
 
 
 # ---------------------------------------------------------------- held, unsure, lost
@@ -498,14 +498,14 @@ def test_many_are_renewed_in_one_step() -> None:
     """One lock for all of them; each that is due has its own Renew, and its own answer decides."""
     latch = Latch()
     lost, fine, refused, silent = [
-        Holding(NAME, Taken(OWNER, FENCE, TTL, SENT, TTL, AT, False), latch) for _ in range(4)
+        Holding(NAME, LocalGrant(OWNER, FENCE, TTL, SENT, TTL, AT, False), latch) for _ in range(4)
     ]
     lost.lose("closed")
-    due, renews = renewals([lost, fine, refused, silent], 110.0, latch)
+    due, renews = due_renewals([lost, fine, refused, silent], 110.0, latch)
     assert due == [fine, refused, silent]
     assert [renew.budget_ms for renew in renews] == [renewal(hold(), 110.0).budget_ms] * 3
     error = OutcomeUnknown("no answer")
-    unsure = hear(due, renews, 110.0, [ops.Renewed(TTL), ops.NotYours("evicted"), error], 110.5, latch)
+    unsure = apply_replies(due, renews, 110.0, [ops.Renewed(TTL), ops.NotYours("evicted"), error], 110.5, latch)
     assert unsure == [(silent, error)]
     assert [(one.phase, one.reason) for one in (lost, fine, refused, silent)] == [
         ("lost", "closed"),

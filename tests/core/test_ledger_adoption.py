@@ -43,7 +43,7 @@ def test_the_giver_is_buried() -> None:
     desk.adopt(fence, "b")
     expect(desk.renew("a", fence), ops.NotYours("adopted"))
     expect(desk.release("a", fence), ops.NotYours("adopted"))
-    expect(desk.claim("a", beat=2), ops.Gone("adopted"))
+    expect(desk.claim("a", beat=2), ops.NoClaim("adopted"))
     assert desk.holder() == "b"
 
 

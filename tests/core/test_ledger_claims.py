@@ -129,7 +129,7 @@ def test_a_refused_try_mints_nothing() -> None:
 def test_an_unknown_rule_is_refused() -> None:
     """A claim under a rule that the ledger does not know changes nothing."""
     outcome = ledger.apply(ledger.EMPTY, Desk().now(), ops.Claim(ROOM, "a", TTL, rule="chaos"))
-    assert isinstance(outcome.reply, ops.Refused)
+    assert isinstance(outcome.reply, ops.Rejected)
     assert outcome.state == ledger.EMPTY
 
 
@@ -137,7 +137,7 @@ def test_bad_floors_are_refused() -> None:
     """A floor below zero, near 2**53 or ten years ahead is a mistake, not a fence."""
     for floor in (-1, MAX_FENCE + 1, 2**53, WALL + MAX_FLOOR_AHEAD_US + 1):
         desk = Desk()
-        assert isinstance(desk.claim("a", floor=floor), ops.Refused), floor
+        assert isinstance(desk.claim("a", floor=floor), ops.Rejected), floor
         assert desk.state == ledger.EMPTY
 
 
@@ -147,7 +147,7 @@ def test_a_bad_floor_is_refused_to_an_adopter_too() -> None:
     fence = desk.granted("a")
     desk.offer("a", fence)
     before = desk.state
-    assert isinstance(desk.adopt(fence, "b", floor=-1), ops.Refused)
+    assert isinstance(desk.adopt(fence, "b", floor=-1), ops.Rejected)
     assert desk.state == before
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leasehold._core import ledger, ops
-from leasehold._core.holding import spans
+from leasehold._core.holding import grant_spans
 from leasehold._core.turn import Turn
 from leasehold._core.types import State
 from tests.core.desk import PATIENCE, ROOM, TTL, Desk
@@ -135,4 +135,4 @@ def bounded(desk: Desk) -> State:
 @pytest.mark.parametrize("remaining_ms", [30_000, 50_000, 3_630_000])
 def test_no_reply_is_believed_beyond_the_ttl(remaining_ms: int) -> None:
     """Whatever a store says that remains: the holder stops, ends and renews as if it were one ttl."""
-    assert spans(30_000, remaining_ms) == spans(30_000, 30_000)
+    assert grant_spans(30_000, remaining_ms) == grant_spans(30_000, 30_000)

@@ -166,7 +166,7 @@ def test_evict_with_a_shorter_delay_is_refused_without_force() -> None:
     desk = Desk()
     fence = desk.granted("a")
     before = desk.state
-    assert isinstance(desk.evict("a", fence, delay_ms=TTL - 1), ops.Refused)
+    assert isinstance(desk.evict("a", fence, delay_ms=TTL - 1), ops.Rejected)
     assert desk.state == before
 
 
@@ -231,7 +231,7 @@ def test_an_evicted_owner_stays_out() -> None:
     desk = Desk()
     fence = desk.granted("a")
     desk.evict("a", fence, delay_ms=0, force=True)
-    expect(desk.claim("a", beat=2), ops.Gone("evicted"))
+    expect(desk.claim("a", beat=2), ops.NoClaim("evicted"))
 
 
 def test_waiters_are_served_when_the_door_opens_after_an_eviction() -> None:

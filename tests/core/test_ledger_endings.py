@@ -173,8 +173,8 @@ def test_trap_9_a_claim_delivered_after_its_withdrawal_takes_nothing() -> None:
     """The clean-up overtook the claim: with ``forget`` the late claim finds a tombstone."""
     desk = Desk()
     expect(desk.withdraw("a", forget_ms=60_000), ops.Withdrawn("nothing"))
-    expect(desk.claim("a"), ops.Gone("withdrawn"))
-    expect(desk.claim("a", wait=False), ops.Gone("withdrawn"))
+    expect(desk.claim("a"), ops.NoClaim("withdrawn"))
+    expect(desk.claim("a", wait=False), ops.NoClaim("withdrawn"))
     assert (desk.holder(), desk.waiting()) == ("", [])
 
 
@@ -183,7 +183,7 @@ def test_trap_10_a_claim_that_won_unseen_is_withdrawn_for_good() -> None:
     desk = Desk()
     desk.granted("a")
     expect(desk.withdraw("a", forget_ms=60_000), ops.Withdrawn("held"))
-    expect(desk.claim("a"), ops.Gone("withdrawn"))
+    expect(desk.claim("a"), ops.NoClaim("withdrawn"))
     assert isinstance(desk.claim("b"), ops.Granted)
 
 
@@ -192,7 +192,7 @@ def test_trap_9_a_claim_delivered_after_its_release_takes_nothing() -> None:
     desk = Desk()
     fence = desk.granted("a")
     desk.release("a", fence, forget_ms=60_000)
-    expect(desk.claim("a", beat=1), ops.Gone("released"))
+    expect(desk.claim("a", beat=1), ops.NoClaim("released"))
 
 
 def test_an_owner_whose_grant_expired_is_never_granted_again() -> None:
@@ -200,7 +200,7 @@ def test_an_owner_whose_grant_expired_is_never_granted_again() -> None:
     desk = Desk()
     desk.granted("a")
     desk.later(TTL)
-    expect(desk.claim("a", beat=2), ops.Gone("expired"))
+    expect(desk.claim("a", beat=2), ops.NoClaim("expired"))
     assert desk.holder() == ""
 
 
@@ -209,7 +209,7 @@ def test_a_tombstone_ends() -> None:
     desk = Desk()
     desk.withdraw("a", forget_ms=60_000)
     desk.later(59_999)
-    expect(desk.claim("a"), ops.Gone("withdrawn"))
+    expect(desk.claim("a"), ops.NoClaim("withdrawn"))
     desk.later(1)
     assert isinstance(desk.claim("a"), ops.Granted)
     assert desk.state.ended == ()
@@ -235,7 +235,7 @@ def test_the_first_outcome_of_an_owner_stays() -> None:
     desk.later(1_000)
     desk.withdraw("a", forget_ms=500_000)
     desk.later(400_000)
-    expect(desk.claim("a"), ops.Gone("expired"))
+    expect(desk.claim("a"), ops.NoClaim("expired"))
 
 
 def test_a_shorter_tombstone_does_not_cut_a_longer_one() -> None:
@@ -244,7 +244,7 @@ def test_a_shorter_tombstone_does_not_cut_a_longer_one() -> None:
     desk.withdraw("a", forget_ms=60_000)
     desk.withdraw("a", forget_ms=1_000)
     desk.later(59_999)
-    expect(desk.claim("a"), ops.Gone("withdrawn"))
+    expect(desk.claim("a"), ops.NoClaim("withdrawn"))
 
 
 def test_trap_1_reason_expired() -> None:

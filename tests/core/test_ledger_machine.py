@@ -249,8 +249,8 @@ class LedgerMachine(RuleBasedStateMachine):
                 delay_ms=delay_ms,
             )
         )
-        refused = isinstance(reply, ops.Refused) and permits > (self.limit or limit)
-        assert refused or isinstance(reply, (ops.Granted, ops.Queued, ops.Busy, ops.Gone))
+        refused = isinstance(reply, ops.Rejected) and permits > (self.limit or limit)
+        assert refused or isinstance(reply, (ops.Granted, ops.Queued, ops.Busy, ops.NoClaim))
         if not wait:
             assert owner not in [one.owner for one in self.fresh_waiters()]
         return reply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leasehold._core import ledger, ops
 from leasehold._core.policy import NOTES_KEPT
-from leasehold._core.types import Note
+from leasehold._core.types import AuditNote
 from tests.core.desk import TTL, Desk, expect
 
 OWNER = "web-1:812:secret.1"
@@ -28,7 +28,7 @@ def test_an_eviction_leaves_a_note() -> None:
     at = desk.wall_us
     fence = evicted(desk)
     desk.later(5)
-    assert desk.look().notes == (Note(at, "evicted", "web-1:812", fence, WHY),)
+    assert desk.look().notes == (AuditNote(at, "evicted", "web-1:812", fence, WHY),)
 
 
 def test_a_repeated_eviction_is_noted_once() -> None:
@@ -43,7 +43,7 @@ def test_what_was_not_evicted_is_not_noted() -> None:
     """Neither a refusal nor a request that came too late."""
     desk = Desk()
     fence = desk.granted("a")
-    assert isinstance(desk.evict("a", fence, delay_ms=0, note=WHY), ops.Refused)
+    assert isinstance(desk.evict("a", fence, delay_ms=0, note=WHY), ops.Rejected)
     desk.release("a", fence)
     assert isinstance(desk.evict("a", fence, note=WHY), ops.NotYours)
     assert desk.look().notes == ()
@@ -98,7 +98,7 @@ def test_revoke_tells_the_holder_and_changes_nothing() -> None:
     desk.claim("b")
     desk.later(1_000)
     before = desk.state
-    expect(desk.revoke("a", fence), ops.Told(True))
+    expect(desk.revoke("a", fence), ops.HolderAsked(True))
     assert desk.pushes == [ops.Push("news@a", "revoke", "report:42", "a", fence, 0, TTL - 1_000)]
     assert desk.state == before
 
@@ -108,12 +108,12 @@ def test_revoke_says_when_nobody_listens() -> None:
     desk = Desk()
     fence = desk.granted("a")
     desk.dead.add("news@a")
-    expect(desk.revoke("a", fence), ops.Told(False))
+    expect(desk.revoke("a", fence), ops.HolderAsked(False))
     assert desk.pushes == []
     desk.release("a", fence)
     fence = desk.granted("b")
     desk.state = desk.state._replace(holders=(desk.grant()._replace(news=""),))
-    expect(desk.revoke("b", fence), ops.Told(False))
+    expect(desk.revoke("b", fence), ops.HolderAsked(False))
     assert desk.pushes == []
 
 

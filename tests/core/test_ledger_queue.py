@@ -124,7 +124,7 @@ def test_trap_25_a_waiter_that_stays_silent_leaves_after_ten_patiences(ttl_ms: i
     desk.look()
     assert desk.waiting() == ["b"]
     desk.later(1)
-    expect(desk.beat("b", 2), ops.Gone("unknown"))
+    expect(desk.beat("b", 2), ops.NoClaim("unknown"))
     assert desk.waiting() == []
 
 
@@ -200,7 +200,7 @@ def test_an_unreachable_waiter_that_stays_away_is_forgotten() -> None:
     desk.later(forgotten_after_ms(TTL))
     desk.look()
     assert desk.waiting() == []
-    expect(desk.beat("b", 2), ops.Gone("unknown"))
+    expect(desk.beat("b", 2), ops.NoClaim("unknown"))
 
 
 def test_a_waiter_is_told_of_one_ahead_at_most() -> None:
@@ -277,7 +277,7 @@ def test_a_grant_ends_exactly_at_its_expiry() -> None:
 def test_trap_26_a_beat_never_creates() -> None:
     """An owner that the store does not know gets nothing by beating."""
     desk = Desk()
-    expect(desk.beat("a", 1), ops.Gone("unknown"))
+    expect(desk.beat("a", 1), ops.NoClaim("unknown"))
     assert (desk.holder(), desk.waiting()) == ("", [])
 
 
@@ -286,7 +286,7 @@ def test_trap_26_a_beat_of_a_grant_that_is_over_hears_how_it_ended() -> None:
     desk, fence = crowd("b")
     desk.release("a", fence)
     desk.later(TTL)
-    expect(desk.beat("b", 2), ops.Gone("expired"))
+    expect(desk.beat("b", 2), ops.NoClaim("expired"))
 
 
 def test_a_beat_of_a_holder_gets_what_remains() -> None:

@@ -131,7 +131,7 @@ def test_an_adopter_takes_over_the_slots() -> None:
 def test_more_permits_than_there_are_is_refused() -> None:
     """It could never be granted."""
     desk = Desk()
-    expect(desk.permit("a", 2, permits=3), ops.Refused("3 permits were asked for, and there are only 2"))
+    expect(desk.permit("a", 2, permits=3), ops.Rejected("3 permits were asked for, and there are only 2"))
     assert desk.state == Desk().state
 
 
@@ -144,7 +144,7 @@ def test_a_waiter_that_has_become_impossible_keeps_nobody_waiting() -> None:
     for owner in ("p0", "p1"):
         desk.release(owner, desk.fence_of(owner))
     assert "small" in desk.holding()
-    expect(desk.beat("big", 2), ops.Refused("3 permits were asked for, and there are only 2"))
+    expect(desk.beat("big", 2), ops.Rejected("3 permits were asked for, and there are only 2"))
     assert desk.waiting() == []
 
 

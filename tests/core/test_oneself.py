@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from leasehold._core import flows, ops
-from leasehold._core.claims import Own, hint, mistake
+from leasehold._core.claims import OwnLease, self_deadlock, self_deadlock_hint
 from leasehold._core.names import Name
 from leasehold.errors import InvalidRequest, NotAcquired
 from tests.core.play import NAME, TTL, Play, Step
@@ -16,14 +16,14 @@ QUEUED = ops.Queued(0, 20_000, "host:7")
 PARK = Step(ops.Park)
 
 
-def own(rule: str, permits: int = 1, lasting: bool = True, leads: bool = False) -> Own:
+def own(rule: str, permits: int = 1, lasting: bool = True, leads: bool = False) -> OwnLease:
     """A lease of the one who asks."""
-    return Own(rule, tuple(range(permits)), lasting, leads)
+    return OwnLease(rule, tuple(range(permits)), lasting, leads)
 
 
-def ask(rule: str, permits: int = 1, limit: int = 1, wait: float | None = None) -> flows.Ask:
+def ask(rule: str, permits: int = 1, limit: int = 1, wait: float | None = None) -> flows.AcquireRequest:
     """What it asks for."""
-    return flows.Ask(NAME, TTL, wait, rule=rule, permits=permits, limit=limit)
+    return flows.AcquireRequest(NAME, TTL, wait, rule=rule, permits=permits, limit=limit)
 
 
 IN_THE_WAY = [
@@ -36,7 +36,7 @@ IN_THE_WAY = [
     (ask("read"), [own("mutex")], r"use write\(\)"),
     (ask("write"), [own("mutex")], r"use write\(\)"),
     (ask("semaphore", 1, 2), [own("semaphore", 2)], r"has 2 of 2 permits.*resize\(\)"),
-    (ask("semaphore", 2, 3), [own("semaphore"), Own("semaphore", (1,), True)], "has 2 of 3 permits"),
+    (ask("semaphore", 2, 3), [own("semaphore"), OwnLease("semaphore", (1,), True)], "has 2 of 3 permits"),
     (ask("semaphore", 1, 9), [own("mutex")], "another primitive"),
     (ask("mutex"), [own("semaphore")], "another primitive"),
     (ask("mutex"), [own("mutex", leads=True)], "End that term"),
@@ -49,46 +49,46 @@ BESIDE = [
 
 
 @pytest.mark.parametrize(("asked", "held", "advice"), IN_THE_WAY)
-def test_what_stands_in_its_own_way(asked: flows.Ask, held: Sequence[Own], advice: str) -> None:
+def test_what_stands_in_its_own_way(asked: flows.AcquireRequest, held: Sequence[OwnLease], advice: str) -> None:
     """A lasting lease is an error that says what to do; one that may end is a hint when the wait is over."""
     limit = asked.limit
-    error = mistake(asked, held, limit)
+    error = self_deadlock(asked, held, limit)
     assert isinstance(error, InvalidRequest) and error.resource == NAME.text and NAME.text not in str(error)
     with pytest.raises(InvalidRequest, match=advice):
         raise error
     passing = [one._replace(lasting=False) for one in held]
-    assert mistake(asked, passing, limit) is None
-    assert str(error).rpartition(". ")[2] in hint(asked, passing, limit)
+    assert self_deadlock(asked, passing, limit) is None
+    assert str(error).rpartition(". ")[2] in self_deadlock_hint(asked, passing, limit)
 
 
 @pytest.mark.parametrize(("asked", "held"), BESIDE)
-def test_what_does_not(asked: flows.Ask, held: Sequence[Own]) -> None:
+def test_what_does_not(asked: flows.AcquireRequest, held: Sequence[OwnLease]) -> None:
     """Others are in the way then, and they will go."""
-    assert mistake(asked, held, asked.limit) is None and hint(asked, held, asked.limit) == ""
+    assert self_deadlock(asked, held, asked.limit) is None and self_deadlock_hint(asked, held, asked.limit) == ""
 
 
 def test_a_lasting_lease_counts_and_a_passing_one_does_not() -> None:
     """One permit that stays and one that goes, of two: there will be one."""
-    held = [own("semaphore"), Own("semaphore", (1,), lasting=False)]
-    assert mistake(ask("semaphore", 1, 2), held, 2) is None
-    assert mistake(ask("semaphore", 2, 2), held, 2) is not None
+    held = [own("semaphore"), OwnLease("semaphore", (1,), lasting=False)]
+    assert self_deadlock(ask("semaphore", 1, 2), held, 2) is None
+    assert self_deadlock(ask("semaphore", 2, 2), held, 2) is not None
 
 
 class Oneself:
     """One who holds this, and is asked."""
 
-    def __init__(self, *held: Own) -> None:
+    def __init__(self, *held: OwnLease) -> None:
         self.held = held
         self.asked = 0
 
-    def own(self, name: Name) -> Sequence[Own]:
+    def own(self, name: Name) -> Sequence[OwnLease]:
         """What it holds."""
         assert name is NAME
         self.asked += 1
         return self.held
 
 
-def acquire(play: Play, wanted: flows.Ask, oneself: Oneself) -> object:
+def acquire(play: Play, wanted: flows.AcquireRequest, oneself: Oneself) -> object:
     """The flow, to its end."""
     owners = iter([f"host:7:secret.{number}" for number in range(9)])
     return play.run(flows.acquire(wanted, lambda: next(owners), lambda: 0, play.now, None, oneself))

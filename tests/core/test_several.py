@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from leasehold._core import claims, flows, group, ops
-from leasehold._core.flows import Ask
+from leasehold._core.flows import AcquireRequest
 from leasehold._core.holding import ALIVE, LOST, RELEASED, Holding
 from leasehold.errors import InvalidRequest, LeaseholdError, NotAcquired, OutcomeUnknown, StoreUnavailable
 from tests.core.stage import Stage, Us, at, delayed, lost_reply, lost_request, part
@@ -19,57 +19,57 @@ from tests.core.test_flows_cancel import Interrupted
 
 OURS = (flows.__file__, claims.__file__, group.__file__)
 MOST_LINES = 2_000
-Scene = Callable[[Stage], list[Ask]]
+Scene = Callable[[Stage], list[AcquireRequest]]
 
 
-def free(stage: Stage) -> list[Ask]:
+def free(stage: Stage) -> list[AcquireRequest]:
     """Nobody is in the way."""
     return [part("a"), part("b"), part("c")]
 
 
-def second_busy(stage: Stage) -> list[Ask]:
+def second_busy(stage: Stage) -> list[AcquireRequest]:
     """Somebody holds the second one, and gives it back."""
     stage.parked = [lambda: None, stage.hold("b")]
     return [part("a"), part("b"), part("c")]
 
 
-def all_busy(stage: Stage) -> list[Ask]:
+def all_busy(stage: Stage) -> list[AcquireRequest]:
     """One after the other is given back."""
     stage.parked = [stage.hold("a"), lambda: None, stage.hold("b"), stage.hold("c")]
     return [part("a"), part("b"), part("c")]
 
 
-def one_try(stage: Stage) -> list[Ask]:
+def one_try(stage: Stage) -> list[AcquireRequest]:
     """The last is held, and we do not wait."""
     stage.hold("c")
     return [part("a", 0), part("b", 0), part("c", 0)]
 
 
-def out_of_time(stage: Stage) -> list[Ask]:
+def out_of_time(stage: Stage) -> list[AcquireRequest]:
     """The last is held for longer than we wait."""
     stage.hold("c")
     return [part("a", 0.5), part("b", 0.5), part("c", 0.5)]
 
 
-def mixed(stage: Stage) -> list[Ask]:
+def mixed(stage: Stage) -> list[AcquireRequest]:
     """A mutex, a read side beside another reader, two of three permits."""
     stage.hold("b", rule="read")
     stage.parked = [stage.hold("c", rule="semaphore", limit=3, permits=2)]
     return [part("a"), part("b", rule="read"), part("c", rule="semaphore", limit=3, permits=2)]
 
 
-def at_least(stage: Stage) -> list[Ask]:
+def at_least(stage: Stage) -> list[AcquireRequest]:
     """The second one closes its door before the third is asked for."""
     return [part("a"), part("b", at_least_ms=500), part("c")]
 
 
-def lost_while_waiting(stage: Stage) -> list[Ask]:
+def lost_while_waiting(stage: Stage) -> list[AcquireRequest]:
     """Nobody renews the first one here, and the second is held for longer than its ttl."""
     stage.parked = [lambda: stage.pass_by(14), lambda: stage.pass_by(14), stage.hold("b")]
     return [part("a"), part("b")]
 
 
-def too_many(stage: Stage) -> list[Ask]:
+def too_many(stage: Stage) -> list[AcquireRequest]:
     """The last can never be granted."""
     return [part("a"), part("b", rule="semaphore", limit=1, permits=2)]
 
@@ -126,9 +126,9 @@ def test_what_is_free_takes_one_round_trip() -> None:
     """However many there are; giving back takes another."""
     stage = Stage()
     held = take(stage, free)
-    assert [type(op) for op in stage.ops] == [ops.Together]
+    assert [type(op) for op in stage.ops] == [ops.Group]
     assert stage.play(group.release_all(held, stage.now)) == [True, True, True]
-    assert [type(op) for op in stage.ops] == [ops.Together, ops.Together]
+    assert [type(op) for op in stage.ops] == [ops.Group, ops.Group]
     assert stage.ours() == {}
 
 
@@ -162,12 +162,12 @@ def test_a_part_that_was_lost_meanwhile_is_claimed_anew_with_all_others() -> Non
     stage = Stage()
     held = take(stage, lost_while_waiting)
     all_are_held(stage, held)
-    assert len([op for op in stage.ops if isinstance(op, ops.Together)]) > 1
+    assert len([op for op in stage.ops if isinstance(op, ops.Group)]) > 1
 
 
 def test_a_store_that_keeps_nothing_is_called_unavailable() -> None:
     """Every loop has an end."""
-    stage = Stage(lambda stage, op: stage.pass_by(40) if isinstance(op, ops.Together) else None)
+    stage = Stage(lambda stage, op: stage.pass_by(40) if isinstance(op, ops.Group) else None)
     with pytest.raises(StoreUnavailable, match="ttl"):
         take(stage, free)
     nothing_is_left(stage)
@@ -199,7 +199,7 @@ def test_trap_9_interrupted_at_every_op(name: str, k: int, fate: str) -> None:
     with pytest.raises(Interrupted) as caught:
         take(stage, SCENES[name])
     assert caught.value is error
-    assert all(isinstance(op, ops.Later) for op in stage.ops[k + 1 :]), "nothing may keep whoever was cancelled"
+    assert all(isinstance(op, ops.Defer) for op in stage.ops[k + 1 :]), "nothing may keep whoever was cancelled"
     nothing_is_left(stage)
 
 
@@ -221,7 +221,7 @@ def test_a_store_that_is_down_from_some_op_on(name: str, k: int) -> None:
     """Whoever held something already hears that the outcome is unknown; "nothing was taken" would not be true."""
 
     def down(stage: Stage, op: ops.StoreOp) -> BaseException | None:
-        return StoreUnavailable("down") if len(stage.ops) > k and not isinstance(op, (ops.Park, ops.Later)) else None
+        return StoreUnavailable("down") if len(stage.ops) > k and not isinstance(op, (ops.Park, ops.Defer)) else None
 
     stage = Stage(down)
     try:
@@ -377,7 +377,7 @@ class Actor:
             self.over = True
             return
         self.stage.ops.append(op)
-        answer = ops.Answer(self.stage.answer(op), self.stage.now)
+        answer = ops.TimedReply(self.stage.answer(op), self.stage.now)
         self.resume = lambda: self.flow.send(answer)
 
 

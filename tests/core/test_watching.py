@@ -6,14 +6,14 @@ import pytest
 
 from leasehold._core import ops, resource_flows
 from leasehold._core.policy import WATCH_EVERY_MS, WATCH_MS, WATCH_POLL_MS
-from leasehold._core.resource_flows import Watching, next_change, stop
+from leasehold._core.resource_flows import WatchRequest, end_watch, next_change
 from leasehold._core.types import Grant
 from leasehold.errors import StoreUnavailable
 from tests.core.desk import Desk
 from tests.core.play import DOWN, NAME, UNKNOWN, Play, Step
 from tests.core.test_flows_cancel import Interrupted, interrupt
 
-EYE = Watching(NAME.text, "host:7:eye", "@eye")
+EYE = WatchRequest(NAME.text, "host:7:eye", "@eye")
 BLIND = EYE._replace(address="")
 NOW_MS = 5_000_000
 GRANT = Grant("a", 7, 30_000, NOW_MS + 30_000)
@@ -30,7 +30,7 @@ def look(*holders: Grant) -> Step:
     return Step(ops.Watch, view(*holders), 0.01)
 
 
-PARK, LATER = Step(ops.Park), Step(ops.Later)
+PARK, LATER = Step(ops.Park), Step(ops.Defer)
 
 
 def test_the_first_look_answers_at_once() -> None:
@@ -157,6 +157,6 @@ def test_the_end_of_watching_leaves_nothing() -> None:
     desk = Desk()
     desk.watch("eye")
     play = Play(LATER)
-    play.run(stop(Watching("report:42", "eye", "@eye")))
-    desk.ask(play.last(ops.Later).op)
+    play.run(end_watch(WatchRequest("report:42", "eye", "@eye")))
+    desk.ask(play.last(ops.Defer).op)
     assert desk.state == Desk().state

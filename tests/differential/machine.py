@@ -129,7 +129,7 @@ class Differential(RuleBasedStateMachine):
             assert found == replies, f"{subject.name} answers {asked} with\n{found}, the ledger with\n{replies}"
             heard = subject.heard(pushes)
             assert sorted(heard) == sorted(pushes), f"{subject.name} pushes\n{heard}, the ledger\n{pushes}"
-        steps = [step for op in asked for step in (op.steps if isinstance(op, ops.Together) else (op,))]
+        steps = [step for op in asked for step in (op.steps if isinstance(op, ops.Group) else (op,))]
         for resource in {step.resource for step in steps} & self.ledger.states.keys():
             for grant in self.ledger.states[resource].holders:
                 if (resource, grant.owner, grant.fence) not in self.given:
@@ -221,14 +221,14 @@ class Differential(RuleBasedStateMachine):
             self.a_claim(room, (seat + at) % SEATS, ttl_ms, place, "none", enqueue, False, 0, kind + at)
             for at, room in enumerate(rooms)
         ]
-        self.send([ops.Together(tuple(steps))], how[0] if place is None else place % CLIENTS, how[1])
+        self.send([ops.Group(tuple(steps))], how[0] if place is None else place % CLIENTS, how[1])
 
     @precondition(lambda self: self.given)
     @rule(aim=AIM, forget_ms=FORGET, how=HOW)
     def release_together(self, aim: str, forget_ms: int, how: tuple[int, str]) -> None:
         """Several are given back in one step."""
         held = [self.target(aim), *self.given[-2:]]
-        self.send([ops.Together(tuple([ops.Release(*one, forget_ms) for one in held]))], *how)
+        self.send([ops.Group(tuple([ops.Release(*one, forget_ms) for one in held]))], *how)
 
     @rule(room=ROOM, seat=SEAT, late=HALF, floor=FLOOR, how=HOW)
     def beat(self, room: str, seat: int, late: bool, floor: str, how: tuple[int, str]) -> None:
@@ -405,8 +405,8 @@ class Differential(RuleBasedStateMachine):
 
 def without_reason(reply: object) -> object:
     """What was tidied up early is gone all the same, but why is forgotten sooner."""
-    if isinstance(reply, ops.Gone):
-        return ops.Gone("")
+    if isinstance(reply, ops.NoClaim):
+        return ops.NoClaim("")
     return ops.NotYours("") if isinstance(reply, ops.NotYours) else reply
 
 

@@ -17,12 +17,12 @@ from typing import Any, Protocol
 from leasehold._core import ledger, ops
 from leasehold._core.names import matches
 from leasehold._core.policy import NOTE_US, NOTES_KEPT, WATCH_MS
-from leasehold._core.ports import Mailbox, Store
+from leasehold._core.ports import Connection, Store
 from leasehold._core.types import Instant, State
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.redis import RedisStore
-from leasehold.stores.redis.connection import Mailbox as RedisMailbox
+from leasehold.stores.redis.connection import RedisConnection as RedisMailbox
 from leasehold.stores.redis.protocol import SCRIPTS, keys
 from leasehold.stores.sqlite import SQLiteStore
 from tests.servers.clock import OneClock
@@ -90,7 +90,7 @@ class LedgerSubject:
         """One op; pushes are heard by those who are there."""
         if isinstance(op, ops.LISTINGS):
             return self.page(op)
-        if isinstance(op, ops.Together):
+        if isinstance(op, ops.Group):
             return self.steps(op)
         state = self.states.get(op.resource, ledger.EMPTY)
         outcome = ledger.apply(state, self.clock.instant(), op, self.reachable)
@@ -98,7 +98,7 @@ class LedgerSubject:
         self.pushes.extend(push for push in outcome.pushes if push.address in self.alive)
         return outcome.reply
 
-    def steps(self, op: ops.Together) -> ops.Replies:
+    def steps(self, op: ops.Group) -> ops.Replies:
         """One after the other, until one ends it."""
         replies: list[ops.Reply] = []
         for step in op.steps:
@@ -136,7 +136,7 @@ class StoreSubject:
         self.name = name
         self._clients = clients
         self._push_within = push_within  # seconds that a push may take: none where sending is delivering
-        self._boxes: dict[str, Mailbox] = {}
+        self._boxes: dict[str, Connection] = {}
         self._inward: dict[str, str] = {}
         self._outward: dict[str, str] = {}
         self._loop = asyncio.new_event_loop()
@@ -200,7 +200,7 @@ class StoreSubject:
             return op._replace(address=self._inward.get(op.address, ""), news=self._inward.get(op.news, ""))
         if isinstance(op, ops.Watch):
             return op._replace(address=self._inward.get(op.address, ""))
-        if isinstance(op, ops.Together):
+        if isinstance(op, ops.Group):
             steps: Any = tuple([self._going_in(step) for step in op.steps])
             return op._replace(steps=steps)
         return op._replace(news=self._inward.get(op.news, "")) if isinstance(op, ops.Adopt) else op

@@ -17,7 +17,7 @@ from leasehold.errors import LeaseholdError
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.sqlite import database
-from leasehold.stores.sqlite.sockets import Folder
+from leasehold.stores.sqlite.sockets import SocketFolder
 from tests.differential import subjects
 from tests.differential.machine import play
 from tests.differential.subjects import ON_SERVERS, STORES, LedgerSubject, Opener, Subject, redis
@@ -200,7 +200,7 @@ def test_a_wrong_store_is_found(wrong: type[LedgerSubject]) -> None:
 
 def test_a_lost_push_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also a real store behind its port is found out: here SQLite wakes nobody."""
-    monkeypatch.setattr(Folder, "send", lambda self, push: None)
+    monkeypatch.setattr(SocketFolder, "send", lambda self, push: None)
     with pytest.raises(AssertionError, match="sqlite pushes"):
         play([STORES["sqlite"]], number=6, examples=300, shrink=False)
 

@@ -18,7 +18,7 @@ class RenewShortens(LedgerSubject):
 class CountsFences(LedgerSubject):
     def turn(self, op: ops.StoreOp) -> ops.Reply:
         """The next fence is the last one plus one, without the clock as a floor (trap 14)."""
-        if isinstance(op, (*ops.LISTINGS, ops.Together)):
+        if isinstance(op, (*ops.LISTINGS, ops.Group)):
             return super().turn(op)
         state = self.states.get(op.resource, ledger.EMPTY)
         now = Instant(self.clock.instant().ms, 0)
@@ -107,7 +107,7 @@ class RevokeTakes(LedgerSubject):
     def turn(self, op: ops.StoreOp) -> ops.Reply:
         """Whoever is asked to give back has lost it."""
         reply = super().turn(op)
-        if isinstance(reply, ops.Told):
+        if isinstance(reply, ops.HolderAsked):
             self.states[op.resource] = self.states[op.resource]._replace(holders=())
         return reply
 
@@ -156,7 +156,7 @@ class TellsNoWatcher(LedgerSubject):
 
 
 class TakesTheRest(LedgerSubject):
-    def steps(self, op: ops.Together) -> ops.Replies:
+    def steps(self, op: ops.Group) -> ops.Replies:
         """Whoever waits for one of several takes the others meanwhile: two of them wait for each other for ever."""
         return ledger.together([self.turn(step) for step in op.steps])
 

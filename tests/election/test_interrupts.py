@@ -16,26 +16,26 @@ import pytest
 import leasehold
 from leasehold import LeaseLost
 from leasehold._core.holding import ALIVE
-from leasehold._runtime.held_lease import Held
-from leasehold.primitives.campaign import BaseCampaign, BaseSeat
+from leasehold._runtime.held_lease import HeldLease
+from leasehold.primitives.campaign import BaseCampaign, BaseElectionLock
 from leasehold.primitives.election import BaseElection
-from leasehold.primitives.health import Minder
-from leasehold.primitives.term import Reign
+from leasehold.primitives.health import HealthMonitor
+from leasehold.primitives.term import HeldTerm
 from tests.lock.helpers import PATIENCE, elsewhere, eventually, in_thread
 from tests.lock.test_interrupts import at_entry, interrupt, interrupted
 
 PLACES: list[tuple[Callable[..., Any], int]] = [
-    (BaseSeat._keep, 1),
+    (BaseElectionLock._keep, 1),
     (BaseElection._begin, 1),
-    (Reign.at_end, 1),
-    (Reign.at_end, 3),
-    (Minder.start, 1),
-    (Reign.begin_release, 1),
-    (Reign.end, 1),
-    (Held.begin_release, 1),
-    (Reign._next_ending, 1),
-    (Reign._next_ending, 2),
-    (Reign._next_ending, 3),
+    (HeldTerm.at_end, 1),
+    (HeldTerm.at_end, 3),
+    (HealthMonitor.start, 1),
+    (HeldTerm.begin_release, 1),
+    (HeldTerm.end, 1),
+    (HeldLease.begin_release, 1),
+    (HeldTerm._next_ending, 1),
+    (HeldTerm._next_ending, 2),
+    (HeldTerm._next_ending, 3),
 ]
 
 
@@ -84,7 +84,7 @@ def test_an_interrupted_term_is_over(function: Callable[..., Any], nth: int) -> 
         eventually(lambda: not asking(), "nobody asks any more")
 
 
-@pytest.mark.parametrize("function", [BaseCampaign._won, Held.keep], ids=lambda one: one.__qualname__)
+@pytest.mark.parametrize("function", [BaseCampaign._won, HeldLease.keep], ids=lambda one: one.__qualname__)
 @pytest.mark.parametrize("nth", [1, 2])
 def test_an_interrupted_loop_is_over(function: Callable[..., Any], nth: int) -> None:
     """Between being elected and the first line of the body as well."""

@@ -17,8 +17,8 @@ import pytest
 import leasehold
 from leasehold._core.ops import Claim, Release, Renew
 from leasehold.errors import InvalidRequest, LeaseLost, NotAcquired, NotHeld, OutcomeUnknown, StoreUnavailable
-from leasehold.primitives.campaign import Campaign, Rests
-from leasehold.primitives.health import Health, Minder
+from leasehold.primitives.campaign import Campaign, RestPeriods
+from leasehold.primitives.health import Health, HealthMonitor
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import (
@@ -241,15 +241,15 @@ def test_an_unhealthy_loop_rests() -> None:
         campaign.close()
 
 
-def minder(hold: leasehold.Leasehold, start_period: float, retries: int) -> tuple[Campaign, Any, Minder]:
+def minder(hold: leasehold.Leasehold, start_period: float, retries: int) -> tuple[Campaign, Any, HealthMonitor]:
     """A campaign, its term, and who judges it; nobody asks, so that a test can answer."""
     campaign = hold.election("job", ttl=3, max_idle=3).campaign()
     term: Any = next(campaign)
     health = Health(lambda: None, start_period, retries)
-    return campaign, term, Minder(health, term._held, hold._engine.watchdog, hold._engine.clock)
+    return campaign, term, HealthMonitor(health, term._held, hold._engine.watchdog, hold._engine.clock)
 
 
-def judged(hold: leasehold.Leasehold, judge: Minder, answers: str) -> list[bool]:
+def judged(hold: leasehold.Leasehold, judge: HealthMonitor, answers: str) -> list[bool]:
     """Does it still lead after each of these answers, one a second?"""
     led = []
     for answer in answers:
@@ -305,7 +305,7 @@ def test_a_first_answer_that_takes_long() -> None:
 
 def test_rests_grow() -> None:
     """The first after a third of the ttl, if it was unfit; then twice as long each time, to a minute; jittered."""
-    rests = Rests(ttl=3, start_period=30)
+    rests = RestPeriods(ttl=3, start_period=30)
     drawn = [rests.after("unhealthy", lasted=1) for _ in range(9)]
     longest = [min(2.0**number, 60) for number in range(9)]
     assert all(most / 2 <= one <= most for one, most in zip(drawn, longest, strict=True))
@@ -314,7 +314,7 @@ def test_rests_grow() -> None:
     rests.forget()
     assert rests.after("evicted", lasted=1) == 0  # for what it can do nothing about, only when it comes again
     assert 0.5 <= rests.after("evicted", lasted=1) <= 1
-    assert len({round(Rests(ttl=3).after("unhealthy", 0), 6) for _ in range(5)}) > 1
+    assert len({round(RestPeriods(ttl=3).after("unhealthy", 0), 6) for _ in range(5)}) > 1
 
 
 @pytest.mark.usefixtures("often")

@@ -84,10 +84,10 @@ def use(loop: asyncio.AbstractEventLoop) -> None:
     """A lock in memory, by threads and by asyncio, and what the other stores say."""
     import leasehold
     import leasehold.aio
-    from leasehold.patterns.results import MemoryShelf, SQLiteShelf
+    from leasehold.patterns.results import MemoryResultStore, SQLiteResultStore
 
     with leasehold.connect("memory://") as hold, hold.lock("report-export", 42, ttl=30) as lease:
-        MemoryShelf().write(lease, "text", keep="1m")
+        MemoryResultStore().write(lease, "text", keep="1m")
         say("held", lease.state, lease.remaining() > 0, hold.lock("report-export", 42).try_acquire())
 
     async def wait() -> None:
@@ -99,7 +99,7 @@ def use(loop: asyncio.AbstractEventLoop) -> None:
     makers: list[Callable[[], object]] = [
         leasehold.connect,
         lambda: leasehold.connect("sqlite:///jobs.db"),
-        lambda: SQLiteShelf("jobs.shelf"),
+        lambda: SQLiteResultStore("jobs.results"),
         lambda: leasehold.connect("redis://localhost"),
     ]
     for make in makers:

@@ -10,8 +10,8 @@ import pytest
 
 import leasehold
 from leasehold._core.holding import Holding
-from leasehold._runtime.connections import Mailboxes
-from leasehold._runtime.held_lease import Held
+from leasehold._runtime.connections import ConnectionPool
+from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.registry import Attempt
 from leasehold.primitives.lease import Lease
 from leasehold.primitives.lock import Lock
@@ -28,10 +28,10 @@ LOCAL = pytest.mark.parametrize("url", ["memory", "sqlite"], indirect=True)
         (Lock.__exit__, 1),  # the end of the body never begins
         (Lock.__exit__, 2),
         (Holding.want, 1),  # in the middle of a re-entry
-        (Held.lease, 1),
+        (HeldLease.lease, 1),
         (Lock._lease, 1),
-        (Mailboxes.give_back, 1),  # on the way out of acquire
-        (Held.watch, 1),
+        (ConnectionPool.give_back, 1),  # on the way out of acquire
+        (HeldLease.watch, 1),
         (Lease.__init__, 1),
     ],
     ids=lambda one: getattr(one, "__qualname__", str(one)),

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from leasehold.guards import memory
 from leasehold.guards.guard import BaseGuard
 from leasehold.guards.http import FencingMiddleware, WSGIFencingMiddleware, fencing
-from leasehold.guards.http.admission import Inside
+from leasehold.guards.http.admission import ActiveRequests
 
 
 class Guard(BaseGuard):
@@ -56,7 +56,7 @@ class State:
         """As at the beginning."""
         self.guard.now, self.value, self.writes = memory.FenceGuard(), 0, []
 
-    def told(self, inside: Inside) -> dict[str, Any]:
+    def told(self, inside: ActiveRequests) -> dict[str, Any]:
         """All of it."""
         return {"value": self.value, "writes": self.writes, "inside": len(inside)}
 

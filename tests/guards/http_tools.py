@@ -15,7 +15,7 @@ from leasehold._core.headers import Fencing
 from leasehold.guards.fence import Fenced, presented
 from leasehold.guards.guard import Guard
 from leasehold.guards.http import FencingMiddleware, WSGIFencingMiddleware, check_response
-from leasehold.guards.http.admission import Inside
+from leasehold.guards.http.admission import ActiveRequests
 from leasehold.guards.memory import FenceGuard
 
 RESOURCE = "acme/report-export:42"
@@ -76,7 +76,7 @@ class ASGIService:
         await send({"type": "http.response.body", "body": b"done"})
 
     @property
-    def inside(self) -> Inside:
+    def inside(self) -> ActiveRequests:
         """Who is at work."""
         return self.middleware._door.inside
 
@@ -123,7 +123,7 @@ class WSGIService:
         return [b"done"]
 
     @property
-    def inside(self) -> Inside:
+    def inside(self) -> ActiveRequests:
         """Who is at work."""
         return self.middleware._door.inside
 

@@ -6,7 +6,7 @@ import random
 import threading
 from functools import partial
 
-from leasehold.guards.http.admission import Inside, Visit
+from leasehold.guards.http.admission import ActiveRequest, ActiveRequests
 
 R = "report-export:42"
 
@@ -18,7 +18,7 @@ def never() -> None:
 
 def test_a_newer_fence_waits_for_older_ones() -> None:
     """It is woken once, by the last of those that were inside with a lower fence."""
-    inside, woken = Inside(), list[str]()
+    inside, woken = ActiveRequests(), list[str]()
     first, second = inside.enter(R, 5), inside.enter(R, 7)
     newer = inside.enter(R, 9)
     assert not inside.line_up(newer, lambda: woken.append("newer"))
@@ -33,7 +33,7 @@ def test_a_newer_fence_waits_for_older_ones() -> None:
 
 def test_nobody_waits_for_a_newer_or_an_equal_fence() -> None:
     """One holder's requests run side by side, and other resources are apart."""
-    inside = Inside()
+    inside = ActiveRequests()
     visits = [inside.enter(R, 9), inside.enter(R, 8), inside.enter(R, 8), inside.enter("report-export:43", 1)]
     assert all(inside.line_up(visit, never) for visit in visits[1:])
     for visit in visits:
@@ -44,7 +44,7 @@ def test_nobody_waits_for_a_newer_or_an_equal_fence() -> None:
 def test_who_comes_after_the_line_is_no_reason_to_wait() -> None:
     """An older fence that arrives later is refused by the guard: a stale client that tries again and again keeps
     nobody out."""
-    inside, woken = Inside(), list[str]()
+    inside, woken = ActiveRequests(), list[str]()
     older, newer = inside.enter(R, 5), inside.enter(R, 9)
     assert not inside.line_up(newer, lambda: woken.append("newer"))
     inside.enter(R, 5)
@@ -54,7 +54,7 @@ def test_who_comes_after_the_line_is_no_reason_to_wait() -> None:
 
 def test_readers_keep_nobody_waiting_and_wait_for_writers() -> None:
     """Several read side by side; one that was granted later than a writer sees all of its work."""
-    inside, woken = Inside(), list[str]()
+    inside, woken = ActiveRequests(), list[str]()
     inside.enter(R, 3, shared=True)
     writer = inside.enter(R, 5)
     assert inside.line_up(writer, never)
@@ -66,7 +66,7 @@ def test_readers_keep_nobody_waiting_and_wait_for_writers() -> None:
 
 def test_threads_work_in_the_order_of_their_fences() -> None:
     """Many threads enter, line up and leave in a race: never are two fences at work at once, and nothing is left."""
-    inside, chance = Inside(), random.Random(11)
+    inside, chance = ActiveRequests(), random.Random(11)
     at_work: list[int] = []
     together: list[tuple[int, int]] = []
     gate, lock, last = threading.Barrier(8), threading.Lock(), [0]
@@ -98,8 +98,8 @@ def test_threads_work_in_the_order_of_their_fences() -> None:
 
 def test_who_is_waited_for_is_told() -> None:
     """Each lower fence that is no reader's is told that it is overtaken, by each that waits. It may leave at once."""
-    inside, told, woken = Inside(), list[int](), list[str]()
-    visits: dict[int, Visit] = {}
+    inside, told, woken = ActiveRequests(), list[int](), list[str]()
+    visits: dict[int, ActiveRequest] = {}
 
     def overtaken(fence: int) -> None:
         told.append(fence)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leasehold.guards.http import FencingMiddleware, fencing
-from leasehold.guards.http.admission import Inside, Visit
+from leasehold.guards.http.admission import ActiveRequest, ActiveRequests
 from leasehold.guards.memory import FenceGuard
 from tests.guards.http_tools import B, request, token
 
@@ -25,14 +25,14 @@ class Gone(Exception):
     """What a framework makes of http.disconnect."""
 
 
-class Watched(Inside):
+class Watched(ActiveRequests):
     """A register that says when somebody has to wait."""
 
     def __init__(self) -> None:
         super().__init__()
         self.waits = asyncio.Event()
 
-    def line_up(self, visit: Visit, wake: Callable[[], None]) -> bool:
+    def line_up(self, visit: ActiveRequest, wake: Callable[[], None]) -> bool:
         """Those that are waited for have been told."""
         free = super().line_up(visit, wake)
         if not free:

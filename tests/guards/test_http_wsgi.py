@@ -15,7 +15,7 @@ import pytest
 
 from leasehold.errors import StaleOwner
 from leasehold.guards.http import WSGIFencingMiddleware, fencing
-from leasehold.guards.http.admission import Inside
+from leasehold.guards.http.admission import ActiveRequests
 from leasehold.guards.memory import FenceGuard
 from tests.guards.http_tools import RESOURCE, Pairs, WSGIService, memory, serve, token
 
@@ -59,7 +59,7 @@ def test_check_and_work_are_one_step() -> None:
 
 def test_without_the_waiting_an_update_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same with a door at which nobody waits. So the test above can fail."""
-    monkeypatch.setattr(Inside, "line_up", lambda *_: True)
+    monkeypatch.setattr(ActiveRequests, "line_up", lambda *_: True)
     assert overtaking() == 1
 
 

@@ -9,7 +9,7 @@ import pytest
 from leasehold.errors import InvalidRequest, StaleOwner
 from leasehold.guards.fence import Presented
 from leasehold.guards.s3 import FenceGuard
-from leasehold.guards.s3.record import REMEMBERED, Record, Seen, compose, is_repeat, parse
+from leasehold.guards.s3.record import REMEMBERED, ObjectState, Record, compose, is_repeat, parse
 from tests.guards.s3_fixtures import midway
 from tests.guards.test_s3_guard import BY_A, BY_B, stored
 from tests.servers.s3 import S3Server
@@ -74,7 +74,7 @@ def test_bytes_of_somebody_without_a_guard_may_not_be_repeated(s3: Any, bucket: 
 
 def test_the_last_states_are_remembered() -> None:
     """As many as there is room for in the metadata; the oldest go first."""
-    attempt, seen = Presented("report:42", 10), Seen()
+    attempt, seen = Presented("report:42", 10), ObjectState()
     for number in range(REMEMBERED + 1):
         seen = _after(attempt, seen, number)
     assert is_repeat(b"1", 10, _after(attempt, seen, REMEMBERED + 1))
@@ -83,14 +83,14 @@ def test_the_last_states_are_remembered() -> None:
     assert sum(len(name) + len(text) for name, text in compose(attempt, "0" * 32, seen).items()) < 1024
 
 
-def _after(attempt: Presented, before: Seen, number: int) -> Seen:
+def _after(attempt: Presented, before: ObjectState, number: int) -> ObjectState:
     from hashlib import md5
 
     metadata = compose(attempt, f"{number}", before)
-    return Seen(f'"{md5(str(number).encode(), usedforsecurity=False).hexdigest()}"', parse(metadata), metadata)
+    return ObjectState(f'"{md5(str(number).encode(), usedforsecurity=False).hexdigest()}"', parse(metadata), metadata)
 
 
 def test_an_etag_that_is_no_digest_of_the_bytes_never_repeats() -> None:
     """Where S3 encrypts with KMS, or in a directory bucket, each write has an ETag of its own: nothing is refused."""
-    seen = Seen('"3f2a0c5d9e7b4a6188c0d1e2f3a4b5c6"', Record(fence=9, past=""))
+    seen = ObjectState('"3f2a0c5d9e7b4a6188c0d1e2f3a4b5c6"', Record(fence=9, past=""))
     assert not is_repeat(b"idle", 10, seen)

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.guard import Guard
-from leasehold.guards.sql import Conflict, Door, FenceGuard
+from leasehold.guards.sql import Conflict, FenceGuard, TransactionGuard
 from leasehold.testing.guards import CASES
 from tests.guards.ways import RESOURCE, A, B
 from tests.servers import process
@@ -67,7 +67,7 @@ def test_an_async_engine(tmp_path: Any) -> None:
     asyncio.run(work())
 
 
-async def checked(door: Door, fence: int, owner: str) -> None:
+async def checked(door: TransactionGuard, fence: int, owner: str) -> None:
     """What is awaited."""
     waiting = door.check(fence, resource=RESOURCE, owner=owner)
     assert waiting is not None

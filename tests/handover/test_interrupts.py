@@ -17,9 +17,9 @@ import leasehold
 from leasehold._core import flows
 from leasehold._core.holding import Holding, Transferable
 from leasehold._runtime import sync
-from leasehold._runtime.connections import Mailboxes
+from leasehold._runtime.connections import ConnectionPool
 from leasehold._runtime.engine import Engine
-from leasehold._runtime.held_lease import Held
+from leasehold._runtime.held_lease import HeldLease
 from leasehold.primitives.base_lease import BaseLease
 from leasehold.primitives.lease import Lease
 from leasehold.primitives.lock import Lock
@@ -27,13 +27,14 @@ from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import PATIENCE, Spy, eventually, eventually_async, nothing_left
 
 GIVING: list[Callable[..., Any]] = [
-    Lease.transfer, BaseLease._given, BaseLease._ended, Held.giving, Held.handed_over, Transferable.handing_over,
+    Lease.transfer, BaseLease._given, BaseLease._ended, HeldLease.giving, HeldLease.handed_over,
+    Transferable.handing_over,
     Transferable.handed_over, Holding._apart, Holding.end_extension, flows.transfer, sync.run, sync.drive,
-    Mailboxes.borrow, Mailboxes.give_back, Engine.forget,
+    ConnectionPool.borrow, ConnectionPool.give_back, Engine.forget,
 ]  # fmt: skip
 ADOPTING: list[Callable[..., Any]] = [
-    Lock._acquire, Lock._adopt, flows.adopt, flows._adopted, sync.drive, Mailboxes.borrow, Mailboxes.give_back,
-    Engine.remember, BaseLease.__init__,
+    Lock._acquire, Lock._adopt, flows.adopt, flows._adopted, sync.drive, ConnectionPool.borrow,
+    ConnectionPool.give_back, Engine.remember, BaseLease.__init__,
 ]  # fmt: skip
 
 

@@ -91,4 +91,4 @@ def _same(model: object, heard: object) -> bool:
         return [(one.owner, one.fence, one.rule, one.slots) for one in model.holders] == [
             (one.owner, one.fence, one.rule, one.slots) for one in heard.holders
         ]
-    return not isinstance(model, (ops.NotYours, ops.Gone, ops.Withdrawn)) or model == heard
+    return not isinstance(model, (ops.NotYours, ops.NoClaim, ops.Withdrawn)) or model == heard

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import leasehold
 from leasehold._core.ops import Inspect, Push, Reply, StoreOp, View
-from leasehold._core.ports import Ear, Mailbox, Store
+from leasehold._core.ports import AsyncConnection, Connection, Store
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
@@ -120,11 +120,11 @@ class Spy:
         except LeaseholdError as error:
             return error
 
-    def mailbox(self) -> Mailbox:
+    def mailbox(self) -> Connection:
         """A mailbox whose takes can be interrupted."""
         return SpyMailbox(self.inner.mailbox(), self)
 
-    def listen(self, notify: Callable[[Push], None]) -> Ear:
+    def listen(self, notify: Callable[[Push], None]) -> AsyncConnection:
         """An ear whose ops go through the spy."""
         return SpyEar(self.inner.listen(notify), self)
 
@@ -149,7 +149,7 @@ class Spy:
 class SpyMailbox:
     """A mailbox that calls a hook before each take."""
 
-    def __init__(self, inner: Mailbox, spy: Spy) -> None:
+    def __init__(self, inner: Connection, spy: Spy) -> None:
         self.inner = inner
         self.spy = spy
         self.address = inner.address
@@ -171,7 +171,7 @@ class SpyMailbox:
 class SpyEar:
     """An event loop's way to the spied store."""
 
-    def __init__(self, inner: Ear, spy: Spy) -> None:
+    def __init__(self, inner: AsyncConnection, spy: Spy) -> None:
         self.inner = inner
         self.address = inner.address
         self.execute_async = spy.execute_async

@@ -15,7 +15,7 @@ import leasehold
 from leasehold import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold._core.holding import Holding
 from leasehold._core.ops import Renew
-from leasehold._runtime.held_lease import Held
+from leasehold._runtime.held_lease import HeldLease
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import (
     PATIENCE,
@@ -70,14 +70,14 @@ def test_what_was_given_back_just_before_is_not_entered(monkeypatch: pytest.Monk
         lock = hold.rlock("job", ttl=30)
         lease = lock.acquire(wait=0)
         assert lease is not None
-        enter = Held.enter_again
+        enter = HeldLease.enter_again
 
-        def late(self: Held, ttl_ms: int, now: float) -> bool:
-            monkeypatch.setattr(Held, "enter_again", enter)
+        def late(self: HeldLease, ttl_ms: int, now: float) -> bool:
+            monkeypatch.setattr(HeldLease, "enter_again", enter)
             assert in_thread(lease.release)
             return enter(self, ttl_ms, now)
 
-        monkeypatch.setattr(Held, "enter_again", late)
+        monkeypatch.setattr(HeldLease, "enter_again", late)
         with lock as inner:
             assert lease.state == "released" and inner.state == "held"
             assert hold.lock("job").try_acquire() is None

@@ -18,11 +18,11 @@ import pytest
 import leasehold
 from leasehold._core.holding import Holding
 from leasehold._runtime import sync
-from leasehold._runtime.background import Errands
-from leasehold._runtime.connections import Mailboxes
+from leasehold._runtime.background import BackgroundOps
+from leasehold._runtime.connections import ConnectionPool
 from leasehold._runtime.engine import Engine
-from leasehold._runtime.held_lease import Held
-from leasehold._runtime.registry import Register
+from leasehold._runtime.held_lease import HeldLease
+from leasehold._runtime.registry import LeaseRegistry
 from leasehold._runtime.watchdog import Watchdog
 from leasehold.primitives.base_lock import BaseLock
 from leasehold.primitives.lease import Lease
@@ -37,12 +37,12 @@ Trace = Callable[[FrameType, str, Any], Any]
 
 ANYWHERE: list[tuple[Callable[..., Any], int]] = [
     (Lease.__init__, 1),
-    (Mailboxes.give_back, 1),
+    (ConnectionPool.give_back, 1),
     (BaseLock._enter, 1),
     (BaseLock._innermost, 1),
     (BaseLock._leave, 1),
     (Lease.release, 1),
-    (Held.step_out, 1),
+    (HeldLease.step_out, 1),
 ]
 IN_SQLITE: list[tuple[Callable[..., Any], int]] = [
     (SQLiteStore._run, 1),
@@ -55,19 +55,19 @@ PLACES = [
     for store in STORES
     for function, nth in [*ANYWHERE, *(IN_SQLITE if store == "sqlite" else [])]
 ]
-INNER = [BaseLock._enter, BaseLock._innermost, BaseLock._leave, Lease.release, Held.step_out]
+INNER = [BaseLock._enter, BaseLock._innermost, BaseLock._leave, Lease.release, HeldLease.step_out]
 CLOSING = [
     Engine.shut,
-    Mailboxes.close,
+    ConnectionPool.close,
     Watchdog.give_back,
     Holding.lose,
     Watchdog.remove,
     Watchdog._tell_observers,
-    Held.tell,
+    HeldLease.tell,
     Holding.begin_release,
-    Errands.add,
-    Errands.hurry,
-    Errands.run,
+    BackgroundOps.add,
+    BackgroundOps.hurry,
+    BackgroundOps.run,
     Watchdog.stop,
     Watchdog.give_up,
 ]
@@ -294,7 +294,7 @@ def test_a_handler_that_outlasts_a_wait(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize(
-    "function", [Holding.begin_release, Holding.end_release, Watchdog.add, Engine.ensure_open, Held.step_out]
+    "function", [Holding.begin_release, Holding.end_release, Watchdog.add, Engine.ensure_open, HeldLease.step_out]
 )
 def test_a_handler_in_the_middle_of_a_call(kind: str, function: Callable[..., Any], tmp_path: Path) -> None:
     """The same at chosen places, inside our locks: another lease is read and given back there."""
@@ -322,7 +322,7 @@ def test_a_handler_that_gives_back_what_is_being_given_back(kind: str, text: str
         lease = hold.lock("job", ttl=30).acquire(wait=0)
         assert lease is not None
         seen: list[bool] = []
-        trace = at_line(Register.remove, text, 0, 1, lambda: seen.append(lease.release()))
+        trace = at_line(LeaseRegistry.remove, text, 0, 1, lambda: seen.append(lease.release()))
         assert not interrupted(lease.release, trace)
         assert seen == [False] and lease.state == "released"
         assert hold.lock("job").try_acquire() is not None

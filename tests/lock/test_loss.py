@@ -19,7 +19,7 @@ import pytest
 
 import leasehold
 from leasehold import LeaseLost, OutcomeUnknown, StoreUnavailable
-from leasehold._core.ops import Beat, Claim, Evict, Later, Release, Renew, StoreOp, Withdraw
+from leasehold._core.ops import Beat, Claim, Defer, Evict, Release, Renew, StoreOp, Withdraw
 from leasehold._runtime import engine, shutdown
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
@@ -879,7 +879,7 @@ def test_close_tries_what_the_watchdog_was_trying() -> None:
             unreachable(op)
 
     spy.before = first_fails
-    hold._engine.watchdog.later(Later(Withdraw("job", mine.owner), 30))
+    hold._engine.watchdog.later(Defer(Withdraw("job", mine.owner), 30))
     assert begun.wait(PATIENCE)
     threading.Timer(0.2, go.set).start()  # when close() has passed it by
     hold.close()

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from leasehold._core.holding import Taken
+from leasehold._core.holding import LocalGrant
 from leasehold._core.names import Name
-from leasehold._runtime.held_lease import Held
+from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.options import Options
-from leasehold._runtime.registry import Register
+from leasehold._runtime.registry import LeaseRegistry
 
 
-def hold(resource: str, anchor: object, fence: int = 9) -> Held:
+def hold(resource: str, anchor: object, fence: int = 9) -> HeldLease:
     """A lease of 30 s."""
-    taken = Taken("host:7:secret.1", fence, 30_000, 100.0, 30_000, 100.0, False)
-    return Held(Name(resource, resource), taken, threading.RLock(), Options(30_000, None), anchor)
+    taken = LocalGrant("host:7:secret.1", fence, 30_000, 100.0, 30_000, 100.0, False)
+    return HeldLease(Name(resource, resource), taken, threading.RLock(), Options(30_000, None), anchor)
 
 
 class Worker:
@@ -31,7 +31,7 @@ class Worker:
         return self.over
 
 
-def added(register: Register, resource: str, anchor: object) -> Held:
+def added(register: LeaseRegistry, resource: str, anchor: object) -> HeldLease:
     """A lease that the register knows."""
     held = hold(resource, anchor)
     register.add(held, anchor)
@@ -40,7 +40,7 @@ def added(register: Register, resource: str, anchor: object) -> Held:
 
 def test_each_finds_its_own() -> None:
     """Two workers with the same resources: neither finds what the other holds."""
-    register, one, two = Register(), Worker(), Worker()
+    register, one, two = LeaseRegistry(), Worker(), Worker()
     leases = {(who, name): added(register, name, who) for who in (one, two) for name in ("a", "b", "c")}
     for (who, name), held in leases.items():
         assert register.find(name, who) is held
@@ -50,7 +50,7 @@ def test_each_finds_its_own() -> None:
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
 def test_leases_leave_in_any_order(order: tuple[int, ...]) -> None:
     """What is still held is found until the last is gone; then nothing is left, and a new one is found again."""
-    register, one = Register(), Worker()
+    register, one = LeaseRegistry(), Worker()
     leases = [added(register, name, one) for name in ("a", "b", "c")]
     for index in order:
         register.remove(leases[index])
@@ -63,7 +63,7 @@ def test_leases_leave_in_any_order(order: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("more", [[], ["b"]])
 def test_what_was_lost_is_found_again(more: list[str]) -> None:
     """A resource that was lost and acquired anew: the last is found, and when it is gone, the one before it."""
-    register, one = Register(), Worker()
+    register, one = LeaseRegistry(), Worker()
     for name in more:
         added(register, name, one)
     first, second, third = [added(register, "a", one) for _ in range(3)]
@@ -79,7 +79,7 @@ def test_what_was_lost_is_found_again(more: list[str]) -> None:
 @pytest.mark.parametrize("more", [[], ["b"]])
 def test_a_lease_is_known_by_its_fence(more: list[str]) -> None:
     """Also one that was lost, while its own body has acquired the resource anew: a guard may refuse either."""
-    register, one = Register(), Worker()
+    register, one = LeaseRegistry(), Worker()
     for name in more:
         added(register, name, one)
     for fence in (11, 12, 13):
@@ -90,7 +90,7 @@ def test_a_lease_is_known_by_its_fence(more: list[str]) -> None:
 @pytest.mark.parametrize("names", [["a"], ["a", "b"]])
 def test_trap_12_somebody_elses_entry_under_the_same_id(names: list[str]) -> None:
     """Who is gone had the id that somebody has now: nothing of his is found, and what is acquired now is."""
-    register, gone, now = Register(), Worker(), Worker()
+    register, gone, now = LeaseRegistry(), Worker(), Worker()
     for name in names:
         added(register, name, gone)
     register._by_id[id(now)] = register._by_id.pop(id(gone))
@@ -101,7 +101,7 @@ def test_trap_12_somebody_elses_entry_under_the_same_id(names: list[str]) -> Non
 
 def test_trap_37_nothing_piles_up() -> None:
     """Entries of workers that have ended, and whose leases are over, go away; the others stay."""
-    register = Register()
+    register = LeaseRegistry()
     kept: list[Any] = []
     for number in range(1000):
         worker = Worker()

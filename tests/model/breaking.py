@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leasehold._core import ledger
-from leasehold._core.holding import spans
+from leasehold._core.holding import grant_spans
 from leasehold._core.turn import Turn
 from leasehold.testing import simulate
 from leasehold.testing.plans import kind_of, theme_of
@@ -43,11 +43,11 @@ def seeds_of(where: str, first: int = 0) -> Iterator[int]:
 def require_caught(promises: str, where: str = "", first: int = 0) -> None:
     """The first violation is of one of these promises. Times that were computed with the rule in place, or without it,
     are not used again."""
-    spans.cache_clear()
+    grant_spans.cache_clear()
     try:
         found = simulate.find_violation(seeds_of(where, first))
     finally:
-        spans.cache_clear()
+        grant_spans.cache_clear()
     assert found is not None, "nobody noticed"
     seed, violation = found
     assert re.match(rf"seed {seed}: ({promises})\b", str(violation)), violation

@@ -9,24 +9,26 @@ import pytest
 from leasehold._core import holding, ledger, ops, rules
 from leasehold._core import holding as taken_module
 from leasehold._core import turn as turn_module
-from leasehold._core.claims import Line
-from leasehold._core.holding import Holding, Taken
+from leasehold._core.claims import PendingClaim
+from leasehold._core.holding import Holding, LocalGrant
 from leasehold._core.turn import Turn
 from leasehold._core.types import Grant, Waiter
 from leasehold.testing import job
 from tests.model.breaking import Break, patched, patched_item, require_caught, turns
 
 
-def line_takes(choose: Callable[[Line, int, int], tuple[float, int]]) -> Break:
+def line_takes(choose: Callable[[PendingClaim, int, int], tuple[float, int]]) -> Break:
     """A waiter that counts its deadline from another moment, or with another length."""
 
-    def taken(line: Line, fence: int, beat: int, remaining_ms: int, slots: tuple[int, ...]) -> Taken | None:
+    def taken(
+        line: PendingClaim, fence: int, beat: int, remaining_ms: int, slots: tuple[int, ...]
+    ) -> LocalGrant | None:
         sent, length_ms = choose(line, beat, remaining_ms)
         ask, in_doubt = line.ask, line.unanswered > 0
-        found = Taken(line.owner, fence, ask.ttl_ms, sent, length_ms, line.now, in_doubt, ask.rule, slots)
+        found = LocalGrant(line.owner, fence, ask.ttl_ms, sent, length_ms, line.now, in_doubt, ask.rule, slots)
         return found if found.usable(line.ask.renews) else None
 
-    return lambda monkeypatch: monkeypatch.setattr(Line, "taken", taken)
+    return lambda monkeypatch: monkeypatch.setattr(PendingClaim, "taken", taken)
 
 
 # ---------------------------------------------------------------- the broken rules
@@ -74,7 +76,7 @@ def withdraw_nothing(turn: Turn, op: ops.Withdraw) -> ops.Reply:
 def beat_creates(turn: Turn, op: ops.Beat) -> ops.Reply:
     """A sign of life from somebody who has left puts it back into the queue."""
     reply = ledger.beat(turn, op)
-    if reply == ops.Gone("unknown"):
+    if reply == ops.NoClaim("unknown"):
         turn.queue.append(Waiter(op.owner, 1000, op.beat, turn.now.ms))
     return reply
 
@@ -98,7 +100,7 @@ def plain_counter(turn: Turn, floor: int) -> int:
     return turn.fence
 
 
-def withdrawal_without_tombstone(line: Line) -> ops.Withdraw:
+def withdrawal_without_tombstone(line: PendingClaim) -> ops.Withdraw:
     """The claim that it overtook will win after all."""
     return ops.Withdraw(line.ask.name.text, line.owner)
 
@@ -109,7 +111,7 @@ def release_without_tombstone(held: Holding, now: float) -> ops.Release | None:
     return release and release._replace(forget_ms=0)
 
 
-async def park_without_end(line: Line, until: float) -> None:
+async def park_without_end(line: PendingClaim, until: float) -> None:
     """Trusts that every push arrives."""
     answer = await ops.Park(line.owner, line.now + 1e6)
     line.now, line.push = answer.at, answer.reply
@@ -126,7 +128,7 @@ def look_all_the_time(held: Holding) -> float:
     return min(held.stop_at(), held.renew_at)
 
 
-async def stay_in_line(line: Line) -> None:
+async def stay_in_line(line: PendingClaim) -> None:
     """Forgets its place without giving it up."""
     line.known, line.unanswered = False, 0
 
@@ -162,11 +164,14 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "fences as a plain counter, and the store forgets (14)": (patched(Turn, "mint", plain_counter), "I2"),
     "a guard that accepts everything": (patched(job.Guard, "accepts", lambda *_: True), "I3"),
     "no tombstones (9, 10)": (patched(Turn, "bury", lambda *_: None), "I2|I6|I7"),
-    "a withdrawal without a tombstone (9)": (patched(Line, "withdrawal", withdrawal_without_tombstone), "I2|I6"),
+    "a withdrawal without a tombstone (9)": (
+        patched(PendingClaim, "withdrawal", withdrawal_without_tombstone),
+        "I2|I6",
+    ),
     "a release without a tombstone (10)": (patched(Holding, "begin_release", release_without_tombstone), "I2|I6"),
     "the store ignores withdrawals (25)": (turns(ops.Withdraw, withdraw_nothing), "I6"),
-    "a cancelled acquire cleans nothing up (9)": (patched(Line, "withdraw_later", nothing), "I6"),
-    "an acquire that timed out stays in the queue (25)": (patched(Line, "leave", stay_in_line), "I6"),
+    "a cancelled acquire cleans nothing up (9)": (patched(PendingClaim, "withdraw_later", nothing), "I6"),
+    "an acquire that timed out stays in the queue (25)": (patched(PendingClaim, "leave", stay_in_line), "I6"),
     "a beat creates a claim (26)": (turns(ops.Beat, beat_creates), "I2|I6|I14"),
     "nothing ever expires (30)": (patched(Turn, "expire", lambda _: None), "I6|I8|I12"),
     "silent waiters are not passed over (25)": (patched(Turn, "live", lambda *_: True), "I14"),
@@ -176,9 +181,9 @@ BROKEN: dict[str, tuple[Break, str]] = {
     ),
     "what a clock that was set back prolongs is believed (49)": (patched(Turn, "bound", lambda _: None), "I6|I12|I14"),
     "a watchdog that looks at what it must not renew": (patched(Holding, "look_at", look_all_the_time), "the watchdog"),
-    "a wait without an end (24)": (patched(Line, "park", park_without_end), "I12|I14"),
+    "a wait without an end (24)": (patched(PendingClaim, "park", park_without_end), "I12|I14"),
     "last come, first served": (patched(Turn, "hand_on", last_come_first), "I15"),
-    "acquire returns what is over (26)": (patched(Taken, "usable", lambda *_: True), "trap 26"),
+    "acquire returns what is over (26)": (patched(LocalGrant, "usable", lambda *_: True), "trap 26"),
 }
 
 # One seed of fifty notices, and by chance none of the first two hundred.

@@ -10,9 +10,9 @@ import pytest
 
 from leasehold._core import group, ledger, ops, resource_flows, rules
 from leasehold._core.flows import acquire
-from leasehold._core.group import Taking
+from leasehold._core.group import GroupAcquisition
 from leasehold._core.holding import Changeable, Holding
-from leasehold._core.rules import READ, SEMAPHORE, WRITE, Seat
+from leasehold._core.rules import READ, SEMAPHORE, WRITE, Occupied
 from leasehold._core.turn import Turn
 from leasehold._core.types import Door, Grant, Instant, State, Waiter
 from leasehold.errors import NotAcquired
@@ -25,7 +25,7 @@ downgrading, answered = Changeable.downgrading, Holding._answered
 # ---------------------------------------------------------------- readers and writers
 
 
-def beside_readers(seats: Sequence[Seat], claim: Waiter, limit: int) -> tuple[int, ...] | None:
+def beside_readers(seats: Sequence[Occupied], claim: Waiter, limit: int) -> tuple[int, ...] | None:
     """A writer that waits for writers only."""
     return None if any(one.rule != READ for one in seats) else (0,)
 
@@ -36,7 +36,7 @@ def overtaking(rule: str) -> Break:
     def hand_on_all(turn: Turn, asking: str = "") -> None:
         waiting = list(turn.queue)
         for waiter in waiting:
-            seats: list[Seat] = [*turn.holders, *turn.doors]
+            seats: list[Occupied] = [*turn.holders, *turn.doors]
             unfit = waiter.rule == rule and rules.RULES[rule](seats, waiter, turn.limit or waiter.limit) is None
             if unfit and waiter in turn.queue:
                 turn.queue.remove(waiter)
@@ -121,7 +121,7 @@ class Counting:
         if self.frees_twice:  # it does get back what a crash has left
             monkeypatch.setattr(Turn, "expire", expired)
 
-    def fits(self, seats: Sequence[Seat], claim: Waiter, limit: int) -> tuple[int, ...] | None:
+    def fits(self, seats: Sequence[Occupied], claim: Waiter, limit: int) -> tuple[int, ...] | None:
         """There is room as long as the number is small enough."""
         closed = sum(len(one.slots) for one in seats if isinstance(one, Door))
         if self.taken[self.resource] + closed + claim.permits > limit:
@@ -152,12 +152,12 @@ def permits(turn: Turn) -> int:
     return sum(len(one.slots) for one in turn.holders if one.rule == SEMAPHORE)
 
 
-def without_doors(seats: Sequence[Seat], claim: Waiter, limit: int) -> tuple[int, ...] | None:
+def without_doors(seats: Sequence[Occupied], claim: Waiter, limit: int) -> tuple[int, ...] | None:
     """Counts those who hold, and not what is kept free."""
     return rules.semaphore([one for one in seats if not isinstance(one, Door)], claim, limit)
 
 
-def always_slot_zero(seats: Sequence[Seat], claim: Waiter, limit: int) -> tuple[int, ...] | None:
+def always_slot_zero(seats: Sequence[Occupied], claim: Waiter, limit: int) -> tuple[int, ...] | None:
     """Counts right, and gives the same number to everybody."""
     slots = rules.semaphore(seats, claim, limit)
     return None if slots is None else tuple(range(len(slots)))
@@ -173,7 +173,7 @@ def shrinking_takes(turn: Turn, op: ops.Resize) -> ops.Reply:
 # ---------------------------------------------------------------- several at once
 
 
-async def grab_what_is_free(taking: Taking) -> None:
+async def grab_what_is_free(taking: GroupAcquisition) -> None:
     """Takes whatever it can get, and waits for the rest with that in its hands."""
     held: dict[int, Holding] = {}
     for wait in (0.0, None):
@@ -194,7 +194,7 @@ async def nothing(*_: object) -> None:
     """In place of a clean-up."""
 
 
-def none_closed(taking: Taking, closed: bool) -> list[Holding]:
+def none_closed(taking: GroupAcquisition, closed: bool) -> list[Holding]:
     """Given back as if somebody had worked with it."""
     return [] if closed else taking.held
 
@@ -246,16 +246,20 @@ BROKEN: dict[str, tuple[Break, str, str]] = {
     "small claims overtake a big one (31)": (overtaking(SEMAPHORE), "permits", "I15"),
     "a smaller limit takes permits away": (turns(ops.Resize, shrinking_takes), "permits", "I7"),
     "all: in whatever order": (patched(worker, "in_order", list), "together", "I12"),
-    "all: holds later ones while it waits": (patched(Taking, "take", grab_what_is_free), "together", "I12"),
-    "all: keeps what it has when it is cancelled": (patched(Taking, "leave_nothing", nothing), "together", "I6"),
+    "all: holds later ones while it waits": (patched(GroupAcquisition, "take", grab_what_is_free), "together", "I12"),
+    "all: keeps what it has when it is cancelled": (
+        patched(GroupAcquisition, "leave_nothing", nothing),
+        "together",
+        "I6",
+    ),
     # Not among the seeds whose clock is turned: there others wait for ever (I12) before anybody fails and still holds.
     "all: keeps what it has when the rest is not free": (
-        patched(Taking, "give_back", nothing),
+        patched(GroupAcquisition, "give_back", nothing),
         "stormy together",
         "I6",
     ),
     "all: leaves doors closed that it never went through": (
-        patched(Taking, "parts", none_closed),
+        patched(GroupAcquisition, "parts", none_closed),
         "together",
         "I6 closed",
     ),

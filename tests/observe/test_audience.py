@@ -15,7 +15,7 @@ from leasehold import InvalidRequest
 from leasehold._core.ops import Claim, Inspect, View
 from leasehold.observe import log
 from leasehold.observe.events import Acquired, Event, Leaking, Lost, Released, Renewed
-from leasehold.observe.observers import Audience
+from leasehold.observe.observers import Observers
 from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import eventually, watchdogs
 from tests.observe.stage import Listener, Stage, refuse
@@ -62,7 +62,7 @@ def test_an_observer_that_raises_harms_nobody(
 
 def test_each_broken_observer_is_complained_of_once(caplog: pytest.LogCaptureFixture) -> None:
     """Also where a guard adds its own."""
-    audience, guest = Audience([Broken(ValueError), Broken(TypeError)]), Broken(OSError)
+    audience, guest = Observers([Broken(ValueError), Broken(TypeError)]), Broken(OSError)
     for _ in range(3):
         audience.tell(Leaking(1), [guest])
     assert guest.times == 3 and len(complaints(caplog)) == 3
@@ -71,7 +71,7 @@ def test_each_broken_observer_is_complained_of_once(caplog: pytest.LogCaptureFix
 def test_an_interrupt_on_the_main_thread_goes_on_its_way() -> None:
     """Ctrl-C may arrive inside an observer: it is not the observer's, and must not be lost."""
     with pytest.raises(KeyboardInterrupt):
-        Audience([Broken(KeyboardInterrupt)]).tell(Leaking(1))
+        Observers([Broken(KeyboardInterrupt)]).tell(Leaking(1))
 
 
 def test_a_log_handler_that_raises_harms_nobody(heard: Listener) -> None:
@@ -180,7 +180,7 @@ def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without observers, and with a log that nobody reads, no event is made and nothing of them is loaded."""
     monkeypatch.setattr(log, "wanted", lambda level: level >= log.WARNING)
     told: list[Event] = []
-    monkeypatch.setattr(Audience, "tell", lambda self, event, others=(): told.append(event))
+    monkeypatch.setattr(Observers, "tell", lambda self, event, others=(): told.append(event))
     stage = Stage("sync", [])
     lease = stage.acquire(ttl=TTL)
     assert lease._held.number == 0

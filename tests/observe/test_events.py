@@ -14,7 +14,7 @@ import pytest
 
 import leasehold
 from leasehold import LeaseLost, OutcomeUnknown, StaleOwner
-from leasehold._core.ops import Claim, Evict, Inspect, Later, Release, Renew, StoreOp
+from leasehold._core.ops import Claim, Defer, Evict, Inspect, Release, Renew, StoreOp
 from leasehold._core.types import public_owner
 from leasehold._runtime import identity
 from leasehold.errors import InvalidRequest, StoreUnavailable
@@ -79,7 +79,7 @@ def test_busy(stage: Stage, heard: Listener) -> None:
     assert (contended.holder, contended.queued, contended.holder_meta) == ("rival:1", False, {})
     assert (refused.outcome, refused.holder, refused.contended) == ("busy", "rival:1", True)
     assert contended.lease == refused.lease
-    assert (refused.lease.owner_prefix, refused.lease.fence) == (identity.shown(), None)
+    assert (refused.lease.owner_prefix, refused.lease.fence) == (identity.process_prefix(), None)
 
 
 def test_timeout(stage: Stage, heard: Listener) -> None:
@@ -598,7 +598,7 @@ def test_given_back_once_by_whoever_comes_first(stage: Stage, heard: Listener) -
     held = lease._held
     release = held.begin_release(stage.clock.now())
     stage.engine.forget(held)
-    stage.engine.watchdog.later(Later(release, TTL), stage.engine.watchdog.teller(held))
+    stage.engine.watchdog.later(Defer(release, TTL), stage.engine.watchdog.teller(held))
     assert under_way.wait(20)
     looked = threading.Event()
 

@@ -10,13 +10,13 @@ import pytest
 
 import leasehold
 from leasehold._core.holding import Holding
-from leasehold._runtime.connections import Mailboxes
+from leasehold._runtime.connections import ConnectionPool
 from leasehold._runtime.engine import Engine
-from leasehold._runtime.events import Chronicle, Story
-from leasehold._runtime.held_lease import Held
+from leasehold._runtime.events import AcquireEvents, LeaseEvents
+from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.watchdog import Watchdog
 from leasehold.observe.events import Acquired
-from leasehold.observe.observers import Audience
+from leasehold.observe.observers import Observers
 from leasehold.primitives.base_lease import BaseLease
 from leasehold.primitives.base_lock import BaseLock
 from leasehold.primitives.lease import Lease
@@ -29,27 +29,27 @@ from tests.observe.test_events import ENDINGS
 pytestmark = pytest.mark.slow  # every place, in both forms: seconds
 
 PLACES: list[tuple[Callable[..., Any], int]] = [
-    (Story.granted, 1),
-    (Audience.tell, 1),
-    (Held.__init__, 1),
+    (AcquireEvents.granted, 1),
+    (Observers.tell, 1),
+    (HeldLease.__init__, 1),
     (Engine.remember, 1),
     (Watchdog.add, 1),
     (Lease.__init__, 1),
-    (Mailboxes.give_back, 1),
+    (ConnectionPool.give_back, 1),
     (BaseLock._enter, 1),
     (BaseLock._leave, 1),
     (Lease.__exit__, 1),
     (Lease.release, 1),
-    (Held.step_out, 1),
+    (HeldLease.step_out, 1),
     (Holding.begin_release, 1),
     (MemoryStore.execute, 2),
     (Holding.end_release, 1),
-    (Mailboxes.give_back, 2),
+    (ConnectionPool.give_back, 2),
     (BaseLease._ended, 1),
     (Engine.forget, 1),
-    (Held.let_go, 1),
+    (HeldLease.let_go, 1),
     (Watchdog.tell_of_release, 1),
-    (Chronicle.released, 1),
+    (LeaseEvents.released, 1),
 ]
 
 

@@ -84,7 +84,7 @@ def test_every_record(stage: Stage, heard: Listener, records: Records) -> None:
         repeated = said["event"] == "lease_unsure" and record.levelno == DEBUG
         assert (record.levelno == level or repeated) and set(said) == FIELDS | more
         assert said["kind"] in ("job", "held") and len(said["id_hash"]) == 12
-        assert said["owner_prefix"] == identity.shown() == public_owner(held.owner)
+        assert said["owner_prefix"] == identity.process_prefix() == public_owner(held.owner)
         assert isinstance(said["ttl_ms"], int) and said["ttl_ms"] > 0
         assert said["fence"] is None if said["event"] == "lease_refused" else said["fence"] > 0
         assert record.getMessage().startswith(f"{said['event']} kind={said['kind']} id_hash={said['id_hash']} ")

@@ -15,7 +15,7 @@ import sqlalchemy
 from leasehold.errors import NotAcquired, StoreUnavailable
 from leasehold.guards.sql.dialects import Dialect, statement
 from leasehold.patterns import insert_once, row_lock, transition
-from leasehold.patterns.tables.asking import Steps, ask
+from leasehold.patterns.tables.asking import Steps, run
 from tests.servers.database import Database
 
 slow = pytest.mark.slow
@@ -44,18 +44,18 @@ def giving_up(dialect: Dialect) -> Steps[None]:
 def test_an_error_is_raised_where_it_was_asked_for() -> None:
     """A generator can catch it and go on, or let it through as one of ours."""
     with closing(sqlite3.connect(":memory:")) as connection:
-        assert ask(connection, recovering, "t") == [[(1,)], [(2,)]]
+        assert run(connection, recovering, "t") == [[(1,)], [(2,)]]
         with pytest.raises(StoreUnavailable):
-            ask(connection, giving_up, "t")
+            run(connection, giving_up, "t")
 
 
 async def test_an_error_is_raised_where_it_was_asked_for_and_awaited() -> None:
     """The same on an event loop."""
     async with aiosqlite.connect(":memory:") as connection:
-        found: Any = ask(connection, recovering, "t")
+        found: Any = run(connection, recovering, "t")
         assert await found == [[(1,)], [(2,)]]
         with pytest.raises(StoreUnavailable):
-            await ask(connection, giving_up, "t")  # type: ignore[misc]  # a coroutine here
+            await run(connection, giving_up, "t")  # type: ignore[misc]  # a coroutine here
 
 
 async def test_a_cancelled_lock_puts_everything_back(tmp_path: Any) -> None:

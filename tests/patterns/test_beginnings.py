@@ -20,8 +20,8 @@ from sqlalchemy.pool import NullPool
 
 from leasehold import InvalidRequest, StoreUnavailable
 from leasehold.patterns import AsyncJobs, Jobs
-from leasehold.patterns.results import SQLShelf
-from leasehold.testing.results import Holder
+from leasehold.patterns.results import SQLResultStore
+from leasehold.testing.results import Presenter
 from tests.guards.desks import django_connection
 from tests.servers.database import Database
 
@@ -68,13 +68,13 @@ def test_a_connection_of_django(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_a_shelf_on_connections_in_autocommit(tmp_path: Path) -> None:
-    """A transaction is begun for a shelf as it is for jobs, and a path is enough for it, too."""
-    holder, path = Holder("order:42", 7), tmp_path / "app.db"
-    shelf = SQLShelf(lambda: sqlite3.connect(path, isolation_level=None))
-    shelf.create()
-    shelf.write(holder, "text", 60)
-    assert SQLShelf(path).read("order:42").text == "text"
+def test_a_result_store_on_connections_in_autocommit(tmp_path: Path) -> None:
+    """A transaction is begun for a result store as it is for jobs, and a path is enough for it, too."""
+    holder, path = Presenter("order:42", 7), tmp_path / "app.db"
+    results = SQLResultStore(lambda: sqlite3.connect(path, isolation_level=None))
+    results.create()
+    results.write(holder, "text", 60)
+    assert SQLResultStore(path).read("order:42").text == "text"
 
 
 def test_a_transaction_that_was_begun_is_used(tmp_path: Path) -> None:

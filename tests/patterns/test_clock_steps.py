@@ -12,8 +12,8 @@ import pytest
 
 import leasehold
 from leasehold import aio
-from leasehold.patterns.results import RedisShelf
-from leasehold.testing.results import Holder
+from leasehold.patterns.results import RedisResultStore
+from leasehold.testing.results import Presenter
 from tests.patterns.cron.bench import Bench, T, settled
 from tests.servers.clock import WallClock
 from tests.servers.redis import RedisServer
@@ -48,11 +48,11 @@ def server(turned: tuple[WallClock, RedisServer]) -> RedisServer:
 
 
 def test_a_text_is_not_kept_for_longer_than_it_was_written_for(clock: WallClock, server: RedisServer) -> None:
-    """What the shelf says is left is never more than that, and it says how far the clock was set back."""
-    shelf = RedisShelf(server.client())
-    shelf.write(Holder(NAME, 10), "text", 60)
+    """What the result store says is left is never more than that, and it says how far the clock was set back."""
+    results = RedisResultStore(server.client())
+    results.write(Presenter(NAME, 10), "text", 60)
     clock.set_off(-HOUR)
-    for found in (shelf.read(NAME), shelf.open(Holder(NAME, 10))):
+    for found in (results.read(NAME), results.open(Presenter(NAME, 10))):
         assert found is not None
         assert (found.text, found.age, found.left) == ("text", 0.0, 60.0)
         assert HOUR - 60 < found.ahead <= HOUR

@@ -11,8 +11,8 @@ import pytest
 
 from leasehold.errors import InvalidRequest
 from leasehold.patterns import RemoteError
-from leasehold.patterns.errors import remote, told
-from leasehold.patterns.serialization import MARK, check_serializer, kept, loaded, read_sheet, sheet
+from leasehold.patterns.errors import error_record, remote_error
+from leasehold.patterns.serialization import MARK, check_serializer, document, kept, loaded, read_document
 from leasehold.patterns.values import Codec
 
 
@@ -31,15 +31,15 @@ class Wire:
 )
 def test_values_come_back(serializer: Any, value: object) -> None:
     """Whatever the serializer makes of it stands in a sheet of JSON, and comes back."""
-    text = sheet("test/1", {"more": 1}, kept(check_serializer(serializer), value, "it")[0])
-    fields = read_sheet("test/1", text, "page:a")
+    text = document("test/1", {"more": 1}, kept(check_serializer(serializer), value, "it")[0])
+    fields = read_document("test/1", text, "page:a")
     assert fields["more"] == 1 and "\0" not in text
     assert loaded(serializer, fields["value"]) == value
 
 
 def test_how_it_looks() -> None:
     """JSON of ours stands there as it is, text as text and bytes as base64."""
-    assert sheet("test/1", {}, kept(Codec(), {"ü": 1}, "it")[0]) == '{"leasehold":"test/1","value":{"json":{"ü":1}}}'
+    assert document("test/1", {}, kept(Codec(), {"ü": 1}, "it")[0]) == '{"leasehold":"test/1","value":{"json":{"ü":1}}}'
     assert kept(Codec(), (1, '"$":'), "it")[0] == '{"tagged":{"$":["tuple",[1,"\\"$\\":"]]}}'
     assert kept(Codec(), [1, '"$":'], "it")[0] == '{"json":[1,"\\"$\\":"]}'
     assert kept(json, (1,), "it") == ('{"text":"[1]"}', [1])
@@ -75,7 +75,7 @@ def test_errors_do_not_show_values() -> None:
 def test_what_others_wrote(text: str) -> None:
     """A sheet of another pattern, or of nobody, is refused with the name of the resource."""
     with pytest.raises(InvalidRequest, match="name is used twice") as caught:
-        read_sheet("flight/1", text, "page:a")
+        read_document("flight/1", text, "page:a")
     assert caught.value.resource == "page:a"
     assert str(caught.value).endswith("(this one is page)")
     assert MARK == "leasehold"
@@ -90,14 +90,14 @@ class OddError(OSError):
 
 def test_errors_that_are_told() -> None:
     """Class, message and family come through; nothing is pickled, and nothing in them can break the telling."""
-    error = remote(json.loads(json.dumps(told(KeyError("gone")))), "page:a", 7)
+    error = remote_error(json.loads(json.dumps(error_record(KeyError("gone")))), "page:a", 7)
     assert (error.kind, error.message, error.resource, error.fence) == ("builtins.KeyError", "'gone'", "page:a", 7)
     assert str(error) == "builtins.KeyError: 'gone'"
     assert error.was(KeyError) and error.was(LookupError) and error.was(Exception) and not error.was(OSError)
-    odd = remote(told(OddError()))
+    odd = remote_error(error_record(OddError()))
     assert odd.was(OSError) and odd.message == "(its message cannot be read)"
-    assert len(told(ValueError("x" * 100_000))["message"]) == 10_000
-    assert told(ValueError("\ud800"))["message"].encode() == b"\\ud800"
-    assert told(error) == told(KeyError("gone"))  # passed on as what it was
+    assert len(error_record(ValueError("x" * 100_000))["message"]) == 10_000
+    assert error_record(ValueError("\ud800"))["message"].encode() == b"\\ud800"
+    assert error_record(error) == error_record(KeyError("gone"))  # passed on as what it was
     again = pickle.loads(pickle.dumps(error))  # noqa: S301  # our own
     assert isinstance(again, RemoteError) and again.kinds == error.kinds and str(again) == str(error)

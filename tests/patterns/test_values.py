@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from leasehold.errors import InvalidRequest
-from leasehold.patterns.annotations import Returned
+from leasehold.patterns.annotations import ReturnCodec
 from leasehold.patterns.serialization import kept, loaded
 from leasehold.patterns.values import Codec
 from tests.patterns import goods
@@ -65,7 +65,7 @@ def codec(annotation: Any) -> Codec:
     def work() -> None: ...
 
     work.__annotations__["return"] = annotation
-    return Returned(work).codec()
+    return ReturnCodec(work).codec()
 
 
 def again(value: Any, annotation: Any = Any) -> Any:
@@ -78,7 +78,7 @@ def codec_in(**module: Any) -> Codec:
 
     def work() -> None: ...
 
-    return Returned(FunctionType(work.__code__, module)).codec()
+    return ReturnCodec(FunctionType(work.__code__, module)).codec()
 
 
 ALWAYS: list[Any] = [
@@ -325,7 +325,7 @@ def test_a_name_that_is_taken() -> None:
     def work() -> other: ...  # type: ignore[valid-type]  # made here
 
     with pytest.raises(InvalidRequest, match="Line is neither of the types"):
-        kept(Returned(work).codec(), LINE, "it")
+        kept(ReturnCodec(work).codec(), LINE, "it")
 
 
 def test_what_is_stored_names_no_code() -> None:
@@ -368,12 +368,12 @@ def test_a_class_that_is_defined_later(annotation: Any, monkeypatch: pytest.Monk
     def work() -> None: ...
 
     work.__annotations__["return"] = annotation
-    returned = Returned(work)
+    returned = ReturnCodec(work)
     monkeypatch.setitem(globals(), "Further", Line)
     assert again_by(returned, LINE) == LINE
 
 
-def again_by(returned: Returned, value: Any) -> Any:
+def again_by(returned: ReturnCodec, value: Any) -> Any:
     """What comes back."""
     return kept(returned.codec(), value, "it")[1]
 
@@ -383,7 +383,7 @@ def test_a_name_that_nobody_knows() -> None:
 
     def work() -> Nowhere: ...  # type: ignore[name-defined]  # noqa: F821  # what it is about
 
-    returned = Returned(work)
+    returned = ReturnCodec(work)
     with pytest.raises(InvalidRequest, match=r"work\(\) cannot be resolved \(name 'Nowhere'"):
         returned.codec()
 
@@ -404,7 +404,7 @@ def test_a_class_inside_of_a_function() -> None:
     def unused() -> Whole: ...  # type: ignore[empty-body]
 
     value = Whole([Part(None)])
-    assert again_by(Returned(unused), value) == value
+    assert again_by(ReturnCodec(unused), value) == value
 
 
 def test_wrapped_functions() -> None:
@@ -418,9 +418,9 @@ def test_wrapped_functions() -> None:
     def wrapped(*args: Any) -> Any: ...
 
     for function in (Shop().pay, functools.partial(Shop().pay, 1), wrapped):
-        assert again_by(Returned(function), LINE) == LINE
+        assert again_by(ReturnCodec(function), LINE) == LINE
     with pytest.raises(InvalidRequest):
-        again_by(Returned(str.upper), LINE)  # it has no module
+        again_by(ReturnCodec(str.upper), LINE)  # it has no module
 
 
 def test_an_annotation_that_is_none() -> None:
@@ -430,4 +430,4 @@ def test_an_annotation_that_is_none() -> None:
 
     work.__annotations__["return"] = "1 +"
     with pytest.raises(InvalidRequest, match="cannot be read"):
-        Returned(work)
+        ReturnCodec(work)

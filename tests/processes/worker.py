@@ -26,7 +26,7 @@ from leasehold._core import ledger, ops, policy
 from leasehold._core.types import Instant, State
 from leasehold.errors import LeaseholdError, LeaseLost, StaleOwner
 from leasehold.stores.sqlite.database import Database
-from leasehold.stores.sqlite.sockets import Folder
+from leasehold.stores.sqlite.sockets import SocketFolder
 from tests.processes import journal
 
 Answer = dict[str, Any]
@@ -111,10 +111,10 @@ class Worker:
     def deafen(self) -> Answer:
         """From now on nothing that this process sends wakes anybody."""
 
-        def lose(self: Folder, push: ops.Push) -> None:
+        def lose(self: SocketFolder, push: ops.Push) -> None:
             return
 
-        Folder.send = lose  # type: ignore[method-assign]
+        SocketFolder.send = lose  # type: ignore[method-assign]
         return {}
 
     def beat_rarely(self) -> Answer:

@@ -14,6 +14,7 @@ from leasehold._core.ops import (
     Claim,
     Evict,
     Granted,
+    Group,
     Inspect,
     Release,
     Renew,
@@ -21,7 +22,6 @@ from leasehold._core.ops import (
     Revoke,
     Scan,
     StoreOp,
-    Together,
     Watch,
     Withdraw,
 )
@@ -178,9 +178,9 @@ def every_op(fence: int) -> Iterator[StoreOp]:
     for rule in ("mutex", "read", "write", "semaphore"):
         yield Claim(NAME, f"{new}{rule}", 5_000, 1, 0, False, rule, 2 if rule == "semaphore" else 1, 3)
     yield Claim(NAME, new, 5_000, 1, 0, True, "read", 1, 1)
-    yield Together((Claim(NAME, f"{new}a", 5_000), Claim("other", f"{new}b", 5_000)))
-    yield Together((Claim("other", f"{new}c", 5_000), Claim(NAME, f"{new}d", 5_000)))
-    yield Together((Release(NAME, A, fence), Release(NAME, f"{new}a", fence)))
+    yield Group((Claim(NAME, f"{new}a", 5_000), Claim("other", f"{new}b", 5_000)))
+    yield Group((Claim("other", f"{new}c", 5_000), Claim(NAME, f"{new}d", 5_000)))
+    yield Group((Release(NAME, A, fence), Release(NAME, f"{new}a", fence)))
     yield Adopt(NAME, fence, "00", f"{new}e", 5_000)
     yield Resize(NAME, 4)
     yield Evict(NAME, B, fence, "request", 0, True, "{}")

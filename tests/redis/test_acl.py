@@ -21,6 +21,7 @@ from leasehold._core.ops import (
     Evict,
     Evicted,
     Granted,
+    Group,
     Inspect,
     Leaks,
     Page,
@@ -34,7 +35,6 @@ from leasehold._core.ops import (
     Resized,
     Scan,
     StoreOp,
-    Together,
     View,
     Watch,
     Withdraw,
@@ -121,7 +121,7 @@ def play(store: RedisStore) -> None:
         expect(store, Renew(rule, A, fence, 5_000), Renewed)
         expect(store, Watch(rule, A), View)
         expect(store, Resize(rule, 3), Resized)
-        expect(store, Together((Release(rule, A, fence), Release(rule, A, fence))), Replies)
+        expect(store, Group((Release(rule, A, fence), Release(rule, A, fence))), Replies)
     for forget_ms in (1, 60_000):
         time.sleep(0.002)
         for number in range(66):

@@ -23,9 +23,9 @@ from redis.retry import Retry
 import leasehold
 from leasehold import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.coordinator.stores import open_store
-from leasehold.patterns.results.default import beside_borrowed
+from leasehold.patterns.results.default import default_client
 from leasehold.stores.redis import RedisStore
-from leasehold.stores.redis.client_store import BorrowedStore
+from leasehold.stores.redis.client_store import ClientStore
 from leasehold.testing.parties import FLAVOURS
 from tests.redis.plays import KINDS, Start, connected, play
 from tests.redis.stage import PATIENCE, Aim, until_async
@@ -150,7 +150,7 @@ def test_what_cannot_be_reduced_is_borrowed(name: str, caplog: pytest.LogCapture
     client = WITHOUT_A_SERVER[name]()
     with caplog.at_level(logging.DEBUG, "leasehold"):
         store = open_store(client)
-    assert isinstance(store, BorrowedStore) and not store.capabilities.push
+    assert isinstance(store, ClientStore) and not store.capabilities.push
     assert [(one.levelno, one.getMessage()) for one in caplog.records] == [
         (logging.DEBUG, f"{type(client).__name__} {SAYS_SO}")
     ]
@@ -162,7 +162,7 @@ class OwnPool(redis.ConnectionPool):
 
 def test_a_pool_of_ones_own_is_borrowed() -> None:
     """It may choose the server for each connection, as the pool of a Sentinel does."""
-    assert isinstance(open_store(redis.Redis(connection_pool=OwnPool())), BorrowedStore)
+    assert isinstance(open_store(redis.Redis(connection_pool=OwnPool())), ClientStore)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -409,8 +409,8 @@ def test_who_is_behind_a_client_is_said_in_words() -> None:
     words = "^Redis behind the client fakeredis.FakeRedis cannot be reached: "
     with leasehold.connect(client) as hold, pytest.raises(StoreUnavailable, match=words):
         hold.lock("job").acquire(wait=0)
-    shelf = beside_borrowed(BorrowedStore(client), asynchronous=False)
-    assert repr(shelf) == "<RedisShelf behind the client fakeredis.FakeRedis>"
+    results = default_client(ClientStore(client), asynchronous=False)
+    assert repr(results) == "<RedisResultStore behind the client fakeredis.FakeRedis>"
 
 
 def test_an_error_may_be_raised_again() -> None:

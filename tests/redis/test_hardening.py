@@ -20,7 +20,7 @@ from leasehold import OutcomeUnknown, StoreUnavailable
 from leasehold._core import ops
 from leasehold._runtime.background import FIRST_RETRY
 from leasehold.stores.redis import RedisStore, protocol
-from leasehold.stores.redis.client_store import BorrowedStore, open_client
+from leasehold.stores.redis.client_store import ClientStore, open_client
 from leasehold.stores.redis.sockets import Broken
 from tests.servers.process import PATIENCE, until
 from tests.servers.proxy import Proxy
@@ -157,7 +157,7 @@ def test_what_the_watchdog_was_trying_is_tried_once_more(own_redis: Start) -> No
     hold = leasehold.connect(server.url)
     answers: list[object] = []
     server.freeze()
-    hold._engine.watchdog.later(ops.Later(ops.Withdraw("job", "h:1:x.1"), 30), answers.append)
+    hold._engine.watchdog.later(ops.Defer(ops.Withdraw("job", "h:1:x.1"), 30), answers.append)
     (errand,) = hold._engine.watchdog._errands._open
 
     def thaw() -> None:
@@ -276,7 +276,7 @@ def test_a_client_that_does_not_come_back_delays_no_loss(own_redis: Start) -> No
 
     client = Mine()
     hold = leasehold.connect(client)
-    assert isinstance(hold._engine.store, BorrowedStore)
+    assert isinstance(hold._engine.store, ClientStore)
     lease = hold.lock("job", ttl=1).acquire(wait=0)
     assert lease is not None
     told: list[float] = []

@@ -19,6 +19,8 @@ from leasehold._core.ops import (
     Claim,
     Evict,
     Granted,
+    Group,
+    HolderAsked,
     Inspect,
     Release,
     Renew,
@@ -26,14 +28,12 @@ from leasehold._core.ops import (
     Revoke,
     Scan,
     StoreOp,
-    Together,
-    Told,
     Withdraw,
 )
 from leasehold.guards.redis import FenceGuard
-from leasehold.patterns.results import RedisShelf
+from leasehold.patterns.results import RedisResultStore
 from leasehold.stores.redis import RedisStore
-from leasehold.testing.results import Holder
+from leasehold.testing.results import Presenter
 from tests.redis.hostile import LISTS, NAME, PARTS, PREFIX, STRINGS, A, B, D, disturb, every_op, furnish
 from tests.servers.redis import EVERY, RedisServer
 
@@ -288,7 +288,7 @@ def test_somebody_may_hold_by_it(hold: Leasehold, watched: Watched, part: str, f
     for op in (Claim(NAME, A, 5_000), Claim(NAME, A, 5_000, rule="semaphore", permits=2, limit=3)):
         reply = watched.execute(op)
         assert isinstance(reply, StoreUnavailable) and f"lock:v1:{{...}}:{part} of this" in str(reply)
-    assert isinstance(watched.execute(Together((Claim(NAME, A, 5_000), Claim("free", A, 5_000)))), StoreUnavailable)
+    assert isinstance(watched.execute(Group((Claim(NAME, A, 5_000), Claim("free", A, 5_000)))), StoreUnavailable)
     refused(hold.lock(NAME).locked)
     refused(shared.available)
     held.extend(20)
@@ -339,7 +339,7 @@ def test_nothing_is_published_to_channels_of_others(watched: Watched) -> None:
         client.hset(f"{PREFIX}waiters", B, f"1 {ms} 60000 0 5 0 mutex 1 1 orders - ")
         client.rpush(f"{PREFIX}queue", B)
         client.hset(f"{PREFIX}watchers", D, f"{ms} orders")
-        assert watched.execute(Revoke(NAME, A, grant.fence)) == Told(reached=False)
+        assert watched.execute(Revoke(NAME, A, grant.fence)) == HolderAsked(reached=False)
         watched.execute(Evict(NAME, A, grant.fence, "request", 0, True, "{}"))
         assert heard.get_message(timeout=0.1) is None
 
@@ -510,14 +510,14 @@ def test_a_long_record(watched: Watched, part: str) -> None:
         watched.execute(op)
 
 
-def test_a_long_record_of_a_guard_or_a_shelf(watched: Watched) -> None:
+def test_a_long_record_of_a_guard_or_a_result_store(watched: Watched) -> None:
     """The same for the scripts that are no store's."""
-    holder = Holder(NAME, 10)
-    for key in (f"guard:v1:{{{NAME}}}", f"shelf:v1:{{{NAME}}}:fence", f"shelf:v1:{{{NAME}}}:value"):
+    holder = Presenter(NAME, 10)
+    for key in (f"guard:v1:{{{NAME}}}", f"result:v1:{{{NAME}}}:fence", f"result:v1:{{{NAME}}}:value"):
         watched.client.flushall()
         watched.client.set(key, b"1" * 2**24)
         watched.timed(lambda: FenceGuard(watched.client).check(holder), f"a guard at {key}")
-        watched.timed(lambda: RedisShelf(watched.client).open(holder), f"a shelf at {key}")
+        watched.timed(lambda: RedisResultStore(watched.client).open(holder), f"a result store at {key}")
 
 
 # ---------------------------------------------------------------- every script, with anything

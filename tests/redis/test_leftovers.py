@@ -62,7 +62,7 @@ def connections(look: Look) -> int:
     return sum(one["name"] == "app" for one in clients)
 
 
-OTHERS = tuple(f"leasehold-{one}" for one in ("borrowed", "cron", "jobs", "rebuild", "shelf", "worker"))
+OTHERS = tuple(f"leasehold-{one}" for one in ("borrowed", "cron", "jobs", "rebuild", "results", "worker"))
 
 
 def descriptors() -> int:

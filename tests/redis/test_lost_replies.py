@@ -19,6 +19,8 @@ from leasehold._core.ops import (
     Evict,
     Evicted,
     Granted,
+    Group,
+    HolderAsked,
     Inspect,
     Leaks,
     Page,
@@ -32,8 +34,6 @@ from leasehold._core.ops import (
     Revoke,
     Scan,
     StoreOp,
-    Together,
-    Told,
     View,
     Watch,
     Withdraw,
@@ -115,7 +115,7 @@ CASES: dict[str, tuple[list[StoreOp], StoreOp, StoreOp, Judge]] = {
         HELD,
         Revoke("job", A, FENCE),
         Revoke("job", A, FENCE),
-        lambda reply, look: reply == Told(False) and look.holder() == A,
+        lambda reply, look: reply == HolderAsked(False) and look.holder() == A,
     ),
     "scan": (
         HELD,
@@ -155,14 +155,14 @@ CASES: dict[str, tuple[list[StoreOp], StoreOp, StoreOp, Judge]] = {
     ),
     "claims together": (
         [],
-        Together((Claim("a", A, 5_000), Claim("job", B, 5_000, floor=FLOOR))),
-        Together((Claim("a", A, 5_000, beat=2), Claim("job", B, 5_000, beat=2))),
+        Group((Claim("a", A, 5_000), Claim("job", B, 5_000, floor=FLOOR))),
+        Group((Claim("a", A, 5_000, beat=2), Claim("job", B, 5_000, beat=2))),
         lambda reply, look: [type(one) for one in reply.replies] == [Granted] * 2 and look.fence() == FENCE,
     ),
     "releases together": (
         QUEUED,
-        Together((Release("job", A, FENCE), Release("other", A, FENCE, again=True))),
-        Together((Release("job", A, FENCE, again=True), Release("other", A, FENCE, again=True))),
+        Group((Release("job", A, FENCE), Release("other", A, FENCE, again=True))),
+        Group((Release("job", A, FENCE, again=True), Release("other", A, FENCE, again=True))),
         lambda reply, look: reply.replies == (Released(), Released()),
     ),
 }
@@ -170,7 +170,7 @@ CASES: dict[str, tuple[list[StoreOp], StoreOp, StoreOp, Judge]] = {
 
 def script_of(op: StoreOp) -> str:
     """The script that an op is."""
-    if isinstance(op, Together):
+    if isinstance(op, Group):
         return "claim_all" if isinstance(op.steps[0], Claim) else "release_all"
     return type(op).__name__.lower()
 

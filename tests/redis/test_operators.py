@@ -17,7 +17,7 @@ from leasehold._core.policy import NOTES_KEPT
 from leasehold._core.ports import Store
 from leasehold.errors import NotHeld, StoreUnavailable
 from leasehold.stores.redis import RedisStore, protocol
-from leasehold.stores.redis.client_store import BorrowedStore
+from leasehold.stores.redis.client_store import ClientStore
 from tests.servers.process import until
 from tests.servers.redis import EVERY, RedisServer
 
@@ -48,7 +48,7 @@ def ask(request: pytest.FixtureRequest, server: RedisServer, client: redis.Redis
     """A way to ask, and a client that sees the same keys."""
     url = f"{server.url}?protocol=2" if request.param == "resp2" else server.url
     borrowed = {"borrowed": client, "decoding": redis.Redis.from_url(server.url, decode_responses=True)}
-    store: Store = BorrowedStore(borrowed[request.param]) if request.param in borrowed else RedisStore(url)
+    store: Store = ClientStore(borrowed[request.param]) if request.param in borrowed else RedisStore(url)
     loop = asyncio.new_event_loop()
     ways: dict[str, Ask] = {
         "batch": lambda op: store.execute_many([op])[0],
@@ -102,7 +102,7 @@ def listings(execute: Ask, client: Any) -> None:
 def an_eviction(execute: Ask, client: Any) -> None:
     """Its note is there with a TTL, and without a secret."""
     fence = take(execute, "job")
-    assert execute(ops.Revoke("job", OWNER, fence)) == ops.Told(False)
+    assert execute(ops.Revoke("job", OWNER, fence)) == ops.HolderAsked(False)
     assert isinstance(execute(ops.Evict("job", OWNER, fence, "r1", note='{"why": "né"}')), ops.Evicted)
     (note,) = execute(ops.Inspect("job")).notes
     assert (note.event, note.owner, note.fence, note.text) == ("evicted", "host:1", fence, '{"why": "né"}')
@@ -136,10 +136,10 @@ def a_share(execute: Ask, client: Any) -> None:
         ops.Release("page", "host:2:secret.1", second),
         ops.Release("pool", "host:4:secret.1", permit.fence),
     )
-    assert execute(ops.Together(steps)) == ops.Replies((ops.Released(),) * 3)
+    assert execute(ops.Group(steps)) == ops.Replies((ops.Released(),) * 3)
     claims = [ops.Claim(name, "host:6:secret.1", 60_000, enqueue=False) for name in ("page", "pool", "page", "other")]
     claims[2] = claims[2]._replace(owner="host:7:secret.1")
-    granted, also, busy = execute(ops.Together(tuple(claims))).replies
+    granted, also, busy = execute(ops.Group(tuple(claims))).replies
     assert granted.fence and also.fence and busy.holder == "host:6"
     assert all_of(execute, ops.Scan("*"))[0] == {"page", "pool"}
 
@@ -157,7 +157,7 @@ def test_by_every_way(ask: tuple[Ask, Any], scene: Callable[[Ask, Any], None]) -
 def test_in_fakeredis(scene: Callable[[Ask, Any], None]) -> None:
     """So does what people test their own code with."""
     fake = fakeredis.FakeRedis()
-    scene(BorrowedStore(fake).execute, fake)
+    scene(ClientStore(fake).execute, fake)
 
 
 def test_leaks_are_anybodys(client: redis.Redis, server: RedisServer) -> None:
@@ -251,7 +251,7 @@ def test_a_holder_is_asked_to_give_back(client: redis.Redis, server: RedisServer
     news = store.news()
     until(lambda: news.fileno(lambda: None) >= 0, "it listens")
     fence = take(store.execute, "job", news=news.address)
-    assert store.execute(ops.Revoke("job", OWNER, fence)) == ops.Told(True)
+    assert store.execute(ops.Revoke("job", OWNER, fence)) == ops.HolderAsked(True)
     assert select.select([news.fileno(lambda: None)], [], [], 10)[0], "it is not told"
     (push,) = news.read()
     assert (push.event, push.resource, push.owner, push.fence) == ("revoke", "job", OWNER, fence)

@@ -16,9 +16,9 @@ import pytest
 from leasehold._core.ops import Claim, Evict, Granted, Push, Queued, Release, Released, Renew, Renewed, StoreOp
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.protocol import SCRIPTS, pack
-from leasehold.stores.redis.sockets import Broken, Wire
+from leasehold.stores.redis.sockets import Broken, RedisSocket
 from leasehold.stores.redis.target import Target
-from leasehold.stores.redis.watchdog_connection import Batch
+from leasehold.stores.redis.watchdog_connection import WatchdogConnection
 from leasehold.testing.parties import Party
 from tests.redis.stage import PATIENCE, Aim, Look, Stage, ask, losses
 from tests.servers.certificates import Certificates
@@ -54,7 +54,7 @@ class Desk:
         assert isinstance(reply, Granted)
         return reply.fence
 
-    def news(self, ready: Callable[[], None]) -> Batch:
+    def news(self, ready: Callable[[], None]) -> WatchdogConnection:
         """The watchdog's connection, made and listening."""
         news = self.store._batch
         until(lambda: news.fileno(ready) >= 0, "it is connected")
@@ -218,7 +218,7 @@ def held_back(proxy: Proxy) -> bytes:
 def test_a_reply_that_nobody_waits_for(call: str) -> None:
     """One request, two replies: whatever is asked next would get the wrong one, so the connection is given up."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        wire = Wire(Target("127.0.0.1", server.getsockname()[1]), time.monotonic() + PATIENCE, deque())
+        wire = RedisSocket(Target("127.0.0.1", server.getsockname()[1]), time.monotonic() + PATIENCE, deque())
         other, _ = server.accept()
         other.sendall(b"+PONG\r\n+PONG\r\n")
         assert wire.exchange(pack(("PING",)), time.monotonic() + PATIENCE) == b"PONG"

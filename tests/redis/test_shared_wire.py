@@ -14,6 +14,7 @@ from leasehold._core.ops import (
     Evict,
     Evicted,
     Granted,
+    Group,
     Inspect,
     NotYours,
     Push,
@@ -25,7 +26,6 @@ from leasehold._core.ops import (
     Replies,
     Resize,
     Resized,
-    Together,
     Watch,
     Withdraw,
 )
@@ -324,11 +324,11 @@ def test_a_renewal_hands_on_what_has_ended(turned: tuple[Desk, OneClock], rule: 
 
 def test_several_are_one_round_trip(desk: Desk) -> None:
     """Three claims, or three releases: one script."""
-    claims = Together(tuple([Claim(name, owner(1), 30_000, **kind) for name, kind in ANY.items()]))
+    claims = Group(tuple([Claim(name, owner(1), 30_000, **kind) for name, kind in ANY.items()]))
     replies: list[Any] = []
     assert desk.scripts(lambda: replies.append(desk.store.execute(claims))) == 1
     fences = [one.fence for one in replies[0].replies]
-    back = Together(tuple([Release(name, owner(1), fence) for name, fence in zip(ANY, fences, strict=True)]))
+    back = Group(tuple([Release(name, owner(1), fence) for name, fence in zip(ANY, fences, strict=True)]))
     assert desk.scripts(lambda: replies.append(desk.store.execute(back))) == 1
     assert replies[1] == Replies((Released(),) * 4) and desk.client.keys("*:owner") == []
 
@@ -340,7 +340,7 @@ def test_several_are_one_round_trip(desk: Desk) -> None:
 def test_several_with_something_else_among_them(desk: Desk, broken: str) -> None:
     """What is no lease: the first refuses in words; a later one ends it, and whoever asks for it alone hears why."""
     desk.client.rpush(keys(broken)[0], "this is a list")
-    claims = Together((Claim("first", owner(1), 30_000), Claim("job", owner(1), 30_000)))
+    claims = Group((Claim("first", owner(1), 30_000), Claim("job", owner(1), 30_000)))
     if broken == "first":
         with pytest.raises(StoreUnavailable, match="no lease"):
             desk.store.execute(claims)

@@ -12,7 +12,7 @@ import pytest
 
 from leasehold import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold._core.ops import Release, Renew, StoreOp
-from leasehold._runtime.held_lease import Held
+from leasehold._runtime.held_lease import HeldLease
 from leasehold.observe.events import Downgraded, Event, NotRenewed, Renewed
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.parties import FLAVOURS, Party
@@ -200,14 +200,14 @@ def test_nobody_enters_to_write_what_was_just_downgraded(monkeypatch: pytest.Mon
         doc = hold.rwlock("doc", 1)
         lease = doc.write().acquire(wait=0)
         assert lease is not None
-        enter = Held.enter_again
+        enter = HeldLease.enter_again
 
-        def late(self: Held, ttl_ms: int, now: float) -> bool:
-            monkeypatch.setattr(Held, "enter_again", enter)
+        def late(self: HeldLease, ttl_ms: int, now: float) -> bool:
+            monkeypatch.setattr(HeldLease, "enter_again", enter)
             in_thread(lease.downgrade)
             return enter(self, ttl_ms, now)
 
-        monkeypatch.setattr(Held, "enter_again", late)
+        monkeypatch.setattr(HeldLease, "enter_again", late)
         assert doc.write(reentrant=True).try_acquire() is None
         assert lease._held.depth == 1 and lease.shared
         assert lease.release() is True and not doc.read().locked()

@@ -15,7 +15,7 @@ import pytest
 
 import leasehold
 from leasehold._core import ops
-from leasehold._core.ports import News, Store
+from leasehold._core.ports import HolderPushes, Store
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.sqlite import SQLiteStore
 from tests.lock.helpers import eventually, eventually_async
@@ -66,7 +66,7 @@ def reached(store: Store, resource: str) -> bool:
     """Does the holder listen?"""
     grant = holder_of(store, resource)
     told = store.execute(ops.Revoke(resource, grant.owner, grant.fence))
-    assert isinstance(told, ops.Told)
+    assert isinstance(told, ops.HolderAsked)
     return told.reached
 
 
@@ -233,7 +233,7 @@ def test_without_a_socket_the_next_renewal_tells(tmp_path: Path) -> None:
 def test_an_emptied_folder_is_found_again(tmp_path: Path) -> None:
     """Somebody deleted the sockets: the next look binds the same address anew."""
     with contextlib.closing(SQLiteStore(str(tmp_path / "leases.db"))) as store:
-        news: News = store.news()
+        news: HolderPushes = store.news()
         first = news.fileno(lambda: None)
         assert first >= 0 and store._folder.alive(news.address)
         for one in Path(store._folder.path).iterdir():

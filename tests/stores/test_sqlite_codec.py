@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from leasehold._core import ledger
 from leasehold._core.rules import RULES
-from leasehold._core.types import Door, Ended, Grant, Note, State, Waiter, Watcher
+from leasehold._core.types import AuditNote, Door, Grant, State, Tombstone, Waiter, Watcher
 from leasehold.stores.sqlite import database
 
 numbers = st.integers(min_value=0, max_value=2**53)
@@ -34,8 +34,8 @@ states = st.builds(
     numbers,
     numbers,
     numbers,
-    st.lists(every_field(Ended), max_size=3).map(tuple),
-    st.lists(every_field(Note), max_size=3).map(tuple),
+    st.lists(every_field(Tombstone), max_size=3).map(tuple),
+    st.lists(every_field(AuditNote), max_size=3).map(tuple),
     st.lists(every_field(Door), max_size=3).map(tuple),
     numbers,
     numbers,
@@ -57,7 +57,7 @@ def test_what_is_written_is_read(state: State) -> None:
 
 def test_the_format_is_frozen() -> None:
     """Format 1, as files of earlier versions hold it."""
-    state = State((Grant("o", 7, 10, 20),), (Waiter("w", 10, 1, 5),), 7, 9, 0, (Ended("e", 6, "released", 8),))
+    state = State((Grant("o", 7, 10, 20),), (Waiter("w", 10, 1, 5),), 7, 9, 0, (Tombstone("e", 6, "released", 8),))
     assert database.encode(state) == (
         '[[["o",7,10,20,"mutex",[0],0,"","",0,"",0,0,0]],'
         '[["w",10,1,5,"",0,"mutex",1,1,0,"","",0]],7,9,0,[["e",6,"released",8,""]]]'
@@ -66,7 +66,7 @@ def test_the_format_is_frozen() -> None:
 
 def test_notes_stand_at_the_end() -> None:
     """Only where there are some: all other rows are what an earlier version can read."""
-    state = State(notes=(Note(5, "evicted", "host:1", 7, "why"),))
+    state = State(notes=(AuditNote(5, "evicted", "host:1", 7, "why"),))
     assert database.encode(state) == '[[],[],0,0,0,[],[[5,"evicted","host:1",7,"why"]]]'
     assert database.decode(database.encode(state)) == state
 
@@ -74,7 +74,7 @@ def test_notes_stand_at_the_end() -> None:
 def test_a_field_that_an_old_row_lacks_has_its_default() -> None:
     """Fields are added at the end, with a default."""
     assert database.decode('[[["o",7,10,20,"mutex",[0]]],[["w",10,1,5]],[],0,0,[["e",6,"released",8]]]') == State(
-        (Grant("o", 7, 10, 20),), (Waiter("w", 10, 1, 5),), 0, 0, 0, (Ended("e", 6, "released", 8),)
+        (Grant("o", 7, 10, 20),), (Waiter("w", 10, 1, 5),), 0, 0, 0, (Tombstone("e", 6, "released", 8),)
     )
 
 

@@ -21,7 +21,7 @@ import pytest
 
 from leasehold._core import ops
 from leasehold.errors import StoreUnavailable
-from leasehold.patterns.results import SQLiteShelf
+from leasehold.patterns.results import SQLiteResultStore
 from leasehold.stores.sqlite import SQLiteStore, file, sockets, stdlib
 from tests.stores.sqlite_tools import ROOM, bind, claim, look, next_line, release, run, start, take
 
@@ -191,7 +191,7 @@ def test_the_folder_of_another_user(tmp_path: Path, make: Make, monkeypatch: pyt
     before = names(home)
     strange(home, monkeypatch)
     if not ROOT:
-        monkeypatch.setattr(sockets.Folder, "_database", lambda folder: None)  # it is "another user's" as well
+        monkeypatch.setattr(sockets.SocketFolder, "_database", lambda folder: None)  # it is "another user's" as well
     assert not make(tmp_path / "jobs.db").mailbox().bind()
     make(tmp_path / "jobs.db")._folder.sweep()
     assert names(home) == before
@@ -324,29 +324,29 @@ def test_the_umask_changes_nothing(tmp_path: Path, make: Make, umask: int, datab
     before = os.umask(umask)
     try:
         waits_with_a_socket(make, path)
-        shelf = SQLiteShelf(f"{path}-shelf")
-        shelf.create()
+        results = SQLiteResultStore(f"{path}-result store")
+        results.create()
         modes = {one.name: stat.S_IMODE(one.lstat().st_mode) for one in tmp_path.iterdir()}
-        shelf.close()
+        results.close()
     finally:
         os.umask(before)
     assert modes.pop("jobs.db.wake") == (0o700 if database == 0o600 else 0o1770)
-    assert {mode for name, mode in modes.items() if "-shelf" in name} == {0o600}
-    assert {mode for name, mode in modes.items() if "-shelf" not in name} == {database}
+    assert {mode for name, mode in modes.items() if "-result store" in name} == {0o600}
+    assert {mode for name, mode in modes.items() if "-result store" not in name} == {database}
 
 
 # ---------------------------------------------------------------- the database
 
 
 def refused(path: Path, match: str) -> None:
-    """By the store, and by a shelf at that path."""
-    store, shelf = SQLiteStore(str(path)), SQLiteShelf(path)
+    """By the store, and by a result store at that path."""
+    store, results = SQLiteStore(str(path)), SQLiteResultStore(path)
     with pytest.raises(StoreUnavailable, match=match):
         look(store)
     with pytest.raises(StoreUnavailable, match=match):
-        shelf.create()
+        results.create()
     store.close()
-    shelf.close()
+    results.close()
 
 
 def test_a_dangling_link_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,7 +467,7 @@ def test_a_link_that_comes_after_the_look(tmp_path: Path, monkeypatch: pytest.Mo
     assert path.is_symlink() and not target.exists()
 
 
-@pytest.mark.parametrize("kind", ["store", "shelf"])
+@pytest.mark.parametrize("kind", ["store", "results"])
 def test_a_link_that_is_there_while_sqlite_opens(
     tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -493,10 +493,10 @@ def test_a_link_that_is_there_while_sqlite_opens(
     if kind == "store":
         take(make(path), "a")
     else:
-        shelf = SQLiteShelf(path)
-        shelf.create()
-        shelf.close()
-        sqlite.open_shelf(str(path), "leasehold_shelf").close()
+        results = SQLiteResultStore(path)
+        results.create()
+        results.close()
+        sqlite.open_results(str(path), "leasehold_results").close()
     assert target.read_bytes() == b"" and path.stat().st_size > 0
 
 
@@ -663,7 +663,7 @@ def test_root_over_the_database_of_a_user(folder: Path, first: str) -> None:
     assert run(BECOME + LOOK, path, f"{ALICE},{TEAM}") == "View"
 
 
-SHELVES = "from leasehold.patterns.results.sqlite import SQLiteShelf"  # while it can be read
+RESULT_STORES = "from leasehold.patterns.results.sqlite import SQLiteResultStore"  # while it can be read
 PLANT = """
 from leasehold.stores.sqlite import stdlib
 real = stdlib.sqlite3.connect
@@ -676,14 +676,14 @@ def late(*arguments, **options):
     return real(*arguments, **options)
 stdlib.sqlite3.connect = late
 try:
-    claim("a") if sys.argv[5] == "store" else SQLiteShelf(sys.argv[1]).create()
+    claim("a") if sys.argv[5] == "store" else SQLiteResultStore(sys.argv[1]).create()
 except LeaseholdError as error:
     print(error)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["store", "shelf"])
+@pytest.mark.parametrize("kind", ["store", "results"])
 def test_a_log_of_another_user_that_comes_after_the_look(folder: Path, kind: str) -> None:
     """Where everybody may make files SQLite takes it for its own, and its owner could write what we read."""
     shared = folder if ROOT else Path("/tmp")
@@ -697,7 +697,7 @@ def test_a_log_of_another_user_that_comes_after_the_look(folder: Path, kind: str
     os.chown(folder / "mine", ALICE, TEAM)
     try:
         users = "many" if ROOT else "alone"
-        said = run(SHELVES + BECOME + PLANT, path, f"{ALICE},{TEAM}", planted, users, kind)
+        said = run(RESULT_STORES + BECOME + PLANT, path, f"{ALICE},{TEAM}", planted, users, kind)
     finally:
         for one in shared.glob(f"{path.name}*"):
             one.unlink()

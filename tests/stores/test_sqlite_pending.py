@@ -16,7 +16,7 @@ from leasehold._core import ops
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 from leasehold.stores.sqlite import SQLiteStore
 from leasehold.stores.sqlite.database import Database
-from leasehold.stores.sqlite.pending import Call, Group, Pending
+from leasehold.stores.sqlite.pending import Call, Pending, PendingGroup
 from tests.servers.process import until
 from tests.stores.sqlite_tools import ROOM, TTL, claim, look, release, take
 
@@ -184,7 +184,7 @@ def test_a_signal_handler_while_its_thread_asks_for_all(
 
     def handler(self: SQLiteStore, *arguments: float) -> None:
         if not inner:
-            inner.append(ops.Refused("not yet"))
+            inner.append(ops.Rejected("not yet"))
             writer.execute("ROLLBACK")
             inner[:] = [claim(store, "handler", budget_ms=LONG)]
         rest(self, *arguments)
@@ -204,14 +204,14 @@ def test_what_keeps_or_ends_a_lease_comes_first() -> None:
         ops.Claim(ROOM, "a", TTL),
         ops.Beat(ROOM, "b", 2),
         ops.Renew(ROOM, "c", 1, TTL),
-        ops.Together((ops.Claim(ROOM, "d", TTL), ops.Claim("other", "d", TTL))),
+        ops.Group((ops.Claim(ROOM, "d", TTL), ops.Claim("other", "d", TTL))),
         ops.Release(ROOM, "e", 1),
         ops.Withdraw(ROOM, "f"),
     ]
     for op in order:
         pending.add(Call([op]))
-    found = [type(op) for op in Group(pending).ops()]
-    assert found == [ops.Renew, ops.Release, ops.Withdraw, ops.Claim, ops.Beat, ops.Together]
+    found = [type(op) for op in PendingGroup(pending).ops()]
+    assert found == [ops.Renew, ops.Release, ops.Withdraw, ops.Claim, ops.Beat, ops.Group]
     assert not pending
 
 
@@ -230,7 +230,7 @@ def test_one_transaction_is_bounded() -> None:
     pending = Pending()
     for number in range(250):
         pending.add(Call([ops.Beat(ROOM, str(number), 2)]))
-    sizes = [len(Group(pending).ops()) for _ in range(4)]
+    sizes = [len(PendingGroup(pending).ops()) for _ in range(4)]
     assert sizes == [100, 100, 50, 0]
 
 

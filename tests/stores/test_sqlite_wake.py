@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from leasehold._core import ops
-from leasehold._core.ports import Mailbox
+from leasehold._core.ports import Connection
 from leasehold.stores.sqlite import SQLiteStore
 from leasehold.stores.sqlite import sockets as wake
 from tests.stores.sqlite_tools import ROOM, TTL, bind, claim, look, next_line, release, start, take
@@ -50,7 +50,7 @@ def sockets(path: Path) -> list[str]:
     return [one.name for one in folder.iterdir()] if folder.exists() else []
 
 
-def wait_at(store: SQLiteStore, owner: str) -> Mailbox:
+def wait_at(store: SQLiteStore, owner: str) -> Connection:
     """Stand in the queue with a mailbox."""
     box = store.mailbox()
     assert isinstance(claim(store, owner, address=box.address), ops.Queued)

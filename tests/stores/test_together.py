@@ -58,7 +58,7 @@ def claim(name: str, owner: str = "a", **more: Any) -> ops.Claim:
 
 def ask(store: AnyStore, *steps: Any) -> list[Any]:
     """All of them in one step."""
-    reply = store.execute(ops.Together(steps))
+    reply = store.execute(ops.Group(steps))
     assert isinstance(reply, ops.Replies)
     return list(reply.replies)
 
@@ -110,7 +110,7 @@ def test_delivered_late_it_takes_nothing(store: AnyStore) -> None:
     """Its sender gave up, and left a tombstone for each."""
     for name in "xyz":
         store.execute(ops.Withdraw(name, "a", 60_000))
-    assert ask(store, *[claim(name) for name in "xyz"]) == [ops.Gone("withdrawn")]
+    assert ask(store, *[claim(name) for name in "xyz"]) == [ops.NoClaim("withdrawn")]
     assert [holders(store, name) for name in "xyz"] == [[], [], []]
 
 
@@ -161,7 +161,7 @@ def test_a_damaged_row_spares_the_others_of_a_batch(embedded: SQLiteStore, path:
         file.execute("UPDATE resources SET state = 'nonsense' WHERE name = 'y'")
     file.close()
     steps = (claim("x"), claim("y"))
-    answers = embedded.execute_many([claim("w"), ops.Together(steps), claim("z")])
+    answers = embedded.execute_many([claim("w"), ops.Group(steps), claim("z")])
     assert [type(one) for one in answers] == [ops.Granted, DamagedRow, ops.Granted]
     assert holders(embedded, "x") == []
 
@@ -283,7 +283,7 @@ def test_a_row_of_the_previous_version_is_read_and_goes_on(embedded: SQLiteStore
         file.execute("INSERT INTO resources (boot, state, name) VALUES (?, ?, 'x')", (boot, old))
     file.close()
     assert holders(embedded, "x") == ["host:1:a"]
-    assert embedded.execute(claim("x", "host:1:c")) == ops.Gone("withdrawn")
+    assert embedded.execute(claim("x", "host:1:c")) == ops.NoClaim("withdrawn")
     assert isinstance(embedded.execute(ops.Release("x", "host:1:a", 1794820188453325)), ops.Released)
     granted = embedded.execute(ops.Beat("x", "host:1:b", 2))
     assert isinstance(granted, ops.Granted)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from leasehold._core import ops
-from leasehold._core.holding import Taken
+from leasehold._core.holding import LocalGrant
 from leasehold._core.light_typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from leasehold._core.names import Name
 from leasehold._core.policy import (
@@ -44,7 +44,7 @@ UPGRADE = (
 )
 
 
-class Own(NamedTuple):
+class OwnLease(NamedTuple):
     """A lease of the very thread or task that asks. It is ``lasting`` inside a body that is open, when nothing but the
     end of that body is to end it."""
 
@@ -54,14 +54,14 @@ class Own(NamedTuple):
     leads: bool = False  # it is a term of an election
 
 
-class Oneself(Protocol):
+class OwnLeases(Protocol):
     """Who knows."""
 
-    def own(self, name: Name) -> Sequence[Own]:
+    def own(self, name: Name) -> Sequence[OwnLease]:
         """What the thread or task that asks holds of this resource as of now."""
 
 
-def mistake(ask: Ask, own: Sequence[Own], limit: int) -> InvalidRequest | None:
+def self_deadlock(ask: AcquireRequest, own: Sequence[OwnLease], limit: int) -> InvalidRequest | None:
     """The error of a wait without an end that would never be over. A lease that is not lasting may be given back by
     another thread or task, or end: to wait for it is right."""
     lasting = [one for one in own if one.lasting]
@@ -75,7 +75,7 @@ def mistake(ask: Ask, own: Sequence[Own], limit: int) -> InvalidRequest | None:
     )
 
 
-def hint(ask: Ask, own: Sequence[Own], limit: int) -> str:
+def self_deadlock_hint(ask: AcquireRequest, own: Sequence[OwnLease], limit: int) -> str:
     """What to add to the error of a wait that is over, when it was oneself who stood in the way."""
     if not _shut_out(ask, own, limit):
         return ""
@@ -83,14 +83,14 @@ def hint(ask: Ask, own: Sequence[Own], limit: int) -> str:
     return f". This thread or task {holds} itself. {instead}"
 
 
-def _shut_out(ask: Ask, own: Sequence[Own], limit: int) -> bool:
+def _shut_out(ask: AcquireRequest, own: Sequence[OwnLease], limit: int) -> bool:
     """Would this be refused if nobody else were there?"""
     seats = [Door(one.rule, one.slots, 0) for one in own]
     claim = Waiter("", ask.ttl_ms, 0, 0, permits=ask.permits)
     return bool(seats) and RULES[ask.rule](seats, claim, limit) is None
 
 
-def _advice(ask: Ask, own: Sequence[Own], limit: int) -> tuple[str, str]:
+def _advice(ask: AcquireRequest, own: Sequence[OwnLease], limit: int) -> tuple[str, str]:
     """What it holds, and what it can do."""
     rules = {one.rule for one in own}
     if any(one.leads for one in own):
@@ -113,10 +113,10 @@ def _advice(ask: Ask, own: Sequence[Own], limit: int) -> tuple[str, str]:
 # ---------------------------------------------------------------- line
 
 
-AnyAnswer: TypeAlias = ops.Answer[ops.ClaimReply] | ops.Answer[ops.BeatReply]
+ClaimAnswer: TypeAlias = ops.TimedReply[ops.ClaimReply] | ops.TimedReply[ops.BeatReply]
 
 
-class Ask(NamedTuple):
+class AcquireRequest(NamedTuple):
     """What somebody wants to acquire."""
 
     name: Name
@@ -133,7 +133,7 @@ class Ask(NamedTuple):
     delay_ms: int = 0
 
 
-def claim(ask: Ask, owner: str, beat: int, floor: int, budget_ms: int) -> ops.Claim:
+def claim(ask: AcquireRequest, owner: str, beat: int, floor: int, budget_ms: int) -> ops.Claim:
     """All that was asked for, as the store hears it."""
     name, ttl_ms, wait, _, _, rule, permits, limit, address, news, meta, delay_ms = ask
     return ops.Claim(
@@ -161,23 +161,25 @@ def budget_ms(give_up: float | None, now: float) -> int:
     return int(min(BUDGET_MS, max(LEAST_BUDGET_MS, (give_up - now) * 1000)))
 
 
-def at_once(ask: Ask, owner: str, sent: float, answer: ops.Answer[ops.ClaimReply]) -> Taken | None:
+def immediate_grant(
+    ask: AcquireRequest, owner: str, sent: float, answer: ops.TimedReply[ops.ClaimReply]
+) -> LocalGrant | None:
     """The grant, when the first claim got one and there is nothing more to ask: nobody has to stand in line."""
     reply = answer.reply
     if not isinstance(reply, ops.Granted) or ask.at_least_ms:
         return None
     fence, remaining_ms, slots, limit, _ = reply
-    taken = Taken(owner, fence, ask.ttl_ms, sent, remaining_ms, answer.at, False, ask.rule, slots, limit)
+    taken = LocalGrant(owner, fence, ask.ttl_ms, sent, remaining_ms, answer.at, False, ask.rule, slots, limit)
     return taken if taken.usable(ask.renews) else None
 
 
-def refusal(ask: Ask, reply: ops.Refused) -> InvalidRequest:
+def refusal(ask: AcquireRequest, reply: ops.Rejected) -> InvalidRequest:
     """The error of a claim that the store would never grant."""
     advice = ": ask for fewer, or store a higher limit with resize()" if ask.permits > 1 else ""
     return InvalidRequest(f"{ask.name.kind}: {reply.why}{advice}", resource=ask.name.text)
 
 
-class Line:
+class PendingClaim:
     """One owner's time in line, from its first claim on, which was sent ``now``: what was sent when, and what may still
     be under way."""
 
@@ -199,12 +201,12 @@ class Line:
 
     def __init__(
         self,
-        ask: Ask,
+        ask: AcquireRequest,
         owner: str,
         floor: Callable[[], int],
         now: float,
         give_up: float | None,
-        oneself: Oneself | None = None,
+        oneself: OwnLeases | None = None,
     ) -> None:
         self.ask = ask
         self.owner = owner
@@ -220,7 +222,7 @@ class Line:
         self.push: ops.Push | None = None
         self.trouble: float | None = None  # since when the store has not answered
 
-    async def stand(self, answer: AnyAnswer | None) -> Taken | None:
+    async def stand(self, answer: ClaimAnswer | None) -> LocalGrant | None:
         """From what was answered, if anything, to the grant. None when this owner's claim is gone and another owner
         must claim."""
         while True:
@@ -246,7 +248,7 @@ class Line:
 
     # ------------------------------------------------------------ asking the store
 
-    async def show_up(self) -> AnyAnswer | None:
+    async def show_up(self) -> ClaimAnswer | None:
         """A claim until the store knows us, a beat from then on. None: no answer this time."""
         self.beat += 1
         self.sent[self.beat] = self.now
@@ -266,7 +268,7 @@ class Line:
             del self.sent[oldest]  # no grant names a beat as old as that
         return ops.Beat(self.ask.name.text, self.owner, self.beat, self.floor(), budget_ms(self.give_up, self.now))
 
-    def hear(self, answer: AnyAnswer) -> ops.ClaimReply:
+    def hear(self, answer: ClaimAnswer) -> ops.ClaimReply:
         self.now = answer.at
         self.trouble = None
         if not self.known:  # it was a claim; in this order, else an interrupt in between would leave our place behind
@@ -282,8 +284,8 @@ class Line:
         limit = reply.limit or self.ask.limit
         if self.out_of_time():
             await self.leave()
-            raise self.not_acquired(reply.holder, reply.free_in_ms, hint(self.ask, own, limit))
-        if own and self.give_up is None and (error := mistake(self.ask, own, limit)) is not None:
+            raise self.not_acquired(reply.holder, reply.free_in_ms, self_deadlock_hint(self.ask, own, limit))
+        if own and self.give_up is None and (error := self_deadlock(self.ask, own, limit)) is not None:
             await self.leave()
             raise error
         await self.park(self.next_beat(reply))
@@ -311,7 +313,7 @@ class Line:
         self.now = answer.at
         self.push = answer.reply
 
-    async def close_door(self, taken: Taken) -> Taken | None:
+    async def close_door(self, taken: LocalGrant) -> LocalGrant | None:
         """``at_least``: the door is closed by the holder itself, so that a grant which reaches nobody closes
         nothing."""
         ask, sent = self.ask, self.now
@@ -350,7 +352,7 @@ class Line:
     async def withdraw_later(self) -> None:
         """In the background, until the lease would be over anyway."""
         if self.known or self.unanswered:
-            await ops.Later(self.withdrawal(), self.ask.ttl_ms / 1000)
+            await ops.Defer(self.withdrawal(), self.ask.ttl_ms / 1000)
 
     def withdrawal(self) -> ops.Withdraw:
         """With a tombstone when a claim may still arrive after it: it must take nothing then."""
@@ -359,23 +361,23 @@ class Line:
 
     # ------------------------------------------------------------ judging
 
-    def taken(self, fence: int, beat: int, remaining_ms: int, slots: tuple[int, ...]) -> Taken | None:
+    def taken(self, fence: int, beat: int, remaining_ms: int, slots: tuple[int, ...]) -> LocalGrant | None:
         """The grant that answers ``beat``, if there is time left to work in. Its deadline counts from when that
         beat was sent: neither the last one sent nor the last one acknowledged would be safe (trap 41)."""
         sent = self.sent.get(beat)
         if sent is None:
             return None
         ask, unanswered = self.ask, self.unanswered > 0
-        taken = Taken(
+        taken = LocalGrant(
             self.owner, fence, ask.ttl_ms, sent, remaining_ms, self.now, unanswered, ask.rule, slots, self.limit
         )
         return taken if taken.usable(ask.renews) else None
 
-    def turned_away(self, reply: ops.Busy | ops.Gone | ops.Refused) -> None:
+    def turned_away(self, reply: ops.Busy | ops.NoClaim | ops.Rejected) -> None:
         self.known = False
         if isinstance(reply, ops.Busy):
             raise self.not_acquired(reply.holder, reply.retry_in_ms)
-        if isinstance(reply, ops.Refused):
+        if isinstance(reply, ops.Rejected):
             raise refusal(self.ask, reply)
 
     def next_beat(self, reply: ops.Queued) -> float:

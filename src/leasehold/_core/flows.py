@@ -12,25 +12,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from leasehold._core import ops
-from leasehold._core.claims import Ask, Line, Oneself, at_once, budget_ms, claim
-from leasehold._core.holding import LOSSES, LOST, Changeable, Holding, Taken, Transferable, without_frames
+from leasehold._core.claims import AcquireRequest, OwnLeases, PendingClaim, budget_ms, claim, immediate_grant
+from leasehold._core.holding import LOSSES, LOST, Changeable, Holding, LocalGrant, Transferable, without_frames
 from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeVar
 from leasehold._core.policy import LEAST_BUDGET_MS, tombstone_ms
-from leasehold._core.tickets import Giving, Ticket
+from leasehold._core.tickets import Ticket, Transfer
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-__all__ = ["Ask", "First", "acquire", "adopt", "downgrade", "extend", "release", "renew", "say", "transfer"]
+__all__ = [
+    "AcquireRequest",
+    "FirstClaim",
+    "acquire",
+    "adopt",
+    "change_meta",
+    "downgrade",
+    "extend",
+    "release",
+    "renew",
+    "transfer",
+]
 
 
-class First:
+class FirstClaim:
     """A first claim that travelled with others, and its answer. Whoever takes it looks after what it got."""
 
     __slots__ = ("answer", "owner", "taken")
 
-    def __init__(self, owner: str, answer: ops.Answer[ops.ClaimReply]) -> None:
+    def __init__(self, owner: str, answer: ops.TimedReply[ops.ClaimReply]) -> None:
         self.owner = owner
         self.answer = answer
         self.taken = False
@@ -41,13 +52,13 @@ MOST_OWNERS = 1_000  # attempts before a store that cannot keep a claim is calle
 
 
 async def acquire(
-    ask: Ask,
+    ask: AcquireRequest,
     new_owner: Callable[[], str],
     floor: Callable[[], int],
     now: float,
-    first: First | None = None,
-    oneself: Oneself | None = None,
-) -> Taken:
+    first: FirstClaim | None = None,
+    oneself: OwnLeases | None = None,
+) -> LocalGrant:
     """Stand in line until granted or until the wait is over. An owner whose claim came to nothing is never
     used again: the next attempt has a new one. ``first``: a claim that was sent ``now`` and is answered already.
     ``oneself``: who knows what the caller holds, so that it does not wait for itself for ever."""
@@ -56,26 +67,26 @@ async def acquire(
         owner = new_owner() if first is None else first.owner
         line = None
         try:
-            answer: ops.Answer[ops.ClaimReply] | None = None
+            answer: ops.TimedReply[ops.ClaimReply] | None = None
             try:
                 if first is None:
                     answer = await claim(ask, owner, 1, floor(), budget_ms(give_up, now))
                 else:
                     first.taken = True
                     answer, first = first.answer, None
-                taken = at_once(ask, owner, now, answer)
+                taken = immediate_grant(ask, owner, now, answer)
                 if taken is not None:
                     return taken
-                line = Line(ask, owner, floor, now, give_up, oneself)
+                line = PendingClaim(ask, owner, floor, now, give_up, oneself)
             except (StoreUnavailable, OutcomeUnknown) as error:
-                line = Line(ask, owner, floor, now, give_up, oneself)
+                line = PendingClaim(ask, owner, floor, now, give_up, oneself)
                 await line.bear(error)
             taken = await line.stand(answer)
             if taken is not None:
                 return taken
             await line.withdraw_later()
         except BaseException as error:
-            await _leave_nothing(line or Line(ask, owner, floor, now, give_up), error)
+            await _leave_nothing(line or PendingClaim(ask, owner, floor, now, give_up), error)
             raise
         now = line.now
         if line.out_of_time():
@@ -87,7 +98,7 @@ async def acquire(
     )
 
 
-async def _leave_nothing(line: Line, error: BaseException) -> None:
+async def _leave_nothing(line: PendingClaim, error: BaseException) -> None:
     """Cancellation and interrupts too (trap 9): withdraw, then let them through. One that is closed may ask for
     nothing more."""
     if isinstance(error, GeneratorExit):
@@ -123,7 +134,7 @@ async def downgrade(holding: Changeable, now: float) -> None:
     holding.downgraded()
 
 
-async def say(holding: Changeable, meta: str, now: float) -> None:
+async def change_meta(holding: Changeable, meta: str, now: float) -> None:
     """Let the holder say something else of itself. When this goes unanswered, it goes on to say so. Nothing (an empty
     text) cannot be said."""
     await _change(holding, holding.saying(meta, now), now)
@@ -142,7 +153,7 @@ async def _change(holding: Holding, op: ops.Renew, now: float) -> None:
     holding.require(answer.at)
 
 
-async def transfer(holding: Transferable, giving: Giving, now: float) -> None:
+async def transfer(holding: Transferable, giving: Transfer, now: float) -> None:
     """Allow whoever knows the ticket to adopt the lease. When this fails it is still ours: the ticket is known to
     nobody."""
     op = holding.handing_over(giving.nonce, now)
@@ -156,7 +167,7 @@ async def transfer(holding: Transferable, giving: Giving, now: float) -> None:
     holding.handed_over(giving, op, now, answer.reply, answer.at)
 
 
-async def adopt(ask: Ask, ticket: Ticket, adopter: str, floor: Callable[[], int], now: float) -> Taken:
+async def adopt(ask: AcquireRequest, ticket: Ticket, adopter: str, floor: Callable[[], int], now: float) -> LocalGrant:
     """Take over the lease that a ticket names. What goes unanswered is asked again as the same adopter, who gets the
     same grant (trap 10); whoever gives up leaves nothing behind."""
     answer = None
@@ -187,22 +198,24 @@ async def adopt(ask: Ask, ticket: Ticket, adopter: str, floor: Callable[[], int]
         raise
 
 
-async def _disown(ask: Ask, adopter: str) -> None:
+async def _disown(ask: AcquireRequest, adopter: str) -> None:
     """What may have been adopted is given back, and what arrives late takes nothing."""
-    await ops.Later(ops.Withdraw(ask.name.text, adopter, tombstone_ms(ask.ttl_ms)), ask.ttl_ms / 1000)
+    await ops.Defer(ops.Withdraw(ask.name.text, adopter, tombstone_ms(ask.ttl_ms)), ask.ttl_ms / 1000)
 
 
-def _adopted(ask: Ask, ticket: Ticket, adopter: str, sent: float, answer: ops.Answer[Any], unanswered: bool) -> Taken:
+def _adopted(
+    ask: AcquireRequest, ticket: Ticket, adopter: str, sent: float, answer: ops.TimedReply[Any], unanswered: bool
+) -> LocalGrant:
     reply = answer.reply
     if isinstance(reply, ops.Granted):
         fence, remaining_ms, slots, _, rule = reply
-        return Taken(adopter, fence, ask.ttl_ms, sent, remaining_ms, answer.at, unanswered, rule, slots)
-    if isinstance(reply, ops.Refused):
+        return LocalGrant(adopter, fence, ask.ttl_ms, sent, remaining_ms, answer.at, unanswered, rule, slots)
+    if isinstance(reply, ops.Rejected):
         raise InvalidRequest(reply.why, resource=ticket.resource)
     raise _no_longer_good(ask, ticket, reply.reason)
 
 
-def _no_longer_good(ask: Ask, ticket: Ticket, reason: str) -> LeaseLost:
+def _no_longer_good(ask: AcquireRequest, ticket: Ticket, reason: str) -> LeaseLost:
     why = "its lease is over, or somebody has adopted it"
     if reason == "deleted":  # nothing here was ever followed by anything: mostly it is the wrong place to look
         why = "this store knows nothing of its lease; is it the store that the giver uses?"
@@ -225,7 +238,7 @@ async def release(holding: Holding, now: float) -> bool:
     except GeneratorExit:
         raise
     except BaseException as error:
-        await ops.Later(op._replace(again=True), holding.ttl_ms / 1000)
+        await ops.Defer(op._replace(again=True), holding.ttl_ms / 1000)
         if not isinstance(error, (StoreUnavailable, OutcomeUnknown)):
             raise
         if holding.phase != LOST:  # else it was not ours any more, whatever becomes of this release
@@ -248,7 +261,9 @@ async def release(holding: Holding, now: float) -> bool:
 H = TypeVar("H", bound=Holding)
 
 
-def renewals(holdings: Iterable[H], now: float, lock: AbstractContextManager[Any]) -> tuple[list[H], list[ops.Renew]]:
+def due_renewals(
+    holdings: Iterable[H], now: float, lock: AbstractContextManager[Any]
+) -> tuple[list[H], list[ops.Renew]]:
     """Those that must be renewed now, and the Renew of each."""
     due, renews = [], []
     with lock:
@@ -260,7 +275,7 @@ def renewals(holdings: Iterable[H], now: float, lock: AbstractContextManager[Any
     return due, renews
 
 
-def hear(
+def apply_replies(
     holdings: Iterable[H],
     renews: Iterable[ops.Renew],
     sent: float,

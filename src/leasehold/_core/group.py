@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from leasehold._core import ops
-from leasehold._core.claims import Ask, Oneself, at_once, budget_ms, claim
-from leasehold._core.flows import First, acquire
-from leasehold._core.holding import ALIVE, LOST, Holding, Taken
+from leasehold._core.claims import AcquireRequest, OwnLeases, budget_ms, claim, immediate_grant
+from leasehold._core.flows import FirstClaim, acquire
+from leasehold._core.holding import ALIVE, LOST, Holding, LocalGrant
 from leasehold._core.light_typing import Any, Protocol
 from leasehold._core.policy import tombstone_ms
 from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable
@@ -21,18 +21,22 @@ from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreU
 MOST_ROUNDS = 100  # beginnings, before a store that cannot keep what it granted is called unavailable
 
 
-class Party(Protocol):
+class GroupCaller(Protocol):
     """Whoever wants all of them, in the order of the asks."""
 
     def new_owner(self, place: int) -> str:
         """For the claim of that place; known to whoever must clean up."""
 
-    def keep(self, place: int, taken: Taken) -> Holding:
+    def keep(self, place: int, taken: LocalGrant) -> Holding:
         """It was granted: have it looked after from now on."""
 
 
 async def acquire_all(
-    asks: Sequence[Ask], party: Party, floor: Callable[[], int], now: float, oneself: Oneself | None = None
+    asks: Sequence[AcquireRequest],
+    party: GroupCaller,
+    floor: Callable[[], int],
+    now: float,
+    oneself: OwnLeases | None = None,
 ) -> list[Holding]:
     """Every one of them, or none: however this ends otherwise, nothing is left. ``wait`` is the first ask's, and for
     all together. ``oneself`` as in ``acquire``."""
@@ -41,7 +45,7 @@ async def acquire_all(
     give_up = None if wait is None else now + wait
     doubt = False
     for _ in range(MOST_ROUNDS):
-        taking = Taking(asks, party, floor, now, give_up, doubt, oneself)
+        taking = GroupAcquisition(asks, party, floor, now, give_up, doubt, oneself)
         try:
             try:
                 await taking.take()
@@ -60,19 +64,19 @@ async def acquire_all(
     raise StoreUnavailable(f"what was granted was lost {MOST_ROUNDS} times before the rest was: the ttl is too short")
 
 
-class Taking:
+class GroupAcquisition:
     """One go from the first to the last. What may be in the store is always in ``pending`` or in ``held``, or the
     ``acquire`` of the next looks after it: an interrupt between any two lines finds it there."""
 
     def __init__(
         self,
-        asks: Sequence[Ask],
-        party: Party,
+        asks: Sequence[AcquireRequest],
+        party: GroupCaller,
         floor: Callable[[], int],
         now: float,
         give_up: float | None,
         doubt: bool,
-        oneself: Oneself | None,
+        oneself: OwnLeases | None,
     ) -> None:
         self.asks = asks
         self.party = party
@@ -81,7 +85,9 @@ class Taking:
         self.give_up = give_up
         self.oneself = oneself
         self.held: list[Holding] = []
-        self.pending: list[tuple[Ask, str]] = []  # claims that may have got something which nobody looks after
+        self.pending: list[
+            tuple[AcquireRequest, str]
+        ] = []  # claims that may have got something which nobody looks after
         self.doubt = doubt  # something went unanswered, and is being taken back
 
     async def take(self) -> None:
@@ -90,7 +96,7 @@ class Taking:
             if len(self.held) < len(self.asks) and self.whole(so_far=True):
                 await self.next(first)
 
-    async def at_once(self) -> First | None:
+    async def at_once(self) -> FirstClaim | None:
         """As many as are free, in one step. The answer of the first that is not, or needs more than its claim."""
         asks = self.together()
         if len(asks) < 2:
@@ -101,7 +107,7 @@ class Taking:
         budget = budget_ms(self.give_up, sent)
         claims = tuple([claim(ask, owner, 1, self.floor(), budget) for ask, owner in self.pending])
         try:
-            answer = await ops.Together(claims, budget)
+            answer = await ops.Group(claims, budget)
         except OutcomeUnknown:
             self.doubt = True
             await self.withdraw(self.pending)  # and go on one by one
@@ -113,7 +119,7 @@ class Taking:
         self.now = answer.at
         return await self.hear(answer, sent)
 
-    def together(self) -> list[Ask]:
+    def together(self) -> list[AcquireRequest]:
         """What may be claimed in one step from here on: nothing after one that has to close its door first."""
         asks = []
         for ask in self.asks[len(self.held) :]:
@@ -122,13 +128,13 @@ class Taking:
                 break
         return asks
 
-    async def hear(self, answer: ops.Answer[ops.Replies], sent: float) -> First | None:
+    async def hear(self, answer: ops.TimedReply[ops.Replies], sent: float) -> FirstClaim | None:
         """Keep what is granted, up to the first that is not."""
         del self.pending[len(answer.reply.replies) :]  # what was not tried
         for reply in answer.reply.replies:
             ask, owner = self.pending[0]
-            first = First(owner, ops.Answer(reply, answer.at))  # type: ignore[arg-type]  # claims are answered so
-            taken = at_once(ask, owner, sent, first.answer)
+            first = FirstClaim(owner, ops.TimedReply(reply, answer.at))  # type: ignore[arg-type]  # claims are answered so
+            taken = immediate_grant(ask, owner, sent, first.answer)
             if taken is None:
                 await self.withdraw(self.pending[1:])  # they must not be held while this one is waited for
                 del self.pending[1:]
@@ -138,7 +144,7 @@ class Taking:
             del self.pending[0]
         return None
 
-    async def next(self, first: First | None) -> None:
+    async def next(self, first: FirstClaim | None) -> None:
         """Wait for the next one, as for any other."""
         place = len(self.held)
         ask = self.asks[place]
@@ -154,7 +160,7 @@ class Taking:
         self.held.append(self.party.keep(place, taken))
         self.pending = []
 
-    def new_owner(self, ask: Ask, place: int) -> str:
+    def new_owner(self, ask: AcquireRequest, place: int) -> str:
         owner = self.party.new_owner(place)
         self.pending = [(ask, owner)]
         return owner
@@ -175,7 +181,7 @@ class Taking:
             self.doubt = True  # it goes on in the background
         self.held = []
 
-    def closed(self) -> list[tuple[Ask, str]]:
+    def closed(self) -> list[tuple[AcquireRequest, str]]:
         """What has closed its door (``at_least``). Nobody has worked with it, so it is withdrawn: a release would leave
         the door closed, also to whoever begins anew."""
         asks = {ask.name.text: ask for ask in self.asks}
@@ -192,7 +198,7 @@ class Taking:
         if in_doubt and isinstance(error, StoreUnavailable):  # "nothing was taken" would not be true
             raise OutcomeUnknown(str(error), resource=error.resource) from error
 
-    async def withdraw(self, claims: Sequence[tuple[Ask, str]]) -> None:
+    async def withdraw(self, claims: Sequence[tuple[AcquireRequest, str]]) -> None:
         self.now = max(self.now, await _later(_withdrawals(claims)))
 
 
@@ -211,7 +217,7 @@ async def _release(holdings: Sequence[Holding], now: float) -> tuple[list[bool],
             if release is not None:
                 steps[holding] = release
         if steps:
-            answer: ops.Answer[Any] = await ops.Together(tuple(steps.values()))
+            answer: ops.TimedReply[Any] = await ops.Group(tuple(steps.values()))
             now = answer.at
             replies = zip(steps.items(), answer.reply.replies, strict=True)
             ours = {one: one.end_release(step, reply) for (one, step), reply in replies}
@@ -229,26 +235,26 @@ async def _release(holdings: Sequence[Holding], now: float) -> tuple[list[bool],
     return [ours.get(holding, False) for holding in holdings], now
 
 
-def _withdrawals(claims: Sequence[tuple[Ask, str]]) -> list[ops.Later]:
+def _withdrawals(claims: Sequence[tuple[AcquireRequest, str]]) -> list[ops.Defer]:
     """With a tombstone: a claim that arrives later must take nothing."""
     laters = []
     for ask, owner in reversed(claims):
         withdrawal = ops.Withdraw(ask.name.text, owner, tombstone_ms(ask.ttl_ms))
-        laters.append(ops.Later(withdrawal, ask.ttl_ms / 1000))
+        laters.append(ops.Defer(withdrawal, ask.ttl_ms / 1000))
     return laters
 
 
-def _releases(holdings: Sequence[Holding], now: float) -> list[ops.Later]:
+def _releases(holdings: Sequence[Holding], now: float) -> list[ops.Defer]:
     """Of all that is not given back for certain."""
     laters = []
     for holding in reversed(holdings):
         release = holding.begin_release(now)
         if release is not None:
-            laters.append(ops.Later(release, holding.ttl_ms / 1000))
+            laters.append(ops.Defer(release, holding.ttl_ms / 1000))
     return laters
 
 
-async def _later(laters: Sequence[ops.Later]) -> float:
+async def _later(laters: Sequence[ops.Defer]) -> float:
     """All of them, whatever is thrown meanwhile: a driver keeps each before anything can be. When that was."""
     at, thrown = 0.0, None
     for later in laters:

@@ -29,7 +29,7 @@ from leasehold._core.policy import (
     tombstone_ms,
 )
 from leasehold._core.rules import MUTEX, ONLY_SLOT, READ, WRITE
-from leasehold._core.tickets import Giving
+from leasehold._core.tickets import Transfer
 from leasehold._core.types import public_owner
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, NotHeld
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 NEVER = float("inf")
 
 
-class Limits:
+class HoldLimits:
     """``max_hold`` and ``max_idle``, on the local clock."""
 
     __slots__ = ("_hold_until", "_idle_from", "_max_idle")
@@ -67,7 +67,7 @@ class Limits:
 # Changes of a lease that the store has not confirmed: every Renew says them, until one that did is answered.
 
 
-class Changes(NamedTuple):
+class UnconfirmedChanges(NamedTuple):
     """Mostly there are none, and this is None."""
 
     lowering: bool = False  # from writer to reader
@@ -79,12 +79,12 @@ class Changes(NamedTuple):
         """The Renew that says so."""
         return renew._replace(shared=self.lowering, meta=self.meta)
 
-    def after(self, renew: Renew) -> Changes | None:
+    def after(self, renew: Renew) -> UnconfirmedChanges | None:
         """What is left when this one was confirmed."""
         meta = "" if renew.number >= self.since else self.meta
         return self._replace(lowering=self.lowering and not renew.shared, meta=meta).left()
 
-    def left(self) -> Changes | None:
+    def left(self) -> UnconfirmedChanges | None:
         """None when there is nothing more to say."""
         return self if self.lowering or self.untold or self.meta else None
 
@@ -98,7 +98,7 @@ class Changes(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def spans(ttl_ms: int, remaining_ms: int) -> tuple[float, float, float]:
+def grant_spans(ttl_ms: int, remaining_ms: int) -> tuple[float, float, float]:
     """How many seconds after a request was sent what it got must be let go of, ends, and is to be renewed: a third of
     the ttl after the store's own count began. Mostly a whole ttl remains, so they are the same again and again."""
     ttl, remaining = ttl_ms / 1000, min(remaining_ms, ttl_ms) / 1000
@@ -108,15 +108,15 @@ def spans(ttl_ms: int, remaining_ms: int) -> tuple[float, float, float]:
 
 def deadline_after(sent: float, remaining_ms: int) -> float:
     """The local deadline of a grant or renewal that was asked for at ``sent``."""
-    return sent + spans(remaining_ms, remaining_ms)[1]
+    return sent + grant_spans(remaining_ms, remaining_ms)[1]
 
 
 def renewal_after(sent: float, ttl_ms: int, remaining_ms: int) -> float:
     """When to renew it."""
-    return sent + spans(ttl_ms, remaining_ms)[2]
+    return sent + grant_spans(ttl_ms, remaining_ms)[2]
 
 
-class Taken:
+class LocalGrant:
     """A grant as the acquire flow hands it over."""
 
     __slots__ = (
@@ -146,7 +146,7 @@ class Taken:
         slots: tuple[int, ...] = ONLY_SLOT,
         limit: int = 0,
     ) -> None:
-        stop, deadline, renewal = spans(ttl_ms, remaining_ms)
+        stop, deadline, renewal = grant_spans(ttl_ms, remaining_ms)
         self.owner = owner
         self.fence = fence
         self.ttl_ms = ttl_ms
@@ -228,7 +228,7 @@ class Holding:
     def __init__(
         self,
         name: Name,
-        taken: Taken,
+        taken: LocalGrant,
         lock: AbstractContextManager[Any],
         renews: bool = True,
         max_hold: float | None = None,
@@ -248,8 +248,8 @@ class Holding:
         self.reason = ""
         self._trouble: LeaseholdError | None = None  # why the last renewal went unanswered
         self._stop_at = taken.stop_at if renews else taken.deadline
-        self._limits: Limits | None = None
-        self._changes: Changes | None = None
+        self._limits: HoldLimits | None = None
+        self._changes: UnconfirmedChanges | None = None
         self._forget = taken.unanswered
         self._releases = 0  # that were begun
         self._number = 0
@@ -257,7 +257,7 @@ class Holding:
         self._extending = 0
         self._extending_until = 0.0  # however an extend ends, also by an interrupt that hits its very end
         if max_hold is not None or max_idle is not None:
-            self._limits = Limits(taken.at, max_hold, max_idle)
+            self._limits = HoldLimits(taken.at, max_hold, max_idle)
             self._set_stop()
 
     # ------------------------------------------------------------ believing
@@ -418,7 +418,7 @@ class Holding:
             if self._changes is not None:
                 self._changes = self._changes.after(renew)
             self.ttl_ms = ttl_ms = renew.ttl_ms
-            _, deadline, renewal = spans(ttl_ms, reply.remaining_ms)
+            _, deadline, renewal = grant_spans(ttl_ms, reply.remaining_ms)
             self.deadline = max(self.deadline, sent + deadline)
             self._set_stop()
             if self.renews:
@@ -505,7 +505,7 @@ class Transferable(Holding):
             return self._apart(self._wanted_ms, now)._replace(ticket=ticket)
 
     def handed_over(
-        self, giving: Giving, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float
+        self, giving: Transfer, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float
     ) -> None:
         """It waits for its adopter now, for a whole ttl, and is ours no longer. LeaseLost when it was not ours."""
         with self.lock:
@@ -514,7 +514,7 @@ class Transferable(Holding):
             giving.done = True
             self.phase = RELEASED
 
-    def recall(self, giving: Giving) -> ops.Release | None:
+    def recall(self, giving: Transfer) -> ops.Release | None:
         """The Release of what was handed over with a ticket that nobody will ever have: its giver was interrupted."""
         with self.lock:
             if not giving.done or self.phase != RELEASED:
@@ -531,7 +531,7 @@ class Transferable(Holding):
 # again: a later one may overtake it, and the store then goes by the later.
 
 
-NONE = Changes()
+NONE = UnconfirmedChanges()
 
 
 class Changeable(Transferable):

@@ -104,13 +104,13 @@ def rebooted(state: State) -> State:
 
 def claim(turn: Turn, op: ops.Claim) -> ops.ClaimReply:
     if op.rule not in RULES:
-        return ops.Refused(f"no rule {op.rule!r}")
+        return ops.Rejected(f"no rule {op.rule!r}")
     if why := turn.wrong_floor(op.floor):
-        return ops.Refused(why)
+        return ops.Rejected(why)
     if turn.grant_of(op.owner) is not None:
         return turn.standing(op.owner)
     if op.owner in turn.ended:  # it had its one grant, or its sender gave up before this arrived (traps 9, 10)
-        return ops.Gone(turn.ended[op.owner].outcome)
+        return ops.NoClaim(turn.ended[op.owner].outcome)
     place = turn.place_of(op.owner)
     if turn.impossible(op.rule, op.permits, op.limit):
         turn.leave(op.owner)
@@ -147,10 +147,10 @@ def beat(turn: Turn, op: ops.Beat) -> ops.BeatReply:
     if turn.grant_of(op.owner) is not None:
         return turn.standing(op.owner)
     if op.owner in turn.ended:
-        return ops.Gone(turn.ended[op.owner].outcome)
+        return ops.NoClaim(turn.ended[op.owner].outcome)
     place = turn.place_of(op.owner)
     if place is None:
-        return ops.Gone("unknown")
+        return ops.NoClaim("unknown")
     waiter = turn.queue[place]
     if turn.impossible(waiter.rule, waiter.permits, waiter.limit):
         turn.leave(op.owner)
@@ -237,7 +237,7 @@ def resize(turn: Turn, op: ops.Resize) -> ops.Resized:
     return ops.Resized(before)
 
 
-def evict(turn: Turn, op: ops.Evict) -> ops.Evicted | ops.NotYours | ops.Refused:
+def evict(turn: Turn, op: ops.Evict) -> ops.Evicted | ops.NotYours | ops.Rejected:
     grant = turn.grant_of(op.owner, op.fence)
     if grant is None:
         known = turn.ended.get(op.owner)
@@ -247,7 +247,7 @@ def evict(turn: Turn, op: ops.Evict) -> ops.Evicted | ops.NotYours | ops.Refused
     remaining_ms = grant.expires_ms - turn.now.ms
     delay_ms = remaining_ms + grant.delay_ms if op.delay_ms is None else op.delay_ms
     if delay_ms < remaining_ms and not op.force:
-        return ops.Refused(f"the holder may work for {remaining_ms} ms more: a shorter delay needs force=True")
+        return ops.Rejected(f"the holder may work for {remaining_ms} ms more: a shorter delay needs force=True")
     turn.holders.remove(grant)
     fence = turn.mint(0)  # above the victim's: a guard that is told of it refuses the victim at once
     turn.bury(grant.owner, fence, "evicted", tombstone_ms(grant.ttl_ms), op.request)
@@ -258,19 +258,19 @@ def evict(turn: Turn, op: ops.Evict) -> ops.Evicted | ops.NotYours | ops.Refused
     return ops.Evicted(fence, turn.closed_ms())
 
 
-def revoke(turn: Turn, op: ops.Revoke) -> ops.Told | ops.NotYours:
+def revoke(turn: Turn, op: ops.Revoke) -> ops.HolderAsked | ops.NotYours:
     grant = turn.grant_of(op.owner, op.fence)
     if grant is None:
         return turn.why_not(op.owner, op.fence)
     reached = grant.news != "" and turn.reachable(grant.news)
     if reached:
         turn.push(grant.news, "revoke", grant)
-    return ops.Told(reached)
+    return ops.HolderAsked(reached)
 
 
-def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Refused:
+def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Rejected:
     if why := turn.wrong_floor(op.floor):
-        return ops.Refused(why)
+        return ops.Rejected(why)
     mine = turn.grant_of(op.adopter)
     if mine is not None and mine.fence > op.fence:  # asked again: an owner has one grant in its life
         return turn.granted(mine)

@@ -28,12 +28,12 @@ from collections.abc import Generator
 
 from leasehold._core.light_typing import Generic, NamedTuple, TypeAlias, TypeVar
 from leasehold._core.policy import BUDGET_MS
-from leasehold._core.types import Door, Grant, Note, Unreadable, Waiter
+from leasehold._core.types import AuditNote, Door, Grant, Unreadable, Waiter
 
 R = TypeVar("R", covariant=True)
 
 
-class Answer(Generic[R]):
+class TimedReply(Generic[R]):
     """What a driver gives back for an op: the reply, and the local time after it came."""
 
     __slots__ = ("at", "reply")
@@ -78,7 +78,7 @@ class Busy(NamedTuple):
     limit: int = 0
 
 
-class Gone(NamedTuple):
+class NoClaim(NamedTuple):
     """This owner has no claim here (any more): ask again with a new owner."""
 
     outcome: str
@@ -112,7 +112,7 @@ class View(NamedTuple):
     fence: int
     closed_ms: int
     now_ms: int
-    notes: tuple[Note, ...] = ()
+    notes: tuple[AuditNote, ...] = ()
     doors: tuple[Door, ...] = ()
     limit: int = 0  # what a semaphore was resized to
     unreadable: tuple[Unreadable, ...] = ()
@@ -125,7 +125,7 @@ class Evicted(NamedTuple):
     closed_ms: int
 
 
-class Told(NamedTuple):
+class HolderAsked(NamedTuple):
     """The holder was asked. ``reached``: somebody listens where it wants to hear of that."""
 
     reached: bool
@@ -147,7 +147,7 @@ class Page(NamedTuple):
     unreadable: tuple[str, ...] = ()
 
 
-class Refused(NamedTuple):
+class Rejected(NamedTuple):
     """The request itself is wrong."""
 
     why: str
@@ -156,7 +156,7 @@ class Refused(NamedTuple):
 class Replies(NamedTuple):
     """One for each step that was tried, in order."""
 
-    replies: tuple[Granted | Queued | Busy | Gone | Refused | Released | NotYours, ...]
+    replies: tuple[Granted | Queued | Busy | NoClaim | Rejected | Released | NotYours, ...]
 
 
 class Push(NamedTuple):
@@ -176,13 +176,13 @@ class Push(NamedTuple):
     slots: tuple[int, ...] = (0,)
 
 
-ClaimReply: TypeAlias = Granted | Queued | Busy | Gone | Refused
-BeatReply: TypeAlias = Granted | Queued | Gone | Refused
+ClaimReply: TypeAlias = Granted | Queued | Busy | NoClaim | Rejected
+BeatReply: TypeAlias = Granted | Queued | NoClaim | Rejected
 Reply: TypeAlias = (
     Granted
     | Queued
     | Busy
-    | Gone
+    | NoClaim
     | Renewed
     | Released
     | NotYours
@@ -190,9 +190,9 @@ Reply: TypeAlias = (
     | View
     | Resized
     | Evicted
-    | Told
+    | HolderAsked
     | Page
-    | Refused
+    | Rejected
     | Replies
 )
 
@@ -217,7 +217,7 @@ class Claim(NamedTuple):
     delay_ms: int = 0
     budget_ms: int = BUDGET_MS
 
-    def __await__(self) -> Generator[Claim, Answer[ClaimReply], Answer[ClaimReply]]:
+    def __await__(self) -> Generator[Claim, TimedReply[ClaimReply], TimedReply[ClaimReply]]:
         return (yield self)
 
 
@@ -230,7 +230,7 @@ class Beat(NamedTuple):
     floor: int = 0
     budget_ms: int = BUDGET_MS
 
-    def __await__(self) -> Generator[Beat, Answer[BeatReply], Answer[BeatReply]]:
+    def __await__(self) -> Generator[Beat, TimedReply[BeatReply], TimedReply[BeatReply]]:
         return (yield self)
 
 
@@ -252,7 +252,7 @@ class Renew(NamedTuple):
     shared: bool = False
     meta: str = ""
 
-    def __await__(self) -> Generator[Renew, Answer[Renewed | NotYours], Answer[Renewed | NotYours]]:
+    def __await__(self) -> Generator[Renew, TimedReply[Renewed | NotYours], TimedReply[Renewed | NotYours]]:
         return (yield self)
 
 
@@ -267,7 +267,7 @@ class Release(NamedTuple):
     again: bool = False
     budget_ms: int = BUDGET_MS
 
-    def __await__(self) -> Generator[Release, Answer[Released | NotYours], Answer[Released | NotYours]]:
+    def __await__(self) -> Generator[Release, TimedReply[Released | NotYours], TimedReply[Released | NotYours]]:
         return (yield self)
 
 
@@ -279,7 +279,7 @@ class Withdraw(NamedTuple):
     forget_ms: int = 0
     budget_ms: int = BUDGET_MS
 
-    def __await__(self) -> Generator[Withdraw, Answer[Withdrawn], Answer[Withdrawn]]:
+    def __await__(self) -> Generator[Withdraw, TimedReply[Withdrawn], TimedReply[Withdrawn]]:
         return (yield self)
 
 
@@ -290,7 +290,7 @@ class Inspect(NamedTuple):
     budget_ms: int = BUDGET_MS
     queue: bool = True
 
-    def __await__(self) -> Generator[Inspect, Answer[View], Answer[View]]:
+    def __await__(self) -> Generator[Inspect, TimedReply[View], TimedReply[View]]:
         return (yield self)
 
 
@@ -303,7 +303,7 @@ class Watch(NamedTuple):
     address: str = ""
     budget_ms: int = BUDGET_MS
 
-    def __await__(self) -> Generator[Watch, Answer[View], Answer[View]]:
+    def __await__(self) -> Generator[Watch, TimedReply[View], TimedReply[View]]:
         return (yield self)
 
 
@@ -315,7 +315,7 @@ class Resize(NamedTuple):
     limit: int
     budget_ms: int = BUDGET_MS
 
-    def __await__(self) -> Generator[Resize, Answer[Resized], Answer[Resized]]:
+    def __await__(self) -> Generator[Resize, TimedReply[Resized], TimedReply[Resized]]:
         return (yield self)
 
 
@@ -335,7 +335,7 @@ class Evict(NamedTuple):
 
     def __await__(
         self,
-    ) -> Generator[Evict, Answer[Evicted | NotYours | Refused], Answer[Evicted | NotYours | Refused]]:
+    ) -> Generator[Evict, TimedReply[Evicted | NotYours | Rejected], TimedReply[Evicted | NotYours | Rejected]]:
         return (yield self)
 
 
@@ -347,7 +347,7 @@ class Revoke(NamedTuple):
     fence: int
     budget_ms: int = BUDGET_MS
 
-    def __await__(self) -> Generator[Revoke, Answer[Told | NotYours], Answer[Told | NotYours]]:
+    def __await__(self) -> Generator[Revoke, TimedReply[HolderAsked | NotYours], TimedReply[HolderAsked | NotYours]]:
         return (yield self)
 
 
@@ -366,7 +366,7 @@ class Adopt(NamedTuple):
 
     def __await__(
         self,
-    ) -> Generator[Adopt, Answer[Granted | NotYours | Refused], Answer[Granted | NotYours | Refused]]:
+    ) -> Generator[Adopt, TimedReply[Granted | NotYours | Rejected], TimedReply[Granted | NotYours | Rejected]]:
         return (yield self)
 
 
@@ -382,7 +382,7 @@ class Scan(NamedTuple):
         """No single one."""
         return ""
 
-    def __await__(self) -> Generator[Scan, Answer[Page], Answer[Page]]:
+    def __await__(self) -> Generator[Scan, TimedReply[Page], TimedReply[Page]]:
         return (yield self)
 
 
@@ -398,11 +398,11 @@ class Leaks(NamedTuple):
         """No single one."""
         return ""
 
-    def __await__(self) -> Generator[Leaks, Answer[Page], Answer[Page]]:
+    def __await__(self) -> Generator[Leaks, TimedReply[Page], TimedReply[Page]]:
         return (yield self)
 
 
-class Together(NamedTuple):
+class Group(NamedTuple):
     """Several claims, or several releases, of different resources in one atomic step. Claims are tried in order, and
     none after the first that is not granted: whoever takes several in one order, and waits for one at a time, cannot
     stand in a circle with others."""
@@ -415,13 +415,13 @@ class Together(NamedTuple):
         """The first of them."""
         return self.steps[0].resource
 
-    def __await__(self) -> Generator[Together, Answer[Replies], Answer[Replies]]:
+    def __await__(self) -> Generator[Group, TimedReply[Replies], TimedReply[Replies]]:
         return (yield self)
 
 
 LISTINGS = (Scan, Leaks)
 ResourceOp: TypeAlias = Claim | Beat | Renew | Release | Withdraw | Inspect | Watch | Resize | Evict | Revoke | Adopt
-StoreOp: TypeAlias = ResourceOp | Scan | Leaks | Together
+StoreOp: TypeAlias = ResourceOp | Scan | Leaks | Group
 
 # ---------------------------------------------------------------- ops of a driver
 
@@ -432,19 +432,19 @@ class Park(NamedTuple):
     owner: str
     until: float
 
-    def __await__(self) -> Generator[Park, Answer[Push | None], Answer[Push | None]]:
+    def __await__(self) -> Generator[Park, TimedReply[Push | None], TimedReply[Push | None]]:
         return (yield self)
 
 
-class Later(NamedTuple):
+class Defer(NamedTuple):
     """Do ``op`` in the background: at once, and again for ``seconds`` from now until it is answered."""
 
     op: Withdraw | Release
     seconds: float
 
-    def __await__(self) -> Generator[Later, Answer[None], Answer[None]]:
+    def __await__(self) -> Generator[Defer, TimedReply[None], TimedReply[None]]:
         return (yield self)
 
 
-ASIDE = (Park, Later)
-Op: TypeAlias = StoreOp | Park | Later
+LOCAL_OPS = (Park, Defer)
+Op: TypeAlias = StoreOp | Park | Defer

@@ -26,7 +26,7 @@ class Clock(Protocol):
 WAKE = Push("", "wake", "", "", 0, 0, 0)  # for whoever waits: nothing was granted, but beat now
 
 
-class Mailbox(Protocol):
+class Connection(Protocol):
     """One thread's way to the store: its ops go out here, and pushes for it come in here."""
 
     address: str
@@ -40,7 +40,7 @@ class Mailbox(Protocol):
     def close(self) -> None: ...
 
 
-class Ear(Protocol):
+class AsyncConnection(Protocol):
     """One event loop's way to the store: its ops go out here, and pushes for its waiters come in here."""
 
     @property
@@ -52,7 +52,7 @@ class Ear(Protocol):
     def close(self) -> None: ...
 
 
-class News(Protocol):
+class HolderPushes(Protocol):
     """Where a store tells the holders of one coordinator that something happened to their leases. Read by one thread,
     which may poll for it together with other things. Nobody can be told before that thread has asked for ``fileno``."""
 
@@ -91,13 +91,13 @@ class Store(Protocol):
     def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
         """Several ops at once; each has its own reply or error. Those of one resource may change places."""
 
-    def mailbox(self) -> Mailbox:
+    def mailbox(self) -> Connection:
         """For a thread, which gives it to the next when it is done."""
 
-    def listen(self, notify: Callable[[Push], None]) -> Ear:
+    def listen(self, notify: Callable[[Push], None]) -> AsyncConnection:
         """For the running event loop: ``notify`` is called on it with each push."""
 
-    def news(self) -> News | None:
+    def news(self) -> HolderPushes | None:
         """For one coordinator, anew after a fork: several may share a store, and none must read what is meant
         for another. None where nobody can be told. Opens nothing yet."""
 

@@ -15,7 +15,7 @@ MOST_TRIES = 3  # of what goes unanswered and can be repeated
 NAMELESS = ops.View((), (), 0, 0, 0, unreadable=(Unreadable("its name", "is no UTF-8"),))
 
 
-async def look(resource: str, queue: bool = True) -> ops.View:
+async def inspect_resource(resource: str, queue: bool = True) -> ops.View:
     """For those who decide by it: StoreUnavailable when somebody may hold by a record that cannot be read."""
     view = await _view(resource, queue)
     for one in view.unreadable:
@@ -38,7 +38,7 @@ async def _seen(op: ops.Inspect | ops.Scan | ops.Leaks) -> Any:
     """What the store says to an op that changes nothing. It can be asked again: mostly the connection was old, and its
     server had closed it. When it goes unanswered, nothing was done to anybody."""
     try:
-        answer: ops.Answer[Any]
+        answer: ops.TimedReply[Any]
         try:
             answer = await op
         except OutcomeUnknown:
@@ -91,7 +91,7 @@ async def evict(
     name, (victim, *_) = await _holders(names, fence)
     op = ops.Evict(name.text, victim.owner, fence, request, delay_ms, force, note)
     reply = await _until_answered(op)
-    if isinstance(reply, ops.Refused):
+    if isinstance(reply, ops.Rejected):
         raise InvalidRequest(reply.why, resource=name.text)
     if isinstance(reply, ops.NotYours):
         raise _not_there(name, fence, f"its lease is over ({reply.reason})")
@@ -103,7 +103,7 @@ async def _until_answered(op: ops.Evict | ops.Resize) -> Any:
     unanswered = 0
     while True:
         try:
-            answer: ops.Answer[Any] = await op
+            answer: ops.TimedReply[Any] = await op
             return answer.reply
         except OutcomeUnknown:
             unanswered += 1
@@ -126,8 +126,8 @@ async def revoke(names: list[Name], fence: int | None) -> bool:
     name, holders = await _holders(names, fence)
     told: list[bool] = []
     for holder in holders:
-        answer: ops.Answer[ops.Told | ops.NotYours] = await ops.Revoke(name.text, holder.owner, holder.fence)
-        if isinstance(answer.reply, ops.Told):
+        answer: ops.TimedReply[ops.HolderAsked | ops.NotYours] = await ops.Revoke(name.text, holder.owner, holder.fence)
+        if isinstance(answer.reply, ops.HolderAsked):
             told.append(answer.reply.reached)
     if not told:
         raise _not_there(name, fence, "what was held is given back, or over")
@@ -160,7 +160,7 @@ def _not_there(name: Name, fence: int | None, why: str) -> NotHeld:
 BEARABLE = 10.0  # seconds without an answer, before whoever watches is told
 
 
-class Watching(NamedTuple):
+class WatchRequest(NamedTuple):
     """Who watches what, and where it can be told."""
 
     resource: str
@@ -168,7 +168,7 @@ class Watching(NamedTuple):
     address: str
 
 
-async def next_change(watching: Watching, known: tuple[Grant, ...] | None, now: float) -> ops.View:
+async def next_change(watching: WatchRequest, known: tuple[Grant, ...] | None, now: float) -> ops.View:
     """Wait until others hold it than those who are known, and show it; at once when nothing is known yet."""
     trouble: float | None = None
     while True:
@@ -181,18 +181,18 @@ async def next_change(watching: Watching, known: tuple[Grant, ...] | None, now: 
                 raise StoreUnavailable(str(error), resource=watching.resource) from error
         else:
             trouble, now, view = None, answer.at, answer.reply
-            if known is None or told(view.holders) != told(known):
+            if known is None or visible_holders(view.holders) != visible_holders(known):
                 return view
             pause_ms = _pause_ms(view, watching.address != "")
         now = (await ops.Park(watching.owner, now + pause_ms / 1000)).at
 
 
-async def stop(watching: Watching) -> None:
+async def end_watch(watching: WatchRequest) -> None:
     """It is over: nobody is to be told any more."""
-    await ops.Later(ops.Withdraw(watching.resource, watching.owner), WATCH_EVERY_MS / 1000)
+    await ops.Defer(ops.Withdraw(watching.resource, watching.owner), WATCH_EVERY_MS / 1000)
 
 
-def told(holders: tuple[Grant, ...]) -> list[tuple[str, int, str, str]]:
+def visible_holders(holders: tuple[Grant, ...]) -> list[tuple[str, int, str, str]]:
     """What makes a change: not every renewal."""
     return [(one.owner, one.fence, one.rule, one.meta) for one in holders]
 

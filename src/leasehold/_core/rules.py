@@ -22,25 +22,25 @@ from leasehold._core.policy import MOST_PERMITS, patience_ms
 from leasehold._core.types import Door, Grant, Waiter
 from leasehold.errors import InvalidRequest
 
-Seat: TypeAlias = Grant | Door
-Rule = Callable[[Sequence[Seat], Waiter, int], tuple[int, ...] | None]
+Occupied: TypeAlias = Grant | Door
+Rule = Callable[[Sequence[Occupied], Waiter, int], tuple[int, ...] | None]
 
 MUTEX, READ, WRITE, SEMAPHORE = "mutex", "read", "write", "semaphore"
 EXCLUSIVE = (MUTEX, WRITE)
 ONLY_SLOT = (0,)
 
 
-def alone(seats: Sequence[Seat], claim: Waiter, limit: int) -> tuple[int, ...] | None:
+def alone(seats: Sequence[Occupied], claim: Waiter, limit: int) -> tuple[int, ...] | None:
     """One holder, one slot."""
     return None if seats else ONLY_SLOT
 
 
-def read(seats: Sequence[Seat], claim: Waiter, limit: int) -> tuple[int, ...] | None:
+def read(seats: Sequence[Occupied], claim: Waiter, limit: int) -> tuple[int, ...] | None:
     """Beside any number of readers."""
     return None if any(one.rule != READ for one in seats) else ONLY_SLOT
 
 
-def semaphore(seats: Sequence[Seat], claim: Waiter, limit: int) -> tuple[int, ...] | None:
+def semaphore(seats: Sequence[Occupied], claim: Waiter, limit: int) -> tuple[int, ...] | None:
     """All of its permits at once, in the lowest free slots."""
     if any(one.rule != SEMAPHORE for one in seats):
         return None
@@ -98,7 +98,7 @@ def check_room(name: Name) -> Name:
 def left(view: View, limit: int) -> int:
     """How many permits are neither held nor behind a closed door, by the limit that was stored, else by this one. None
     while anybody holds the resource by another rule."""
-    seats: list[Seat] = [*view.holders, *view.doors]
+    seats: list[Occupied] = [*view.holders, *view.doors]
     if view.closed_ms or any(one.rule != SEMAPHORE for one in seats):
         return 0
     taken = {slot for one in seats for slot in one.slots}

@@ -39,7 +39,7 @@ class Ticket(NamedTuple):
         return MARK + packed.translate(_URL_SAFE).rstrip("=")
 
 
-class Giving:
+class Transfer:
     """One call of ``transfer``: what its ticket says, and whether the lease was handed over by this call."""
 
     __slots__ = ("done", "nonce")

@@ -22,8 +22,8 @@ from leasehold._core.policy import (
     patience_ms,
     tombstone_ms,
 )
-from leasehold._core.rules import EXCLUSIVE, RULES, SEMAPHORE, Seat
-from leasehold._core.types import Door, Ended, Grant, Instant, Note, State, Waiter, public_owner
+from leasehold._core.rules import EXCLUSIVE, RULES, SEMAPHORE, Occupied
+from leasehold._core.types import AuditNote, Door, Grant, Instant, State, Tombstone, Waiter, public_owner
 
 # ---------------------------------------------------------------- records
 #
@@ -35,7 +35,7 @@ from leasehold._core.types import Door, Ended, Grant, Instant, Note, State, Wait
 ENDINGS = ("adopted", "expired", "withdrawn", "released")
 
 
-class Records:
+class ResourceRecords:
     """One resource, open to be changed."""
 
     __slots__ = (
@@ -133,7 +133,7 @@ class Records:
         until_ms = self.now.ms + keep_ms
         known = self.ended.get(owner)
         if known is None:
-            self.ended[owner] = Ended(owner, fence, outcome, until_ms, detail)
+            self.ended[owner] = Tombstone(owner, fence, outcome, until_ms, detail)
         elif known.until_ms < until_ms:
             self.ended[owner] = known._replace(until_ms=until_ms)
 
@@ -156,7 +156,7 @@ class Records:
 
     def note(self, event: str, grant: Grant, text: str) -> None:
         """Keep for those who ask later what was done to this grant."""
-        added = Note(self.now.wall_us, event, public_owner(grant.owner), grant.fence, text)
+        added = AuditNote(self.now.wall_us, event, public_owner(grant.owner), grant.fence, text)
         self.notes = (*self.notes, added)[-NOTES_KEPT:]
 
     # ------------------------------------------------------------ telling
@@ -192,8 +192,8 @@ class Records:
         """Does it want more than there will ever be? It must not keep others waiting."""
         return rule == SEMAPHORE and permits > (self.limit or limit)
 
-    def too_many(self, permits: int, limit: int) -> ops.Refused:
-        return ops.Refused(f"{permits} permits were asked for, and there are only {self.limit or limit}")
+    def too_many(self, permits: int, limit: int) -> ops.Rejected:
+        return ops.Rejected(f"{permits} permits were asked for, and there are only {self.limit or limit}")
 
     def other_limit(self, rule: str, limit: int) -> int:
         """The limit that others go by, when it is not this one."""
@@ -212,7 +212,7 @@ def _seen(holders: Iterable[Grant]) -> list[tuple[str, int, str, str]]:
 # ---------------------------------------------------------------- turn
 
 
-class Turn(Records):
+class Turn(ResourceRecords):
     """The state laid open for one op."""
 
     __slots__ = ()
@@ -283,7 +283,7 @@ class Turn(Records):
         a push that names their last beat. Nobody is granted while the door is closed."""
         if not self.queue or self.closed_until_ms > self.now.ms:
             return
-        seats: list[Seat] = [*self.holders, *self.doors]
+        seats: list[Occupied] = [*self.holders, *self.doors]
         for waiter in tuple(self.queue):
             if not self.live(waiter):
                 continue

@@ -77,7 +77,7 @@ class Watcher(NamedTuple):
     beat_ms: int
 
 
-class Ended(NamedTuple):
+class Tombstone(NamedTuple):
     """A tombstone: this owner's only grant is over, and how. A late claim of its finds this and takes nothing."""
 
     owner: str
@@ -87,7 +87,7 @@ class Ended(NamedTuple):
     detail: str = ""  # evicted: the request's id; adopted: by whom
 
 
-class Note(NamedTuple):
+class AuditNote(NamedTuple):
     """What an operator did here, for those who come later and ask. It names no secret: ``owner`` is what people may see
     of the victim's token."""
 
@@ -115,8 +115,8 @@ class State(NamedTuple):
     fence: int = 0  # the last one that was given, whatever for
     fence_until_us: int = 0  # wall time after which it may be forgotten
     closed_until_ms: int = 0  # the door that keeps everybody out
-    ended: tuple[Ended, ...] = ()
-    notes: tuple[Note, ...] = ()
+    ended: tuple[Tombstone, ...] = ()
+    notes: tuple[AuditNote, ...] = ()
     doors: tuple[Door, ...] = ()
     limit: int = 0  # of a semaphore that was resized; 0: each claim goes by its own
     limit_until_us: int = 0

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 
 from leasehold._core.light_typing import Any, TypeVar
-from leasehold._core.ops import ASIDE, Answer, Later, Op, Park, Push
+from leasehold._core.ops import LOCAL_OPS, Defer, Op, Park, Push, TimedReply
 from leasehold._core.ports import WAKE, Store
-from leasehold._runtime.engine import CLOSED, Closed, Engine
+from leasehold._runtime.engine import CLOSED, CoordinatorClosed, Engine
 from leasehold._runtime.held_lease import Listener
 from leasehold.errors import StoreUnavailable
 from leasehold.observe import log
@@ -20,7 +20,7 @@ from leasehold.observe import log
 R = TypeVar("R")
 
 
-class LoopMailbox:
+class PushRouter:
     """Shares the pushes that arrive on one event loop out to the acquires that wait there."""
 
     def __init__(self, store: Store) -> None:
@@ -76,14 +76,14 @@ class AsyncDriver:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         engine.caller = asyncio.current_task
-        self._boxes: dict[asyncio.AbstractEventLoop, LoopMailbox] = {}
+        self._boxes: dict[asyncio.AbstractEventLoop, PushRouter] = {}
 
-    def mailbox(self, loop: asyncio.AbstractEventLoop) -> LoopMailbox:
+    def mailbox(self, loop: asyncio.AbstractEventLoop) -> PushRouter:
         """The mailbox of this loop, which runs."""
         box = self._boxes.get(loop)
         if box is None:
             self._drop_closed_loops()
-            box = self._boxes[loop] = LoopMailbox(self.engine.store)
+            box = self._boxes[loop] = PushRouter(self.engine.store)
         return box
 
     def _drop_closed_loops(self) -> None:
@@ -92,7 +92,7 @@ class AsyncDriver:
             if box is not None:
                 box.close()
 
-    async def drive(self, flow: Coroutine[Op, Any, R], box: LoopMailbox | None = None) -> R:
+    async def drive(self, flow: Coroutine[Op, Any, R], box: PushRouter | None = None) -> R:
         """Run a flow to its end on this task."""
         engine = self.engine
         box = box or self.mailbox(asyncio.get_running_loop())
@@ -101,13 +101,13 @@ class AsyncDriver:
             op = flow.send(None)
             while True:
                 try:
-                    if isinstance(op, ASIDE):
+                    if isinstance(op, LOCAL_OPS):
                         reply = await self._aside(op, box)
                     elif engine.closed:
-                        raise Closed
+                        raise CoordinatorClosed
                     else:
                         reply = await box.execute(op)
-                    answer = Answer(reply, engine.clock.now())
+                    answer = TimedReply(reply, engine.clock.now())
                 except BaseException as error:
                     op = flow.throw(error)
                 else:
@@ -115,10 +115,10 @@ class AsyncDriver:
         except StopIteration as end:
             result: R = end.value
             return result
-        except Closed:
+        except CoordinatorClosed:
             raise StoreUnavailable(CLOSED) from None
 
-    async def _aside(self, op: Park | Later, box: LoopMailbox) -> Push | None:
+    async def _aside(self, op: Park | Defer, box: PushRouter) -> Push | None:
         """An op that asks nothing of the store."""
         if isinstance(op, Park):
             return await box.take(op.owner, op.until)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from leasehold._core.holding import NEVER
 from leasehold._core.light_typing import TypeAlias
-from leasehold._core.ops import Later, Reply, StoreOp
+from leasehold._core.ops import Defer, Reply, StoreOp
 from leasehold._core.ports import Store
 from leasehold.errors import LeaseholdError
 
@@ -18,12 +18,12 @@ FIRST_RETRY, LAST_RETRY = 0.02, 1.0
 Done: TypeAlias = Callable[[Reply | LeaseholdError], object]
 
 
-class Errand:
+class BackgroundOp:
     """One of them, and when to try it next."""
 
     __slots__ = ("busy", "done", "next_at", "op", "pause", "until")
 
-    def __init__(self, later: Later, now: float, done: Done | None) -> None:
+    def __init__(self, later: Defer, now: float, done: Done | None) -> None:
         self.op = later.op
         self.until = now + later.seconds
         self.next_at = NOW
@@ -32,19 +32,19 @@ class Errand:
         self.busy = False  # somebody tries it now
 
 
-class Errands:
+class BackgroundOps:
     """Those of one coordinator. Added from any thread, done by the watchdog."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._clock = store.clock
         self._lock = threading.RLock()
-        self._open: list[Errand] = []
+        self._open: list[BackgroundOp] = []
 
-    def add(self, later: Later, done: Done | None = None) -> None:
+    def add(self, later: Defer, done: Done | None = None) -> None:
         """``done`` is called once: with the reply, or with the last error when it was given up."""
         with self._lock:
-            self._open.append(Errand(later, self._clock.now(), done))
+            self._open.append(BackgroundOp(later, self._clock.now(), done))
 
     def __bool__(self) -> bool:
         return bool(self._open)
@@ -53,14 +53,14 @@ class Errands:
         with self._lock:
             return min((errand.next_at for errand in self._open if not errand.busy), default=NEVER)
 
-    def hurry(self) -> list[Errand]:
+    def hurry(self) -> list[BackgroundOp]:
         """The end is near: none waits for its next try. Those that somebody else is trying just now."""
         with self._lock:
             for errand in self._open:
                 errand.next_at = NOW
             return [errand for errand in self._open if errand.busy]
 
-    def once_more(self, missed: list[Errand], budget_ms: int) -> None:
+    def once_more(self, missed: list[BackgroundOp], budget_ms: int) -> None:
         """Somebody tried these, and will not do so again: wait for him, and try what has failed."""
         end = time.monotonic() + 2 * budget_ms / 1000
         while any(errand.busy for errand in missed) and time.monotonic() < end:
@@ -83,7 +83,7 @@ class Errands:
     def run(self, budget_ms: int) -> None:
         """Try what is due, in one batch, for at most this long."""
         now = self._clock.now()
-        due: list[Errand] = []
+        due: list[BackgroundOp] = []
         try:
             with self._lock:
                 due += [errand for errand in self._open if errand.next_at <= now and not errand.busy]
@@ -94,13 +94,13 @@ class Errands:
             for errand in due:
                 errand.busy = False
 
-    def _try(self, due: list[Errand], budget_ms: int) -> None:
+    def _try(self, due: list[BackgroundOp], budget_ms: int) -> None:
         if not due:
             return
         ops: list[StoreOp] = [errand.op._replace(budget_ms=budget_ms) for errand in due]
         replies = self._store.execute_many(ops)
         now = self._clock.now()
-        done: dict[Errand, Reply | LeaseholdError] = {}
+        done: dict[BackgroundOp, Reply | LeaseholdError] = {}
         for errand, reply in zip(due, replies, strict=True):
             if not isinstance(reply, LeaseholdError) or now >= errand.until:
                 done[errand] = reply

@@ -9,21 +9,21 @@ from __future__ import annotations
 import weakref
 
 from leasehold._core.ops import Push
-from leasehold._core.ports import WAKE, Clock, Mailbox, Store
+from leasehold._core.ports import WAKE, Clock, Connection, Store
 
 MOST_IDLE = 64
 
 
-class Mailboxes:
+class ConnectionPool:
     """The mailboxes of the threads of one coordinator."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         # Weakly: one that an interrupt took from whoever had borrowed it ends with its connection.
-        self._open: weakref.WeakSet[Mailbox] = weakref.WeakSet()
-        self._idle: list[Mailbox] = []  # those that are not lent
+        self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._idle: list[Connection] = []  # those that are not lent
 
-    def borrow(self) -> Mailbox:
+    def borrow(self) -> Connection:
         try:
             return self._idle.pop()
         except IndexError:
@@ -31,7 +31,7 @@ class Mailboxes:
         self._open.add(box)
         return box
 
-    def give_back(self, box: Mailbox) -> None:
+    def give_back(self, box: Connection) -> None:
         if len(self._idle) < MOST_IDLE:
             self._idle.append(box)
         else:
@@ -49,7 +49,7 @@ class Mailboxes:
         self._open = weakref.WeakSet()
 
 
-def take(box: Mailbox, clock: Clock, owner: str, until: float) -> Push | None:
+def next_push(box: Connection, clock: Clock, owner: str, until: float) -> Push | None:
     """Wait on the calling thread for a push to this owner, until a time on the local clock or until the store
     asks for a beat."""
     while True:

@@ -8,24 +8,24 @@ import threading
 import weakref
 from collections.abc import Callable
 
-from leasehold._core.claims import Own
+from leasehold._core.claims import OwnLease
 from leasehold._core.holding import ALIVE
 from leasehold._core.light_typing import Any
 from leasehold._core.names import Name
-from leasehold._core.ops import Later
+from leasehold._core.ops import Defer
 from leasehold._core.policy import BUDGET_MS, MAX_FENCE, MAX_FLOOR_AHEAD_US
 from leasehold._core.ports import Clock, Store
 from leasehold._runtime import shutdown
-from leasehold._runtime.connections import Mailboxes
-from leasehold._runtime.held_lease import Held
-from leasehold._runtime.registry import Attempt, Register
+from leasehold._runtime.connections import ConnectionPool
+from leasehold._runtime.held_lease import HeldLease
+from leasehold._runtime.registry import Attempt, LeaseRegistry
 from leasehold._runtime.watchdog import Watchdog
 from leasehold.errors import StoreUnavailable
 from leasehold.observe import log
-from leasehold.observe.observers import Audience
+from leasehold.observe.observers import Observers
 
 
-class Closed(Exception):
+class CoordinatorClosed(Exception):
     """Thrown into a flow whose coordinator was closed meanwhile, before its next op: it must end at once, not bear with
     the store. Drivers turn it into StoreUnavailable."""
 
@@ -42,14 +42,14 @@ class Engine:
 
     caller: Callable[[], object] = staticmethod(threading.current_thread)  # who asks: a thread, or else a task
 
-    def __init__(self, store: Store, audience: Audience | None = None) -> None:
+    def __init__(self, store: Store, audience: Observers | None = None) -> None:
         self.store = store
-        self.audience = Audience() if audience is None else audience
+        self.audience = Observers() if audience is None else audience
         self.clock: Clock = store.clock
         self.watchdog = Watchdog(store, self.audience)
-        self.mailboxes = Mailboxes(store)
+        self.mailboxes = ConnectionPool(store)
         self._floor = 0
-        self.register = Register()
+        self.register = LeaseRegistry()
         self.pending: set[Attempt] = set()  # acquires that are under way
         self.blocked: set[tuple[str, int]] = set()  # places in the program where a thread waits inside an event loop
         self.closed = self._ended = False
@@ -80,7 +80,7 @@ class Engine:
 
     # ------------------------------------------------------------ who holds what
 
-    def remember(self, held: Held, anchor: object) -> None:
+    def remember(self, held: HeldLease, anchor: object) -> None:
         """This thread or task holds this. In one step with the look whether the coordinator is open: what close()
         does not see would be held by nobody."""
         with self.watchdog.transitions:
@@ -92,11 +92,11 @@ class Engine:
         if not shutdown.armed:
             shutdown.arm(_at_exit)
 
-    def mine(self, resource: str, anchor: object) -> Held | None:
+    def mine(self, resource: str, anchor: object) -> HeldLease | None:
         """What the calling thread or task holds of this resource."""
         return self.register.find(resource, anchor)
 
-    def own(self, name: Name) -> list[Own]:
+    def own(self, name: Name) -> list[OwnLease]:
         """What the calling thread or task holds of this resource as of now: for whoever has to wait for it."""
         anchor, now = self.caller(), self.clock.now()
         found, held = [], self.mine(name.text, anchor)
@@ -106,14 +106,14 @@ class Engine:
             held = held.outer
         return found
 
-    def forget(self, held: Held) -> None:
+    def forget(self, held: HeldLease) -> None:
         """It is over and everybody knows."""
         self.watchdog.remove(held)
         with self.watchdog.transitions:
             self.register.remove(held)
         held.let_go()
 
-    def unregister(self, held: Held) -> None:
+    def unregister(self, held: HeldLease) -> None:
         with self.watchdog.transitions:
             self.register.remove(held)
 
@@ -123,11 +123,11 @@ class Engine:
         """Nobody knows how far it came."""
         if attempt in self.pending:
             for withdrawal in attempt.withdrawals():
-                self.watchdog.later(Later(withdrawal, BUDGET_MS / 1000))
+                self.watchdog.later(Defer(withdrawal, BUDGET_MS / 1000))
 
     def ensure_open(self) -> None:
         if self.closed:
-            shutdown.linger()
+            shutdown.wait_for_exit()
             raise StoreUnavailable(CLOSED)
 
     def shut(self) -> None:
@@ -139,7 +139,7 @@ class Engine:
         self.mailboxes.close()
         for attempt in list(self.pending):
             for withdrawal in attempt.withdrawals():
-                self.watchdog.postpone(Later(withdrawal, 0))
+                self.watchdog.postpone(Defer(withdrawal, 0))
 
     def close(self) -> None:
         """Give back what is held, stop the watchdog, close the store. Safe to call twice. Shut first: what is given
@@ -168,18 +168,18 @@ def engines_on(clock: Clock) -> list[Engine]:
     return [engine for engine in list(_engines) if engine.store.clock is clock]
 
 
-def teach(fence: int, seen: int) -> None:
+def raise_floors(fence: int, seen: int) -> None:
     """A guard has refused this bare fence for the other one: the coordinator whose lease has it learns that."""
     for engine in list(_engines):
         if engine.register.has(fence):
             engine.learn(seen)
 
 
-def _weakly(engine: Engine) -> Callable[[Held], None]:
+def _weakly(engine: Engine) -> Callable[[HeldLease], None]:
     """The watchdog's thread must not keep alive a coordinator that the program has dropped."""
     known = weakref.ref(engine)
 
-    def gone(held: Held) -> None:
+    def gone(held: HeldLease) -> None:
         alive = known()
         if alive is not None:
             alive.unregister(held)
@@ -187,7 +187,7 @@ def _weakly(engine: Engine) -> Callable[[Held], None]:
     return gone
 
 
-def _ending(mailboxes: Mailboxes, store: Store) -> Callable[[], None]:
+def _ending(mailboxes: ConnectionPool, store: Store) -> Callable[[], None]:
     """What the watchdog's thread does last for a coordinator that the program has dropped."""
 
     def end() -> None:

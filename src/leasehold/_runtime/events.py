@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import count
 
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold._core.ops import Busy, Inspect, NotYours, Queued, Replies, Reply, StoreOp, Together, View
+from leasehold._core.ops import Busy, Group, Inspect, NotYours, Queued, Replies, Reply, StoreOp, View
 from leasehold._core.policy import LEAST_BUDGET_MS
 from leasehold._runtime import identity
 from leasehold.errors import LeaseholdError, LeaseLost, NotAcquired, OutcomeUnknown
@@ -16,16 +16,16 @@ from leasehold.observe import events
 
 if TYPE_CHECKING:
     from leasehold._core.names import Name
-    from leasehold._core.ports import Clock, Mailbox
-    from leasehold._runtime.aio import LoopMailbox
+    from leasehold._core.ports import Clock, Connection
+    from leasehold._runtime.aio import PushRouter
     from leasehold._runtime.engine import Engine
-    from leasehold._runtime.held_lease import Held
-    from leasehold.observe.observers import Audience
+    from leasehold._runtime.held_lease import HeldLease
+    from leasehold.observe.observers import Observers
 
 _numbers = count(1)
 
 
-class Story:
+class AcquireEvents:
     """One acquire, from its beginning to its end: ``granted`` or ``failed``, once."""
 
     __slots__ = (
@@ -61,12 +61,12 @@ class Story:
             return ""
         return json.dumps({**carried, **(meta or {})}, ensure_ascii=False, separators=(",", ":"))
 
-    def through(self, box: Mailbox) -> Mailbox:
+    def through(self, box: Connection) -> Connection:
         """The same mailbox, and what its replies say is told."""
-        return Overheard(box, self)
+        return ObservedConnection(box, self)
 
-    def through_loop(self, box: LoopMailbox) -> LoopMailbox:
-        return OverheardOnLoop(box, self)  # type: ignore[return-value]  # a driver needs of it what this one has
+    def through_loop(self, box: PushRouter) -> PushRouter:
+        return ObservedAsyncConnection(box, self)  # type: ignore[return-value]  # a driver needs of it what this one has
 
     def finds_it_taken(self, reply: object) -> bool:
         """Is this the moment at which it is known?"""
@@ -85,7 +85,7 @@ class Story:
             events.Contended(self._subject(), reply.holder, queued, self._waited(), _meta_of(view, op.owner))
         )
 
-    def granted(self, held: Held) -> None:
+    def granted(self, held: HeldLease) -> None:
         held.number = self.number
         self._granted = lease = events.subject(held, self._store, self.number)
         self._audience.tell(events.Acquired(lease, self._waited(), self.contended))
@@ -101,17 +101,17 @@ class Story:
 
     def _subject(self) -> events.Subject:
         return events.Subject(
-            self._name.kind, self._name.id_hash, identity.shown(), None, self._ttl_ms, self._store, self.number
+            self._name.kind, self._name.id_hash, identity.process_prefix(), None, self._ttl_ms, self._store, self.number
         )
 
     def _waited(self) -> float:
         return max(self._clock.now() - self._began, 0.0)
 
 
-class Overheard:
+class ObservedConnection:
     """A thread's mailbox while somebody observes its acquire."""
 
-    def __init__(self, box: Mailbox, story: Story) -> None:
+    def __init__(self, box: Connection, story: AcquireEvents) -> None:
         self._box = box
         self._story = story
         self.address = box.address
@@ -135,10 +135,10 @@ class Overheard:
             return None
 
 
-class OverheardOnLoop:
+class ObservedAsyncConnection:
     """The same for an event loop's."""
 
-    def __init__(self, box: LoopMailbox, story: Story) -> None:
+    def __init__(self, box: PushRouter, story: AcquireEvents) -> None:
         self._box = box
         self._story = story
         self.take = box.take
@@ -185,51 +185,51 @@ def _meta_of(view: object, owner: str) -> events.HolderMeta:
 # ---------------------------------------------------------------- leases
 
 
-class Chronicle:
+class LeaseEvents:
     """The leases of one coordinator, as its audience hears of them."""
 
     __slots__ = ("_audience", "_clock", "_store")
 
-    def __init__(self, audience: Audience, clock: Clock, store: str) -> None:
+    def __init__(self, audience: Observers, clock: Clock, store: str) -> None:
         self._audience = audience
         self._clock = clock
         self._store = store
 
-    def renewed(self, held: Held, slack: float) -> None:
+    def renewed(self, held: HeldLease, slack: float) -> None:
         self._audience.tell(events.Renewed(self._subject(held), max(slack, 0.0)))
 
-    def not_renewed(self, held: Held, error: LeaseholdError | NotYours) -> None:
+    def not_renewed(self, held: HeldLease, error: LeaseholdError | NotYours) -> None:
         unclear = isinstance(error, LeaseholdError)
         outcome = "failed" if unclear else "not_owner"
         why = str(error) if isinstance(error, LeaseholdError) else error.reason
         again, held.doubted = held.doubted == held.deadline, held.deadline
         self._audience.tell(events.NotRenewed(self._subject(held), outcome, why, again))
 
-    def downgraded(self, held: Held) -> None:
+    def downgraded(self, held: HeldLease) -> None:
         self._audience.tell(events.Downgraded(self._subject(held)))
 
-    def lost(self, held: Held) -> None:
+    def lost(self, held: HeldLease) -> None:
         self._audience.tell(events.Lost(self._subject(held), held.reason, self._held_for(held)))
         held.told = True
         self.unguarded(held)
 
-    def released(self, held: Held, ours: bool | None) -> None:
+    def released(self, held: HeldLease, ours: bool | None) -> None:
         """What came of giving it back; None: nobody knows."""
         kind = events.Released if ours else events.ReleaseUnknown if ours is None else events.StaleRelease
         self._audience.tell(kind(self._subject(held), self._held_for(held)))
         held.told = True
         self.unguarded(held)
 
-    def unguarded(self, held: Held) -> None:
+    def unguarded(self, held: HeldLease) -> None:
         """Correctness was to be protected, and nothing that could refuse a stale fence ever saw it."""
         if held.unguarded():
             held.warned = True
             self._audience.tell(events.Unguarded(self._subject(held), not self._audience.first_of(held.name.kind)))
 
-    def _subject(self, held: Held) -> events.Subject:
+    def _subject(self, held: HeldLease) -> events.Subject:
         return events.subject(held, self._store, held.number)
 
-    def _held_for(self, held: Held) -> float:
+    def _held_for(self, held: HeldLease) -> float:
         return max(self._clock.now() - held.since, 0.0)
 
 
@@ -239,20 +239,20 @@ class Chronicle:
 # listens.
 
 
-class Stories:
+class GroupAcquireEvents:
     """Those of the parts that are not granted yet. What is granted, and given back because the rest could not be had,
     has come to its end: when it is claimed anew, that is another story."""
 
     def __init__(self, engine: Engine, wait: float | None) -> None:
         self._engine = engine
         self._wait = wait
-        self._open: dict[str, Story] = {}
+        self._open: dict[str, AcquireEvents] = {}
 
-    def of(self, name: Name, ttl_ms: int) -> Story:
+    def of(self, name: Name, ttl_ms: int) -> AcquireEvents:
         """The one that goes on for this part, or a new one."""
         story = self._open.get(name.text)
         if story is None:
-            story = self._open[name.text] = Story(self._engine, name, ttl_ms, self._wait)
+            story = self._open[name.text] = AcquireEvents(self._engine, name, ttl_ms, self._wait)
         return story
 
     def kept(self, name: Name) -> None:
@@ -265,24 +265,24 @@ class Stories:
         for resource, story in self._open.items():
             story.failed(error, called_off=at in self._open and at != resource)
 
-    def through(self, box: Mailbox) -> Mailbox:
+    def through(self, box: Connection) -> Connection:
         """The same mailbox, and what its replies say is told."""
-        return OverheardAll(box, self)
+        return ObservedGroupConnection(box, self)
 
-    def through_loop(self, box: LoopMailbox) -> LoopMailbox:
-        return OverheardAllOnLoop(box, self)  # type: ignore[return-value]  # a driver needs of it what this one has
+    def through_loop(self, box: PushRouter) -> PushRouter:
+        return ObservedAsyncGroupConnection(box, self)  # type: ignore[return-value]  # a driver needs of it what this one has
 
-    def heard(self, op: Any, reply: Reply) -> Iterable[tuple[Story, Any, Reply]]:
+    def heard(self, op: Any, reply: Reply) -> Iterable[tuple[AcquireEvents, Any, Reply]]:
         """Whose claim or beat was answered how."""
-        several = isinstance(op, Together) and isinstance(reply, Replies)
+        several = isinstance(op, Group) and isinstance(reply, Replies)
         steps = zip(op.steps, reply.replies, strict=False) if several else [(op, reply)]  # type: ignore[union-attr]  # so
         return [(self._open[step.resource], step, one) for step, one in steps if step.resource in self._open]
 
 
-class OverheardAll:
+class ObservedGroupConnection:
     """A thread's mailbox while somebody observes its acquire of several."""
 
-    def __init__(self, box: Mailbox, stories: Stories) -> None:
+    def __init__(self, box: Connection, stories: GroupAcquireEvents) -> None:
         self._box = box
         self._stories = stories
         self.address = box.address
@@ -291,14 +291,14 @@ class OverheardAll:
     def execute(self, op: StoreOp) -> Reply:
         reply = self._box.execute(op)
         for story, step, one in self._stories.heard(op, reply):
-            Overheard(self._box, story).hear(one, step)
+            ObservedConnection(self._box, story).hear(one, step)
         return reply
 
 
-class OverheardAllOnLoop:
+class ObservedAsyncGroupConnection:
     """The same for an event loop's."""
 
-    def __init__(self, box: LoopMailbox, stories: Stories) -> None:
+    def __init__(self, box: PushRouter, stories: GroupAcquireEvents) -> None:
         self._box = box
         self._stories = stories
         self.take = box.take
@@ -306,5 +306,5 @@ class OverheardAllOnLoop:
     async def execute(self, op: StoreOp) -> Reply:
         reply = await self._box.execute(op)
         for story, step, one in self._stories.heard(op, reply):
-            await OverheardOnLoop(self._box, story).hear(one, step)
+            await ObservedAsyncConnection(self._box, story).hear(one, step)
         return reply

@@ -9,11 +9,11 @@ import weakref
 from collections.abc import Callable
 
 from leasehold._core import ops
-from leasehold._core.claims import Own
-from leasehold._core.holding import LOST, RELEASED, RELEASING, Changeable, Taken
+from leasehold._core.claims import OwnLease
+from leasehold._core.holding import LOST, RELEASED, RELEASING, Changeable, LocalGrant
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.names import Name
-from leasehold._core.tickets import NONCE_BYTES, Giving
+from leasehold._core.tickets import NONCE_BYTES, Transfer
 from leasehold.errors import InvalidRequest
 from leasehold.observe import log
 
@@ -21,49 +21,49 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from leasehold._runtime.options import Options
-    from leasehold._runtime.wakeups import Inbox
+    from leasehold._runtime.wakeups import DroppedLeases
 
 Listener = Callable[[], None]
 
 
-class Shell(weakref.ref[Any]):
+class LeaseReference(weakref.ref[Any]):
     """The Lease object of a holding, for as long as somebody refers to it."""
 
     __slots__ = ("abandoned", "held")
 
-    held: Held
-    abandoned: Inbox
+    held: HeldLease
+    abandoned: DroppedLeases
 
 
-def _gone(shell: Shell) -> None:
+def _gone(shell: LeaseReference) -> None:
     """May run at any bytecode of any thread, inside any lock: it only puts into the inbox."""
     shell.abandoned.put(shell.held)
 
 
-class Keeper(weakref.ref[Any]):
+class LockReference(weakref.ref[Any]):
     """A lock object that a holding was acquired through. Most are dropped at once, and this goes with them. One that
     entered it again stands before those that did so earlier: each of them can release it."""
 
     __slots__ = ("before", "held")
 
-    before: Keeper | None
-    held: Held
+    before: LockReference | None
+    held: HeldLease
 
 
-def _dropped(keeper: Keeper) -> None:
+def _dropped(keeper: LockReference) -> None:
     """Wherever this runs: it only makes itself forgotten."""
     if keeper.held.keeper is keeper:
         keeper.held.keeper = _there(keeper.before)
 
 
-def _there(keeper: Keeper | None) -> Keeper | None:
+def _there(keeper: LockReference | None) -> LockReference | None:
     """This one, or the first before it that is still there."""
     while keeper is not None and keeper() is None:
         keeper = keeper.before
     return keeper
 
 
-class Held(Changeable):
+class HeldLease(Changeable):
     """One lease of this process.
 
     Somebody can use it while its ``Lease`` object is referenced, or while the lock object that it was acquired
@@ -96,7 +96,7 @@ class Held(Changeable):
     left: bool = False  # whoever used it has gone on, and left it behind; see ``Reign``
 
     def __init__(
-        self, name: Name, taken: Taken, lock: AbstractContextManager[Any], options: Options, anchor: object
+        self, name: Name, taken: LocalGrant, lock: AbstractContextManager[Any], options: Options, anchor: object
     ) -> None:
         Changeable.__init__(self, name, taken, lock, options.renews, options.max_hold, options.max_idle)
         self.options = options
@@ -112,24 +112,24 @@ class Held(Changeable):
         self.anchor = weakref.ref(anchor)  # the thread or task that acquired it
         self.depth = 1
         self.bodies = 0  # with statements of its lock that it is inside of
-        self.outer: Held | None = None  # held by the same thread or task before, and lost
-        self.shell: Shell | None = None
-        self.keeper: Keeper | None = None
+        self.outer: HeldLease | None = None  # held by the same thread or task before, and lost
+        self.shell: LeaseReference | None = None
+        self.keeper: LockReference | None = None
         self.interrupt: Any = None  # the listener of the asyncio body that runs now
         self._listeners: tuple[Listener, ...] | None = ()  # None: they were told
         self._revocation: tuple[Listener, ...] | None = ()  # the same of those who give back when asked to
 
     # ------------------------------------------------------------ who can use it
 
-    def watch(self, lease: object, abandoned: Inbox) -> None:
+    def watch(self, lease: object, abandoned: DroppedLeases) -> None:
         """Notice when the Lease object goes away."""
-        self.shell = shell = Shell(lease, _gone)
+        self.shell = shell = LeaseReference(lease, _gone)
         shell.held = self
         shell.abandoned = abandoned
 
     def keep(self, keeper: object) -> None:
         """Acquired through this lock object, which can release it."""
-        kept = Keeper(keeper, _dropped)
+        kept = LockReference(keeper, _dropped)
         kept.held = self
         kept.before = before = _there(self.keeper)
         if before is not None:
@@ -164,16 +164,16 @@ class Held(Changeable):
             self.require_single()
             return Changeable.downgrading(self, now)
 
-    def giving(self) -> Giving:
+    def giving(self) -> Transfer:
         """A lease has one ticket, however often it is tried and by however many threads: whatever arrives last in the
         store, the ticket that somebody was given is good."""
         with self.lock:
             self.require_single()
             self.nonce = self.nonce or os.urandom(NONCE_BYTES).hex()
-            return Giving(self.nonce)
+            return Transfer(self.nonce)
 
     def handed_over(
-        self, giving: Giving, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float
+        self, giving: Transfer, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float
     ) -> None:
         """Unless it was entered again meanwhile, by its own thread while another gives it away."""
         with self.lock:
@@ -198,11 +198,11 @@ class Held(Changeable):
             return True
         return _there(self.keeper) is not None and not self.finished()
 
-    def own(self, anchor: object) -> Own:
+    def own(self, anchor: object) -> OwnLease:
         """As the thread or task that acquired it sees it, when it has to wait for the same resource."""
         options = self.options
         ends = not options.renews or options.max_hold is not None or options.max_idle is not None
-        return Own(self.rule, self.slots, not ends and self.inside(anchor))
+        return OwnLease(self.rule, self.slots, not ends and self.inside(anchor))
 
     def inside(self, anchor: object) -> bool:
         """Is that one, who acquired it, in a body of it?"""

@@ -23,7 +23,7 @@ def new_owner() -> str:
     return f"{_prefix}{next(_counter)}"
 
 
-def shown() -> str:
+def process_prefix() -> str:
     """What people may see of every owner of this process: ``<instance>:<pid>``."""
     if not _prefix:
         _draw()

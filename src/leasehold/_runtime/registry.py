@@ -10,25 +10,25 @@ from leasehold._core.holding import ALIVE
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.ops import Withdraw
 from leasehold._core.policy import tombstone_ms
-from leasehold._runtime.held_lease import Held
+from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.identity import new_owner
 
 if TYPE_CHECKING:
-    from leasehold._core.flows import Ask
-    from leasehold._runtime.events import Story
+    from leasehold._core.flows import AcquireRequest
+    from leasehold._runtime.events import AcquireEvents
 
 
-class Register:
+class LeaseRegistry:
     """The leases of one coordinator."""
 
     def __init__(self) -> None:
-        self._by_id: dict[int, Held | dict[str, Held]] = {}
+        self._by_id: dict[int, HeldLease | dict[str, HeldLease]] = {}
         self._prune_at = 64
 
     def __len__(self) -> int:
-        return sum(1 if isinstance(entry, Held) else len(entry) for entry in list(self._by_id.values()))
+        return sum(1 if isinstance(entry, HeldLease) else len(entry) for entry in list(self._by_id.values()))
 
-    def find(self, resource: str, anchor: object) -> Held | None:
+    def find(self, resource: str, anchor: object) -> HeldLease | None:
         """What this thread or task holds of this resource: never what its parent task holds (trap 12)."""
         entry = self._by_id.get(id(anchor))
         held = entry.get(resource) if isinstance(entry, dict) else entry
@@ -39,22 +39,22 @@ class Register:
     def has(self, fence: int) -> bool:
         """Does anybody here hold a lease with this fence, or did hold it and is still at it?"""
         entries = list(self._by_id.values())
-        leases: list[Held | None] = []
+        leases: list[HeldLease | None] = []
         for one in entries:
-            leases += [one] if isinstance(one, Held) else list(one.values())
+            leases += [one] if isinstance(one, HeldLease) else list(one.values())
         while leases:
             if any(held is not None and held.fence == fence for held in leases):
                 return True
             leases = [held.outer for held in leases if held is not None]
         return False
 
-    def add(self, held: Held, anchor: object) -> None:
+    def add(self, held: HeldLease, anchor: object) -> None:
         if self._by_id.setdefault(id(anchor), held) is not held:
             self._add_another(held, anchor)
         if len(self._by_id) > self._prune_at:
             self._prune()
 
-    def _add_another(self, held: Held, anchor: object) -> None:
+    def _add_another(self, held: HeldLease, anchor: object) -> None:
         entry = self._by_id[id(anchor)]
         table = entry if isinstance(entry, dict) else {entry.name.text: entry}
         others = next(iter(table.values()), None)
@@ -65,7 +65,7 @@ class Register:
         table[held.name.text] = held
         self._by_id[id(anchor)] = table
 
-    def remove(self, held: Held) -> None:
+    def remove(self, held: HeldLease) -> None:
         """Whoever held the same resource before, in the same thread or task, is found again: a lease that was lost
         and acquired anew inside its own body must not hide the first."""
         key = id(held.anchor())
@@ -78,7 +78,7 @@ class Register:
     def _prune(self) -> None:
         """Leases that are over and whose thread or task has ended, so that nothing piles up."""
         for key, entry in list(self._by_id.items()):
-            leases = [entry] if isinstance(entry, Held) else list(entry.values())
+            leases = [entry] if isinstance(entry, HeldLease) else list(entry.values())
             if not any(held.phase in ALIVE or not held.finished() for held in leases):
                 self._by_id.pop(key, None)
         self._prune_at = 2 * len(self._by_id) + 64
@@ -87,7 +87,7 @@ class Register:
         self._by_id.clear()
 
 
-def _unlink(table: dict[str, Held], held: Held) -> None:
+def _unlink(table: dict[str, HeldLease], held: HeldLease) -> None:
     resource = held.name.text
     top = table.get(resource)
     if top is held:
@@ -111,13 +111,13 @@ class Attempt:
 
     __slots__ = ("_pushes", "ask", "claims", "story")
 
-    def __init__(self, ask: Ask, story: Story | None, pushes: dict[str, Any] | None = None) -> None:
+    def __init__(self, ask: AcquireRequest, story: AcquireEvents | None, pushes: dict[str, Any] | None = None) -> None:
         self.ask = ask
         self.story = story  # for those who observe, if anybody does
-        self.claims: list[tuple[Ask, str]] = []
+        self.claims: list[tuple[AcquireRequest, str]] = []
         self._pushes = pushes  # where what comes for its owners is kept; for threads their mailbox does that
 
-    def new_owner(self, ask: Ask | None = None) -> str:
+    def new_owner(self, ask: AcquireRequest | None = None) -> str:
         """A new owner, known to whoever must clean up or wake it: a push may overtake the reply of its claim."""
         owner = new_owner()
         self.claims.append((ask or self.ask, owner))

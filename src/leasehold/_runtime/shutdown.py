@@ -21,7 +21,7 @@ def begin() -> None:
     begun = True
 
 
-def linger() -> None:
+def wait_for_exit() -> None:
     """For whoever is about to hear that the coordinator is closed. The end takes daemon threads along wherever they
     stand: such a thread waits for that, else all it could do is print a traceback. Not for ever: one may join it."""
     if begun and threading.current_thread().daemon:

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Coroutine
 
 from leasehold._core.light_typing import Any, TypeVar
-from leasehold._core.ops import ASIDE, Answer, Later, Op, Park, Push
-from leasehold._core.ports import Mailbox
+from leasehold._core.ops import LOCAL_OPS, Defer, Op, Park, Push, TimedReply
+from leasehold._core.ports import Connection
 from leasehold._runtime import connections, shutdown
 from leasehold._runtime.calling import calling_frame
-from leasehold._runtime.engine import CLOSED, FORKED, Closed, Engine
+from leasehold._runtime.engine import CLOSED, FORKED, CoordinatorClosed, Engine
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.observe import log
 
@@ -18,22 +18,22 @@ R = TypeVar("R")
 MOST_PLACES = 1000  # that are remembered
 
 
-def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Mailbox) -> R:
+def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Connection) -> R:
     """Run a flow to its end. Whatever happens while an op is performed, an interrupt too, is thrown into the
     flow at that op, so that it can clean up."""
     now = engine.clock.now
     epoch = engine.epoch
-    answer: Answer[Any]
+    answer: TimedReply[Any]
     try:
         op = flow.send(None)
         while True:
             try:
-                if isinstance(op, ASIDE):
-                    answer = Answer(aside(engine, op, box), now())
+                if isinstance(op, LOCAL_OPS):
+                    answer = TimedReply(perform_locally(engine, op, box), now())
                 elif engine.closed:
-                    raise Closed
+                    raise CoordinatorClosed
                 else:
-                    answer = Answer(box.execute(op), now())
+                    answer = TimedReply(box.execute(op), now())
             except BaseException as error:
                 if engine.epoch != epoch:  # a signal handler forked: the parent goes on with this, not its child
                     flow.close()
@@ -47,7 +47,7 @@ def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Mailbox) -> R:
     except StopIteration as end:
         result: R = end.value
         return result
-    except Closed:
+    except CoordinatorClosed:
         raise StoreUnavailable(CLOSED) from None
 
 
@@ -61,22 +61,22 @@ def run(engine: Engine, flow: Coroutine[Op, Any, R]) -> R:
             engine.mailboxes.give_back(box)
     except LeaseholdError:
         if engine.closed:
-            shutdown.linger()
+            shutdown.wait_for_exit()
         raise
     finally:
         flow.close()  # an interrupt may have kept it from beginning, or from ending; to one that is over it is nothing
 
 
-def aside(engine: Engine, op: Park | Later, box: Mailbox) -> Push | None:
+def perform_locally(engine: Engine, op: Park | Defer, box: Connection) -> Push | None:
     """An op that asks nothing of the store."""
     if isinstance(op, Park):
-        tell_of_loop(engine)
-        return connections.take(box, engine.clock, op.owner, op.until)
+        warn_in_event_loop(engine)
+        return connections.next_push(box, engine.clock, op.owner, op.until)
     engine.watchdog.later(op)
     return None
 
 
-def tell_of_loop(engine: Engine) -> None:
+def warn_in_event_loop(engine: Engine) -> None:
     """The calling thread is about to wait. Inside an event loop nothing else runs there until then, perhaps not even
     what it waits for: told once for each place in the program."""
     asyncio = sys.modules.get("asyncio")

@@ -15,8 +15,8 @@ from leasehold._core.light_typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from queue import Empty, SimpleQueue
 
-    from leasehold._core.ports import News
-    from leasehold._runtime.held_lease import Held
+    from leasehold._core.ports import HolderPushes
+    from leasehold._runtime.held_lease import HeldLease
 else:
     try:
         from _queue import Empty, SimpleQueue  # all that we need, without heaps
@@ -26,20 +26,20 @@ else:
 LOOK_AFTER = 0.05  # seconds, where nothing can ring
 
 
-class Inbox:
+class DroppedLeases:
     """Put from anywhere; one thread waits and reads. It also wakes for ``news``, where the store has any."""
 
-    def __init__(self, news: News | None = None) -> None:
-        self._items: SimpleQueue[Held] = SimpleQueue()
-        self._bell = NewsBell(news) if news is not None and news.polled else Bell(news)
+    def __init__(self, news: HolderPushes | None = None) -> None:
+        self._items: SimpleQueue[HeldLease] = SimpleQueue()
+        self._bell = PolledWakeup(news) if news is not None and news.polled else Wakeup(news)
         self.ring = self._bell.ring
         self.wait = self._bell.wait
 
-    def put(self, held: Held) -> None:
+    def put(self, held: HeldLease) -> None:
         self._items.put(held)
         self.ring()
 
-    def read(self) -> Iterator[Held]:
+    def read(self) -> Iterator[HeldLease]:
         """All that is there now."""
         while True:
             try:
@@ -48,10 +48,10 @@ class Inbox:
                 return
 
 
-class Bell:
+class Wakeup:
     """Rung by anybody, heard by one thread."""
 
-    def __init__(self, news: News | None = None) -> None:
+    def __init__(self, news: HolderPushes | None = None) -> None:
         self._news = news
         self._silent = threading.Lock()  # taken while it is silent
         self._silent.acquire()
@@ -69,11 +69,11 @@ class Bell:
         self._silent.acquire(timeout=seconds)
 
 
-class NewsBell:
+class PolledWakeup:
     """One that can be polled together with a store's news. Its pipe is opened by whoever waits: a coordinator that
     holds nothing costs no descriptors, and a forked child, which must forget what its parent held, needs none."""
 
-    def __init__(self, news: News) -> None:
+    def __init__(self, news: HolderPushes) -> None:
         self._news = news
         self._rung = False  # since somebody last waited
         self._out = self._in = -1

@@ -13,21 +13,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from leasehold._core.flows import hear, renewals
+from leasehold._core.flows import apply_replies, due_renewals
 from leasehold._core.holding import ALIVE, LOST, NEVER, UNSURE
 from leasehold._core.light_typing import TYPE_CHECKING
-from leasehold._core.ops import Later, NotYours, Released, Renew, Renewed, Reply
+from leasehold._core.ops import Defer, NotYours, Released, Renew, Renewed, Reply
 from leasehold._core.policy import margin
 from leasehold._core.ports import Store
-from leasehold._runtime.background import NOW, Done, Errand, Errands
-from leasehold._runtime.held_lease import Held
-from leasehold._runtime.wakeups import Inbox
+from leasehold._runtime.background import NOW, BackgroundOp, BackgroundOps, Done
+from leasehold._runtime.held_lease import HeldLease
+from leasehold._runtime.wakeups import DroppedLeases
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.observe import log
-from leasehold.observe.observers import Audience
+from leasehold.observe.observers import Observers
 
 if TYPE_CHECKING:
-    from leasehold._runtime.events import Chronicle
+    from leasehold._runtime.events import LeaseEvents
 
 AWAKE = NOW
 SHORTEST_ERRAND, LONGEST_ERRAND = 0.02, 0.5  # seconds for one try
@@ -40,25 +40,25 @@ SLICE = 256  # leases that change together under the lock
 class Watchdog:
     """Looks after the leases of one coordinator."""
 
-    def __init__(self, store: Store, audience: Audience) -> None:
+    def __init__(self, store: Store, audience: Observers) -> None:
         self._store = store
         self._audience = audience
         self._clock = store.clock
-        self.on_gone: Callable[[Held], None] = lambda held: None  # nobody can use it any more
+        self.on_gone: Callable[[HeldLease], None] = lambda held: None  # nobody can use it any more
         self.on_dismissed: Callable[[], None] = lambda: None
         self._begin()
 
     def _begin(self) -> None:
         self.transitions = threading.RLock()  # every change of a holding's phase
         self.news = self._store.news()
-        self.abandoned = Inbox(self.news)
+        self.abandoned = DroppedLeases(self.news)
         self._starting = threading.RLock()
         self._rounds = threading.RLock()  # one at a time: when round() returns, what the thread found is told, too
         self._paused = False
-        self._held: set[Held] = set()
-        self._dropped: set[Held] = set()  # nobody refers to them, but their thread or task is there
-        self._errands = Errands(self._store)
-        self._missed: list[Errand] = []  # the thread was trying these when everything was given back
+        self._held: set[HeldLease] = set()
+        self._dropped: set[HeldLease] = set()  # nobody refers to them, but their thread or task is there
+        self._errands = BackgroundOps(self._store)
+        self._missed: list[BackgroundOp] = []  # the thread was trying these when everything was given back
         self._thread: threading.Thread | None = None
         self._runs: list[threading.Thread] = []  # the first of them does
         self._made_of = threading.Lock
@@ -69,22 +69,22 @@ class Watchdog:
 
     # ------------------------------------------------------------ called from anywhere
 
-    def add(self, held: Held) -> None:
+    def add(self, held: HeldLease) -> None:
         """Look after this lease from now on."""
         self._held.add(held)
         at = held.look_at()
         if at < self._wake_at or self._thread is None:  # mostly it will look in time anyway
             self._rouse(at)
 
-    def remove(self, held: Held) -> None:
+    def remove(self, held: HeldLease) -> None:
         """It was given back. Nobody is woken: the next round simply does not find it."""
         self._held.discard(held)
 
-    def look_again(self, held: Held) -> None:
+    def look_again(self, held: HeldLease) -> None:
         """Its times have changed."""
         self._rouse(held.look_at())
 
-    def later(self, later: Later, done: Done | None = None) -> None:
+    def later(self, later: Defer, done: Done | None = None) -> None:
         """Do this in the background, soon; ``done`` hears what came of it."""
         self._errands.add(later, done)
         try:
@@ -92,11 +92,11 @@ class Watchdog:
         except StoreUnavailable:  # no thread can be started: then this one does it
             self._errands.run(int(LONGEST_ERRAND * 1000))
 
-    def postpone(self, later: Later) -> None:
+    def postpone(self, later: Defer) -> None:
         """Do this with the next round, or when everything is given back."""
         self._errands.add(later)
 
-    def all(self) -> list[Held]:
+    def all(self) -> list[HeldLease]:
         return list(self._held)
 
     def _rouse(self, at: float) -> None:
@@ -113,7 +113,7 @@ class Watchdog:
                 return
             if self._made_of is not threading.Lock:  # gevent patched the process, as gunicorn's worker does
                 self._made_of = threading.Lock
-                self.abandoned = Inbox(self.news)  # the bell of before would stop every greenlet
+                self.abandoned = DroppedLeases(self.news)  # the bell of before would stop every greenlet
             thread = threading.Thread(target=self._run, name="leasehold-watchdog", daemon=True)
             try:
                 thread.start()
@@ -196,7 +196,7 @@ class Watchdog:
             self._errands.run(self._spare_ms())
         self._hear_news()  # what came beside a reply rings no bell
 
-    def tell(self, held: Held) -> None:
+    def tell(self, held: HeldLease) -> None:
         """Its loss reaches everybody who must know, once (trap 1)."""
         if held.phase != LOST:
             return
@@ -204,22 +204,22 @@ class Watchdog:
         if held.tell():
             self._tell_observers(held)
 
-    def _tell_observers(self, held: Held) -> None:
+    def _tell_observers(self, held: HeldLease) -> None:
         if self._audience.listens() or held.reason not in log.ASKED_FOR or held.unguarded():
             self.chronicle().lost(held)
 
-    def tell_of_release(self, held: Held, ours: bool) -> None:
+    def tell_of_release(self, held: HeldLease, ours: bool) -> None:
         """It was given back, in time or not. Who was not told of its beginning is not told of this."""
         if held.number:
             self.chronicle().released(held, ours)
         elif held.unguarded():
             self.chronicle().unguarded(held)
 
-    def chronicle(self) -> Chronicle:
+    def chronicle(self) -> LeaseEvents:
         """For those who listen. Loaded when there is somebody, or something that nobody may miss."""
-        from leasehold._runtime.events import Chronicle
+        from leasehold._runtime.events import LeaseEvents
 
-        return Chronicle(self._audience, self._clock, self._store.name)
+        return LeaseEvents(self._audience, self._clock, self._store.name)
 
     def _spare_ms(self) -> int:
         """How long errands may take: never so long that a lease is lost meanwhile."""
@@ -229,13 +229,13 @@ class Watchdog:
 
     # ------------------------------------------------------------ renewing
 
-    def _renew(self, due: list[Held]) -> None:
+    def _renew(self, due: list[HeldLease]) -> None:
         """One batch. The lock is free again after each few of them: somebody may be waiting to give one back."""
         now = self._clock.now()
-        asked: list[Held] = []
+        asked: list[HeldLease] = []
         renews: list[Renew] = []
         for few in _slices(len(due)):
-            some, theirs = renewals(due[few], now, self.transitions)
+            some, theirs = due_renewals(due[few], now, self.transitions)
             asked += some
             renews += theirs
         stops = [held.stop_at() for held in asked] if self._audience.listens() else []
@@ -243,7 +243,7 @@ class Watchdog:
         at = self._clock.now()
         unsure = []
         for few in _slices(len(asked)):
-            unsure += hear(asked[few], renews[few], now, replies[few], at, self.transitions)
+            unsure += apply_replies(asked[few], renews[few], now, replies[few], at, self.transitions)
         over = [held for held in due if held.phase == LOST and held.tell()]  # the work first, then who observes it
         for held, error in unsure:
             if held.phase in (UNSURE, LOST):
@@ -254,7 +254,7 @@ class Watchdog:
             self.remove(held)
             self._tell_observers(held)
 
-    def _tell_renewed(self, asked: list[Held], replies: list[Reply | LeaseholdError], slacks: list[float]) -> None:
+    def _tell_renewed(self, asked: list[HeldLease], replies: list[Reply | LeaseholdError], slacks: list[float]) -> None:
         """Of what was given back meanwhile nothing is told any more (trap 43)."""
         chronicle = self.chronicle()
         for held, reply, slack in zip(asked, replies, slacks, strict=True):
@@ -290,7 +290,7 @@ class Watchdog:
                 elif push.event == "revoke":
                     held.revoke()
 
-    def _still_wanted(self, held: Held) -> bool:
+    def _still_wanted(self, held: HeldLease) -> bool:
         """Can anybody use it (trap 3)? What its thread or task left behind is given back; what nobody refers to
         any more is let expire, because the work that it protected may still be going on somewhere."""
         if held.usable():
@@ -303,20 +303,20 @@ class Watchdog:
                 self.tell(held)
             release = held.begin_release(self._clock.now())
             if release is not None:
-                self._errands.add(Later(release, held.ttl_ms / 1000), self.teller(held))
+                self._errands.add(Defer(release, held.ttl_ms / 1000), self.teller(held))
         elif held not in self._dropped:  # several Lease objects may have stood for it, one after the other
             held.renew_at = NEVER
             self._dropped.add(held)  # a task is done a moment after its frame has let go of everything
             _warn_abandoned(held)
         return False
 
-    def _give_back_rest(self, held: Held) -> None:
+    def _give_back_rest(self, held: HeldLease) -> None:
         """What was lost here for a reason of our own may still be ours in the store, and its work has stopped."""
         release = held.begin_release(self._clock.now()) if held.left else None
         if release is not None:
-            self._errands.add(Later(release, held.ttl_ms / 1000))
+            self._errands.add(Defer(release, held.ttl_ms / 1000))
 
-    def teller(self, held: Held) -> Done | None:
+    def teller(self, held: HeldLease) -> Done | None:
         """Tells, later, what came of giving it back."""
         if not self._audience.listens() and not held.unguarded():
             return None
@@ -327,7 +327,7 @@ class Watchdog:
 
     # ------------------------------------------------------------ the end
 
-    def give_back(self, leases: Iterable[Held], reason: str) -> None:
+    def give_back(self, leases: Iterable[HeldLease], reason: str) -> None:
         """End these leases and release them, in one batch; errands get a last try."""
         now = self._clock.now()
         over = []
@@ -336,7 +336,7 @@ class Watchdog:
                 held.lose(reason)
                 release = held.begin_release(now)
                 if release is not None:
-                    self._errands.add(Later(release, 0))
+                    self._errands.add(Defer(release, 0))
                 if held.tell():
                     over.append(held)
                 self.remove(held)  # last: should an interrupt make us begin again
@@ -388,7 +388,7 @@ def _slices(count: int) -> Iterator[slice]:
         yield slice(start, start + SLICE)
 
 
-def _warn_abandoned(held: Held) -> None:
+def _warn_abandoned(held: HeldLease) -> None:
     import warnings
 
     message = f"a lease on {held.name.kind} was dropped without release(): it is no longer renewed and will expire"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from leasehold.advice.need import Need
-from leasehold.advice.questions import CHOICES, length, said
+from leasehold.advice.questions import CHOICES, answer_text, duration_text
 from leasehold.advice.rules import FENCED, LONG, NO, SHORT, Facts, Rule, facts, rule_for
 from leasehold.advice.verdict import COLUMNS, Verdict
 from leasehold.errors import InvalidRequest
@@ -69,7 +69,7 @@ UNKNOWN_WORK = (
 )
 
 
-class Heed(NamedTuple):
+class Caution(NamedTuple):
     """A warning, and the facts and columns with which it is due."""
 
     due: dict[str, object]
@@ -77,49 +77,49 @@ class Heed(NamedTuple):
 
 
 WARNINGS = (
-    Heed(
+    Caution(
         {"work": "schedule", "protects": "efficiency", "idempotent": False},
         "Make the work idempotent: a tick can run twice, when its holder pauses or the store forgets.",
     ),
-    Heed(
+    Caution(
         {"tool": "consumer group", "idempotent": False},
         "Make the handler idempotent: a broker delivers at least once, so the same message will come again.",
     ),
-    Heed(
+    Caution(
         {"work": "external", "protects": "correctness", "downstream_fences": False, "idempotent": False},
         "Nothing makes this effect happen exactly once. After a crash in the middle, ask the other side or a person.",
     ),
-    Heed(
+    Caution(
         {"tool": "once", "durable_state": False},
         "An idempotency key needs a durable home: a key that is forgotten protects nothing.",
     ),
-    Heed(
+    Caution(
         {"tool": "semaphore + jobs", "durable_state": False},
         "Give the jobs a table: a permit that ends forgets what was begun.",
     ),
-    Heed(
+    Caution(
         {"tool": "consensus store"},
         "A consensus store makes the grant certain, not the write: without a conditional write, a check of the fence "
         "or idempotency, a paused owner still writes late.",
     ),
-    Heed(
+    Caution(
         {"long": True},
         "Split it into smaller durable steps if you can: each of them may then be repeated, and a takeover loses less.",
     ),
-    Heed(
+    Caution(
         {"trail": True},
         "Write the audit entry in the same transaction as the change: events and logs of leases are no audit trail.",
     ),
-    Heed(
+    Caution(
         {"trail": None, "protects": "correctness"},
         "Whether an audit trail is required is not known, and counts as yes: write an entry in the same transaction as "
         "the change.",
     ),
-    Heed(
+    Caution(
         {"regions": True, "duplicates": "harmless"},
         "One store in each region is enough: a duplicate for each of them is harmless.",
     ),
-    Heed(
+    Caution(
         {"survives_failover": True, "duplicates": "harmless"},
         "A failover that forgets the lease costs one duplicate, which is harmless: you may not need a majority.",
     ),
@@ -192,7 +192,11 @@ def _store(rule: Rule, known: Facts) -> str:
 
 
 FIELD_OF = {"long": "duration", "short": "duration", "several": "limit"}
-LENGTHS = {LONG: f"up to {length(LONG)}", SHORT: f"at most {length(SHORT)}", LONG * 2: f"over {length(LONG)}"}
+LENGTHS = {
+    LONG: f"up to {duration_text(LONG)}",
+    SHORT: f"at most {duration_text(SHORT)}",
+    LONG * 2: f"over {duration_text(LONG)}",
+}
 TRIED: dict[str, tuple[Any, ...]] = {**CHOICES, "duration": tuple(LENGTHS)}  # a length of each sort
 
 
@@ -234,15 +238,21 @@ def _given(need: Need, made: Decision) -> Iterator[str]:
 
 def _about_duration(need: Need, made: Decision) -> Iterator[str]:
     if made.known.long and need.duration is not None:
-        yield f"The work takes {said(need.duration)}: over {length(LONG)} a lease is the wrong home for ownership."
+        yield (
+            f"The work takes {answer_text(need.duration)}: over {duration_text(LONG)} a lease is the wrong home for "
+            "ownership."
+        )
     if made.known.short and "short" in made.rule.needs:
-        yield f"The work takes {said(need.duration)}: at most {length(SHORT)}, so a row lock keeps nobody waiting long."
+        yield (
+            f"The work takes {answer_text(need.duration)}: at most {duration_text(SHORT)}, so a row lock keeps nobody "
+            "waiting long."
+        )
 
 
 # ---------------------------------------------------------------- what nobody said
 
 
-class Other(NamedTuple):
+class OtherAnswer(NamedTuple):
     """Another answer, and the columns with it."""
 
     answer: str
@@ -265,11 +275,13 @@ def _unknown(need: Need, columns: Columns) -> Iterator[str]:
             yield f"{name} is not known{counts}; {'; '.join(other)}."
 
 
-def _tried(need: Need, field: str) -> Iterator[Other]:
+def _tried(need: Need, field: str) -> Iterator[OtherAnswer]:
     for value in TRIED[field]:
         try:
             other: Any = {field: value}
-            yield Other(LENGTHS[value] if field == "duration" else said(value), decide(replace(need, **other)).columns)
+            yield OtherAnswer(
+                LENGTHS[value] if field == "duration" else answer_text(value), decide(replace(need, **other)).columns
+            )
         except InvalidRequest:
             pass  # it would contradict what is known
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from leasehold._core.durations import optional_seconds
 from leasehold._core.policy import LONG_TTL_MS, MOST_PERMITS
-from leasehold.advice.questions import CHOICES, said
+from leasehold.advice.questions import CHOICES, answer_text
 from leasehold.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ CONTRADICTIONS = (
 def refuse_contradictions(need: Need) -> None:
     for one in CONTRADICTIONS:
         if one.clash(need):
-            both = [f"{field}: {said(getattr(need, field))}" for field in (one.one, one.other)]
+            both = [f"{field}: {answer_text(getattr(need, field))}" for field in (one.one, one.other)]
             raise InvalidRequest(f"{one.why} ({'; '.join(both)})")
 
 

@@ -68,16 +68,16 @@ CHOICES = {one.field: tuple(value for value, _ in one.choices) for one in QUESTI
 # Answers and lengths, as people say them.
 
 
-def said(value: object) -> str:
+def answer_text(value: object) -> str:
     """An answer: yes and no for what is true or not, a length with its unit."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
         return ", ".join(value)
-    return length(value) if isinstance(value, float) else str(value)
+    return duration_text(value) if isinstance(value, float) else str(value)
 
 
-def length(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """A stretch of time that can be typed where a duration is asked for: 250ms, 12s, 1.5s, 90m, 2h."""
     ms = round(seconds * 1000)
     if ms < 1000:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from leasehold._core.durations import seconds
 from leasehold._core.policy import LONG_TTL_MS, MAX_TTL_MS, MIN_TTL_MS, margin, renew_after
-from leasehold.advice.questions import length
+from leasehold.advice.questions import duration_text
 from leasehold.errors import InvalidRequest
 
 Duration: TypeAlias = float | str | timedelta
@@ -52,10 +52,17 @@ class TtlAdvice:
             how = ["renewed     never", "work stops  at the deadline"]
         else:
             how = [
-                f"renewed     every {length(self.renew_every)}; renewals may fail for {length(self.room)}",
-                f"work stops  {length(self.stop_at)} before the deadline, when renewal does not succeed",
+                (
+                    f"renewed     every {duration_text(self.renew_every)}; "
+                    f"renewals may fail for {duration_text(self.room)}"
+                ),
+                f"work stops  {duration_text(self.stop_at)} before the deadline, when renewal does not succeed",
             ]
-        lines = [f"ttl         {length(self.ttl)}", *how, f"a crash     blocks others for at most {length(self.ttl)}"]
+        lines = [
+            f"ttl         {duration_text(self.ttl)}",
+            *how,
+            f"a crash     blocks others for at most {duration_text(self.ttl)}",
+        ]
         for head, sentences in (("why", self.reasons), ("heed", self.warnings)):
             lines += [f"{head if not number else '':<10}  {one}" for number, one in enumerate(sentences)]
         return "\n".join(lines)
@@ -88,9 +95,9 @@ def ttl_for(
 
 def _renewed(work: float | None, pause: float, network: float) -> TtlAdvice:
     wanted = TIMES * (pause + network)
-    reasons = [f"{TIMES} × (pause {length(pause)} + network {length(network)}) = {length(wanted)}"]
+    reasons = [f"{TIMES} × (pause {duration_text(pause)} + network {duration_text(network)}) = {duration_text(wanted)}"]
     if wanted < LEAST:
-        reasons.append(f"at least {length(LEAST)} for a lease that is renewed")
+        reasons.append(f"at least {duration_text(LEAST)} for a lease that is renewed")
     reasons.append("how long the work takes does not matter: it is renewed meanwhile")
     ttl = _whole_ms(max(wanted, LEAST))
     every, stop = renew_after(ttl), margin(ttl)
@@ -102,9 +109,14 @@ def _renewed(work: float | None, pause: float, network: float) -> TtlAdvice:
 
 def _plain(work: float, pause: float, network: float) -> TtlAdvice:
     wanted = work + pause + network
-    reasons = [f"p99.9 {length(work)} + pause {length(pause)} + network {length(network)} = {length(wanted)}"]
+    reasons = [
+        (
+            f"p99.9 {duration_text(work)} + pause {duration_text(pause)} + network {duration_text(network)} = "
+            f"{duration_text(wanted)}"
+        )
+    ]
     if wanted * 1000 < MIN_TTL_MS:
-        reasons.append(f"at least {length(MIN_TTL_MS / 1000)}, the shortest lease")
+        reasons.append(f"at least {duration_text(MIN_TTL_MS / 1000)}, the shortest lease")
     ttl = _whole_ms(max(wanted, MIN_TTL_MS / 1000))
     return TtlAdvice(
         ttl=ttl, renew=False, renew_every=None, stop_at=0.0, room=0.0, reasons=tuple(reasons), **_fitness(ttl, work)
@@ -117,10 +129,10 @@ def _fitness(ttl: float, work: float | None) -> dict[str, Any]:
     if max(ttl, work or 0.0) > LONG:
         what = "the ttl" if ttl > LONG else "the work"
         warnings.append(
-            f"{what} is over {length(LONG)}: use durable ownership with a heartbeat (jobs), not a long lease"
+            f"{what} is over {duration_text(LONG)}: use durable ownership with a heartbeat (jobs), not a long lease"
         )
     if ttl * 1000 > MAX_TTL_MS:
-        warnings.append(f"a lease lasts at most {length(MAX_TTL_MS / 1000)}: this one would be refused")
+        warnings.append(f"a lease lasts at most {duration_text(MAX_TTL_MS / 1000)}: this one would be refused")
     return {"tool": "jobs" if warnings else "lock", "warnings": tuple(warnings)}
 
 

@@ -15,7 +15,7 @@ from leasehold.advice.questions import QUESTIONS, Question
 from leasehold.advice.verdict import COLUMNS
 from leasehold.cli import exit_codes
 from leasehold.cli.arguments import duration
-from leasehold.cli.exit_codes import Ended
+from leasehold.cli.exit_codes import CommandEnded
 from leasehold.cli.output import printable
 from leasehold.cli.signals import signal
 from leasehold.cli.terminal import paint, say, text_of
@@ -45,10 +45,10 @@ def ask() -> Need:
             answers[question.field] = _answer(question, answers)
     except KeyboardInterrupt:
         _show("")
-        raise Ended(exit_codes.of_signal(signal.SIGINT), "interrupted", "no verdict") from None
+        raise CommandEnded(exit_codes.of_signal(signal.SIGINT), "interrupted", "no verdict") from None
     except EOFError:
         _show("")
-        raise Ended(exit_codes.USAGE, "failed", "the answers ended before the questions: no verdict") from None
+        raise CommandEnded(exit_codes.USAGE, "failed", "the answers ended before the questions: no verdict") from None
     _show("")
     return Need(**answers)
 
@@ -64,7 +64,7 @@ def _answer(question: Question, before: dict[str, Any]) -> object:
             return answer
         except (NoAnswer, InvalidRequest) as why:
             _show(f"  {printable(str(why))}")
-    raise Ended(exit_codes.USAGE, "failed", f"{TRIES} answers to one question could not be used: no verdict")
+    raise CommandEnded(exit_codes.USAGE, "failed", f"{TRIES} answers to one question could not be used: no verdict")
 
 
 def _line(question: Question) -> str:
@@ -127,7 +127,7 @@ def give_advice(case: str | None, answers: str | None, as_json: bool) -> None:
         need = _need(case, answers)
         verdict = advise(need)
     except InvalidRequest as error:
-        raise Ended(exit_codes.USAGE, "failed", str(error)) from error
+        raise CommandEnded(exit_codes.USAGE, "failed", str(error)) from error
     if as_json:
         say(json.dumps({"need": need.answers(), **verdict.as_dict()}, indent=2, ensure_ascii=False))
     else:
@@ -156,7 +156,7 @@ def _read(path: str) -> Need:
         return Need.of(_object(text_of(path)))
     except (InvalidRequest, ValueError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise Ended(exit_codes.USAGE, "failed", f"{printable(path)}: {why}") from error
+        raise CommandEnded(exit_codes.USAGE, "failed", f"{printable(path)}: {why}") from error
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -112,7 +112,7 @@ class Usage(Exception):
     """What was typed makes no sense. The message says why."""
 
 
-class Request:
+class RunRequest:
     """One ``leasehold run``."""
 
     table: tuple[Option, ...] = RUN
@@ -139,7 +139,7 @@ class Request:
         return {**defaults(RUN), **defaults(self.table), **given}
 
 
-class Candidacy(Request):
+class ElectRequest(RunRequest):
     """One ``leasehold elect``."""
 
     table = ELECT
@@ -157,7 +157,7 @@ class Candidacy(Request):
         self.once = "once" in given
 
 
-class Timetable(Request):
+class CronRequest(RunRequest):
     """One ``leasehold cron``."""
 
     table = CRON
@@ -176,7 +176,7 @@ class Timetable(Request):
         self.upcoming = _number(given["upcoming"], "--next") if "upcoming" in given else None
 
 
-def quick(words: list[str]) -> Request | None:
+def quick(words: list[str]) -> RunRequest | None:
     """A plain ``leasehold [options] run ...``. None: something else, or something wrong, which click says better."""
     try:
         return parse(words)
@@ -184,13 +184,13 @@ def quick(words: list[str]) -> Request | None:
         return None
 
 
-def parse(words: list[str]) -> Request | None:
+def parse(words: list[str]) -> RunRequest | None:
     """The same, which says what is wrong with a ``run``."""
     given, rest = options(words, COMMON) if "run" in words else ({}, [])
     return parse_run(rest[1:], given) if rest[:1] == ["run"] else None
 
 
-def parse_run(words: list[str], given: dict[str, str]) -> Request:
+def parse_run(words: list[str], given: dict[str, str]) -> RunRequest:
     """All that follows ``run``: one name, and options before and behind it, until ``--``; then the command."""
     given, name, command = _parts(words, given, RUN, "what to lock")
     for one, other, why in (
@@ -200,21 +200,21 @@ def parse_run(words: list[str], given: dict[str, str]) -> Request:
     ):
         if one in given and other in given:
             raise Usage(why)
-    return Request(given, name, command)
+    return RunRequest(given, name, command)
 
 
-def parse_elect(words: list[str], given: dict[str, str]) -> Candidacy:
+def parse_elect(words: list[str], given: dict[str, str]) -> ElectRequest:
     """All that follows ``elect``, in the same way."""
-    return Candidacy(*_parts(words, given, ELECT, "the election"))
+    return ElectRequest(*_parts(words, given, ELECT, "the election"))
 
 
-def parse_cron(words: list[str], given: dict[str, str]) -> Timetable:
+def parse_cron(words: list[str], given: dict[str, str]) -> CronRequest:
     """All that follows ``cron``: an expression, a name and a command, or a question."""
     given, rest = options(words, CRON, given)
     if "history" in given:
         if rest or "upcoming" in given:
             raise Usage("--history NAME runs nothing: leave out the rest")
-        return Timetable(given, "", given["history"], [])
+        return CronRequest(given, "", given["history"], [])
     if not rest or rest[0] == "--":
         raise Usage("it needs the EXPRESSION that says when, such as '0 3 * * *'")
     expression = rest[0]
@@ -222,13 +222,13 @@ def parse_cron(words: list[str], given: dict[str, str]) -> Timetable:
     if "history" in given:
         raise Usage("--history NAME runs nothing: leave out the rest")
     if "upcoming" in given and not rest:
-        return Timetable(given, expression, "", [])
+        return CronRequest(given, expression, "", [])
     if " " not in expression.strip() and not expression.startswith("@"):
         raise Usage("the EXPRESSION is one word for the shell: quote it, as in leasehold cron '0 3 * * *' NAME -- ...")
     if "upcoming" in given:
         raise Usage("--next N EXPRESSION runs nothing: leave out the rest")
     given, name, command = _parts(rest, given, CRON, "the cron")
-    return Timetable(given, expression, name, command)
+    return CronRequest(given, expression, name, command)
 
 
 def _parts(

@@ -15,18 +15,18 @@ from leasehold.cli.arguments import (
     CRON,
     ELECT,
     RUN,
-    Candidacy,
+    CronRequest,
+    ElectRequest,
     Option,
-    Request,
-    Timetable,
+    RunRequest,
     Usage,
     described,
     parse_cron,
     parse_elect,
     parse_run,
 )
-from leasehold.cli.exit_codes import Ended
-from leasehold.cli.output import Voice
+from leasehold.cli.exit_codes import CommandEnded
+from leasehold.cli.output import Output
 
 
 def option(one: Option) -> click.Option:
@@ -59,8 +59,8 @@ def storeless(function: Callable[..., None]) -> Callable[..., None]:
         as_json = bool(as_json or before.get("as_json"))
         try:
             function(*arguments, as_json=as_json, **more)
-        except Ended as ended:
-            Voice(as_json).say(ended.event, str(ended), **ended.fields)
+        except CommandEnded as ended:
+            Output(as_json).say(ended.event, str(ended), **ended.fields)
             raise SystemExit(ended.code) from ended
 
     called.__click_params__ = [option(COMMON[-1])]  # type: ignore[attr-defined]  # as above
@@ -70,7 +70,7 @@ def storeless(function: Callable[..., None]) -> Callable[..., None]:
 class RunCommand(click.Command):
     """Parsed by our own rules, shown by click."""
 
-    parse: Callable[[list[str], dict[str, str]], Request] = staticmethod(parse_run)
+    parse: Callable[[list[str], dict[str, str]], RunRequest] = staticmethod(parse_run)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As ``arguments`` does, so that there is one way to read a line."""
@@ -117,7 +117,7 @@ def commands(ctx: click.Context, /, **given: Any) -> None:
         click.Argument(["command"], nargs=-1, metavar="-- COMMAND...", type=click.Path()),
     ],
 )
-def run(request: Request) -> None:
+def run(request: RunRequest) -> None:
     """Run a command while holding the lease on NAME, so that it runs once at a time.
 
     NAME is a kind, or a kind and ids: backup, report-export:42. A DURATION is a number of seconds, or text such as 30s,
@@ -157,7 +157,7 @@ def run(request: Request) -> None:
         click.Argument(["command"], nargs=-1, metavar="-- COMMAND...", type=click.Path()),
     ],
 )
-def elect(request: Candidacy) -> None:
+def elect(request: ElectRequest) -> None:
     """Stand for the election NAME, and run a command while leader.
 
     When the term is lost, the command is stopped before anybody else can lead, and we stand again. When the command
@@ -197,7 +197,7 @@ def elect(request: Candidacy) -> None:
         click.Argument(["command"], nargs=-1, metavar="-- COMMAND...", type=click.Path()),
     ],
 )
-def cron(request: Timetable) -> None:
+def cron(request: CronRequest) -> None:
     """Run a command at each tick of EXPRESSION, on one host of those that do the same.
 
     A tick is claimed before it is run, so that clocks may differ by seconds; a run that dies is not repeated. The

@@ -6,7 +6,7 @@ from leasehold._core.durations import is_long, ttl_ms
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.names import resource_names
 from leasehold.cli import exit_codes
-from leasehold.cli.exit_codes import Ended
+from leasehold.cli.exit_codes import CommandEnded
 from leasehold.coordinator import Leasehold, connect
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.observe import log
@@ -14,8 +14,8 @@ from leasehold.observe import log
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from leasehold.cli.arguments import Candidacy, Request
-    from leasehold.cli.output import Voice
+    from leasehold.cli.arguments import ElectRequest, RunRequest
+    from leasehold.cli.output import Output
     from leasehold.observe.events import Event
     from leasehold.primitives.election import Election
     from leasehold.primitives.lock import Lock
@@ -55,12 +55,12 @@ def open_hold(url: str | None, namespace: str | None, observers: Iterable[Callab
     try:
         return connect(url, namespace=namespace, observers=observers)
     except (InvalidRequest, Unsupported) as error:
-        raise Ended(exit_codes.CONFIG, "failed", str(error)) from error
+        raise CommandEnded(exit_codes.CONFIG, "failed", str(error)) from error
     except LeaseholdError as error:
         raise failed(error) from error
 
 
-def open_lock(request: Request, voice: Voice) -> tuple[Leasehold, Lock]:
+def open_lock(request: RunRequest, voice: Output) -> tuple[Leasehold, Lock]:
     """What ``leasehold run`` asks for; 2 when that makes no sense."""
     try:
         namespace, kind, ids = parse_name(request.name, request.namespace)
@@ -76,7 +76,7 @@ def open_lock(request: Request, voice: Voice) -> tuple[Leasehold, Lock]:
         raise failed(error) from error
 
 
-def _lock(hold: Leasehold, request: Request, kind: str, ids: list[str]) -> Lock:
+def _lock(hold: Leasehold, request: RunRequest, kind: str, ids: list[str]) -> Lock:
     ttl, wait, at_least = request.ttl, request.wait, request.at_least
     if request.shared:
         return hold.rwlock(kind, *ids).read(ttl=ttl, wait=wait, at_least=at_least)
@@ -85,7 +85,7 @@ def _lock(hold: Leasehold, request: Request, kind: str, ids: list[str]) -> Lock:
     return hold.lock(kind, *ids, ttl=ttl, wait=wait, at_least=at_least)
 
 
-def _listener(request: Request, voice: Voice) -> Callable[[Event], object]:
+def _listener(request: RunRequest, voice: Output) -> Callable[[Event], object]:
     """Somebody has mistyped a limit, here or there: else nobody would notice."""
 
     def listen(event: Event) -> None:
@@ -100,7 +100,7 @@ def _listener(request: Request, voice: Voice) -> Callable[[Event], object]:
     return listen
 
 
-def open_election(request: Candidacy, health: Callable[[], bool] | None) -> tuple[Leasehold, Election]:
+def open_election(request: ElectRequest, health: Callable[[], bool] | None) -> tuple[Leasehold, Election]:
     """What ``leasehold elect`` asks for; 2 when that makes no sense."""
     try:
         namespace, kind, ids = parse_name(request.name, request.namespace)
@@ -119,7 +119,7 @@ def open_election(request: Candidacy, health: Callable[[], bool] | None) -> tupl
         raise failed(error) from error
 
 
-def warn_once(voice: Voice) -> None:
+def warn_once(voice: Output) -> None:
     import warnings
 
     warnings.simplefilter("ignore", UserWarning)  # the library's own words, with a line of ours beside them
@@ -129,9 +129,9 @@ def warn_once(voice: Voice) -> None:
 def failed(error: BaseException) -> BaseException:
     """An error of the library as the end of a command; any other is a bug, and stays what it is."""
     if isinstance(error, InvalidRequest):
-        return Ended(exit_codes.USAGE, "failed", str(error))
+        return CommandEnded(exit_codes.USAGE, "failed", str(error))
     if isinstance(error, Unsupported):
-        return Ended(exit_codes.CONFIG, "failed", str(error))
+        return CommandEnded(exit_codes.CONFIG, "failed", str(error))
     if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
-        return Ended(exit_codes.UNAVAILABLE, "unavailable", f"the store is unavailable: {error}")
+        return CommandEnded(exit_codes.UNAVAILABLE, "unavailable", f"the store is unavailable: {error}")
     return error

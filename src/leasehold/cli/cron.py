@@ -12,23 +12,23 @@ from typing import Any
 
 from leasehold._core.durations import is_long, ttl_ms
 from leasehold.cli import exit_codes
-from leasehold.cli.arguments import Timetable
+from leasehold.cli.arguments import CronRequest
 from leasehold.cli.child import Child
 from leasehold.cli.coordinator import failed, open_hold, parse_name, warn_once
 from leasehold.cli.elect import ENDING, idle
-from leasehold.cli.exit_codes import Ended
-from leasehold.cli.lease_thread import Tenure
-from leasehold.cli.output import Voice, printable
+from leasehold.cli.exit_codes import CommandEnded
+from leasehold.cli.lease_thread import LeaseThread
+from leasehold.cli.output import Output, printable
 from leasehold.cli.run import await_lease, complain_about_start, environment, prepared
-from leasehold.cli.signals import Heard, Signals, signal
+from leasehold.cli.signals import ReceivedSignal, Signals, signal
 from leasehold.cli.supervisor import Supervisor, tell_loss
 from leasehold.cli.terminal import lasting, paint, say, table
 from leasehold.coordinator import Leasehold
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost
-from leasehold.patterns.cron.cron import Wanted
-from leasehold.patterns.cron.history import Claimed, history
+from leasehold.patterns.cron.cron import CronOptions
+from leasehold.patterns.cron.history import ClaimedTick, history
 from leasehold.patterns.cron.runner import AWAY, FIRST_PAUSE, LONGEST_PAUSE, TAKEN, loss_of
-from leasehold.patterns.cron.schedule import Plan, Schedule, WallClock
+from leasehold.patterns.cron.schedule import DueTicks, Schedule, WallClock
 from leasehold.patterns.cron.state import DIED, ERROR, KEPT, LOST, MISSED, OK, RUNNING, SKIPPED, Run
 from leasehold.patterns.flavour import finish
 
@@ -42,7 +42,7 @@ COLOURS = {OK: "green", RUNNING: "cyan", ERROR: "red", LOST: "red", DIED: "red",
 MOST = 1000
 
 
-def answer(request: Timetable) -> int:
+def answer(request: CronRequest) -> int:
     """What was asked; the exit code."""
     try:
         if request.history:
@@ -54,12 +54,12 @@ def answer(request: Timetable) -> int:
     return 0
 
 
-def _history(request: Timetable) -> None:
+def _history(request: CronRequest) -> None:
     if not 0 < (request.limit or 0) <= KEPT:
         raise InvalidRequest(f"--limit is a number from 1 to {KEPT}: no more runs are kept")
     namespace, kind, ids = parse_name(request.name, request.namespace)
     with open_hold(request.url, namespace) as hold:
-        runs = finish(history(hold._flavour, hold._shelf, hold.lock(kind, *ids), request.limit or 0))
+        runs = finish(history(hold._flavour, hold._results, hold.lock(kind, *ids), request.limit or 0))
     if request.as_json:
         say(json.dumps([_document(run) for run in runs], indent=2))
     elif runs:
@@ -68,7 +68,7 @@ def _history(request: Timetable) -> None:
         say(f"Nothing is known of a cron {printable(request.name)}.")
 
 
-def _upcoming(request: Timetable) -> None:
+def _upcoming(request: CronRequest) -> None:
     if not 0 < (request.upcoming or 0) <= MOST:
         raise InvalidRequest(f"--next is a number from 1 to {MOST}")
     schedule, moment, ticks = Schedule(request.expression, request.timezone), time.time(), []
@@ -107,28 +107,30 @@ def _what(run: Run) -> str:
 # ---------------------------------------------------------------- cron
 
 
-def cron(request: Timetable) -> int:
+def cron(request: CronRequest) -> int:
     """Run the command at each tick, or answer a question; the exit code."""
-    voice = Voice(request.as_json)
+    voice = Output(request.as_json)
     try:
         if request.history or request.upcoming is not None:
             return answer(request)
         if not hasattr(signal, "sigwaitinfo"):
-            raise Ended(exit_codes.CONFIG, "failed", "leasehold cron needs Linux: this system cannot wait for signals")
-        return Watchman(request, voice).serve(Signals())
-    except Ended as ended:
+            raise CommandEnded(
+                exit_codes.CONFIG, "failed", "leasehold cron needs Linux: this system cannot wait for signals"
+            )
+        return CronLoop(request, voice).serve(Signals())
+    except CommandEnded as ended:
         if ended.event:
             voice.say(ended.event, str(ended), **ended.fields)
         return ended.code
 
 
-class Watchman:
+class CronLoop:
     """One ``leasehold cron``. A coordinator lives for one look or one run: no thread is left when the command's process
     is forked."""
 
     _signals: Signals
 
-    def __init__(self, request: Timetable, voice: Voice) -> None:
+    def __init__(self, request: CronRequest, voice: Output) -> None:
         self._request = request
         self._voice = voice
         self._clock = WallClock()
@@ -176,12 +178,12 @@ class Watchman:
             idle(self._signals, self._clock.nap(tick))
 
     @contextmanager
-    def _store(self) -> Iterator[tuple[Leasehold, Wanted]]:
+    def _store(self) -> Iterator[tuple[Leasehold, CronOptions]]:
         request, (namespace, kind, ids) = self._request, self._name
         held = {"ttl": request.ttl, "at_least": request.at_least, "max_hold": request.at_most}
         policy: dict[str, Any] = {"missed": request.missed, "overlap": request.overlap, "grace": request.grace}
         with open_hold(request.url, namespace) as hold:
-            yield hold, Wanted(hold, (kind, *ids), self._schedule, held, **policy, clock=self._clock)
+            yield hold, CronOptions(hold, (kind, *ids), self._schedule, held, **policy, clock=self._clock)
 
     def _attempt(self, patient: bool) -> tuple[bool, int | None]:
         """Is there nothing to do until the next tick? And the exit code, if that is the end."""
@@ -201,15 +203,15 @@ class Watchman:
         except LeaseholdError as error:
             raise failed(error) from error
 
-    def _attend(self, plan: Plan) -> int | None:
+    def _attend(self, plan: DueTicks) -> int | None:
         child = prepared(self._request, self._signals)
         try:
             with self._store() as (hold, wanted):
                 lock = wanted.lock(plan.tick)
-                tenure = Tenure(lock, self._signals.wake)
+                tenure = LeaseThread(lock, self._signals.wake)
                 try:
                     lease = await_lease(self._request, self._voice, self._signals, tenure, hold, lock)
-                except Ended:
+                except CommandEnded:
                     if isinstance(tenure.error, (*TAKEN, *AWAY)):
                         raise tenure.error from None
                     raise
@@ -226,7 +228,7 @@ class Watchman:
         finally:
             child.abandon()
 
-    def _may_begin(self, wanted: Wanted, claimed: Claimed) -> bool:
+    def _may_begin(self, wanted: CronOptions, claimed: ClaimedTick) -> bool:
         """Lost while it was claimed, by a store that was slow or by us, frozen: then others are at work."""
         loss = loss_of(claimed.lease)
         if loss is None:
@@ -235,11 +237,11 @@ class Watchman:
         finish(wanted.books.settle(claimed, LOST, f"the lease was lost ({loss.reason}) before the run had begun"))
         return False
 
-    def _run(self, child: Child, wanted: Wanted, claimed: Claimed) -> Overseer:
+    def _run(self, child: Child, wanted: CronOptions, claimed: ClaimedTick) -> CronSupervisor:
         lease, tick = claimed.lease, self._schedule.moment(claimed.tick).isoformat()
         child.start({**environment(lease), "LEASEHOLD_TICK": tick})
         self._voice.note("started", resource=lease.resource, tick=tick, fence=lease.fence, pid=child.pid)
-        supervisor = Overseer(child, lease, self._request.on_lost, self._signals, self._voice)
+        supervisor = CronSupervisor(child, lease, self._request.on_lost, self._signals, self._voice)
         supervisor.exit_code = code = supervisor.watch()
         outcome, text = (OK, "") if code == 0 else (ERROR, f"exit code {code}")
         if supervisor.loss is not None:
@@ -252,7 +254,7 @@ class Watchman:
             self._voice.note("exited", resource=lease.resource, tick=tick, code=code)
         return supervisor
 
-    def _after(self, supervisor: Overseer, loss: LeaseLost | None) -> int | None:
+    def _after(self, supervisor: CronSupervisor, loss: LeaseLost | None) -> int | None:
         """One more is done: the exit code, if that was the last."""
         if loss is not None and supervisor.loss is None:
             tell_loss(self._voice, loss, "it was over before the command was")
@@ -262,12 +264,12 @@ class Watchman:
         return supervisor.exit_code if loss is None and supervisor.loss is None else exit_codes.LOST
 
 
-class Overseer(Supervisor):
+class CronSupervisor(Supervisor):
     """Of one run. Whoever ends the command with a signal wants us to end, too."""
 
     ending = False
     exit_code = 0
 
-    def _hear(self, heard: Heard) -> None:
+    def _hear(self, heard: ReceivedSignal) -> None:
         self.ending = self.ending or heard.number in ENDING
         super()._hear(heard)

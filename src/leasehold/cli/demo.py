@@ -167,7 +167,7 @@ class DemoFailed(Exception):
         self.code = code
 
 
-class Actor:
+class DemoProcess:
     """One worker process."""
 
     def __init__(self, name: str, folder: Path, guarded: bool) -> None:
@@ -245,11 +245,11 @@ class Actor:
 
 
 @contextmanager
-def workers(folder: Path, guarded: bool) -> Iterator[tuple[Actor, Actor]]:
+def workers(folder: Path, guarded: bool) -> Iterator[tuple[DemoProcess, DemoProcess]]:
     """A and B, ready; both have ended when this is left, whatever happened."""
-    actors: list[Actor] = []
+    actors: list[DemoProcess] = []
     try:
-        actors.extend(Actor(name, folder, guarded) for name in "AB")
+        actors.extend(DemoProcess(name, folder, guarded) for name in "AB")
         for actor in actors:
             actor.hear("ready")
         yield actors[0], actors[1]
@@ -270,7 +270,7 @@ class Screen(Protocol):
     def show(self, event: dict[str, Any]) -> None: ...
 
 
-class Act:
+class DemoRun:
     """One act: its stage, and the events as they happen."""
 
     def __init__(self, number: int, guarded: bool, folder: Path, screen: Screen) -> None:
@@ -303,7 +303,7 @@ class Act:
             connection.execute("INSERT INTO reports VALUES (42, 'nobody', 0)")
             FenceGuard().create(connection)
 
-    def _freeze_the_holder(self, a: Actor, b: Actor) -> int:
+    def _freeze_the_holder(self, a: DemoProcess, b: DemoProcess) -> int:
         a.tell("acquire")
         a.hear("asks")
         fence: int = a.hear("acquired")["fence"]
@@ -315,7 +315,7 @@ class Act:
         self.tell("A", "frozen")
         return fence
 
-    def _take_over(self, b: Actor, older: int) -> int:
+    def _take_over(self, b: DemoProcess, older: int) -> int:
         granted = b.hear("acquired")
         newer: int = granted["fence"]
         self.tell("store", "expired", fence=older)
@@ -328,7 +328,7 @@ class Act:
         self.tell("B", "wrote", fence=newer)
         return newer
 
-    def _wake_the_stale_owner(self, a: Actor, older: int, newer: int) -> None:
+    def _wake_the_stale_owner(self, a: DemoProcess, older: int, newer: int) -> None:
         a.wake()
         self.tell("A", "woke")
         a.tell("write")
@@ -358,7 +358,7 @@ def run(screen: Screen) -> int:
         boot_id("the demo", "a machine or a container with Linux")
         with _tidy_when_terminated(), tempfile.TemporaryDirectory(prefix="leasehold-demo-") as folder:
             for number, guarded in ((1, False), (2, True)):
-                Act(number, guarded, Path(folder, f"act-{number}"), screen).play()
+                DemoRun(number, guarded, Path(folder, f"act-{number}"), screen).play()
     except Unsupported as error:
         screen.show({"event": "failed", "why": str(error)})
         return CONFIG

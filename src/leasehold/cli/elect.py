@@ -8,16 +8,16 @@ import threading
 
 from leasehold._core.light_typing import Any, NamedTuple
 from leasehold.cli import child, exit_codes
-from leasehold.cli.arguments import Candidacy
+from leasehold.cli.arguments import ElectRequest
 from leasehold.cli.child import Child
 from leasehold.cli.coordinator import open_election
-from leasehold.cli.exit_codes import Ended
-from leasehold.cli.lease_thread import Tenure
-from leasehold.cli.output import Voice
+from leasehold.cli.exit_codes import CommandEnded
+from leasehold.cli.lease_thread import LeaseThread
+from leasehold.cli.output import Output
 from leasehold.cli.run import await_lease, complain_about_start, environment, prepared
-from leasehold.cli.signals import HARMLESS, Heard, Signals, known, signal
+from leasehold.cli.signals import HARMLESS, ReceivedSignal, Signals, known, signal
 from leasehold.cli.supervisor import Supervisor, tell_loss
-from leasehold.primitives.campaign import Rests
+from leasehold.primitives.campaign import RestPeriods
 from leasehold.stores.clock import SystemClock
 
 # ---------------------------------------------------------------- checkup
@@ -28,7 +28,7 @@ from leasehold.stores.clock import SystemClock
 LOOK_AGAIN = 1.0  # seconds
 
 
-class Checkup:
+class HealthCommand:
     """Asked by a thread of the library. It is the main thread that reaps processes, so that tells it how they ended.
     ``mask``: the signals that the command blocks, as it would without us."""
 
@@ -85,12 +85,14 @@ class Checkup:
 ENDING = known("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")  # whoever sends one wants us to end, too
 
 
-def elect(request: Candidacy) -> int:
+def elect(request: ElectRequest) -> int:
     """Lead, again and again; the exit code."""
-    voice = Voice(request.as_json)
+    voice = Output(request.as_json)
     try:
         if not hasattr(signal, "sigwaitinfo"):
-            raise Ended(exit_codes.CONFIG, "failed", "leasehold elect needs Linux: this system cannot wait for signals")
+            raise CommandEnded(
+                exit_codes.CONFIG, "failed", "leasehold elect needs Linux: this system cannot wait for signals"
+            )
         signals = Signals()
         rests = None
         while True:
@@ -98,18 +100,18 @@ def elect(request: Candidacy) -> int:
             if isinstance(ended, int):
                 return ended
             gc.collect()  # what the last term left behind: the next command is forked from this process
-            rests = rests or Rests(ended.ttl, ended.start_period)
+            rests = rests or RestPeriods(ended.ttl, ended.start_period)
             pause = rests.after(ended.reason, ended.lasted)
             if pause:
                 voice.say("pausing", f"standing again in {pause:.1f} s", resource=ended.resource, seconds=pause)
             idle(signals, pause)
-    except Ended as ended:
+    except CommandEnded as ended:
         if ended.event:
             voice.say(ended.event, str(ended), **ended.fields)
         return ended.code
 
 
-class Lost(NamedTuple):
+class LostTerm(NamedTuple):
     """How a term ended that is to be followed by another."""
 
     resource: str
@@ -119,27 +121,29 @@ class Lost(NamedTuple):
     start_period: float
 
 
-def _stand(request: Candidacy, voice: Voice, signals: Signals) -> int | Lost:
+def _stand(request: ElectRequest, voice: Output, signals: Signals) -> int | LostTerm:
     """One term, from the command's process to its end. The exit code, or why to stand again. All threads of it have
     ended by then, so that the next process is forked from one that has none."""
     child = prepared(request, signals)
-    checkup = None if request.health is None else Checkup(request.health, signals.mask)
+    checkup = None if request.health is None else HealthCommand(request.health, signals.mask)
     try:
         return _lead(request, voice, signals, child, checkup)
     finally:
         child.abandon()
 
 
-def _lead(request: Candidacy, voice: Voice, signals: Signals, child: Child, checkup: Checkup | None) -> int | Lost:
+def _lead(
+    request: ElectRequest, voice: Output, signals: Signals, child: Child, checkup: HealthCommand | None
+) -> int | LostTerm:
     hold, election = open_election(request, checkup)
     now = SystemClock().now
     with hold:
-        tenure = Tenure(election.campaign(), signals.wake)
+        tenure = LeaseThread(election.campaign(), signals.wake)
         term: Any = await_lease(request, voice, signals, tenure, hold, election)
         since = now()
         child.start({**environment(term), "LEASEHOLD_TERM": str(term.term)})
         voice.note("elected", resource=term.resource, term=term.term, ttl=term.ttl, pid=child.pid)
-        supervisor = Regent(child, term, signals, voice, checkup)
+        supervisor = TermSupervisor(child, term, signals, voice, checkup)
         code = supervisor.watch()
         if checkup is not None:
             checkup.stop()
@@ -153,18 +157,18 @@ def _lead(request: Candidacy, voice: Voice, signals: Signals, child: Child, chec
     if request.once or supervisor.ending:
         return exit_codes.LOST
     start_period = 0.0 if election._health is None else election._health.start_period
-    return Lost(term.resource, supervisor.loss.reason, now() - since, term.ttl, start_period)
+    return LostTerm(term.resource, supervisor.loss.reason, now() - since, term.ttl, start_period)
 
 
-class Regent(Supervisor):
+class TermSupervisor(Supervisor):
     """Of one command in one term. Processes of the health check end here, too."""
 
-    def __init__(self, child: Child, term: Any, signals: Signals, voice: Voice, checkup: Checkup | None) -> None:
+    def __init__(self, child: Child, term: Any, signals: Signals, voice: Output, checkup: HealthCommand | None) -> None:
         super().__init__(child, term, "term", signals, voice)
         self._checkup = checkup
         self.ending = False  # somebody wants us to end, not only the command
 
-    def _hear(self, heard: Heard) -> None:
+    def _hear(self, heard: ReceivedSignal) -> None:
         self.ending = self.ending or heard.number in ENDING
         super()._hear(heard)
 
@@ -184,4 +188,4 @@ def idle(signals: Signals, seconds: float) -> None:
         if heard.number == signal.SIGTSTP:
             os.kill(os.getpid(), signal.SIGSTOP)
         elif heard.number not in HARMLESS:
-            raise Ended(exit_codes.of_signal(heard.number))
+            raise CommandEnded(exit_codes.of_signal(heard.number))

@@ -16,7 +16,7 @@ def of_signal(number: int) -> int:
     return 128 + number
 
 
-class Ended(Exception):
+class CommandEnded(Exception):
     """This command ends now, with an exit code and something to say, or nothing. The fields are for programs."""
 
     def __init__(self, code: int, event: str = "", text: str = "", **fields: object) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PATIENCE = 10.0  # seconds for a release; the store's own budget is half of that
 
 
-class Tenure:
+class LeaseThread:
     """From asking for the lease until it is given back. ``wake`` is called when there is something to see."""
 
     def __init__(self, lock: Lock | Campaign, wake: Callable[[], None]) -> None:

@@ -34,7 +34,7 @@ def width(text: str) -> int:
 # ---------------------------------------------------------------- voice
 
 
-class Voice:
+class Output:
     """One line for each event. People hear of what they should know; programs hear of everything."""
 
     def __init__(self, as_json: bool) -> None:

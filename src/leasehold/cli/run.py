@@ -8,14 +8,14 @@ import os
 
 from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold.cli import exit_codes
-from leasehold.cli.arguments import Request
+from leasehold.cli.arguments import RunRequest
 from leasehold.cli.child import ABSENT, Child
-from leasehold.cli.exit_codes import Ended
-from leasehold.cli.output import Voice
+from leasehold.cli.exit_codes import CommandEnded
+from leasehold.cli.output import Output
 from leasehold.cli.signals import HARMLESS, Signals, signal
 
 if TYPE_CHECKING:
-    from leasehold.cli.lease_thread import Tenure
+    from leasehold.cli.lease_thread import LeaseThread
     from leasehold.coordinator import Leasehold
     from leasehold.primitives.election import Election
     from leasehold.primitives.lease import Lease
@@ -31,17 +31,19 @@ OF_A_SHELL = frozenset(
 PROGRESS_AFTER, PROGRESS_EVERY = 1.0, 10.0  # seconds
 
 
-def run(request: Request) -> int:
+def run(request: RunRequest) -> int:
     """Run the command under the lease; the exit code."""
-    voice = Voice(request.as_json)
+    voice = Output(request.as_json)
     child = None
     try:
         if not hasattr(signal, "sigwaitinfo"):
-            raise Ended(exit_codes.CONFIG, "failed", "leasehold run needs Linux: this system cannot wait for signals")
+            raise CommandEnded(
+                exit_codes.CONFIG, "failed", "leasehold run needs Linux: this system cannot wait for signals"
+            )
         signals = Signals()
         child = prepared(request, signals)
         return _under_a_lease(request, voice, signals, child)
-    except Ended as ended:
+    except CommandEnded as ended:
         if ended.event:
             voice.say(ended.event, str(ended), **ended.fields)
         return ended.code
@@ -50,22 +52,22 @@ def run(request: Request) -> int:
             child.abandon()
 
 
-def prepared(request: Request, signals: Signals) -> Child:
+def prepared(request: RunRequest, signals: Signals) -> Child:
     try:
         return Child(request.command, signals.mask)
     except OSError as error:
-        raise Ended(
+        raise CommandEnded(
             exit_codes.NOT_EXECUTABLE, "failed", f"no process can be started: {os.strerror(error.errno or 0)}"
         ) from error
 
 
-def _under_a_lease(request: Request, voice: Voice, signals: Signals, child: Child) -> int:
+def _under_a_lease(request: RunRequest, voice: Output, signals: Signals, child: Child) -> int:
     from leasehold.cli.coordinator import open_lock  # the rest of the library: the child prepares meanwhile
-    from leasehold.cli.lease_thread import Tenure
+    from leasehold.cli.lease_thread import LeaseThread
 
     hold, lock = open_lock(request, voice)
     with hold:
-        tenure = Tenure(lock, signals.wake)
+        tenure = LeaseThread(lock, signals.wake)
         lease = await_lease(request, voice, signals, tenure, hold, lock)
         child.start(environment(lease))
         gc.enable()
@@ -102,16 +104,18 @@ def environment(lease: Lease) -> dict[str, str]:
     return told
 
 
-def complain_about_start(request: Request, child: Child) -> None:
+def complain_about_start(request: RunRequest, child: Child) -> None:
     why, program = child.why_not(), request.command[0]
     if why in ABSENT:
-        raise Ended(exit_codes.NOT_FOUND, "failed", f"{program}: command not found{_hint(request)}", command=program)
+        raise CommandEnded(
+            exit_codes.NOT_FOUND, "failed", f"{program}: command not found{_hint(request)}", command=program
+        )
     if why:
         hint = _hint(request) if why == errno.ENAMETOOLONG else ""
-        raise Ended(exit_codes.NOT_EXECUTABLE, "failed", f"{program}: {os.strerror(why)}{hint}", command=program)
+        raise CommandEnded(exit_codes.NOT_EXECUTABLE, "failed", f"{program}: {os.strerror(why)}{hint}", command=program)
 
 
-def _hint(request: Request) -> str:
+def _hint(request: RunRequest) -> str:
     """No shell reads the command. Who quoted a whole line of it, or begins with what only a shell knows, meant one."""
     program = request.command[0]
     sets = program.partition("=")
@@ -126,7 +130,7 @@ def _hint(request: Request) -> str:
 
 
 def await_lease(
-    request: Request, voice: Voice, signals: Signals, tenure: Tenure, hold: Leasehold, lock: Lock | Election
+    request: RunRequest, voice: Output, signals: Signals, tenure: LeaseThread, hold: Leasehold, lock: Lock | Election
 ) -> Lease:
     """Until it is granted. A signal that would end us ends the waiting at once, and nothing is left behind."""
     patience = PROGRESS_AFTER
@@ -142,11 +146,11 @@ def await_lease(
         elif heard.number == signal.SIGTSTP:
             os.kill(os.getpid(), signal.SIGSTOP)
         elif heard.number not in HARMLESS:
-            raise Ended(exit_codes.of_signal(heard.number))
+            raise CommandEnded(exit_codes.of_signal(heard.number))
     return tenure.lease
 
 
-def _refused(request: Request, error: BaseException) -> BaseException:
+def _refused(request: RunRequest, error: BaseException) -> BaseException:
     from leasehold.cli.coordinator import failed
     from leasehold.errors import NotAcquired
 
@@ -154,10 +158,10 @@ def _refused(request: Request, error: BaseException) -> BaseException:
         return failed(error)
     fields = {"resource": error.resource, "holder": error.holder, "retry_in": error.retry_in}
     quiet = request.skip_ok and not request.as_json
-    return Ended(request.busy_code, "" if quiet else "busy", _who(error.resource, error.holder), **fields)
+    return CommandEnded(request.busy_code, "" if quiet else "busy", _who(error.resource, error.holder), **fields)
 
 
-def _tell_progress(voice: Voice, hold: Leasehold, lock: Lock | Election) -> None:
+def _tell_progress(voice: Output, hold: Leasehold, lock: Lock | Election) -> None:
     from leasehold.errors import LeaseholdError
 
     try:

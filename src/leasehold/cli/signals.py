@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 else:
     import _signal as signal  # ``signal`` makes enums of all these numbers, which takes milliseconds
 
-__all__ = ["HARMLESS", "Heard", "Signals", "known", "signal"]
+__all__ = ["HARMLESS", "ReceivedSignal", "Signals", "known", "signal"]
 
 
 def known(*names: str) -> set[int]:
@@ -33,7 +33,7 @@ HARMLESS = known("SIGCHLD", "SIGCONT", "SIGWINCH", "SIGURG")  # these end nobody
 SHORTEST = 0.0001  # seconds; a timer of 0 never rings
 
 
-class Heard(NamedTuple):
+class ReceivedSignal(NamedTuple):
     """A signal; ``by_kernel``: no process sent it, the terminal did."""
 
     number: int
@@ -51,13 +51,13 @@ class Signals:
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._watched)
         self._main = threading.get_ident()
 
-    def wait(self, seconds: float) -> Heard | None:
+    def wait(self, seconds: float) -> ReceivedSignal | None:
         """The next one, or none in that time. An alarm tells that it is over: CPython's ``sigtimedwait`` makes up a
         signal when it was stopped meanwhile."""
         signal.setitimer(signal.ITIMER_REAL, max(seconds, SHORTEST))
         info = signal.sigwaitinfo(self._watched)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        heard = Heard(info.si_signo, info.si_code > 0)
+        heard = ReceivedSignal(info.si_signo, info.si_code > 0)
         return None if heard == (signal.SIGALRM, True) else heard
 
     def wake(self) -> None:

@@ -14,8 +14,8 @@ from leasehold._core.policy import margin
 from leasehold.cli import child as kernel
 from leasehold.cli import exit_codes
 from leasehold.cli.child import Child
-from leasehold.cli.output import Voice
-from leasehold.cli.signals import Heard, Signals, known, signal
+from leasehold.cli.output import Output
+from leasehold.cli.signals import ReceivedSignal, Signals, known, signal
 from leasehold.errors import LeaseLost
 from leasehold.stores.clock import SystemClock
 
@@ -34,7 +34,7 @@ UNKILLABLE = 10.0  # seconds after KILL
 class Supervisor:
     """Of one command, under one lease."""
 
-    def __init__(self, child: Child, lease: Lease, on_lost: str, signals: Signals, voice: Voice) -> None:
+    def __init__(self, child: Child, lease: Lease, on_lost: str, signals: Signals, voice: Output) -> None:
         self._child = child
         self._lease = lease
         self._on_lost = on_lost
@@ -74,7 +74,7 @@ class Supervisor:
 
     # ------------------------------------------------------------ signals, and the end of processes
 
-    def _hear(self, heard: Heard) -> None:
+    def _hear(self, heard: ReceivedSignal) -> None:
         number, by_kernel = heard
         if number == signal.SIGCHLD:
             return
@@ -149,6 +149,6 @@ class Supervisor:
         return known or ([self._child.pid] if self._child.code is None else [])
 
 
-def tell_loss(voice: Voice, loss: LeaseLost, so: str) -> None:
+def tell_loss(voice: Output, loss: LeaseLost, so: str) -> None:
     voice.say("lost", f"the lease on {loss.resource} is lost ({loss.reason}): {so}", resource=loss.resource,
               reason=loss.reason, fence=loss.fence)  # fmt: skip

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from leasehold.cli.exit_codes import USAGE, Ended
+from leasehold.cli.exit_codes import USAGE, CommandEnded
 from leasehold.cli.output import printable, width
 
 BAR = 10  # characters
@@ -77,10 +77,12 @@ def text_of(path: str) -> str:
             with open(path, "rb") as file:
                 found = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise Ended(USAGE, "failed", f"{printable(path)}: {error.strerror}") from error
+        raise CommandEnded(USAGE, "failed", f"{printable(path)}: {error.strerror}") from error
     if len(found) > MOST_BYTES:
-        raise Ended(USAGE, "failed", f"{printable(path)}: it has over {MOST_BYTES >> 20} MiB: is it the right file?")
+        raise CommandEnded(
+            USAGE, "failed", f"{printable(path)}: it has over {MOST_BYTES >> 20} MiB: is it the right file?"
+        )
     try:
         return found.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise Ended(USAGE, "failed", f"{printable(path)}: this is no text in UTF-8") from error
+        raise CommandEnded(USAGE, "failed", f"{printable(path)}: this is no text in UTF-8") from error

@@ -10,11 +10,11 @@ import click
 
 from leasehold._core.durations import seconds
 from leasehold.advice import Measured, measured, ttl_for
-from leasehold.advice.questions import length
+from leasehold.advice.questions import duration_text
 from leasehold.advice.ttl import LONG, NETWORK, PAUSE, TtlAdvice
 from leasehold.cli import exit_codes
 from leasehold.cli.arguments import duration
-from leasehold.cli.exit_codes import Ended
+from leasehold.cli.exit_codes import CommandEnded
 from leasehold.cli.output import printable
 from leasehold.cli.terminal import paint, say, text_of
 from leasehold.errors import InvalidRequest
@@ -38,9 +38,9 @@ def give_ttl(
         margins = {"pause": PAUSE if still is None else still, "network": NETWORK if answer is None else answer}
         advice = ttl_for(work, renew=not no_renew, **margins)
     except InvalidRequest as error:
-        raise Ended(exit_codes.USAGE, "failed", str(error)) from error
+        raise CommandEnded(exit_codes.USAGE, "failed", str(error)) from error
     given = {"p999": work if found is None else found.p999, **margins, "samples": found and found.samples}
-    assumed = [f"--{name} was not said, and counts as {length(margins[name])}"
+    assumed = [f"--{name} was not said, and counts as {duration_text(margins[name])}"
                for name, said in (("pause", still), ("network", answer)) if said is None]  # fmt: skip
     _show(advice, [*assumed, *(found.warnings if found is not None else ())], given if as_json else None)
 
@@ -54,7 +54,7 @@ def _measured(path: str, kind: str | None) -> Measured:
     try:
         return measured(text_of(path), kind)
     except InvalidRequest as error:
-        raise Ended(exit_codes.USAGE, "failed", f"{printable(path)}: {error}") from error
+        raise CommandEnded(exit_codes.USAGE, "failed", f"{printable(path)}: {error}") from error
 
 
 def _work(found: Measured, no_renew: bool) -> float:
@@ -63,8 +63,10 @@ def _work(found: Measured, no_renew: bool) -> float:
         return found.p999
     if no_renew:
         raise InvalidRequest(
-            f"p99.9 is over {length(found.at_least)}, the last bucket, so that without renewal nobody can know the "
-            f"ttl: record durations, or let the lease be renewed; over {length(LONG)}, use durable ownership (jobs)"
+            f"p99.9 is over {duration_text(found.at_least)}, the last bucket, so that without renewal nobody can "
+            f"know the "
+            f"ttl: record durations, or let the lease be renewed; over {duration_text(LONG)}, use durable ownership "
+            f"(jobs)"
         )
     return math.nextafter(found.at_least, math.inf)
 

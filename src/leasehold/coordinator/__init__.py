@@ -32,7 +32,7 @@ from leasehold.coordinator.primitives import (
 from leasehold.coordinator.results import Shelving
 from leasehold.coordinator.single_flight import AsyncFlying, Flying
 from leasehold.coordinator.stores import open_store
-from leasehold.observe.observers import Audience
+from leasehold.observe.observers import Observers
 from leasehold.primitives.base_lock import UNSET, Unset
 from leasehold.primitives.lock import AsyncLock, Lock
 
@@ -65,7 +65,7 @@ class Coordinator(Shelving, ABC, Generic[L]):
         self._namespace = check_namespace(_or_env(namespace, "LEASEHOLD_NAMESPACE"))
         self._id_key = check_id_key(_or_env(hide_ids, "LEASEHOLD_ID_KEY"))
         self._default_wait = wait_seconds(wait)
-        self._engine = Engine(store, Audience(observers))
+        self._engine = Engine(store, Observers(observers))
         self._closers: list[Callable[[], Any]] = []  # of what patterns have opened and started
 
     def lock(

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from leasehold._core.durations import Duration
     from leasehold.coordinator import Id
     from leasehold.patterns.cron import AsyncCron, Cron
-    from leasehold.patterns.cron.schedule import Clock
-    from leasehold.patterns.results import Shelf
+    from leasehold.patterns.cron.schedule import CronClock
+    from leasehold.patterns.results import ResultStore
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,8 +37,8 @@ class Scheduling:
         at_most: Duration | None = None,
         ttl: Duration = 30,
         lease_as: str | None = None,
-        store: Shelf | None = None,
-        clock: Clock | None = None,
+        store: ResultStore | None = None,
+        clock: CronClock | None = None,
     ) -> Callable[[Callable[P, R]], Cron[P, R]]:
         """Decorate a function that is to be run at each tick of a cron expression, by one process of the fleet.
 
@@ -53,7 +53,8 @@ class Scheduling:
         ``overlap="skip"``, and run after it with ``"wait"``.
 
         ``at_least`` and ``ttl`` are as with ``lock``; after ``at_most`` the lease of a run is lost. ``lease_as`` names
-        a keyword-only parameter through which the function gets its lease. ``store`` is the shelf where the history is
+        a keyword-only parameter through which the function gets its lease. ``store`` is the result store where the
+        history is
         kept, by default beside the leases. ``clock`` is for tests.
 
         >>> import leasehold
@@ -88,8 +89,8 @@ class AsyncScheduling:
         at_most: Duration | None = None,
         ttl: Duration = 30,
         lease_as: str | None = None,
-        store: Shelf | None = None,
-        clock: Clock | None = None,
+        store: ResultStore | None = None,
+        clock: CronClock | None = None,
     ) -> Callable[[Callable[P, Work[R]]], AsyncCron[P, Work[R]]]:
         """Decorate a coroutine function that is to be run at each tick; see :meth:`leasehold.Leasehold.cron`.
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from leasehold.coordinator import Id
     from leasehold.patterns.once import AsyncOnce, Once
     from leasehold.patterns.once.once import AsyncLeasedOnce, LeasedOnce
-    from leasehold.patterns.results import Shelf
+    from leasehold.patterns.results import ResultStore
     from leasehold.patterns.serialization import Serializer
 
     Fingerprint: TypeAlias = str | Callable[..., Any] | None
@@ -34,7 +34,7 @@ class RunningOnce:
         max_hold: Duration | None = None,
         fingerprint: Fingerprint = None,
         errors: Errors = (),
-        store: Shelf | None = None,
+        store: ResultStore | None = None,
         serializer: Serializer | None = None,
         lease_as: None = None,
     ) -> Once: ...
@@ -50,7 +50,7 @@ class RunningOnce:
         max_hold: Duration | None = None,
         fingerprint: Fingerprint = None,
         errors: Errors = (),
-        store: Shelf | None = None,
+        store: ResultStore | None = None,
         serializer: Serializer | None = None,
         lease_as: str,
     ) -> LeasedOnce: ...
@@ -65,7 +65,7 @@ class RunningOnce:
         max_hold: Duration | None = None,
         fingerprint: Fingerprint = None,
         errors: Errors = (),
-        store: Shelf | None = None,
+        store: ResultStore | None = None,
         serializer: Serializer | None = None,
         lease_as: str | None = None,
     ) -> Any:
@@ -80,7 +80,7 @@ class RunningOnce:
         ``ttl`` is that of the lease under which it runs: when its process dies, the next takes over after that long,
         with a higher fence, and one that only slept can no longer store anything (StaleOwner). ``max_hold`` is how long
         it may run: then its lease ends, and the next takes over, so that work which hangs does not block its key for
-        ever. ``store`` is the shelf for results; without one they lie beside the leases. ``lease_as`` names a
+        ever. ``store`` is the result store for results; without one they lie beside the leases. ``lease_as`` names a
         keyword-only parameter through which the function gets its lease.
 
         Everybody gets an equal result of the same type: types of the standard library, and dataclasses, enums, models
@@ -120,7 +120,7 @@ class AsyncRunningOnce:
         max_hold: Duration | None = None,
         fingerprint: Fingerprint = None,
         errors: Errors = (),
-        store: Shelf | None = None,
+        store: ResultStore | None = None,
         serializer: Serializer | None = None,
         lease_as: None = None,
     ) -> AsyncOnce: ...
@@ -136,7 +136,7 @@ class AsyncRunningOnce:
         max_hold: Duration | None = None,
         fingerprint: Fingerprint = None,
         errors: Errors = (),
-        store: Shelf | None = None,
+        store: ResultStore | None = None,
         serializer: Serializer | None = None,
         lease_as: str,
     ) -> AsyncLeasedOnce: ...
@@ -151,7 +151,7 @@ class AsyncRunningOnce:
         max_hold: Duration | None = None,
         fingerprint: Fingerprint = None,
         errors: Errors = (),
-        store: Shelf | None = None,
+        store: ResultStore | None = None,
         serializer: Serializer | None = None,
         lease_as: str | None = None,
     ) -> Any:
@@ -197,7 +197,7 @@ def make_once(hold: Any, kind: str, ids: tuple[Id, ...], options: dict[str, Any]
         hold._id_key,
         keep=keep,
         fingerprint=fingerprint,
-        store=lambda: hold._shelf if store is None else shared(store, hold._engine.store.name),
+        store=lambda: hold._results if store is None else shared(store, hold._engine.store.name),
         serializer=serializer,
         errors=errors,
         lease_as=lease_as,

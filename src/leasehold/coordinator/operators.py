@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 MOST_SAID = 300  # characters of a reason, and of a name
 
 
-class Order(NamedTuple):
+class EvictionRequest(NamedTuple):
     """An eviction that was asked for, checked."""
 
     names: list[Name]
@@ -79,7 +79,7 @@ def order(
     by: object,
     delay: Duration | None,
     force: object,
-) -> Order:
+) -> EvictionRequest:
     if fence is None:
         raise InvalidRequest("evict needs the fence of the lease that is meant: inspect() says which it is")
     meant = check_fence(fence)
@@ -92,7 +92,7 @@ def order(
     delay_ms = None if delay is None else _delay_ms(delay)
     if not isinstance(force, bool):
         raise InvalidRequest(f"force must be True or False, not {type(force).__name__}")
-    return Order(named(hold, resource), meant, os.urandom(16).hex(), delay_ms, force, note)
+    return EvictionRequest(named(hold, resource), meant, os.urandom(16).hex(), delay_ms, force, note)
 
 
 def _said(text: object, what: str) -> str:

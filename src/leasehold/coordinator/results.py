@@ -1,4 +1,5 @@
-"""Where the patterns of a coordinator keep what they know: a shelf beside its store, made when one is first needed."""
+"""Where the patterns of a coordinator keep what they know: a result store beside its store, made when one is first
+needed."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from leasehold.errors import Unsupported
 if TYPE_CHECKING:
     from leasehold._runtime.engine import Engine
     from leasehold.patterns.flavour import Flavour
-    from leasehold.patterns.results import Shelf
+    from leasehold.patterns.results import ResultStore
 
-_in_memory: weakref.WeakKeyDictionary[Any, Shelf] = weakref.WeakKeyDictionary()  # all coordinators of one space
+_in_memory: weakref.WeakKeyDictionary[Any, ResultStore] = weakref.WeakKeyDictionary()  # all coordinators of one space
 
 
 class Shelving:
@@ -21,19 +22,19 @@ class Shelving:
 
     _engine: Engine
     _closers: list[Callable[[], Any]]
-    _own_shelf: Shelf | None = None
+    _own_results: ResultStore | None = None
     _asynchronous = False
 
     @property
-    def _shelf(self) -> Shelf:
+    def _results(self) -> ResultStore:
         """On the same store as the leases, so that whoever shares those shares this too."""
-        if self._own_shelf is None:
-            mine = (shelf_beside(self._engine.store, self._asynchronous),)
-            first = self.__dict__.setdefault("_first_shelf", mine)  # another thread may have been faster
-            self._own_shelf = first[0]
+        if self._own_results is None:
+            mine = (default_results(self._engine.store, self._asynchronous),)
+            first = self.__dict__.setdefault("_first_results", mine)  # another thread may have been faster
+            self._own_results = first[0]
             if first is mine:
                 self._closers.insert(0, first[0].close)  # closed last: whoever works writes there
-        return cast("Shelf", self._own_shelf)
+        return cast("ResultStore", self._own_results)
 
     @property
     def _flavour(self) -> Flavour:
@@ -42,23 +43,25 @@ class Shelving:
         return OnLoop() if self._asynchronous else OnThread()
 
 
-def shelf_beside(store: Any, asynchronous: bool) -> Shelf:
-    """The shelf that belongs to a store."""
+def default_results(store: Any, asynchronous: bool) -> ResultStore:
+    """The result store that belongs to a store."""
     if store.name == "memory":
-        from leasehold.patterns.results.memory import MemoryShelf
+        from leasehold.patterns.results.memory import MemoryResultStore
 
         known = _in_memory.get(store)
-        return _in_memory.setdefault(store, MemoryShelf(clock=store.clock)) if known is None else known
+        return _in_memory.setdefault(store, MemoryResultStore(clock=store.clock)) if known is None else known
     if store.name == "sqlite" and hasattr(store, "path"):
-        from leasehold.patterns.results.default import beside_sqlite
+        from leasehold.patterns.results.default import default_sqlite
 
-        return beside_sqlite(store.path, asynchronous)
+        return default_sqlite(store.path, asynchronous)
     if hasattr(store, "target") or hasattr(store, "lend"):
-        from leasehold.patterns.results.default import beside_borrowed, beside_redis
+        from leasehold.patterns.results.default import default_client, default_redis
 
         return (
-            beside_redis(store.target, asynchronous)
+            default_redis(store.target, asynchronous)
             if hasattr(store, "target")
-            else beside_borrowed(store, asynchronous)
+            else default_client(store, asynchronous)
         )
-    raise Unsupported(f"there is no shelf beside {store.name}: say where to keep it, such as SQLShelf(engine)")
+    raise Unsupported(
+        f"there is no result store beside {store.name}: say where to keep it, such as SQLResultStore(engine)"
+    )

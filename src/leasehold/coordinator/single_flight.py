@@ -10,9 +10,14 @@ from leasehold.primitives.base_lock import UNSET, Unset
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
     from leasehold.coordinator import Id
-    from leasehold.patterns.results import Shelf
+    from leasehold.patterns.results import ResultStore
     from leasehold.patterns.serialization import Serializer
-    from leasehold.patterns.single_flight.single_flight import AsyncFlown, AsyncSingleFlight, Flown, SingleFlight
+    from leasehold.patterns.single_flight.single_flight import (
+        AsyncSingleFlight,
+        AsyncSingleFlightFunction,
+        SingleFlight,
+        SingleFlightFunction,
+    )
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,7 +41,7 @@ class Flying:
         errors: Duration | None = None,
         wait: Duration | Unset | None = UNSET,
         max_hold: Duration | None = None,
-        cache: Shelf | None = None,
+        cache: ResultStore | None = None,
         serializer: Serializer | None = None,
         on_down: OnDown = "raise",
         lease_as: None = None,
@@ -53,11 +58,11 @@ class Flying:
         errors: Duration | None = None,
         wait: Duration | Unset | None = UNSET,
         max_hold: Duration | None = None,
-        cache: Shelf | None = None,
+        cache: ResultStore | None = None,
         serializer: Serializer | None = None,
         on_down: OnDown = "raise",
         lease_as: str,
-    ) -> Callable[[Callable[..., R]], Flown[..., R]]: ...
+    ) -> Callable[[Callable[..., R]], SingleFlightFunction[..., R]]: ...
 
     def single_flight(
         self,
@@ -69,7 +74,7 @@ class Flying:
         errors: Duration | None = None,
         wait: Duration | Unset | None = UNSET,
         max_hold: Duration | None = None,
-        cache: Shelf | None = None,
+        cache: ResultStore | None = None,
         serializer: Serializer | None = None,
         on_down: str = "raise",
         lease_as: str | None = None,
@@ -81,7 +86,8 @@ class Flying:
         background. An error reaches those who waited; for ``errors`` seconds it also reaches who comes later, in place
         of another rebuild. ``ttl`` is how soon a rebuilder that died is replaced, ``max_hold`` how long one may take,
         ``wait`` how long a caller waits for others. Ids are templates, and ``lease_as`` works, as with ``locked``.
-        ``cache`` is where values are kept: beside the leases, or on a shelf of yours. With ``on_down="call"`` the
+        ``cache`` is where values are kept: beside the leases, or on a result store of yours. With
+        ``on_down="call"`` the
         function is called all the same when the store cannot be reached.
 
         Everybody gets an equal value of the same type, as with ``once``: the return annotation names classes, or the
@@ -127,7 +133,7 @@ class AsyncFlying:
         errors: Duration | None = None,
         wait: Duration | Unset | None = UNSET,
         max_hold: Duration | None = None,
-        cache: Shelf | None = None,
+        cache: ResultStore | None = None,
         serializer: Serializer | None = None,
         on_down: OnDown = "raise",
         lease_as: None = None,
@@ -144,11 +150,11 @@ class AsyncFlying:
         errors: Duration | None = None,
         wait: Duration | Unset | None = UNSET,
         max_hold: Duration | None = None,
-        cache: Shelf | None = None,
+        cache: ResultStore | None = None,
         serializer: Serializer | None = None,
         on_down: OnDown = "raise",
         lease_as: str,
-    ) -> Callable[[Callable[..., Coroutine[Any, Any, R]]], AsyncFlown[..., R]]: ...
+    ) -> Callable[[Callable[..., Coroutine[Any, Any, R]]], AsyncSingleFlightFunction[..., R]]: ...
 
     def single_flight(
         self,
@@ -160,7 +166,7 @@ class AsyncFlying:
         errors: Duration | None = None,
         wait: Duration | Unset | None = UNSET,
         max_hold: Duration | None = None,
-        cache: Shelf | None = None,
+        cache: ResultStore | None = None,
         serializer: Serializer | None = None,
         on_down: str = "raise",
         lease_as: str | None = None,
@@ -200,6 +206,6 @@ def _made(
     max_hold: Duration | None,
 ) -> Any:
     """Its lock is asked for as any lock, so that what is wrong shows now, and not at calls."""
-    from leasehold.patterns.single_flight.single_flight import Asked
+    from leasehold.patterns.single_flight.single_flight import SingleFlightOptions
 
-    return flight(hold, kind, ids, Asked(*asked), hold.lock(kind, ttl=ttl, wait=wait, max_hold=max_hold))
+    return flight(hold, kind, ids, SingleFlightOptions(*asked), hold.lock(kind, ttl=ttl, wait=wait, max_hold=max_hold))

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 from leasehold._core.names import parse_name
 from leasehold.errors import InvalidRequest, StaleOwner
 from leasehold.guards.fence import Fenced, Presented, presented, refusal
-from leasehold.observe.observers import Audience
+from leasehold.observe.observers import Observers
 
 if TYPE_CHECKING:
     from leasehold.observe.events import Observer
@@ -54,7 +54,7 @@ class BaseGuard:
 
     def __init__(self, *, downstream: str, observers: Iterable[Observer] = ()) -> None:
         self.downstream = _label(downstream)
-        self._audience = Audience(observers)
+        self._audience = Observers(observers)
 
     def present(
         self,
@@ -92,7 +92,7 @@ def teach(fence: int | None, seen: int | None) -> None:
     if fence is not None and seen is not None:
         from leasehold._runtime import engine
 
-        engine.teach(fence, seen)
+        engine.raise_floors(fence, seen)
 
 
 def _label(downstream: object) -> str:

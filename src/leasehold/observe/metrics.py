@@ -50,7 +50,7 @@ class Labels:
         return iter(sorted(self._known.copy()))
 
 
-class Tally:
+class Gauges:
     """What is held and who waits in this process."""
 
     def __init__(self) -> None:
@@ -99,12 +99,12 @@ class Tally:
         return ages
 
 
-class Unentangled(ABC):
+class SignalSafeObserver(ABC):
     """An observer whose libraries have locks of their own: what a signal handler does in the middle of one event comes
     after it. Without this, a handler that takes a lease could wait for ever for a lock of its own thread."""
 
     def __init__(self) -> None:
-        self._desk = Desk()
+        self._desk = ThreadState()
 
     def __call__(self, event: Event) -> None:
         desk = self._desk
@@ -124,7 +124,7 @@ class Unentangled(ABC):
         """One event, to its end."""
 
 
-class Desk(threading.local):
+class ThreadState(threading.local):
     """What one thread is at."""
 
     def __init__(self) -> None:
@@ -135,16 +135,16 @@ class Desk(threading.local):
 # ---------------------------------------------------------------- forks
 
 
-class Forgetful(Protocol):
+class ForkAware(Protocol):
     """What its parent knew is nothing to a child."""
 
     def forked(self) -> None: ...
 
 
-_forgetful: weakref.WeakSet[Forgetful] = weakref.WeakSet()
+_forgetful: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 
 
-def at_fork(thing: Forgetful) -> None:
+def at_fork(thing: ForkAware) -> None:
     """Have its ``forked`` called in every forked child, for as long as it lives."""
     _forgetful.add(thing)
 
@@ -206,7 +206,7 @@ class Metrics(ABC):
     """The metrics of one registry or provider."""
 
     def __init__(self) -> None:
-        self.tally = Tally()
+        self.tally = Gauges()
         self.downstream = Labels()
 
     @abstractmethod

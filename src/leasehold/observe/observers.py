@@ -17,7 +17,7 @@ MOST_LIMITS = 1000
 MOST_CARRIED_BYTES = 1024  # as JSON, besides what the user says about the holder
 
 
-class Audience:
+class Observers:
     """Observers in the order in which they were given, each once."""
 
     __slots__ = ("_carriers", "_complained", "_kinds", "_limits", "curious", "observers")

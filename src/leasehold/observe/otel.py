@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold.observe import metrics
 from leasehold.observe.events import Event
-from leasehold.observe.metrics import Unentangled
+from leasehold.observe.metrics import SignalSafeObserver
 
 try:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SCOPE = "leasehold"
 
 
-class OpenTelemetryObserver(Unentangled):
+class OpenTelemetryObserver(SignalSafeObserver):
     """Metrics for ``meter_provider`` and spans for ``tracer_provider``, or for those that the program has set."""
 
     wants_holder = True  # a span of waiting is linked to the holder's

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from leasehold._core.light_typing import Any
 from leasehold.observe import metrics
 from leasehold.observe.events import Event
-from leasehold.observe.metrics import Tally, Unentangled
+from leasehold.observe.metrics import Gauges, SignalSafeObserver
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
@@ -26,7 +26,7 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 
-class PrometheusObserver(Unentangled):
+class PrometheusObserver(SignalSafeObserver):
     """Counts into ``registry``, or into the one that prometheus-client uses by default."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
@@ -58,7 +58,7 @@ class PrometheusMetrics(metrics.Metrics):
             name: Histogram(f"leasehold_{name}_seconds", one.help, ["kind"], buckets=one.buckets, registry=registry)
             for name, one in metrics.HISTOGRAMS.items()
         }
-        registry.register(Now(self.tally))
+        registry.register(GaugeCollector(self.tally))
 
     def count(self, counter: str, *labels: str) -> None:
         key = (counter, *labels)
@@ -75,10 +75,10 @@ class PrometheusMetrics(metrics.Metrics):
         series.observe(seconds)
 
 
-class Now:
+class GaugeCollector:
     """A collector: what is so at the moment of the scrape."""
 
-    def __init__(self, tally: Tally) -> None:
+    def __init__(self, tally: Gauges) -> None:
         self._tally = tally
 
     def describe(self) -> Iterable[Metric]:

@@ -19,21 +19,25 @@ if TYPE_CHECKING:
     from leasehold.patterns.once.key import AsyncOnceKey, OnceKey
     from leasehold.patterns.once.once import AsyncOnce, Once
     from leasehold.patterns.serialization import Serializer
-    from leasehold.patterns.single_flight.single_flight import AsyncFlown, AsyncSingleFlight, Flown, SingleFlight
+    from leasehold.patterns.single_flight.single_flight import (
+        AsyncSingleFlight,
+        AsyncSingleFlightFunction,
+        SingleFlight,
+        SingleFlightFunction,
+    )
     from leasehold.patterns.tables.insertion import Insertion, insert_once
     from leasehold.patterns.tables.row_lock import row_lock
     from leasehold.patterns.tables.transition import transition
 
 __all__ = [
     "AsyncCron",
-    "AsyncFlown",
     "AsyncJob",
     "AsyncJobs",
     "AsyncOnce",
     "AsyncOnceKey",
     "AsyncSingleFlight",
+    "AsyncSingleFlightFunction",
     "Cron",
-    "Flown",
     "Insertion",
     "Job",
     "Jobs",
@@ -45,6 +49,7 @@ __all__ = [
     "Run",
     "Serializer",
     "SingleFlight",
+    "SingleFlightFunction",
     "insert_once",
     "row_lock",
     "transition",
@@ -53,14 +58,14 @@ __all__ = [
 # Where each name comes from. It is loaded when somebody first asks for it.
 _PLACES = {
     "AsyncCron": "cron",
-    "AsyncFlown": "single_flight.single_flight",
+    "AsyncSingleFlightFunction": "single_flight.single_flight",
     "AsyncJob": "jobs.job",
     "AsyncJobs": "jobs.jobs",
     "AsyncOnce": "once.once",
     "AsyncOnceKey": "once.key",
     "AsyncSingleFlight": "single_flight.single_flight",
     "Cron": "cron",
-    "Flown": "single_flight.single_flight",
+    "SingleFlightFunction": "single_flight.single_flight",
     "Insertion": "tables.insertion",
     "Job": "jobs.job",
     "Jobs": "jobs.jobs",

@@ -21,7 +21,7 @@ from leasehold.patterns.values import Codec, kind_of, named
 from leasehold.primitives.decorated_function import name_of
 
 
-class Returned:
+class ReturnCodec:
     """The Codec for what one function returns."""
 
     def __init__(self, function: Callable[..., Any]) -> None:

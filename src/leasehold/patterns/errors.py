@@ -10,7 +10,7 @@ from leasehold.errors import InvalidRequest, LeaseholdError
 #
 # What is stored in place of a result: errors of users, as their class and their message in JSON, never pickled.
 #
-# A shelf that others can write to must not run code. So the error itself is raised only in the process where it
+# A result store that others can write to must not run code. So the error itself is raised only in the process where it
 # happened; elsewhere it is a RemoteError, which says what it was.
 
 
@@ -50,12 +50,13 @@ class RemoteError(LeaseholdError):
 
 
 class ResultNotKept(InvalidRequest):
-    """It ran, and its result could not be kept: nothing can write it as text, or no shelf can hold it. Whoever ran it
+    """It ran, and its result could not be kept: nothing can write it as text, or no result store can hold it.
+    Whoever ran it
     has got the result. Whoever asks again is told this, and it does not run again: under ``once`` for as long as the
     result would have been kept, under ``single_flight`` for as long as it would have been fresh."""
 
 
-def told(error: Exception) -> dict[str, Any]:
+def error_record(error: Exception) -> dict[str, Any]:
     """An error as JSON. One that came from elsewhere is passed on as what it was."""
     if isinstance(error, RemoteError):
         return {"kinds": list(error.kinds), "message": error.message}
@@ -63,7 +64,7 @@ def told(error: Exception) -> dict[str, Any]:
     return {"kinds": kinds[:MOST_KINDS], "message": _message(error)}
 
 
-def remote(written: Any, resource: str | None = None, fence: int | None = None) -> RemoteError:
+def remote_error(written: Any, resource: str | None = None, fence: int | None = None) -> RemoteError:
     """What ``told`` wrote, to be raised in another process."""
     kinds = tuple(str(kind) for kind in written["kinds"])
     return RemoteError(str(written["message"]), kinds=kinds, resource=resource, fence=fence)
@@ -74,7 +75,7 @@ def _named(kind: type[BaseException]) -> str:
 
 
 def _message(error: Exception) -> str:
-    """Its text, as every shelf can hold it. An error whose text cannot be made is still an error."""
+    """Its text, as every result store can hold it. An error whose text cannot be made is still an error."""
     try:
         text = str(error)
     except Exception:

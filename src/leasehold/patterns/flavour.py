@@ -35,7 +35,7 @@ class Flavour(ABC):
         """What a call gave that is done at once on a thread, and may have to be awaited on a loop."""
 
     @abstractmethod
-    async def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+    async def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallOutcome:
         """Call what the user wrote; its error is part of the outcome. Cancellation and interrupts are none."""
 
     @abstractmethod
@@ -60,7 +60,7 @@ class Flavour(ABC):
         """A coroutine function as people call it: a plain function for threads, itself for asyncio."""
 
 
-class Outcome:
+class CallOutcome:
     """What a function returned, or the error that it raised."""
 
     __slots__ = ("error", "value")
@@ -82,7 +82,7 @@ class OnThread(Flavour):
     asynchronous = False
 
     def entered(self, lock: Any) -> AbstractAsyncContextManager[Any]:
-        return Entered(lock)
+        return LockAsContext(lock)
 
     async def settled(self, value: R | Awaitable[R]) -> R:
         if inspect.isawaitable(value):
@@ -91,11 +91,11 @@ class OnThread(Flavour):
             raise InvalidRequest("this coordinator is for threads, and was given something that must be awaited")
         return value
 
-    async def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+    async def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallOutcome:
         try:
-            return Outcome(not_a_coroutine(function(*args, **kwargs)))
+            return CallOutcome(not_a_coroutine(function(*args, **kwargs)))
         except Exception as error:
-            return Outcome(error=error)
+            return CallOutcome(error=error)
 
     async def sleep(self, pause: float) -> None:
         time.sleep(pause)  # noqa: ASYNC251  # a thread has no loop to hold up
@@ -127,11 +127,11 @@ class OnLoop(Flavour):
     async def settled(self, value: R | Awaitable[R]) -> R:
         return await value if inspect.isawaitable(value) else value
 
-    async def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
+    async def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallOutcome:
         try:
-            return Outcome(await function(*args, **kwargs))
+            return CallOutcome(await function(*args, **kwargs))
         except Exception as error:
-            return Outcome(error=error)
+            return CallOutcome(error=error)
 
     async def sleep(self, pause: float) -> None:
         import asyncio  # loaded only by those who use it
@@ -205,7 +205,7 @@ class Flag:
         return self._set
 
 
-class Entered:
+class LockAsContext:
     """A lock of threads in the clothes of ``async with``."""
 
     __slots__ = ("_lock",)

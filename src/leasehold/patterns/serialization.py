@@ -1,4 +1,5 @@
-"""What patterns put on a shelf, as text: a sheet of JSON that says who wrote it, with a value of the user's on it.
+"""What patterns put on a result store, as text: a sheet of JSON that says who wrote it, with a value of the user's
+on it.
 
 A value goes through the Codec of its function, or through a serializer of the user's: whatever has ``dumps`` and
 ``loads``. The sheet says which kind of text that gave. JSON of a Codec stands in it as it is, so that it is written and
@@ -16,7 +17,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from leasehold.errors import InvalidRequest
-from leasehold.patterns.annotations import Returned
+from leasehold.patterns.annotations import ReturnCodec
 from leasehold.patterns.models import EXTRA, PRIVATE, is_model
 from leasehold.patterns.results.result_store import check_text
 from leasehold.patterns.values import BASES, Codec, as_base, is_tagged, names_a_class, parts_of
@@ -56,7 +57,8 @@ LARGE = 2**19  # letters
 
 
 class Serializer(Protocol):
-    """A module or an object such as ``json`` or ``pickle``. Whoever can write to a shelf can make ``pickle`` run code:
+    """A module or an object such as ``json`` or ``pickle``. Whoever can write to a result store can make
+    ``pickle`` run code:
     use it only where that is nobody else."""
 
     def dumps(self, value: Any, /) -> str | bytes:
@@ -78,7 +80,7 @@ def check_serializer(serializer: object) -> Any:
 
 def serializer_of(function: Callable[..., Any], given: Any) -> Callable[[], Any]:
     """Gives what writes the results of a function; to be asked before it runs. InvalidRequest: no Codec can."""
-    return Returned(function).codec if given is None else lambda: given
+    return ReturnCodec(function).codec if given is None else lambda: given
 
 
 def kept(serializer: Any, value: object, what: str) -> tuple[str, Any]:
@@ -143,9 +145,10 @@ def loaded(serializer: Any, written: Any) -> Any:
         ) from error
 
 
-def sheet(mark: str, fields: dict[str, Any], value: str | None = None) -> str:
-    """The text for a shelf: ``mark`` says which pattern writes, such as ``once/1``; ``value`` is the text of ``kept``.
-    What no shelf can hold is InvalidRequest here, before anything is written."""
+def document(mark: str, fields: dict[str, Any], value: str | None = None) -> str:
+    """The text for a result store: ``mark`` says which pattern writes, such as ``once/1``; ``value`` is the text
+    of ``kept``.
+    What no result store can hold is InvalidRequest here, before anything is written."""
     text = compact({MARK: mark, **fields})
     if value is not None:
         text = f'{text[:-1]},"value":{value}}}'
@@ -159,7 +162,7 @@ def is_large(text: str) -> bool:
     return len(text) >= LARGE
 
 
-def read_sheet(mark: str, text: str, resource: str) -> dict[str, Any]:
+def read_document(mark: str, text: str, resource: str) -> dict[str, Any]:
     """The fields of a sheet, without its mark. One that another pattern wrote is refused: both would overwrite what the
     other knows."""
     try:

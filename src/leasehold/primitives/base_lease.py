@@ -10,12 +10,12 @@ from collections.abc import Iterable
 
 from leasehold._core.holding import ALIVE, LOST, RELEASED, RELEASING
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold._core.ops import Later, NotYours
-from leasehold._core.tickets import Giving, Ticket
+from leasehold._core.ops import Defer, NotYours
+from leasehold._core.tickets import Ticket, Transfer
 from leasehold._core.types import public_owner
 from leasehold._runtime import shutdown
 from leasehold._runtime.engine import Engine, chain
-from leasehold._runtime.held_lease import Held
+from leasehold._runtime.held_lease import HeldLease
 from leasehold.errors import LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class BaseLease:
 
     __slots__ = ("__weakref__", "_engine", "_held", "_lost", "_revoked")
 
-    def __init__(self, engine: Engine, held: Held) -> None:
+    def __init__(self, engine: Engine, held: HeldLease) -> None:
         self._engine = engine
         self._held = held
         self._lost: Any = None  # the event, once somebody has asked for it
@@ -91,7 +91,7 @@ class BaseLease:
 
         A check is not a fence: the process may be paused right after it. Guard the write itself."""
         if self._settle() not in ALIVE:
-            shutdown.linger()
+            shutdown.wait_for_exit()
             self._held.require(self._engine.clock.now())
 
     def beat(self) -> None:
@@ -130,17 +130,17 @@ class BaseLease:
             "ttl_ms": held.ttl_ms,
         }
 
-    def _give(self) -> Giving:
+    def _give(self) -> Transfer:
         self._settle()
         return self._held.giving()
 
-    def _given(self, giving: Giving) -> str:
+    def _given(self, giving: Transfer) -> str:
         """The ticket, when it was handed over."""
         held = self._held
         self._ended(ours=True)
         return Ticket(held.name.text, held.fence, held.ttl_ms, giving.nonce).text()
 
-    def _not_given(self, giving: Giving, error: BaseException) -> None:
+    def _not_given(self, giving: Transfer, error: BaseException) -> None:
         """No ticket leaves transfer(). Mostly the lease is still ours, and is renewed; who was interrupted after it was
         handed over gives it back, because nobody else could."""
         held, watchdog = self._held, self._engine.watchdog
@@ -151,7 +151,7 @@ class BaseLease:
         release = held.recall(giving)
         if release is not None:
             self._engine.forget(held)
-            watchdog.later(Later(release, held.ttl_ms / 1000), watchdog.teller(held))
+            watchdog.later(Defer(release, held.ttl_ms / 1000), watchdog.teller(held))
 
     def _show_to_guard(self) -> int:
         """Its fence, for a guard."""
@@ -217,7 +217,7 @@ class BaseLease:
         """Leaving a body whose lease was lost raises LeaseLost (trap 28), unless the body raised on its own."""
         if self._settle() != LOST:
             return
-        shutdown.linger()
+        shutdown.wait_for_exit()
         loss = self._held.loss()
         if error is None or ours:
             raise loss from loss.__cause__ or error

@@ -7,15 +7,15 @@ from collections.abc import Callable, Coroutine
 
 from leasehold._core import flows
 from leasehold._core.durations import wait_seconds
-from leasehold._core.flows import Ask
-from leasehold._core.holding import ALIVE, LOST, Taken
+from leasehold._core.flows import AcquireRequest
+from leasehold._core.holding import ALIVE, LOST, LocalGrant
 from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from leasehold._core.names import Name
-from leasehold._core.ops import Later, Op
+from leasehold._core.ops import Defer, Op
 from leasehold._core.rules import EXCLUSIVE, MUTEX, READ, RULES, SEMAPHORE
 from leasehold._runtime import shutdown
 from leasehold._runtime.engine import Engine
-from leasehold._runtime.held_lease import Held
+from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.options import Options
 from leasehold._runtime.registry import Attempt
 from leasehold.errors import NotHeld
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from leasehold._core.durations import Duration
     from leasehold._core.tickets import Ticket
     from leasehold._runtime.background import Done
-    from leasehold._runtime.events import Story
+    from leasehold._runtime.events import AcquireEvents
 
 
 class Unset:
@@ -64,12 +64,12 @@ class BaseLock:
         """The text form of the resource's name."""
         return self._name.text
 
-    def _ask(self, wait: float | None, address: str, story: Story | None) -> Ask:
+    def _ask(self, wait: float | None, address: str, story: AcquireEvents | None) -> AcquireRequest:
         options = self._options
         news, meta = self._engine.news(), options.meta_text
         if story is not None:
             meta = story.carried(options.meta) or meta
-        return Ask(
+        return AcquireRequest(
             self._name,
             options.ttl_ms,
             wait,
@@ -84,7 +84,7 @@ class BaseLock:
             options.delay_ms,
         )
 
-    def _flow(self, ask: Ask, attempt: Attempt, ticket: Ticket | None) -> Coroutine[Op, Any, Taken]:
+    def _flow(self, ask: AcquireRequest, attempt: Attempt, ticket: Ticket | None) -> Coroutine[Op, Any, LocalGrant]:
         """How to get there: from the queue, or with somebody's ticket."""
         engine = self._engine
         if ticket is None:
@@ -98,24 +98,24 @@ class BaseLock:
     def _wait(self, wait: Duration | Unset | None) -> float | None:
         return self._options.wait if isinstance(wait, Unset) else wait_seconds(wait)
 
-    def _story(self, wait: float | None) -> Story | None:
+    def _story(self, wait: float | None) -> AcquireEvents | None:
         """For those who listen, if anybody does."""
         if not self._engine.audience.listens():
             return None
-        from leasehold._runtime.events import Story
+        from leasehold._runtime.events import AcquireEvents
 
-        return Story(self._engine, self._name, self._options.ttl_ms, wait)
+        return AcquireEvents(self._engine, self._name, self._options.ttl_ms, wait)
 
-    def _keep(self, taken: Taken, anchor: object, story: Story | None) -> Held:
+    def _keep(self, taken: LocalGrant, anchor: object, story: AcquireEvents | None) -> HeldLease:
         """The grant is ours: have it looked after."""
         engine = self._engine
-        held = Held(self._name, taken, engine.watchdog.transitions, self._options, anchor)
+        held = HeldLease(self._name, taken, engine.watchdog.transitions, self._options, anchor)
         if story is not None:
             story.granted(held)  # first: its loss, however soon, must come after it
         engine.remember(held, anchor)
         return held
 
-    def _reenter(self, anchor: object, lease: Callable[[Held], B]) -> B | None:
+    def _reenter(self, anchor: object, lease: Callable[[HeldLease], B]) -> B | None:
         """What this thread or task holds already. What it lost is an error, what it has given back is past, and what is
         of another kind is in the way: then it claims, as anybody does."""
         held = self._engine.mine(self._name.text, anchor)
@@ -137,11 +137,13 @@ class BaseLock:
             held.depth = min(held.depth, depth)  # nobody will step out of where an interrupt came in between
             raise
 
-    def _enters(self, held: Held) -> bool:
+    def _enters(self, held: HeldLease) -> bool:
         """Is it of a kind that can be entered again through this lock? Who reads cannot write."""
         return not held.shared or self._rule == READ
 
-    def _clean_up(self, flow: Any, attempt: Attempt, taken: Taken | None, anchor: object, error: BaseException) -> None:
+    def _clean_up(
+        self, flow: Any, attempt: Attempt, taken: LocalGrant | None, anchor: object, error: BaseException
+    ) -> None:
         """An acquire ended by an exception. A flow that ended with it has left nothing behind; one whose driver was
         interrupted has, and so has one that was granted what could not be kept."""
         if taken is not None:
@@ -153,9 +155,9 @@ class BaseLock:
         if attempt.story is not None:
             attempt.story.failed(error)
         if self._engine.closed:
-            shutdown.linger()
+            shutdown.wait_for_exit()
 
-    def _granted(self, attempt: Attempt, anchor: object) -> set[Held]:
+    def _granted(self, attempt: Attempt, anchor: object) -> set[HeldLease]:
         """What it was granted: known to its thread or task, or to the watchdog alone when that was quicker to hear
         that nobody refers to it."""
         known = {self._engine.mine(self._name.text, anchor), *self._engine.watchdog.all()}
@@ -199,14 +201,14 @@ class BaseLock:
         else:
             self._give_back(held, self._engine.watchdog.teller(held))
 
-    def _give_back(self, held: Held, done: Done | None = None) -> None:
+    def _give_back(self, held: HeldLease, done: Done | None = None) -> None:
         """In the background, whatever was done already; ``done`` hears what came of it."""
         release = held.begin_release(self._engine.clock.now())
         self._engine.forget(held)
         if release is not None:
-            self._engine.watchdog.later(Later(release, held.ttl_ms / 1000), done)
+            self._engine.watchdog.later(Defer(release, held.ttl_ms / 1000), done)
 
-    def _mine(self, anchor: object) -> Held | None:
+    def _mine(self, anchor: object) -> HeldLease | None:
         """The last that this thread or task has acquired of what this lock is for: a permit of the same resource, say,
         is not given back through a lock (trap 8)."""
         held = self._engine.mine(self._name.text, anchor)
@@ -214,7 +216,7 @@ class BaseLock:
             held = held.outer
         return held
 
-    def _held_by(self, anchor: object) -> Held:
+    def _held_by(self, anchor: object) -> HeldLease:
         held = self._mine(anchor)
         if held is None:
             raise self._not_held()
@@ -230,7 +232,7 @@ class BaseLock:
     def _owned_by(self, anchor: object) -> bool:
         return self._alive(self._mine(anchor), self._kinds)
 
-    def _alive(self, held: Held | None, kinds: tuple[str, ...] = RULE_NAMES) -> bool:
+    def _alive(self, held: HeldLease | None, kinds: tuple[str, ...] = RULE_NAMES) -> bool:
         """This one, or one that the same thread or task had before it: who reads may read twice."""
         now = self._engine.clock.now()
         while held is not None:

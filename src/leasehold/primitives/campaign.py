@@ -6,7 +6,7 @@ import time
 from threading import current_thread
 from types import TracebackType
 
-from leasehold._core.holding import ALIVE, LOST, Taken
+from leasehold._core.holding import ALIVE, LOST, LocalGrant
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.policy import LONGEST_REST, renew_after
 from leasehold._core.tickets import Ticket
@@ -15,20 +15,20 @@ from leasehold._runtime.options import Options
 from leasehold.errors import OutcomeUnknown
 from leasehold.primitives.base_lock import BaseLock
 from leasehold.primitives.lock import AsyncLock, Lock
-from leasehold.primitives.term import RESIGNED, UNFIT, AsyncTerm, Reign, Term
+from leasehold.primitives.term import RESIGNED, UNFIT, AsyncTerm, HeldTerm, Term
 
 if TYPE_CHECKING:
     import asyncio
     import threading
 
     from leasehold._runtime.aio import AsyncDriver
-    from leasehold._runtime.events import Story
+    from leasehold._runtime.events import AcquireEvents
     from leasehold.primitives.election import BaseElection
 
 LONGEST_NAP = 1.0  # seconds, before one looks whether the coordinator is still open
 
 
-class Rests:
+class RestPeriods:
     """How long to rest before standing again. Who was unfit to lead rests for up to a third of the ttl: alone in the
     queue, it would win each time. For each further term in a row that is lost early, whatever the reason, the rest
     doubles, up to a minute. A term that lasted that long, and its start period besides, is a new beginning."""
@@ -51,16 +51,16 @@ class Rests:
         self._early = 0
 
 
-class BaseSeat(BaseLock):
+class BaseElectionLock(BaseLock):
     """What one stands for: the lock of an election, whose leases are terms."""
 
     __slots__ = ()
 
     _election: Any
 
-    def _keep(self, taken: Taken, anchor: object, story: Story | None) -> Reign:
+    def _keep(self, taken: LocalGrant, anchor: object, story: AcquireEvents | None) -> HeldTerm:
         engine = self._engine
-        held = Reign(self._name, taken, engine.watchdog.transitions, self._options, anchor)
+        held = HeldTerm(self._name, taken, engine.watchdog.transitions, self._options, anchor)
         if story is not None:
             held.carried = dict(engine.audience.carried(story.number))
             story.granted(held)  # first: its loss, however soon, must come after it
@@ -74,7 +74,7 @@ class BaseSeat(BaseLock):
             self._give_back(held, self._engine.watchdog.teller(held))
 
 
-class Seat(BaseSeat, Lock):
+class ElectionLock(BaseElectionLock, Lock):
     """For threads."""
 
     __slots__ = ("_election",)
@@ -97,7 +97,7 @@ class Seat(BaseSeat, Lock):
             raise
 
 
-class AsyncSeat(BaseSeat, AsyncLock):
+class AsyncElectionLock(BaseElectionLock, AsyncLock):
     """For asyncio."""
 
     __slots__ = ("_election",)
@@ -123,33 +123,33 @@ class AsyncSeat(BaseSeat, AsyncLock):
 class BaseCampaign:
     """What both flavours share."""
 
-    _seat: BaseSeat
+    _seat: BaseElectionLock
 
     def __init__(self, election: BaseElection, options: Options) -> None:
         start_period = 0.0 if election._health is None else election._health.start_period
         self._engine = election._engine
         self._name = election._name
         self._options = options
-        self._reign: Reign | None = None  # the last one of the loop
+        self._reign: HeldTerm | None = None  # the last one of the loop
         self._since = 0.0  # when it began
-        self._rests = Rests(options.ttl_ms / 1000, start_period)
+        self._rests = RestPeriods(options.ttl_ms / 1000, start_period)
         self._over = False
 
     def _won(self, term: Any) -> None:
         """The loop has a new term. It can be used as long as the loop can, also by who refers to no term."""
-        reign: Reign = term._held
+        reign: HeldTerm = term._held
         reign.looping = True
         reign.keep(self)
         self._since = self._engine.clock.now()
         self._reign = reign
 
-    def _goes_on(self, reign: Reign) -> bool:
+    def _goes_on(self, reign: HeldTerm) -> bool:
         """A term of the loop was given back: is there to be another?"""
         self._reign = None
         self._over = self._over or reign.reason == RESIGNED
         return not self._over
 
-    def _rest_until(self, reign: Reign) -> float:
+    def _rest_until(self, reign: HeldTerm) -> float:
         """When to stand again. The end of ``max_hold`` is one that was asked for."""
         now = self._engine.clock.now()
         if reign.phase == LOST and reign.reason != "max_hold":
@@ -183,7 +183,7 @@ class Campaign(BaseCampaign):
 
     def __init__(self, election: BaseElection, options: Options) -> None:
         BaseCampaign.__init__(self, election, options)
-        self._seat: Seat = Seat(election, options)
+        self._seat: ElectionLock = ElectionLock(election, options)
 
     def __enter__(self) -> Term:
         thread = current_thread()
@@ -247,7 +247,7 @@ class AsyncCampaign(BaseCampaign):
     def __init__(self, election: BaseElection, options: Options, driver: AsyncDriver) -> None:
         BaseCampaign.__init__(self, election, options)
         self._driver = driver
-        self._seat: AsyncSeat = AsyncSeat(election, options, driver)
+        self._seat: AsyncElectionLock = AsyncElectionLock(election, options, driver)
 
     async def __aenter__(self) -> AsyncTerm:
         term: Any = await self._seat.__aenter__()

@@ -16,7 +16,7 @@ from leasehold.errors import InvalidRequest
 Function = Callable[..., Any]
 
 
-class Called:
+class DecoratedFunction:
     """What every call of one decorated function needs: the values of the parameters that templates name.
 
     ``names`` are those of the templates. ``filled`` is a keyword-only parameter that the decorator fills in, and that

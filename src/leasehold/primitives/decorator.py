@@ -14,7 +14,7 @@ from leasehold._core.light_typing import Any, Final, Literal
 from leasehold._core.templates import Template
 from leasehold.errors import InvalidRequest, NotAcquired
 from leasehold.primitives.decorated_function import (
-    Called,
+    DecoratedFunction,
     Function,
     check_filled,
     check_function,
@@ -94,7 +94,7 @@ def decorator(
 
     def decorate(function: Function) -> Function:
         check_function(function, asynchronous, "locked")
-        called = Called(function, names, lease_as)
+        called = DecoratedFunction(function, names, lease_as)
 
         def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             values = called.values(args, kwargs)

@@ -13,7 +13,7 @@ from leasehold._core.durations import wait_seconds
 from leasehold._core.holding import ALIVE, LOST
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.names import Name
-from leasehold._core.resource_flows import look
+from leasehold._core.resource_flows import inspect_resource
 from leasehold._core.types import json_text
 from leasehold._runtime import sync
 from leasehold._runtime.engine import Engine
@@ -22,9 +22,9 @@ from leasehold.errors import InvalidRequest
 from leasehold.observe import log
 from leasehold.primitives.base_lock import UNSET, Unset
 from leasehold.primitives.campaign import AsyncCampaign, Campaign
-from leasehold.primitives.health import AsyncMinder, Health, Minder, check_function
+from leasehold.primitives.health import AsyncHealthMonitor, Health, HealthMonitor, check_function
 from leasehold.primitives.lease import _in_thread
-from leasehold.primitives.term import RESIGNED, AsyncTerm, Reign, Term, said
+from leasehold.primitives.term import RESIGNED, AsyncTerm, HeldTerm, Term, said
 
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
@@ -45,7 +45,7 @@ class BaseElection(ABC):
         self._options = _saying(options, value)
         self._elected: list[Callable[..., Any]] = []
         self._demoted: list[Callable[..., Any]] = []
-        self._reigns: dict[int, Reign] = {}  # the terms that are led through this object, by their numbers
+        self._reigns: dict[int, HeldTerm] = {}  # the terms that are led through this object, by their numbers
 
     @property
     def resource(self) -> str:
@@ -73,7 +73,7 @@ class BaseElection(ABC):
 
     def _begin(self, term: Any) -> None:
         """Somebody was elected, and has a Term for it. What follows its end is set up first: it may come at once."""
-        reign: Reign = term._held
+        reign: HeldTerm = term._held
         reign.loop = getattr(term, "_loop", None)
         self._reigns[reign.fence] = reign
         reign.at_end(_forgetter(self._reigns, reign.fence))
@@ -82,7 +82,7 @@ class BaseElection(ABC):
         if self._health is not None:
             self._mind(self._health, term, reign)
 
-    def _teller(self, reign: Reign) -> Listener:
+    def _teller(self, reign: HeldTerm) -> Listener:
         """Tells of the end of a term. The Term may be gone by then; another object stands for it as well."""
 
         def tell() -> None:
@@ -103,10 +103,10 @@ class BaseElection(ABC):
     def _listener(self, callback: Callable[..., Any], term: Any, what: str) -> Listener: ...
 
     @abstractmethod
-    def _mind(self, health: Health, term: Any, reign: Reign) -> None: ...
+    def _mind(self, health: Health, term: Any, reign: HeldTerm) -> None: ...
 
     @abstractmethod
-    def _term_of(self, reign: Reign) -> Any: ...
+    def _term_of(self, reign: HeldTerm) -> Any: ...
 
     def __reduce__(self) -> str:
         """It leads to the coordinator of this process, and knows who leads here."""
@@ -148,7 +148,7 @@ class Election(BaseElection):
         from leasehold.primitives.leader import leader_of
 
         self._engine.ensure_open()
-        return leader_of(self._name.text, sync.run(self._engine, look(self._name.text, queue=False)))
+        return leader_of(self._name.text, sync.run(self._engine, inspect_resource(self._name.text, queue=False)))
 
     def observe(self) -> Observation:
         """A stream of leaders for ``for``: at once the one of now, then each change as the store tells of it: elected,
@@ -173,10 +173,10 @@ class Election(BaseElection):
     def _listener(self, callback: Callable[..., Any], term: Any, what: str) -> Listener:
         return _in_thread(callback, lambda: (term,), what)
 
-    def _mind(self, health: Health, term: Any, reign: Reign) -> None:
-        Minder(health, reign, self._engine.watchdog, self._engine.clock).start()
+    def _mind(self, health: Health, term: Any, reign: HeldTerm) -> None:
+        HealthMonitor(health, reign, self._engine.watchdog, self._engine.clock).start()
 
-    def _term_of(self, reign: Reign) -> Term:
+    def _term_of(self, reign: HeldTerm) -> Term:
         return Term(self._engine, reign)
 
 
@@ -200,7 +200,7 @@ class AsyncElection(BaseElection):
         from leasehold.primitives.leader import leader_of
 
         self._engine.ensure_open()
-        return leader_of(self._name.text, await self._driver.drive(look(self._name.text, queue=False)))
+        return leader_of(self._name.text, await self._driver.drive(inspect_resource(self._name.text, queue=False)))
 
     def observe(self) -> AsyncObservation:
         """A stream of leaders for ``async for``; see :meth:`leasehold.Election.observe`."""
@@ -223,11 +223,11 @@ class AsyncElection(BaseElection):
     def _listener(self, callback: Callable[..., Any], term: Any, what: str) -> Listener:
         return self._driver.callback(term._loop, callback, lambda: (term,), what)
 
-    def _mind(self, health: Health, term: Any, reign: Reign) -> None:
-        minder = AsyncMinder(health, reign, self._engine.watchdog, self._engine.clock)
+    def _mind(self, health: Health, term: Any, reign: HeldTerm) -> None:
+        minder = AsyncHealthMonitor(health, reign, self._engine.watchdog, self._engine.clock)
         minder.start_on(self._driver, term._loop)
 
-    def _term_of(self, reign: Reign) -> AsyncTerm:
+    def _term_of(self, reign: HeldTerm) -> AsyncTerm:
         return AsyncTerm(self._engine, reign, self._driver, reign.loop)
 
 
@@ -242,7 +242,7 @@ def _saying(options: Options, value: Any) -> Options:
     return options.with_meta(json.loads(text), text)  # what others see; and nobody can change it behind our back
 
 
-def _forgetter(reigns: dict[int, Reign], fence: int) -> Listener:
+def _forgetter(reigns: dict[int, HeldTerm], fence: int) -> Listener:
     def forget() -> None:
         reigns.pop(fence, None)
 

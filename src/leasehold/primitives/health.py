@@ -18,7 +18,7 @@ from leasehold._core.ports import Clock
 from leasehold._runtime.watchdog import Watchdog
 from leasehold.errors import InvalidRequest, StoreUnavailable
 from leasehold.observe import log
-from leasehold.primitives.term import UNHEALTHY, Reign
+from leasehold.primitives.term import UNHEALTHY, HeldTerm
 
 if TYPE_CHECKING:
     import asyncio
@@ -67,10 +67,10 @@ def _is_coroutine(function: object) -> bool:
     return bool(getattr(getattr(plain, "__code__", None), "co_flags", 0) & COROUTINE)
 
 
-class Minder:
+class HealthMonitor:
     """Asks, for one term."""
 
-    def __init__(self, health: Health, reign: Reign, watchdog: Watchdog, clock: Clock) -> None:
+    def __init__(self, health: Health, reign: HeldTerm, watchdog: Watchdog, clock: Clock) -> None:
         self._health = health
         self._failures = 0  # in a row
         self._starts_until = clock.now() + health.start_period
@@ -126,7 +126,7 @@ class Minder:
             log.warn("the health check of %s raised %r", self._reign.name.kind, error, error=error)
 
 
-class AsyncMinder(Minder):
+class AsyncHealthMonitor(HealthMonitor):
     """The same in a task of its own."""
 
     def start_on(self, driver: AsyncDriver, loop: asyncio.AbstractEventLoop) -> None:

@@ -141,7 +141,7 @@ def _waiting(waiter: types.Waiter, now_ms: int) -> Waiting:
     return Waiting(owner, waiter.ttl_ms / 1000, _time(waiter.since_us), live, _meta(waiter.meta))
 
 
-def _note(note: types.Note) -> Note:
+def _note(note: types.AuditNote) -> Note:
     said = _meta(note.text)
     by, reason = str(said.get("by", "")), str(said.get("reason", ""))
     return Note(_time(note.at_us), note.event, note.owner, note.fence, by, reason)

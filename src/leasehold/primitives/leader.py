@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from leasehold._core import ops, resource_flows
 from leasehold._core.light_typing import TYPE_CHECKING, Any, NamedTuple
 from leasehold._core.names import parse_name
-from leasehold._core.ops import Later, StoreOp, Withdraw
+from leasehold._core.ops import Defer, StoreOp, Withdraw
 from leasehold._core.policy import WATCH_EVERY_MS
-from leasehold._core.ports import WAKE, Mailbox
+from leasehold._core.ports import WAKE, Connection
 from leasehold._core.types import Grant
 from leasehold._runtime import shutdown, sync
 from leasehold._runtime.engine import Engine
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from leasehold._core.ops import Push, Reply
-    from leasehold._runtime.aio import AsyncDriver, LoopMailbox
+    from leasehold._runtime.aio import AsyncDriver, PushRouter
 
 
 class Leader(NamedTuple):
@@ -47,7 +47,7 @@ def leader_of(resource: str, view: ops.View) -> Leader | None:
     return Leader(holder.owner, holder.fence, value, holder.since, holder.ttl, holder.expires_in, holder.meta)
 
 
-class Closing(Exception):
+class ObservationClosed(Exception):
     """Thrown into the flow of an observation that was closed while somebody waited for its next change."""
 
 
@@ -61,7 +61,7 @@ class BaseObservation(ABC):
         self._known: tuple[Grant, ...] | None = None
         self._closed = False
         self._reading = False
-        self._watching: resource_flows.Watching | None = None  # once it has begun
+        self._watching: resource_flows.WatchRequest | None = None  # once it has begun
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {parse_name(self._resource).shown}{' closed' if self._closed else ''}>"
@@ -95,7 +95,7 @@ class BaseObservation(ABC):
         if not self._engine.closed:
             return False
         self.close()
-        shutdown.linger()
+        shutdown.wait_for_exit()
         return True
 
     def _let_go(self) -> None:
@@ -104,10 +104,10 @@ class BaseObservation(ABC):
         if watched is not None and self._epoch == self._engine.epoch:
             self._return(watched)
             if not self._engine.closed:
-                self._engine.watchdog.later(Later(Withdraw(watched.resource, watched.owner), WATCH_EVERY_MS / 1000))
+                self._engine.watchdog.later(Defer(Withdraw(watched.resource, watched.owner), WATCH_EVERY_MS / 1000))
 
     @abstractmethod
-    def _return(self, watched: resource_flows.Watching) -> None: ...
+    def _return(self, watched: resource_flows.WatchRequest) -> None: ...
 
     @abstractmethod
     def _forked(self) -> None: ...
@@ -126,7 +126,7 @@ class Observation(BaseObservation):
 
     def __init__(self, engine: Engine, resource: str) -> None:
         BaseObservation.__init__(self, engine, resource)
-        self._boxes: list[Mailbox] = []  # the one that it has borrowed
+        self._boxes: list[Connection] = []  # the one that it has borrowed
 
     def __iter__(self) -> Observation:
         return self
@@ -140,8 +140,8 @@ class Observation(BaseObservation):
             watched = self._begin()
             engine = self._engine
             flow = resource_flows.next_change(watched, self._known, engine.clock.now())
-            return self._changed(sync.drive(engine, flow, Attentive(self._boxes[0], self)))
-        except Closing:
+            return self._changed(sync.drive(engine, flow, StoppableConnection(self._boxes[0], self)))
+        except ObservationClosed:
             raise StopIteration from None
         except StoreUnavailable as error:
             if self._over(error):
@@ -150,14 +150,14 @@ class Observation(BaseObservation):
         finally:
             self._end_reading()
 
-    def _begin(self) -> resource_flows.Watching:
+    def _begin(self) -> resource_flows.WatchRequest:
         self._engine.ensure_open()
         if self._watching is None:
             self._boxes.append(self._engine.mailboxes.borrow())
-            self._watching = resource_flows.Watching(self._resource, new_owner(), self._boxes[0].address)
+            self._watching = resource_flows.WatchRequest(self._resource, new_owner(), self._boxes[0].address)
         return self._watching
 
-    def _return(self, watched: resource_flows.Watching) -> None:
+    def _return(self, watched: resource_flows.WatchRequest) -> None:
         try:
             box = self._boxes.pop()
         except IndexError:  # somebody else closes it too, and was quicker
@@ -168,10 +168,10 @@ class Observation(BaseObservation):
         self._boxes = []
 
 
-class Attentive:
+class StoppableConnection:
     """A mailbox whose reader may be told to stop."""
 
-    def __init__(self, box: Mailbox, observation: BaseObservation) -> None:
+    def __init__(self, box: Connection, observation: BaseObservation) -> None:
         self._box = box
         self._observation = observation
         self.address = box.address
@@ -179,7 +179,7 @@ class Attentive:
 
     def execute(self, op: StoreOp) -> Reply:
         if self._observation._closed:
-            raise Closing
+            raise ObservationClosed
         return self._box.execute(op)
 
     def take(self, seconds: float) -> Push | None:
@@ -192,7 +192,7 @@ class AsyncObservation(BaseObservation):
     def __init__(self, engine: Engine, resource: str, driver: AsyncDriver) -> None:
         BaseObservation.__init__(self, engine, resource)
         self._driver = driver
-        self._box: LoopMailbox | None = None
+        self._box: PushRouter | None = None
 
     def __aiter__(self) -> AsyncObservation:
         return self
@@ -206,8 +206,8 @@ class AsyncObservation(BaseObservation):
             watched, box = self._begin()
             engine = self._engine
             flow = resource_flows.next_change(watched, self._known, engine.clock.now())
-            return self._changed(await self._driver.drive(flow, AttentiveOnLoop(box, self)))  # type: ignore[arg-type]  # a driver needs of it what this one has
-        except Closing:
+            return self._changed(await self._driver.drive(flow, StoppableAsyncConnection(box, self)))  # type: ignore[arg-type]  # a driver needs of it what this one has
+        except ObservationClosed:
             raise StopAsyncIteration from None
         except StoreUnavailable as error:
             if self._over(error):
@@ -216,13 +216,13 @@ class AsyncObservation(BaseObservation):
         finally:
             self._end_reading()
 
-    def _begin(self) -> tuple[resource_flows.Watching, LoopMailbox]:
+    def _begin(self) -> tuple[resource_flows.WatchRequest, PushRouter]:
         self._engine.ensure_open()
         box = self._driver.mailbox(self._driver.task().get_loop())
         if self._watching is None or box is not self._box:
             self._let_go()
             self._box = box
-            self._watching = resource_flows.Watching(self._resource, new_owner(), box.address)
+            self._watching = resource_flows.WatchRequest(self._resource, new_owner(), box.address)
             box.pushes[self._watching.owner] = None
         return self._watching, box
 
@@ -232,7 +232,7 @@ class AsyncObservation(BaseObservation):
         if self._reading and self._box is not None and self._watching is not None:
             self._box.wake(self._watching.owner)
 
-    def _return(self, watched: resource_flows.Watching) -> None:
+    def _return(self, watched: resource_flows.WatchRequest) -> None:
         if self._box is not None:
             self._box.pushes.pop(watched.owner, None)
 
@@ -240,15 +240,15 @@ class AsyncObservation(BaseObservation):
         self._box = None
 
 
-class AttentiveOnLoop:
+class StoppableAsyncConnection:
     """The same for the mailbox of an event loop."""
 
-    def __init__(self, box: LoopMailbox, observation: BaseObservation) -> None:
+    def __init__(self, box: PushRouter, observation: BaseObservation) -> None:
         self._box = box
         self._observation = observation
         self.take = box.take
 
     async def execute(self, op: StoreOp) -> Reply:
         if self._observation._closed:
-            raise Closing
+            raise ObservationClosed
         return await self._box.execute(op)

@@ -12,7 +12,7 @@ from leasehold._core.holding import ALIVE, LOST, RELEASED
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._runtime import shutdown, sync
 from leasehold._runtime.engine import Engine
-from leasehold._runtime.held_lease import Held
+from leasehold._runtime.held_lease import HeldLease
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.observe import log
 from leasehold.primitives.base_lease import BaseLease
@@ -130,7 +130,7 @@ class AsyncLease(BaseLease):
 
     __slots__ = ("_bodies", "_driver", "_loop")
 
-    def __init__(self, engine: Engine, held: Held, driver: AsyncDriver, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, engine: Engine, held: HeldLease, driver: AsyncDriver, loop: asyncio.AbstractEventLoop) -> None:
         BaseLease.__init__(self, engine, held)
         self._driver = driver
         self._loop = loop

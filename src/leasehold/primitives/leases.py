@@ -12,7 +12,7 @@ from types import TracebackType
 from leasehold._core.group import release_all
 from leasehold._core.holding import LOST, RELEASED
 from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple, Unpack
-from leasehold._core.ops import Later
+from leasehold._core.ops import Defer
 from leasehold._runtime import shutdown, sync
 from leasehold._runtime.engine import Engine, chain
 from leasehold._runtime.held_lease import Listener
@@ -123,7 +123,7 @@ class BaseLeases(tuple[*Mix], Generic[B, *Mix]):
             if not isinstance(error, LeaseholdError):
                 release = lease._held.begin_release(self._engine.clock.now())
                 if release is not None:
-                    self._engine.watchdog.later(Later(release, lease._held.ttl_ms / 1000))
+                    self._engine.watchdog.later(Defer(release, lease._held.ttl_ms / 1000))
             lease._unknown()
 
     def _forget(self) -> None:
@@ -137,7 +137,7 @@ class BaseLeases(tuple[*Mix], Generic[B, *Mix]):
         lost = self._first_lost()
         if lost is None:
             return
-        shutdown.linger()
+        shutdown.wait_for_exit()
         loss = lost._held.loss()
         if error is None or ours:
             raise loss from loss.__cause__ or error

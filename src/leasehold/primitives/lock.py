@@ -12,11 +12,11 @@ from types import TracebackType
 
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.names import Name
-from leasehold._core.resource_flows import look
+from leasehold._core.resource_flows import inspect_resource
 from leasehold._core.rules import READ, SEMAPHORE, WRITE
 from leasehold._runtime import sync
 from leasehold._runtime.engine import Engine
-from leasehold._runtime.held_lease import Held
+from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.options import Options
 from leasehold._runtime.registry import Attempt
 from leasehold.errors import LeaseholdError, NotAcquired
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from leasehold._core.tickets import Ticket
     from leasehold._runtime.aio import AsyncDriver
     from leasehold._runtime.engine import Engine
-    from leasehold._runtime.held_lease import Held
+    from leasehold._runtime.held_lease import HeldLease
 
 
 class Lock(BaseLock):
@@ -68,7 +68,7 @@ class Lock(BaseLock):
     def locked(self) -> bool:
         """Does anybody hold it now? Asks the store; true only in the past by the time you read it."""
         self._engine.ensure_open()
-        return bool(sync.run(self._engine, look(self._name.text, queue=False)).holders)
+        return bool(sync.run(self._engine, inspect_resource(self._name.text, queue=False)).holders)
 
     def owned(self) -> bool:
         """Does the calling thread hold it? Asks nobody."""
@@ -129,7 +129,7 @@ class Lock(BaseLock):
     def _adopt(self, ticket: Ticket) -> Lease:
         return self._acquire(None, current_thread(), ticket)
 
-    def _lease(self, held: Held) -> Lease:
+    def _lease(self, held: HeldLease) -> Lease:
         known = held.lease()
         return known if isinstance(known, Lease) else self._lease_class(self._engine, held)
 
@@ -166,7 +166,7 @@ class AsyncLock(BaseLock):
     async def locked(self) -> bool:
         """Does anybody hold it now? Asks the store; true only in the past by the time you read it."""
         self._engine.ensure_open()
-        return bool((await self._driver.drive(look(self._name.text, queue=False))).holders)
+        return bool((await self._driver.drive(inspect_resource(self._name.text, queue=False))).holders)
 
     def owned(self) -> bool:
         """Does the calling task hold it? Asks nobody."""
@@ -213,7 +213,7 @@ class AsyncLock(BaseLock):
     async def _adopt(self, ticket: Ticket) -> AsyncLease:
         return await self._acquire(None, self._driver.task(), ticket)
 
-    def _lease(self, held: Held, task: asyncio.Task[Any]) -> AsyncLease:
+    def _lease(self, held: HeldLease, task: asyncio.Task[Any]) -> AsyncLease:
         known = held.lease()
         if isinstance(known, AsyncLease):
             return known
@@ -248,7 +248,7 @@ class Adopter(Lock):
     __slots__ = ()
 
     @staticmethod
-    def _lease_class(engine: Engine, held: Held) -> Lease:  # type: ignore[override]  # called as the class would be
+    def _lease_class(engine: Engine, held: HeldLease) -> Lease:  # type: ignore[override]  # called as the class would be
         lease: Lease = lease_class(held.rule)(engine, held)
         return lease
 
@@ -260,7 +260,7 @@ class AsyncAdopter(AsyncLock):
 
     @staticmethod
     def _lease_class(  # type: ignore[override]  # called as the class would be
-        engine: Engine, held: Held, driver: AsyncDriver, loop: asyncio.AbstractEventLoop
+        engine: Engine, held: HeldLease, driver: AsyncDriver, loop: asyncio.AbstractEventLoop
     ) -> AsyncLease:
         lease: AsyncLease = lease_class(held.rule, asyncio=True)(engine, held, driver, loop)
         return lease

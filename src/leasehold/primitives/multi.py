@@ -18,12 +18,12 @@ from leasehold._core.durations import wait_seconds
 from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from leasehold._runtime import sync
 from leasehold._runtime.engine import Engine
-from leasehold._runtime.held_lease import Held
+from leasehold._runtime.held_lease import HeldLease
 from leasehold.errors import InvalidRequest, LeaseholdError, NotAcquired, NotHeld
 from leasehold.primitives.base_lock import UNSET, BaseLock, Unset
 from leasehold.primitives.leases import AsyncEach, AsyncLeases, BaseLeases, Each, Leases
 from leasehold.primitives.lock import AsyncLock, Lock
-from leasehold.primitives.multi_acquire import Getting
+from leasehold.primitives.multi_acquire import GroupAttempt
 
 if TYPE_CHECKING:
     import asyncio
@@ -58,7 +58,7 @@ class BaseAll:
     def _seconds(self, wait: Duration | Unset | None) -> float | None:
         return self._wait if isinstance(wait, Unset) else wait_seconds(wait)
 
-    def _mine(self, anchor: object) -> list[tuple[Any, Held]]:
+    def _mine(self, anchor: object) -> list[tuple[Any, HeldLease]]:
         """What this thread or task holds of them."""
         found = [(part, part._mine(anchor)) for part in self._parts]
         mine = [(part, held) for part, held in found if held is not None]
@@ -191,7 +191,7 @@ class All(BaseAll, Generic[*Each]):
     def _acquire(self, wait: float | None, thread: threading.Thread) -> Leases[*Each]:
         engine = self._engine
         engine.ensure_open()
-        getting = Getting(engine, self._ordered, thread, wait)
+        getting = GroupAttempt(engine, self._ordered, thread, wait)
         try:
             if getting.enter_again(_lease):
                 self._claim(getting)
@@ -206,7 +206,7 @@ class All(BaseAll, Generic[*Each]):
                 getting.finish()
             raise
 
-    def _claim(self, getting: Getting) -> None:
+    def _claim(self, getting: GroupAttempt) -> None:
         engine = self._engine
         box = engine.mailboxes.borrow()
         try:
@@ -282,9 +282,9 @@ class AsyncAll(BaseAll, Generic[*AsyncEach]):
 
         engine = self._engine
         engine.ensure_open()
-        getting = Getting(engine, self._ordered, task, wait)
+        getting = GroupAttempt(engine, self._ordered, task, wait)
 
-        def lease(part: Any, held: Held) -> Any:
+        def lease(part: Any, held: HeldLease) -> Any:
             return part._lease(held, task)
 
         try:
@@ -298,14 +298,14 @@ class AsyncAll(BaseAll, Generic[*AsyncEach]):
         finally:
             getting.finish()
 
-    async def _claim(self, getting: Getting, task: asyncio.Task[Any]) -> None:
+    async def _claim(self, getting: GroupAttempt, task: asyncio.Task[Any]) -> None:
         box = self._driver.mailbox(task.get_loop())
         flow = getting.flow(box.address, box.pushes)
         stories = getting.stories
         getting.held = await self._driver.drive(flow, box if stories is None else stories.through_loop(box))
 
 
-def _lease(part: Any, held: Held) -> Any:
+def _lease(part: Any, held: HeldLease) -> Any:
     return part._lease(held)
 
 

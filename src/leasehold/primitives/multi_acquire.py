@@ -6,23 +6,23 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 
-from leasehold._core.claims import Ask
+from leasehold._core.claims import AcquireRequest
 from leasehold._core.group import acquire_all
-from leasehold._core.holding import ALIVE, LOST, RELEASED, Holding, Taken
+from leasehold._core.holding import ALIVE, LOST, RELEASED, Holding, LocalGrant
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.ops import Op
 from leasehold._runtime import shutdown
 from leasehold._runtime.engine import Engine
-from leasehold._runtime.held_lease import Held
+from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.registry import Attempt
 from leasehold.primitives.base_lease import BaseLease
 from leasehold.primitives.base_lock import BaseLock
 
 if TYPE_CHECKING:
-    from leasehold._runtime.events import Stories
+    from leasehold._runtime.events import GroupAcquireEvents
 
 
-class Getting:
+class GroupAttempt:
     """For one thread or task. ``parts`` stand in the order in which they are claimed. It is the Party of the flow."""
 
     def __init__(self, engine: Engine, parts: Sequence[BaseLock], anchor: object, wait: float | None) -> None:
@@ -32,16 +32,16 @@ class Getting:
         self._wait = wait
         self._entered: dict[BaseLock, BaseLease | None] = {}
         self._rest: list[BaseLock] = []
-        self._asks: list[Ask] = []
-        self._kept: list[Held] = []  # whatever was granted, also what is given back by now
+        self._asks: list[AcquireRequest] = []
+        self._kept: list[HeldLease] = []  # whatever was granted, also what is given back by now
         self._flow: Any = None
         self.held: list[Any] = []  # in the end: of the rest
         self.attempt: Any = None  # once there is something to claim
-        self.stories: Stories | None = None
+        self.stories: GroupAcquireEvents | None = None
 
     # ------------------------------------------------------------ beginning
 
-    def enter_again(self, lease: Callable[[BaseLock, Held], BaseLease]) -> bool:
+    def enter_again(self, lease: Callable[[BaseLock, HeldLease], BaseLease]) -> bool:
         """What this thread or task holds already, and may enter again, costs nothing. True when something is left."""
         for part in self._parts:
             if part._looks_back():
@@ -53,9 +53,9 @@ class Getting:
         """Claims of the rest: they are known from here on to whoever closes the coordinator."""
         engine = self._engine
         if engine.audience.listens():
-            from leasehold._runtime.events import Stories
+            from leasehold._runtime.events import GroupAcquireEvents
 
-            self.stories = Stories(engine, self._wait)
+            self.stories = GroupAcquireEvents(engine, self._wait)
         self._asks = [part._ask(self._wait, address, self._story(part)) for part in self._rest]
         self.attempt = Attempt(self._asks[0], None, pushes)
         engine.pending.add(self.attempt)
@@ -73,7 +73,7 @@ class Getting:
         owner: str = self.attempt.new_owner(self._asks[place])
         return owner
 
-    def keep(self, place: int, taken: Taken) -> Held:
+    def keep(self, place: int, taken: LocalGrant) -> HeldLease:
         part = self._rest[place]
         held = part._keep(taken, self._anchor, self._story(part))
         held.warned = True  # nobody can show it to a guard before the rest is there
@@ -84,7 +84,7 @@ class Getting:
 
     # ------------------------------------------------------------ the end
 
-    def leases(self, lease: Callable[[BaseLock, Held], BaseLease]) -> dict[BaseLock, BaseLease]:
+    def leases(self, lease: Callable[[BaseLock, HeldLease], BaseLease]) -> dict[BaseLock, BaseLease]:
         """All are here: the lease of each part. What was entered again may be lost by now."""
         for entered in self._entered.values():
             if entered is not None:
@@ -112,7 +112,7 @@ class Getting:
         if self.stories is not None:
             self.stories.failed(error)
         if self._engine.closed:
-            shutdown.linger()
+            shutdown.wait_for_exit()
 
     def finish(self) -> None:
         """Nothing more is claimed."""
@@ -120,7 +120,7 @@ class Getting:
             self._engine.pending.discard(self.attempt)
             self.attempt.expect_no_more()
 
-    def _granted(self) -> list[Held]:
+    def _granted(self) -> list[HeldLease]:
         """What it was granted, known to its thread or task or to the watchdog: an interrupt may have hidden it from
         us."""
         engine = self._engine
@@ -128,18 +128,18 @@ class Getting:
         known = [*engine.watchdog.all(), *(held for held in mine if held is not None)]
         return [held for held in known if self.attempt.is_of(held.owner)]
 
-    def _end(self, held: Held) -> None:
+    def _end(self, held: HeldLease) -> None:
         """What was granted is given back, by the flow or else now."""
         if held.phase in ALIVE:
             self._give_back(held)
         else:
             self._over(held)
 
-    def _give_back(self, held: Held) -> None:
+    def _give_back(self, held: HeldLease) -> None:
         part = next(part for part in self._parts if part._name.text == held.name.text)
         part._give_back(held, self._engine.watchdog.teller(held))
 
-    def _over(self, held: Held) -> None:
+    def _over(self, held: HeldLease) -> None:
         """The flow gave it back, and knows what came of it; or does so in the background."""
         if held.phase == LOST:
             self._engine.watchdog.tell(held)

@@ -20,7 +20,7 @@ from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, TypeVar
 from leasehold._core.names import Name
 from leasehold._core.rules import MUTEX, READ, WRITE
 from leasehold._runtime.engine import Engine
-from leasehold._runtime.held_lease import Held
+from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.options import Options
 from leasehold.primitives.base_lease import BaseLease
 from leasehold.primitives.base_lock import UNSET, BaseLock, Unset
@@ -91,19 +91,19 @@ class AsyncReadWriteLease(BaseReadWriteLease, AsyncLease):
 # ---------------------------------------------------------------- the two sides
 
 
-class Side(BaseLock):
+class BaseSideLock(BaseLock):
     """What every side shares, in both flavours."""
 
     __slots__ = ()
 
     _kinds = (READ, WRITE)
 
-    def _enters(self, held: Held) -> bool:
+    def _enters(self, held: HeldLease) -> bool:
         """What was taken with ``lock`` is no writer's lease, and cannot be lowered."""
         return held.rule != MUTEX and super()._enters(held)
 
 
-class ThreadSide(Side, Lock):
+class SideLock(BaseSideLock, Lock):
     """A side for threads: a lock whose leases know whether they share."""
 
     __slots__ = ()
@@ -117,7 +117,7 @@ class ThreadSide(Side, Lock):
         def __enter__(self) -> ReadWriteLease: ...
 
 
-class TaskSide(Side, AsyncLock):
+class AsyncSideLock(BaseSideLock, AsyncLock):
     """A side for asyncio."""
 
     __slots__ = ()
@@ -131,7 +131,7 @@ class TaskSide(Side, AsyncLock):
         async def __aenter__(self) -> AsyncReadWriteLease: ...
 
 
-class ReadLock(ThreadSide):
+class ReadLock(SideLock):
     """To read, beside others who read; made by ``hold.rwlock(...).read(...)``. It has every form that a lock has."""
 
     __slots__ = ()
@@ -139,7 +139,7 @@ class ReadLock(ThreadSide):
     _rule = READ
 
 
-class WriteLock(ThreadSide):
+class WriteLock(SideLock):
     """To write, alone; made by ``hold.rwlock(...).write(...)``. It has every form that a lock has."""
 
     __slots__ = ()
@@ -147,7 +147,7 @@ class WriteLock(ThreadSide):
     _rule = WRITE
 
 
-class AsyncReadLock(TaskSide):
+class AsyncReadLock(AsyncSideLock):
     """To read, beside others who read, in asyncio."""
 
     __slots__ = ()
@@ -155,7 +155,7 @@ class AsyncReadLock(TaskSide):
     _rule = READ
 
 
-class AsyncWriteLock(TaskSide):
+class AsyncWriteLock(AsyncSideLock):
     """To write, alone, in asyncio."""
 
     __slots__ = ()

@@ -11,11 +11,11 @@ from threading import current_thread
 
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.names import Name
-from leasehold._core.resource_flows import look, resize
+from leasehold._core.resource_flows import inspect_resource, resize
 from leasehold._core.rules import SEMAPHORE, check_count, check_permits, left, must_wait, slot_name
 from leasehold._runtime import identity, sync
 from leasehold._runtime.engine import Engine
-from leasehold._runtime.held_lease import Held
+from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.options import Options
 from leasehold.errors import InvalidRequest, NotAcquired
 from leasehold.primitives.base_lease import BaseLease
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     import threading
 
     from leasehold._core.durations import Duration
-    from leasehold._core.holding import Taken
+    from leasehold._core.holding import LocalGrant
     from leasehold._core.tickets import Ticket
     from leasehold._runtime.aio import AsyncDriver
-    from leasehold._runtime.events import Story
+    from leasehold._runtime.events import AcquireEvents
     from leasehold._runtime.registry import Attempt
 
 # ---------------------------------------------------------------- permit
@@ -125,7 +125,7 @@ class BaseSemaphore(BaseLock):
     _rule = SEMAPHORE
     _kinds = (SEMAPHORE,)
 
-    def _keep(self, taken: Taken, anchor: object, story: Story | None) -> Held:
+    def _keep(self, taken: LocalGrant, anchor: object, story: AcquireEvents | None) -> HeldLease:
         held = BaseLock._keep(self, taken, anchor, story)
         if taken.limit:
             from leasehold.observe.events import subject
@@ -133,7 +133,9 @@ class BaseSemaphore(BaseLock):
             self._tell_limit(taken.limit, lambda: subject(held, self._engine.store.name, held.number))
         return held
 
-    def _clean_up(self, flow: Any, attempt: Attempt, taken: Taken | None, anchor: object, error: BaseException) -> None:
+    def _clean_up(
+        self, flow: Any, attempt: Attempt, taken: LocalGrant | None, anchor: object, error: BaseException
+    ) -> None:
         BaseLock._clean_up(self, flow, attempt, taken, anchor, error)
         if isinstance(error, NotAcquired) and error.limit:
             number = 0 if attempt.story is None else attempt.story.number
@@ -143,7 +145,7 @@ class BaseSemaphore(BaseLock):
         from leasehold.observe.events import Subject
 
         name, store = self._name, self._engine.store.name
-        return Subject(name.kind, name.id_hash, identity.shown(), None, self._options.ttl_ms, store, number)
+        return Subject(name.kind, name.id_hash, identity.process_prefix(), None, self._options.ttl_ms, store, number)
 
     def _tell_limit(self, found: int, who: Any) -> None:
         """Once for each coordinator, resource and limit found: it is a mistake in a program, not news of every day."""
@@ -213,12 +215,12 @@ class Semaphore(BaseSemaphore, Lock):
         """How many permits could be had now: 0 while something exclusive holds the resource, and while permits are
         above a lowered limit. Asks the store; true only in the past by the time you read it."""
         self._engine.ensure_open()
-        return left(sync.run(self._engine, look(self._name.text, queue=False)), self._limit)
+        return left(sync.run(self._engine, inspect_resource(self._name.text, queue=False)), self._limit)
 
     def locked(self) -> bool:
         """Would ``acquire`` have to wait now, for permits or for others who wait? Asks the store."""
         self._engine.ensure_open()
-        view = sync.run(self._engine, look(self._name.text))
+        view = sync.run(self._engine, inspect_resource(self._name.text))
         return must_wait(view, self._permits, self._limit)
 
     def _asking(self, count: int | None) -> Semaphore:
@@ -278,12 +280,12 @@ class AsyncSemaphore(BaseSemaphore, AsyncLock):
     async def available(self) -> int:
         """How many permits could be had now; see :meth:`leasehold.Semaphore.available`."""
         self._engine.ensure_open()
-        return left(await self._driver.drive(look(self._name.text, queue=False)), self._limit)
+        return left(await self._driver.drive(inspect_resource(self._name.text, queue=False)), self._limit)
 
     async def locked(self) -> bool:
         """Would ``acquire`` have to wait now, for permits or for others who wait? Asks the store."""
         self._engine.ensure_open()
-        view = await self._driver.drive(look(self._name.text))
+        view = await self._driver.drive(inspect_resource(self._name.text))
         return must_wait(view, self._permits, self._limit)
 
     def _asking(self, count: int | None) -> AsyncSemaphore:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from types import TracebackType
 
 from leasehold._core import flows, ops
-from leasehold._core.claims import Own
+from leasehold._core.claims import OwnLease
 from leasehold._core.holding import LOST
 from leasehold._core.light_typing import TYPE_CHECKING, Any
-from leasehold._core.tickets import Giving
+from leasehold._core.tickets import Transfer
 from leasehold._core.types import json_text
 from leasehold._runtime import sync
 from leasehold._runtime.engine import Engine
-from leasehold._runtime.held_lease import Held
+from leasehold._runtime.held_lease import HeldLease
 from leasehold.errors import LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.observe import log
 from leasehold.primitives.base_lease import BaseLease
@@ -35,13 +35,13 @@ RESIGNED, UNHEALTHY = "resigned", "unhealthy"  # why a term was given up; see Le
 UNFIT = (UNHEALTHY, "max_idle")  # whoever stepped down for this had better not lead again at once
 
 
-class Reign(Held):
+class HeldTerm(HeldLease):
     """One term of this process. Its end is told once: before its release is sent, and with its loss."""
 
     __slots__ = ("_endings", "carried", "left", "loop", "looping", "said")
 
     def __init__(self, *known: Any) -> None:
-        Held.__init__(self, *known)
+        HeldLease.__init__(self, *known)
         self._endings: tuple[Callable[[], object], ...] | None = ()  # None: it has ended
         self.carried: dict[str, Any] = {}  # what observers want to travel with it
         self.said: Any = (self.options.meta or {}).get("value")  # the value, as the store last confirmed it
@@ -78,46 +78,46 @@ class Reign(Held):
 
     def tell(self) -> bool:
         """Lost."""
-        told = Held.tell(self)
+        told = HeldLease.tell(self)
         if self.phase == LOST:
             self.end()
         return told
 
     def begin_release(self, now: float) -> ops.Release | None:
         """Given back: whoever acted as the leader hears of it before anybody else can lead."""
-        release = Held.begin_release(self, now)
+        release = HeldLease.begin_release(self, now)
         self.end()
         return release
 
     def handed_over(
-        self, giving: Giving, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float
+        self, giving: Transfer, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float
     ) -> None:
         """Given away."""
-        Held.handed_over(self, giving, renew, sent, reply, now)
+        HeldLease.handed_over(self, giving, renew, sent, reply, now)
         self.end()
 
     def forked(self, lock: AbstractContextManager[Any]) -> None:
         """In a forked child: the term is the parent's, and so are those who hear of its end."""
         self._endings = None
-        Held.forked(self, lock)
+        HeldLease.forked(self, lock)
 
     # ------------------------------------------------------------ who can use it
 
     def usable(self) -> bool:
         """Nobody, once its loop was left."""
-        return not self.left and Held.usable(self)
+        return not self.left and HeldLease.usable(self)
 
-    def own(self, anchor: object) -> Own:
+    def own(self, anchor: object) -> OwnLease:
         """The same, and it leads."""
-        return Held.own(self, anchor)._replace(leads=True)
+        return HeldLease.own(self, anchor)._replace(leads=True)
 
     def inside(self, anchor: object) -> bool:
         """A loop of terms is a body, too."""
-        return Held.inside(self, anchor) or (self.looping and not self.left)
+        return HeldLease.inside(self, anchor) or (self.looping and not self.left)
 
     def finished(self) -> bool:
         """Has whoever led come to an end?"""
-        return self.left or Held.finished(self)
+        return self.left or HeldLease.finished(self)
 
 
 # ---------------------------------------------------------------- term
@@ -128,7 +128,7 @@ class BaseTerm(BaseLease):
 
     __slots__ = ()
 
-    _held: Reign
+    _held: HeldTerm
 
     @property
     def term(self) -> int:
@@ -192,7 +192,7 @@ class Term(BaseTerm, Lease):
 
     __slots__ = ("_publishing",)
 
-    def __init__(self, engine: Engine, held: Reign) -> None:
+    def __init__(self, engine: Engine, held: HeldTerm) -> None:
         Lease.__init__(self, engine, held)
         self._publishing = threading.RLock()  # what is published last is what counts
 
@@ -204,7 +204,7 @@ class Term(BaseTerm, Lease):
         with self._publishing:
             try:
                 self.check()
-                sync.run(self._engine, flows.say(self._held, text, self._engine.clock.now()))
+                sync.run(self._engine, flows.change_meta(self._held, text, self._engine.clock.now()))
                 self._published(value)
             except BaseException as error:
                 self._unpublished(error)
@@ -234,7 +234,7 @@ class AsyncTerm(BaseTerm, AsyncLease):
 
     __slots__ = ("_publishing",)
 
-    def __init__(self, engine: Engine, held: Reign, driver: AsyncDriver, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, engine: Engine, held: HeldTerm, driver: AsyncDriver, loop: asyncio.AbstractEventLoop) -> None:
         AsyncLease.__init__(self, engine, held, driver, loop)
         self._publishing = driver.latch()
 
@@ -244,7 +244,7 @@ class AsyncTerm(BaseTerm, AsyncLease):
         async with self._publishing:
             try:
                 self.check()
-                await self._driver.drive(flows.say(self._held, text, self._engine.clock.now()))
+                await self._driver.drive(flows.change_meta(self._held, text, self._engine.clock.now()))
                 self._published(value)
             except BaseException as error:
                 self._unpublished(error)

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from leasehold._core import ledger
 from leasehold._core.light_typing import Any
 from leasehold._core.names import matches
-from leasehold._core.ops import LISTINGS, Leaks, Page, Push, Reply, ResourceOp, Scan, StoreOp, Together
+from leasehold._core.ops import LISTINGS, Group, Leaks, Page, Push, Reply, ResourceOp, Scan, StoreOp
 from leasehold._core.policy import PAGE
 from leasehold._core.ports import Clock
 from leasehold._core.types import Capabilities, State
@@ -36,7 +36,7 @@ class MemoryStore:
         self._start()
 
     def _start(self) -> None:
-        self._boxes: dict[str, MemoryMailbox | MemoryNews] = {}
+        self._boxes: dict[str, MemoryConnection | MemoryHolderPushes] = {}
         self._states: dict[str, State] = {}
         self._sweep: Iterator[str] = iter(())
         self._lock = threading.RLock()
@@ -64,7 +64,7 @@ class MemoryStore:
             try:
                 if isinstance(op, LISTINGS):
                     return self._list(op)
-                reply, pushes = self._together(op) if isinstance(op, Together) else self._turn(op)
+                reply, pushes = self._together(op) if isinstance(op, Group) else self._turn(op)
                 self._sweep_one()
             finally:
                 self._inside = False
@@ -80,7 +80,7 @@ class MemoryStore:
         self._keep(op.resource, outcome.state)
         return outcome.reply, outcome.pushes
 
-    def _together(self, op: Together) -> tuple[Reply, tuple[Push, ...]]:
+    def _together(self, op: Group) -> tuple[Reply, tuple[Push, ...]]:
         replies: list[Reply] = []
         pushes: tuple[Push, ...] = ()
         for step in op.steps:
@@ -103,23 +103,23 @@ class MemoryStore:
                 answers.append(error)
         return answers
 
-    def mailbox(self) -> MemoryMailbox:
-        box = MemoryMailbox(self)
+    def mailbox(self) -> MemoryConnection:
+        box = MemoryConnection(self)
         self.know(box)
         return box
 
-    def listen(self, notify: Callable[[Push], None]) -> MemoryMailbox:
+    def listen(self, notify: Callable[[Push], None]) -> MemoryConnection:
         box = self.mailbox()
         box.attach(notify)
         return box
 
-    def news(self) -> MemoryNews:
-        return MemoryNews(self)
+    def news(self) -> MemoryHolderPushes:
+        return MemoryHolderPushes(self)
 
-    def know(self, box: MemoryMailbox | MemoryNews) -> None:
+    def know(self, box: MemoryConnection | MemoryHolderPushes) -> None:
         self._boxes[box.address] = box
 
-    def forget(self, box: MemoryMailbox | MemoryNews) -> None:
+    def forget(self, box: MemoryConnection | MemoryHolderPushes) -> None:
         self._boxes.pop(box.address, None)
 
     def before_fork(self) -> None:
@@ -161,7 +161,7 @@ class MemoryStore:
                 del self._states[name]
 
 
-class MemoryMailbox:
+class MemoryConnection:
     """Pushes for one waiting thread, or for one event loop."""
 
     def __init__(self, store: MemoryStore) -> None:
@@ -211,7 +211,7 @@ class MemoryMailbox:
         self._store.forget(self)
 
 
-class MemoryNews:
+class MemoryHolderPushes:
     """What happened to the leases of one coordinator. The store knows of it from when the watchdog first looks until it
     ends: a space outlives its coordinators, and must not collect them."""
 

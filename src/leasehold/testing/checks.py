@@ -68,9 +68,9 @@ class Checks(StoreChecks):
         self.require(left > 0, "trap 26: acquired what is over:", holding.owner, f"since {-left:.3f} s")
         self.beliefs.setdefault(holding.name.text, []).append(Belief(process, holding))
 
-    def sent(self, op: ops.ResourceOp | ops.Together) -> None:
+    def sent(self, op: ops.ResourceOp | ops.Group) -> None:
         """A holder believes no longer when it gives back; and what gives back behind its back is no excuse."""
-        for step in op.steps if isinstance(op, ops.Together) else (op,):
+        for step in op.steps if isinstance(op, ops.Group) else (op,):
             if not isinstance(step, (ops.Release, ops.Withdraw)):
                 continue
             for belief in self.beliefs.get(step.resource, ()):

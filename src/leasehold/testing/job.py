@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from leasehold._core import flows
 from leasehold._core.group import acquire_all, release_all
-from leasehold._core.holding import ALIVE, LOST, Changeable, Holding, Taken
+from leasehold._core.holding import ALIVE, LOST, Changeable, Holding, LocalGrant
 from leasehold._core.ops import Park
 from leasehold._core.rules import READ, SEMAPHORE, WRITE
 from leasehold.errors import LeaseholdError, LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
@@ -43,7 +43,7 @@ class Guard:
 class Job:
     """One ask, or several at once."""
 
-    def __init__(self, worker: Worker, asks: Sequence[flows.Ask]) -> None:
+    def __init__(self, worker: Worker, asks: Sequence[flows.AcquireRequest]) -> None:
         self.worker = worker
         self.process = worker.process
         self.habits = worker.habits
@@ -86,7 +86,7 @@ class Job:
         self._owners.append(self.worker.new_owner())
         return self._owners[-1]
 
-    def keep(self, place: int, taken: Taken) -> Changeable:
+    def keep(self, place: int, taken: LocalGrant) -> Changeable:
         ask = self.asks[place]
         holding = Changeable(ask.name, taken, nullcontext(), renews=ask.renews, max_hold=self.habits.max_hold)
         self.kept.append(holding)
@@ -165,7 +165,7 @@ class Job:
         self._said += 1
         meta = f"{holding.owner} says {self._said}"
         try:
-            await flows.say(holding, meta, self.now())
+            await flows.change_meta(holding, meta, self.now())
         except (StoreUnavailable, OutcomeUnknown):
             self.say("does not know whether it said")
         else:

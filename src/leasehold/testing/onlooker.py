@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leasehold._core.resource_flows import Watching, next_change, stop
+from leasehold._core.resource_flows import WatchRequest, end_watch, next_change
 from leasehold._core.types import Grant
 from leasehold.errors import StoreUnavailable
 from leasehold.testing.process import Cancelled, Process
@@ -19,7 +19,9 @@ class Onlooker:
         self.known: tuple[Grant, ...] | None = None
         self.began = process.world.now
         self.stopped = False
-        self._watching = Watching(self.resource, f"{process.name}:0:1", process.name if process.habits.pushable else "")
+        self._watching = WatchRequest(
+            self.resource, f"{process.name}:0:1", process.name if process.habits.pushable else ""
+        )
         self._task = process.start(self.life())
 
     @property
@@ -31,7 +33,7 @@ class Onlooker:
             while True:
                 await self.look()
         except Cancelled:
-            await stop(self._watching)
+            await end_watch(self._watching)
 
     async def look(self) -> None:
         """From one change to the next. What it knows stays known when the store does not answer."""

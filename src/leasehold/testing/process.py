@@ -35,7 +35,7 @@ class Task:
         self._turn = 0  # an answer to an earlier await is nobody's
         self._timer: Event | None = None
 
-    def step(self, answer: ops.Answer[Any] | None = None, error: BaseException | None = None) -> None:
+    def step(self, answer: ops.TimedReply[Any] | None = None, error: BaseException | None = None) -> None:
         self._turn += 1
         if self._timer is not None:
             self._timer.call_off()
@@ -52,17 +52,17 @@ class Task:
         if not self.done:
             self.step(error=Cancelled())
 
-    def _begin(self, op: Any) -> ops.Answer[Any] | None:
+    def _begin(self, op: Any) -> ops.TimedReply[Any] | None:
         """Do the op; an answer when there is one already."""
         process = self.process
-        if isinstance(op, ops.Later):
+        if isinstance(op, ops.Defer):
             process.start(process.insist(op))
-            return ops.Answer(None, process.local())
+            return ops.TimedReply(None, process.local())
         if not isinstance(op, ops.Park):
             self._timer = process.call(op, partial(self._answered, self._turn))
             return None
         if op.owner in process.mailbox:
-            return ops.Answer(process.mailbox.pop(op.owner), process.local())
+            return ops.TimedReply(process.mailbox.pop(op.owner), process.local())
         self.parked = op.owner
         process.parked[op.owner] = partial(self._answered, self._turn)
         late = process.world.random.random() * LATE
@@ -76,7 +76,7 @@ class Task:
         if isinstance(outcome, LeaseholdError):
             self.step(error=outcome)
         else:
-            self.step(ops.Answer(outcome, self.process.local()))
+            self.step(ops.TimedReply(outcome, self.process.local()))
 
 
 class Process:
@@ -128,11 +128,11 @@ class Process:
         self.soon(self.world.now, task.step)
         return task
 
-    def call(self, op: ops.ResourceOp | ops.Together, answer: Callable[[Outcome], None]) -> Event:
+    def call(self, op: ops.ResourceOp | ops.Group, answer: Callable[[Outcome], None]) -> Event:
         self.world.note(self.name, "sends", op)
         return self.world.call(op, lambda outcome: self._run(partial(answer, outcome)))
 
-    async def insist(self, later: ops.Later) -> None:
+    async def insist(self, later: ops.Defer) -> None:
         until = self.local() + later.seconds
         while True:
             try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from leasehold._core.policy import BUDGET_MS, WATCH_EVERY_MS, WATCH_POLL_MS
-from leasehold._core.resource_flows import told
+from leasehold._core.resource_flows import visible_holders
 from leasehold._core.types import State
 from leasehold.testing.onlooker import Onlooker
 from leasehold.testing.seatchecks import Violation
@@ -29,7 +29,7 @@ class Sights:
     _changed_at: dict[str, float] = field(default_factory=dict)
 
     def turn(self, resource: str, before: State, after: State) -> None:
-        if self.onlookers and told(before.holders) != told(after.holders):
+        if self.onlookers and visible_holders(before.holders) != visible_holders(after.holders):
             self._changed(resource)
 
     def wiped(self) -> None:
@@ -54,7 +54,7 @@ class Sights:
             return
         self.seen += 1
         state = world.states.get(one.resource, State())
-        if one.known is None or told(one.known) != told(state.holders):
+        if one.known is None or visible_holders(one.known) != visible_holders(state.holders):
             raise Violation(f"I13 {one.process.name} does not know who holds {one.resource}: {state.holders}")
         for grant in state.holders:
             if world.now > world.true_time(grant.expires_ms) + soon(one):

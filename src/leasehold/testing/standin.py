@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from leasehold._core.ops import Claim, Inspect, Push, Reply, StoreOp, Together, View
+from leasehold._core.ops import Claim, Group, Inspect, Push, Reply, StoreOp, View
 from leasehold._runtime.engine import engines_on
 from leasehold.errors import StoreUnavailable
-from leasehold.stores.memory import MemoryMailbox, MemoryStore
+from leasehold.stores.memory import MemoryConnection, MemoryStore
 from leasehold.testing.clock import TurnableClock
 
 
@@ -31,7 +31,7 @@ class StandInStore(MemoryStore):
         self._outages = 0
 
     def execute(self, op: StoreOp) -> Reply:
-        for step in op.steps if isinstance(op, Together) else (op,):
+        for step in op.steps if isinstance(op, Group) else (op,):
             if isinstance(step, Claim):
                 self.clock.waiters.claims(step.owner)
         if self._outages:
@@ -53,8 +53,8 @@ class StandInStore(MemoryStore):
         assert isinstance(view, View)
         return max([0, *(one.expires_ms - view.now_ms for one in view.holders if one.owner == owner)]) / 1000
 
-    def mailbox(self) -> MemoryMailbox:
-        box = StandInMailbox(self, self.clock.waiters.roused)
+    def mailbox(self) -> MemoryConnection:
+        box = StandInConnection(self, self.clock.waiters.roused)
         self._boxes[box.address] = box
         return box
 
@@ -70,7 +70,7 @@ class StandInStore(MemoryStore):
         self.clock.end()
 
 
-class StandInMailbox(MemoryMailbox):
+class StandInConnection(MemoryConnection):
     """One that tells whoever turns the clock that a waiter is going to wake."""
 
     def __init__(self, store: StandInStore, roused: Callable[[str], None]) -> None:

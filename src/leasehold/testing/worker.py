@@ -69,7 +69,7 @@ class Worker:
 
     # ------------------------------------------------------------ asking
 
-    def asks(self, last: bool) -> Sequence[flows.Ask]:
+    def asks(self, last: bool) -> Sequence[flows.AcquireRequest]:
         """One, or several in the order that everybody uses, however they were thought of."""
         habits, chance = self.habits, self.random.random
         wants = [self.random.choice(habits.wants)]
@@ -85,11 +85,11 @@ class Worker:
         wants = self.random.sample(self.habits.wants, len(self.habits.wants))
         return list({want.resource: want for want in wants}.values())
 
-    def ask(self, want: Want, wait: float | None, last: bool) -> flows.Ask:
+    def ask(self, want: Want, wait: float | None, last: bool) -> flows.AcquireRequest:
         habits, permits = self.habits, want.permits
         if last and want.resource in self.world.states:  # who asks for too much is refused, and must succeed now
             permits = min(permits, self.world.states[want.resource].limit or permits)
-        return flows.Ask(
+        return flows.AcquireRequest(
             name=Name(want.resource, want.resource),
             ttl_ms=habits.ttl_ms,
             wait=wait,
@@ -117,6 +117,6 @@ class Worker:
         return self._floor
 
 
-def in_order(asks: list[flows.Ask]) -> list[flows.Ask]:
+def in_order(asks: list[flows.AcquireRequest]) -> list[flows.AcquireRequest]:
     """As ``all`` sorts them."""
     return sorted(asks, key=lambda ask: ask.name.text)

@@ -27,7 +27,7 @@ Outcome: TypeAlias = ops.Reply | LeaseholdError
 class Judge(Protocol):
     """Whoever sees what clients send and what the ledger does, and finds fault."""
 
-    def sent(self, op: ops.ResourceOp | ops.Together) -> None: ...
+    def sent(self, op: ops.ResourceOp | ops.Group) -> None: ...
 
     def turn(self, op: ops.ResourceOp, now: Instant, before: State, outcome: ledger.Outcome) -> None: ...
 
@@ -111,8 +111,8 @@ class World:
         process = self.processes[address]
         return process.alive or process.vanished
 
-    def turn(self, op: ops.ResourceOp | ops.Together) -> ops.Reply:
-        if isinstance(op, ops.Together):
+    def turn(self, op: ops.ResourceOp | ops.Group) -> ops.Reply:
+        if isinstance(op, ops.Group):
             return self._together(op)
         before, now = self.states.get(op.resource, ledger.EMPTY), self.instant()
         outcome = ledger.apply(before, now, op, self.reachable)
@@ -123,7 +123,7 @@ class World:
             self._send_push(push)
         return outcome.reply
 
-    def _together(self, op: ops.Together) -> ops.Replies:
+    def _together(self, op: ops.Group) -> ops.Replies:
         replies: list[ops.Reply] = []
         for step in op.steps:
             replies.append(self.turn(step))
@@ -150,7 +150,7 @@ class World:
 
     # ------------------------------------------------------------ the network
 
-    def call(self, op: ops.ResourceOp | ops.Together, answer: Callable[[Outcome], None]) -> Event:
+    def call(self, op: ops.ResourceOp | ops.Group, answer: Callable[[Outcome], None]) -> Event:
         """Send a request. ``answer`` is called with a reply, with an error, or with both: only the first counts. The
         event is the moment at which the caller gives up."""
         self.judge.sent(op)
@@ -166,7 +166,7 @@ class World:
         return self.at(self.now + patience, partial(answer, error))
 
     def _arrive(
-        self, op: ops.ResourceOp | ops.Together, reply_after: float | None, answer: Callable[[Outcome], None]
+        self, op: ops.ResourceOp | ops.Group, reply_after: float | None, answer: Callable[[Outcome], None]
     ) -> None:
         if self.now < self.stalled_until:  # requests queue up, in their order
             self.at(self.stalled_until, partial(self._arrive, op, reply_after, answer))

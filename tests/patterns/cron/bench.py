@@ -54,7 +54,7 @@ class Bench:
     def known(self, cron: Cron[Any, Any]) -> Cron[Any, Any]:
         """Started, and the books are open."""
         cron.start()
-        until(lambda: self.hold._shelf.read("rollup") is not None, "open books")
+        until(lambda: self.hold._results.read("rollup") is not None, "open books")
         return cron
 
     def waits(self, _tick: int) -> None:

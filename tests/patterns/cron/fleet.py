@@ -63,7 +63,7 @@ class Fleet:
         for worker in self.workers:
             assert worker.stdout is not None and worker.stdout.readline() == b"ready\n"
         with leasehold.connect(self._given["url"]) as hold:
-            until(lambda: hold._shelf.read("rollup") is not None, "open books")
+            until(lambda: hold._results.read("rollup") is not None, "open books")
 
     def ticks(self, hours: float) -> Iterator[int]:
         """Turn the time from one tick to the next. Each is given when it has been run."""

@@ -49,7 +49,7 @@ class Loop:
     async def known(self, cron: AsyncCron[Any, Any]) -> AsyncCron[Any, Any]:
         """Started, and the books are open."""
         cron.start()
-        await self.until(lambda: self.hold._shelf.read("rollup") is not None)
+        await self.until(lambda: self.hold._results.read("rollup") is not None)
         return cron
 
     async def until(self, condition: Callable[[], object]) -> None:
@@ -90,7 +90,7 @@ async def test_run_until_stopped(loop: Loop) -> None:
     """``await rollup.run()`` ends when it is stopped, the run under way first."""
     cron = loop.cron(waits=True)
     running = asyncio.create_task(cron.run())
-    await loop.until(lambda: loop.hold._shelf.read("rollup") is not None)
+    await loop.until(lambda: loop.hold._results.read("rollup") is not None)
     loop.clock.set(T + 300)
     await loop.until(lambda: loop.ran)
     stopping = asyncio.create_task(cron.stop())
@@ -106,7 +106,7 @@ async def test_a_run_that_does_not_end_is_cancelled(loop: Loop) -> None:
     """After the wait; ``run()`` returns, and the history says what happened."""
     cron = loop.cron(waits=True)
     running = asyncio.create_task(cron.run())
-    await loop.until(lambda: loop.hold._shelf.read("rollup") is not None)
+    await loop.until(lambda: loop.hold._results.read("rollup") is not None)
     loop.clock.set(T + 300)
     await loop.until(lambda: loop.ran)
     assert await cron.stop(wait=0.02) is False
@@ -132,7 +132,7 @@ async def test_a_cancelled_run_call(loop: Loop) -> None:
     """Who cancels ``run()`` cancels the run under way, and the cancellation comes out."""
     cron = loop.cron(waits=True)
     running = asyncio.create_task(cron.run())
-    await loop.until(lambda: loop.hold._shelf.read("rollup") is not None)
+    await loop.until(lambda: loop.hold._results.read("rollup") is not None)
     loop.clock.set(T + 300)
     await loop.until(lambda: loop.ran)
     running.cancel()

@@ -18,7 +18,7 @@ import leasehold
 from leasehold.errors import InvalidRequest, OutcomeUnknown
 from leasehold.patterns import Run
 from leasehold.patterns.cron.state import decode
-from leasehold.patterns.results import Entry, MemoryShelf
+from leasehold.patterns.results import Entry, MemoryResultStore
 from leasehold.testing import outage
 from tests.patterns.cron.bench import Bench, T, outcomes, settled
 from tests.patterns.cron.clocks import TurnedClock
@@ -231,14 +231,14 @@ def test_history_is_limited(bench: Bench) -> None:
             cron.history(wrong)  # type: ignore[arg-type]  # that is the test
 
 
-def test_a_shelf_of_ones_own(bench: Bench) -> None:
+def test_a_result_store_of_ones_own(bench: Bench) -> None:
     """The history is where one wants it."""
-    shelf = MemoryShelf()
-    cron = bench.cron(store=shelf).start()
-    until(lambda: shelf.read("rollup") is not None)
+    results = MemoryResultStore()
+    cron = bench.cron(store=results).start()
+    until(lambda: results.read("rollup") is not None)
     bench.clock.set(T + 300)
     settled(cron, (300, "ok"))
-    assert bench.hold._shelf.read("rollup") is None
+    assert bench.hold._results.read("rollup") is None
 
 
 def test_another_expression(bench: Bench) -> None:
@@ -253,7 +253,7 @@ def test_another_expression(bench: Bench) -> None:
 
 def schedule(bench: Bench) -> str:
     """The expression that the books were written by."""
-    stored = bench.hold._shelf.read("rollup")
+    stored = bench.hold._results.read("rollup")
     assert isinstance(stored, Entry)
     return decode(stored.text, "").schedule
 
@@ -304,7 +304,7 @@ def test_a_machine_whose_clock_is_wrong_runs_nothing(bench: Bench, caplog: pytes
 def test_a_store_that_goes_away(bench: Bench, hold: leasehold.Leasehold, caplog: pytest.LogCaptureFixture) -> None:
     """The tick is run when it is back, if that is within the grace; it is told once."""
     cron = bench.cron(hold=hold).start()
-    until(lambda: hold._shelf.read("rollup") is not None)
+    until(lambda: hold._results.read("rollup") is not None)
     with outage(hold):
         bench.clock.set(T + 300)
         until(lambda: "rollup:" in caplog.text)
@@ -315,7 +315,7 @@ def test_a_store_that_goes_away(bench: Bench, hold: leasehold.Leasehold, caplog:
     assert len(told) == 1 and told[0].levelno == logging.ERROR
 
 
-class Forgetful(MemoryShelf):
+class Forgetful(MemoryResultStore):
     """Its answers are lost now and then: nobody knows whether it was written."""
 
     __slots__ = ("lost",)
@@ -335,24 +335,24 @@ class Forgetful(MemoryShelf):
 @pytest.mark.parametrize("lost", [1, 2])
 def test_a_claim_whose_answer_is_lost(bench: Bench, lost: int) -> None:
     """It is written again, and the tick is run: once."""
-    shelf = Forgetful()
-    cron = bench.cron(store=shelf).start()
-    until(lambda: shelf.read("rollup") is not None)
-    shelf.lost = lost
+    results = Forgetful()
+    cron = bench.cron(store=results).start()
+    until(lambda: results.read("rollup") is not None)
+    results.lost = lost
     bench.clock.set(T + 300)
     settled(cron, (300, "ok"))
-    assert bench.ran == [300] and shelf.lost == 0
+    assert bench.ran == [300] and results.lost == 0
 
 
 def test_an_outcome_that_cannot_be_written(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     """It is said in the log, and the cron goes on."""
-    shelf = Forgetful()
+    results = Forgetful()
 
     def breaks(tick: int) -> None:
-        shelf.lost = 3 if tick == 300 else 0
+        results.lost = 3 if tick == 300 else 0
 
-    cron = bench.cron(store=shelf, work=breaks).start()
-    until(lambda: shelf.read("rollup") is not None)
+    cron = bench.cron(store=results, work=breaks).start()
+    until(lambda: results.read("rollup") is not None)
     bench.clock.set(T + 300)
     until(lambda: "a run ended with ok, and the store was away" in caplog.text)
     bench.clock.set(T + 600)
@@ -385,7 +385,7 @@ def test_an_exit_in_the_main_thread_ends_the_program(bench: Bench, caplog: pytes
 def test_a_lease_that_is_lost_before_the_run_begins(bench: Bench) -> None:
     """A process that is frozen between claim and run does not begin beside others."""
 
-    class Slow(MemoryShelf):
+    class Slow(MemoryResultStore):
         """One that takes longer than the lease lasts, when it is told to."""
 
         def write(self, lease: Any, text: str | None, keep: Any) -> None:
@@ -394,7 +394,7 @@ def test_a_lease_that_is_lost_before_the_run_begins(bench: Bench) -> None:
                 assert lease.lost.wait(20)
 
     cron = bench.cron(store=Slow(), at_most=0.1).start()
-    until(lambda: cron._books.shelf.read("rollup") is not None)
+    until(lambda: cron._books.results.read("rollup") is not None)
     bench.clock.set(T + 300)
     settled(cron, (300, "lost"))
     assert bench.ran == []
@@ -414,18 +414,18 @@ def test_a_run_that_is_stolen(bench: Bench) -> None:
     bench.go_on.set()
     time.sleep(0.05)
     assert outcomes(cron) == [(300, "died"), (600, "ok")]
-    stored = bench.hold._shelf.read("rollup")
+    stored = bench.hold._results.read("rollup")
     assert isinstance(stored, Entry) and [line.outcome for line in decode(stored.text, "").lines] == ["died", "ok"]
 
 
 def test_a_name_that_is_used_twice(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is overwritten, and it is said."""
     with bench.hold.lock("rollup") as lease:
-        bench.hold._shelf.write(lease, '{"leasehold":"once/1"}', keep="1h")
+        bench.hold._results.write(lease, '{"leasehold":"once/1"}', keep="1h")
     with pytest.raises(InvalidRequest, match="used twice"):
         bench.cron().run()
     assert "the cron rollup has stopped" in caplog.text
-    assert bench.hold._shelf.read("rollup").text == '{"leasehold":"once/1"}'  # type: ignore[union-attr]  # it is there
+    assert bench.hold._results.read("rollup").text == '{"leasehold":"once/1"}'  # type: ignore[union-attr]  # it is there
 
 
 # ---------------------------------------------------------------- its end
@@ -468,7 +468,7 @@ def test_start_again(bench: Bench) -> None:
     cron.start()
     bench.clock.set(T + 300)
     settled(cron, (300, "ok"))
-    assert len(bench.hold._closers) == 2  # the shelf's, and one of its own
+    assert len(bench.hold._closers) == 2  # the result store's, and one of its own
 
 
 def test_run_ends_with_an_interrupt(bench: Bench) -> None:
@@ -532,7 +532,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"at_most": "soon"}, "max_hold"),
     ({"grace": -1}, "grace"),
     ({"grace": "late"}, "grace"),
-    ({"store": "redis://localhost"}, "store is a shelf"),
+    ({"store": "redis://localhost"}, "store is a result store"),
     ({"lease_as": 5}, "lease_as"),
     ({"lease_as": "lease"}, "lease_as"),
 ]

@@ -7,26 +7,26 @@ from typing import Any
 import pytest
 
 from leasehold.errors import InvalidRequest
-from leasehold.patterns.cron.schedule import MOST, Plan, Policy, Schedule, decide
-from leasehold.patterns.cron.state import KEPT, Line, State, decode, encode
+from leasehold.patterns.cron.schedule import MOST, DueTicks, Policy, Schedule, decide
+from leasehold.patterns.cron.state import KEPT, CronState, RunRecord, decode, encode
 
 FIVE = Schedule("*/5 * * * *")
 T = 1_800_000_000  # a tick: 2027-01-15 08:00:00 UTC
 
 
-def state(last: int = T, *lines: Line, schedule: Schedule = FIVE) -> State:
+def state(last: int = T, *lines: RunRecord, schedule: Schedule = FIVE) -> CronState:
     """Books as somebody left them."""
-    return State(schedule.text, last, float(last), lines)
+    return CronState(schedule.text, last, float(last), lines)
 
 
 def plan(
-    known: State | None,
+    known: CronState | None,
     now: float,
     missed: str = "skip",
     overlap: str = "skip",
     grace: float = 60,
     since: float = T - 9,
-) -> Plan | None:
+) -> DueTicks | None:
     """What is to be done now."""
     return decide(known, FIVE, Policy(missed, overlap, grace), now, since)
 
@@ -39,7 +39,7 @@ def test_nothing_is_due() -> None:
 
 def test_a_tick_is_due_from_its_time_on() -> None:
     """It is claimed by the first who looks, and is then settled for all."""
-    assert plan(state(), T + 300) == Plan(T + 300, T + 300)
+    assert plan(state(), T + 300) == DueTicks(T + 300, T + 300)
     assert plan(state(T + 300), T + 300.1) is None
 
 
@@ -47,37 +47,37 @@ def test_a_tick_is_due_from_its_time_on() -> None:
 def test_grace(late: float, runs: bool) -> None:
     """A little late is not missed."""
     found = plan(state(), T + 300 + late)
-    assert found == (Plan(T + 300, T + 300) if runs else Plan(T + 300, None, (Line(T + 300, "missed"),)))
+    assert found == (DueTicks(T + 300, T + 300) if runs else DueTicks(T + 300, None, (RunRecord(T + 300, "missed"),)))
 
 
 def test_first_start() -> None:
     """Nothing was missed before anybody knew the cron; it is known from then on."""
-    assert plan(None, T + 100, since=T + 100) == Plan(T + 100)
-    assert plan(None, T + 301, since=T + 299) == Plan(T + 300, T + 300)
-    assert plan(None, T + 301, since=T + 300.5) == Plan(T + 301)
+    assert plan(None, T + 100, since=T + 100) == DueTicks(T + 100)
+    assert plan(None, T + 301, since=T + 299) == DueTicks(T + 300, T + 300)
+    assert plan(None, T + 301, since=T + 300.5) == DueTicks(T + 301)
 
 
 def test_another_expression() -> None:
     """What the new one would have run under the old one was not missed."""
     daily = state(T - 40_000, schedule=Schedule("@daily"))
-    assert plan(daily, T + 100, missed="all", since=T + 99) == Plan(T + 100)
-    assert plan(daily, T + 301, missed="all", since=T + 99) == Plan(T + 300, T + 300)
+    assert plan(daily, T + 100, missed="all", since=T + 99) == DueTicks(T + 100)
+    assert plan(daily, T + 301, missed="all", since=T + 99) == DueTicks(T + 300, T + 300)
     ahead = state(T + 500, schedule=Schedule("@daily"))
-    assert plan(ahead, T + 301, since=T) == Plan(T + 500)
+    assert plan(ahead, T + 301, since=T) == DueTicks(T + 500)
 
 
 def test_missed_and_skipped() -> None:
     """With ``skip`` they are noted, and the one that is due now is run."""
     found = plan(state(), T + 1210)
-    assert found == Plan(T + 1200, T + 1200, (Line(T + 300, "missed", until=T + 900, ticks=3),))
+    assert found == DueTicks(T + 1200, T + 1200, (RunRecord(T + 300, "missed", until=T + 900, ticks=3),))
     late = plan(state(), T + 1290)
-    assert late == Plan(T + 1200, None, (Line(T + 300, "missed", until=T + 1200, ticks=4),))
+    assert late == DueTicks(T + 1200, None, (RunRecord(T + 300, "missed", until=T + 1200, ticks=4),))
 
 
 def test_missed_once() -> None:
     """One run for all of them, with the latest, however late."""
     found = plan(state(), T + 1499, missed="once")
-    assert found == Plan(T + 1200, T + 1200, (Line(T + 300, "missed", until=T + 900, ticks=3),))
+    assert found == DueTicks(T + 1200, T + 1200, (RunRecord(T + 300, "missed", until=T + 900, ticks=3),))
 
 
 def test_missed_all() -> None:
@@ -106,54 +106,56 @@ def test_skip_of_a_year() -> None:
 
 def test_overlap_skip() -> None:
     """A tick that came while a run was under way is left out, whatever is done about missed ones."""
-    long = Line(T, "ok", T + 1.0, T + 700.0)
+    long = RunRecord(T, "ok", T + 1.0, T + 700.0)
     for missed in ("skip", "once", "all"):
         found = plan(state(T, long), T + 701, missed=missed)
-        assert found == Plan(T + 600, None, (Line(T + 300, "skipped", until=T + 600, ticks=2),))
+        assert found == DueTicks(T + 600, None, (RunRecord(T + 300, "skipped", until=T + 600, ticks=2),))
 
 
 def test_overlap_skip_and_one_that_is_due() -> None:
     """The first tick after the run is run."""
-    found = plan(state(T, Line(T, "error", T + 1.0, T + 400.0)), T + 600)
-    assert found == Plan(T + 600, T + 600, (Line(T + 300, "skipped"),))
+    found = plan(state(T, RunRecord(T, "error", T + 1.0, T + 400.0)), T + 600)
+    assert found == DueTicks(T + 600, T + 600, (RunRecord(T + 300, "skipped"),))
 
 
 def test_overlap_wait() -> None:
     """The latest of those that came meanwhile is run, however late; all of them if all are wanted."""
-    known = state(T, Line(T, "ok", T + 1.0, T + 890.0))
+    known = state(T, RunRecord(T, "ok", T + 1.0, T + 890.0))
     found = plan(known, T + 890, overlap="wait")
-    assert found == Plan(T + 600, T + 600, (Line(T + 300, "skipped"),))
-    assert plan(known, T + 890, missed="all", overlap="wait") == Plan(T + 300, T + 300)
+    assert found == DueTicks(T + 600, T + 600, (RunRecord(T + 300, "skipped"),))
+    assert plan(known, T + 890, missed="all", overlap="wait") == DueTicks(T + 300, T + 300)
 
 
 def test_missed_before_a_run() -> None:
     """What is being made up for did not come while a run was under way."""
-    first = Line(T + 300, "ok", T + 2000.0, T + 2050.0)
+    first = RunRecord(T + 300, "ok", T + 2000.0, T + 2050.0)
     found = plan(state(T + 300, first), T + 2050, missed="all")
-    assert found == Plan(T + 600, T + 600)
-    during = Line(T + 600, "ok", T + 2090.0, T + 2110.0)
-    assert plan(state(T + 1800, first, during), T + 2111, missed="all") == Plan(
-        T + 2100, None, (Line(T + 2100, "skipped"),)
+    assert found == DueTicks(T + 600, T + 600)
+    during = RunRecord(T + 600, "ok", T + 2090.0, T + 2110.0)
+    assert plan(state(T + 1800, first, during), T + 2111, missed="all") == DueTicks(
+        T + 2100, None, (RunRecord(T + 2100, "skipped"),)
     )
 
 
 def test_one_that_died_was_not_under_way() -> None:
     """Nobody knows until when: the ticks after it were missed, or are due."""
-    found = plan(state(T, Line(T, "died", T + 1.0)), T + 610)
-    assert found == Plan(T + 600, T + 600, (Line(T + 300, "missed"),))
+    found = plan(state(T, RunRecord(T, "died", T + 1.0)), T + 610)
+    assert found == DueTicks(T + 600, T + 600, (RunRecord(T + 300, "missed"),))
 
 
 def test_books_are_kept_short() -> None:
     """The oldest lines are forgotten."""
     known = state()
     for number in range(300):
-        known = known.with_lines([Line(T + number, "ok")])
+        known = known.with_lines([RunRecord(T + number, "ok")])
     assert len(known.lines) == KEPT and known.lines[-1].tick == T + 299
 
 
 def test_books_can_be_read_again() -> None:
     """What was written is what is read."""
-    known = state(T, Line(T, "error", 1.5, 2.5, "vm:1", 7, 'Ü"\n', None, 1), Line(T, "missed", until=T + 9, ticks=None))
+    known = state(
+        T, RunRecord(T, "error", 1.5, 2.5, "vm:1", 7, 'Ü"\n', None, 1), RunRecord(T, "missed", until=T + 9, ticks=None)
+    )
     assert decode(encode(known), "rollup") == known
 
 
@@ -167,6 +169,6 @@ def test_a_name_that_is_used_twice(text: str) -> None:
 def test_what_a_wrong_clock_claimed() -> None:
     """Without it, the last that is known of the time before it counts."""
     future: dict[str, Any] = {"until": None}
-    known = state(T + 10**9, Line(T - 300, "ok"), Line(T, "ok"), Line(T + 10**9, "ok", **future))
+    known = state(T + 10**9, RunRecord(T - 300, "ok"), RunRecord(T, "ok"), RunRecord(T + 10**9, "ok", **future))
     assert known.before(T + 100).last == T
     assert state(T + 10**9).before(T + 100.5).last == T + 100

@@ -12,7 +12,7 @@ import pytest
 
 import leasehold
 from leasehold.errors import InvalidRequest
-from leasehold.patterns.results import MemoryShelf
+from leasehold.patterns.results import MemoryResultStore
 from tests.patterns.cron.bench import Bench, T, outcomes, settled
 from tests.patterns.tools import until
 
@@ -69,13 +69,13 @@ def test_a_store_that_forgets_all(bench: Bench, missed: str) -> None:
     bench.clock.set(T + 700)
     until(lambda: not bench.hold.lock("rollup").locked())
     with bench.hold.lock("rollup") as lease:
-        bench.hold._shelf.write(lease, None, keep="1d")
+        bench.hold._results.write(lease, None, keep="1d")
     bench.clock.set(T + 900)
     settled(cron, (900, "ok"))
     assert bench.ran == [300, 600, 900]
 
 
-class Exhausted(MemoryShelf):
+class Exhausted(MemoryResultStore):
     """Of a process that can start no thread now and then."""
 
     __slots__ = ("times",)
@@ -94,10 +94,10 @@ class Exhausted(MemoryShelf):
 
 def test_a_process_that_has_nothing_left(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     """It is told once, with its traceback, and tried again: the tick is run."""
-    shelf = Exhausted()
-    cron = bench.cron(store=shelf).start()
-    until(lambda: shelf.read("rollup") is not None)
-    shelf.times = 3
+    results = Exhausted()
+    cron = bench.cron(store=results).start()
+    until(lambda: results.read("rollup") is not None)
+    results.times = 3
     bench.clock.set(T + 300)
     settled(cron, (300, "ok"))
     assert cron.running and bench.ran == [300]
@@ -113,10 +113,10 @@ class Later(NamedTuple):
 
 
 def test_fences_that_are_too_low(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """A shelf that has seen higher ones, of another store, refuses us for ever: that is an error in the log."""
-    shelf = MemoryShelf()
-    shelf.open(Later())
-    cron = bench.cron(store=shelf).start()
+    """A result store that has seen higher ones, of another store, refuses us for ever: that is an error in the log."""
+    results = MemoryResultStore()
+    results.open(Later())
+    cron = bench.cron(store=results).start()
     until(lambda: "rollup: stale owner of rollup" in caplog.text)
     assert cron.running and cron.stop()
     assert [record.name for record in caplog.records].count("leasehold.cron") == 1
@@ -130,7 +130,7 @@ def test_ids_are_not_in_the_log(bench: Bench, caplog: pytest.LogCaptureFixture) 
         raise ValueError("no")
 
     rollup.start()
-    until(lambda: bench.hold._shelf.read("rollup:ann@example.com") is not None)
+    until(lambda: bench.hold._results.read("rollup:ann@example.com") is not None)
     bench.clock.set(T + 300)
     until(lambda: "2027-01-15T08:05:00+00:00" in caplog.text)
     assert "ann@example.com" not in caplog.text and "rollup#" in caplog.text
@@ -186,13 +186,13 @@ def test_stop_as_long_as_it_takes(bench: Bench) -> None:
     assert cron.stop(wait=None) and outcomes(cron) == [(300, "ok")]
 
 
-def test_a_shelf_that_the_fleet_does_not_share(tmp_path: Path) -> None:
+def test_a_result_store_that_the_fleet_does_not_share(tmp_path: Path) -> None:
     """Each process would run every tick: it is refused where it is written."""
     with (
         leasehold.connect(f"sqlite:///{tmp_path}/leases.db") as hold,
         pytest.raises(InvalidRequest, match="one process only"),
     ):
-        hold.cron("* * * * *", "rollup", store=MemoryShelf())
+        hold.cron("* * * * *", "rollup", store=MemoryResultStore())
 
 
 def test_an_error_of_a_run_that_was_lost(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""Sides: every store that has a shelf beside it, for threads and for asyncio."""
+"""Sides: every store that has a result store beside it, for threads and for asyncio."""
 
 from __future__ import annotations
 

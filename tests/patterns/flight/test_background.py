@@ -12,7 +12,7 @@ import pytest
 
 import leasehold
 from leasehold import aio
-from leasehold.patterns.results import MemoryShelf
+from leasehold.patterns.results import MemoryResultStore
 from leasehold.patterns.single_flight import background
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
@@ -63,13 +63,13 @@ def test_not_tried_at_once_again_while_another_rebuilds(monkeypatch: pytest.Monk
     slow = Slow()
     slow.open.set()
     started: list[Any] = []
-    begin = background.InThreads._begin
+    begin = background.ThreadRebuilds._begin
 
     def noted(self: Any, key: Any, flow: Any) -> None:
         started.append(key)
         begin(self, key, flow)
 
-    monkeypatch.setattr(background.InThreads, "_begin", noted)
+    monkeypatch.setattr(background.ThreadRebuilds, "_begin", noted)
     with leasehold.connect(store) as hold:
         page = hold.single_flight("page", "{key}", ttl=30, fresh=1, stale=60)(slow.page)
         assert page("a") == 1
@@ -136,19 +136,20 @@ def test_close_waits_for_it(caplog: pytest.LogCaptureFixture) -> None:
         assert other.single_flight("page", "{key}")(slow.page)("a") == 2
 
 
-def test_the_shelf_is_closed_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Also when it was opened after the first flight, which had a shelf of its own: what is nearly done is written."""
+def test_the_result_store_is_closed_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also when it was opened after the first flight, which had a result store of its own: what is nearly done is
+    written."""
     slow = Slow()
     hold = leasehold.connect(f"sqlite:///{tmp_path}/leases.db")
-    hold.single_flight("other", cache=MemoryShelf())
+    hold.single_flight("other", cache=MemoryResultStore())
     page = hold.single_flight("page", "{key}", fresh=0.001, stale=60)(slow.page)
     assert page("a") == 1
     until(lambda: page("a") and threads(), "one rebuilds")
     assert slow.inside.acquire(timeout=10)
-    shelf, at_close = hold._shelf, []
+    results, at_close = hold._results, []
     hold._closers.insert(0, lambda: at_close.append(len(threads())))  # closed last of all
     closers = [getattr(one, "__self__", None) for one in hold._closers]
-    assert closers.index(shelf) < closers.index(hold._crew.background)
+    assert closers.index(results) < closers.index(hold._crew.background)
     threading.Timer(0.05, slow.open.set).start()
     hold.close()
     assert at_close == [0] and not warnings(caplog)

@@ -32,7 +32,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"ttl": 0}, "ttl must be"),
     ({"wait": -1}, "wait must not be negative"),
     ({"max_hold": 0}, "max_hold must be"),
-    ({"cache": {}}, "cache is a shelf of leasehold.patterns.results, such as MemoryShelf.., not dict"),
+    ({"cache": {}}, "cache is a result store of leasehold.patterns.results, such as MemoryResultStore.., not dict"),
     ({"serializer": "json"}, "a serializer has dumps.. and loads.., .* str does not"),
     ({"serializer": object()}, "object does not"),
     ({"on_down": "ignore"}, 'on_down must be "raise" or "call"'),

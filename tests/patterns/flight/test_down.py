@@ -9,13 +9,13 @@ import pytest
 
 from leasehold import InvalidRequest, Leasehold, StoreUnavailable
 from leasehold.guards.fence import Fenced
-from leasehold.patterns.results import Entry, MemoryShelf
+from leasehold.patterns.results import Entry, MemoryResultStore
 from leasehold.testing import outage
 from tests.patterns.flight.sides import Counted, Side
 
 
-class Away(MemoryShelf):
-    """A shelf that cannot be reached, for some calls."""
+class Away(MemoryResultStore):
+    """A result store that cannot be reached, for some calls."""
 
     def __init__(self, *calls: str) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Away(MemoryShelf):
 
 @pytest.mark.parametrize("call", ["read", "open"])
 def test_nothing_is_called_by_default(memory: Side, counted: Counted, call: str) -> None:
-    """Before the function is called, a shelf that is away is an error."""
+    """Before the function is called, a result store that is away is an error."""
     page = memory.flown(counted.function(), cache=Away(call))
     with pytest.raises(StoreUnavailable, match="cut the wire"):
         page("a")

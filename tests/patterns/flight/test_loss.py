@@ -1,4 +1,4 @@
-"""A rebuilder whose lease is lost: the shelf decides whether its value counts, and its caller gets what does."""
+"""A rebuilder whose lease is lost: the result store decides whether its value counts, and its caller gets what does."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from leasehold import AsyncLeasehold, Leasehold, LeaseLost
-from leasehold.patterns.results import MemoryShelf
+from leasehold.patterns.results import MemoryResultStore
 from leasehold.testing import TurnableClock, expire, freeze, outage
 from tests.patterns.tools import until
 
 
 def value_on(hold: Any) -> Any:
-    """What stands on the shelf."""
-    entry = hold._shelf.read("page:a")
+    """What stands on the results."""
+    entry = hold._results.read("page:a")
     return None if entry is None else entry.text
 
 
@@ -43,7 +43,7 @@ def test_a_newer_one_is_still_at_work(hold: Leasehold, connect_leasehold: Any, l
         with freeze(hold):
             leasehold_clock.advance("31s")
             lease = other.lock("page", "a").acquire()
-            other._shelf.open(lease)
+            other._results.open(lease)
         return "late"
 
     with pytest.raises(LeaseLost) as caught:
@@ -52,7 +52,7 @@ def test_a_newer_one_is_still_at_work(hold: Leasehold, connect_leasehold: Any, l
 
 
 def test_a_late_value_that_nobody_has_overtaken(hold: Leasehold, leasehold_clock: TurnableClock) -> None:
-    """The lease was over, but nobody newer has come to the shelf: the value counts, and is nobody's error."""
+    """The lease was over, but nobody newer has come to the result store: the value counts, and is nobody's error."""
 
     def slow(key: str) -> str:
         with freeze(hold):
@@ -99,21 +99,21 @@ def test_a_late_forget_is_refused(hold: Leasehold, connect_leasehold: Any, lease
     newer = other.single_flight("page", "{key}")(lambda key: "newer")
     page = hold.single_flight("page", "{key}")(lambda key: "older")
     page("a")
-    shelf = hold._shelf
+    results = hold._results
 
-    class Paused(type(shelf)):  # type: ignore[misc] # a shelf before which its process is paused
+    class Paused(type(results)):  # type: ignore[misc] # a result store before which its process is paused
         def __init__(self) -> None:
             pass
 
         def open(self, lease: Any) -> Any:
-            found = shelf.open(lease)
+            found = results.open(lease)
             with freeze(hold):
                 leasehold_clock.advance("31s")
                 newer.refresh("a")
             return found
 
         def write(self, *args: Any) -> Any:
-            return shelf.write(*args)
+            return results.write(*args)
 
     with pytest.raises(LeaseLost):
         hold.single_flight("page", "{key}", cache=Paused())(lambda key: "never").forget("a")
@@ -139,7 +139,7 @@ def test_followers_are_not_lost_with_their_leader(
         with freeze(hold):
             leasehold_clock.advance("31s")
             with other.lock("page", "a") as lease:
-                other._shelf.open(lease)
+                other._results.open(lease)
         return "late"
 
     page = hold.single_flight("page", "{key}")(slow)
@@ -232,7 +232,7 @@ def test_followers_stay_with_a_leader_while_the_store_is_away(
         assert go.wait(10)
         return "made"
 
-    page = hold.single_flight("page", "{key}", lease_as="lease", cache=MemoryShelf(clock=leasehold_clock))(slow)
+    page = hold.single_flight("page", "{key}", lease_as="lease", cache=MemoryResultStore(clock=leasehold_clock))(slow)
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(page, "a") for _ in range(2)]
         flights: Any = hold._crew.flights
@@ -268,7 +268,7 @@ def test_what_went_wrong_is_told_with_the_loss(
         with freeze(hold):
             leasehold_clock.advance("31s")
             with other.lock("page", "a") as lease:
-                other._shelf.open(lease)
+                other._results.open(lease)
         raise ValueError("the reason")
 
     with pytest.raises(LeaseLost) as caught:

@@ -10,7 +10,7 @@ import pytest
 
 from leasehold import InvalidRequest
 from leasehold.patterns import RemoteError, ResultNotKept
-from leasehold.patterns.results import MemoryShelf
+from leasehold.patterns.results import MemoryResultStore
 from tests.patterns.flight.sides import Counted, Side
 
 HASTY = 0.001  # seconds: whoever finds a value older than that old need not wait for it to age
@@ -214,14 +214,14 @@ def test_an_error_beside_what_cannot_be_read(side: Side, counted: Counted) -> No
 
 def test_a_name_that_another_pattern_uses(memory: Side, counted: Counted) -> None:
     """It is refused, and what is there stays."""
-    shelf = memory.hold._shelf
+    results = memory.hold._results
     page = memory.flown(counted.function())
     with memory_lease(memory) as lease:
-        shelf.write(lease, '{"leasehold":"once/1"}', 60)
+        results.write(lease, '{"leasehold":"once/1"}', 60)
     for call in (page, page.refresh, page.forget):
         with pytest.raises(InvalidRequest, match="name is used twice: once/1 has written there"):
             call("a")
-    assert shelf.read("page:a").text == '{"leasehold":"once/1"}'
+    assert results.read("page:a").text == '{"leasehold":"once/1"}'
     assert counted.calls == 0
 
 
@@ -235,12 +235,12 @@ def test_the_call_form(side: Side, counted: Counted) -> None:
     assert side.run(side.hold.single_flight("page", 7).call(function, "a")) == 3
 
 
-def test_a_shelf_of_ones_own(side: Side, counted: Counted) -> None:
+def test_a_result_store_of_ones_own(side: Side, counted: Counted) -> None:
     """What is cached may stand elsewhere than the leases."""
-    shelf = MemoryShelf()
-    page = side.flown(counted.function(), cache=shelf)
+    results = MemoryResultStore()
+    page = side.flown(counted.function(), cache=results)
     assert [page("a"), page("a")] == [1, 1]
-    entry = shelf.read("page:a")
+    entry = results.read("page:a")
     assert entry is not None and json.loads(entry.text) == {"leasehold": "flight/1", "value": {"json": 1}}
 
 
@@ -294,6 +294,6 @@ class Given:
 
 
 def text_at(side: Side, resource: str) -> str:
-    """What stands on the shelf."""
-    found = side.run(side.hold._shelf.read(resource))
+    """What stands on the results."""
+    found = side.run(side.hold._results.read(resource))
     return "" if found is None else str(found.text)

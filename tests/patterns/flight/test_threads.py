@@ -283,7 +283,7 @@ def test_nobody_joins_what_has_landed(hold: leasehold.Leasehold, store: Counting
     with ThreadPoolExecutor(2) as pool:
         landed = pool.submit(page, "a")
         until(lambda: store.releases == 1, "it has written, and gives its lease back")
-        hold._shelf._places.clear()  # type: ignore[attr-defined] # what forget() would do in a moment
+        hold._results._places.clear()  # type: ignore[attr-defined] # what forget() would do in a moment
         newcomer = pool.submit(page, "a")
         until(lambda: store.claims == 2, "it asks on its own")
         store.slow.set()
@@ -314,7 +314,7 @@ def test_an_error_reaches_who_waits_elsewhere(hold: leasehold.Leasehold, store: 
     error = elsewhere(hold, store, gate).exception()
     assert isinstance(error, RemoteError) and error.was(ValueError)
     assert gate.calls == 1
-    entry: Any = hold._shelf.read("page:a")
+    entry: Any = hold._results.read("page:a")
     assert entry.left > 20  # of the ttl: whoever waits behind many others must still find it
 
 
@@ -342,5 +342,5 @@ def test_the_first_of_many_threads(store: CountingStore) -> None:
             assert list(pool.map(call, range(8))) == [["made"] * 50] * 8
     finally:
         sys.setswitchinterval(interval)
-    assert len(hold._closers) == 2  # the shelf's, and the crew's
+    assert len(hold._closers) == 2  # the result store's, and the crew's
     hold.close()

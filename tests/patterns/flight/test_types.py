@@ -10,7 +10,7 @@ import pytest
 
 import leasehold
 from leasehold import AsyncLease, Lease
-from leasehold.patterns import AsyncFlown, AsyncSingleFlight, Flown, SingleFlight
+from leasehold.patterns import AsyncSingleFlight, AsyncSingleFlightFunction, SingleFlight, SingleFlightFunction
 
 
 def test_threads_keep_parameters_and_result() -> None:
@@ -69,7 +69,9 @@ def test_tasks_keep_parameters_and_result() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("sync", "other"), [(SingleFlight, AsyncSingleFlight), (Flown, AsyncFlown)])
+@pytest.mark.parametrize(
+    ("sync", "other"), [(SingleFlight, AsyncSingleFlight), (SingleFlightFunction, AsyncSingleFlightFunction)]
+)
 def test_both_flavours_take_the_same(sync: type, other: type) -> None:
     """The asyncio flavour has the same names with the same parameters."""
     names = {name for name in dir(sync) if name[0] != "_"}

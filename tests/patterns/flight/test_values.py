@@ -13,7 +13,7 @@ import leasehold
 from leasehold import InvalidRequest, OutcomeUnknown
 from leasehold.guards.fence import Fenced
 from leasehold.patterns import ResultNotKept
-from leasehold.patterns.results import MemoryShelf
+from leasehold.patterns.results import MemoryResultStore
 from tests.patterns.flight.sides import Counted, Side
 from tests.patterns.goods import Item, Line, Page, Plain, Receipt, Status
 
@@ -73,7 +73,7 @@ def test_for_as_long_as_it_would_be_fresh(memory: Side, counted: Counted) -> Non
     assert isinstance(page("a"), Plain) and counted.calls == 5
 
 
-class Picky(MemoryShelf):
+class Picky(MemoryResultStore):
     """One whose server refuses a value for what it is, or hangs up on one that is large."""
 
     def __init__(self, error: Exception) -> None:
@@ -92,7 +92,7 @@ class Picky(MemoryShelf):
     [("☕", InvalidRequest("not in this character set")), ("☕" * 2**19, OutcomeUnknown("it has hung up"))],
     ids=["refused", "too large"],
 )
-def test_what_no_shelf_takes(memory: Side, counted: Counted, value: str, error: Exception) -> None:
+def test_what_no_result_store_takes(memory: Side, counted: Counted, value: str, error: Exception) -> None:
     """Its caller gets it, others are told, and nobody makes it again while it would be fresh."""
     counted.gives = lambda: value
     page = memory.flown(counted.function(), fresh=60, cache=Picky(error))
@@ -102,7 +102,7 @@ def test_what_no_shelf_takes(memory: Side, counted: Counted, value: str, error: 
     assert counted.calls == 1
 
 
-def test_a_shelf_that_is_away(memory: Side, counted: Counted) -> None:
+def test_a_result_store_that_is_away(memory: Side, counted: Counted) -> None:
     """That has nothing to do with the value: the next one tries again."""
     counted.gives = lambda: "☕"
     page = memory.flown(counted.function(), fresh=60, cache=Picky(OutcomeUnknown("it does not answer")))

@@ -14,7 +14,7 @@ import leasehold
 from leasehold.errors import InvalidRequest
 from leasehold.guards.fence import Fenced
 from leasehold.patterns.idempotency import GLOBAL, IdempotencyMiddleware
-from leasehold.patterns.results import MemoryShelf
+from leasehold.patterns.results import MemoryResultStore
 from tests.patterns.idempotency.client import Client, Pairs, Shop
 
 Hold = leasehold.AsyncLeasehold
@@ -103,10 +103,10 @@ async def test_caller_and_key_are_not_mixed_up(async_hold: Hold) -> None:
 
 
 async def test_neither_caller_nor_key_is_stored(async_hold: Hold) -> None:
-    """What a shelf and a store get to see is a digest of both."""
+    """What a result store and a store get to see is a digest of both."""
     seen: list[str] = []
 
-    class Watched(MemoryShelf):
+    class Watched(MemoryResultStore):
         def write(self, lease: Fenced, text: str | None, keep: Any) -> None:
             seen.append(f"{lease.resource} {text}")
             super().write(lease, text, keep)

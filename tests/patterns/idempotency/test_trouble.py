@@ -11,7 +11,7 @@ import leasehold
 from leasehold.errors import InvalidRequest, LeaseLost, StoreUnavailable
 from leasehold.testing import TurnableClock, expire, outage
 from tests.patterns.idempotency.client import Client, Shop, got
-from tests.patterns.once.broken import BrokenShelf, done, failing
+from tests.patterns.once.broken import BrokenResultStore, done, failing
 
 Hold = leasehold.AsyncLeasehold
 
@@ -130,8 +130,8 @@ async def test_a_lease_that_is_lost_in_the_middle_of_a_large_response(async_hold
 
 async def test_a_late_one(async_hold: Hold) -> None:
     """Somebody has served it meanwhile: the first client is not given what was refused, but told to ask again."""
-    shelf = BrokenShelf()
-    rival = Client(async_hold, Shop(body=b"of the rival"), store=shelf)
+    results = BrokenResultStore()
+    rival = Client(async_hold, Shop(body=b"of the rival"), store=results)
 
     async def work(*_: Any) -> None:
         lease = held(async_hold)
@@ -139,7 +139,7 @@ async def test_a_late_one(async_hold: Hold) -> None:
         await asyncio.to_thread(expire, lease)
         assert (await asyncio.create_task(rival.post())).body == b"of the rival"
 
-    client = Client(async_hold, Shop(work=work), store=shelf)
+    client = Client(async_hold, Shop(work=work), store=results)
     late = await client.post()
     assert (late.status, late.problem) == (503, "interrupted")
     assert (await client.post()).body == b"of the rival"
@@ -155,35 +155,37 @@ async def test_a_store_that_is_away(async_hold: Hold) -> None:
     assert shop.served == [] and (await client.post()).status == 201
 
 
-async def test_a_shelf_that_goes_away(async_hold: Hold, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_result_store_that_goes_away(async_hold: Hold, caplog: pytest.LogCaptureFixture) -> None:
     """The work is done, so its client gets the response; that it is not stored is logged."""
-    shelf = BrokenShelf()
-    shelf.before = failing(StoreUnavailable("away"))
-    client = Client(async_hold, Shop(), store=shelf, ttl=0.2)
+    results = BrokenResultStore()
+    results.before = failing(StoreUnavailable("away"))
+    client = Client(async_hold, Shop(), store=results, ttl=0.2)
     assert (await client.post()).body == b"number 1"
     assert "could not be stored" in caplog.text
 
 
-async def test_a_response_that_the_shelf_does_not_take(async_hold: Hold, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_response_that_the_result_store_does_not_take(
+    async_hold: Hold, caplog: pytest.LogCaptureFixture
+) -> None:
     """The client gets it, the log says so, and it is not served again: 410."""
-    shelf, shop = BrokenShelf(), Shop()
-    shelf.before = failing(InvalidRequest("not these letters"), when=lambda text: '"value"' in str(text))
-    client = Client(async_hold, shop, store=shelf)
+    results, shop = BrokenResultStore(), Shop()
+    results.before = failing(InvalidRequest("not these letters"), when=lambda text: '"value"' in str(text))
+    client = Client(async_hold, shop, store=results)
     assert (await client.post()).body == b"number 1"
     assert "not these letters" in caplog.text
     again = await client.post()
     assert (again.status, again.problem) == (410, "response-not-kept") and len(shop.served) == 1
 
 
-async def test_a_shelf_that_is_away_when_a_key_is_freed(async_hold: Hold) -> None:
+async def test_a_result_store_that_is_away_when_a_key_is_freed(async_hold: Hold) -> None:
     """The response is the application's own, and the next may be served."""
-    shelf, shop = BrokenShelf(), Shop(status=500)
-    shelf.before = failing(StoreUnavailable("away"), times=1, when=lambda text: text is None)
-    client = Client(async_hold, shop, store=shelf)
+    results, shop = BrokenResultStore(), Shop(status=500)
+    results.before = failing(StoreUnavailable("away"), times=1, when=lambda text: text is None)
+    client = Client(async_hold, shop, store=results)
     assert (await client.post()).status == 500
     shop.status = 201
     assert (await client.post()).status == 201
-    assert sum(done(text) for text in shelf.written) == 1
+    assert sum(done(text) for text in results.written) == 1
 
 
 @pytest.mark.parametrize("messages", [0, 1, 2])

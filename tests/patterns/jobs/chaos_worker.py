@@ -19,7 +19,7 @@ from typing import Any
 
 from leasehold import Backoff, StaleOwner
 from leasehold.patterns import Job, Jobs
-from leasehold.patterns.jobs.statements import Phrases
+from leasehold.patterns.jobs.statements import JobStatements
 
 FOR_EVER = Backoff(base=0.01, cap=0.05, attempts=10_000)  # kills count as attempts
 EFFECT = "INSERT INTO effects (job_id, version) VALUES ({0}, {0})"
@@ -44,7 +44,7 @@ def database(address: str) -> Iterator[tuple[Any, Callable[[], Any], str]]:
     yield lambda: sqlite3.connect(address, timeout=20), begin, "?"
 
 
-def without_version(phrases: Phrases) -> str:
+def without_version(phrases: JobStatements) -> str:
     """The rule with its most important part left out. The value is still there, and compared with nothing."""
     return f"{phrases.column('id')} = {phrases.value('id')} AND {phrases.value('version')} > 0"
 
@@ -52,7 +52,7 @@ def without_version(phrases: Phrases) -> str:
 def main(address: str, seed: str, lease: str, *more: str) -> None:
     """Until SIGTERM."""
     if "--broken" in more:
-        setattr(Phrases, "ours", without_version)  # noqa: B010 - mypy, rightly, would not have it
+        setattr(JobStatements, "ours", without_version)  # noqa: B010 - mypy, rightly, would not have it
     logging.disable(logging.CRITICAL)  # refusals are expected here, and counted
     stop, draw = threading.Event(), random.Random(seed)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

@@ -14,7 +14,7 @@ from contextlib import closing
 from typing import Any
 
 import leasehold
-from leasehold.patterns.results import SQLShelf
+from leasehold.patterns.results import SQLResultStore
 
 KEYS = 80
 TTL = 0.3
@@ -31,7 +31,7 @@ def create(path: str) -> None:
     """No transfers yet. Whoever reads holds up nobody who writes."""
     with closing(connected(path)) as db:
         db.execute("PRAGMA journal_mode = WAL")
-    SQLShelf(lambda: connected(path)).create()
+    SQLResultStore(lambda: connected(path)).create()
     with closing(connected(path)) as db, db:
         db.execute("CREATE TABLE transfers (number INTEGER, clerk INTEGER)")
 
@@ -39,7 +39,7 @@ def create(path: str) -> None:
 def clerk(url: str, path: str, together: bool = True) -> None:
     """All transfers. Not ``together``: the effect is committed before the result."""
     hold = leasehold.connect(url)
-    once = hold.once("transfer", "{number}", ttl=TTL, store=SQLShelf(lambda: connected(path)))
+    once = hold.once("transfer", "{number}", ttl=TTL, store=SQLResultStore(lambda: connected(path)))
     for number in range(KEYS):
         while not transferred(once, number, path, together):
             continue

@@ -1,4 +1,4 @@
-"""A shelf that fails when a test wants it to."""
+"""A result store that fails when a test wants it to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from leasehold.guards.fence import Fenced
-from leasehold.patterns.results import MemoryShelf
+from leasehold.patterns.results import MemoryResultStore
 
 Hook = Callable[[str | None], None]
 
@@ -16,7 +16,7 @@ def _nothing(text: str | None) -> None:
     """All is well."""
 
 
-class BrokenShelf(MemoryShelf):
+class BrokenResultStore(MemoryResultStore):
     """``before`` and ``after`` are called with what is written, and may raise."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class BrokenShelf(MemoryShelf):
         self.after(text)
 
 
-class SlowShelf(BrokenShelf):
+class SlowResultStore(BrokenResultStore):
     """One that is awaited: whoever writes waits until the test lets it go."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import leasehold
-from leasehold.patterns.results import Shelf, SQLShelf
+from leasehold.patterns.results import ResultStore, SQLResultStore
 from tests.servers.database import Database
 
 PLACES = ("memory", "sqlite", "redis", "sql-sqlite", "sql-postgresql", "sql-mariadb")
@@ -27,18 +27,20 @@ _numbers = itertools.count(1)
 class Stage:
     """One flavour at one place. What a test says is the same for all of them."""
 
-    def __init__(self, asynchronous: bool, target: str, shelves: tuple[Shelf | None, Shelf | None]) -> None:
+    def __init__(
+        self, asynchronous: bool, target: str, result_stores: tuple[ResultStore | None, ResultStore | None]
+    ) -> None:
         self.asynchronous = asynchronous
         self.stack = ExitStack()
         self.runner = self.stack.enter_context(asyncio.Runner()) if asynchronous else None
         self.rival: leasehold.Leasehold = self.stack.enter_context(leasehold.connect(target))
-        self.rival_shelf = shelves[0]
-        self.shelf = shelves[asynchronous]
+        self.rival_results = result_stores[0]
+        self.results = result_stores[asynchronous]
         self.hold: Any = leasehold.aio.connect(target) if asynchronous else leasehold.connect(target)
 
     def decorated(self, function: Callable[..., Any], *name: Any, **options: Any) -> Callable[..., Any]:
         """The function behind ``once``, called by anybody as if it were plain."""
-        once = self.hold.once(*name, store=self.shelf, **options)
+        once = self.hold.once(*name, store=self.results, **options)
         runner = self.runner
         if runner is None:
             return once(function)  # type: ignore[no-any-return]  # of either flavour
@@ -53,13 +55,13 @@ class Stage:
 
     def rivals(self, function: Callable[..., Any], *name: Any, **options: Any) -> Callable[..., Any]:
         """The same in another program, on threads."""
-        run: Callable[..., Any] = self.rival.once(*name, store=self.rival_shelf, **options)(function)
+        run: Callable[..., Any] = self.rival.once(*name, store=self.rival_results, **options)(function)
         return run
 
     def stored(self, resource: str) -> Any:
         """What lies there."""
-        shelf: Any = self.rival_shelf or self.rival._shelf
-        return shelf.read(resource)
+        results: Any = self.rival_results or self.rival._results
+        return results.read(resource)
 
     def close(self) -> None:
         """Everything is let go."""
@@ -71,18 +73,18 @@ class Stage:
 
     async def _close(self) -> None:
         await self.hold.close()
-        engine = getattr(self.shelf, "engine", None)
+        engine = getattr(self.results, "engine", None)
         if engine is not None:
             await engine.dispose()
 
 
-class Shelved(SQLShelf):
+class Shelved(SQLResultStore):
     """One that remembers its engine, to be let go."""
 
     __slots__ = ("engine",)
 
     def __init__(self, engine: Any) -> None:
-        super().__init__(engine, f"shelf_{next(_numbers)}")
+        super().__init__(engine, f"results_{next(_numbers)}")
         self.engine = engine
 
 

@@ -11,13 +11,13 @@ import pytest
 
 import leasehold
 from leasehold.errors import InvalidRequest, StoreUnavailable
-from leasehold.patterns.results import MemoryShelf
+from leasehold.patterns.results import MemoryResultStore
 from tests.patterns.once.stage import Stage
 
 NAME = ("payment", "{request_id}")
 
 
-class Awaited(MemoryShelf):
+class Awaited(MemoryResultStore):
     """One for asyncio."""
 
     async def read(self, resource: str) -> Any:  # type: ignore[override]  # awaited
@@ -45,7 +45,7 @@ def never(request_id: str, body: Any = None) -> None:
         ({"fingerprint": ""}, "must not be empty"),
         ({"fingerprint": "{body!r}"}, "conversion"),
         ({"fingerprint": "{"}, "cannot be read"),
-        ({"store": "redis://"}, "store is a shelf"),
+        ({"store": "redis://"}, "store is a result store"),
         ({"serializer": object()}, "dumps"),
         ({"errors": "ValueError"}, "errors are the classes"),
         ({"errors": (KeyboardInterrupt,)}, "errors are the classes"),
@@ -149,7 +149,7 @@ def test_functions_of_the_other_flavour() -> None:
             call()
 
 
-def test_a_shelf_for_asyncio_on_threads() -> None:
+def test_a_result_store_for_asyncio_on_threads() -> None:
     """It would have to be awaited: refused before anything runs."""
     with leasehold.connect("memory://awaited") as hold, pytest.raises(InvalidRequest, match="awaited"):
         hold.once(*NAME, store=Awaited()).call(never, "r-1")
@@ -157,13 +157,13 @@ def test_a_shelf_for_asyncio_on_threads() -> None:
 
 def test_a_name_that_is_used_twice(near: Stage) -> None:
     """What another pattern wrote under the same name is not taken for an outcome, and not overwritten."""
-    shelf: Any = near.rival._shelf
+    results: Any = near.rival._results
     with near.rival.lock("payment", "r-1") as lease:
-        shelf.write(lease, '{"leasehold":"cron/1"}', "1h")
+        results.write(lease, '{"leasehold":"cron/1"}', "1h")
     with pytest.raises(InvalidRequest, match="used twice"):
         near.decorated(never, *NAME)("r-1")
     with near.rival.lock("payment", "r-2") as lease:
-        shelf.write(lease, "something else", "1h")
+        results.write(lease, "something else", "1h")
     with pytest.raises(InvalidRequest, match="used twice"):
         near.decorated(never, *NAME)("r-2")
     assert not near.rival.lock("payment", "r-1").locked()
@@ -193,10 +193,10 @@ def test_a_closed_coordinator(place: str, tmp_path: Path, monkeypatch: pytest.Mo
         assert caught.value.resource == f"payment:{number}"
 
 
-def test_a_shelf_that_only_one_process_sees(tmp_path: Path) -> None:
+def test_a_result_store_that_only_one_process_sees(tmp_path: Path) -> None:
     """Beside leases that others see it would let each of them run the same key: refused."""
     with (
         leasehold.connect(f"sqlite:///{tmp_path}/leases.db") as hold,
         pytest.raises(InvalidRequest, match="one process only"),
     ):
-        hold.once("payment", "{request_id}", store=MemoryShelf())
+        hold.once("payment", "{request_id}", store=MemoryResultStore())

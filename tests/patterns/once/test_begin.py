@@ -15,16 +15,16 @@ from sqlalchemy.ext.asyncio import create_async_engine
 import leasehold
 from leasehold.errors import InvalidRequest, LeaseLost, StaleOwner
 from leasehold.patterns import KeyReused, OnceKey, RemoteError
-from leasehold.patterns.results import SQLShelf
+from leasehold.patterns.results import SQLResultStore
 from leasehold.testing import TurnableClock, freeze
 from tests.servers.database import Database
 
 
 def made(engine: Any) -> Any:
-    """With accounts, and a shelf."""
+    """With accounts, and a results."""
     with engine.begin() as tx:
         tx.execute(text("CREATE TABLE transfers (amount INTEGER)"))
-    SQLShelf(engine).create()
+    SQLResultStore(engine).create()
     return engine
 
 
@@ -56,7 +56,7 @@ def transfers(engine: Any) -> list[int]:
 
 def move(hold: leasehold.Leasehold, engine: Any, amount: int, fails: Exception | None = None) -> Any:
     """The effect and the result in one transaction."""
-    once = hold.once("transfer", "{id}", fingerprint="{amount}", store=SQLShelf(engine))
+    once = hold.once("transfer", "{id}", fingerprint="{amount}", store=SQLResultStore(engine))
     with once.begin(id="t-1", amount=amount) as key:
         if key.done:
             return key.result
@@ -81,7 +81,7 @@ def test_one_transaction_for_both(hold: leasehold.Leasehold, engine: Any) -> Non
 
 def test_a_result_that_cannot_be_kept_rolls_back(hold: leasehold.Leasehold, engine: Any) -> None:
     """In a transaction nothing has happened yet: it is plainly refused, and the key is free."""
-    once = hold.once("transfer", "{id}", store=SQLShelf(engine))
+    once = hold.once("transfer", "{id}", store=SQLResultStore(engine))
 
     def work() -> None:
         with once.begin(id="t-1") as key, engine.begin() as tx:
@@ -90,14 +90,14 @@ def test_a_result_that_cannot_be_kept_rolls_back(hold: leasehold.Leasehold, engi
 
     with pytest.raises(InvalidRequest, match="type object"):
         work()
-    assert transfers(engine) == [] and SQLShelf(engine).read("transfer:t-1") is None
+    assert transfers(engine) == [] and SQLResultStore(engine).read("transfer:t-1") is None
 
 
 def test_a_late_transaction_is_rolled_back(
     hold: leasehold.Leasehold, engine: Any, connect_leasehold: Any, leasehold_clock: TurnableClock
 ) -> None:
     """One who slept past its ttl moves nothing: the fence is checked in its own transaction. True exactly once."""
-    once = hold.once("transfer", "{id}", store=SQLShelf(engine))
+    once = hold.once("transfer", "{id}", store=SQLResultStore(engine))
 
     def work() -> None:
         with once.begin(id="t-1") as key:
@@ -116,7 +116,7 @@ def test_a_late_transaction_is_rolled_back(
 
 def test_a_transaction_that_is_tried_again(hold: leasehold.Leasehold, engine: Any) -> None:
     """After a deadlock, say: each try writes the result anew, and the one that commits counts."""
-    with hold.once("transfer", 1, store=SQLShelf(engine)).begin() as key:
+    with hold.once("transfer", 1, store=SQLResultStore(engine)).begin() as key:
         for amount in (5, 6, 7):
             with engine.connect() as tx:
                 tx.execute(text("INSERT INTO transfers VALUES (:amount)"), {"amount": amount})
@@ -125,7 +125,7 @@ def test_a_transaction_that_is_tried_again(hold: leasehold.Leasehold, engine: An
         with pytest.raises(InvalidRequest, match="done already"):
             key.complete(8)
     assert key.result == 7 and transfers(engine) == [7]
-    with hold.once("transfer", 1, store=SQLShelf(engine)).begin() as again:
+    with hold.once("transfer", 1, store=SQLResultStore(engine)).begin() as again:
         assert again.result == 7
 
 
@@ -133,7 +133,7 @@ def test_a_refusal_that_is_hushed_up(
     hold: leasehold.Leasehold, engine: Any, connect_leasehold: Any, leasehold_clock: TurnableClock
 ) -> None:
     """One who was refused in its transaction and goes on as if not is told at the end, and has no result."""
-    once = hold.once("transfer", "{id}", store=SQLShelf(engine))
+    once = hold.once("transfer", "{id}", store=SQLResultStore(engine))
     key = once.begin(id="t-1")
 
     def work() -> None:
@@ -153,20 +153,20 @@ def test_a_refusal_that_is_hushed_up(
 def test_a_transaction_around_it(hold: leasehold.Leasehold, tmp_path: Path) -> None:
     """The wrong way round, it commits later: nobody hangs, and the next finds what was committed."""
     path = tmp_path / "plain.db"
-    shelf = SQLShelf(lambda: sqlite3.connect(path))
-    shelf.create()
+    results = SQLResultStore(lambda: sqlite3.connect(path))
+    results.create()
     with closing(sqlite3.connect(path)) as tx:
-        with hold.once("transfer", 1, store=shelf).begin() as key:
+        with hold.once("transfer", 1, store=results).begin() as key:
             key.complete("moved", tx=tx)
         tx.commit()
-    with hold.once("transfer", 1, store=shelf).begin() as key:
+    with hold.once("transfer", 1, store=results).begin() as key:
         assert key.done and key.result == "moved"
 
 
 async def test_awaited(async_hold: leasehold.AsyncLeasehold, file_engine: Any, tmp_path: Path) -> None:
     """The same over an asyncio engine."""
     awaited = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/app.db")
-    once = async_hold.once("transfer", "{id}", store=SQLShelf(awaited))
+    once = async_hold.once("transfer", "{id}", store=SQLResultStore(awaited))
     for expected in (False, True):
         async with once.begin(id="t-1") as key:
             assert key.done is expected
@@ -230,7 +230,7 @@ def test_misuse(hold: leasehold.Leasehold) -> None:
     with key:
         with pytest.raises(InvalidRequest, match="not done yet"):
             _ = key.result
-        with pytest.raises(InvalidRequest, match="SQLShelf"):
+        with pytest.raises(InvalidRequest, match="SQLResultStore"):
             key.complete(1, tx=object())
         key.complete()
         assert key.done and key.result is None
@@ -292,12 +292,12 @@ def test_a_fingerprint_that_came_later(hold: leasehold.Leasehold) -> None:
 
 
 def test_ids_that_are_hidden(connect_leasehold: Any) -> None:
-    """With a key for ids the fingerprint is keyed, too: who reads the shelf cannot guess bodies."""
+    """With a key for ids the fingerprint is keyed, too: who reads the result store cannot guess bodies."""
     texts = []
     for key in ("one", "two"):
         hold = connect_leasehold(hide_ids=key)
         once = hold.once("job", 1, fingerprint=lambda: "0000")
         with once.begin() as began:
             began.complete()
-        texts.append(hold._shelf.read(began.resource).text)
+        texts.append(hold._results.read(began.resource).text)
     assert texts[0] != texts[1]

@@ -58,7 +58,7 @@ def test_the_same_key_with_another_body(stage: Stage) -> None:
 
 
 def test_an_error_frees_the_key(stage: Stage) -> None:
-    """The next call runs again, also with another body; nothing is left on the shelf meanwhile."""
+    """The next call runs again, also with another body; nothing is left on the result store meanwhile."""
     till = Till(Declined("no"), Declined("no again"))
     pay = stage.decorated(till.pay, *NAME, fingerprint="{body}")
     for body in (1, 2):
@@ -142,7 +142,7 @@ def test_a_late_one_is_refused(stage: Stage) -> None:
     assert pay("r-1") == "second"
 
 
-def test_what_lies_on_the_shelf(stage: Stage) -> None:
+def test_what_lies_on_the_result_store(stage: Stage) -> None:
     """The outcome and a digest of the body; never the body itself."""
     pay = stage.decorated(lambda request_id, body: "paid", *NAME, keep="1h", fingerprint="{body}")
     pay("r-1", "4111 1111 1111 1111")

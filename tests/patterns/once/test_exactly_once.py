@@ -35,7 +35,7 @@ class Bank(Crew):
     def results(self) -> list[str]:
         """What is stored about them."""
         with closing(bank.connected(self.data)) as db:
-            return [row[0] for row in db.execute("SELECT value FROM leasehold_shelf WHERE value LIKE '%done%'")]
+            return [row[0] for row in db.execute("SELECT value FROM leasehold_results WHERE value LIKE '%done%'")]
 
 
 @pytest.fixture

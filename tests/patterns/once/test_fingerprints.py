@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from leasehold.patterns.once.fingerprint import Printer
+from leasehold.patterns.once.fingerprint import Fingerprint
 
 
 class Colour(StrEnum):
@@ -38,7 +38,7 @@ DIFFERENT: list[Any] = [
 
 def digest(value: Any, key: bytes = b"", resource: str = "payment:r-1") -> str:
     """Of one body."""
-    found = Printer("{body}", key).of(resource, {"body": value}, (), {})
+    found = Fingerprint("{body}", key).of(resource, {"body": value}, (), {})
     assert found is not None
     return found
 
@@ -75,7 +75,7 @@ def test_what_else_goes_in() -> None:
 
 def test_fields_are_kept_apart() -> None:
     """Two fields are two values, not one text."""
-    both = Printer("{a}{b}", b"")
+    both = Fingerprint("{a}{b}", b"")
     assert both.of("x", {"a": "1", "b": "23"}, (), {}) != both.of("x", {"a": "12", "b": "3"}, (), {})
 
 

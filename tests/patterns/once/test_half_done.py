@@ -1,4 +1,5 @@
-"""What has happened stays happened: stores that fail after the effect, results that no shelf takes, lost leases."""
+"""What has happened stays happened: stores that fail after the effect, results that no result store takes, lost
+leases."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import leasehold
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.patterns import KeyReused, ResultNotKept
 from leasehold.testing import TurnableClock, expire, freeze
-from tests.patterns.once.broken import BrokenShelf, SlowShelf, done, failing
+from tests.patterns.once.broken import BrokenResultStore, SlowResultStore, done, failing
 from tests.patterns.once.stage import Stage
 from tests.patterns.tools import PATIENCE
 
@@ -22,11 +23,11 @@ NAME = ("payment", "{request_id}")
 
 
 @pytest.fixture
-def broken(near: Stage) -> BrokenShelf:
+def broken(near: Stage) -> BrokenResultStore:
     """Where both flavours of this test keep their results."""
-    shelf = BrokenShelf()
-    near.shelf = near.rival_shelf = shelf
-    return shelf
+    results = BrokenResultStore()
+    near.results = near.rival_results = results
+    return results
 
 
 def paying(paid: list[str], result: Any = "paid") -> Callable[[str], Any]:
@@ -40,7 +41,7 @@ def paying(paid: list[str], result: Any = "paid") -> Callable[[str], Any]:
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), OutcomeUnknown("no reply")], ids=["away", "unknown"])
-def test_a_shelf_that_fails_for_a_moment(near: Stage, broken: BrokenShelf, error: Exception) -> None:
+def test_a_result_store_that_fails_for_a_moment(near: Stage, broken: BrokenResultStore, error: Exception) -> None:
     """The result is written again until it is there: it runs once, and nobody hears of it."""
     paid: list[str] = []
     broken.before = failing(error, times=3)
@@ -49,7 +50,7 @@ def test_a_shelf_that_fails_for_a_moment(near: Stage, broken: BrokenShelf, error
     assert paid == ["r-1"]
 
 
-def test_a_reply_that_is_lost(near: Stage, broken: BrokenShelf) -> None:
+def test_a_reply_that_is_lost(near: Stage, broken: BrokenResultStore) -> None:
     """What was written and is not known to be is written again, by the same holder."""
     paid: list[str] = []
     broken.after = failing(OutcomeUnknown("no reply"), times=2)
@@ -58,7 +59,7 @@ def test_a_reply_that_is_lost(near: Stage, broken: BrokenShelf) -> None:
     assert paid == ["r-1"] and len([one for one in broken.written if done(one)]) == 3
 
 
-def test_a_shelf_that_stays_away(near: Stage, broken: BrokenShelf) -> None:
+def test_a_result_store_that_stays_away(near: Stage, broken: BrokenResultStore) -> None:
     """It is tried for a ttl at most; then the caller is told that it ran and that nobody knows. The next may run it."""
     paid: list[str] = []
     broken.before = failing(StoreUnavailable("away"))
@@ -70,7 +71,7 @@ def test_a_shelf_that_stays_away(near: Stage, broken: BrokenShelf) -> None:
     assert near.decorated(paying(paid), *NAME)("r-1") == "paid" and paid == ["r-1", "r-1"]
 
 
-def test_a_shelf_that_is_away_before_it_begins(near: Stage, broken: BrokenShelf) -> None:
+def test_a_result_store_that_is_away_before_it_begins(near: Stage, broken: BrokenResultStore) -> None:
     """Nothing runs, the error is the store's, and the lease is given back."""
     paid: list[str] = []
     broken.before = failing(StoreUnavailable("away"), times=1, when=lambda text: True)
@@ -82,8 +83,8 @@ def test_a_shelf_that_is_away_before_it_begins(near: Stage, broken: BrokenShelf)
 
 
 @pytest.mark.parametrize("errors", [(), (KeyError,)], ids=["freed", "stored"])
-def test_the_error_of_the_work_stays(near: Stage, broken: BrokenShelf, errors: Any) -> None:
-    """The shelf fails while the key is freed, or the error stored: what is raised is the work's own error."""
+def test_the_error_of_the_work_stays(near: Stage, broken: BrokenResultStore, errors: Any) -> None:
+    """The result store fails while the key is freed, or the error stored: what is raised is the work's own error."""
 
     def fails(request_id: str) -> None:
         raise KeyError("of the work")
@@ -95,7 +96,9 @@ def test_the_error_of_the_work_stays(near: Stage, broken: BrokenShelf, errors: A
     assert not near.rival.lock("payment", "r-1").locked()
 
 
-def test_a_shelf_that_takes_no_such_text(near: Stage, broken: BrokenShelf, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_result_store_that_takes_no_such_text(
+    near: Stage, broken: BrokenResultStore, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its caller gets the result. It is known that it ran, and no more: it does not run again."""
     paid: list[str] = []
     broken.before = failing(InvalidRequest("too long"), when=lambda text: done(text) and "xxx" in str(text))
@@ -107,8 +110,8 @@ def test_a_shelf_that_takes_no_such_text(near: Stage, broken: BrokenShelf, caplo
 
 
 @pytest.mark.slow
-def test_a_shelf_that_hangs_up_on_a_large_text(
-    near: Stage, broken: BrokenShelf, caplog: pytest.LogCaptureFixture
+def test_a_result_store_that_hangs_up_on_a_large_text(
+    near: Stage, broken: BrokenResultStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As a database does with what is larger than its packets: after a ttl it is kept that it ran, and it does not run
     again, time after time."""
@@ -122,7 +125,7 @@ def test_a_shelf_that_hangs_up_on_a_large_text(
 
 
 def test_a_result_that_is_too_large(near: Stage) -> None:
-    """The same where no shelf would take it, before it is sent."""
+    """The same where no result store would take it, before it is sent."""
     paid: list[str] = []
     pay = near.decorated(paying(paid, "x" * (17 << 20)), *NAME)
     assert len(pay("r-1")) == 17 << 20
@@ -164,20 +167,20 @@ def test_nobody_came_after_a_lost_lease(hold: leasehold.Leasehold) -> None:
 
 def test_a_lost_lease_and_a_stored_result(hold: leasehold.Leasehold) -> None:
     """The same by hand; and whoever only looked under a lease that ended just then has seen what there is."""
-    shelf = BrokenShelf()
-    once = hold.once("payment", "r-1", store=shelf)
+    results = BrokenResultStore()
+    once = hold.once("payment", "r-1", store=results)
     with once.begin() as key:
         assert key.lease is not None
         expire(key.lease)
         key.complete("paid")
-    real = shelf.open
+    real = results.open
 
     def look(lease: Any) -> Any:
         found = real(lease)
         expire(lease)
         return found
 
-    shelf.open, shelf.read = look, lambda resource: None  # type: ignore[method-assign]  # it comes just after the look
+    results.open, results.read = look, lambda resource: None  # type: ignore[method-assign]  # it comes just after the look
     with once.begin() as key:
         assert key.done and key.result == "paid"
 
@@ -243,19 +246,19 @@ def test_overtaken_before_it_began(
     hold: leasehold.Leasehold, connect_leasehold: Callable[..., leasehold.Leasehold], clock: TurnableClock
 ) -> None:
     """It had the lease and slept before it could look: nothing had begun, so it looks again and gets the result."""
-    shelf, other, looks = BrokenShelf(), connect_leasehold(), []
-    real = shelf.open
+    results, other, looks = BrokenResultStore(), connect_leasehold(), []
+    real = results.open
 
     def slow(lease: Any) -> Any:
         looks.append(lease)
         if len(looks) == 1:
             with freeze(lease):
                 clock.advance("31s")
-                assert other.once(*NAME, store=shelf).call(lambda request_id: "second", "r-1") == "second"
+                assert other.once(*NAME, store=results).call(lambda request_id: "second", "r-1") == "second"
         return real(lease)
 
-    shelf.open = slow  # type: ignore[method-assign]  # as if the process were paused there
-    assert hold.once(*NAME, store=shelf).call(paying([]), "r-1") == "second"
+    results.open = slow  # type: ignore[method-assign]  # as if the process were paused there
+    assert hold.once(*NAME, store=results).call(paying([]), "r-1") == "second"
     assert len(looks) == 3
 
 
@@ -264,9 +267,9 @@ def test_the_fence_is_presented_before_the_look(
 ) -> None:
     """Who has looked and found nothing done is about to run: from that look on the one before can store nothing, so
     that there are never two results (trap 46)."""
-    shelf, other = BrokenShelf(), connect_leasehold()
-    key = hold.once("payment", "r-1", store=shelf).begin()
-    real, looks = shelf.open, []
+    results, other = BrokenResultStore(), connect_leasehold()
+    key = hold.once("payment", "r-1", store=results).begin()
+    real, looks = results.open, []
 
     def look(lease: Any) -> Any:
         found = real(lease)
@@ -281,18 +284,18 @@ def test_the_fence_is_presented_before_the_look(
             assert key.lease is not None
             with freeze(key.lease):
                 clock.advance("31s")
-                assert other.once(*NAME, store=shelf).call(paying([], "second"), "r-1") == "second"
+                assert other.once(*NAME, store=results).call(paying([], "second"), "r-1") == "second"
 
-    shelf.open = look  # type: ignore[method-assign]  # the moment after it
+    results.open = look  # type: ignore[method-assign]  # the moment after it
     with pytest.raises(LeaseLost):
         work()
     assert len(looks) == 2 and looks[1] > looks[0]
-    assert hold.once("payment", "r-1", store=shelf).call(lambda: "third") == "second"
+    assert hold.once("payment", "r-1", store=results).call(lambda: "third") == "second"
 
 
 def test_always_overtaken(hold: leasehold.Leasehold) -> None:
     """It is not tried for ever: whoever is refused again and again is told so, and nothing ran."""
-    shelf = BrokenShelf()
+    results = BrokenResultStore()
     paid: list[str] = []
 
     class Ahead:
@@ -303,9 +306,9 @@ def test_always_overtaken(hold: leasehold.Leasehold) -> None:
         def __init__(self) -> None:
             self.fence = 2**62
 
-    shelf.write(Ahead(), None, "1h")
+    results.write(Ahead(), None, "1h")
     with pytest.raises((StaleOwner, InvalidRequest)):
-        hold.once(*NAME, store=shelf).call(paying(paid), "r-1")
+        hold.once(*NAME, store=results).call(paying(paid), "r-1")
     assert paid == []
 
 
@@ -332,56 +335,56 @@ async def test_cancelled_at_work(async_hold: leasehold.AsyncLeasehold) -> None:
 
 async def test_cancelled_while_it_is_stored(async_hold: leasehold.AsyncLeasehold) -> None:
     """It has happened: the outcome is stored first, and then the cancellation goes on."""
-    shelf, paid = SlowShelf(), []
+    results, paid = SlowResultStore(), []
 
-    @async_hold.once(*NAME, store=shelf)
+    @async_hold.once(*NAME, store=results)
     async def pay(request_id: str) -> str:
         paid.append(request_id)
         return "paid"
 
     task = asyncio.create_task(pay("r-1"))
-    await shelf.reached.wait()
+    await results.reached.wait()
     task.cancel()
     await asyncio.sleep(0)
-    shelf.go.set()
+    results.go.set()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await pay("r-1") == "paid" and paid == ["r-1"]
 
 
 async def test_lost_while_it_is_stored(async_hold: leasehold.AsyncLeasehold) -> None:
-    """The shelf has taken it under its fence: then it is the result, for its own caller too."""
-    shelf, leases = SlowShelf(), []
+    """The result store has taken it under its fence: then it is the result, for its own caller too."""
+    results, leases = SlowResultStore(), []
 
-    @async_hold.once(*NAME, store=shelf, lease_as="lease")
+    @async_hold.once(*NAME, store=results, lease_as="lease")
     async def pay(request_id: str, *, lease: leasehold.AsyncLease) -> str:
         leases.append(lease)
         return "paid"
 
     task = asyncio.create_task(pay("r-1"))
-    await shelf.reached.wait()
+    await results.reached.wait()
     await asyncio.to_thread(expire, leases[0])
     await leases[0].lost.wait()
-    shelf.go.set()
+    results.go.set()
     assert await task == "paid" and await pay("r-1") == "paid"
     assert len(leases) == 1
 
 
-async def test_lost_while_the_shelf_is_away(async_hold: leasehold.AsyncLeasehold) -> None:
+async def test_lost_while_the_result_store_is_away(async_hold: leasehold.AsyncLeasehold) -> None:
     """Nobody knows whether it is stored, and the caller is told that, not only that the lease is lost."""
-    shelf, leases = SlowShelf(), []
-    shelf.before = failing(StoreUnavailable("away"))
+    results, leases = SlowResultStore(), []
+    results.before = failing(StoreUnavailable("away"))
 
-    @async_hold.once(*NAME, store=shelf, lease_as="lease")
+    @async_hold.once(*NAME, store=results, lease_as="lease")
     async def pay(request_id: str, *, lease: leasehold.AsyncLease) -> str:
         leases.append(lease)
         return "paid"
 
     task = asyncio.create_task(pay("r-1"))
-    await shelf.reached.wait()
+    await results.reached.wait()
     await asyncio.to_thread(expire, leases[0])
     await leases[0].lost.wait()
-    shelf.go.set()
+    results.go.set()
     with pytest.raises(OutcomeUnknown, match="payment ran"):
         await task
 
@@ -408,7 +411,7 @@ def test_interrupted_at_work(near: Stage) -> None:
 def test_interrupted_while_it_is_stored(hold: leasehold.Leasehold, away: bool) -> None:
     """Ctrl-C when it has happened: the outcome is stored first, and then the interrupt goes on; in one try, so that
     nobody waits for a store that is away."""
-    shelf, paid, tries = BrokenShelf(), list[str](), list[str | None]()
+    results, paid, tries = BrokenResultStore(), list[str](), list[str | None]()
 
     def interrupt(text: str | None) -> None:
         if done(text):
@@ -418,8 +421,8 @@ def test_interrupted_while_it_is_stored(hold: leasehold.Leasehold, away: bool) -
             if away:
                 raise StoreUnavailable("away")
 
-    shelf.before = interrupt
-    once = hold.once(*NAME, store=shelf, wait=0)
+    results.before = interrupt
+    once = hold.once(*NAME, store=results, wait=0)
     with pytest.raises(KeyboardInterrupt):
         once.call(paying(paid), "r-1")
     assert len(tries) == 2
@@ -476,8 +479,8 @@ def test_one_that_waited_for_an_error(
     hold: leasehold.Leasehold, connect_leasehold: Callable[..., leasehold.Leasehold]
 ) -> None:
     """Who saw it run, and waited, and finds the key free, is not told that somebody was interrupted."""
-    shelf, other = BrokenShelf(), connect_leasehold()
-    real, looks = shelf.read, []
+    results, other = BrokenResultStore(), connect_leasehold()
+    real, looks = results.read, []
 
     def look(resource: str) -> Any:
         found = real(resource)
@@ -487,16 +490,16 @@ def test_one_that_waited_for_an_error(
         return found
 
     def work() -> None:
-        with hold.once("payment", "r-1", store=shelf).begin():
+        with hold.once("payment", "r-1", store=results).begin():
             begun.set()
             assert running.wait(PATIENCE)
             raise KeyError("of the work")
 
     running, begun = threading.Event(), threading.Event()
-    shelf.read = look  # type: ignore[method-assign]  # to know when it was read
+    results.read = look  # type: ignore[method-assign]  # to know when it was read
     with ThreadPoolExecutor(1) as pool:
         failed = pool.submit(work)
         assert begun.wait(PATIENCE)
-        with other.once("payment", "r-1", store=shelf).begin() as key:
+        with other.once("payment", "r-1", store=results).begin() as key:
             assert looks[1] is not None and not key.interrupted
         assert isinstance(failed.exception(PATIENCE), KeyError)

@@ -74,7 +74,7 @@ def test_a_loss_that_the_work_has_noticed(near: Stage, kind: type[LeaseholdError
 
     with pytest.raises(kind, match="it is gone"):
         near.decorated(work, *NAME, errors=True, lease_as="lease")("r-1")
-    with near.rival.once(*NAME, store=near.rival_shelf, wait=0).begin(request_id="r-1") as key:
+    with near.rival.once(*NAME, store=near.rival_results, wait=0).begin(request_id="r-1") as key:
         assert not key.done and key.interrupted
 
 
@@ -98,7 +98,7 @@ def test_a_child_stores_nothing(tmp_path: Path, leaves: str) -> None:
         if child == 0:
             _leave(key, leaves)
         _, status = os.waitpid(child, 0)
-        found: Any = hold._shelf.read("payment:r-1")
+        found: Any = hold._results.read("payment:r-1")
         assert found is not None and '"running"' in found.text
         key.complete("of the parent")
     assert os.waitstatus_to_exitcode(status) == (LOST if leaves == "with a result" else LEFT)

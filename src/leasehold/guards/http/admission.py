@@ -15,8 +15,8 @@ from leasehold.errors import InvalidRequest, OutcomeUnknown, StaleOwner, StoreUn
 from leasehold.guards.fence import check_resource
 from leasehold.guards.guard import Guard
 from leasehold.guards.http import problems
-from leasehold.guards.http.problems import Refused
-from leasehold.guards.http.resource import Resource, naming
+from leasehold.guards.http.problems import RequestRefused
+from leasehold.guards.http.resource import Resource, resource_of
 from leasehold.observe import log
 
 if TYPE_CHECKING:
@@ -38,36 +38,36 @@ if TYPE_CHECKING:
 # side by side. Readers keep nobody waiting: they change nothing, and several are valid at once.
 
 
-class Visit:
+class ActiveRequest:
     """One request, and those it waits for."""
 
     __slots__ = ("ahead", "fence", "overtaken", "resource", "shared", "wake")
 
     def __init__(self, resource: str, fence: int, shared: bool, overtaken: Callable[[], None]) -> None:
         self.resource, self.fence, self.shared, self.overtaken = resource, fence, shared, overtaken
-        self.ahead: set[Visit] = set()
+        self.ahead: set[ActiveRequest] = set()
         self.wake: Callable[[], None] | None = None
 
 
-class Inside:
+class ActiveRequests:
     """The requests of one process, by resource. It holds nothing about a resource that nobody is at work on."""
 
     __slots__ = ("_lock", "_visits")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._visits: dict[str, set[Visit]] = {}
+        self._visits: dict[str, set[ActiveRequest]] = {}
 
     def enter(
         self, resource: str, fence: int, shared: bool = False, overtaken: Callable[[], None] = lambda: None
-    ) -> Visit:
+    ) -> ActiveRequest:
         """From here on newer fences see it. ``overtaken`` is called, from any thread, for each that waits for it."""
-        visit = Visit(resource, fence, shared, overtaken)
+        visit = ActiveRequest(resource, fence, shared, overtaken)
         with self._lock:
             self._visits.setdefault(resource, set()).add(visit)
         return visit
 
-    def line_up(self, visit: Visit, wake: Callable[[], None]) -> bool:
+    def line_up(self, visit: ActiveRequest, wake: Callable[[], None]) -> bool:
         """May it go in at once? Else ``wake`` is called, from any thread, when those before it have left."""
         with self._lock:
             others = self._visits.get(visit.resource, ())
@@ -77,7 +77,7 @@ class Inside:
             other.overtaken()
         return not ahead
 
-    def leave(self, visit: Visit) -> None:
+    def leave(self, visit: ActiveRequest) -> None:
         """It has ended, one way or another. To leave twice is to leave once."""
         with self._lock:
             others = self._visits.get(visit.resource, set())
@@ -92,7 +92,7 @@ class Inside:
         return sum(map(len, self._visits.copy().values()))
 
 
-def _without(visit: Visit, left: Visit) -> Callable[[], None] | None:
+def _without(visit: ActiveRequest, left: ActiveRequest) -> Callable[[], None] | None:
     """How to wake it, when this was the last that it waited for."""
     if left not in visit.ahead:
         return None
@@ -110,7 +110,7 @@ LONGEST_OWNER = 512
 Sent = Mapping[str, list[str]]  # by the name of the header, what each of them said
 
 
-class Door:
+class Admission:
     """What both middlewares decide, and what they share."""
 
     def __init__(self, guard: Guard, resource: Resource, methods: Iterable[str], wait: float | str | timedelta) -> None:
@@ -118,8 +118,8 @@ class Door:
         self.awaited = inspect.iscoroutinefunction(guard.check)
         self.methods = check_methods(methods)
         self.wait = min(seconds(wait, "wait"), threading.TIMEOUT_MAX)
-        self.inside = Inside()
-        self._naming = naming(resource)
+        self.inside = ActiveRequests()
+        self._naming = resource_of(resource)
 
     def read(self, method: str, sent: Sent, request: Mapping[str, Any], path: str) -> Fencing | None:
         """What this request presents; None when it needs no fence and has none. Raises Refused."""
@@ -129,13 +129,13 @@ class Door:
         needed = method.upper() in self.methods
         if not sent.get(headers.TOKEN):
             if needed:
-                raise Refused(problems.missing(resource))
+                raise RequestRefused(problems.missing(resource))
             if any(sent.values()):
-                raise Refused(problems.malformed(f"There are fencing headers, and no {headers.TOKEN}."))
+                raise RequestRefused(problems.malformed(f"There are fencing headers, and no {headers.TOKEN}."))
             return None
         fencing = presented(sent, resource)
         if fencing.shared and needed:
-            raise Refused(problems.read_only(fencing.fence, fencing.resource))
+            raise RequestRefused(problems.read_only(fencing.fence, fencing.resource))
         return fencing
 
     def ask(self, fencing: Fencing) -> Awaitable[None] | None:
@@ -150,7 +150,7 @@ def unsure(fencing: Fencing) -> Iterator[None]:
         yield
     except (StoreUnavailable, OutcomeUnknown) as error:
         log.warn("a request was refused, because its guard could not be asked: %s", error)
-        raise Refused(problems.unavailable(fencing.resource)) from error
+        raise RequestRefused(problems.unavailable(fencing.resource)) from error
 
 
 def concerns(error: StaleOwner, fencing: Fencing | None) -> bool:
@@ -163,17 +163,19 @@ def presented(sent: Sent, resource: str | None) -> Fencing:
     """The headers of a lease. ``resource`` is what the request is about, where the service knows. Raises Refused."""
     fence = headers.parse_fence(_one(sent, headers.TOKEN) or "")
     if fence is None:
-        raise Refused(problems.malformed(f"{headers.TOKEN} is a fence in decimal digits, between 1 and 2**63 - 1."))
+        raise RequestRefused(
+            problems.malformed(f"{headers.TOKEN} is a fence in decimal digits, between 1 and 2**63 - 1.")
+        )
     mode = _one(sent, headers.MODE)
     if mode not in (None, headers.SHARED):
-        raise Refused(problems.malformed(f"{headers.MODE} is {headers.SHARED!r}, or absent."))
+        raise RequestRefused(problems.malformed(f"{headers.MODE} is {headers.SHARED!r}, or absent."))
     return Fencing(fence, _resource(sent, resource), _owner(sent), mode is not None)
 
 
 def _one(sent: Sent, name: str) -> str | None:
     values = sent.get(name, [])
     if len(values) > 1:
-        raise Refused(problems.malformed(f"{name} was sent more than once."))
+        raise RequestRefused(problems.malformed(f"{name} was sent more than once."))
     return values[0] if values else None
 
 
@@ -181,21 +183,21 @@ def _resource(sent: Sent, asked: str | None) -> str:
     written = _one(sent, headers.RESOURCE)
     if written is None:
         if asked is None:
-            raise Refused(problems.malformed(f"{headers.RESOURCE} is missing: fences grow for each resource."))
+            raise RequestRefused(problems.malformed(f"{headers.RESOURCE} is missing: fences grow for each resource."))
         return asked
     try:
         said = check_resource(headers.parse_resource(written))
     except InvalidRequest as error:
-        raise Refused(problems.malformed(f"{headers.RESOURCE} is not the text form of a resource.")) from error
+        raise RequestRefused(problems.malformed(f"{headers.RESOURCE} is not the text form of a resource.")) from error
     if asked is not None and said != asked:
-        raise Refused(problems.other_resource(said, asked))
+        raise RequestRefused(problems.other_resource(said, asked))
     return said
 
 
 def _owner(sent: Sent) -> str | None:
     owner = _one(sent, headers.OWNER)
     if owner is not None and not 0 < len(owner) <= LONGEST_OWNER:
-        raise Refused(problems.malformed(f"{headers.OWNER} has 1 to {LONGEST_OWNER} characters, or is absent."))
+        raise RequestRefused(problems.malformed(f"{headers.OWNER} has 1 to {LONGEST_OWNER} characters, or is absent."))
     return owner
 
 

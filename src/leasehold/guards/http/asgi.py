@@ -12,9 +12,9 @@ from leasehold._core import headers
 from leasehold._core.headers import Fencing
 from leasehold.errors import StaleOwner
 from leasehold.guards.guard import Guard
-from leasehold.guards.http.admission import KEY, METHODS, Door, Sent, Visit, concerns, unsure
-from leasehold.guards.http.asgi_client import Client, Message, Receive, Send, soon
-from leasehold.guards.http.problems import Problem, Refused, occupied, problem
+from leasehold.guards.http.admission import KEY, METHODS, ActiveRequest, Admission, Sent, concerns, unsure
+from leasehold.guards.http.asgi_client import ASGIClient, Message, Receive, Send, soon
+from leasehold.guards.http.problems import Problem, RequestRefused, occupied, problem
 from leasehold.guards.http.resource import Resource
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class FencingMiddleware:
         wait: float | str | timedelta = 10,
     ) -> None:
         self.app = app
-        self._door = Door(guard, resource, methods, wait)
+        self._door = Admission(guard, resource, methods, wait)
         self._patience = max(self._door.wait / 2, LEAST_PATIENCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,14 +65,14 @@ class FencingMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        answer = _Answer(send, scope["method"])
+        answer = _Response(send, scope["method"])
         try:
             fencing = self._door.read(scope["method"], _sent(scope), scope, _path(scope))
             if fencing is None:
                 await self.app(scope, receive, answer.send)
             else:
                 await self._guarded(fencing, scope, receive, answer.send)
-        except Refused as error:
+        except RequestRefused as error:
             await answer.refuse(error.problem)
         except StaleOwner as error:
             if answer.started or not concerns(error, scope.get(KEY)):
@@ -80,7 +80,7 @@ class FencingMiddleware:
             await answer.refuse(problem(error))
 
     async def _guarded(self, fencing: Fencing, scope: Scope, receive: Receive, send: Send) -> None:
-        inside, client = self._door.inside, Client(receive, send, self._patience)
+        inside, client = self._door.inside, ASGIClient(receive, send, self._patience)
         visit = inside.enter(fencing.resource, fencing.fence, fencing.shared, client.overtaken)
         try:
             with unsure(fencing):
@@ -97,7 +97,7 @@ class FencingMiddleware:
         if inspect.isawaitable(answer):
             await answer
 
-    async def _turn(self, visit: Visit) -> None:
+    async def _turn(self, visit: ActiveRequest) -> None:
         """Wait, with an end, until requests of earlier owners have ended."""
         loop, free = asyncio.get_running_loop(), asyncio.Event()
         if self._door.inside.line_up(visit, lambda: soon(loop, free.set)):
@@ -106,10 +106,10 @@ class FencingMiddleware:
             async with asyncio.timeout(self._door.wait):
                 await free.wait()
         except TimeoutError as error:
-            raise Refused(occupied(visit.fence, visit.resource)) from error
+            raise RequestRefused(occupied(visit.fence, visit.resource)) from error
 
 
-class _Answer:
+class _Response:
     """The response, which can be replaced until it has begun."""
 
     def __init__(self, send: Send, method: str) -> None:

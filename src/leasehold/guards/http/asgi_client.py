@@ -19,7 +19,7 @@ Send = Callable[[Message], Awaitable[None]]
 T = TypeVar("T")
 
 
-class Client:
+class ASGIClient:
     """``receive`` and ``send`` of one request, and the hook that says that a newer owner waits for it to end."""
 
     def __init__(self, receive: Receive, send: Send, patience: float) -> None:

@@ -57,7 +57,7 @@ class Problem(NamedTuple):
         return [*found, ("Retry-After", str(RETRY_AFTER))] if self.status == UNABLE else found
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that goes no further, inside the middleware. Nobody outside sees it."""
 
     def __init__(self, problem: Problem) -> None:

@@ -21,10 +21,10 @@ from uuid import UUID
 from leasehold._core.names import part
 from leasehold.errors import InvalidRequest
 from leasehold.guards.fence import check_resource
-from leasehold.guards.http.problems import Refused, malformed
+from leasehold.guards.http.problems import RequestRefused, malformed
 
 Resource = str | Mapping[str, str] | Callable[[Any], str | None] | None
-Naming = Callable[[Mapping[str, Any], str], str | None]  # scope or environ, and the path
+ResourceOf = Callable[[Mapping[str, Any], str], str | None]  # scope or environ, and the path
 
 _FIELD = re.compile(r"\{([^{}:]*)(:[^{}]*)?\}")
 MOST_DIGITS = 4000  # Python reads no more than 4300
@@ -45,7 +45,7 @@ def _whole(text: str) -> int:
 _KINDS: dict[str, Callable[[str], object]] = {"": str, ":int": _whole, ":uuid": UUID}
 
 
-def naming(resource: object) -> Naming | None:
+def resource_of(resource: object) -> ResourceOf | None:
     """How to name what a request is about; None: as its header does. Raises InvalidRequest for what makes no sense."""
     if resource is None:
         return None
@@ -60,14 +60,14 @@ def naming(resource: object) -> Naming | None:
     return _by_function(resource)
 
 
-def _always(resource: str) -> Naming:
+def _always(resource: str) -> ResourceOf:
     if _FIELD.search(resource):
         raise InvalidRequest("the fields of a resource come from a path: write {'/reports/{id}': 'report:{id}'}")
     fixed = check_resource(resource)
     return lambda request, path: fixed
 
 
-def _by_function(function: Callable[..., object]) -> Naming:
+def _by_function(function: Callable[..., object]) -> ResourceOf:
     def named(request: Mapping[str, Any], path: str) -> str | None:
         resource = function(request)
         return None if resource is None else check_resource(resource)
@@ -75,7 +75,7 @@ def _by_function(function: Callable[..., object]) -> Naming:
     return named
 
 
-def _by_path(rules: list[_Rule]) -> Naming:
+def _by_path(rules: list[_Rule]) -> ResourceOf:
     if not rules:
         raise InvalidRequest("resource={} guards nothing: write {'/reports/{id}': 'report:{id}'}")
 
@@ -118,7 +118,7 @@ class _Rule:
             values = {name: part(read(found[name]), "id") for name, read in self._readers.items()}
             return check_resource(_FIELD.sub(lambda field: values[field[1]], self._text))
         except InvalidRequest as error:
-            raise Refused(malformed("The path names no resource that can have a lease.")) from error
+            raise RequestRefused(malformed("The path names no resource that can have a lease.")) from error
         except ValueError:  # no number, no UUID
             return None
 

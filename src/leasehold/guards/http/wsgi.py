@@ -14,8 +14,8 @@ from leasehold._core import headers
 from leasehold._core.headers import Fencing
 from leasehold.errors import InvalidRequest, StaleOwner
 from leasehold.guards.guard import Guard
-from leasehold.guards.http.admission import KEY, METHODS, Door, Sent, Visit, concerns, unsure
-from leasehold.guards.http.problems import Problem, Refused, occupied, problem
+from leasehold.guards.http.admission import KEY, METHODS, ActiveRequest, Admission, Sent, concerns, unsure
+from leasehold.guards.http.problems import Problem, RequestRefused, occupied, problem
 from leasehold.guards.http.resource import Resource
 
 if TYPE_CHECKING:
@@ -51,17 +51,17 @@ class WSGIFencingMiddleware:
         wait: float | str | timedelta = 10,
     ) -> None:
         self.app = app
-        self._door = Door(guard, resource, methods, wait)
+        self._door = Admission(guard, resource, methods, wait)
         if self._door.awaited:
             raise InvalidRequest(_SYNC)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request."""
-        answer = _Answer(environ, start_response)
+        answer = _Response(environ, start_response)
         with ExitStack() as stack:
             try:
                 self._admit(environ, stack)
-            except (Refused, StaleOwner) as error:
+            except (RequestRefused, StaleOwner) as error:
                 stack.close()  # a stale owner that stalls in the middle of its body must keep nobody out
                 _drain(environ)
                 return [answer.refuse(error)]
@@ -90,11 +90,11 @@ class WSGIFencingMiddleware:
             getattr(answer, "close", bool)()  # else Python complains that nobody awaited it
             raise InvalidRequest(_SYNC)
 
-    def _turn(self, visit: Visit) -> None:
+    def _turn(self, visit: ActiveRequest) -> None:
         """Wait, with an end, until requests of earlier owners have ended."""
         free = threading.Event()
         if not self._door.inside.line_up(visit, free.set) and not free.wait(self._door.wait):
-            raise Refused(occupied(visit.fence, visit.resource))
+            raise RequestRefused(occupied(visit.fence, visit.resource))
 
 
 class _Body:
@@ -122,7 +122,7 @@ class _Body:
             self._stack.close()
 
 
-class _Answer:
+class _Response:
     """The response, which can be replaced until its first bytes are out."""
 
     def __init__(self, environ: WSGIEnvironment, start_response: StartResponse) -> None:
@@ -135,11 +135,11 @@ class _Answer:
         self._begun = True
         return self._start_response(status, fields, *exc_info)
 
-    def refuse(self, error: Refused | StaleOwner) -> bytes:
+    def refuse(self, error: RequestRefused | StaleOwner) -> bytes:
         """In place of whatever was begun. When bytes of that are out, the server raises the error again."""
         if isinstance(error, StaleOwner) and not concerns(error, self._environ.get(KEY)):
             raise error
-        found: Problem = error.problem if isinstance(error, Refused) else problem(error)
+        found: Problem = error.problem if isinstance(error, RequestRefused) else problem(error)
         status = f"{found.status} {HTTPStatus(found.status).phrase}"
         self._start_response(status, found.headers, *([sys.exc_info()] if self._begun else []))
         return found.body if self._has_body else b""

@@ -53,7 +53,7 @@ class AsyncClient(Protocol):
     async def __aenter__(self) -> Any: ...
 
 
-class Line:
+class GuardClient:
     """Somebody's own client, and what is known of it. It is never closed by us."""
 
     __slots__ = ("_client", "_retries", "awaited", "slot", "where")
@@ -98,7 +98,7 @@ class Line:
             raise step.failure(self._server(), error, self._retries) from error
 
 
-class sent(Generic[P, R]):  # noqa: N801 - a decorator
+class guard_method(Generic[P, R]):  # noqa: N801 - a decorator
     """A method that builds a step, as one that takes it."""
 
     def __init__(self, build: Callable[Concatenate[Any, P], Step[R]]) -> None:

@@ -11,8 +11,8 @@ from leasehold._core.durations import seconds
 from leasehold.errors import InvalidRequest
 from leasehold.guards.fence import Fenced
 from leasehold.guards.guard import BaseGuard
-from leasehold.guards.redis.client import AsyncClient, Awaited, Blocking, Client, Line, sent
-from leasehold.guards.redis.keys import Key, Places, Tag, check_key, check_keys
+from leasehold.guards.redis.client import AsyncClient, Awaited, Blocking, Client, GuardClient, guard_method
+from leasehold.guards.redis.keys import Key, Keys, Tag, check_key, check_keys
 from leasehold.guards.redis.step import CALL, CHECK, Script, Step, around
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ class FenceGuard(BaseGuard, Generic[Way]):
         observers: Iterable[Observer] = (),
     ) -> None:
         super().__init__(downstream=downstream, observers=observers)
-        self._line = Line(client)
-        self._places = Places(tag, self._line.slot)
+        self._line = GuardClient(client)
+        self._places = Keys(tag, self._line.slot)
         self._keep = 0 if keep is None else _ms(keep, "keep", HOUR_MS)
 
     def key(self, name: str, lease: Fenced | None = None, *, resource: str | None = None) -> str:
@@ -104,7 +104,7 @@ class FenceGuard(BaseGuard, Generic[Way]):
 
     # ------------------------------------------------------------ before you read
 
-    @sent
+    @guard_method
     def check(
         self,
         lease_or_fence: Fenced | int,
@@ -117,7 +117,7 @@ class FenceGuard(BaseGuard, Generic[Way]):
         you write later is another step, which needs the guard again."""
         return self._step(CHECK, (), (), _nothing, lease_or_fence, resource, owner, shared)
 
-    @sent
+    @guard_method
     def get(
         self,
         key: Key,
@@ -131,7 +131,7 @@ class FenceGuard(BaseGuard, Generic[Way]):
         changing it is read through the guard, so that no older owner changes it after that."""
         return self._call(b"GET", key, (), _as_it_is, lease, resource, owner, shared)
 
-    @sent
+    @guard_method
     def hget(
         self,
         key: Key,
@@ -147,7 +147,7 @@ class FenceGuard(BaseGuard, Generic[Way]):
 
     # ------------------------------------------------------------ writes
 
-    @sent
+    @guard_method
     def set(
         self,
         key: Key,
@@ -162,14 +162,14 @@ class FenceGuard(BaseGuard, Generic[Way]):
         lasting = () if ttl is None else (b"PX", _ms(ttl, "ttl", 1))
         return self._call(b"SET", key, (_value(value, "value"), *lasting), _nothing, lease, resource, owner)
 
-    @sent
+    @guard_method
     def delete(
         self, key: Key, lease: Fenced | int, *, resource: str | None = None, owner: str | None = None
     ) -> Step[bool]:
         """Check, and delete a key of any type. Was it there?"""
         return self._call(b"DEL", key, (), bool, lease, resource, owner)
 
-    @sent
+    @guard_method
     def hset(
         self,
         key: Key,
@@ -185,7 +185,7 @@ class FenceGuard(BaseGuard, Generic[Way]):
         pairs = [part for name, value in fields.items() for part in (_value(name, "field"), _value(value, "value"))]
         return self._call(b"HSET", key, _some(pairs), int, lease, resource, owner)
 
-    @sent
+    @guard_method
     def hdel(
         self,
         key: Key,
@@ -200,7 +200,7 @@ class FenceGuard(BaseGuard, Generic[Way]):
         names = _some([_value(name, "field") for name in several])
         return self._call(b"HDEL", key, names, int, lease, resource, owner)
 
-    @sent
+    @guard_method
     def eval(
         self,
         body: str,

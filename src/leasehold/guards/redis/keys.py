@@ -20,7 +20,7 @@ RECORD = "guard:v1:"
 _BRACES = str.maketrans({"{": "%7B", "}": "%7D"})
 
 
-class Places:
+class Keys:
     """Names, for one guard. ``slot`` is the client's own way to find the slot of a key; None: there are no slots."""
 
     __slots__ = ("_slot", "_tag")

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.guards.fence import Presented
-from leasehold.guards.s3.record import Seen, parse, yours
+from leasehold.guards.s3.record import ObjectState, parse, yours
 
 # ---------------------------------------------------------------- failures
 #
@@ -142,7 +142,7 @@ class Client(Protocol):
     def put_object(self, **request: Any) -> Any: ...
 
 
-class Lost(Exception):
+class NotWritten(Exception):
     """It was not written, as far as one can tell from the answer. Never leaves the guard.
 
     ``doubt``: an earlier try of the client may have written it. ``silent``: no answer at all, and it may happen yet."""
@@ -169,11 +169,11 @@ class Bucket:
         """For messages."""
         return f"S3 (bucket {self.name[:100]})"
 
-    def look(self, key: str, more: More) -> Seen:
+    def look(self, key: str, more: More) -> ObjectState:
         """What there is, without its bytes."""
         return self._seen(lambda: self._client.head_object(Bucket=self.name, Key=key, **_both(more)))
 
-    def read(self, key: str, more: More) -> Seen:
+    def read(self, key: str, more: More) -> ObjectState:
         """What there is."""
 
         def whole() -> Any:
@@ -183,19 +183,19 @@ class Bucket:
 
         return self._seen(whole)
 
-    def _seen(self, ask: Callable[[], Any]) -> Seen:
+    def _seen(self, ask: Callable[[], Any]) -> ObjectState:
         try:
             response = ask()
         except Exception as error:  # whatever the client raises, or a checksum, a parser, a stream
             if is_missing(error):
-                return Seen()
+                return ObjectState()
             raise refusal(self.where, error) from error
         etag, metadata = response.get("ETag"), response.get("Metadata", {})
         if not etag:
             raise StoreUnavailable(f"{self.where} gave no ETag, without which nothing can be written on a condition")
-        return Seen(etag, parse(metadata), yours(metadata), response.get("Body") or b"")
+        return ObjectState(etag, parse(metadata), yours(metadata), response.get("Body") or b"")
 
-    def write(self, key: str, body: bytes, before: Seen, more: More) -> str:
+    def write(self, key: str, body: bytes, before: ObjectState, more: More) -> str:
         """Write if there is still what was seen before; the new ETag. Raises Lost, or why nothing was written."""
         still: dict[str, str] = {"IfNoneMatch": "*"} if before.etag is None else {"IfMatch": before.etag}
         try:
@@ -204,7 +204,7 @@ class Bucket:
             what = verdict(error)
             if what == "no":
                 raise refusal(self.where, error) from error
-            raise Lost(doubt=what == "unknown" or retried(error), silent=what == "unknown") from error
+            raise NotWritten(doubt=what == "unknown" or retried(error), silent=what == "unknown") from error
         return str(response.get("ETag") or "")
 
     def accepts(self, key: str, body: bytes, **still: str) -> bool:

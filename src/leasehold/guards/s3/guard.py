@@ -19,8 +19,8 @@ from leasehold.errors import InvalidRequest, LeaseholdError, Unsupported
 from leasehold.guards.conflict import Conflict
 from leasehold.guards.fence import Fenced, Presented, label
 from leasehold.guards.guard import BaseGuard
-from leasehold.guards.s3.bucket import BOTH, Bucket, Client, Lost
-from leasehold.guards.s3.record import OURS, Found, Seen, compose, is_repeat, safe_name
+from leasehold.guards.s3.bucket import BOTH, Bucket, Client, NotWritten
+from leasehold.guards.s3.record import OURS, Found, ObjectState, compose, is_repeat, safe_name
 
 if TYPE_CHECKING:
     from leasehold.observe.events import Observer
@@ -109,7 +109,7 @@ _GUARDED = {"Bucket", "Key", "Body", "IfMatch", "IfNoneMatch", "WriteOffsetBytes
 # ---------------------------------------------------------------- guard
 
 
-class Order(NamedTuple):
+class Write(NamedTuple):
     """One write, as it was asked for."""
 
     key: str
@@ -178,7 +178,7 @@ class FenceGuard(BaseGuard):
         if not isinstance(repeat, bool):
             raise InvalidRequest(f"repeat is True or False, not {type(repeat).__name__}")
         write = secrets.token_hex(16)
-        order = Order(key, body_of(body, write), write, check_more(more), after, repeat or callable(body))
+        order = Write(key, body_of(body, write), write, check_more(more), after, repeat or callable(body))
         return self._carry_out(order, lease_or_fence, attempt)
 
     def get(
@@ -255,12 +255,12 @@ class FenceGuard(BaseGuard):
 
     # ------------------------------------------------------------ one write
 
-    def _own(self, key: str, after: After = ..., deletes: bool = False, **more: Any) -> Order:
+    def _own(self, key: str, after: After = ..., deletes: bool = False, **more: Any) -> Write:
         """A write whose bytes are nobody's business, and therefore unique."""
         write = secrets.token_hex(16)
-        return Order(key, write.encode(), write, {"Metadata": {}, **more}, after, deletes=deletes)
+        return Write(key, write.encode(), write, {"Metadata": {}, **more}, after, deletes=deletes)
 
-    def _carry_out(self, order: Order, lease: Fenced | int, attempt: Presented) -> Found:
+    def _carry_out(self, order: Write, lease: Fenced | int, attempt: Presented) -> Found:
         if not self._verified:
             self.verify()
         seen = self._bucket.look(order.key, order.more)
@@ -270,7 +270,7 @@ class FenceGuard(BaseGuard):
                 return self._found(order, seen.etag, attempt)
             try:
                 return self._found(order, self._write(order, seen, attempt), attempt)
-            except Lost as lost:
+            except NotWritten as lost:
                 failure = lost
             time.sleep(0 if failure.silent else pause)  # others write it, too: spread
             seen = self._look_again(order, seen, attempt, failure)
@@ -278,7 +278,7 @@ class FenceGuard(BaseGuard):
                 return self._found(order, seen.etag, attempt)
         raise self._conflict(attempt, "others write it all the time")
 
-    def _look_again(self, order: Order, before: Seen, attempt: Presented, lost: Lost) -> Seen:
+    def _look_again(self, order: Write, before: ObjectState, attempt: Presented, lost: NotWritten) -> ObjectState:
         """What there is now. Our own write is known by its name; where it may be lost, the outcome is unknown."""
         try:
             now = self._bucket.look(order.key, order.more)
@@ -291,7 +291,7 @@ class FenceGuard(BaseGuard):
             raise self._bucket.unanswered(attempt) from lost.__cause__
         return now
 
-    def _judge(self, lease: Fenced | int, attempt: Presented, seen: Seen, order: Order | None = None) -> None:
+    def _judge(self, lease: Fenced | int, attempt: Presented, seen: ObjectState, order: Write | None = None) -> None:
         """May it be done, with what there is now?"""
         last = seen.record
         if last.resource and last.resource != safe_name(attempt.resource):
@@ -308,15 +308,15 @@ class FenceGuard(BaseGuard):
         if not order.repeat and is_repeat(order.body, attempt.fence, seen):
             raise InvalidRequest(_REPEATED)
 
-    def _recorded(self, order: Order, attempt: Presented, seen: Seen) -> bool:
+    def _recorded(self, order: Write, attempt: Presented, seen: ObjectState) -> bool:
         """Is it a check whose fence is known already?"""
         return order.key.startswith(self.prefix) and seen.record.fence == attempt.fence
 
-    def _write(self, order: Order, seen: Seen, attempt: Presented) -> str:
+    def _write(self, order: Write, seen: ObjectState, attempt: Presented) -> str:
         metadata = {**order.more["Metadata"], **compose(attempt, order.write, seen, order.deletes)}
         return self._bucket.write(order.key, order.body, seen, {**order.more, "Metadata": metadata})
 
-    def _found(self, order: Order, etag: str | None, attempt: Presented) -> Found:
+    def _found(self, order: Write, etag: str | None, attempt: Presented) -> Found:
         return Found(order.key, order.body, etag or "", attempt.fence, order.more["Metadata"], order.write)
 
     def _conflict(self, attempt: Presented, why: str) -> Conflict:
@@ -332,7 +332,7 @@ class FenceGuard(BaseGuard):
         return f"<FenceGuard on {self._bucket.where}>"
 
 
-def _unchanged(after: After, seen: Seen) -> bool:
+def _unchanged(after: After, seen: ObjectState) -> bool:
     if after is ...:
         return True
     if after is None:

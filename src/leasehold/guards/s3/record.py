@@ -38,7 +38,7 @@ class Record(NamedTuple):
     deleted: bool = False
 
 
-class Seen(NamedTuple):
+class ObjectState(NamedTuple):
     """What there is at a key. ``etag`` is None when there is nothing."""
 
     etag: str | None = None
@@ -81,7 +81,7 @@ def parse(metadata: Mapping[str, str]) -> Record:
     return Record(fence, owner, ours.get("resource", ""), ours.get("write", ""), past, ours.get("deleted") == "1")
 
 
-def compose(attempt: Presented, write: str, before: Seen, deleted: bool = False) -> dict[str, str]:
+def compose(attempt: Presented, write: str, before: ObjectState, deleted: bool = False) -> dict[str, str]:
     """The metadata of a write that follows ``before``."""
     ours = {
         "fence": str(attempt.fence),
@@ -99,7 +99,7 @@ def yours(metadata: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in metadata.items() if not name.lower().startswith(OURS)}
 
 
-def is_repeat(body: bytes, fence: int, before: Seen) -> bool:
+def is_repeat(body: bytes, fence: int, before: ObjectState) -> bool:
     """Would these bytes bring back an ETag that somebody with an older fence may have seen?
 
     An ETag is a digest of the bytes alone (or unique, where S3 encrypts with KMS; then this is never so). A stale owner
@@ -120,7 +120,7 @@ def safe_name(resource: str) -> str:
     return f"{name[: LONGEST_NAME - 33]}+{digest}"  # no short name holds a plus
 
 
-def _remember(before: Seen) -> str:
+def _remember(before: ObjectState) -> str:
     if before.etag is None:
         return before.record.past
     newest = _short(before.etag)

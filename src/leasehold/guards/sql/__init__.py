@@ -28,15 +28,15 @@ from leasehold.guards.fence import Fenced
 from leasehold.guards.guard import BaseGuard
 from leasehold.guards.sql import calls, names
 from leasehold.guards.sql.dialects import DIALECTS
-from leasehold.guards.sql.door import Door
-from leasehold.guards.sql.wishes import Change, NoSuchRow, checking, updating
+from leasehold.guards.sql.door import TransactionGuard
+from leasehold.guards.sql.wishes import NoSuchRow, RowChange, checking, updating
 
 if TYPE_CHECKING:
     from leasehold.guards.sql.connections import AsyncTransaction, Transaction
     from leasehold.guards.sql.door import Begin
     from leasehold.observe.events import Observer
 
-__all__ = ["Conflict", "Door", "FenceGuard", "NoSuchRow"]
+__all__ = ["Conflict", "FenceGuard", "NoSuchRow", "TransactionGuard"]
 
 Awaited = Coroutine[Any, Any, None]
 FENCE_COLUMN, OWNER_COLUMN = "last_fencing_token", "last_owner"
@@ -195,17 +195,17 @@ class FenceGuard(BaseGuard):
         attempt = self.present(lease, resource, owner)
         named = names.table(table)
         names.flag(strict, "strict")
-        change = Change(
+        change = RowChange(
             table, names.key(key), names.values(values, fence_column, owner_column), fence_column, owner_column,
             strict, attempt,
         )  # fmt: skip
         names.require_columns(table, [*change.key, *change.values, fence_column, owner_column])
         return calls.perform(self, tx, lease, attempt, lambda: updating(change, self._trusted), named)
 
-    def within(self, begin: Begin) -> Door:
+    def within(self, begin: Begin) -> TransactionGuard:
         """A guard that checks in a transaction of its own: ``guard.within(engine.begin)``. For a door, such as
         ``leasehold.guards.http.FencingMiddleware``; behind it, check once more in the transaction that writes."""
-        return Door(self, begin)
+        return TransactionGuard(self, begin)
 
     def __repr__(self) -> str:
         return f"<FenceGuard on {self.table}>"

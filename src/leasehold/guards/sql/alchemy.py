@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from leasehold.errors import InvalidRequest, Unsupported
 from leasehold.guards.sql.dialects import DIALECTS, Dialect, Statement
-from leasehold.guards.sql.drivers import Speaker, autocommits, commits_at_once, judged, no_transaction, require_mariadb
-from leasehold.guards.sql.wishes import Answer, LookAt, Rows, Update, Wish
+from leasehold.guards.sql.drivers import (
+    Adapter,
+    autocommits,
+    checked_row,
+    commits_at_once,
+    no_transaction,
+    require_mariadb,
+)
+from leasehold.guards.sql.wishes import LookAt, RowResult, Rows, Update, Wish
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -16,7 +23,7 @@ if TYPE_CHECKING:
 NAMES = {"sqlite": "sqlite", "postgresql": "postgresql", "mysql": "mariadb", "mariadb": "mariadb"}
 
 
-class AlchemySpeaker(Speaker):
+class AlchemyAdapter(Adapter):
     """``connect`` gives the Connection; a Session may begin a transaction for that."""
 
     def __init__(self, connect: Callable[[], sqlalchemy.Connection]) -> None:
@@ -39,7 +46,7 @@ class AlchemySpeaker(Speaker):
         if connection.dialect.name == "sqlite" and not _sqlite3(connection).in_transaction:
             connection.exec_driver_sql("BEGIN")
 
-    def grant(self, wish: Wish, table: str) -> Answer:
+    def grant(self, wish: Wish, table: str) -> RowResult:
         """The user's own table goes through SQLAlchemy's expressions: they know its types and its names."""
         from leasehold.guards.sql import expressions
 
@@ -47,19 +54,19 @@ class AlchemySpeaker(Speaker):
             update = expressions.update(wish.change, self.dialect)
             result = self.connection.execute(update, execution_options={"preserve_rowcount": True})
             row = result.fetchone() if self.dialect.returning else None
-            return judged(self.dialect, wish, Answer(result.rowcount, row))
+            return checked_row(self.dialect, wish, RowResult(result.rowcount, row))
         if isinstance(wish, LookAt):
             look = expressions.look_at(wish.change, self.dialect)
-            return judged(self.dialect, wish, Answer(0, self.connection.execute(look).fetchone()))
+            return checked_row(self.dialect, wish, RowResult(0, self.connection.execute(look).fetchone()))
         return super().grant(wish, table)
 
-    def execute(self, statement: Statement) -> Answer:
+    def execute(self, statement: Statement) -> RowResult:
         import sqlalchemy
 
         text = sqlalchemy.text(statement.numbered(":p{}".format))
         values = {f"p{number}": value for number, value in enumerate(statement.values, 1)}
         result = self.connection.execute(text, values, execution_options={"preserve_rowcount": True})
-        return Answer(result.rowcount, result.fetchone() if statement.gives else None)
+        return RowResult(result.rowcount, result.fetchone() if statement.gives else None)
 
     def fetch(self, statement: Statement) -> Rows:
         values = {f"p{number}": value for number, value in enumerate(statement.values, 1)}

@@ -8,11 +8,18 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from leasehold.guards.sql.dialects import DIALECTS, Dialect, Statement
-from leasehold.guards.sql.drivers import commits_at_once, fetched, judged, no_transaction, require_psycopg, unusable
-from leasehold.guards.sql.wishes import Answer, Look, Rows, Wish
+from leasehold.guards.sql.drivers import (
+    checked_row,
+    commits_at_once,
+    fetched,
+    no_transaction,
+    require_psycopg,
+    unusable,
+)
+from leasehold.guards.sql.wishes import Look, RowResult, Rows, Wish
 
 
-class AsyncSpeaker(ABC):
+class AsyncAdapter(ABC):
     """Speaks through one connection of an event loop."""
 
     dialect: Dialect
@@ -29,17 +36,17 @@ class AsyncSpeaker(ABC):
         """Around everything that one call of the guard does."""
         yield
 
-    async def grant(self, wish: Wish, table: str) -> Answer:
+    async def grant(self, wish: Wish, table: str) -> RowResult:
         """Put a wish to the database."""
         if isinstance(wish, Look) and wish.hold:
             await self.begin_to_read()
-        return judged(self.dialect, wish, await self.execute(self.dialect.phrase(wish, table)))
+        return checked_row(self.dialect, wish, await self.execute(self.dialect.phrase(wish, table)))
 
     async def begin_to_read(self) -> None:  # noqa: B027 - most need nothing
         """Begin a transaction where only a write would begin one."""
 
     @abstractmethod
-    async def execute(self, statement: Statement) -> Answer:
+    async def execute(self, statement: Statement) -> RowResult:
         """Send one statement."""
 
     @abstractmethod
@@ -47,7 +54,7 @@ class AsyncSpeaker(ABC):
         """The same for a statement that may give many rows."""
 
 
-class AsyncPsycopgSpeaker(AsyncSpeaker):
+class AsyncPsycopgAdapter(AsyncAdapter):
     """psycopg 3."""
 
     dialect = DIALECTS["postgresql"]
@@ -55,14 +62,14 @@ class AsyncPsycopgSpeaker(AsyncSpeaker):
     def require_transaction(self) -> None:
         require_psycopg(self.connection)
 
-    async def execute(self, statement: Statement) -> Answer:
+    async def execute(self, statement: Statement) -> RowResult:
         from psycopg import AsyncCursor
         from psycopg.rows import tuple_row
 
         async with AsyncCursor(self.connection, row_factory=tuple_row) as cursor:
             await cursor.execute(statement.marked("%s"), statement.values)
             row = await cursor.fetchone() if statement.gives else None  # first: in a pipeline it makes the count
-            return Answer(cursor.rowcount, row)
+            return RowResult(cursor.rowcount, row)
 
     async def fetch(self, statement: Statement) -> Rows:
         from psycopg import AsyncCursor
@@ -73,7 +80,7 @@ class AsyncPsycopgSpeaker(AsyncSpeaker):
             return fetched(cursor, await cursor.fetchall() if statement.gives else [])
 
 
-class AsyncpgSpeaker(AsyncSpeaker):
+class AsyncpgAdapter(AsyncAdapter):
     """asyncpg: it is in a transaction only where somebody has begun one."""
 
     dialect = DIALECTS["postgresql"]
@@ -84,10 +91,10 @@ class AsyncpgSpeaker(AsyncSpeaker):
         if not self.connection.is_in_transaction():
             raise no_transaction("use `async with connection.transaction():`")
 
-    async def execute(self, statement: Statement) -> Answer:
+    async def execute(self, statement: Statement) -> RowResult:
         sql = statement.numbered("${}".format)
         rows = await self.connection.fetch(sql, *statement.values)
-        return Answer(len(rows), rows[0] if rows else None)
+        return RowResult(len(rows), rows[0] if rows else None)
 
     async def fetch(self, statement: Statement) -> Rows:
         sql = statement.numbered("${}".format)
@@ -98,7 +105,7 @@ class AsyncpgSpeaker(AsyncSpeaker):
         return Rows(len(rows), tuple(rows[0].keys()) if rows else (), [tuple(one) for one in rows])
 
 
-class AiosqliteSpeaker(AsyncSpeaker):
+class AiosqliteAdapter(AsyncAdapter):
     """aiosqlite. As with sqlite3, a transaction that began with our statement ends with our refusal."""
 
     dialect = DIALECTS["sqlite"]
@@ -121,17 +128,17 @@ class AiosqliteSpeaker(AsyncSpeaker):
         if not self.connection.in_transaction:
             await self.connection.execute("BEGIN")
 
-    async def execute(self, statement: Statement) -> Answer:
+    async def execute(self, statement: Statement) -> RowResult:
         async with self.connection.execute(statement.marked("?"), statement.values) as cursor:
-            return Answer(cursor.rowcount, await cursor.fetchone() if statement.gives else None)
+            return RowResult(cursor.rowcount, await cursor.fetchone() if statement.gives else None)
 
     async def fetch(self, statement: Statement) -> Rows:
         async with self.connection.execute(statement.marked("?"), statement.values) as cursor:
             return fetched(cursor, await cursor.fetchall() if statement.gives else [])
 
 
-KNOWN: dict[str, type[AsyncSpeaker]] = {
-    "psycopg": AsyncPsycopgSpeaker,
-    "asyncpg": AsyncpgSpeaker,
-    "aiosqlite": AiosqliteSpeaker,
+KNOWN: dict[str, type[AsyncAdapter]] = {
+    "psycopg": AsyncPsycopgAdapter,
+    "asyncpg": AsyncpgAdapter,
+    "aiosqlite": AiosqliteAdapter,
 }

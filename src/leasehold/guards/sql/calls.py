@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leasehold.guards.fence import Fenced, Presented
-from leasehold.guards.sql.awaited import AsyncSpeaker
-from leasehold.guards.sql.connections import ThroughSync, speaker
+from leasehold.guards.sql.awaited import AsyncAdapter
+from leasehold.guards.sql.connections import LentConnection, adapter
 from leasehold.guards.sql.dialects import Dialect, Statement
-from leasehold.guards.sql.drivers import Speaker
+from leasehold.guards.sql.drivers import Adapter
 from leasehold.guards.sql.failures import translated, translating
-from leasehold.guards.sql.wishes import Answer, Stale, Steps
+from leasehold.guards.sql.wishes import Refusal, RowResult, Steps
 
 if TYPE_CHECKING:
     from leasehold.guards.sql import FenceGuard
@@ -26,8 +26,8 @@ def perform(
 ) -> Coroutine[Any, Any, None] | None:
     """Take the steps. A refusal is told to whoever observes and leaves as StaleOwner."""
     with told(guard, lease, attempt, table):
-        through = speaker(tx, guard.dialect)
-        if isinstance(through, Speaker):
+        through = adapter(tx, guard.dialect)
+        if isinstance(through, Adapter):
             _walk(through, steps(), guard.table)
             return None
     return _awaited(guard, through, lease, attempt, steps, table)
@@ -35,14 +35,14 @@ def perform(
 
 async def _awaited(
     guard: FenceGuard,
-    through: AsyncSpeaker | ThroughSync,
+    through: AsyncAdapter | LentConnection,
     lease: Fenced | int,
     attempt: Presented,
     steps: Callable[[], Steps],
     table: str,
 ) -> None:
     with told(guard, lease, attempt, table):
-        if isinstance(through, ThroughSync):
+        if isinstance(through, LentConnection):
             await through.run(lambda tx: _walk_sync(tx, guard, steps()))
         else:
             await _walk_awaited(through, steps(), guard.table)
@@ -53,7 +53,7 @@ def told(guard: FenceGuard, lease: Fenced | int, attempt: Presented, table: str)
     """Whatever goes wrong leaves as one of ours."""
     try:
         yield
-    except Stale as stale:
+    except Refusal as stale:
         raise guard.refused(lease, attempt, stale.seen, stale.why) from None
     except Exception as error:
         ours = translated(error, table, ours=table == guard.table)
@@ -63,15 +63,15 @@ def told(guard: FenceGuard, lease: Fenced | int, attempt: Presented, table: str)
 
 
 def _walk_sync(tx: Any, guard: FenceGuard, steps: Steps) -> None:
-    through = speaker(tx, guard.dialect)
-    assert isinstance(through, Speaker)  # noqa: S101 - run_sync lends a Connection or a Session
+    through = adapter(tx, guard.dialect)
+    assert isinstance(through, Adapter)  # noqa: S101 - run_sync lends a Connection or a Session
     _walk(through, steps, guard.table)
 
 
-def _walk(through: Speaker, steps: Steps, table: str) -> None:
+def _walk(through: Adapter, steps: Steps, table: str) -> None:
     with through.step():
         through.require_transaction()
-        answer: Answer = START
+        answer: RowResult = START
         while True:
             try:
                 wish = steps.send(answer)
@@ -80,10 +80,10 @@ def _walk(through: Speaker, steps: Steps, table: str) -> None:
             answer = through.grant(wish, table)
 
 
-async def _walk_awaited(through: AsyncSpeaker, steps: Steps, table: str) -> None:
+async def _walk_awaited(through: AsyncAdapter, steps: Steps, table: str) -> None:
     async with through.step():
         through.require_transaction()
-        answer: Answer = START
+        answer: RowResult = START
         while True:
             try:
                 wish = steps.send(answer)
@@ -98,17 +98,17 @@ async def _walk_awaited(through: AsyncSpeaker, steps: Steps, table: str) -> None
 def create(guard: FenceGuard, conn: Any) -> Coroutine[Any, Any, None] | None:
     """Every statement of the dialect, in the user's transaction."""
     with translating(partial(translated, table=guard.table)):
-        through = speaker(conn, guard.dialect)
-        if isinstance(through, Speaker):
+        through = adapter(conn, guard.dialect)
+        if isinstance(through, Adapter):
             for statement in _statements(through.dialect, guard.table):
                 through.execute(statement)
             return None
     return _create_awaited(guard, through)
 
 
-async def _create_awaited(guard: FenceGuard, through: AsyncSpeaker | ThroughSync) -> None:
+async def _create_awaited(guard: FenceGuard, through: AsyncAdapter | LentConnection) -> None:
     with translating(partial(translated, table=guard.table)):
-        if isinstance(through, ThroughSync):
+        if isinstance(through, LentConnection):
             await through.run(lambda tx: create(guard, tx))  # type: ignore[arg-type]  # sync there
         else:
             for statement in _statements(through.dialect, guard.table):

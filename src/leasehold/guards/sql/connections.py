@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from leasehold.errors import InvalidRequest
-from leasehold.guards.sql.alchemy import AlchemySpeaker
+from leasehold.guards.sql.alchemy import AlchemyAdapter
 from leasehold.guards.sql.awaited import KNOWN as AWAITED
-from leasehold.guards.sql.awaited import AsyncSpeaker
-from leasehold.guards.sql.django import DjangoSpeaker, is_django
-from leasehold.guards.sql.drivers import Speaker, dbapi_speaker
+from leasehold.guards.sql.awaited import AsyncAdapter
+from leasehold.guards.sql.django import DjangoAdapter, is_django
+from leasehold.guards.sql.drivers import Adapter, dbapi_adapter
 
 
 class Transaction(Protocol):
@@ -26,7 +26,7 @@ class AsyncTransaction(Protocol):
     def close(self) -> Awaitable[Any]: ...
 
 
-class ThroughSync:
+class LentConnection:
     """An async connection or session of SQLAlchemy's: it lends its sync self to whoever works there."""
 
     def __init__(self, connection: Any) -> None:
@@ -37,18 +37,18 @@ class ThroughSync:
         await self.connection.run_sync(work)
 
 
-def speaker(tx: Any, dialect: str | None) -> Speaker | AsyncSpeaker | ThroughSync:
+def adapter(tx: Any, dialect: str | None) -> Adapter | AsyncAdapter | LentConnection:
     """The right one for what the user handed over."""
     package, name = _origin(tx)
-    found: Speaker | AsyncSpeaker | ThroughSync | None
+    found: Adapter | AsyncAdapter | LentConnection | None
     if package == "sqlalchemy":
         found = _alchemy(tx)
     elif is_django(tx):
-        found = DjangoSpeaker(tx)
+        found = DjangoAdapter(tx)
     elif package in AWAITED and (package != "psycopg" or name.startswith("Async")):
         found = AWAITED[package](tx) if "Connection" in name else None
     else:
-        found = dbapi_speaker(tx, package, dialect) if hasattr(tx, "commit") else None
+        found = dbapi_adapter(tx, package, dialect) if hasattr(tx, "commit") else None
     if found is None:
         raise InvalidRequest(
             "this works inside your own transaction: pass a connection of sqlite3, psycopg, PyMySQL, mariadb, "
@@ -58,18 +58,18 @@ def speaker(tx: Any, dialect: str | None) -> Speaker | AsyncSpeaker | ThroughSyn
     return found
 
 
-def _alchemy(tx: Any) -> Speaker | ThroughSync | None:
+def _alchemy(tx: Any) -> Adapter | LentConnection | None:
     core: Any = sys.modules["sqlalchemy"]
     orm: Any = sys.modules.get("sqlalchemy.orm")
     if isinstance(tx, getattr(core, "Connection", ())):
         connection: Any = tx
-        return AlchemySpeaker(lambda: connection)
+        return AlchemyAdapter(lambda: connection)
     if orm is not None and isinstance(tx, (orm.Session, orm.scoped_session)):
-        return AlchemySpeaker(tx.connection)
+        return AlchemyAdapter(tx.connection)
     later: Any = sys.modules.get("sqlalchemy.ext.asyncio")
     if later is not None and isinstance(tx, later.async_scoped_session):
-        return ThroughSync(tx())
-    return ThroughSync(tx) if callable(getattr(tx, "run_sync", None)) else None
+        return LentConnection(tx())
+    return LentConnection(tx) if callable(getattr(tx, "run_sync", None)) else None
 
 
 def _origin(tx: object) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from leasehold.guards.fence import Presented
-from leasehold.guards.sql.wishes import Accept, Answer, Change, Look, Update, Wish
+from leasehold.guards.sql.wishes import Accept, Look, RowChange, RowResult, Update, Wish
 
 Names = tuple[str, ...]
 
@@ -93,7 +93,7 @@ class Dialect:
             return statement(look, wish.resource, gives=True)
         return self._update(wish.change) if isinstance(wish, Update) else self._look_at(wish.change)
 
-    def accepted(self, answer: Answer, attempt: Presented) -> bool:
+    def accepted(self, answer: RowResult, attempt: Presented) -> bool:
         """Was an Accept with this answer accepted?"""
         return answer.row is not None
 
@@ -117,7 +117,7 @@ class Dialect:
     def _fence_of(self, column: str) -> str:
         return self.number.format(self.quoted(column))
 
-    def _update(self, change: Change) -> Statement:
+    def _update(self, change: RowChange) -> Statement:
         attempt = change.attempt
         new: dict[str, Any] = {**change.values, change.fence_column: attempt.fence}
         if change.owner_column is not None:
@@ -142,7 +142,7 @@ class Dialect:
         same = f"{column} = {HERE} AND {self.quoted(owner_column)} = {HERE}"
         return f"{column} IS NULL OR {column} < {HERE} OR ({same})"
 
-    def _look_at(self, change: Change) -> Statement:
+    def _look_at(self, change: RowChange) -> Statement:
         owner = "NULL" if change.owner_column is None else self.quoted(change.owner_column)
         columns = f"{self._fence_of(change.fence_column)}, {owner}"
         look = f"SELECT {columns} FROM {self._table(change.table)} WHERE "  # noqa: S608 - quoted names
@@ -188,7 +188,7 @@ class SQLite(Dialect):
     create = (_TABLE,)
     accept, accept_gives = _accept(number), False
 
-    def accepted(self, answer: Answer, attempt: Presented) -> bool:
+    def accepted(self, answer: RowResult, attempt: Presented) -> bool:
         """One row was written."""
         return answer.rowcount == 1
 
@@ -233,7 +233,7 @@ ON DUPLICATE KEY UPDATE
 RETURNING fence, owner
 """
 
-    def accepted(self, answer: Answer, attempt: Presented) -> bool:
+    def accepted(self, answer: RowResult, attempt: Presented) -> bool:
         """It is ours that stands there."""
         return bool(answer.row == (attempt.fence, attempt.owner))
 

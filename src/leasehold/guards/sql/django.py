@@ -6,12 +6,12 @@ from typing import Any
 
 from leasehold.errors import Unsupported
 from leasehold.guards.sql.dialects import DIALECTS
-from leasehold.guards.sql.drivers import Speaker, no_transaction, require_mariadb, unusable
+from leasehold.guards.sql.drivers import Adapter, no_transaction, require_mariadb, unusable
 
 NAMES = {"sqlite": "sqlite", "postgresql": "postgresql", "mysql": "mariadb"}
 
 
-class DjangoSpeaker(Speaker):
+class DjangoAdapter(Adapter):
     """Through Django's own cursors, so that its logging and its test cases see the statements."""
 
     def __init__(self, connection: Any) -> None:

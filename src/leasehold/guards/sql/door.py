@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Begin = Callable[[], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]
 
 
-class Door:
+class TransactionGuard:
     """``begin`` gives a context manager that begins a transaction, gives its connection, and commits:
     ``engine.begin``, ``pool.connection``. With an async one ``check`` is awaited.
 

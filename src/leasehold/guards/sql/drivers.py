@@ -12,13 +12,13 @@ from typing import Any
 
 from leasehold.errors import InvalidRequest, Unsupported
 from leasehold.guards.sql.dialects import DIALECTS, Dialect, Statement
-from leasehold.guards.sql.wishes import Accept, Answer, Look, Rows, Wish
+from leasehold.guards.sql.wishes import Accept, Look, RowResult, Rows, Wish
 
 IN_TRANSACTION = 1  # MariaDB's status flag
 PG_IDLE, PG_FAILED = 0, 3  # libpq's transaction status
 
 
-class Speaker:
+class Adapter:
     """Speaks through one connection. ``dialect`` is known from its driver."""
 
     mark = "%s"
@@ -37,21 +37,21 @@ class Speaker:
         """Around everything that one call of the guard does."""
         yield
 
-    def grant(self, wish: Wish, table: str) -> Answer:
+    def grant(self, wish: Wish, table: str) -> RowResult:
         """Put a wish to the database."""
         if isinstance(wish, Look) and wish.hold:
             self.begin_to_read()
-        return judged(self.dialect, wish, self.execute(self.dialect.phrase(wish, table)))
+        return checked_row(self.dialect, wish, self.execute(self.dialect.phrase(wish, table)))
 
     def begin_to_read(self) -> None:
         """Begin a transaction where only a write would begin one."""
 
-    def execute(self, statement: Statement) -> Answer:
+    def execute(self, statement: Statement) -> RowResult:
         cursor = self.cursor()
         try:
             cursor.execute(statement.marked(self.mark), statement.values)
             row = cursor.fetchone() if statement.gives else None  # first: in a pipeline of psycopg's it makes the count
-            return Answer(cursor.rowcount, row)
+            return RowResult(cursor.rowcount, row)
         finally:
             cursor.close()
 
@@ -75,7 +75,7 @@ def fetched(cursor: Any, rows: Iterable[Any]) -> Rows:
     return Rows(cursor.rowcount, tuple(one[0] for one in cursor.description or ()), found)
 
 
-def judged(dialect: Dialect, wish: Wish, answer: Answer) -> Answer:
+def checked_row(dialect: Dialect, wish: Wish, answer: RowResult) -> RowResult:
     """The answer, with the verdict on an Accept. Some connections give text as bytes."""
     answer = answer._replace(maybe_same=dialect.counts_changes, maybe_rounded=dialect.rounds)
     if answer.row is not None:
@@ -85,7 +85,7 @@ def judged(dialect: Dialect, wish: Wish, answer: Answer) -> Answer:
     return answer._replace(accepted=dialect.accepted(answer, wish.attempt)) if isinstance(wish, Accept) else answer
 
 
-class SQLiteSpeaker(Speaker):
+class SQLiteAdapter(Adapter):
     """``sqlite3``: it opens a transaction on its own, for a write; for a reader we open it. When that was for us, and
     we refuse, it must not stay open: it would keep the database locked for as long as the stale owner forgets to roll
     back."""
@@ -116,7 +116,7 @@ class SQLiteSpeaker(Speaker):
         return cursor
 
 
-class PsycopgSpeaker(Speaker):
+class PsycopgAdapter(Adapter):
     """psycopg 3."""
 
     def require_transaction(self) -> None:
@@ -129,7 +129,7 @@ class PsycopgSpeaker(Speaker):
         return Cursor(self.connection, row_factory=tuple_row)  # the user's own class may want other marks
 
 
-class Psycopg2Speaker(Speaker):
+class Psycopg2Adapter(Adapter):
     """psycopg2."""
 
     def require_transaction(self) -> None:
@@ -144,7 +144,7 @@ class Psycopg2Speaker(Speaker):
         return self.connection.cursor(cursor_factory=cursor)
 
 
-class PyMySQLSpeaker(Speaker):
+class PyMySQLAdapter(Adapter):
     """PyMySQL, on MariaDB."""
 
     def __init__(self, connection: Any, dialect: Dialect) -> None:
@@ -164,7 +164,7 @@ class PyMySQLSpeaker(Speaker):
         return self.connection.cursor(Cursor)
 
 
-class MariaDBSpeaker(Speaker):
+class MariaDBAdapter(Adapter):
     """MariaDB's own connector."""
 
     mark = "?"
@@ -178,17 +178,17 @@ class MariaDBSpeaker(Speaker):
             raise no_transaction("call connection.begin() first, or switch autocommit off")
 
 
-KNOWN: dict[str, tuple[type[Speaker], str]] = {
-    "sqlite3": (SQLiteSpeaker, "sqlite"),
-    "psycopg": (PsycopgSpeaker, "postgresql"),
-    "psycopg2": (Psycopg2Speaker, "postgresql"),
-    "pymysql": (PyMySQLSpeaker, "mariadb"),
-    "mariadb": (MariaDBSpeaker, "mariadb"),
+KNOWN: dict[str, tuple[type[Adapter], str]] = {
+    "sqlite3": (SQLiteAdapter, "sqlite"),
+    "psycopg": (PsycopgAdapter, "postgresql"),
+    "psycopg2": (Psycopg2Adapter, "postgresql"),
+    "pymysql": (PyMySQLAdapter, "mariadb"),
+    "mariadb": (MariaDBAdapter, "mariadb"),
 }
 MARKS = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 
 
-def dbapi_speaker(connection: Any, package: str, dialect: str | None) -> Speaker | None:
+def dbapi_adapter(connection: Any, package: str, dialect: str | None) -> Adapter | None:
     """For a connection of a driver that we know, or of any other whose dialect the user has named."""
     if package in KNOWN:
         kind, speaks = KNOWN[package]
@@ -196,7 +196,7 @@ def dbapi_speaker(connection: Any, package: str, dialect: str | None) -> Speaker
     if dialect is None or not callable(getattr(connection, "cursor", None)):
         return None
     like_sqlite3 = dialect == "sqlite" and hasattr(connection, "in_transaction")  # such as pysqlite3, sqlcipher3
-    speaker = (SQLiteSpeaker if like_sqlite3 else Speaker)(connection, DIALECTS[dialect])
+    speaker = (SQLiteAdapter if like_sqlite3 else Adapter)(connection, DIALECTS[dialect])
     speaker.mark = _mark_of(package)
     return speaker
 

@@ -11,7 +11,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import Update
 
 from leasehold.guards.sql.dialects import Dialect, MariaDB
-from leasehold.guards.sql.wishes import Change
+from leasehold.guards.sql.wishes import RowChange
 
 
 class Deciding(Update):
@@ -25,7 +25,7 @@ def _strictly(element: Deciding, compiler: Any, **more: Any) -> str:
     return MariaDB.before + str(compiler.visit_update(element, **more))
 
 
-def update(change: Change, dialect: Dialect) -> Any:
+def update(change: RowChange, dialect: Dialect) -> Any:
     """Write the row unless its fence is newer."""
     table, attempt = _table(change), change.attempt
     new: dict[str, Any] = {**change.values, change.fence_column: attempt.fence}
@@ -35,7 +35,7 @@ def update(change: Change, dialect: Dialect) -> Any:
     return written.returning(_number(table, change, dialect)) if dialect.returning else written
 
 
-def look_at(change: Change, dialect: Dialect) -> Any:
+def look_at(change: RowChange, dialect: Dialect) -> Any:
     """-> fence, owner of the row."""
     table = _table(change)
     owner: Any = sqlalchemy.null() if change.owner_column is None else table.c[change.owner_column]
@@ -43,7 +43,7 @@ def look_at(change: Change, dialect: Dialect) -> Any:
     return look.with_for_update() if dialect.locking else look
 
 
-def _number(table: Any, change: Change, dialect: Dialect) -> Any:
+def _number(table: Any, change: RowChange, dialect: Dialect) -> Any:
     """The fence column, as the dialect reads it: as a number, or as it is, whatever the user's Table says of it."""
     column = table.c[change.fence_column]
     if dialect.returning:
@@ -51,7 +51,7 @@ def _number(table: Any, change: Change, dialect: Dialect) -> Any:
     return sqlalchemy.cast(column, sqlalchemy.BigInteger())
 
 
-def _allowed(table: Any, change: Change, dialect: Dialect) -> Any:
+def _allowed(table: Any, change: RowChange, dialect: Dialect) -> Any:
     """The rule, as a condition on the row."""
     last = _number(table, change, dialect)
     fence = sqlalchemy.literal(change.attempt.fence, sqlalchemy.BigInteger())
@@ -61,11 +61,11 @@ def _allowed(table: Any, change: Change, dialect: Dialect) -> Any:
     return sqlalchemy.or_(last.is_(None), last < fence, sqlalchemy.and_(last == fence, ours))
 
 
-def _row(table: Any, change: Change) -> list[Any]:
+def _row(table: Any, change: RowChange) -> list[Any]:
     return [table.c[name] == value for name, value in change.key.items()]
 
 
-def _table(change: Change) -> Any:
+def _table(change: RowChange) -> Any:
     """The user's Table, or one made of the names that are needed."""
     if not isinstance(change.table, str):
         return change.table

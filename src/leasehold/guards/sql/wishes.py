@@ -27,7 +27,7 @@ class Look(NamedTuple):
     hold: bool = False
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """A row of the user's own table, with a fence column: what to write where, and for whom."""
 
     table: Any  # a name, or a SQLAlchemy Table
@@ -49,16 +49,16 @@ class Change(NamedTuple):
 class Update(NamedTuple):
     """Write the row unless its fence is newer. -> how many rows."""
 
-    change: Change
+    change: RowChange
 
 
 class LookAt(NamedTuple):
     """-> (fence, owner or None) of the row."""
 
-    change: Change
+    change: RowChange
 
 
-class Answer(NamedTuple):
+class RowResult(NamedTuple):
     """How many rows a statement changed, and the first that it gave. ``accepted`` is the word of an Accept.
 
     ``maybe_same``: the database may count only rows whose values have changed, and none for the same write again.
@@ -81,10 +81,10 @@ class Rows(NamedTuple):
 
 BROAD = 2**32  # a fence below would fit into a FLOAT, and prove nothing
 Wish = Accept | Look | Update | LookAt
-Steps = Generator[Wish, Answer, None]
+Steps = Generator[Wish, RowResult, None]
 
 
-class Stale(Exception):
+class Refusal(Exception):
     """Refused. ``seen`` is the newer fence, ``why`` another reason than that."""
 
     def __init__(self, seen: int | None, why: str = "") -> None:
@@ -107,7 +107,7 @@ def checking(attempt: Presented) -> Steps:
     row = (yield Look(attempt.resource, hold=attempt.shared)).row
     if attempt.shared and (row is None or attempt.follows(row[0], row[1])):
         return
-    raise Stale(row[0] if row else None)
+    raise Refusal(row[0] if row else None)
 
 
 WRITTEN = (
@@ -116,7 +116,7 @@ WRITTEN = (
 )
 
 
-def updating(change: Change, trusted: set[tuple[str, str]]) -> Steps:
+def updating(change: RowChange, trusted: set[tuple[str, str]]) -> Steps:
     """The rule, in a fence column of the row itself. ``trusted`` columns have shown that they keep what is written."""
     answer = yield Update(change)
     if _written(answer.rowcount):
@@ -136,7 +136,7 @@ def updating(change: Change, trusted: set[tuple[str, str]]) -> Steps:
         )
     if not change.follows(*row):
         fence = change.attempt.fence
-        raise Stale(row[0], WRITTEN.format(fence) if change.strict and row[0] == fence else "")
+        raise Refusal(row[0], WRITTEN.format(fence) if change.strict and row[0] == fence else "")
     # It is the same write again, or somebody has inserted the row since we tried. It is locked now where that matters.
     again = yield Update(change)
     if not _written(again.rowcount) and not again.maybe_same:
@@ -146,7 +146,7 @@ def updating(change: Change, trusted: set[tuple[str, str]]) -> Steps:
         )
 
 
-def _require_kept(change: Change, row: Any) -> None:
+def _require_kept(change: RowChange, row: Any) -> None:
     """A column of floating point rounds, and everybody within the rounding would be accepted. No row: its key is one of
     the values that were written."""
     if row is not None and row[0] != change.attempt.fence:

@@ -1,4 +1,4 @@
-"""Cron: one run a tick in the fleet. A tick is claimed on a shelf, under a lease, before it is run.
+"""Cron: one run a tick in the fleet. A tick is claimed on a result store, under a lease, before it is run.
 
 ``schedule`` says when ticks are and what to do about those that are due, ``state`` what is remembered of them,
 ``history`` writes that down, ``runner`` runs them, and ``cron`` is what people hold.

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from leasehold._core.durations import seconds, wait_seconds
 from leasehold.errors import InvalidRequest
-from leasehold.patterns.cron.history import Books, history
-from leasehold.patterns.cron.runner import Attendant
-from leasehold.patterns.cron.schedule import Clock, Policy, Schedule, WallClock
+from leasehold.patterns.cron.history import RunHistory, history
+from leasehold.patterns.cron.runner import TickRunner
+from leasehold.patterns.cron.schedule import CronClock, Policy, Schedule, WallClock
 from leasehold.patterns.cron.state import KEPT
 from leasehold.patterns.flavour import Flag, finish
-from leasehold.patterns.results import Shelf
+from leasehold.patterns.results import ResultStore
 from leasehold.patterns.results.memory import shared
 from leasehold.primitives.decorated_function import Function, check_filled, check_function
 
@@ -41,14 +41,19 @@ class BaseCron(ABC, Generic[P, R]):
     _thread: threading.Thread | None = None
 
     def __init__(
-        self, hold: Any, books: Books, lock: Callable[[int | None], Any], function: Callable[P, R], lease_as: str | None
+        self,
+        hold: Any,
+        books: RunHistory,
+        lock: Callable[[int | None], Any],
+        function: Callable[P, R],
+        lease_as: str | None,
     ) -> None:
         functools.update_wrapper(self, function)
         self._hold = hold
         self._books = books
         self._lock = lock
         self._function = function
-        self._attendant = Attendant(books, lock, function, takes_tick(function, lease_as), lease_as)
+        self._attendant = TickRunner(books, lock, function, takes_tick(function, lease_as), lease_as)
         self._starting = threading.Lock()
         self._stop: Any = None  # an event, from the first start on
         self._serving = 0  # the process in which it is: a child that was forked has no thread of it
@@ -87,7 +92,7 @@ class BaseCron(ABC, Generic[P, R]):
             self._stop = self._books.flavour.event()
             self._ended = Flag()
             self._serving = os.getpid()
-            self._hold._closers.append(self._close)  # behind the shelf's, and so called before it
+            self._hold._closers.append(self._close)  # behind the result store's, and so called before it
             return self._stop
 
     def _end(self) -> None:
@@ -109,7 +114,7 @@ class BaseCron(ABC, Generic[P, R]):
     def _history(self, limit: object) -> Coroutine[Any, Any, list[Run]]:
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= KEPT:
             raise InvalidRequest(f"limit is a number from 1 to {KEPT}")
-        return history(self._books.flavour, self._books.shelf, self._lock(None), limit)
+        return history(self._books.flavour, self._books.results, self._lock(None), limit)
 
     @abstractmethod
     def stop(self, wait: Duration | None = PATIENCE) -> Any: ...
@@ -223,9 +228,9 @@ class AsyncCron(BaseCron[P, R]):
 
 def takes_tick(function: Function, lease_as: str | None) -> bool:
     """A function takes the tick, or nothing; and its lease by name."""
-    from leasehold.primitives.decorated_function import Called, name_of
+    from leasehold.primitives.decorated_function import DecoratedFunction, name_of
 
-    signature = Called(function, (), lease_as).signature
+    signature = DecoratedFunction(function, (), lease_as).signature
     if signature is None:
         import inspect
 
@@ -252,7 +257,7 @@ SHORTEST_GRACE = 60.0  # seconds; a holder that dies keeps others out for a ttl,
 LONGEST_GRACE = 366 * 86400.0
 
 
-class Wanted:
+class CronOptions:
     """What was asked for, checked: the lock, and the books beside it. For ``hold.cron`` and ``leasehold cron``."""
 
     def __init__(
@@ -265,8 +270,8 @@ class Wanted:
         missed: str = "skip",
         overlap: str = "skip",
         grace: Any = None,
-        store: Shelf | None = None,
-        clock: Clock | None = None,
+        store: ResultStore | None = None,
+        clock: CronClock | None = None,
     ) -> None:
         for one in name:
             if isinstance(one, str) and "{" in one:
@@ -276,10 +281,10 @@ class Wanted:
         model = self.lock(0)
         policy = Policy(_one_of(missed, "missed", MISSED), _one_of(overlap, "overlap", OVERLAP), 0.0)
         policy = policy._replace(grace=_grace(grace, model._options.ttl_ms / 1000))
-        shelf = hold._shelf if store is None else shared(store, hold._engine.store.name)
+        results = hold._results if store is None else shared(store, hold._engine.store.name)
         clock = WallClock() if clock is None else clock
-        self.books = Books(
-            hold._flavour, shelf, model.resource, model._name.shown, schedule, policy, clock, self._store_time
+        self.books = RunHistory(
+            hold._flavour, results, model.resource, model._name.shown, schedule, policy, clock, self._store_time
         )
 
     def lock(self, tick: int | None) -> Any:
@@ -304,7 +309,7 @@ def decorator(
     check_filled(lease_as)
     held = {key: options.pop(key) for key in ("ttl", "at_least")}
     held["max_hold"] = options.pop("at_most")
-    wanted = Wanted(hold, name, Schedule(expression, timezone), held, **options)
+    wanted = CronOptions(hold, name, Schedule(expression, timezone), held, **options)
     asynchronous = hold._asynchronous
 
     def decorate(function: Function) -> Any:

@@ -1,4 +1,4 @@
-"""The books of a cron: on a shelf, written under the lease of its name. Flows, for threads and for asyncio.
+"""The books of a cron: on a result store, written under the lease of its name. Flows, for threads and for asyncio.
 
 A tick is claimed before it is run: whoever comes later, with whatever clock, finds it there. So a run whose process
 dies is not repeated. The claim and the outcome are fenced: one who lost the lease meanwhile writes nothing.
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from leasehold._core.types import public_owner
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StaleOwner, StoreUnavailable
-from leasehold.patterns.cron.schedule import Clock, Plan, Policy, Schedule, decide, glance, zone_of
-from leasehold.patterns.cron.state import RUNNING, Line, Run, State, decode, encode
+from leasehold.patterns.cron.schedule import CronClock, DueTicks, Policy, Schedule, decide, next_look, zone_of
+from leasehold.patterns.cron.state import RUNNING, CronState, Run, RunRecord, decode, encode
 from leasehold.patterns.flavour import Flavour
-from leasehold.patterns.results import Entry, Shelf
+from leasehold.patterns.results import Entry, ResultStore
 
 KEEP = "3650d"  # a cron of 29 February must remember its last run
 FAR_OFF = 3600.0  # seconds by which clocks never differ, unless one of them is wrong
@@ -29,32 +29,32 @@ class WrongClock(LeaseholdError):
     """By what the others and the store say, the clock of this machine is wrong by more than an hour."""
 
 
-class Books(NamedTuple):
+class RunHistory(NamedTuple):
     """Of one cron. ``shown`` is its name as logs have it, without the ids. ``store_time`` asks for the store's clock at
     the moment when the lease was granted."""
 
     flavour: Flavour
-    shelf: Shelf
+    results: ResultStore
     resource: str
     shown: str
     schedule: Schedule
     policy: Policy
-    clock: Clock
+    clock: CronClock
     store_time: Callable[[], Awaitable[float | None]]
 
-    async def look(self, since: float) -> Plan | None:
+    async def look(self, since: float) -> DueTicks | None:
         """What there may be to do. It may have changed in the next moment."""
-        entry = await self.flavour.settled(self.shelf.read(self.resource))
+        entry = await self.flavour.settled(self.results.read(self.resource))
         state = self._state(entry)
         now = self.clock.now()
         if entry is not None and state is not None and self._differ(state, entry, now):
-            return Plan(state.last)
-        plan = glance(state, self.schedule, self.policy, now, since)
+            return DueTicks(state.last)
+        plan = next_look(state, self.schedule, self.policy, now, since)
         return plan._replace(taken=state.runs()) if plan is not None and state is not None else plan
 
-    async def claim(self, lease: Any, since: float) -> Claimed | None:
+    async def claim(self, lease: Any, since: float) -> ClaimedTick | None:
         """Under the lease: settle what is due, and say what is to be run. It is claimed when this returns."""
-        entry = await self.flavour.settled(self.shelf.open(lease))
+        entry = await self.flavour.settled(self.results.open(lease))
         state = stored = self._state(entry)
         now = self.clock.now()
         if entry is not None and state is not None and self._differ(state, entry, now):
@@ -62,20 +62,22 @@ class Books(NamedTuple):
         plan = decide(state, self.schedule, self.policy, now, since)
         after = self._after(state, plan, now)
         if plan is not None and plan.tick is not None:
-            begun = Line(plan.tick, RUNNING, _ms(now), by=public_owner(lease.owner), fence=lease.fence)
+            begun = RunRecord(plan.tick, RUNNING, _ms(now), by=public_owner(lease.owner), fence=lease.fence)
             after = after.with_lines([begun])
         if stored is None or after._replace(at=stored.at) != stored:
             await self._write(lease, after)
-        return None if plan is None or plan.tick is None else Claimed(plan.tick, lease, after)
+        return None if plan is None or plan.tick is None else ClaimedTick(plan.tick, lease, after)
 
-    def _after(self, state: State | None, plan: Plan | None, now: float) -> State:
+    def _after(self, state: CronState | None, plan: DueTicks | None, now: float) -> CronState:
         """Nobody else holds the lease, so nothing runs."""
-        known = State(self.schedule.text, int(now), _ms(now)) if state is None else state.buried()._replace(at=_ms(now))
+        known = (
+            CronState(self.schedule.text, int(now), _ms(now)) if state is None else state.buried()._replace(at=_ms(now))
+        )
         if plan is None:
             return known
         return known._replace(schedule=self.schedule.text, last=plan.last).with_lines(plan.lines)
 
-    async def settle(self, claimed: Claimed, outcome: str, error: str = "") -> bool:
+    async def settle(self, claimed: ClaimedTick, outcome: str, error: str = "") -> bool:
         """Write down what became of the run. False: it could not be, and whoever comes next writes that it died."""
         now = _ms(self.clock.now())
         state = claimed.state.ended(claimed.tick, claimed.lease.fence, outcome, now, error)._replace(at=now)
@@ -90,11 +92,11 @@ class Books(NamedTuple):
 
     # ------------------------------------------------------------ clocks that are wrong
 
-    def _differ(self, state: State, entry: Entry, now: float) -> bool:
+    def _differ(self, state: CronState, entry: Entry, now: float) -> bool:
         """What the clock of whoever wrote would show by now, against ours."""
         return self.clock.real and abs(now - (state.at + entry.age)) > FAR_OFF
 
-    async def _judged(self, state: State, now: float) -> State:
+    async def _judged(self, state: CronState, now: float) -> CronState:
         """One of two clocks is wrong, and the store's says which. What a wrong one claimed of the future is void."""
         store = await self.store_time()
         if store is not None and abs(now - store) > FAR_OFF:
@@ -111,16 +113,16 @@ class Books(NamedTuple):
         )  # fmt: skip
         return state.before(now)
 
-    def _state(self, entry: Entry | None) -> State | None:
+    def _state(self, entry: Entry | None) -> CronState | None:
         return None if entry is None else decode(entry.text, self.resource)
 
-    async def _write(self, lease: Any, state: State) -> None:
+    async def _write(self, lease: Any, state: CronState) -> None:
         """Again when nobody knows whether it happened: it is the same text under the same fence, and a claim that was
         written and not run would be a tick that nobody runs."""
         text = encode(state)
         for attempt in range(1, TRIES + 1):
             try:
-                await self.flavour.settled(self.shelf.write(lease, text, KEEP))
+                await self.flavour.settled(self.results.write(lease, text, KEEP))
                 return
             except (StoreUnavailable, OutcomeUnknown):
                 if attempt == TRIES:
@@ -128,27 +130,27 @@ class Books(NamedTuple):
             await self.flavour.sleep(PAUSE * attempt)
 
 
-class Claimed(NamedTuple):
+class ClaimedTick(NamedTuple):
     """A tick that is to be run now, under this lease."""
 
     tick: int
     lease: Any
-    state: State
+    state: CronState
 
 
 def _ms(moment: float) -> float:
     return round(moment, 3)
 
 
-async def history(flavour: Flavour, shelf: Shelf, lock: Any, limit: int) -> list[Run]:
+async def history(flavour: Flavour, results: ResultStore, lock: Any, limit: int) -> list[Run]:
     """The newest first, in the time zone of the cron. One that still runs, by this, and whose lease nobody has, has
     died."""
-    entry = await flavour.settled(shelf.read(lock.resource))
+    entry = await flavour.settled(results.read(lock.resource))
     if entry is None:
         return []
     state = decode(entry.text, lock.resource)
     if state.runs() and not await flavour.settled(lock.locked()):
-        again = await flavour.settled(shelf.read(lock.resource))
+        again = await flavour.settled(results.read(lock.resource))
         now = state if again is None else decode(again.text, lock.resource)
         state = now.buried() if now.lines == state.lines else now
     zone = zone_of(state.schedule.rpartition(" ")[2])

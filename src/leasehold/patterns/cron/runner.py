@@ -7,7 +7,7 @@ from threading import current_thread, main_thread
 from typing import Any
 
 from leasehold.errors import LeaseholdError, LeaseLost, NotAcquired, OutcomeUnknown, StaleOwner, StoreUnavailable
-from leasehold.patterns.cron.history import Books, Claimed, WrongClock, log
+from leasehold.patterns.cron.history import ClaimedTick, RunHistory, WrongClock, log
 from leasehold.patterns.cron.state import ERROR, LOST, OK
 from leasehold.primitives.decorated_function import Function
 
@@ -18,12 +18,12 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds, while somebody else holds the
 SET_BACK = 1.0  # seconds that a clock may lose without anybody looking at the books again
 
 
-class Attendant:
+class TickRunner:
     """Of one cron in one process. ``lock`` makes the lock: for a tick that will be run, or for a look at the books."""
 
     def __init__(
         self,
-        books: Books,
+        books: RunHistory,
         lock: Callable[[int | None], Any],
         function: Function,
         takes_tick: bool,
@@ -96,7 +96,7 @@ class Attendant:
             self._tell(error, exc_info=error)
             return AGAIN
 
-    async def _run(self, claimed: Claimed) -> None:
+    async def _run(self, claimed: ClaimedTick) -> None:
         args = (self._books.schedule.moment(claimed.tick),) if self._takes_tick else ()
         kwargs = {} if self._lease_as is None else {self._lease_as: claimed.lease}
         try:
@@ -121,9 +121,9 @@ class Attendant:
         task = asyncio.current_task()
         return isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling()
 
-    async def _settle(self, claimed: Claimed, error: BaseException | None) -> None:
+    async def _settle(self, claimed: ClaimedTick, error: BaseException | None) -> None:
         loss = loss_of(claimed.lease)
-        what = "" if error is None or is_of(loss, error) else said(error)
+        what = "" if error is None or is_of(loss, error) else error_text(error)
         if what:
             tick = self._books.schedule.moment(claimed.tick).isoformat()
             log.error("%s: the run of %s failed", self._books.shown, tick, exc_info=error)
@@ -137,11 +137,11 @@ class Attendant:
         """Once, and again when it is another trouble."""
         if type(error).__name__ != self._told:
             self._told = type(error).__name__
-            log.error("%s: %s", self._books.shown, said(error) if exc_info else error, exc_info=exc_info)
+            log.error("%s: %s", self._books.shown, error_text(error) if exc_info else error, exc_info=exc_info)
 
 
-def said(error: BaseException) -> str:
-    """An error of somebody else's function, as text that every shelf can hold, whatever is in it."""
+def error_text(error: BaseException) -> str:
+    """An error of somebody else's function, as text that every result store can hold, whatever is in it."""
     kind = type(error).__name__
     try:
         text = f"{kind}: {error}".rstrip(": ")

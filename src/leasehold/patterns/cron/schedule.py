@@ -10,7 +10,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any, NamedTuple, Protocol
 
 from leasehold.errors import InvalidRequest, Unsupported
-from leasehold.patterns.cron.state import MISSED, SKIPPED, Line, State
+from leasehold.patterns.cron.state import MISSED, SKIPPED, CronState, RunRecord
 
 # ---------------------------------------------------------------- clock
 #
@@ -20,7 +20,7 @@ from leasehold.patterns.cron.state import MISSED, SKIPPED, Line, State
 LONGEST_NAP = 60.0  # seconds: then the clock is looked at again, for it may have been set
 
 
-class Clock(Protocol):
+class CronClock(Protocol):
     """What a cron goes by: seconds since 1970. ``real``: it can be compared with the clocks of others."""
 
     real: bool
@@ -180,34 +180,34 @@ class Policy(NamedTuple):
     grace: float
 
 
-class Plan(NamedTuple):
+class DueTicks(NamedTuple):
     """``tick`` is to be run, if any is. ``last`` is what is settled with it, and ``lines`` tell what was not run.
     ``taken``: by what the books say, somebody holds the lease now."""
 
     last: int
     tick: int | None = None
-    lines: tuple[Line, ...] = ()
+    lines: tuple[RunRecord, ...] = ()
     taken: bool = False
 
 
-def decide(state: State | None, schedule: Schedule, policy: Policy, now: float, since: float) -> Plan | None:
+def decide(state: CronState | None, schedule: Schedule, policy: Policy, now: float, since: float) -> DueTicks | None:
     """None: nothing is due. ``since`` is when this process began: nothing is missed before a schedule was known."""
     known, floor = _floor(state, schedule, now, since)
     ticks = schedule.recent(floor, now, MOST)
     if not ticks:
-        return None if known else Plan(max(int(now), floor))
+        return None if known else DueTicks(max(int(now), floor))
     lines = _forgotten(schedule, floor, ticks)
     latest = next((tick for tick in reversed(ticks) if not _left_out(state, policy, tick)), None)
     for tick in ticks[-MOST:]:
         busy = state is not None and state.busy_at(tick)
         due = tick == latest and (busy or policy.missed != "skip" or now - tick <= policy.grace)
         if due or (policy.missed == "all" and not _left_out(state, policy, tick)):
-            return Plan(tick, tick, _merged(lines))
-        lines.append(Line(tick, SKIPPED if busy else MISSED))
-    return Plan(ticks[-1], None, _merged(lines))
+            return DueTicks(tick, tick, _merged(lines))
+        lines.append(RunRecord(tick, SKIPPED if busy else MISSED))
+    return DueTicks(ticks[-1], None, _merged(lines))
 
 
-def glance(state: State | None, schedule: Schedule, policy: Policy, now: float, since: float) -> Plan | None:
+def next_look(state: CronState | None, schedule: Schedule, policy: Policy, now: float, since: float) -> DueTicks | None:
     """What may be to be done, for those who only look: where many are to be made up for, only the first matters."""
     if policy.missed == "all":
         known, floor = _floor(state, schedule, now, since)
@@ -215,11 +215,11 @@ def glance(state: State | None, schedule: Schedule, policy: Policy, now: float, 
         if first > now and known:
             return None
         if first <= now and not _left_out(state, policy, first):
-            return Plan(first, first)
+            return DueTicks(first, first)
     return decide(state, schedule, policy, now, since)
 
 
-def _floor(state: State | None, schedule: Schedule, now: float, since: float) -> tuple[bool, int]:
+def _floor(state: CronState | None, schedule: Schedule, now: float, since: float) -> tuple[bool, int]:
     """Is this the schedule that was followed until now? And up to when nothing is to be done."""
     settled = 0 if state is None else state.last
     if state is not None and state.schedule == schedule.text:
@@ -227,21 +227,21 @@ def _floor(state: State | None, schedule: Schedule, now: float, since: float) ->
     return False, max(settled, math.floor(min(since, now)))
 
 
-def _left_out(state: State | None, policy: Policy, tick: int) -> bool:
+def _left_out(state: CronState | None, policy: Policy, tick: int) -> bool:
     return policy.overlap == "skip" and state is not None and state.busy_at(tick)
 
 
-def _forgotten(schedule: Schedule, floor: float, ticks: list[int]) -> list[Line]:
+def _forgotten(schedule: Schedule, floor: float, ticks: list[int]) -> list[RunRecord]:
     """Those that are too many to look at."""
     first = schedule.after(floor)
     if first == ticks[-MOST:][0]:
         return []
-    return [Line(first, MISSED, until=[first, *ticks[:-MOST]][-1], ticks=None)]
+    return [RunRecord(first, MISSED, until=[first, *ticks[:-MOST]][-1], ticks=None)]
 
 
-def _merged(lines: list[Line]) -> tuple[Line, ...]:
+def _merged(lines: list[RunRecord]) -> tuple[RunRecord, ...]:
     """Neighbours of one fate are one line."""
-    merged: list[Line] = []
+    merged: list[RunRecord] = []
     for line in lines:
         if merged and merged[-1].outcome == line.outcome:
             before = merged[-1]

@@ -1,4 +1,4 @@
-"""What is remembered of a cron: up to when all is settled, and the last runs. One text on a shelf."""
+"""What is remembered of a cron: up to when all is settled, and the last runs. One text on a results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from leasehold.errors import InvalidRequest
-from leasehold.patterns.serialization import read_sheet, sheet
+from leasehold.patterns.serialization import document, read_document
 
 MARK = "cron/1"
 KEPT = 100  # lines
@@ -35,7 +35,7 @@ class Run(NamedTuple):
     ticks: int | None = 1
 
 
-class Line(NamedTuple):
+class RunRecord(NamedTuple):
     """The same as it is stored: times are seconds since 1970, by the clock of whoever wrote them."""
 
     tick: int
@@ -56,19 +56,19 @@ class Line(NamedTuple):
         )
 
 
-class State(NamedTuple):
+class CronState(NamedTuple):
     """``last``: every tick up to then was claimed, or is known to be missed or skipped. ``at``: the writer's clock."""
 
     schedule: str
     last: int
     at: float
-    lines: tuple[Line, ...] = ()
+    lines: tuple[RunRecord, ...] = ()
 
-    def with_lines(self, more: Iterable[Line]) -> State:
+    def with_lines(self, more: Iterable[RunRecord]) -> CronState:
         """The oldest are forgotten."""
         return self._replace(lines=(*self.lines, *more)[-KEPT:])
 
-    def ended(self, tick: int, fence: int, outcome: str, at: float | None = None, error: str = "") -> State:
+    def ended(self, tick: int, fence: int, outcome: str, at: float | None = None, error: str = "") -> CronState:
         """What became of the run that was begun under this fence."""
         lines = [
             line._replace(outcome=outcome, ended=at, error=error[:LONGEST_ERROR])
@@ -78,7 +78,7 @@ class State(NamedTuple):
         ]
         return self._replace(lines=tuple(lines))
 
-    def buried(self) -> State:
+    def buried(self) -> CronState:
         """For whoever holds the lease: what still runs, by this, does not run under it."""
         lines = [line._replace(outcome=DIED) if line.outcome == RUNNING else line for line in self.lines]
         return self._replace(lines=tuple(lines))
@@ -94,28 +94,28 @@ class State(NamedTuple):
             for line in self.lines
         )
 
-    def before(self, now: float) -> State:
+    def before(self, now: float) -> CronState:
         """Without what a clock that was wrong has claimed of the future."""
         known = [until for line in self.lines if (until := line.until or line.tick) <= now]
         return self._replace(last=max(known, default=int(now)))
 
 
-def encode(state: State) -> str:
+def encode(state: CronState) -> str:
     """Compact, and without what is as ever."""
-    return sheet(MARK, {**state._asdict(), "lines": [_short(line) for line in state.lines]})
+    return document(MARK, {**state._asdict(), "lines": [_short(line) for line in state.lines]})
 
 
-def decode(text: str, resource: str) -> State:
+def decode(text: str, resource: str) -> CronState:
     """What ``encode`` made. Anything else was written by somebody else under this name."""
-    fields = read_sheet(MARK, text, resource)
+    fields = read_document(MARK, text, resource)
     try:
-        return State(**{**fields, "lines": tuple(Line(**one) for one in fields["lines"])})
+        return CronState(**{**fields, "lines": tuple(RunRecord(**one) for one in fields["lines"])})
     except (TypeError, KeyError) as error:
         raise InvalidRequest(
             "the name is used twice, by another version of the program: give each its own kind", resource=resource
         ) from error
 
 
-def _short(line: Line) -> dict[str, Any]:
-    usual = Line._field_defaults
+def _short(line: RunRecord) -> dict[str, Any]:
+    usual = RunRecord._field_defaults
     return {key: value for key, value in line._asdict().items() if key not in usual or value != usual[key]}

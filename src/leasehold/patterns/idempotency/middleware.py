@@ -17,22 +17,22 @@ from leasehold.errors import (
 from leasehold.guards.http.admission import check_methods
 from leasehold.guards.http.asgi import App, Scope
 from leasehold.guards.http.asgi_client import Receive, Send
-from leasehold.guards.http.problems import Problem, Refused
+from leasehold.guards.http.problems import Problem, RequestRefused
 from leasehold.observe import log
 from leasehold.patterns.errors import KeyReused, ResultNotKept
 from leasehold.patterns.idempotency import response
-from leasehold.patterns.idempotency.request import Caller, Callers, Handed, body_of, key_of
-from leasehold.patterns.idempotency.response import Answer, refuse, replay
+from leasehold.patterns.idempotency.request import BufferedRequest, Caller, Callers, body_of, key_of
+from leasehold.patterns.idempotency.response import Response, refuse, replay
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
     from leasehold.patterns.once import AsyncOnceKey
-    from leasehold.patterns.results.result_store import Shelf
+    from leasehold.patterns.results.result_store import ResultStore
 
 METHODS = ("POST", "PATCH")
 MIB = 2**20
-MOST = 8 * MIB  # of a response: as base64 it must fit on a shelf
+MOST = 8 * MIB  # of a response: as base64 it must fit on a result store
 ELSEWHERE = (307, 308, 401)  # the client's library sends it once more by itself: to there, or with a password
 LATER = (408, 425, 429)  # the service asks to come back: then it must be served, not replayed
 EXTENSION = "http.response."
@@ -48,7 +48,8 @@ class IdempotencyMiddleware:
     """Serves a request with an ``Idempotency-Key`` once, and answers its repetitions with the same response.
 
     ``hold`` is a coordinator for asyncio. While a request is served, its key belongs to a lease of ``kind``, whose
-    ``ttl`` it is; the response is kept for ``keep`` on ``store``, a shelf, or beside the leases. A repetition meanwhile
+    ``ttl`` it is; the response is kept for ``keep`` on ``store``, a result store, or beside the leases. A
+    repetition meanwhile
     waits for it, at most ``wait``, and is then told 409. A request that is not served within ``max_hold`` is cancelled,
     with 503; without it, one that hangs keeps its key for as long as it hangs. The same key with another method, path,
     query or body is 422.
@@ -83,7 +84,7 @@ class IdempotencyMiddleware:
         keeps: Callable[[int], bool] = keeps_all_but_failures,
         max_body: int = MIB,
         max_response: int = MIB,
-        store: Shelf | None = None,
+        store: ResultStore | None = None,
     ) -> None:
         self.app = app
         self._once = _check_hold(hold).once(
@@ -106,12 +107,12 @@ class IdempotencyMiddleware:
         try:
             key = key_of(scope)
             if key is None and self._required:
-                raise Refused(response.MISSING)
+                raise RequestRefused(response.MISSING)
             if key is None:
                 await self.app(scope, receive, send)
                 return
             await self._keyed(key, scope, receive, send)
-        except Refused as error:
+        except RequestRefused as error:
             await refuse(send, error.problem)
 
     async def _keyed(self, key: str, scope: Scope, receive: Receive, send: Send) -> None:
@@ -121,21 +122,21 @@ class IdempotencyMiddleware:
             return
         request = [scope["method"].upper(), scope["path"], bytes(scope.get("query_string", b"")), body]
         turn = self._once.begin(id=name, request=request)
-        service = Service(turn, self._keeps)
-        answer = Answer(send, self._max_response, service.store)
+        service = KeyedRequest(turn, self._keeps)
+        answer = Response(send, self._max_response, service.store)
         await service.serve(self.app, scope, body, answer)
         if not service.began:
             await replay(send, _known(turn))
 
 
-class Service:
+class KeyedRequest:
     """One request with its key: it is served by the application, and its response stored."""
 
     def __init__(self, turn: AsyncOnceKey, keeps: Callable[[int], bool]) -> None:
         self._turn, self._keeps = turn, keeps
         self.began = False
 
-    async def serve(self, app: App, scope: Scope, body: bytes, answer: Answer) -> None:
+    async def serve(self, app: App, scope: Scope, body: bytes, answer: Response) -> None:
         """Unless it was served before. Raises Refused, or what the application raises."""
         turn = self._turn
         try:
@@ -148,14 +149,14 @@ class Service:
                 problem = _meaning(error)
                 if problem is None:
                     raise  # a mistake of the program's own
-                raise Refused(problem) from error
+                raise RequestRefused(problem) from error
             if error.resource != turn.resource or (answer.begun and not answer.complete):
                 raise  # the application's own; or a response that was cut
             if not turn.done and not answer.begun:
-                raise Refused(response.INTERRUPTED) from error
+                raise RequestRefused(response.INTERRUPTED) from error
         await answer.deliver()
 
-    async def store(self, answer: Answer) -> None:
+    async def store(self, answer: Response) -> None:
         """The response is complete, and not yet given away: what the client sees is what others will see."""
         if not self._keeps(answer.status):
             return
@@ -173,15 +174,15 @@ def _known(turn: AsyncOnceKey) -> Any:
     try:
         return turn.result
     except ResultNotKept as error:
-        raise Refused(response.NOT_KEPT) from error
+        raise RequestRefused(response.NOT_KEPT) from error
 
 
-async def _run(app: App, scope: Scope, body: bytes, answer: Answer) -> None:
+async def _run(app: App, scope: Scope, body: bytes, answer: Response) -> None:
     """What the server offers beyond plain messages could not be stored: the application is not told of it."""
     known = scope.get("extensions") or {}
     scope["extensions"] = {name: one for name, one in known.items() if not name.startswith(EXTENSION)}
     try:
-        await app(scope, Handed(body, answer.finished).receive, answer.send)
+        await app(scope, BufferedRequest(body, answer.finished).receive, answer.send)
     finally:
         scope["extensions"] = known
 

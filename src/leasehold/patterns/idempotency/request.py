@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from leasehold.errors import InvalidRequest
 from leasehold.guards.http.asgi_client import Message, Receive
-from leasehold.guards.http.problems import Refused
+from leasehold.guards.http.problems import RequestRefused
 from leasehold.patterns.idempotency import response
 
 LONGEST_KEY = 255
@@ -25,11 +25,11 @@ def key_of(scope: Any) -> str | None:
     if not sent:
         return None
     if len(sent) > 1:
-        raise Refused(response.MALFORMED)
+        raise RequestRefused(response.MALFORMED)
     written = sent[0].strip(" \t")
     key = _unquoted(written[1:-1]) if len(written) > 1 and written[0] == written[-1] == '"' else _bare(written)
     if key is None or not 0 < len(key) <= LONGEST_KEY:
-        raise Refused(response.MALFORMED)
+        raise RequestRefused(response.MALFORMED)
     return key
 
 
@@ -57,7 +57,7 @@ async def body_of(scope: Any, receive: Receive, most: int) -> bytes | None:
     """All of it. None: the client has gone. Raises Refused."""
     for said in sent_as(scope, b"content-length"):
         if said.isdecimal() and (len(said) > LONGEST_LENGTH or int(said) > most):
-            raise Refused(response.LARGE)
+            raise RequestRefused(response.LARGE)
     chunks, size, more = [], 0, True
     while more:
         message = await receive()
@@ -66,11 +66,11 @@ async def body_of(scope: Any, receive: Receive, most: int) -> bytes | None:
         chunks.append(bytes(message.get("body", b"")))
         size, more = size + len(chunks[-1]), bool(message.get("more_body", False))
         if size > most:
-            raise Refused(response.LARGE)
+            raise RequestRefused(response.LARGE)
     return b"".join(chunks)
 
 
-class Handed:
+class BufferedRequest:
     """The request as the application receives it. That its client has gone is not said before the response is
     complete: the work is done once, and its response is for whoever asks again."""
 
@@ -129,7 +129,7 @@ class Callers:
         if caller is not None and not isinstance(caller, str):
             raise InvalidRequest(f"caller= must give a text that says who asks, or None, not {type(caller).__name__}")
         if not caller and not self._everybody:
-            raise Refused(response.NOBODY)
+            raise RequestRefused(response.NOBODY)
         written = f"{len(caller or '')}:{caller or ''}{key}".encode("utf-8", "surrogatepass")
         return hashlib.sha256(written).hexdigest()[:32]
 

@@ -116,10 +116,10 @@ DROPPED_HEADERS = frozenset(
 )  # fmt: skip
 
 
-class Answer:
+class Response:
     """``send`` of one request. ``whole`` is called when the response is complete, before the last of it goes out."""
 
-    def __init__(self, send: Send, most: int, whole: Callable[[Answer], Awaitable[None]]) -> None:
+    def __init__(self, send: Send, most: int, whole: Callable[[Response], Awaitable[None]]) -> None:
         self._send, self._most, self._whole = send, most, whole
         self._held: list[Message] = []
         self._size = 0
@@ -166,7 +166,7 @@ class Answer:
         self._held = messages(problem.status, _fields(problem), problem.body)
 
     def kept(self) -> dict[str, Any]:
-        """The response, for the shelf."""
+        """The response, for the results."""
         assert self.start is not None  # noqa: S101  # for the type checker: it is complete
         fields = [(bytes(name).decode("latin-1").lower(), bytes(value).decode("latin-1")) for name, value in
                   self.start["headers"]]  # fmt: skip
@@ -178,7 +178,7 @@ class Answer:
 
 
 async def replay(send: Send, kept: dict[str, Any]) -> None:
-    """A response from the shelf."""
+    """A response from the results."""
     if kept["body"] is None:
         await refuse(send, NOT_KEPT._replace(more={"original_status": kept["status"]}))
         return

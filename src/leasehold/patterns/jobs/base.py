@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasehold._core.durations import seconds, ttl_ms
 from leasehold._runtime.backoff import Backoff
-from leasehold._runtime.identity import shown
+from leasehold._runtime.identity import process_prefix
 from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.guards.conflict import Conflict
 from leasehold.guards.sql import names
@@ -19,20 +19,20 @@ from leasehold.guards.sql.failures import NO_KEY, says
 from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.jobs import flows
 from leasehold.patterns.jobs import table as creating
-from leasehold.patterns.jobs.dialects import phrases
+from leasehold.patterns.jobs.dialects import job_statements
 from leasehold.patterns.jobs.driving import Flow
 from leasehold.patterns.jobs.job import BaseJob, encoded
 from leasehold.patterns.jobs.setback import Glances
-from leasehold.patterns.jobs.statements import Own, Place, When
-from leasehold.patterns.jobs.table import Columns, Row, looking
-from leasehold.patterns.tables.asking import Steps, ask, within
-from leasehold.patterns.tables.beginnings import beginning
-from leasehold.patterns.tables.meaning import meaning
+from leasehold.patterns.jobs.statements import ColumnName, UserColumn, When
+from leasehold.patterns.jobs.table import JobColumns, JobRow, looking
+from leasehold.patterns.tables.asking import Steps, run, run_within
+from leasehold.patterns.tables.beginnings import transactions_of
+from leasehold.patterns.tables.meaning import table_errors
 from leasehold.stores.clock import SystemClock
 
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
-    from leasehold.patterns.jobs.heartbeat import AsyncHeart, Heart
+    from leasehold.patterns.jobs.heartbeat import HeartbeatTask, HeartbeatThread
 
 R = TypeVar("R")
 RETRY = Backoff(base=1, cap=60, attempts=5)
@@ -45,7 +45,7 @@ class BaseJobs:
 
     _flavour: Flavour
     _kind: type[BaseJob]
-    _beating: type[Heart | AsyncHeart]
+    _beating: type[HeartbeatThread | HeartbeatTask]
     _whole: Callable[[Any], Any]  # a claim that must not end in the middle
 
     def __init__(
@@ -60,16 +60,16 @@ class BaseJobs:
         hold: Any = None,
         name: str | None = None,
     ) -> None:
-        self._columns = Columns(table, columns, states)
+        self._columns = JobColumns(table, columns, states)
         self.table = self._columns.table
         self.lease = ttl_ms(lease, "lease") / 1000
         if not isinstance(retry, Backoff):
             raise InvalidRequest(f"retry is a leasehold.Backoff, not {type(retry).__name__}")
         self.retry = retry
         self._hold = self._coordinator(hold)
-        self.name = _words(shown() if name is None else name, "name", 255)
-        self._begin = beginning(engine, self._require_flavour)
-        self._phrases: flows.Phrases | None = None
+        self.name = _words(process_prefix() if name is None else name, "name", 255)
+        self._begin = transactions_of(engine, self._require_flavour)
+        self._phrases: flows.Statements | None = None
         self._heart = self._beating(self)
         self._glances = Glances(self.lease)
 
@@ -96,7 +96,7 @@ class BaseJobs:
 
     def _asking(
         self,
-        work: Callable[[flows.Phrases], Steps[R]],
+        work: Callable[[flows.Statements], Steps[R]],
         tx: Any = None,
         alone: bool = False,
         through: Callable[[Any], Any] = lambda result: result,
@@ -111,25 +111,25 @@ class BaseJobs:
             raise
         return found
 
-    def _put(self, work: Callable[[flows.Phrases], Steps[R]], tx: Any, alone: bool) -> Any:
+    def _put(self, work: Callable[[flows.Statements], Steps[R]], tx: Any, alone: bool) -> Any:
         def whole(dialect: Dialect) -> Steps[R]:
             known = self._phrases
             if known is None or known.dialect is not dialect:
-                known = phrases(self._columns, (yield from looking(self._columns, dialect)))
+                known = job_statements(self._columns, (yield from looking(self._columns, dialect)))
                 self._phrases = known
             return (yield from work(known))
 
         if tx is not None:
-            return self._of_this_kind(ask(tx, whole, self.table, fail=self._meaning))
+            return self._of_this_kind(run(tx, whole, self.table, fail=self._meaning))
         by_itself = alone and self._phrases is not None and self._phrases.dialect.name == "postgresql"
-        return within(lambda: self._begin(by_itself), whole, self.table, fail=self._meaning, alone=by_itself)
+        return run_within(lambda: self._begin(by_itself), whole, self.table, fail=self._meaning, alone=by_itself)
 
     def _meaning(self, error: BaseException) -> LeaseholdError:
         """Of an error of the driver's."""
         if says(error, NO_KEY):
             named = f"{self._columns.names['key']} of {self.table}"
             return InvalidRequest(f"the column {named} has no unique index of its own: make one, for key=")
-        return meaning(self.table)(error)
+        return table_errors(self.table)(error)
 
     def _of_this_kind(self, result: Any) -> Any:
         if isinstance(result, Coroutine) and not self._flavour.asynchronous:
@@ -138,7 +138,7 @@ class BaseJobs:
         return result
 
     def _checking(self) -> Flow[None]:
-        def nothing(known: flows.Phrases) -> Steps[None]:
+        def nothing(known: flows.Statements) -> Steps[None]:
             yield from ()
 
         self._phrases = None
@@ -148,7 +148,7 @@ class BaseJobs:
         def work(dialect: Dialect) -> Steps[None]:
             return creating.creating(self._columns, dialect)
 
-        yield lambda: within(self._begin, work, self.table)
+        yield lambda: run_within(self._begin, work, self.table)
         yield from self._checking()
 
     # ------------------------------------------------------------ jobs
@@ -157,7 +157,7 @@ class BaseJobs:
         self, payloads: Iterable[Any], delay: Any, run_at: Any, queue: Any, key: Any, values: Any, tx: Any
     ) -> Flow[list[Any]]:
         """Everything is checked here, before the first statement."""
-        row: dict[Place, Any] = {} if values is None else self._values(values)
+        row: dict[ColumnName, Any] = {} if values is None else self._values(values)
         if queue is not None:
             self._columns.require("queue", "queue=")
             row["queue"] = _words(queue, "queue", 64)
@@ -173,13 +173,13 @@ class BaseJobs:
         when = self._when(delay, run_at)
         return flows.enqueueing(self, rows, when, key, tx) if rows else _nothing()
 
-    def _payload(self, payload: Any) -> dict[Place, Any]:
+    def _payload(self, payload: Any) -> dict[ColumnName, Any]:
         if payload is None:
             return {}
         self._columns.require("payload", "a payload")
         return {"payload": encoded(payload, "payload")}
 
-    def _values(self, values: Any) -> dict[Place, Any]:
+    def _values(self, values: Any) -> dict[ColumnName, Any]:
         """Columns of the user's own. Ours are written by us."""
         if not isinstance(values, Mapping):
             raise InvalidRequest(f"values= is a mapping of your own columns to values, not {type(values).__name__}")
@@ -190,7 +190,7 @@ class BaseJobs:
             if name.casefold() in taken:
                 raise InvalidRequest(f"the column {name} is written by jobs: leave it out of values=")
         own = self._columns.names["id"].casefold()
-        return {"id" if name.casefold() == own else Own(name): value for name, value in values.items()}
+        return {"id" if name.casefold() == own else UserColumn(name): value for name, value in values.items()}
 
     def _when(self, delay: Any, run_at: Any) -> When:
         if delay is None and run_at is None:
@@ -210,13 +210,13 @@ class BaseJobs:
             _words(queue, "queue", 64)
         return flows.claiming(self, _count(count, "count"), queue)
 
-    def _job(self, row: Row, sent: float, lease: Any = None) -> Any:
+    def _job(self, row: JobRow, sent: float, lease: Any = None) -> Any:
         return self._kind(self, row, self._state(row), sent, lease)
 
-    def _state(self, row: Row) -> str:
+    def _state(self, row: JobRow) -> str:
         return self._columns.state(row["state"])
 
-    def _alive(self, rows: list[Row]) -> list[Row]:
+    def _alive(self, rows: list[JobRow]) -> list[JobRow]:
         """Without those that a claim has buried."""
         return [row for row in rows if self._state(row) == "running"]
 
@@ -235,7 +235,7 @@ class BaseJobs:
     # ------------------------------------------------------------ operators
 
     def _counting(self) -> Flow[dict[str, int]]:
-        def work(known: flows.Phrases) -> Steps[dict[str, int]]:
+        def work(known: flows.Statements) -> Steps[dict[str, int]]:
             found = dict.fromkeys([*self._columns.states, "expired"], 0)
             for state, count, expired in (yield known.counts()).rows:
                 ours = self._state({"state": state})
@@ -246,28 +246,28 @@ class BaseJobs:
         return self._asking(work, None, alone=True)
 
     def _getting(self, job_id: Any) -> Flow[Any]:
-        def work(known: flows.Phrases) -> Steps[list[Row]]:
+        def work(known: flows.Statements) -> Steps[list[JobRow]]:
             return known.rows((yield known.get(job_id)).rows)
 
         rows = yield from self._asking(work, None, alone=True)
         return self._seen(rows[0]) if rows else None
 
     def _burying(self, limit: int) -> Flow[list[Any]]:
-        def work(known: flows.Phrases) -> Steps[list[Row]]:
+        def work(known: flows.Statements) -> Steps[list[JobRow]]:
             return known.rows((yield known.dead(limit)).rows)
 
         _count(limit, "limit")
         rows = yield from self._asking(work, None, alone=True)
         return [self._seen(row) for row in rows]
 
-    def _seen(self, row: Row) -> Any:
+    def _seen(self, row: JobRow) -> Any:
         """Looked at, not claimed."""
         job = self._job(row, self._now())
         job._looked_at = True
         return job
 
     def _reviving(self, job_id: Any) -> Flow[bool]:
-        def work(known: flows.Phrases) -> Steps[bool]:
+        def work(known: flows.Statements) -> Steps[bool]:
             return (yield known.revive(job_id)).changed == 1
 
         return (yield from flows.insisting(self, lambda: self._asking(work, None, alone=True)))
@@ -278,7 +278,7 @@ class BaseJobs:
             raise InvalidRequest("only done or dead jobs are purged")
         age = seconds(older, "older_than")
 
-        def work(known: flows.Phrases) -> Steps[int]:
+        def work(known: flows.Statements) -> Steps[int]:
             return (yield known.purge(state, age)).changed
 
         return (yield from flows.insisting(self, lambda: self._asking(work, None, alone=True)))

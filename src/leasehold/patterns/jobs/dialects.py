@@ -12,8 +12,8 @@ from typing import Any
 
 from leasehold.errors import InvalidRequest
 from leasehold.guards.sql.dialects import HERE, Statement, statement
-from leasehold.patterns.jobs.statements import VANISHED, Phrases
-from leasehold.patterns.jobs.table import Columns, Layout, Row, literal, type_of
+from leasehold.patterns.jobs.statements import VANISHED, JobStatements
+from leasehold.patterns.jobs.table import JobColumns, JobRow, TableLayout, literal, type_of
 from leasehold.patterns.tables.asking import Steps
 
 UNIQUE = f"""SELECT index_name FROM information_schema.statistics
@@ -23,7 +23,7 @@ HAVING COUNT(*) = 1 AND MAX(column_name) = {HERE}"""  # noqa: S608 - no names of
 WHOLE = {"character": "bpchar", "bit": "varbit"}  # PostgreSQL: a cast to CHARACTER keeps the first one alone
 
 
-class Claim:
+class JobClaim:
     """How many, for whom, for how long, and what: of one queue, or one job alone."""
 
     __slots__ = ("count", "lease", "most", "only", "owner", "queue")
@@ -42,26 +42,26 @@ class Claim:
         return [one for one in (self.queue, self.only) if one is not None]
 
 
-class OneStatement(Phrases):
+class SQLiteJobStatements(JobStatements):
     """SQLite; and what PostgreSQL does nearly alike."""
 
     locking = ""
 
-    def claim(self, claim: Claim) -> Steps[list[Row]]:
+    def claim(self, claim: JobClaim) -> Steps[list[JobRow]]:
         """-> the rows as they are now. Those that are dead were buried."""
         values = [*claim.picking() * 2, *self.taking(claim.owner, claim.lease)]
         found = yield self.said(claim.shape(), lambda: self._claim(claim), values, True)
         rows = self.rows(found.rows)
         return sorted(rows, key=lambda row: (str(row.get("run_at", "")), row["id"])) if len(rows) > 1 else rows
 
-    def pick(self, which: str, claim: Claim) -> str:
+    def pick(self, which: str, claim: JobClaim) -> str:
         due = self.due(which, claim.queue is not None, claim.only is not None)
         return (
             f"SELECT {self.column('id')} AS picked FROM {self.table} WHERE {due} ORDER BY {self.order(which)} "  # noqa: S608 - quoted names
             f"LIMIT {claim.count}{self.locking}"
         )
 
-    def _claim(self, claim: Claim) -> str:
+    def _claim(self, claim: JobClaim) -> str:
         """The order of the values in the text is that of ``claim``: picks first."""
         both = "SELECT picked FROM expired UNION ALL SELECT picked FROM ready"
         return (
@@ -74,7 +74,7 @@ class OneStatement(Phrases):
         return f"IN ({ids})"
 
 
-class PostgreSQL(OneStatement):
+class PostgreSQLJobStatements(SQLiteJobStatements):
     """Every value is cast to the type of its column: drivers differ in what they say of a value, and an enum or JSON
     takes no text. JSON comes as text: drivers differ in what they make of it, too."""
 
@@ -96,7 +96,7 @@ class PostgreSQL(OneStatement):
         return f"= ANY(ARRAY({ids}))"
 
 
-class MariaDB(Phrases):
+class MariaDBJobStatements(JobStatements):
     """Assignments are made one after the other, and later ones see the new values: ``taken`` writes the state last,
     but attempts before the error would be seen; so who is buried is decided by us, with the row locked. Without strict
     mode a value that is too long would be cut off in silence."""
@@ -118,9 +118,9 @@ class MariaDB(Phrases):
     def unless_there(self) -> str:
         return f" ON DUPLICATE KEY UPDATE {self.column('id')} = {self.column('id')}"
 
-    def claim(self, claim: Claim) -> Steps[list[Row]]:
+    def claim(self, claim: JobClaim) -> Steps[list[JobRow]]:
         """-> the rows as they are now."""
-        rows: list[Row] = []
+        rows: list[JobRow] = []
         for which in ("expired", "ready"):
             rest = claim.count - len(rows)
             if rest > 0:
@@ -138,7 +138,7 @@ class MariaDB(Phrases):
             self._as_written(row, row in buried, claim)
         return rows
 
-    def _pick(self, which: str, claim: Claim, rest: int) -> Statement:
+    def _pick(self, which: str, claim: JobClaim, rest: int) -> Statement:
         queue, only = claim.queue is not None, claim.only is not None
         return self.said(
             ("pick", which, rest, queue, only),
@@ -150,7 +150,7 @@ class MariaDB(Phrases):
             True,
         )
 
-    def _take(self, claim: Claim, rows: list[Row]) -> Statement:
+    def _take(self, claim: JobClaim, rows: list[JobRow]) -> Statement:
         sets = {"version": f"COALESCE({self.column('version')}, 0) + 1"}
         if self.has("attempts"):
             sets["attempts"] = f"COALESCE({self.column('attempts')}, 0) + 1"
@@ -163,13 +163,13 @@ class MariaDB(Phrases):
         values = [*self.taking(claim.owner, claim.lease), *(one["id"] for one in rows)]
         return self.said(("take", len(rows)), lambda: text, values, False)
 
-    def _bury(self, row: Row) -> Statement:
+    def _bury(self, row: JobRow) -> Statement:
         """Under a version of its own, as everywhere: its last owner has no word in it any more."""
         new = {"error": VANISHED, "version": row["version"] + 1}
         return self.settle(row["id"], row["version"], "dead", new, None)
 
-    def _as_written(self, row: Row, buried: bool, claim: Claim) -> None:
-        new: Row = {"state": self.columns.states["dead" if buried else "running"]}
+    def _as_written(self, row: JobRow, buried: bool, claim: JobClaim) -> None:
+        new: JobRow = {"state": self.columns.states["dead" if buried else "running"]}
         if not buried:
             new |= {"version": (row["version"] or 0) + 1, "owner": claim.owner}
             new |= {"attempts": (row["attempts"] or 0) + 1} if self.has("attempts") else {}
@@ -178,13 +178,13 @@ class MariaDB(Phrases):
                 row[ours] = row["row"][self.theirs[ours]] = value
 
 
-KINDS: dict[str, type[OneStatement] | type[MariaDB]] = {
-    "sqlite": OneStatement,
-    "postgresql": PostgreSQL,
-    "mariadb": MariaDB,
+KINDS: dict[str, type[SQLiteJobStatements] | type[MariaDBJobStatements]] = {
+    "sqlite": SQLiteJobStatements,
+    "postgresql": PostgreSQLJobStatements,
+    "mariadb": MariaDBJobStatements,
 }
 
 
-def phrases(columns: Columns, layout: Layout) -> OneStatement | MariaDB:
+def job_statements(columns: JobColumns, layout: TableLayout) -> SQLiteJobStatements | MariaDBJobStatements:
     """For this table in this database."""
     return KINDS[layout.dialect.name](columns, layout)

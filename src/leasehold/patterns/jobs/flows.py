@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from leasehold._runtime.backoff import Backoff
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.conflict import Conflict
-from leasehold.patterns.jobs.dialects import Claim, MariaDB, OneStatement
+from leasehold.patterns.jobs.dialects import JobClaim, MariaDBJobStatements, SQLiteJobStatements
 from leasehold.patterns.jobs.driving import Flow
 from leasehold.patterns.jobs.setback import glancing
-from leasehold.patterns.jobs.statements import Place, When
-from leasehold.patterns.jobs.table import Row
+from leasehold.patterns.jobs.statements import ColumnName, When
+from leasehold.patterns.jobs.table import JobRow
 from leasehold.patterns.tables.asking import Steps
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from leasehold.patterns.jobs.job import BaseJob
 
 R = TypeVar("R")
-Phrases = OneStatement | MariaDB
+Statements = SQLiteJobStatements | MariaDBJobStatements
 AGAIN = Backoff(base=0.02, cap=0.5, attempts=5)  # somebody else was faster, or the database was away for a moment
 # Where transactions are serializable each claim that meets another one fails: among many workers that is most of them.
 CLAIM_AGAIN = Backoff(base=0.02, cap=0.5, attempts=25)
@@ -56,11 +56,11 @@ def insisting(jobs: BaseJobs, make: Callable[[], Flow[R]], on: Any = Conflict, a
 
 
 def enqueueing(
-    jobs: BaseJobs, rows: Sequence[Mapping[Place, Any]], when: When, key: str | None, tx: Any
+    jobs: BaseJobs, rows: Sequence[Mapping[ColumnName, Any]], when: When, key: str | None, tx: Any
 ) -> Flow[list[Any]]:
     """-> ids. With a key there is one row, and it may be there already."""
 
-    def work(phrases: Phrases) -> Steps[list[Any]]:
+    def work(phrases: Statements) -> Steps[list[Any]]:
         ids: list[Any] = []
         if key is not None:
             yield from phrases.require_unique()
@@ -76,7 +76,7 @@ def enqueueing(
     return (yield from insisting(jobs, lambda: jobs._asking(work, None, alone)))
 
 
-def _once(phrases: Phrases, ids: list[Any], key: str) -> Steps[list[Any]]:
+def _once(phrases: Statements, ids: list[Any], key: str) -> Steps[list[Any]]:
     if not ids:
         ids = [one[0] for one in (yield phrases.find(key)).rows]
     if not ids:
@@ -99,7 +99,7 @@ def claiming(jobs: BaseJobs, count: int, queue: str | None) -> Flow[list[Any]]:
     if jobs._hold is not None:
         return (yield from _filtered(jobs, count, queue))
     for _ in range(ROUNDS):
-        claim = Claim(count, jobs.name, jobs.lease, jobs.retry.attempts, queue)
+        claim = JobClaim(count, jobs.name, jobs.lease, jobs.retry.attempts, queue)
         sent = jobs._now()
         rows = yield from _claiming(jobs, claim)
         found = [jobs._job(row, sent) for row in jobs._alive(rows)]
@@ -108,8 +108,8 @@ def claiming(jobs: BaseJobs, count: int, queue: str | None) -> Flow[list[Any]]:
     return []
 
 
-def _claiming(jobs: BaseJobs, claim: Claim) -> Flow[list[Row]]:
-    def once() -> Flow[list[Row]]:
+def _claiming(jobs: BaseJobs, claim: JobClaim) -> Flow[list[JobRow]]:
+    def once() -> Flow[list[JobRow]]:
         return glancing(jobs, lambda phrases: phrases.claim(claim), through=jobs._whole)
 
     return insisting(jobs, once, again=CLAIM_AGAIN)
@@ -137,7 +137,7 @@ def _filtered(jobs: BaseJobs, count: int, queue: str | None) -> Flow[list[Any]]:
 
 
 def _candidates(jobs: BaseJobs, which: str, count: int, queue: str | None) -> Flow[list[Any]]:
-    def work(phrases: Phrases) -> Steps[list[Any]]:
+    def work(phrases: Statements) -> Steps[list[Any]]:
         return [one[0] for one in (yield phrases.candidates(which, count, queue)).rows]
 
     return (yield from insisting(jobs, lambda: glancing(jobs, work)))
@@ -154,7 +154,7 @@ def _filtered_one(jobs: BaseJobs, job_id: Any, queue: str | None) -> Flow[list[A
         pass
     found: list[Any] = []
     try:
-        claim = Claim(1, jobs.name, jobs.lease, jobs.retry.attempts, queue, only=job_id)
+        claim = JobClaim(1, jobs.name, jobs.lease, jobs.retry.attempts, queue, only=job_id)
         sent = jobs._now()
         rows = yield from _claiming(jobs, claim)
         found = [jobs._job(row, sent, lease) for row in jobs._alive(rows)]
@@ -179,7 +179,7 @@ def beating(jobs: BaseJobs, asked: Asked) -> Flow[list[Lost]]:
     """Heartbeats for all of these, each with its lease. -> those that are no longer ours, with the version that is seen
     in their place."""
 
-    def work(phrases: Phrases) -> Steps[list[Lost]]:
+    def work(phrases: Statements) -> Steps[list[Lost]]:
         lost: list[Lost] = []
         for job, lease in asked:
             if (yield phrases.beat(job.id, job.version, lease)).changed == 0:
@@ -208,11 +208,11 @@ def keeping(jobs: BaseJobs, job: BaseJob, lease: float) -> Flow[None]:
 # ---------------------------------------------------------------- ended
 
 
-def settling(jobs: BaseJobs, job: BaseJob, state: str, row: Row, pause: float | None, tx: Any) -> Flow[None]:
+def settling(jobs: BaseJobs, job: BaseJob, state: str, row: JobRow, pause: float | None, tx: Any) -> Flow[None]:
     """To another state, if it is still ours. Again is the same: a version belongs to one owner."""
     job._require_mine()
 
-    def work(phrases: Phrases) -> Steps[None]:
+    def work(phrases: Statements) -> Steps[None]:
         changed = (yield phrases.settle(job.id, job.version, state, row, pause)).changed
         if changed > 1:
             raise InvalidRequest(f"the id of {job.shown} names {changed} rows: the column for id must be unique")
@@ -235,7 +235,7 @@ def settling(jobs: BaseJobs, job: BaseJob, state: str, row: Row, pause: float | 
         yield from giving_back(lease)
 
 
-def _seen(phrases: Phrases, job: BaseJob) -> Steps[tuple[int | None, str | None]]:
+def _seen(phrases: Statements, job: BaseJob) -> Steps[tuple[int | None, str | None]]:
     rows = (yield phrases.look(job.id)).rows
     if not rows:
         return (None, None)

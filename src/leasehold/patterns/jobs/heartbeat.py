@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 2.0  # then the thread ends; the next job starts another
 
 
-class Beats:
+class HeartbeatSchedule:
     """Which jobs are kept, and when each is due: no I/O."""
 
     def __init__(self, jobs: BaseJobs) -> None:
@@ -91,7 +91,7 @@ class Beats:
                     job._lose("expired")
 
 
-class Heart:
+class HeartbeatThread:
     """The thread."""
 
     def __init__(self, jobs: BaseJobs) -> None:
@@ -100,7 +100,7 @@ class Heart:
 
     def _fresh(self) -> None:
         self._pid = os.getpid()
-        self._beats = Beats(self._jobs)
+        self._beats = HeartbeatSchedule(self._jobs)
         self._changed = threading.Condition()
         self._wakes_at = 0.0  # on its own; a job that is due later need not wake it
         self._thread: threading.Thread | None = None
@@ -173,7 +173,7 @@ class Heart:
         self._wakes_at = 0.0
 
 
-class AsyncHeart:
+class HeartbeatTask:
     """A timer, and a task when somebody is due. Both live on the loop of the jobs: while that is blocked, no heartbeat
     is sent. Nothing is left pending on a loop that ends, but the timer."""
 
@@ -183,7 +183,7 @@ class AsyncHeart:
         self._fresh()
 
     def _fresh(self) -> None:
-        self._beats = Beats(self._jobs)
+        self._beats = HeartbeatSchedule(self._jobs)
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._clock: asyncio.TimerHandle | None = None

@@ -17,7 +17,7 @@ from leasehold._runtime.aio import Interrupt
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost
 from leasehold.patterns.jobs import flows
 from leasehold.patterns.jobs.driving import Flow, arun, run
-from leasehold.patterns.jobs.table import Row
+from leasehold.patterns.jobs.table import JobRow
 
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
@@ -35,7 +35,7 @@ LOST = {
 class BaseJob:
     """What both flavours know about a job."""
 
-    def __init__(self, jobs: BaseJobs, row: Row, state: str, sent: float, lease: Any = None) -> None:
+    def __init__(self, jobs: BaseJobs, row: JobRow, state: str, sent: float, lease: Any = None) -> None:
         self._jobs = jobs
         self._held = lease  # the pre-filter's
         self._pid = os.getpid()
@@ -173,21 +173,21 @@ class BaseJob:
             raise InvalidRequest(f"the {ours} of {self.shown} is no JSON: read it as it is from job.row") from error
 
     def _completing(self, result: Any, tx: Any) -> Flow[None]:
-        row: Row = {"error": None}
+        row: JobRow = {"error": None}
         if result is not None:
             self._jobs._columns.require("result", "complete(result)")
             row["result"] = encoded(result, "result")
         return flows.settling(self._jobs, self, "done", row, None, tx)
 
     def _failing(self, error: object, retry: bool, tx: Any) -> Flow[None]:
-        row: Row = {"error": error_text(error)}
+        row: JobRow = {"error": error_text(error)}
         pause = next(itertools.islice(self._jobs.retry, max(self.attempts - 1, 0), None), None)
         if not retry or pause is None:
             return flows.settling(self._jobs, self, "dead", row, None, tx)
         return flows.settling(self._jobs, self, "ready", row, pause, tx)
 
     def _releasing(self, tx: Any) -> Flow[None]:
-        row: Row = {"attempts": max(self.attempts - 1, 0)} if "attempts" in self._found else {}
+        row: JobRow = {"attempts": max(self.attempts - 1, 0)} if "attempts" in self._found else {}
         return flows.settling(self._jobs, self, "ready", row, 0.0, tx)
 
     def _keeping(self, lease: Any) -> Flow[None]:
@@ -205,7 +205,7 @@ class Job(BaseJob):
     ``id``, ``payload``, ``attempts``, ``version`` (the fence) and ``row``, with every other column of your table.
     """
 
-    def __init__(self, jobs: BaseJobs, row: Row, state: str, sent: float, lease: Any = None) -> None:
+    def __init__(self, jobs: BaseJobs, row: JobRow, state: str, sent: float, lease: Any = None) -> None:
         super().__init__(jobs, row, state, sent, lease)
         self.lost = threading.Event()
 
@@ -248,7 +248,7 @@ class Job(BaseJob):
 class AsyncJob(BaseJob):
     """The same, awaited. The task inside ``async with`` is cancelled when the job is lost: that becomes LeaseLost."""
 
-    def __init__(self, jobs: BaseJobs, row: Row, state: str, sent: float, lease: Any = None) -> None:
+    def __init__(self, jobs: BaseJobs, row: JobRow, state: str, sent: float, lease: Any = None) -> None:
         super().__init__(jobs, row, state, sent, lease)
         self.lost = asyncio.Event()
         self._interrupt: Interrupt | None = None

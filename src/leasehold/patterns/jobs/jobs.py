@@ -14,10 +14,10 @@ from leasehold.observe import log
 from leasehold.patterns.flavour import OnLoop, OnThread
 from leasehold.patterns.jobs.base import BaseJobs
 from leasehold.patterns.jobs.driving import arun, run
-from leasehold.patterns.jobs.heartbeat import AsyncHeart, Heart
+from leasehold.patterns.jobs.heartbeat import HeartbeatTask, HeartbeatThread
 from leasehold.patterns.jobs.job import AsyncJob, Job
-from leasehold.patterns.jobs.table import Row
-from leasehold.patterns.jobs.worker import Ending, checked, told, working
+from leasehold.patterns.jobs.table import JobRow
+from leasehold.patterns.jobs.worker import WorkerStop, checked, log_failure, working
 
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
@@ -49,7 +49,7 @@ class Jobs(BaseJobs):
 
     _flavour = OnThread()
     _kind = Job
-    _beating = Heart
+    _beating = HeartbeatThread
 
     def create(self) -> None:
         """Make the table and its indexes, unless it is there; then check it."""
@@ -115,7 +115,7 @@ class Jobs(BaseJobs):
         itself, with ``tx``, stays so. When nothing is due it looks again after ``poll`` or a little less, or ends with
         ``drain``. ``concurrency`` threads do that side by side. What was begun when ``stop`` is set is finished."""
         pause = checked(function, self._flavour.asynchronous, poll, concurrency)
-        ending = Ending(threading.Event() if stop is None else stop)
+        ending = WorkerStop(threading.Event() if stop is None else stop)
 
         def loop() -> int:
             return run(working(self, lambda job: self._perform(job, function), ending, pause, drain, queue))
@@ -157,10 +157,10 @@ class Jobs(BaseJobs):
                 if job.state == "running":
                     job.complete(result)
         except Exception as error:
-            return told(job, error)
+            return log_failure(job, error)
         return job.state == "done"
 
-    def _whole(self, rows: list[Row]) -> list[Row]:
+    def _whole(self, rows: list[JobRow]) -> list[JobRow]:
         return rows
 
 
@@ -170,7 +170,7 @@ class AsyncJobs(BaseJobs):
 
     _flavour = OnLoop()
     _kind = AsyncJob
-    _beating = AsyncHeart
+    _beating = HeartbeatTask
 
     async def create(self) -> None:
         """Make the table and its indexes, unless it is there; then check it."""
@@ -237,7 +237,7 @@ class AsyncJobs(BaseJobs):
         ``drain``. ``concurrency`` tasks do that side by side. What was begun when ``stop`` is set is finished; what is
         cancelled is given back."""
         pause = checked(function, self._flavour.asynchronous, poll, concurrency)
-        ending = Ending(asyncio.Event() if stop is None else stop)
+        ending = WorkerStop(asyncio.Event() if stop is None else stop)
 
         async def loop() -> int:
             return await arun(working(self, lambda job: self._perform(job, function), ending, pause, drain, queue))
@@ -279,10 +279,10 @@ class AsyncJobs(BaseJobs):
                 if job.state == "running":
                     await job.complete(result)
         except Exception as error:
-            return told(job, error)
+            return log_failure(job, error)
         return job.state == "done"
 
-    async def _whole(self, claiming: Awaitable[list[Row]]) -> list[Row]:
+    async def _whole(self, claiming: Awaitable[list[JobRow]]) -> list[JobRow]:
         """Who is cancelled meanwhile knows not what it got: it is let come to its end, and given back (trap 9). Who is
         cancelled once more leaves that to the lease."""
         task = asyncio.ensure_future(claiming)
@@ -295,7 +295,7 @@ class AsyncJobs(BaseJobs):
                     await self._give_back(row)
             raise
 
-    async def _give_back(self, row: Row) -> None:
+    async def _give_back(self, row: JobRow) -> None:
         job: AsyncJob = self._job(row, self._now())
         try:
             await job.release()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from leasehold._core.policy import MAX_TTL_MS
 from leasehold.guards.sql.dialects import Statement
 from leasehold.patterns.jobs.driving import Flow
-from leasehold.patterns.jobs.statements import Phrases
+from leasehold.patterns.jobs.statements import JobStatements
 from leasehold.patterns.tables.asking import Steps
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def glancing(jobs: BaseJobs, work: Callable[[Any], Steps[R]], **more: Any) -> Fl
         return (yield from jobs._asking(work, None, alone=True, **more))
     shown = 0.0
 
-    def whole(phrases: Phrases) -> Steps[R]:
+    def whole(phrases: JobStatements) -> Steps[R]:
         nonlocal shown
         shown = float((yield clock_shown(phrases)).rows[0][0]) / phrases.clock("lease_until").given(1.0)
         if glances.set_back(sent, shown):
@@ -90,13 +90,13 @@ def glancing(jobs: BaseJobs, work: Callable[[Any], Steps[R]], **more: Any) -> Fl
 Both = tuple[Statement, Statement]  # is there any? and what to do about all of them
 
 
-def clock_shown(phrases: Phrases) -> Statement:
+def clock_shown(phrases: JobStatements) -> Statement:
     """-> the time, as a number."""
     clock = phrases.clock("lease_until")
     return phrases.said("clock", lambda: f"SELECT {clock.number(clock.moment)}", (), True)
 
 
-def ahead(phrases: Phrases, state: str) -> Both | None:
+def ahead(phrases: JobStatements, state: str) -> Both | None:
     """Those in this state whose end was counted from later than now: it is as far from now."""
     if not phrases.has("counted_from") or not phrases.has(ENDS[state]):
         return None
@@ -108,14 +108,14 @@ def ahead(phrases: Phrases, state: str) -> Both | None:
     return _both(phrases, state, f"{column} > {end.now} AND {late}", sets)
 
 
-def too_long(phrases: Phrases) -> Both:
+def too_long(phrases: JobStatements) -> Both:
     """Those whose lease would last for longer than any that can be asked for."""
     end, column = phrases.clock("lease_until"), phrases.column("lease_until")
     late = f"{column} > {end.later_by(str(end.given(LONGEST + UNSEEN)))}"
     return _both(phrases, "running", late, f"{column} = {end.later_by(str(end.given(LONGEST)))}", "too long")
 
 
-def _both(phrases: Phrases, state: str, late: str, sets: str, what: str = "ahead") -> Both:
+def _both(phrases: JobStatements, state: str, late: str, sets: str, what: str = "ahead") -> Both:
     """An UPDATE alone would wait, in MariaDB, for rows of others that it need not change."""
     where = f"WHERE {phrases.column('state')} = {phrases.state(state)} AND {late}"
     look, change = f"SELECT 1 FROM {phrases.table} {where} LIMIT 1", f"UPDATE {phrases.table} SET {sets} {where}"  # noqa: S608 - quoted names

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from leasehold.guards.sql.dialects import HERE, Statement
-from leasehold.patterns.jobs.table import Columns, Layout, Row, literal, type_of
+from leasehold.patterns.jobs.table import JobColumns, JobRow, TableLayout, literal, type_of
 from leasehold.patterns.tables.asking import Steps
 
 # ---------------------------------------------------------------- times
@@ -30,7 +30,7 @@ TEXT = "'%Y-%m-%d %H:%M:%f'"  # sorts as it is read
 EPOCH = "((julianday('now') - 2440587.5) * 86400.0)"
 
 
-class Clock(NamedTuple):
+class DatabaseClock(NamedTuple):
     """Five expressions; ``HERE`` is where the seconds go, or the column, ``micros`` whether as whole microseconds."""
 
     now: str
@@ -53,7 +53,7 @@ class Clock(NamedTuple):
         return self.since.replace(HERE, column)
 
 
-def clock(dialect: str, kind: str) -> Clock:
+def clock(dialect: str, kind: str) -> DatabaseClock:
     """For a column of this type."""
     if dialect == "postgresql":
         return AWARE if kind == "timestamp with time zone" else NAIVE
@@ -62,7 +62,7 @@ def clock(dialect: str, kind: str) -> Clock:
     return NUMBER if any(word in kind for word in ("int", "real", "floa", "doub")) else WORDS
 
 
-AWARE = Clock(
+AWARE = DatabaseClock(
     "now()",
     "clock_timestamp()",
     f"clock_timestamp() + {SECONDS}",
@@ -75,7 +75,7 @@ NAIVE = AWARE._replace(
     later=f"timezone('utc', {AWARE.later})",
     at=f"timezone('utc', {AWARE.at})",
 )
-DATETIME = Clock(
+DATETIME = DatabaseClock(
     "UTC_TIMESTAMP(6)",
     "UTC_TIMESTAMP(6)",
     f"TIMESTAMPADD(MICROSECOND, {HERE}, UTC_TIMESTAMP(6))",
@@ -83,7 +83,7 @@ DATETIME = Clock(
     f"TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00.000000', {HERE})",
     micros=True,
 )
-STAMP = Clock(
+STAMP = DatabaseClock(
     "CURRENT_TIMESTAMP(6)",
     "CURRENT_TIMESTAMP(6)",
     f"TIMESTAMPADD(MICROSECOND, {HERE}, CURRENT_TIMESTAMP(6))",
@@ -91,14 +91,14 @@ STAMP = Clock(
     f"UNIX_TIMESTAMP({HERE}) * 1000000",
     micros=True,
 )
-WORDS = Clock(
+WORDS = DatabaseClock(
     f"strftime({TEXT}, 'now')",
     f"strftime({TEXT}, 'now')",
     f"strftime({TEXT}, 'now', {HERE} || ' seconds')",
     f"strftime({TEXT}, {HERE}, 'unixepoch')",
     f"((julianday({HERE}) - 2440587.5) * 86400.0)",
 )
-NUMBER = Clock(EPOCH, EPOCH, f"({EPOCH} + {HERE})", HERE, HERE)
+NUMBER = DatabaseClock(EPOCH, EPOCH, f"({EPOCH} + {HERE})", HERE, HERE)
 
 
 # ---------------------------------------------------------------- phrases
@@ -108,21 +108,21 @@ VANISHED = "its worker vanished, and this was the last attempt"
 When = tuple[str, float]  # "later" or "at", and seconds
 
 
-class Own(NamedTuple):
+class UserColumn(NamedTuple):
     """A column of the user's that is none of ours."""
 
     name: str
 
 
-Place = str | Own
+ColumnName = str | UserColumn
 
 
-class Phrases:
+class JobStatements:
     """What is common to the three dialects."""
 
     strictly = ""  # before what writes values of the user's
 
-    def __init__(self, columns: Columns, layout: Layout) -> None:
+    def __init__(self, columns: JobColumns, layout: TableLayout) -> None:
         self.columns = columns
         self.layout = layout
         self.dialect = layout.dialect
@@ -160,7 +160,7 @@ class Phrases:
     def state(self, ours: str) -> str:
         return literal(self.columns.states[ours])
 
-    def clock(self, ours: str) -> Clock:
+    def clock(self, ours: str) -> DatabaseClock:
         return clock(self.dialect.name, type_of(self.layout.types, self.columns.names[ours]))
 
     def _shown(self, theirs: str) -> str:
@@ -173,7 +173,7 @@ class Phrases:
             parts = self._texts[key] = tuple(build().split(HERE))
         return Statement(parts, tuple(values), gives)
 
-    def rows(self, found: Sequence[tuple[Any, ...]]) -> list[Row]:
+    def rows(self, found: Sequence[tuple[Any, ...]]) -> list[JobRow]:
         """Under our names; and as a whole, under the user's, in ``row``. A column of his may have one of our names."""
         rows = []
         for one in found:
@@ -183,7 +183,7 @@ class Phrases:
 
     # ------------------------------------------------------------ adding
 
-    def insert(self, rows: Sequence[Mapping[Place, Any]], when: When, keyed: bool) -> Statement:
+    def insert(self, rows: Sequence[Mapping[ColumnName, Any]], when: When, keyed: bool) -> Statement:
         """Ready jobs. -> id, and the key where there is one."""
         given = tuple(rows[0])
         how = "at" if when[0] == "at" else "later"
@@ -191,12 +191,12 @@ class Phrases:
         return self.said(("insert", given, len(rows), how, keyed), lambda: self._insert(given, len(rows), how, keyed),
                          values, True)  # fmt: skip
 
-    def _given(self, row: Mapping[Place, Any], when: When) -> list[Any]:
+    def _given(self, row: Mapping[ColumnName, Any], when: When) -> list[Any]:
         clocks = [self.clock("run_at").given(when[1])] if self.has("run_at") else []
         clocks += [self.clock(one).given(0.0) for one in ("created_at", "lease_until") if self.has(one)]
         return [*row.values(), *clocks]
 
-    def _insert(self, given: tuple[Place, ...], count: int, how: str, keyed: bool) -> str:
+    def _insert(self, given: tuple[ColumnName, ...], count: int, how: str, keyed: bool) -> str:
         places = [self.theirs[one] if isinstance(one, str) else one.name for one in given]
         names = [self.dialect.quoted(one) for one in places]
         marks = [self.mark(one) for one in places]
@@ -316,7 +316,7 @@ class Phrases:
         written = ", ".join(f"{self.column(ours)} = {what}" for ours, what in sets.items())
         return f"UPDATE {self.table} SET {written} WHERE {self.ours()}"  # noqa: S608 - quoted names
 
-    def settle(self, job_id: Any, version: int, state: str, row: Row, pause: float | None) -> Statement:
+    def settle(self, job_id: Any, version: int, state: str, row: JobRow, pause: float | None) -> Statement:
         """The job ends, or goes back: ``row`` is what to write with the state, ``pause`` when it is due again."""
         row = {ours: value for ours, value in row.items() if self.has(ours)}
         given = tuple(row)

@@ -25,7 +25,7 @@ STATES = ("ready", "running", "done", "dead")
 _PLAIN = re.compile(r"[\w .-]{1,60}", re.ASCII)  # states stand in the statements, so that partial indexes are found
 
 
-class Columns:
+class JobColumns:
     """Where each of our columns is in the user's table; None: it has none. And what its states are called."""
 
     def __init__(self, table: object, columns: object, states: object) -> None:
@@ -105,7 +105,7 @@ def literal(value: str | int) -> str:
     return f"'{value}'" if isinstance(value, str) else str(value)
 
 
-Row = dict[str, Any]  # by our names; "row" is all of it, by the user's
+JobRow = dict[str, Any]  # by our names; "row" is all of it, by the user's
 
 
 # ---------------------------------------------------------------- layout
@@ -136,7 +136,7 @@ WHERE c.table_schema = COALESCE({HERE}, DATABASE()) AND c.table_name = {HERE} OR
 }
 
 
-class Layout(NamedTuple):
+class TableLayout(NamedTuple):
     """The columns of the table in their order, with the type of each."""
 
     dialect: Dialect
@@ -147,7 +147,7 @@ class Layout(NamedTuple):
         return _known(self.types, column, self.dialect)
 
 
-def looking(columns: Columns, dialect: Dialect) -> Steps[Layout]:
+def looking(columns: JobColumns, dialect: Dialect) -> Steps[TableLayout]:
     """Ask the database. Raises before anything else is sent to it."""
     if dialect.name == "sqlite":
         yield from _require_returning()
@@ -161,7 +161,7 @@ def looking(columns: Columns, dialect: Dialect) -> Steps[Layout]:
     if engines:
         raise InvalidRequest(f"the table {columns.table} is of {engines.pop()}, which has no transactions: use InnoDB")
     _require(columns, types, dialect)
-    return Layout(dialect, types)
+    return TableLayout(dialect, types)
 
 
 def _look(table: str, dialect: Dialect) -> Statement:
@@ -179,7 +179,7 @@ def _require_returning() -> Steps[None]:
         raise Unsupported(f"jobs need SQLite 3.35, which has RETURNING; this is {version}")
 
 
-def _require(columns: Columns, types: dict[str, str], dialect: Dialect) -> None:
+def _require(columns: JobColumns, types: dict[str, str], dialect: Dialect) -> None:
     faults, found = [], []
     for ours, theirs in columns.names.items():
         if _known(types, theirs, dialect):
@@ -202,7 +202,7 @@ def _known(types: dict[str, str], column: str, dialect: Dialect) -> bool:
     return column.casefold() in {one.casefold() for one in types}
 
 
-def _misfit(columns: Columns, types: dict[str, str], dialect: Dialect, ours: str) -> str | None:
+def _misfit(columns: JobColumns, types: dict[str, str], dialect: Dialect, ours: str) -> str | None:
     theirs = columns.names[ours]
     kind = type_of(types, theirs)
     number, time, text = WANTED[dialect.name]
@@ -248,7 +248,7 @@ JSON = {"sqlite": "TEXT", "postgresql": "JSONB", "mariadb": "LONGTEXT"}
 WORDS = {"sqlite": "TEXT", "postgresql": "TEXT", "mariadb": "VARCHAR({}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"}
 
 
-def creating(columns: Columns, dialect: Dialect) -> Steps[None]:
+def creating(columns: JobColumns, dialect: Dialect) -> Steps[None]:
     """Unless it is there."""
     if dialect.name == "postgresql":
         yield statement(LOCK, gives=True)
@@ -256,12 +256,12 @@ def creating(columns: Columns, dialect: Dialect) -> Steps[None]:
         yield statement(text, gives=False)
 
 
-def ddl(columns: Columns, dialect: str) -> str:
+def ddl(columns: JobColumns, dialect: str) -> str:
     """For a migration."""
     return "\n".join(f"{one};" for one in statements(columns, DIALECTS[dialect]))
 
 
-def statements(columns: Columns, dialect: Dialect) -> list[str]:
+def statements(columns: JobColumns, dialect: Dialect) -> list[str]:
     """The table, and its indexes."""
     table = ".".join(dialect.quoted(part) for part in columns.table.split("."))
     lines = [f"    {dialect.quoted(columns.names[ours])} {_type(columns, dialect.name, ours)}"
@@ -276,7 +276,7 @@ def statements(columns: Columns, dialect: Dialect) -> list[str]:
     return [f"CREATE TABLE IF NOT EXISTS {table} (\n" + ",\n".join(lines) + "\n)", *_indexes(columns, dialect, table)]
 
 
-def _type(columns: Columns, dialect: str, ours: str) -> str:
+def _type(columns: JobColumns, dialect: str, ours: str) -> str:
     number = "INTEGER" if dialect == "sqlite" else "BIGINT"
     words = WORDS[dialect]
     types = {
@@ -295,16 +295,16 @@ def _type(columns: Columns, dialect: str, ours: str) -> str:
     return types.get(ours, TIMES[dialect])
 
 
-def _state(columns: Columns, words: str) -> str:
+def _state(columns: JobColumns, words: str) -> str:
     numbers = all(isinstance(value, int) for value in columns.states.values())
     return "INTEGER" if numbers else words.format(64)
 
 
-def _order(columns: Columns, dialect: Dialect, first: str) -> str:
+def _order(columns: JobColumns, dialect: Dialect, first: str) -> str:
     return ", ".join(dialect.quoted(columns.names[one]) for one in (first, "id") if columns.has(one))
 
 
-def _keys(columns: Columns, dialect: Dialect) -> list[str]:
+def _keys(columns: JobColumns, dialect: Dialect) -> list[str]:
     state = dialect.quoted(columns.names["state"])
     keys = [f"KEY ready ({state}, {_order(columns, dialect, 'run_at')})",
             f"KEY running ({state}, {_order(columns, dialect, 'lease_until')})"]  # fmt: skip
@@ -313,7 +313,7 @@ def _keys(columns: Columns, dialect: Dialect) -> list[str]:
     return keys
 
 
-def _indexes(columns: Columns, dialect: Dialect, table: str) -> list[str]:
+def _indexes(columns: JobColumns, dialect: Dialect, table: str) -> list[str]:
     """Of what is to be done only: jobs that have ended cost a claim nothing."""
     schema, _, name = columns.table.rpartition(".")
     state = dialect.quoted(columns.names["state"])

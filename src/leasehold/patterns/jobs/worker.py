@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MOST_AT_ONCE = 256
 
 
-class Ending:
+class WorkerStop:
     """The user's event; and the end of all when one of several has failed, or was interrupted."""
 
     def __init__(self, stop: Any) -> None:
@@ -32,7 +32,7 @@ class Ending:
 
 
 def working(
-    jobs: BaseJobs, perform: Callable[[Any], Any], ending: Ending, poll: float, drain: bool, queue: str | None
+    jobs: BaseJobs, perform: Callable[[Any], Any], ending: WorkerStop, poll: float, drain: bool, queue: str | None
 ) -> Flow[int]:
     """-> how many were done. ``perform`` does one job to its end, and says whether it was done."""
     done = 0
@@ -54,7 +54,7 @@ def working(
     return done
 
 
-def told(job: BaseJob, error: Exception) -> bool:
+def log_failure(job: BaseJob, error: Exception) -> bool:
     """An error of one job does not end the loop: it is in the table, and in the log."""
     log.warn("%s failed and is %s: %s", job.shown, job.state, type(error).__name__, error=error)
     return False

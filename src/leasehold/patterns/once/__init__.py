@@ -1,6 +1,6 @@
 """Idempotency keys: work that is done once for each key, whoever asks how often, and whose outcome is kept.
 
-While it runs the key belongs to a lease; what came of it stands on a shelf, written under that lease's fence.
+While it runs the key belongs to a lease; what came of it stands on a result store, written under that lease's fence.
 """
 
 from __future__ import annotations

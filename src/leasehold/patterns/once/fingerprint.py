@@ -24,7 +24,7 @@ from leasehold.primitives.decorated_function import not_a_coroutine
 LARGE = 2**63  # from here on numbers are written in hexadecimal: Python writes no decimal ones of any length
 
 
-class Printer:
+class Fingerprint:
     """``fingerprint=`` as ``once`` was given it: a template, a function of the arguments, or nothing."""
 
     __slots__ = ("_key", "_template", "function", "names")
@@ -55,7 +55,7 @@ class Printer:
         return None
 
     def _digest(self, resource: str, value: object) -> str:
-        """With the name in it: equal bodies of two keys look different to who reads the shelf."""
+        """With the name in it: equal bodies of two keys look different to who reads the results."""
         written = json.dumps([resource, canonical(value)], separators=(",", ":"), sort_keys=True).encode()
         if self._key:
             return hmac.new(self._key, written, hashlib.sha256).hexdigest()

@@ -27,7 +27,7 @@ from leasehold.guards.fence import label
 from leasehold.observe import log
 from leasehold.patterns.flavour import Flavour, finish
 from leasehold.patterns.once import record
-from leasehold.patterns.results.result_store import DAY_MS, Entry, Shelf
+from leasehold.patterns.results.result_store import DAY_MS, Entry, ResultStore
 from leasehold.patterns.serialization import is_large
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ TRIES = 4  # to begin: of a lease that ends before that, the next may have bette
 RETRIES = Backoff(base=0.05, cap=2, attempts=1000)  # the ttl ends them long before
 
 
-class Plan(NamedTuple):
+class OnceOptions(NamedTuple):
     """What ``once`` was given, checked."""
 
     flavour: Flavour
-    shelf: Shelf
+    results: ResultStore
     serializer: Any
     keep_ms: int
     errors: tuple[type[Exception], ...]
@@ -64,12 +64,12 @@ class BaseKey:
         "_found", "_hurry", "_lease", "_lock", "_phase", "_plan", "_print", "_process", "_tries", "_turn", "_value",
     )  # fmt: skip
 
-    def __init__(self, plan: Plan, lock: Any, print_: str | None) -> None:
+    def __init__(self, plan: OnceOptions, lock: Any, print_: str | None) -> None:
         self._plan = plan
         self._lock = lock
         self._print = print_
         self._phase = NEW
-        self._found: record.Record | None = None
+        self._found: record.OnceRecord | None = None
         self._lease: Any = None
         self._process = 0
         self._turn: AbstractAsyncContextManager[None] | None = None
@@ -134,10 +134,10 @@ class BaseKey:
 
     @asynccontextmanager
     async def _looking(self) -> AsyncIterator[None]:
-        settled, shelf = self._plan.flavour.settled, self._plan.shelf
+        settled, results = self._plan.flavour.settled, self._plan.results
         if self._lock._engine.closed:
-            raise StoreUnavailable(CLOSED, resource=self.resource)  # its shelf is closed, too, and says less
-        if self._known(await settled(shelf.read(self.resource))):
+            raise StoreUnavailable(CLOSED, resource=self.resource)  # its result store is closed, too, and says less
+        if self._known(await settled(results.read(self.resource))):
             yield
             return
         if self._lock.owned():
@@ -146,7 +146,7 @@ class BaseKey:
         for left in reversed(range(TRIES)):
             try:
                 async with self._plan.flavour.entered(self._lock) as lease:
-                    if not self._known(await settled(shelf.open(lease))):
+                    if not self._known(await settled(results.open(lease))):
                         await self._begin(lease)
                         try:
                             yield
@@ -179,7 +179,7 @@ class BaseKey:
 
     async def _begin(self, lease: Any) -> None:
         text, keep = record.running(self._print, self._tries), self._plan.running_ms / 1000
-        await self._plan.flavour.settled(self._plan.shelf.write(lease, text, keep))
+        await self._plan.flavour.settled(self._plan.results.write(lease, text, keep))
         self._lease, self._process, self._phase = lease, os.getpid(), RUNS
 
     async def _failed(self, error: BaseException) -> None:
@@ -216,14 +216,14 @@ class BaseKey:
         await self._write(None)
 
     async def _write(self, text: str | None, **within: Any) -> None:
-        """Not in a forked child: the shelf would take it for its parent, who goes on with the work (trap 32)."""
+        """Not in a forked child: the result store would take it for its parent, who goes on with the work (trap 32)."""
         if self._process != os.getpid():
             self._lease.check()  # LeaseLost
         keep = self._plan.keep_ms / 1000
-        await self._plan.flavour.settled(self._plan.shelf.write(self._lease, text, keep, **within))
+        await self._plan.flavour.settled(self._plan.results.write(self._lease, text, keep, **within))
 
     def _after_loss(self, loss: LeaseholdError, error: BaseException | None) -> None:
-        """The lease was lost. A result that the shelf has taken is the result: nobody came in between."""
+        """The lease was lost. A result that the result store has taken is the result: nobody came in between."""
         if self._phase == RAN:
             raise self._not_stored() from loss
         if error is not None or not self.done:
@@ -255,11 +255,11 @@ class BaseKey:
     async def _complete_within(self, tx: Any, result: Any) -> None:
         """In the user's own transaction, which may still be rolled back, and tried again: what cannot be kept has then
         not happened."""
-        from leasehold.patterns.results.sql import SQLShelf  # loaded only by those who use it
+        from leasehold.patterns.results.sql import SQLResultStore  # loaded only by those who use it
 
         self._running(LEFT, HANDED)
-        if not isinstance(self._plan.shelf, SQLShelf):
-            raise self._misused("tx= needs store=SQLShelf(...) in the database of that transaction")
+        if not isinstance(self._plan.results, SQLResultStore):
+            raise self._misused("tx= needs store=SQLResultStore(...) in the database of that transaction")
         text, value = record.returned(self._print, self._plan.serializer, result, self.resource)
         self._phase = LEFT  # from here on the transaction decides: nothing is taken away behind its back
         await self._write(text, tx=tx)
@@ -327,7 +327,7 @@ class OnceKey(BaseKey):
     def complete(self, result: Any = None, *, tx: Any = None) -> None:
         """Store the result: from here on it is done. One that cannot be kept is logged: ``result`` has it here, and
         whoever asks again is told ResultNotKept. With ``tx`` it is written in that transaction, and is done when
-        the transaction commits: the shelf must then be an SQLShelf in the same database."""
+        the transaction commits: the result store must then be an SQLResultStore in the same database."""
         finish(self._complete(result, tx))
 
     def __enter__(self) -> Self:
@@ -355,7 +355,7 @@ class AsyncOnceKey(BaseKey):
     async def complete(self, result: Any = None, *, tx: Any = None) -> None:
         """Store the result: from here on it is done. One that cannot be kept is logged: ``result`` has it here, and
         whoever asks again is told ResultNotKept. With ``tx`` it is written in that transaction, and is done when
-        the transaction commits: the shelf must then be an SQLShelf in the same database."""
+        the transaction commits: the result store must then be an SQLResultStore in the same database."""
         await self._complete(result, tx)
 
     async def __aenter__(self) -> Self:

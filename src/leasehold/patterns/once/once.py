@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from leasehold._core.templates import Template
 from leasehold.errors import InvalidRequest, LeaseLost
-from leasehold.patterns.flavour import Outcome
-from leasehold.patterns.once.fingerprint import Printer
-from leasehold.patterns.once.key import AsyncOnceKey, BaseKey, OnceKey, Plan
-from leasehold.patterns.results.result_store import Shelf, check_keep
+from leasehold.patterns.flavour import CallOutcome
+from leasehold.patterns.once.fingerprint import Fingerprint
+from leasehold.patterns.once.key import AsyncOnceKey, BaseKey, OnceKey, OnceOptions
+from leasehold.patterns.results.result_store import ResultStore, check_keep
 from leasehold.patterns.scope import codec_here
 from leasehold.patterns.serialization import check_serializer, serializer_of
 from leasehold.patterns.values import Codec
-from leasehold.primitives.decorated_function import Called, check_filled, check_function
+from leasehold.primitives.decorated_function import DecoratedFunction, check_filled, check_function
 
 if TYPE_CHECKING:
     from leasehold.patterns.flavour import Flavour
@@ -37,7 +37,7 @@ class BaseOnce:
         *,
         keep: object,
         fingerprint: object,
-        store: Callable[[], Shelf],
+        store: Callable[[], ResultStore],
         serializer: object,
         errors: object,
         lease_as: str | None,
@@ -45,12 +45,12 @@ class BaseOnce:
         check_filled(lease_as)
         self._make = make
         self._templates = [Template(one) for one in templates]
-        self._printer = Printer(fingerprint, id_key)
+        self._printer = Fingerprint(fingerprint, id_key)
         self._names = [name for one in self._templates for name in one.names] + self._printer.names
         self._lease_as = lease_as
         keep_ms, self._serializer = check_keep(keep), check_serializer(serializer)
         kinds = _check_errors(errors)
-        self._plan = Plan(flavour, store(), self._serializer or Codec(), keep_ms, kinds)
+        self._plan = OnceOptions(flavour, store(), self._serializer or Codec(), keep_ms, kinds)
         if not any(one.names for one in self._templates):
             self._lock({})  # what is wrong with a name that is known is said now
 
@@ -58,7 +58,7 @@ class BaseOnce:
         return self._make(*[one.text(values) for one in self._templates])
 
     def _key(
-        self, kind: Any, plan: Plan, values: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, kind: Any, plan: OnceOptions, values: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:  # of the flavour
         lock = self._lock(values)
         return kind(plan, lock, self._printer.of(lock.resource, values, args, kwargs))
@@ -75,7 +75,7 @@ class BaseOnce:
     def _decorated(self, function: Callable[..., Any]) -> Callable[..., Any]:
         flavour = self._plan.flavour
         check_function(function, flavour.asynchronous, "once")
-        called = Called(function, self._names, self._lease_as)
+        called = DecoratedFunction(function, self._names, self._lease_as)
         serializer = serializer_of(function, self._serializer)
 
         async def flow(*args: Any, **kwargs: Any) -> Any:
@@ -92,12 +92,12 @@ class BaseOnce:
             return called.dress(run)
         return called.dress(lambda *args, **kwargs: shell(*args, **kwargs).get())
 
-    async def _run(self, key: BaseKey, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Outcome:
-        outcome = Outcome()
+    async def _run(self, key: BaseKey, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> CallOutcome:
+        outcome = CallOutcome()
         try:
             async with key._taking():
                 if key.done:
-                    return Outcome(key.result)
+                    return CallOutcome(key.result)
                 if self._lease_as is not None:
                     kwargs[self._lease_as] = key._lease
                 outcome = await self._plan.flavour.called(function, args, kwargs)
@@ -108,8 +108,8 @@ class BaseOnce:
             if outcome.error is not None or not key._completed:
                 raise
         except StopIteration as error:  # of the function: no coroutine would let it through
-            return Outcome(error=error)
-        return Outcome(key.result)  # as all others get it
+            return CallOutcome(error=error)
+        return CallOutcome(key.result)  # as all others get it
 
     def __reduce__(self) -> str:
         """It leads to the coordinator of this process."""

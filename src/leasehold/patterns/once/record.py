@@ -1,4 +1,4 @@
-"""What stands on the shelf about one key: that it runs, or what came of it.
+"""What stands on the result store about one key: that it runs, or what came of it.
 
     {"leasehold": "once/1", "state": "running", "print": "…", "tries": 1}
     {"leasehold": "once/1", "state": "done", "print": "…", "value": {"json": …}}
@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 from leasehold.errors import LeaseholdError, OutcomeUnknown
 from leasehold.guards.fence import label
-from leasehold.patterns.errors import KeyReused, ResultNotKept, remote, told
+from leasehold.patterns.errors import KeyReused, ResultNotKept, error_record, remote_error
 from leasehold.patterns.results.result_store import Entry
-from leasehold.patterns.serialization import kept, loaded, read_sheet, sheet
+from leasehold.patterns.serialization import document, kept, loaded, read_document
 
 MARK = "once/1"
 RUNNING, DONE = "running", "done"
 
 
-class Record(NamedTuple):
+class OnceRecord(NamedTuple):
     """A sheet that was read."""
 
     resource: str
@@ -52,33 +52,33 @@ class Record(NamedTuple):
     def result(self, serializer: Any) -> Any:
         """What it gave; raises what it raised."""
         if "error" in self.fields:
-            raise remote(self.fields["error"], self.resource, self.fence)
+            raise remote_error(self.fields["error"], self.resource, self.fence)
         if "unkept" in self.fields:
             raise not_kept(self.resource, self.fence, str(self.fields["unkept"]))
         return loaded(serializer, self.fields.get("value"))
 
 
-def read(entry: Entry | None, resource: str) -> Record | None:
+def read(entry: Entry | None, resource: str) -> OnceRecord | None:
     """None: nothing is known about this key."""
-    return None if entry is None else Record(resource, entry.fence, read_sheet(MARK, entry.text, resource))
+    return None if entry is None else OnceRecord(resource, entry.fence, read_document(MARK, entry.text, resource))
 
 
 def running(print_: str | None, tries: int) -> str:
-    return sheet(MARK, {"state": RUNNING, "print": print_, "tries": tries})
+    return document(MARK, {"state": RUNNING, "print": print_, "tries": tries})
 
 
 def returned(print_: str | None, serializer: Any, value: object, resource: str) -> tuple[str, Any]:
     """The sheet, and the value as it will be read from it. InvalidRequest: it cannot be kept."""
     text, read_again = kept(serializer, value, f"the result of {label(resource)}")
-    return sheet(MARK, {"state": DONE, "print": print_}, text), read_again
+    return document(MARK, {"state": DONE, "print": print_}, text), read_again
 
 
 def raised(print_: str | None, error: Exception) -> str:
-    return sheet(MARK, {"state": DONE, "print": print_, "error": told(error)})
+    return document(MARK, {"state": DONE, "print": print_, "error": error_record(error)})
 
 
 def unkept(print_: str | None, value: object) -> str:
-    return sheet(MARK, {"state": DONE, "print": print_, "unkept": type(value).__name__[:100]})
+    return document(MARK, {"state": DONE, "print": print_, "unkept": type(value).__name__[:100]})
 
 
 def not_kept(resource: str, fence: int | None, what: str) -> ResultNotKept:
@@ -92,5 +92,5 @@ def not_kept(resource: str, fence: int | None, what: str) -> ResultNotKept:
 
 
 def reason(error: LeaseholdError) -> object:
-    """Why it could not be kept, in the words of the shelf where that just hung up."""
+    """Why it could not be kept, in the words of the result store where that just hung up."""
     return error.__cause__ if isinstance(error, OutcomeUnknown) else error

@@ -1,6 +1,7 @@
-"""Shelves: where patterns keep what they know, such as a cached value, a stored result, or the last run of a cron.
+"""Result stores: where patterns keep what they know, such as a cached value, a stored result, or the last run of a
+cron.
 
-A shelf is a guard that keeps what was written: an older fence is refused in the same step.
+A result store is a guard that keeps what was written: an older fence is refused in the same step.
 """
 
 from __future__ import annotations
@@ -9,23 +10,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leasehold.patterns.results.memory import MemoryShelf
-    from leasehold.patterns.results.redis import RedisShelf
-    from leasehold.patterns.results.result_store import Entry, Shelf
-    from leasehold.patterns.results.sql import SQLShelf
-    from leasehold.patterns.results.sqlite import SQLiteShelf
-    from leasehold.patterns.results.threaded import Threaded
+    from leasehold.patterns.results.memory import MemoryResultStore
+    from leasehold.patterns.results.redis import RedisResultStore
+    from leasehold.patterns.results.result_store import Entry, ResultStore
+    from leasehold.patterns.results.sql import SQLResultStore
+    from leasehold.patterns.results.sqlite import SQLiteResultStore
+    from leasehold.patterns.results.threaded import ThreadedResultStore
 
-__all__ = ["Entry", "MemoryShelf", "RedisShelf", "SQLShelf", "SQLiteShelf", "Shelf", "Threaded"]
+__all__ = [
+    "Entry",
+    "MemoryResultStore",
+    "RedisResultStore",
+    "ResultStore",
+    "SQLResultStore",
+    "SQLiteResultStore",
+    "ThreadedResultStore",
+]
 
 _PLACES = {
     "Entry": "result_store",
-    "MemoryShelf": "memory",
-    "RedisShelf": "redis",
-    "SQLShelf": "sql",
-    "SQLiteShelf": "sqlite",
-    "Shelf": "result_store",
-    "Threaded": "threaded",
+    "MemoryResultStore": "memory",
+    "RedisResultStore": "redis",
+    "SQLResultStore": "sql",
+    "SQLiteResultStore": "sqlite",
+    "ResultStore": "result_store",
+    "ThreadedResultStore": "threaded",
 }
 
 

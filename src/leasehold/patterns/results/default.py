@@ -1,7 +1,7 @@
-"""The shelf beside a store: in a file beside its file, or on its server, through clients of our own.
+"""The result store beside a store: in a file beside its file, or on its server, through clients of our own.
 
 A client for threads is made anew in a forked child. One for asyncio belongs to the event loop on which its connections
-were opened: each loop has its own, which is closed with the loop (``asyncio.run`` sees to it) or with the shelf.
+were opened: each loop has its own, which is closed with the loop (``asyncio.run`` sees to it) or with the results.
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from leasehold.errors import InvalidRequest, StoreUnavailable, Unsupported
-from leasehold.patterns.results.redis import RedisShelf
-from leasehold.patterns.results.threaded import Threaded
+from leasehold.patterns.results.redis import RedisResultStore
+from leasehold.patterns.results.threaded import ThreadedResultStore
 
 if TYPE_CHECKING:
-    from leasehold.patterns.results.result_store import Shelf
+    from leasehold.patterns.results.result_store import ResultStore
     from leasehold.stores.redis.target import Target
 
 MOST_CONNECTIONS = 16  # of one process, or of one loop: whoever finds none waits for one
 ANSWER = 5.0  # seconds for a reply, and for a connection to be free
 
 
-def beside_sqlite(path: str, asynchronous: bool) -> Shelf:
-    """In the file ``<path>-shelf``: a store's own file is locked by every claim."""
-    from leasehold.patterns.results.sqlite import SUFFIX, SQLiteShelf
+def default_sqlite(path: str, asynchronous: bool) -> ResultStore:
+    """In the file ``<path>-result store``: a store's own file is locked by every claim."""
+    from leasehold.patterns.results.sqlite import SUFFIX, SQLiteResultStore
 
-    shelf = SQLiteShelf(path + SUFFIX)
-    return Threaded(shelf) if asynchronous else shelf
+    results = SQLiteResultStore(path + SUFFIX)
+    return ThreadedResultStore(results) if asynchronous else results
 
 
-def beside_redis(target: Target, asynchronous: bool) -> Shelf:
+def default_redis(target: Target, asynchronous: bool) -> ResultStore:
     """On the same server, as the same user, in the same database."""
     make = Maker(target, asynchronous)
     where = f"at {target}"
-    return OwnRedisShelf(PerLoop(make, where) if asynchronous else PerProcess(make, where))
+    return OwnRedisResultStore(PerLoop(make, where) if asynchronous else PerProcess(make, where))
 
 
-def beside_borrowed(store: Any, asynchronous: bool) -> Shelf:
+def default_client(store: Any, asynchronous: bool) -> ResultStore:
     """Through the client that the store was given, by its own commands."""
     if not store.awaited:
-        shelf = RedisShelf(Lent(store))
-        return Threaded(shelf) if asynchronous else shelf
+        results = RedisResultStore(Lent(store))
+        return ThreadedResultStore(results) if asynchronous else results
     if not asynchronous:
         raise InvalidRequest("an asyncio client needs leasehold.aio.connect()")
-    return RedisShelf(LentAwaited(store))
+    return RedisResultStore(LentAwaited(store))
 
 
-class OwnRedisShelf(RedisShelf):
+class OwnRedisResultStore(RedisResultStore):
     """Its client is closed with it."""
 
     __slots__ = ("_own",)
@@ -106,7 +106,8 @@ def _library(asynchronous: bool) -> tuple[Any, Any]:
             package = __import__(f"{name}.asyncio" if asynchronous else name, fromlist=[client])
             return package, getattr(package, client)
     raise Unsupported(
-        "a shelf beside a store on Redis or Valkey needs redis-py or valkey-py: pip install 'leasehold[redis]', or say "
+        "a result store beside a store on Redis or Valkey needs redis-py or valkey-py: pip install "
+        "'leasehold[redis]', or say "
         "where else to keep it"
     )
 
@@ -152,7 +153,7 @@ class PerProcess:
 
     def execute_command(self, *args: Any) -> Any:
         if self._closed:
-            raise StoreUnavailable(f"the shelf {self.leasehold_where} is closed")
+            raise StoreUnavailable(f"the result store {self.leasehold_where} is closed")
         client = self._clients.get(os.getpid()) or self._clients.setdefault(os.getpid(), self._make())
         return client.execute_command(*args)
 
@@ -177,7 +178,7 @@ class PerLoop:
 
     async def execute_command(self, *args: Any) -> Any:
         if self._closed:
-            raise StoreUnavailable(f"the shelf {self.leasehold_where} is closed")
+            raise StoreUnavailable(f"the result store {self.leasehold_where} is closed")
         loop = asyncio.get_running_loop()
         life = self._lives.get(loop)
         if life is None or life.pid != os.getpid():

@@ -1,4 +1,4 @@
-"""A shelf in memory: for one process, and for tests. It forgets when the process ends."""
+"""A result store in memory: for one process, and for tests. It forgets when the process ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from leasehold.errors import InvalidRequest
 from leasehold.guards.fence import Fenced, check_resource
-from leasehold.patterns.results.result_store import REMEMBERED_MS, Entry, Shelf, check_keep, check_shelf, check_text
+from leasehold.patterns.results.result_store import (
+    REMEMBERED_MS,
+    Entry,
+    ResultStore,
+    check_keep,
+    check_results,
+    check_text,
+)
 from leasehold.stores.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -33,28 +40,28 @@ class _Place(NamedTuple):
     forgotten: float  # the end of the place itself
 
 
-class MemoryShelf(Shelf):
+class MemoryResultStore(ResultStore):
     """Among the threads of this process.
 
     >>> import leasehold
-    >>> shelf = MemoryShelf()
+    >>> results = MemoryResultStore()
     >>> with leasehold.connect("memory://") as hold, hold.lock("page", 42) as lease:
-    ...     shelf.write(lease, "<h1>42</h1>", keep="1m")
-    >>> shelf.read("page:42").text
+    ...     results.write(lease, "<h1>42</h1>", keep="1m")
+    >>> results.read("page:42").text
     '<h1>42</h1>'
     """
 
     __slots__ = ("__weakref__", "_clock", "_lock", "_places", "_writes")
 
     def __init__(
-        self, *, clock: Clock | None = None, downstream: str = "shelf", observers: Iterable[Observer] = ()
+        self, *, clock: Clock | None = None, downstream: str = "results", observers: Iterable[Observer] = ()
     ) -> None:
         super().__init__(downstream=downstream, observers=observers)
         self._clock: Clock = SystemClock() if clock is None else clock
         self._lock = threading.Lock()
         self._places: dict[str, _Place] = {}
         self._writes = 0
-        _shelves.add(self)
+        _result_stores.add(self)
 
     def read(self, resource: str) -> Entry | None:
         return self._entry(self._places.get(check_resource(resource)), self._clock.now())
@@ -99,29 +106,32 @@ class MemoryShelf(Shelf):
         return Entry(place.text, place.text_fence, max(0.0, now - place.written), place.ends - now)
 
     def __repr__(self) -> str:
-        return f"<MemoryShelf of {len(self._places)}>"
+        return f"<MemoryResultStore of {len(self._places)}>"
 
 
-_shelves: weakref.WeakSet[MemoryShelf] = weakref.WeakSet()
+_result_stores: weakref.WeakSet[MemoryResultStore] = weakref.WeakSet()
 
 
 def _forked() -> None:
     """A thread of the parent may have held the lock: nobody in the child would let go of it."""
-    for shelf in list(_shelves):
-        shelf._lock = threading.Lock()
+    for results in list(_result_stores):
+        results._lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_forked)
 
 
-def shared(shelf: object, beside: str) -> Shelf:
-    """The shelf that a ``store=`` names, checked: what must happen once in the fleet cannot be kept where only one
+def shared(results: object, beside: str) -> ResultStore:
+    """The result store that a ``store=`` names, checked: what must happen once in the fleet cannot be kept where
+    only one
     process sees it. ``beside`` is the name of the store that has the leases."""
-    known = check_shelf(shelf, "store")
-    if beside != "memory" and isinstance(known, MemoryShelf):
+    known = check_results(results, "store")
+    if beside != "memory" and isinstance(known, MemoryResultStore):
         raise InvalidRequest(
-            f"a MemoryShelf is seen by one process only, and the leases on {beside} by others too, which would do the "
-            "same again: leave store= out, or name a shelf that all of them share, such as SQLShelf(engine)"
+            f"a MemoryResultStore is seen by one process only, and the leases on {beside} by others too, which "
+            f"would do the "
+            "same again: leave store= out, or name a result store that all of them share, such as "
+            "SQLResultStore(engine)"
         )
     return known

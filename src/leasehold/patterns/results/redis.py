@@ -1,7 +1,7 @@
-"""A shelf on Redis or Valkey: two keys for each resource, one script and one round trip for each call.
+"""A result store on Redis or Valkey: two keys for each resource, one script and one round trip for each call.
 
-    shelf:v1:{<resource>}:value   the text, with the fence under which it was written; ends with ``keep``
-    shelf:v1:{<resource>}:fence   the last fence that was presented, and a digest of its owner; a day longer
+    result:v1:{<resource>}:value   the text, with the fence under which it was written; ends with ``keep``
+    result:v1:{<resource>}:fence   the last fence that was presented, and a digest of its owner; a day longer
 
 Both are in one slot of a Cluster. Braces in the name of a resource are percent-encoded, and the name then stands once
 more at the end. Time is the server's. A failover that loses the value makes it missing, never wrong; one that loses the
@@ -18,10 +18,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.guards.fence import Fenced, Presented, check_resource, label
-from leasehold.guards.redis.client import Line
+from leasehold.guards.redis.client import GuardClient
 from leasehold.guards.redis.step import FOLDER as RULE
 from leasehold.guards.redis.step import NO, Script, Step
-from leasehold.patterns.results.result_store import REMEMBERED_MS, Entry, Shelf, check_keep, check_text, timed_entry
+from leasehold.patterns.results.result_store import (
+    REMEMBERED_MS,
+    Entry,
+    ResultStore,
+    check_keep,
+    check_text,
+    timed_entry,
+)
 from leasehold.stores.redis.lua import assemble
 
 if TYPE_CHECKING:
@@ -29,13 +36,13 @@ if TYPE_CHECKING:
     from leasehold.observe.events import Observer
 
 FOLDER = Path(__file__).parent / "scripts"
-PREFIX = "shelf:v1:"
-CLUSTER = "is a node of a Cluster: give the shelf a client for all of it, such as redis.RedisCluster"
+PREFIX = "result:v1:"
+CLUSTER = "is a node of a Cluster: give the result store a client for all of it, such as redis.RedisCluster"
 REFUSALS = {
     **NO,
     "ASK": CLUSTER,
     "MOVED": CLUSTER,
-    "NOPERM": "does not allow this user what a shelf needs; docs/patterns/shelves.md has the ACL line",
+    "NOPERM": "does not allow this user what a result store needs; docs/patterns/result-stores.md has the ACL line",
 }
 _BRACES = str.maketrans({"{": "%7B", "}": "%7D"})
 
@@ -50,30 +57,30 @@ READ = _script(assemble(FOLDER, "read"))
 OPEN, WRITE = (_script(_FOREIGN, _NEWER, _RULE, assemble(FOLDER, name)) for name in ("open", "write"))
 
 
-class RedisShelf(Shelf):
+class RedisResultStore(ResultStore):
     """On the server of your own client, of redis-py or valkey-py, for one server or a Cluster. It is never closed here.
     With an asyncio client the calls are awaited.
 
     OutcomeUnknown says that nobody knows whether it was done: it may be repeated by the same holder.
 
     >>> import fakeredis, leasehold
-    >>> shelf = RedisShelf(fakeredis.FakeRedis())
+    >>> results = RedisResultStore(fakeredis.FakeRedis())
     >>> with leasehold.connect("memory://") as hold, hold.lock("page", 42) as lease:
-    ...     shelf.write(lease, "<h1>42</h1>", keep="1m")
-    >>> shelf.read("page:42").text
+    ...     results.write(lease, "<h1>42</h1>", keep="1m")
+    >>> results.read("page:42").text
     '<h1>42</h1>'
     """
 
     __slots__ = ("_line",)
 
-    def __init__(self, client: Any, *, downstream: str = "shelf", observers: Iterable[Observer] = ()) -> None:
+    def __init__(self, client: Any, *, downstream: str = "results", observers: Iterable[Observer] = ()) -> None:
         super().__init__(downstream=downstream, observers=observers)
-        self._line = Line(client, "RedisShelf()")
+        self._line = GuardClient(client, "RedisResultStore()")
 
     def read(self, resource: str) -> Any:
         name = check_resource(resource)
         value, _ = _keys(name)
-        return self._take(Reading(Presented(name, 0), _nobody, READ, (value,), (), partial(_entry, name)))
+        return self._take(ReadStep(Presented(name, 0), _nobody, READ, (value,), (), partial(_entry, name)))
 
     def open(self, lease: Fenced) -> Any:
         attempt = self.present(lease)
@@ -81,7 +88,7 @@ class RedisShelf(Shelf):
         values = (REMEMBERED_MS, *_rule(attempt, REMEMBERED_MS))
         refused = partial(self.refused, lease, attempt)
         keys = (value, record, record)
-        return self._take(Writing(attempt, refused, OPEN, keys, values, partial(_entry, attempt.resource)))
+        return self._take(WriteStep(attempt, refused, OPEN, keys, values, partial(_entry, attempt.resource)))
 
     def write(self, lease: Fenced, text: str | None, keep: Duration) -> Any:
         new, keep_ms = check_text(text), check_keep(keep)
@@ -89,13 +96,13 @@ class RedisShelf(Shelf):
         said = () if new is None else (len(new), new.encode())
         values = (keep_ms, attempt.fence, *said, *_rule(attempt, keep_ms + REMEMBERED_MS))
         refused = partial(self.refused, lease, attempt)
-        return self._take(Writing(attempt, refused, WRITE, _keys(attempt.resource), values, _nothing))
+        return self._take(WriteStep(attempt, refused, WRITE, _keys(attempt.resource), values, _nothing))
 
     def _take(self, step: Step[Any]) -> Any:
         return self._line.expect(step) if self._line.awaited else self._line.wait_for(step)
 
     def __repr__(self) -> str:
-        return f"<RedisShelf {self._line.where}>"
+        return f"<RedisResultStore {self._line.where}>"
 
 
 def _keys(resource: str) -> tuple[bytes, bytes]:
@@ -136,7 +143,8 @@ def _entry(resource: str, reply: Any) -> Entry | None:
         raise _foreign(resource, "value") from error
     if wrong:
         raise InvalidRequest(
-            "this client decodes replies with another encoding than UTF-8: give the shelf one without decode_responses"
+            "this client decodes replies with another encoding than UTF-8: give the result store one without "
+            "decode_responses"
         )
     left = int(left_ms) if int(left_ms) >= 0 else keep_ms - age_ms  # somebody has made it stay: not for us
     return timed_entry(said, fence, age_ms, left, keep_ms) if left > 0 else None
@@ -144,13 +152,14 @@ def _entry(resource: str, reply: Any) -> Entry | None:
 
 def _foreign(resource: str, which: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"at the key shelf:v1:{{...}}:{which} of {label(resource)} is something that no shelf has written: nothing was "
+        f"at the key result:v1:{{...}}:{which} of {label(resource)} is something that no result store has written: "
+        f"nothing was "
         "accepted. See who writes there, and delete it"
     )
 
 
-class Writing(Step[Any]):
-    """A step of a shelf."""
+class WriteStep(Step[Any]):
+    """A step of a results."""
 
     no = REFUSALS
 
@@ -161,10 +170,10 @@ class Writing(Step[Any]):
         return super()._explained(error)
 
     def _again(self) -> str:
-        return "It may be repeated: the shelf accepts the same owner again"
+        return "It may be repeated: the result store accepts the same owner again"
 
 
-class Reading(Writing):
+class ReadStep(WriteStep):
     """One that changes nothing: what has become of it is no question."""
 
     def failure(self, where: str, error: Exception, retries: bool) -> LeaseholdError:

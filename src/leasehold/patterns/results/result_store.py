@@ -1,6 +1,7 @@
-"""What a shelf is: one text for each resource, written under a lease, with an end.
+"""What a result store is: one text for each resource, written under a lease, with an end.
 
-Time is the shelf's own: an entry says how old it is and how long it stays, so that no two clocks are compared. The
+Time is the result store's own: an entry says how old it is and how long it stays, so that no two clocks are
+compared. The
 fence that was presented last is remembered for a day longer than the entry, so that a holder who slept meanwhile is
 refused even where nothing is left to overwrite.
 """
@@ -27,8 +28,9 @@ LONGEST_TEXT = 16 * 2**20  # bytes of UTF-8
 
 
 class Entry(NamedTuple):
-    """What stands on a shelf. ``fence`` is the one under which it was written; ``age`` and ``left`` are seconds.
-    ``ahead``: by how many seconds it was written later than now. Then the shelf's clock was set back, at least by that,
+    """What stands on a results. ``fence`` is the one under which it was written; ``age`` and ``left`` are seconds.
+    ``ahead``: by how many seconds it was written later than now. Then the result store's clock was set back, at
+    least by that,
     and nobody knows the age."""
 
     text: str
@@ -43,7 +45,7 @@ def timed_entry(text: str, fence: int, age_ms: float, left_ms: float, keep_ms: i
     return Entry(text, fence, max(0.0, age_ms) / 1000, min(left_ms, keep_ms) / 1000, max(0.0, -age_ms) / 1000)
 
 
-class Shelf(BaseGuard, ABC):
+class ResultStore(BaseGuard, ABC):
     """One text for each resource. Over an asyncio client or engine the same calls are awaited.
 
     All three are atomic. ``open`` and ``write`` raise StaleOwner when a newer fence was presented before, and have then
@@ -65,7 +67,7 @@ class Shelf(BaseGuard, ABC):
         """Present the fence, and put a text there for ``keep``; None takes away what is there."""
 
     def close(self) -> Awaitable[None] | None:
-        """Let go of what the shelf itself has opened."""
+        """Let go of what the result store itself has opened."""
         return None
 
 
@@ -81,25 +83,26 @@ def _finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def check_shelf(shelf: object, what: str) -> Shelf:
+def check_results(results: object, what: str) -> ResultStore:
     """``what``: the name of the argument."""
-    if not isinstance(shelf, Shelf):
+    if not isinstance(results, ResultStore):
         raise InvalidRequest(
-            f"{what} is a shelf of leasehold.patterns.results, such as MemoryShelf(), not {type(shelf).__name__}"
+            f"{what} is a result store of leasehold.patterns.results, such as MemoryResultStore(), not "
+            f"{type(results).__name__}"
         )
-    return shelf
+    return results
 
 
 def check_text(text: object) -> str | None:
-    """None, or a text that every shelf can hold."""
+    """None, or a text that every result store can hold."""
     if text is None:
         return None
     if not isinstance(text, str):
-        raise InvalidRequest(f"a shelf holds text, not {type(text).__name__}: serialize it first")
+        raise InvalidRequest(f"a result store holds text, not {type(text).__name__}: serialize it first")
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
         raise InvalidRequest("the text holds a lone surrogate and cannot be written as UTF-8") from None
     if size > LONGEST_TEXT or "\0" in text:
-        raise InvalidRequest(f"a shelf holds texts of at most {LONGEST_TEXT >> 20} MiB without NUL")
+        raise InvalidRequest(f"a result store holds texts of at most {LONGEST_TEXT >> 20} MiB without NUL")
     return text

@@ -1,4 +1,4 @@
-"""A shelf in a table of SQLite, PostgreSQL or MariaDB, over whatever connections you have.
+"""A result store in a table of SQLite, PostgreSQL or MariaDB, over whatever connections you have.
 
 Every call is a transaction of its own, unless it is given one of yours: ``write(lease, text, keep, tx=tx)`` is then
 part of it, so that a result is stored if and only if its effect is.
@@ -18,10 +18,17 @@ from leasehold.guards.fence import Fenced, Presented, check_resource, label
 from leasehold.guards.sql import names
 from leasehold.guards.sql.dialects import Dialect, Statement
 from leasehold.guards.sql.failures import of_the_connection, translated
-from leasehold.patterns.results.result_store import REMEMBERED_MS, Entry, Shelf, check_keep, check_text, timed_entry
+from leasehold.patterns.results.result_store import (
+    REMEMBERED_MS,
+    Entry,
+    ResultStore,
+    check_keep,
+    check_text,
+    timed_entry,
+)
 from leasehold.patterns.results.statements import STEP, TEXTS
-from leasehold.patterns.tables.asking import Steps, Work, ask, within
-from leasehold.patterns.tables.beginnings import beginning
+from leasehold.patterns.tables.asking import Steps, Work, run, run_within
+from leasehold.patterns.tables.beginnings import transactions_of
 
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
@@ -30,10 +37,10 @@ if TYPE_CHECKING:
 PURGE_EVERY = 64  # writes
 TRIES = 5  # of a transaction of ours that collided with another: a deadlock, a serialization failure
 PATIENCE = 2.0  # seconds after which none is begun again
-CREATE = "call shelf.create() once, in a migration or when the program starts"
+CREATE = "call results.create() once, in a migration or when the program starts"
 
 
-class SQLShelf(Shelf):
+class SQLResultStore(ResultStore):
     """In one table of your database, which ``create()`` makes.
 
     ``engine_or_begin`` is an engine or a sessionmaker of SQLAlchemy's, sync or async, a pool, a connection of Django's,
@@ -44,10 +51,10 @@ class SQLShelf(Shelf):
 
     >>> import sqlite3
     >>> from leasehold.testing.results import Holder
-    >>> shelf = SQLShelf(lambda: sqlite3.connect("shelf.db"))
-    >>> shelf.create()
-    >>> shelf.write(Holder("page:42", 7), "<h1>42</h1>", keep="1m")
-    >>> shelf.read("page:42").text
+    >>> results = SQLResultStore(lambda: sqlite3.connect("results.db"))
+    >>> results.create()
+    >>> results.write(Holder("page:42", 7), "<h1>42</h1>", keep="1m")
+    >>> results.read("page:42").text
     '<h1>42</h1>'
     """
 
@@ -56,13 +63,13 @@ class SQLShelf(Shelf):
     def __init__(
         self,
         engine_or_begin: Any,
-        table: str = "leasehold_shelf",
+        table: str = "leasehold_results",
         *,
-        downstream: str = "shelf",
+        downstream: str = "results",
         observers: Iterable[Observer] = (),
     ) -> None:
         super().__init__(downstream=downstream, observers=observers)
-        self._begin = beginning(engine_or_begin)
+        self._begin = transactions_of(engine_or_begin)
         self.table = names.plain_table(table)
         self._writes = randrange(PURGE_EVERY)  # many short-lived processes sweep as often as one long-lived
 
@@ -79,12 +86,13 @@ class SQLShelf(Shelf):
         return self._own(lambda dialect: self._looking(dialect, name))
 
     def open(self, lease: Fenced, *, tx: Any = None) -> Any:
-        """As every shelf; ``tx`` is a transaction of yours that it is to be a part of."""
+        """As every result store; ``tx`` is a transaction of yours that it is to be a part of."""
         attempt = self.present(lease)
         return self._take(tx, lambda dialect: self._opening(dialect, attempt), lease, attempt)
 
     def write(self, lease: Fenced, text: str | None, keep: Duration, *, tx: Any = None) -> Any:
-        """As every shelf; ``tx`` is a transaction of yours that it is to be a part of: written when you commit."""
+        """As every result store; ``tx`` is a transaction of yours that it is to be a part of: written when you
+        commit."""
         new, keep_ms = check_text(text), check_keep(keep)
         attempt = self.present(lease)
         return self._take(tx, lambda dialect: self._writing(dialect, attempt, new, keep_ms), lease, attempt)
@@ -128,7 +136,8 @@ class SQLShelf(Shelf):
             return timed_entry(_text(text), int(fence), int(age_ms), int(left_ms), int(keep_ms))
         except (ValueError, TypeError) as error:
             raise StoreUnavailable(
-                f"the row of {label(resource)} in the table {self.table} is damaged, or no shelf has written it: "
+                f"the row of {label(resource)} in the table {self.table} is damaged, or no result store has written "
+                f"it: "
                 "nothing was accepted. See who writes there, and delete it",
                 resource=resource,
             ) from error
@@ -148,7 +157,7 @@ class SQLShelf(Shelf):
 
     def _refusing(self, dialect: Dialect, attempt: Presented) -> Steps[None]:
         rows = yield TEXTS[dialect.name].last(self.table, attempt.resource)
-        raise Refused(int(rows.rows[0][0]) if rows.rows else None)
+        raise RefusedByFence(int(rows.rows[0][0]) if rows.rows else None)
 
     def _purging(self, dialect: Dialect) -> Steps[int]:
         return (yield TEXTS[dialect.name].purge(self.table)).changed
@@ -158,8 +167,8 @@ class SQLShelf(Shelf):
     def _take(self, tx: Any, work: Work[Any], lease: Fenced, attempt: Presented) -> Any:
         """A refusal becomes an error, and is told, when the transaction is over."""
         try:
-            given = self._own(work) if tx is None else ask(tx, work, self.table, fail=self._meaning)
-        except Refused as refused:
+            given = self._own(work) if tx is None else run(tx, work, self.table, fail=self._meaning)
+        except RefusedByFence as refused:
             raise self.refused(lease, attempt, refused.seen) from None
         if isinstance(given, Coroutine):
             return self._taken(given, tx, lease, attempt)
@@ -171,7 +180,7 @@ class SQLShelf(Shelf):
     async def _taken(self, given: Coroutine[Any, Any, Any], tx: Any, lease: Fenced, attempt: Presented) -> Any:
         try:
             found = await given
-        except Refused as refused:
+        except RefusedByFence as refused:
             raise self.refused(lease, attempt, refused.seen) from None
         if tx is None and self._sweeps():
             with suppress(LeaseholdError):
@@ -188,7 +197,7 @@ class SQLShelf(Shelf):
         until = time.monotonic() + PATIENCE
         for left in reversed(range(TRIES)):
             try:
-                given = within(self._begin, work, self.table, fail=self._own_meaning)
+                given = run_within(self._begin, work, self.table, fail=self._own_meaning)
             except Conflict:
                 if not left or time.monotonic() > until:
                     raise
@@ -204,7 +213,7 @@ class SQLShelf(Shelf):
             except Conflict:
                 if not left or time.monotonic() > until:
                     raise
-                given = within(self._begin, work, self.table, fail=self._own_meaning)
+                given = run_within(self._begin, work, self.table, fail=self._own_meaning)
         raise AssertionError("unreachable")
 
     def _meaning(self, error: BaseException) -> LeaseholdError:
@@ -215,7 +224,8 @@ class SQLShelf(Shelf):
         found = self._meaning(error)
         if isinstance(found, InvalidRequest) and of_the_connection(error):
             return StoreUnavailable(
-                f"the shelf {self.table} was given no connection that works ({type(error).__name__}): nothing was "
+                f"the result store {self.table} was given no connection that works ({type(error).__name__}): "
+                f"nothing was "
                 "written. Try again; see that the pool is large enough, and not closed"
             )
         return found
@@ -224,8 +234,8 @@ class SQLShelf(Shelf):
         return f"<{type(self).__name__} on {self.table}>"
 
 
-class Refused(LeaseholdError):
-    """Never leaves the shelf: by a newer fence, this one."""
+class RefusedByFence(LeaseholdError):
+    """Never leaves the result store: by a newer fence, this one."""
 
     def __init__(self, seen: int | None) -> None:
         super().__init__("refused")

@@ -1,4 +1,5 @@
-"""A shelf in a SQLite file of its own, for all who may write it on one host. No server, and nothing to create first."""
+"""A result store in a SQLite file of its own, for all who may write it on one host. No server, and nothing to
+create first."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.guards.fence import Fenced, Presented, check_resource
 from leasehold.patterns.results.result_store import Entry
-from leasehold.patterns.results.sql import SQLShelf
+from leasehold.patterns.results.sql import SQLResultStore
 from leasehold.patterns.results.statements import TEXTS
 from leasehold.patterns.tables.asking import Work
 from leasehold.stores.sqlite import failures, file
 from leasehold.stores.sqlite.database import gate
-from leasehold.stores.sqlite.failures import Again, unavailable
+from leasehold.stores.sqlite.failures import TryAgain, unavailable
 from leasehold.stores.sqlite.file import check_files, connect, prepare, why
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 # ---------------------------------------------------------------- sqlitefile
 #
-# The file of a SQLiteShelf: a few connections, each used by one thread at a time, and none of them after a fork.
+# The file of a SQLiteResultStore: a few connections, each used by one thread at a time, and none of them after a fork.
 #
 # Whoever writes takes the write lock at once (BEGIN IMMEDIATE); whoever reads takes none, and sees the last commit.
 # What is committed is on the disk (``synchronous = FULL``): a stored result must be there after the power has failed.
@@ -40,10 +41,10 @@ FIRST_PAUSE = 50e-6  # seconds between two tries
 LAST_PAUSE = 1e-3
 MOST_IDLE = 8
 QUIET = 5.0  # seconds to wait before a fork for other threads to finish
-SUFFIX = "-shelf"  # of the one beside a store
+SUFFIX = "-result store"  # of the one beside a store
 
 
-class Connected:
+class OpenFile:
     """One connection, and the file that it is connected to: the one that was there before. Who replaces it while it is
     opened is found out when it is used."""
 
@@ -58,24 +59,28 @@ class Connected:
             self.connection.close()
 
 
-Answered = tuple[Connected, list[tuple[Any, ...]]]
+Answered = tuple[OpenFile, list[tuple[Any, ...]]]
 
 
-class ShelfFile:
+class ResultFile:
     """Made on first use, in the folder that is there. Making one of these touches nothing."""
 
     def __init__(self, path: str, table: str) -> None:
         if not path or "\0" in path or path == ":memory:":
-            raise InvalidRequest("SQLiteShelf takes the path of a file; for one in memory use MemoryShelf()")
-        file.boot_id("a SQLiteShelf", "SQLShelf in your database, RedisShelf, or MemoryShelf in tests")
+            raise InvalidRequest(
+                "SQLiteResultStore takes the path of a file; for one in memory use MemoryResultStore()"
+            )
+        file.boot_id(
+            "a SQLiteResultStore", "SQLResultStore in your database, RedisResultStore, or MemoryResultStore in tests"
+        )
         self.path = os.path.abspath(path)  # a later chdir must not move it
         self._table = table
         self._reset()
         _files.add(self)
 
     def _reset(self) -> None:
-        self._idle: list[Connected] = []
-        self._busy: set[Connected] = set()
+        self._idle: list[OpenFile] = []
+        self._busy: set[OpenFile] = set()
         self._turn = threading.Condition(threading.RLock())
         self._closed = False
         self._forking = False
@@ -109,7 +114,7 @@ class ShelfFile:
         while True:
             try:
                 return self._try(query, values)
-            except Again as reason:
+            except TryAgain as reason:
                 if time.monotonic() > until:
                     why = f"cannot be used for {WAIT:g} s now, because {reason}: nothing was written, try again later"
                     raise unavailable(self.path, why) from reason.__cause__
@@ -127,27 +132,27 @@ class ShelfFile:
         except BaseException as error:
             self._take_back(lent)
             if isinstance(error, sqlite3.Error) and failures.passing(error):
-                raise Again(failures.LOCKED) from error
+                raise TryAgain(failures.LOCKED) from error
             raise
         self._drop(lent)
-        raise Again(failures.REPLACED)
+        raise TryAgain(failures.REPLACED)
 
-    def _lend(self) -> Connected:
+    def _lend(self) -> OpenFile:
         with self._turn:
             self._turn.wait_for(lambda: not self._forking, QUIET)
             if self._closed:
-                raise StoreUnavailable(f"the shelf {self.path} is closed")
+                raise StoreUnavailable(f"the result store {self.path} is closed")
             lent = self._idle.pop() if self._idle else None
             if lent is not None:
                 self._busy.add(lent)
                 return lent
         with gate:  # nobody forks in the middle of an opening
-            opened = open_shelf(self.path, self._table)
+            opened = open_results(self.path, self._table)
             with self._turn:
                 self._busy.add(opened)
             return opened
 
-    def _take_back(self, lent: Connected) -> None:
+    def _take_back(self, lent: OpenFile) -> None:
         """One whose transaction could not be ended is of no further use."""
         _roll_back(lent.connection)
         if lent.connection.in_transaction:
@@ -161,7 +166,7 @@ class ShelfFile:
                 lent.close()
             self._turn.notify_all()
 
-    def _drop(self, lent: Connected) -> None:
+    def _drop(self, lent: OpenFile) -> None:
         with self._turn:
             self._busy.discard(lent)
             lent.close()
@@ -203,8 +208,8 @@ class ShelfFile:
         self._reset()
 
 
-_files: weakref.WeakSet[ShelfFile] = weakref.WeakSet()
-_inherited: list[Connected] = []  # of threads that were in the middle of something: never used, and never closed
+_files: weakref.WeakSet[ResultFile] = weakref.WeakSet()
+_inherited: list[OpenFile] = []  # of threads that were in the middle of something: never used, and never closed
 
 
 def _before_fork() -> None:
@@ -239,7 +244,7 @@ def _roll_back(connection: sqlite3.Connection) -> None:
             connection.execute("ROLLBACK")
 
 
-def open_shelf(path: str, table: str) -> Connected:
+def open_results(path: str, table: str) -> OpenFile:
     """Ours, with its table. Raises StoreUnavailable that says what is wrong, or Again: somebody is in the way."""
     try:
         return _open(path, table)
@@ -251,9 +256,9 @@ def open_shelf(path: str, table: str) -> Connected:
         raise why(path, error) from error
 
 
-def _open(path: str, table: str) -> Connected:
+def _open(path: str, table: str) -> OpenFile:
     real = prepare(path)
-    opened = Connected(real)
+    opened = OpenFile(real)
     try:
         _check(path, opened.connection, table)
         check_files(real)  # again: SQLite has made its log, or has found one that came after our look
@@ -292,7 +297,9 @@ def _is_ours(path: str, connection: sqlite3.Connection) -> bool:
     if not application and not version and not tables:
         return False
     if application != APPLICATION:
-        raise unavailable(path, "is no shelf, but of another program. Choose another path: nothing was written to it")
+        raise unavailable(
+            path, "is no result store, but of another program. Choose another path: nothing was written to it"
+        )
     if version > FORMAT:
         raise unavailable(
             path,
@@ -316,36 +323,36 @@ def meaning(path: str, error: BaseException) -> LeaseholdError:
         return error
     if isinstance(error, Exception) and not failures.foreign(error):
         return failures.refusal(path, error)
-    return OutcomeUnknown(f"the shelf {path} was interrupted ({type(error).__name__}): it may be repeated")
+    return OutcomeUnknown(f"the result store {path} was interrupted ({type(error).__name__}): it may be repeated")
 
 
 # ---------------------------------------------------------------- sqlite
 
 
-TABLE = "leasehold_shelf"
+TABLE = "leasehold_results"
 LOOK = TEXTS["sqlite"].look(TABLE, "").marked("?")
 
 
-class SQLiteShelf(SQLShelf):
+class SQLiteResultStore(SQLResultStore):
     """In a file at ``path``, which is made on first use. What was written is on the disk.
 
-    For asyncio, ``Threaded(SQLiteShelf(path))``: the event loop must not wait for a disk.
+    For asyncio, ``ThreadedResultStore(SQLiteResultStore(path))``: the event loop must not wait for a disk.
 
     >>> import leasehold
-    >>> shelf = SQLiteShelf("pages.shelf")
+    >>> results = SQLiteResultStore("pages.results")
     >>> with leasehold.connect("memory://") as hold, hold.lock("page", 42) as lease:
-    ...     shelf.write(lease, "<h1>42</h1>", keep="1m")
-    >>> shelf.read("page:42").text
+    ...     results.write(lease, "<h1>42</h1>", keep="1m")
+    >>> results.read("page:42").text
     '<h1>42</h1>'
-    >>> shelf.close()
+    >>> results.close()
     """
 
     __slots__ = ("_file",)
 
     def __init__(
-        self, path: str | os.PathLike[str], *, downstream: str = "shelf", observers: Iterable[Observer] = ()
+        self, path: str | os.PathLike[str], *, downstream: str = "results", observers: Iterable[Observer] = ()
     ) -> None:
-        self._file = ShelfFile(os.fspath(path), TABLE)
+        self._file = ResultFile(os.fspath(path), TABLE)
         super().__init__(self._file.writing, TABLE, downstream=downstream, observers=observers)
 
     def read(self, resource: str) -> Entry | None:
@@ -361,7 +368,8 @@ class SQLiteShelf(SQLShelf):
     def _take(self, tx: Any, work: Work[Any], lease: Fenced, attempt: Presented) -> Any:
         if tx is not None:
             raise InvalidRequest(
-                "a SQLiteShelf has a file of its own and no part in your transaction: leave tx= out, or use a SQLShelf "
+                "a SQLiteResultStore has a file of its own and no part in your transaction: leave tx= out, or use a "
+                "SQLResultStore "
                 "in your database"
             )
         return super()._take(tx, work, lease, attempt)
@@ -377,4 +385,4 @@ class SQLiteShelf(SQLShelf):
         return meaning(self._file.path, error)
 
     def __repr__(self) -> str:
-        return f"<SQLiteShelf at {self._file.path}>"
+        return f"<SQLiteResultStore at {self._file.path}>"

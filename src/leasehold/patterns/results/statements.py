@@ -1,4 +1,4 @@
-"""The SQL of a shelf in three dialects. A file of statements: what is asked for, and what comes back.
+"""The SQL of a result store in three dialects. A file of statements: what is asked for, and what comes back.
 
 The table holds for each resource the last fence that was presented with a digest of its owner, the text with the fence
 under which it was written, and three times: of the writing, of the text's end, and from when on the row may be deleted.
@@ -26,7 +26,7 @@ _ROW = f"{HERE}, {HERE}, {HERE}"
 _KEPT = ("value", "value_fence", "written_at", "ends_at", "forgotten_at")
 
 
-class Texts:
+class ResultStatements:
     """What the dialects have in common."""
 
     name = ""
@@ -94,7 +94,7 @@ def _identity(attempt: Presented) -> tuple[str, int, str]:
 
 
 def _named(text: str, table: str) -> str:
-    """The index of ``main.shelf`` is ``shelf_forgotten``; names have at most 63 letters."""
+    """The index of ``main.results`` is ``results_forgotten``; names have at most 63 letters."""
     schema, _, bare = table.rpartition(".")
     index = f"{bare[:53]}_forgotten"
     within = f"{schema}.{index}" if schema else index
@@ -117,7 +117,7 @@ CREATE TABLE IF NOT EXISTS {table} (
 )"""
 
 
-class SQLite(Texts):
+class SQLiteResultStatements(ResultStatements):
     """3.24 or newer."""
 
     name, greatest, gives = "sqlite", "MAX", False
@@ -132,7 +132,7 @@ class SQLite(Texts):
         return rows.changed == 1
 
 
-class PostgreSQL(Texts):
+class PostgreSQLResultStatements(ResultStatements):
     """The clock is that of the statement, not that of the transaction, which may have begun long ago."""
 
     name = "postgresql"
@@ -156,7 +156,7 @@ class PostgreSQL(Texts):
         return super()._update(more) + " RETURNING fence"
 
 
-class MariaDB(Texts):
+class MariaDBResultStatements(ResultStatements):
     """Its times are in UTC: local ones are ambiguous for an hour each year."""
 
     name = "mariadb"
@@ -202,4 +202,6 @@ CREATE TABLE IF NOT EXISTS {table} (
 
 
 _OK = "VALUES(fence) > fence OR (VALUES(fence) = fence AND VALUES(owner) = owner)"
-TEXTS: dict[str, Texts] = {one.name: one for one in (SQLite(), PostgreSQL(), MariaDB())}
+TEXTS: dict[str, ResultStatements] = {
+    one.name: one for one in (SQLiteResultStatements(), PostgreSQLResultStatements(), MariaDBResultStatements())
+}

@@ -1,4 +1,4 @@
-"""A shelf that blocks, for asyncio: its calls run in threads and are awaited. The loop never waits for a disk.
+"""A result store that blocks, for asyncio: its calls run in threads and are awaited. The loop never waits for a disk.
 
 The threads are its own. Those of the loop are often all at work for the application, for a slow rebuild above all, and
 what is cached must be there meanwhile.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from leasehold.patterns.results.result_store import Entry, Shelf
+from leasehold.patterns.results.result_store import Entry, ResultStore
 
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
@@ -21,30 +21,31 @@ if TYPE_CHECKING:
 MOST_THREADS = 8
 
 
-class Threaded(Shelf):
-    """``Threaded(SQLiteShelf(path))``. A call that is cancelled comes to its end before the cancellation goes on, so
+class ThreadedResultStore(ResultStore):
+    """``ThreadedResultStore(SQLiteResultStore(path))``. A call that is cancelled comes to its end before the
+    cancellation goes on, so
     that what the same task does next is not overtaken by it; a second cancellation does not wait."""
 
-    __slots__ = ("_pools", "_shelf")
+    __slots__ = ("_pools", "_results")
 
-    def __init__(self, shelf: Shelf) -> None:
-        super().__init__(downstream=shelf.downstream)
-        self._shelf = shelf
+    def __init__(self, results: ResultStore) -> None:
+        super().__init__(downstream=results.downstream)
+        self._results = results
         self._pools: dict[int, ThreadPoolExecutor] = {}  # by process: the threads of a parent are not in its child
 
     async def read(self, resource: str) -> Entry | None:
-        found: Entry | None = await self._there(self._shelf.read, resource)
+        found: Entry | None = await self._there(self._results.read, resource)
         return found
 
     async def open(self, lease: Fenced) -> Entry | None:
-        found: Entry | None = await self._there(self._shelf.open, lease)
+        found: Entry | None = await self._there(self._results.open, lease)
         return found
 
     async def write(self, lease: Fenced, text: str | None, keep: Duration) -> None:
-        await self._there(self._shelf.write, lease, text, keep)
+        await self._there(self._results.write, lease, text, keep)
 
     async def close(self) -> None:
-        await self._there(self._shelf.close)
+        await self._there(self._results.close)
         pool = self._pools.pop(os.getpid(), None)
         if pool is not None:
             pool.shutdown(wait=False)
@@ -64,12 +65,12 @@ class Threaded(Shelf):
     def _threads(self) -> ThreadPoolExecutor:
         pool = self._pools.get(os.getpid())
         if pool is None:
-            made = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="leasehold-shelf")
+            made = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="leasehold-result store")
             pool = self._pools.setdefault(os.getpid(), made)
         return pool
 
     def __repr__(self) -> str:
-        return f"<Threaded {self._shelf!r}>"
+        return f"<ThreadedResultStore {self._results!r}>"
 
 
 def _heard(running: asyncio.Future[Any]) -> None:

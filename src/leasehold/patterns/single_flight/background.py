@@ -18,18 +18,18 @@ from leasehold._runtime.engine import Engine
 from leasehold.errors import NotAcquired
 from leasehold.observe import log
 from leasehold.patterns.flavour import finish
-from leasehold.patterns.single_flight.flights import Landing
-from leasehold.patterns.single_flight.rebuild import nobody_aloft
+from leasehold.patterns.single_flight.flights import FlightResult
+from leasehold.patterns.single_flight.rebuild import outside_rebuilds
 
 MOST = 32  # at once
 MOST_PAUSES = 10_000
 GRACE = 2.0  # seconds that close() waits for those under way
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
-Run = Callable[[], Coroutine[Any, Any, Landing]]
+Run = Callable[[], Coroutine[Any, Any, FlightResult]]
 
 
-class Background(ABC):
+class BackgroundRebuilds(ABC):
     """Of one coordinator."""
 
     def __init__(self, engine: Engine) -> None:
@@ -62,7 +62,7 @@ class Background(ABC):
     def _begin(self, key: Any, flow: Coroutine[Any, Any, None]) -> None: ...
 
     async def _guarded(self, key: Any, shown: str, run: Run, ttl: float) -> None:
-        nobody_aloft()
+        outside_rebuilds()
         try:
             landing = await run()
             error = landing.error
@@ -93,7 +93,7 @@ class Background(ABC):
         self._pauses[key] = self._engine.clock.now() + min(max(ttl / 10, SHORTEST_PAUSE), LONGEST_PAUSE)
 
 
-class InThreads(Background):
+class ThreadRebuilds(BackgroundRebuilds):
     """Daemon threads, each with a copy of the caller's context."""
 
     def _begin(self, key: Any, flow: Coroutine[Any, Any, None]) -> None:
@@ -115,7 +115,7 @@ class InThreads(Background):
                 thread.join(max(end - time.monotonic(), 0))
 
 
-class InTasks(Background):
+class TaskRebuilds(BackgroundRebuilds):
     """Tasks of the loop that asked first."""
 
     def _over(self, work: Any) -> bool:

@@ -1,6 +1,7 @@
-"""What a single flight leaves on the shelf, and how long it counts: a value, an error, or both.
+"""What a single flight leaves on the result store, and how long it counts: a value, an error, or both.
 
-An entry says how old it is by the shelf's own clock. An error that is written beside a value makes the entry young
+An entry says how old it is by the result store's own clock. An error that is written beside a value makes the
+entry young
 again: so it says how old the value was then. A value that could not be kept is an error for those who come later, for
 as long as it would have been fresh. What was written later than now, because that clock was set back, counts as being
 as old as it is ahead: else a value that is asked for again and again would be fresh for as long as the step was.
@@ -13,14 +14,14 @@ from typing import Any, NamedTuple
 
 from leasehold.errors import LeaseholdError
 from leasehold.guards.fence import label
-from leasehold.patterns.errors import ResultNotKept, remote, told
+from leasehold.patterns.errors import ResultNotKept, error_record, remote_error
 from leasehold.patterns.results.result_store import Entry
-from leasehold.patterns.serialization import compact, kept, loaded, read_sheet, sheet
+from leasehold.patterns.serialization import compact, document, kept, loaded, read_document
 
 MARK = "flight/1"
 
 
-class Page(NamedTuple):
+class CachedValue(NamedTuple):
     """What was found. ``value`` is the sheet's, not loaded yet; None: there is none. Ages are in seconds."""
 
     text: str
@@ -32,7 +33,7 @@ class Page(NamedTuple):
     unkept: str | None  # the type of a value that could not be kept
 
 
-class Terms(NamedTuple):
+class Freshness(NamedTuple):
     """How long what counts, in seconds."""
 
     fresh: float
@@ -44,14 +45,14 @@ class Terms(NamedTuple):
         """A value in all."""
         return self.fresh + self.stale
 
-    def usable(self, page: Page | None) -> bool:
+    def usable(self, page: CachedValue | None) -> bool:
         """Is there a value that may be given to somebody?"""
         return page is not None and page.value is not None and page.value_age < self.keep
 
-    def is_fresh(self, page: Page) -> bool:
+    def is_fresh(self, page: CachedValue) -> bool:
         return self.usable(page) and page.value_age < self.fresh
 
-    def failed(self, page: Page | None) -> bool:
+    def failed(self, page: CachedValue | None) -> bool:
         """Did the last rebuild fail so lately that nobody should try again?"""
         if page is None or page.error is None:
             return False
@@ -63,19 +64,21 @@ class Terms(NamedTuple):
         return max(self.fresh, self.errors)
 
 
-def read_page(entry: Entry | None, resource: str) -> Page | None:
+def read_cached(entry: Entry | None, resource: str) -> CachedValue | None:
     """InvalidRequest: something else has written there."""
     if entry is None:
         return None
-    fields = read_sheet(MARK, entry.text, resource)
+    fields = read_document(MARK, entry.text, resource)
     age = entry.age + entry.ahead
     value_age = age + fields.get("aged_ms", 0) / 1000
-    return Page(entry.text, entry.fence, fields.get("value"), value_age, fields.get("error"), age, fields.get("unkept"))
+    return CachedValue(
+        entry.text, entry.fence, fields.get("value"), value_age, fields.get("error"), age, fields.get("unkept")
+    )
 
 
 def value_text(serializer: Any, value: object, what: str) -> str:
     """A value as text. InvalidRequest: it cannot be written, or not be read again."""
-    return sheet(MARK, {}, kept(serializer, value, what)[0])
+    return document(MARK, {}, kept(serializer, value, what)[0])
 
 
 def value_of(serializer: Any, text: str) -> Any:
@@ -83,21 +86,21 @@ def value_of(serializer: Any, text: str) -> Any:
     return loaded(serializer, json.loads(text)["value"])
 
 
-def error_text(error: Exception, beside: Page | None, unkept: str | None = None) -> str:
+def error_text(error: Exception, beside: CachedValue | None, unkept: str | None = None) -> str:
     """An error as text, and the value that still counts."""
-    fields: dict[str, Any] = {"error": told(error)}
+    fields: dict[str, Any] = {"error": error_record(error)}
     if unkept is not None:
         fields["unkept"] = unkept
     if beside is None:
-        return sheet(MARK, fields)
+        return document(MARK, fields)
     fields["aged_ms"] = round(beside.value_age * 1000)
-    return sheet(MARK, fields, compact(beside.value))
+    return document(MARK, fields, compact(beside.value))
 
 
-def error_of(page: Page, resource: str) -> LeaseholdError:
+def error_of(page: CachedValue, resource: str) -> LeaseholdError:
     if page.unkept is not None:
         return not_kept(resource, page.fence, page.unkept)
-    return remote(page.error, resource, page.fence)
+    return remote_error(page.error, resource, page.fence)
 
 
 def not_kept(resource: str, fence: int | None, what: str) -> ResultNotKept:

@@ -20,17 +20,17 @@ from typing import Any
 from leasehold._core.holding import LOST
 from leasehold._core.ports import Clock
 from leasehold._runtime.engine import CLOSED, Engine
-from leasehold._runtime.sync import tell_of_loop
+from leasehold._runtime.sync import warn_in_event_loop
 from leasehold.errors import LeaseLost, NotAcquired, StoreUnavailable
 
 LONGEST_NAP = 1.0  # seconds until somebody who waits looks whether the coordinator was closed
 NOTHING = (NotAcquired, LeaseLost)  # what befell the leader alone
 TAKEN = frozenset({"deleted", "evicted", "max_hold", "max_idle", "taken"})  # not because the store did not answer
 
-Lead = Callable[["Flight", float | None], Coroutine[Any, Any, "Landing"]]
+Lead = Callable[["Flight", float | None], Coroutine[Any, Any, "FlightResult"]]
 
 
-class Landing:
+class FlightResult:
     """What a flight brought: the text of a value, or the error of the function. ``unkept`` is the type of a value that
     could not be kept; then the error says so, to all but the one who has made it."""
 
@@ -48,7 +48,7 @@ class Landing:
             raise self.error.with_traceback(self._trace)
 
 
-class Patience:
+class RemainingWait:
     """How long a caller may still wait; None is for ever."""
 
     __slots__ = ("_clock", "_until")
@@ -78,12 +78,12 @@ class Flights(ABC):
         self._epoch = engine.epoch
 
     @abstractmethod
-    async def join(self, key: Any, lead: Lead, patience: Patience) -> Landing:
+    async def join(self, key: Any, lead: Lead, patience: RemainingWait) -> FlightResult:
         """Be on the flight of this key, and lead it when nobody does. ``lead`` is given the flight, and closes it
         before its lease ends: who comes after that may not get what was read before."""
 
-    def patience(self, wait: float | None) -> Patience:
-        return Patience(self._engine.clock, wait)
+    def patience(self, wait: float | None) -> RemainingWait:
+        return RemainingWait(self._engine.clock, wait)
 
     def _forked(self) -> bool:
         """Those of the parent go on there (trap 32)."""
@@ -92,7 +92,7 @@ class Flights(ABC):
         self._epoch = self._engine.epoch
         return True
 
-    def _stay(self, key: Any, patience: Patience) -> None:
+    def _stay(self, key: Any, patience: RemainingWait) -> None:
         """May somebody who waits go on waiting?"""
         if self._engine.closed:
             raise StoreUnavailable(CLOSED)
@@ -112,8 +112,8 @@ class Flight:
         self._flights = flights
         self._key = key
         self._lease: Callable[[], Any] | None = None
-        self.landing: Landing | None = None
-        self.trouble: Landing | None = None
+        self.landing: FlightResult | None = None
+        self.trouble: FlightResult | None = None
 
     def close(self) -> None:
         """Let nobody else in. Of two threads that do so, one may close the next flight, too: that one is then led for
@@ -130,14 +130,14 @@ class Flight:
         lease = None if self._lease is None else self._lease()
         return lease is not None and lease.state == LOST and lease._held.reason in TAKEN
 
-    def outcome(self, mine: bool) -> Landing | None:
+    def outcome(self, mine: bool) -> FlightResult | None:
         """For those who waited; None: it brought nothing. What befell the leader is for the leader."""
         if self.trouble is not None and (mine or not isinstance(self.trouble.error, NOTHING)):
             self.trouble.check()
         return self.landing
 
 
-class _Led(Flight):
+class _ThreadFlight(Flight):
     """By a thread."""
 
     __slots__ = ("done",)
@@ -147,31 +147,31 @@ class _Led(Flight):
         self.done = threading.Event()
 
 
-class OfThreads(Flights):
+class ThreadFlights(Flights):
     """Nothing is locked: one step of a dict decides who leads, also in a child that was forked in between."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self._flights: dict[Any, _Led] = {}
+        self._flights: dict[Any, _ThreadFlight] = {}
 
-    async def join(self, key: Any, lead: Lead, patience: Patience) -> Landing:
+    async def join(self, key: Any, lead: Lead, patience: RemainingWait) -> FlightResult:
         while True:
             if self._forked():
                 self._flights = {}
-            mine = _Led(self._flights, key)
+            mine = _ThreadFlight(self._flights, key)
             try:  # from here on: an interrupt in between must not leave a flight that nobody leads
                 flight = self._flights.setdefault(key, mine)
                 if flight is mine:
                     mine.landing = await lead(mine, patience.left())
                     return mine.landing
             except Exception as error:
-                mine.trouble = Landing(error=error)
+                mine.trouble = FlightResult(error=error)
                 raise
             finally:
                 mine.close()
                 mine.done.set()
             if not flight.done.is_set():
-                tell_of_loop(self._engine)
+                warn_in_event_loop(self._engine)
             while not flight.done.wait(patience.nap()):
                 self._stay(key, patience)
                 if flight.lost():
@@ -182,7 +182,7 @@ class OfThreads(Flights):
                 return landing
 
 
-class _Task(Flight):
+class _TaskFlight(Flight):
     """On an event loop."""
 
     __slots__ = ("task", "waiting")
@@ -193,20 +193,20 @@ class _Task(Flight):
         self.task: Any = None
 
 
-class OfTasks(Flights):
+class TaskFlights(Flights):
     """Each event loop has its own."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self._loops: dict[asyncio.AbstractEventLoop, dict[Any, _Task]] = {}
+        self._loops: dict[asyncio.AbstractEventLoop, dict[Any, _TaskFlight]] = {}
 
-    async def join(self, key: Any, lead: Lead, patience: Patience) -> Landing:
+    async def join(self, key: Any, lead: Lead, patience: RemainingWait) -> FlightResult:
         flights = self._here()
         while True:
             flight = flights.get(key)
             mine = flight is None or flight.task.done()  # one that was cancelled before it began has closed nothing
             if flight is None or mine:
-                flight = flights[key] = _Task(flights, key)
+                flight = flights[key] = _TaskFlight(flights, key)
                 flight.task = asyncio.create_task(_fly(flight, lead, patience), name="leasehold-flight")
             await self._wait(key, flight, None if mine else patience)
             landing = flight.outcome(mine)
@@ -215,7 +215,7 @@ class OfTasks(Flights):
             if mine:
                 flight.task.result()  # was cancelled on its own, or ended by an interrupt
 
-    def _here(self) -> dict[Any, _Task]:
+    def _here(self) -> dict[Any, _TaskFlight]:
         if self._forked():
             self._loops = {}
         loop = asyncio.get_running_loop()
@@ -226,7 +226,7 @@ class OfTasks(Flights):
             flights = self._loops[loop] = {}
         return flights
 
-    async def _wait(self, key: Any, flight: _Task, patience: Patience | None) -> None:
+    async def _wait(self, key: Any, flight: _TaskFlight, patience: RemainingWait | None) -> None:
         flight.waiting += 1
         try:
             while not flight.task.done():
@@ -244,10 +244,10 @@ class OfTasks(Flights):
                 await asyncio.wait([flight.task])  # who was cancelled must not go on before its work has stopped
 
 
-async def _fly(flight: _Task, lead: Lead, patience: Patience) -> None:
+async def _fly(flight: _TaskFlight, lead: Lead, patience: RemainingWait) -> None:
     try:
         flight.landing = await lead(flight, patience.left())
     except Exception as error:
-        flight.trouble = Landing(error=error)
+        flight.trouble = FlightResult(error=error)
     finally:
         flight.close()

@@ -1,6 +1,7 @@
 """How a value is rebuilt: under the lease of its name, looked at again before, and written with its fence.
 
-The shelf decides, not the clock. What it accepted counts, also when the lease was over by then: nobody newer had come.
+The result store decides, not the clock. What it accepted counts, also when the lease was over by then: nobody
+newer had come.
 What it refused is nobody's; its caller gets what the newer one has written, or LeaseLost.
 """
 
@@ -15,28 +16,28 @@ from leasehold._core.names import Name
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.observe import log
 from leasehold.patterns.flavour import Flavour
-from leasehold.patterns.results.result_store import Shelf
+from leasehold.patterns.results.result_store import ResultStore
 from leasehold.patterns.serialization import is_large, loaded
 from leasehold.patterns.single_flight.cached_value import (
-    Page,
-    Terms,
+    CachedValue,
+    Freshness,
     error_of,
     error_text,
     not_kept,
-    read_page,
+    read_cached,
     value_of,
     value_text,
 )
-from leasehold.patterns.single_flight.flights import Flight, Landing
+from leasehold.patterns.single_flight.flights import Flight, FlightResult
 from leasehold.primitives.decorated_function import name_of
 
 DOWN = (StoreUnavailable, OutcomeUnknown)
-ALWAYS = float("inf")  # as what was seen: nothing on the shelf is newer than that
+ALWAYS = float("inf")  # as what was seen: nothing on the result store is newer than that
 
 R = TypeVar("R")
 
 
-class Work(NamedTuple):
+class RebuildFunction(NamedTuple):
     """What the user wrote, and how it is called."""
 
     function: Callable[..., Any]
@@ -46,7 +47,7 @@ class Work(NamedTuple):
     unkept: list[Any]  # the value that it gave to this caller and that could not be kept
 
 
-class Aloft:
+class CurrentRebuild:
     """A rebuild that the calling thread or task stands in."""
 
     __slots__ = ("key", "over")
@@ -56,40 +57,40 @@ class Aloft:
         self.over = False
 
 
-_aloft: ContextVar[tuple[Aloft, ...]] = ContextVar("leasehold-aloft", default=())
+_aloft: ContextVar[tuple[CurrentRebuild, ...]] = ContextVar("leasehold-aloft", default=())
 
 
-class Rebuilding:
+class Rebuilder:
     """For all names of one ``single_flight``."""
 
     def __init__(
         self,
         flavour: Flavour,
-        shelf: Shelf,
-        terms: Terms,
+        results: ResultStore,
+        terms: Freshness,
         lease_as: str | None,
         make_lock: Callable[[Name, float | None], Any],
         home: object,
     ) -> None:
         self.flavour = flavour
-        self.shelf = shelf
+        self.results = results
         self.terms = terms
         self._lease_as = lease_as
         self._make_lock = make_lock
         self._home = home  # of one coordinator: another one may wait for this one, and gets its turn when time is over
 
-    async def look(self, name: Name) -> Page | None:
+    async def look(self, name: Name) -> CachedValue | None:
         """What anybody can see."""
-        return read_page(await self._settled(self.shelf.read(name.text)), name.text)
+        return read_cached(await self._settled(self.results.read(name.text)), name.text)
 
     async def fly(
-        self, name: Name, seen: float, work: Work, wait: float | None, flight: Flight | None = None
-    ) -> Landing:
+        self, name: Name, seen: float, work: RebuildFunction, wait: float | None, flight: Flight | None = None
+    ) -> FlightResult:
         """Under the lease: take what came since ``seen`` (a fence), else rebuild. The flight is closed before the lease
         ends."""
         known = flight or Flight({}, name.text)
 
-        async def body(lease: Any) -> Landing:
+        async def body(lease: Any) -> FlightResult:
             known.holds(lease)
             try:
                 page = await self._open(lease)
@@ -109,30 +110,31 @@ class Rebuilding:
     async def forget(self, name: Name, wait: float | None) -> None:
         async def body(lease: Any) -> None:
             await self._open(lease)  # what another pattern wrote is not ours to take away
-            await self._settled(self.shelf.write(lease, None, 1))
+            await self._settled(self.results.write(lease, None, 1))
 
         await self._holding(name, wait, body)
 
-    async def alone(self, name: Name, work: Work) -> Landing:
+    async def alone(self, name: Name, work: RebuildFunction) -> FlightResult:
         """Without a lease."""
         with self._inside(name):
             return await self._called(name.text, work, None)
 
-    async def _called(self, resource: str, work: Work, lease: Any) -> Landing:
+    async def _called(self, resource: str, work: RebuildFunction, lease: Any) -> FlightResult:
         """What it gave, or its error. What cannot be kept has been made all the same: it is its caller's."""
         kwargs = work.kwargs if self._lease_as is None else {**work.kwargs, self._lease_as: lease}
         outcome = await self.flavour.called(work.function, work.args, kwargs)
         if outcome.error is not None:
-            return Landing(error=outcome.error)
+            return FlightResult(error=outcome.error)
         try:
-            return Landing(value_text(work.serializer, outcome.value, f"the result of {name_of(work.function)}()"))
+            return FlightResult(value_text(work.serializer, outcome.value, f"the result of {name_of(work.function)}()"))
         except InvalidRequest as error:
             return _unkept(resource, work, lease, outcome.value, error)
 
     # ------------------------------------------------------------ under the lease
 
     async def _holding(self, name: Name, wait: float | None, body: Callable[[Any], Coroutine[Any, Any, R]]) -> R:
-        """What the body gives counts: each of its writes was checked by the shelf. LeaseLost, when it gives nothing."""
+        """What the body gives counts: each of its writes was checked by the results. LeaseLost, when it gives
+        nothing."""
         given: list[R] = []
         try:
             with self._inside(name):
@@ -152,7 +154,7 @@ class Rebuilding:
                 raise
         return given[0]
 
-    async def _rebuild(self, lease: Any, page: Page | None, work: Work) -> Landing:
+    async def _rebuild(self, lease: Any, page: CachedValue | None, work: RebuildFunction) -> FlightResult:
         landing = await self._called(lease.resource, work, lease)
         if landing.error is None:
             landing = await self._put(lease, landing, work)
@@ -167,28 +169,29 @@ class Rebuilding:
             raise refused from error  # what went wrong first must not get lost
         return landing
 
-    async def _tell(self, lease: Any, landing: Landing, page: Page | None, work: Work) -> None:
+    async def _tell(self, lease: Any, landing: FlightResult, page: CachedValue | None, work: RebuildFunction) -> None:
         """For those who wait, and for ``errors`` seconds for everybody. A value that still counts stays beside it."""
         assert landing.error is not None  # noqa: S101  # for the type checker: there is nothing else to tell
         counts = self.terms.errors if landing.unkept is None else self.terms.unkept
         try:
             if page is not None:
-                page = await self._open(lease)  # its age by the shelf's clock
+                page = await self._open(lease)  # its age by the result store's clock
             beside = page if self.terms.usable(page) else None
             if beside is None or counts or not self._readable(beside, work):
                 rest = 0.0 if beside is None else self.terms.keep - beside.value_age
                 text = error_text(landing.error, beside, landing.unkept)
-                await self._settled(self.shelf.write(lease, text, max(counts, lease.ttl, rest)))
+                await self._settled(self.results.write(lease, text, max(counts, lease.ttl, rest)))
         except DOWN as trouble:
             _not_kept(trouble)
         except InvalidRequest:  # too long together with the value, which then stays alone
             return
 
-    async def _put(self, lease: Any, landing: Landing, work: Work) -> Landing:
-        """What cannot be written is still the outcome of this flight. A shelf that refuses a value for what it is, or
+    async def _put(self, lease: Any, landing: FlightResult, work: RebuildFunction) -> FlightResult:
+        """What cannot be written is still the outcome of this flight. A result store that refuses a value for what
+        it is, or
         hangs up on one that is large, would do so each time: it is its caller's alone."""
         try:
-            await self._settled(self.shelf.write(lease, landing.text, self.terms.keep))
+            await self._settled(self.results.write(lease, landing.text, self.terms.keep))
         except (InvalidRequest, *DOWN) as trouble:
             if isinstance(trouble, InvalidRequest) or (isinstance(trouble, OutcomeUnknown) and is_large(landing.text)):
                 value = value_of(work.serializer, landing.text)
@@ -196,25 +199,25 @@ class Rebuilding:
             _not_kept(trouble)
         return landing
 
-    async def _open(self, lease: Any) -> Page | None:
-        return read_page(await self._settled(self.shelf.open(lease)), lease.resource)
+    async def _open(self, lease: Any) -> CachedValue | None:
+        return read_cached(await self._settled(self.results.open(lease)), lease.resource)
 
     # ------------------------------------------------------------ what others wrote
 
-    def _taken(self, page: Page, name: Name, work: Work) -> Landing | None:
+    def _taken(self, page: CachedValue, name: Name, work: RebuildFunction) -> FlightResult | None:
         """The flight that was waited for. A value that cannot be read, of another version of the program, is none."""
         if self.terms.usable(page) and self._readable(page, work):
-            return Landing(page.text)
-        return None if page.error is None else Landing(error=error_of(page, name.text))
+            return FlightResult(page.text)
+        return None if page.error is None else FlightResult(error=error_of(page, name.text))
 
-    def _readable(self, page: Page, work: Work) -> bool:
+    def _readable(self, page: CachedValue, work: RebuildFunction) -> bool:
         try:
             loaded(work.serializer, page.value)
         except InvalidRequest:
             return False
         return True
 
-    async def _instead(self, name: Name, loss: LeaseLost, work: Work) -> Landing | None:
+    async def _instead(self, name: Name, loss: LeaseLost, work: RebuildFunction) -> FlightResult | None:
         """What somebody newer wrote."""
         try:
             page = await self.look(name)
@@ -226,7 +229,7 @@ class Rebuilding:
     @contextlib.contextmanager
     def _inside(self, name: Name) -> Iterator[None]:
         self.not_inside(name)
-        aloft = Aloft((self._home, name.text))
+        aloft = CurrentRebuild((self._home, name.text))
         token = _aloft.set((*_aloft.get(), aloft))
         try:
             yield
@@ -248,17 +251,17 @@ class Rebuilding:
         return await self.flavour.settled(value)
 
 
-def _unkept(resource: str, work: Work, lease: Any, value: Any, error: Exception) -> Landing:
+def _unkept(resource: str, work: RebuildFunction, lease: Any, value: Any, error: Exception) -> FlightResult:
     log.warn("single_flight could not keep a value, which only its caller gets: %s", error)
     work.unkept[:] = [value]
     what = type(value).__name__[:100]
-    return Landing(error=not_kept(resource, lease and lease.fence, what), unkept=what)
+    return FlightResult(error=not_kept(resource, lease and lease.fence, what), unkept=what)
 
 
 def _not_kept(trouble: Exception) -> None:
     log.warn("single_flight could not keep the outcome of a rebuild: %r", trouble, error=trouble)
 
 
-def nobody_aloft() -> None:
+def outside_rebuilds() -> None:
     """For work that is started on its own: nobody waits for it."""
     _aloft.set(())

@@ -10,13 +10,13 @@ from leasehold._core.durations import seconds
 from leasehold._core.names import Name, known_name
 from leasehold._core.templates import Template
 from leasehold.errors import InvalidRequest
-from leasehold.patterns.results.result_store import check_keep, check_shelf
+from leasehold.patterns.results.result_store import check_keep, check_results
 from leasehold.patterns.serialization import check_serializer, loaded, serializer_of
-from leasehold.patterns.single_flight.background import InTasks, InThreads
-from leasehold.patterns.single_flight.cached_value import Page, Terms, error_of, value_of
-from leasehold.patterns.single_flight.flights import Flight, Landing, OfTasks, OfThreads
-from leasehold.patterns.single_flight.rebuild import ALWAYS, DOWN, Rebuilding, Work
-from leasehold.primitives.decorated_function import Called, check_filled, check_function, check_kind
+from leasehold.patterns.single_flight.background import TaskRebuilds, ThreadRebuilds
+from leasehold.patterns.single_flight.cached_value import CachedValue, Freshness, error_of, value_of
+from leasehold.patterns.single_flight.flights import Flight, FlightResult, TaskFlights, ThreadFlights
+from leasehold.patterns.single_flight.rebuild import ALWAYS, DOWN, Rebuilder, RebuildFunction
+from leasehold.primitives.decorated_function import DecoratedFunction, check_filled, check_function, check_kind
 
 if TYPE_CHECKING:
     from typing import Concatenate
@@ -31,7 +31,7 @@ ON_DOWN = ("raise", "call")
 NOTHING = object()
 
 
-class Flown(Protocol[P, R_co]):
+class SingleFlightFunction(Protocol[P, R_co]):
     """A function under ``single_flight``. ``forget`` and ``refresh`` take the arguments of a call, ``self`` too."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -44,12 +44,12 @@ class Flown(Protocol[P, R_co]):
         """Rebuild now, also when the value is fresh. Its error leaves the value in place."""
 
     def __get__(
-        self: Flown[Concatenate[S, Q], R_co], instance: S, owner: type[S] | None = None, /
+        self: SingleFlightFunction[Concatenate[S, Q], R_co], instance: S, owner: type[S] | None = None, /
     ) -> Callable[Q, R_co]:
         """As a method."""
 
 
-class AsyncFlown(Protocol[P, R_co]):
+class AsyncSingleFlightFunction(Protocol[P, R_co]):
     """The same, awaited."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
@@ -62,12 +62,12 @@ class AsyncFlown(Protocol[P, R_co]):
         """Rebuild now, also when the value is fresh. Its error leaves the value in place."""
 
     def __get__(
-        self: AsyncFlown[Concatenate[S, Q], R_co], instance: S, owner: type[S] | None = None, /
+        self: AsyncSingleFlightFunction[Concatenate[S, Q], R_co], instance: S, owner: type[S] | None = None, /
     ) -> Callable[Q, Coroutine[Any, Any, R_co]]:
         """As a method."""
 
 
-class Asked:
+class SingleFlightOptions:
     """What ``hold.single_flight`` was given, checked."""
 
     def __init__(
@@ -85,8 +85,8 @@ class Asked:
         errors_s = 0.0 if errors is None else seconds(errors, "errors")
         check_keep(fresh_s + stale_s, "fresh and stale together")
         check_keep(errors_s or 1, "errors")
-        self.terms = Terms(fresh_s, stale_s, errors_s)
-        self.cache = None if cache is None else check_shelf(cache, "cache")
+        self.terms = Freshness(fresh_s, stale_s, errors_s)
+        self.cache = None if cache is None else check_results(cache, "cache")
         self.serializer = check_serializer(serializer)
         check_filled(lease_as)
         self.lease_as = lease_as
@@ -98,7 +98,7 @@ class Asked:
 class BaseSingleFlight:
     """What both flavours share. ``model`` is the lock of the kind, whose options every flight has."""
 
-    def __init__(self, hold: Any, kind: str, ids: Sequence[object], asked: Asked, model: Any) -> None:
+    def __init__(self, hold: Any, kind: str, ids: Sequence[object], asked: SingleFlightOptions, model: Any) -> None:
         check_kind(kind)
         self._engine = hold._engine
         self._options = model._options
@@ -106,11 +106,11 @@ class BaseSingleFlight:
         self._fields = [name for one in self._ids for name in one.names]
         self._named = partial(known_name, hold._namespace, hold._id_key, kind)
         self._asked = asked
-        shelf = hold._shelf if asked.cache is None else asked.cache
-        self._crew: Crew = crew_of(hold)
+        results = hold._results if asked.cache is None else asked.cache
+        self._crew: SharedFlights = shared_flights(hold)
         self._flavour = hold._flavour
         make = partial(self._lock, hold._make_lock)
-        self._work = Rebuilding(self._flavour, shelf, asked.terms, asked.lease_as, make, id(self._engine))
+        self._work = Rebuilder(self._flavour, results, asked.terms, asked.lease_as, make, id(self._engine))
         if not self._fields:
             self._name({})  # what is wrong with a name that is known is said now
 
@@ -131,34 +131,36 @@ class BaseSingleFlight:
 
     def _decorate(self, function: Callable[..., Any]) -> Any:
         check_function(function, self._flavour.asynchronous, "single_flight")
-        called = Called(function, self._fields, self._asked.lease_as)
+        called = DecoratedFunction(function, self._fields, self._asked.lease_as)
         serializer = serializer_of(function, self._asked.serializer)
 
         def name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Name:
             return self._name(called.values(args, kwargs))
 
         async def run(*args: Any, **kwargs: Any) -> Any:
-            return await self._get(name(args, kwargs), Work(function, args, kwargs, serializer(), []))
+            return await self._get(name(args, kwargs), RebuildFunction(function, args, kwargs, serializer(), []))
 
         async def forget(*args: Any, **kwargs: Any) -> None:
             await self._forget(name(args, kwargs))
 
         async def refresh(*args: Any, **kwargs: Any) -> Any:
-            return await self._refresh(name(args, kwargs), Work(function, args, kwargs, serializer(), []))
+            return await self._refresh(name(args, kwargs), RebuildFunction(function, args, kwargs, serializer(), []))
 
         dressed: Any = called.dress(self._flavour.shell(run))
         dressed.forget = self._flavour.shell(forget)
         dressed.refresh = self._flavour.shell(refresh)
         return dressed
 
-    def _asked_for(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Work:
+    def _asked_for(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> RebuildFunction:
         """For the call form."""
         check_function(function, self._flavour.asynchronous, "single_flight")
-        return Work(function, args, kwargs, serializer_of(function, self._asked.serializer)(), [])
+        return RebuildFunction(function, args, kwargs, serializer_of(function, self._asked.serializer)(), [])
 
     # ------------------------------------------------------------ a call
 
-    async def _get(self, name: Name, work: Work) -> Any:
+    async def _get(self, name: Name, work: RebuildFunction) -> Any:
         self._engine.ensure_open()
         try:
             page = await self._work.look(name)
@@ -176,7 +178,7 @@ class BaseSingleFlight:
         landing = await self._join(name, lambda flight, wait: self._fly(name, seen, work, wait, flight))
         return self._value(landing, work)
 
-    def _at_hand(self, page: Page | None, name: Name, work: Work) -> Any:
+    def _at_hand(self, page: CachedValue | None, name: Name, work: RebuildFunction) -> Any:
         """What needs no waiting, if there is something: a value, or the error of a little while ago."""
         terms = self._asked.terms
         if page is None:
@@ -189,21 +191,23 @@ class BaseSingleFlight:
             self._rebuild_later(page, name, work)
         return value
 
-    def _readable(self, page: Page, work: Work) -> Any:
+    def _readable(self, page: CachedValue, work: RebuildFunction) -> Any:
         try:
             return loaded(work.serializer, page.value)
         except InvalidRequest:  # of another version of the program, say: it is made anew
             return NOTHING
 
-    def _rebuild_later(self, page: Page, name: Name, work: Work) -> None:
+    def _rebuild_later(self, page: CachedValue, name: Name, work: RebuildFunction) -> None:
         run = partial(self._work.fly, name, page.fence, work, 0)
         self._crew.background.start(self._key(name), name.shown, run, self._options.ttl_ms / 1000)
 
-    async def _join(self, name: Name, lead: Callable[..., Coroutine[Any, Any, Landing]]) -> Landing:
+    async def _join(self, name: Name, lead: Callable[..., Coroutine[Any, Any, FlightResult]]) -> FlightResult:
         flights = self._crew.flights
         return await flights.join(self._key(name), lead, flights.patience(self._options.wait))
 
-    async def _fly(self, name: Name, seen: int, work: Work, wait: float | None, flight: Flight) -> Landing:
+    async def _fly(
+        self, name: Name, seen: int, work: RebuildFunction, wait: float | None, flight: Flight
+    ) -> FlightResult:
         """Trouble with the store that leaves this comes from before the function was called."""
         try:
             return await self._work.fly(name, seen, work, wait, flight)
@@ -215,7 +219,7 @@ class BaseSingleFlight:
     def _may_call_alone(self) -> bool:
         return self._asked.calls_alone and not self._engine.closed
 
-    def _value(self, landing: Landing, work: Work) -> Any:
+    def _value(self, landing: FlightResult, work: RebuildFunction) -> Any:
         try:
             if landing.unkept is not None and work.unkept:
                 return work.unkept.pop()
@@ -226,9 +230,9 @@ class BaseSingleFlight:
 
     def _key(self, name: Name) -> Any:
         """Whoever shares the entry shares the flight."""
-        return (id(self._work.shelf), name.text)
+        return (id(self._work.results), name.text)
 
-    async def _refresh(self, name: Name, work: Work) -> Any:
+    async def _refresh(self, name: Name, work: RebuildFunction) -> Any:
         self._engine.ensure_open()
         return self._value(await self._work.fly(name, ALWAYS, work, self._options.wait), work)
 
@@ -244,9 +248,9 @@ class BaseSingleFlight:
 class SingleFlight(BaseSingleFlight):
     """For threads; made by ``hold.single_flight``. Decorate a function with it, or ``call`` one."""
 
-    def __call__(self, function: Callable[P, R]) -> Flown[P, R]:
+    def __call__(self, function: Callable[P, R]) -> SingleFlightFunction[P, R]:
         """Decorate a function or a method."""
-        return cast("Flown[P, R]", self._decorate(function))
+        return cast("SingleFlightFunction[P, R]", self._decorate(function))
 
     def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """What is cached under this name, or the outcome of one rebuild with this function."""
@@ -266,9 +270,9 @@ class SingleFlight(BaseSingleFlight):
 class AsyncSingleFlight(BaseSingleFlight):
     """For asyncio: the same, awaited."""
 
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> AsyncFlown[P, R]:
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> AsyncSingleFlightFunction[P, R]:
         """Decorate a coroutine function or method."""
-        return cast("AsyncFlown[P, R]", self._decorate(function))
+        return cast("AsyncSingleFlightFunction[P, R]", self._decorate(function))
 
     async def call(self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """What is cached under this name, or the outcome of one rebuild with this coroutine function."""
@@ -285,21 +289,21 @@ class AsyncSingleFlight(BaseSingleFlight):
         await self._forget(self._own_name())
 
 
-class Crew:
+class SharedFlights:
     """What all flights of one coordinator share."""
 
     def __init__(self, hold: Any) -> None:
         engine = hold._engine
-        self.flights = OfTasks(engine) if hold._asynchronous else OfThreads(engine)
-        self.background = InTasks(engine) if hold._asynchronous else InThreads(engine)
+        self.flights = TaskFlights(engine) if hold._asynchronous else ThreadFlights(engine)
+        self.background = TaskRebuilds(engine) if hold._asynchronous else ThreadRebuilds(engine)
         self.close = self.background.close
 
 
-def crew_of(hold: Any) -> Crew:
+def shared_flights(hold: Any) -> SharedFlights:
     """Made when it is first needed, by one of the threads that need it."""
     if hold._crew is None:
-        made = Crew(hold)
+        made = SharedFlights(hold)
         if hold.__dict__.setdefault("_crew", made) is made:
             hold._closers.append(made.close)
-    crew: Crew = hold._crew
+    crew: SharedFlights = hold._crew
     return crew

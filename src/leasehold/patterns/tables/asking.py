@@ -13,14 +13,14 @@ from typing import Any, Self, TypeVar
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown
 from leasehold.guards.conflict import Conflict
-from leasehold.guards.sql.awaited import AsyncSpeaker
-from leasehold.guards.sql.connections import ThroughSync, speaker
+from leasehold.guards.sql.awaited import AsyncAdapter
+from leasehold.guards.sql.connections import LentConnection, adapter
 from leasehold.guards.sql.dialects import Dialect, Statement
-from leasehold.guards.sql.drivers import Speaker
+from leasehold.guards.sql.drivers import Adapter
 from leasehold.guards.sql.failures import Fail, lost_answer, translating
 from leasehold.guards.sql.wishes import Rows
 from leasehold.patterns.flavour import finish
-from leasehold.patterns.tables.meaning import meaning
+from leasehold.patterns.tables.meaning import table_errors
 from leasehold.patterns.walking import walk
 
 R = TypeVar("R")
@@ -28,25 +28,25 @@ Steps = Generator[Statement, Rows, R]
 Work = Callable[[Dialect], Steps[R]]  # in the dialect of the connection
 
 
-def ask(
+def run(
     tx: Any, work: Work[R], table: str, *, fail: Fail | None = None, alone: bool = False
 ) -> R | Coroutine[Any, Any, R]:
     """In a transaction of the user's. It is neither committed nor rolled back here. ``alone``: the work is one
     statement that changes something, so a connection may as well commit it on its own."""
-    means = fail or meaning(table)
+    means = fail or table_errors(table)
     with translating(means):
-        through = speaker(tx, None)
-        if isinstance(through, Speaker):
+        through = adapter(tx, None)
+        if isinstance(through, Adapter):
             return _walk(through, work, alone)
     return _awaited(through, work, means, alone)
 
 
-def within(
+def run_within(
     begin: Callable[[], Any], work: Work[R], table: str, *, fail: Fail | None = None, alone: bool = False
 ) -> Any:
     """In a transaction of its own. ``begin`` gives a context manager that begins one, gives its connection, commits it,
     and rolls it back after an error: ``engine.begin``, ``pool.connection``. ``alone`` is that of ``ask``."""
-    means = fail or meaning(table)
+    means = fail or table_errors(table)
     with translating(means):
         transaction: Any = begin()
         if hasattr(transaction, "__enter__"):
@@ -62,7 +62,7 @@ def within(
 def _in_turn(transaction: Any, work: Work[R], table: str, means: Fail, alone: bool) -> R:
     done: list[R] = []
     with _committed(done, means) as body, transaction as tx, body:
-        result: Any = ask(tx, work, table, fail=means, alone=alone)
+        result: Any = run(tx, work, table, fail=means, alone=alone)
         if isinstance(result, Coroutine):
             result.close()
             raise InvalidRequest("this connection is awaited: what begins a transaction must be awaited too")
@@ -75,12 +75,12 @@ async def _in_turn_awaited(transaction: Any, work: Work[R], table: str, means: F
     with _committed(done, means) as body:
         async with transaction as tx:
             with body:
-                result: Any = ask(tx, work, table, fail=means, alone=alone)
+                result: Any = run(tx, work, table, fail=means, alone=alone)
                 done.append(await result if isinstance(result, Coroutine) else result)
     return _required(done)
 
 
-class Body:
+class TransactionBody:
     """Knows how the work ended, whatever its transaction says afterwards."""
 
     error: BaseException | None = None
@@ -93,10 +93,10 @@ class Body:
 
 
 @contextmanager
-def _committed(done: list[Any], means: Fail) -> Iterator[Body]:
+def _committed(done: list[Any], means: Fail) -> Iterator[TransactionBody]:
     """What fails after the work is done is the commit: it may have happened. Where the work has failed, or was
     cancelled, a rollback that fails too says nothing new (traps 9 and 29): most often the connection is gone."""
-    body = Body()
+    body = TransactionBody()
     try:
         yield body
     except LeaseholdError:
@@ -116,26 +116,26 @@ def _required(done: list[R]) -> R:
     return done[0]
 
 
-async def _awaited(through: AsyncSpeaker | ThroughSync, work: Work[R], means: Fail, alone: bool) -> R:
+async def _awaited(through: AsyncAdapter | LentConnection, work: Work[R], means: Fail, alone: bool) -> R:
     with translating(means):
-        if isinstance(through, ThroughSync):
+        if isinstance(through, LentConnection):
             return await _lent(through, work, alone)
         return await _walk_awaited(through, work, alone)
 
 
-async def _lent(through: ThroughSync, work: Work[R], alone: bool) -> R:
+async def _lent(through: LentConnection, work: Work[R], alone: bool) -> R:
     found: list[R] = []
 
     def there(tx: Any) -> None:
-        through_sync = speaker(tx, None)
-        assert isinstance(through_sync, Speaker)  # noqa: S101 - run_sync lends a Connection or a Session
+        through_sync = adapter(tx, None)
+        assert isinstance(through_sync, Adapter)  # noqa: S101 - run_sync lends a Connection or a Session
         found.append(_walk(through_sync, work, alone))
 
     await through.run(there)
     return found[0]
 
 
-def _walk(through: Speaker, work: Work[R], alone: bool) -> R:
+def _walk(through: Adapter, work: Work[R], alone: bool) -> R:
     with through.step():
         if not alone:
             through.require_transaction()
@@ -153,7 +153,7 @@ def _unanswered(error: BaseException, statement: Statement) -> BaseException:
     return unknown
 
 
-async def _walk_awaited(through: AsyncSpeaker, work: Work[R], alone: bool) -> R:
+async def _walk_awaited(through: AsyncAdapter, work: Work[R], alone: bool) -> R:
     async with through.step():
         if not alone:
             through.require_transaction()

@@ -35,7 +35,7 @@ class Begin(Protocol):
     def __call__(self, alone: bool = False) -> AbstractContextManager[Any] | AbstractAsyncContextManager[Any]: ...
 
 
-def beginning(thing: Any, require: Require | None = None) -> Begin:
+def transactions_of(thing: Any, require: Require | None = None) -> Begin:
     """From an engine or a sessionmaker of SQLAlchemy's, sync or async, a pool of psycopg's or asyncpg's, the path of a
     SQLite file, a connection of Django's, or a function that gives a context manager of a transaction, or a connection:
     the latter is committed or rolled back, and closed, each time.

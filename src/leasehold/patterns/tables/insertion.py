@@ -12,8 +12,8 @@ from leasehold.guards.sql import names
 from leasehold.guards.sql.dialects import HERE, Dialect, Statement, statement
 from leasehold.guards.sql.failures import NO_KEY, Fail, says
 from leasehold.guards.sql.wishes import Rows
-from leasehold.patterns.tables.asking import Steps, ask
-from leasehold.patterns.tables.meaning import meaning
+from leasehold.patterns.tables.asking import Steps, run
+from leasehold.patterns.tables.meaning import table_errors
 from leasehold.patterns.tables.rows import Columns, Row, mappings
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def insert_once(
     (False, 9900)
     """
     row, new = _checked(table, values, key)
-    return ask(tx, lambda dialect: _WAYS[dialect.name](row, new, dialect), row.label, fail=_meaning(row))
+    return run(tx, lambda dialect: _WAYS[dialect.name](row, new, dialect), row.label, fail=_meaning(row))
 
 
 def _checked(table: Any, values: object, key: object) -> tuple[Row, Columns]:
@@ -186,7 +186,7 @@ _WAYS: dict[str, Callable[[Row, Columns, Dialect], Steps[Insertion]]] = {
 
 
 def _meaning(row: Row) -> Fail:
-    usual = meaning(row.label)
+    usual = table_errors(row.label)
 
     def found(error: BaseException) -> LeaseholdError:
         return _not_unique(row) if says(error, NOT_UNIQUE) else usual(error)

@@ -8,7 +8,7 @@ from leasehold.guards.sql.failures import UNFIT, Fail, says, translated
 SPOILT = ("1064",)  # the statement is ours: MariaDB's connector writes a value that it does not know into it as it is
 
 
-def meaning(table: str) -> Fail:
+def table_errors(table: str) -> Fail:
     """Whatever went wrong with a statement on this table."""
 
     def found(error: BaseException) -> LeaseholdError:

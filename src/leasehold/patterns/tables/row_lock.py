@@ -17,8 +17,8 @@ from leasehold.guards.sql import names
 from leasehold.guards.sql.dialects import Dialect, Statement, statement
 from leasehold.guards.sql.failures import Fail, says
 from leasehold.guards.sql.wishes import Rows
-from leasehold.patterns.tables.asking import Steps, ask
-from leasehold.patterns.tables.meaning import meaning
+from leasehold.patterns.tables.asking import Steps, run
+from leasehold.patterns.tables.meaning import table_errors
 from leasehold.patterns.tables.rows import Row, mappings, named
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def row_lock(
     """
     row = named(table, key)
     names.flag(nowait, "nowait")
-    return ask(tx, lambda dialect: _WAYS[dialect.name](row, nowait, dialect), row.label, fail=_meaning(row, nowait))
+    return run(tx, lambda dialect: _WAYS[dialect.name](row, nowait, dialect), row.label, fail=_meaning(row, nowait))
 
 
 def _in_postgres(row: Row, nowait: bool, dialect: Dialect) -> Steps[Found]:
@@ -136,7 +136,7 @@ def _one(row: Row, rows: Rows) -> Found:
 
 
 def _meaning(row: Row, nowait: bool) -> Fail:
-    usual = meaning(row.label)
+    usual = table_errors(row.label)
 
     def found(error: BaseException) -> LeaseholdError:
         busy = says(error, BUSY) and not says(error, SNAPSHOT)

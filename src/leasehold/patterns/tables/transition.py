@@ -11,8 +11,8 @@ from leasehold.errors import InvalidRequest, LeaseholdError
 from leasehold.guards.sql import names
 from leasehold.guards.sql.dialects import HERE, Dialect, Statement
 from leasehold.guards.sql.failures import NO_COLUMN, Fail, says
-from leasehold.patterns.tables.asking import Steps, ask
-from leasehold.patterns.tables.meaning import meaning
+from leasehold.patterns.tables.asking import Steps, run
+from leasehold.patterns.tables.meaning import table_errors
 from leasehold.patterns.tables.rows import Columns, Row, named
 
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ def transition(
     [(7, 'ASSIGNED', 4)]
     """
     move = _move(named(table, key), when, set, version)
-    return ask(tx, partial(_moving, move), move.row.label, fail=_meaning(move))
+    return run(tx, partial(_moving, move), move.row.label, fail=_meaning(move))
 
 
-class Move(NamedTuple):
+class Transition(NamedTuple):
     """A row, what was seen in it, what to write, and the column that counts."""
 
     row: Row
@@ -87,7 +87,7 @@ class Move(NamedTuple):
     version: str | None
 
 
-def _move(row: Row, when: object, new: object, version: object) -> Move:
+def _move(row: Row, when: object, new: object, version: object) -> Transition:
     seen, written = names.mapping(when, "when"), names.mapping(new, "set")
     if not seen or not written:
         raise InvalidRequest(
@@ -105,10 +105,10 @@ def _move(row: Row, when: object, new: object, version: object) -> Move:
             raise InvalidRequest(why)
     names.require_columns(row.table, [*seen, *written])
     _require_version(row, counted)
-    return Move(row, seen, written, counted)
+    return Transition(row, seen, written, counted)
 
 
-def _moving(move: Move, dialect: Dialect) -> Steps[bool]:
+def _moving(move: Transition, dialect: Dialect) -> Steps[bool]:
     answer = yield _update(move, dialect)
     if (len(answer.rows) or answer.changed) == 1:
         return True
@@ -124,7 +124,7 @@ def _moving(move: Move, dialect: Dialect) -> Steps[bool]:
     return True
 
 
-def _update(move: Move, dialect: Dialect) -> Statement:
+def _update(move: Transition, dialect: Dialect) -> Statement:
     row = move.row
     new = [f"{row.column(dialect, name)} = {HERE}" for name in move.new]
     if move.version is not None:
@@ -136,7 +136,7 @@ def _update(move: Move, dialect: Dialect) -> Statement:
     return row.state(update, [*move.new.items(), *row.key.items(), *_bound(move)], gives=dialect.returning)
 
 
-def _look(move: Move, dialect: Dialect) -> Statement:
+def _look(move: Transition, dialect: Dialect) -> Statement:
     """-> is it as it was seen? MariaDB locks it, too, so that it stays so for another try."""
     row = move.row
     where = f"{row.where(dialect)}{dialect.locking}"
@@ -144,19 +144,19 @@ def _look(move: Move, dialect: Dialect) -> Statement:
     return row.state(look, [*_bound(move), *row.key.items()], gives=True)
 
 
-def _seen(move: Move, dialect: Dialect) -> str:
+def _seen(move: Transition, dialect: Dialect) -> str:
     return " AND ".join(
         f"{move.row.column(dialect, name)} {'IS NULL' if value is None else f'= {HERE}'}"
         for name, value in move.when.items()
     )
 
 
-def _bound(move: Move) -> list[tuple[str, Any]]:
+def _bound(move: Transition) -> list[tuple[str, Any]]:
     return [(name, value) for name, value in move.when.items() if value is not None]
 
 
-def _meaning(move: Move) -> Fail:
-    usual = meaning(move.row.label)
+def _meaning(move: Transition) -> Fail:
+    usual = table_errors(move.row.label)
 
     def found(error: BaseException) -> LeaseholdError:
         said = str(error).partition("\n")[0]

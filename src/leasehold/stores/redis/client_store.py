@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from leasehold._core.light_typing import Any
-from leasehold._core.ops import Push, Release, Reply, StoreOp, Together
+from leasehold._core.ops import Group, Push, Release, Reply, StoreOp
 from leasehold._core.policy import tombstone_ms
 from leasehold._core.ports import Clock
 from leasehold._core.types import Capabilities
@@ -24,7 +24,7 @@ from leasehold.stores.redis.store import RedisStore
 from leasehold.stores.redis.target import CONNECT_TIMEOUT, TLS_OPTIONS, Target
 
 
-class BorrowedStore:
+class ClientStore:
     """Implements ``core.ports.Store``."""
 
     name = "redis"
@@ -88,10 +88,10 @@ class BorrowedStore:
         asking.join(seconds)
         return list(answers)
 
-    def mailbox(self) -> BorrowedMailbox:
-        return BorrowedMailbox(self.execute, self.execute_async)
+    def mailbox(self) -> ClientConnection:
+        return ClientConnection(self.execute, self.execute_async)
 
-    def listen(self, notify: Callable[[Push], None]) -> BorrowedMailbox:
+    def listen(self, notify: Callable[[Push], None]) -> ClientConnection:
         return self.mailbox()
 
     def news(self) -> None:
@@ -128,7 +128,7 @@ class BorrowedStore:
     def _prepare(self, op: StoreOp) -> protocol.Command:
         if self._closed:
             raise StoreUnavailable("the store is closed")
-        return protocol.command(protocol.unheard(_remembered(op)))
+        return protocol.command(protocol.without_pushes(_remembered(op)))
 
     def _call(self, command: protocol.Command) -> Any:
         with self._lock:
@@ -180,13 +180,13 @@ def _remembered(op: StoreOp) -> StoreOp:
     """Every release leaves a tombstone."""
     if isinstance(op, Release) and not op.forget_ms:
         return op._replace(forget_ms=tombstone_ms(0))
-    if isinstance(op, Together):
+    if isinstance(op, Group):
         steps: Any = tuple([_remembered(step) for step in op.steps])
         return op._replace(steps=steps)
     return op
 
 
-class BorrowedMailbox:
+class ClientConnection:
     """Nothing is ever pushed here: whoever waits asks again."""
 
     address = ""
@@ -231,13 +231,13 @@ REFUSED = {
 }
 
 
-def open_client(client: Any, clock: Clock | None = None) -> RedisStore | BorrowedStore:
+def open_client(client: Any, clock: Clock | None = None) -> RedisStore | ClientStore:
     """The store behind a client. Sends nothing."""
     check_client(client, "connect()", REFUSED)
     target = reduce(client)
     if target is None:
         log.debug("%s is used through its own commands: slower, and without pushes", type(client).__name__)
-        return BorrowedStore(client, clock)
+        return ClientStore(client, clock)
     return RedisStore(target, clock)
 
 

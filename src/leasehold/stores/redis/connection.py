@@ -21,9 +21,9 @@ from leasehold._core.ops import Push, Reply, StoreOp
 from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, protocol
-from leasehold.stores.redis.handshake import greet
+from leasehold.stores.redis.handshake import handshake
 from leasehold.stores.redis.protocol import pack
-from leasehold.stores.redis.sockets import MOST_PUSHES, SLOW, Broken, NotSent, Wire
+from leasehold.stores.redis.sockets import MOST_PUSHES, SLOW, Broken, NotSent, RedisSocket
 from leasehold.stores.redis.target import Target
 
 LOOK_AFTER = 0.5  # seconds of silence after which one looks whether the other side has hung up
@@ -38,7 +38,7 @@ def new_channel() -> str:
     return f"lock:v1:push:{os.urandom(12).hex()}"
 
 
-class Line:
+class Server:
     """The address of one server, as all connections of one store use it."""
 
     def __init__(self, target: Target) -> None:
@@ -49,18 +49,18 @@ class Line:
         self._opening = 0
         self._lock = threading.RLock()  # a signal handler may come in between
 
-    def open(self, channel: str, give_up: float, pushes: deque[Any]) -> tuple[Wire, bool]:
+    def open(self, channel: str, give_up: float, pushes: deque[Any]) -> tuple[RedisSocket, bool]:
         """A new connection that puts pushes there, and whether it hears any."""
         if self.closed:
             raise StoreUnavailable(f"the store of {self.target} is closed")
         give_up = min(give_up, time.monotonic() + self.target.connect_timeout)
         try:
-            wire = Wire(self.target, give_up, pushes)
+            wire = RedisSocket(self.target, give_up, pushes)
         except Broken as error:
             raise failures.unreachable(self.target.server, error) from error
         answered = False
         try:
-            hello = greet(self.target, channel, not self.looked)
+            hello = handshake(self.target, channel, not self.looked)
             commands = next(hello)
             while True:
                 replies = wire.exchange_many(commands, give_up)
@@ -111,7 +111,7 @@ class Line:
         self._open, self._opening, self._lock = weakref.WeakSet(), 0, threading.RLock()
 
 
-class Mailbox:
+class RedisConnection:
     """Implements ``core.ports.Mailbox``. Used by one thread at a time."""
 
     __slots__ = (
@@ -127,13 +127,15 @@ class Mailbox:
         "address",
     )
 
-    def __init__(self, line: Line, forget: Callable[[Mailbox], object] = lambda box: None, counts: bool = True) -> None:
+    def __init__(
+        self, line: Server, forget: Callable[[RedisConnection], object] = lambda box: None, counts: bool = True
+    ) -> None:
         self._line = line
         self._forget = forget
         self._counts = counts  # for max_connections
         self._heard: deque[Any] = deque(maxlen=MOST_PUSHES)  # pushes; they outlive the connection that they came by
         self.address = self._channel = new_channel()
-        self._wire: Wire | None = None
+        self._wire: RedisSocket | None = None
         self._pushes = True  # until the server says otherwise
         self._closed = False  # by any thread
 
@@ -145,7 +147,7 @@ class Mailbox:
             if wire is None or wire.busy or now - wire.used > LOOK_AFTER:
                 wire = self.ready(give_up)
             if not self._pushes:
-                op = protocol.unheard(op)
+                op = protocol.without_pushes(op)
             request = protocol.request(op)
             try:
                 reply = wire.exchange(request, give_up)
@@ -196,7 +198,7 @@ class Mailbox:
     def fileno(self) -> int:
         return -1 if self._wire is None else self._wire.fileno()
 
-    def connect(self, give_up: float) -> Wire:
+    def connect(self, give_up: float) -> RedisSocket:
         """An open connection, the present one if it is sound."""
         if self._wire is None:
             self._check_open()
@@ -216,7 +218,7 @@ class Mailbox:
         if wire is not None:
             wire.close()
 
-    def ready(self, give_up: float) -> Wire:
+    def ready(self, give_up: float) -> RedisSocket:
         """A connection that can be used: not one whose last exchange was interrupted, not one that the server has
         closed, not one that a firewall has forgotten."""
         wire = self._wire
@@ -248,7 +250,7 @@ class Mailbox:
 
     # ------------------------------------------------------------ when something is odd
 
-    def _again(self, wire: Wire, op: StoreOp, reply: Any, give_up: float) -> Any:
+    def _again(self, wire: RedisSocket, op: StoreOp, reply: Any, give_up: float) -> Any:
         """An error reply. A script that the server does not know (any more) is sent in full."""
         if str(reply).startswith("NOSCRIPT"):
             reply = wire.exchange(pack(protocol.with_text(protocol.command(op))), give_up)

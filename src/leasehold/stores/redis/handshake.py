@@ -22,13 +22,13 @@ OLDEST = (6, 2)
 ReplyError = hiredis.ReplyError
 
 
-class Welcome(NamedTuple):
+class Handshake(NamedTuple):
     """What a connection turned out to be."""
 
     pushes: bool  # it hears what is published to its channel
 
 
-def greet(target: Target, channel: str, first: bool) -> Generator[list[Command], list[Any], Welcome]:
+def handshake(target: Target, channel: str, first: bool) -> Generator[list[Command], list[Any], Handshake]:
     """``first``: also look once at how this server is set up."""
     speaks_resp3 = target.resp == 3 and (yield from _hello(target))
     if not speaks_resp3:
@@ -45,7 +45,7 @@ def greet(target: Target, channel: str, first: bool) -> Generator[list[Command],
     pushes = speaks_resp3 and not isinstance(subscribed, ReplyError)
     if not pushes:
         log.debug("Redis at %s: no pushes on this connection, so whoever is first in line asks again and again", target)
-    return Welcome(pushes)
+    return Handshake(pushes)
 
 
 def _hello(target: Target) -> Generator[list[Command], list[Any], bool]:

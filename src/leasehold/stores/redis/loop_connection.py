@@ -18,8 +18,8 @@ from leasehold._core.ops import Push, Reply, StoreOp
 from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, protocol
-from leasehold.stores.redis.connection import ASK_SECONDS, Line, ReplyError, new_channel
-from leasehold.stores.redis.handshake import greet
+from leasehold.stores.redis.connection import ASK_SECONDS, ReplyError, Server, new_channel
+from leasehold.stores.redis.handshake import handshake
 from leasehold.stores.redis.protocol import pack
 from leasehold.stores.redis.sockets import (
     NO_TLS,
@@ -37,14 +37,14 @@ from leasehold.stores.redis.target import Target
 Notify = Callable[[Push], None]
 
 
-class LoopWire(asyncio.Protocol):
+class AsyncRedisSocket(asyncio.Protocol):
     """One open connection. Knows nothing of leases."""
 
     def __init__(
         self,
         on_push: Callable[[Any], None],
-        on_doubt: Callable[[LoopWire], None],
-        on_lost: Callable[[LoopWire], None],
+        on_doubt: Callable[[AsyncRedisSocket], None],
+        on_lost: Callable[[AsyncRedisSocket], None],
         patience: float,
     ) -> None:
         self._patience = patience  # seconds for one reply
@@ -170,27 +170,27 @@ class LoopWire(asyncio.Protocol):
             os.close(nowhere)
 
 
-class LoopPost:
+class LoopConnection:
     """One event loop's way to the server."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Server) -> None:
         self.loop = asyncio.get_running_loop()
         self._line = line
         self._channel = new_channel()
-        self._wire: LoopWire | None = None
-        self._open: set[LoopWire] = set()  # also those that only finish what was asked of them
+        self._wire: AsyncRedisSocket | None = None
+        self._open: set[AsyncRedisSocket] = set()  # also those that only finish what was asked of them
         self._pushes = True
         self._connecting: asyncio.Task[None] | None = None
         self._securing = False  # it is in the middle of the TLS handshake
-        self._ears: list[LoopEar] = []
+        self._ears: list[LoopSubscriber] = []
         self.closed = False
 
     @property
     def address(self) -> str:
         return self._channel
 
-    def listen(self, notify: Notify) -> LoopEar:
-        ear = LoopEar(self, notify)
+    def listen(self, notify: Notify) -> LoopSubscriber:
+        ear = LoopSubscriber(self, notify)
         self._ears.append(ear)
         return ear
 
@@ -201,7 +201,7 @@ class LoopPost:
             if wire is None or not wire.usable() or wire.quiet() > self._line.target.ask_after:
                 wire = await self._ready(give_up)
             if not self._pushes:
-                op = protocol.unheard(op)
+                op = protocol.without_pushes(op)
             request = protocol.request(op)
             try:
                 reply = await wire.ask(request, give_up)
@@ -226,7 +226,7 @@ class LoopPost:
 
     # ------------------------------------------------------------ connecting
 
-    async def _ready(self, give_up: float) -> LoopWire:
+    async def _ready(self, give_up: float) -> AsyncRedisSocket:
         """A connection that can be used. All tasks that need one wait for the same."""
         wire = self._wire
         now = self.loop.time()
@@ -284,11 +284,11 @@ class LoopPost:
         line.looked = True
         self._wire = wire
 
-    def _reached(self) -> LoopWire:
+    def _reached(self) -> AsyncRedisSocket:
         """The other side has taken our call. With TLS, the handshake is next."""
         target = self._line.target
         self._securing = target.tls is not None
-        return LoopWire(self._pushed, self._doubt, self._lost, target.reply_timeout)
+        return AsyncRedisSocket(self._pushed, self._doubt, self._lost, target.reply_timeout)
 
     def _not_opened(self, error: Exception) -> Exception:
         if isinstance(error, TimeoutError):
@@ -302,8 +302,8 @@ class LoopPost:
         if self._line.closed or self.closed:
             raise StoreUnavailable(f"the store of {self._line.target} is closed")
 
-    async def _greet(self, wire: LoopWire) -> bool:
-        hello = greet(self._line.target, self._channel, not self._line.looked)
+    async def _greet(self, wire: AsyncRedisSocket) -> bool:
+        hello = handshake(self._line.target, self._channel, not self._line.looked)
         give_up = self.loop.time() + self._line.target.connect_timeout
         answered = False
         try:
@@ -330,12 +330,12 @@ class LoopPost:
         for ear in self._ears:
             ear.notify(push)
 
-    def _doubt(self, wire: LoopWire) -> None:
+    def _doubt(self, wire: AsyncRedisSocket) -> None:
         """The next op connects anew."""
         if wire is self._wire:
             self._wire = None
 
-    def _lost(self, wire: LoopWire) -> None:
+    def _lost(self, wire: AsyncRedisSocket) -> None:
         """Whoever waits beats now: that opens a new connection, and claims the place in the queue again."""
         self._open.discard(wire)
         if wire is self._wire:
@@ -344,7 +344,7 @@ class LoopPost:
 
     # ------------------------------------------------------------ the end
 
-    def leave(self, ear: LoopEar) -> None:
+    def leave(self, ear: LoopSubscriber) -> None:
         if ear in self._ears:
             self._ears.remove(ear)
         if not self._ears:
@@ -370,12 +370,12 @@ class LoopPost:
             wire.forked()
 
 
-class LoopEar:
+class LoopSubscriber:
     """Implements ``core.ports.Ear``."""
 
     __slots__ = ("_post", "execute_async", "notify")
 
-    def __init__(self, post: LoopPost, notify: Notify) -> None:
+    def __init__(self, post: LoopConnection, notify: Notify) -> None:
         self._post = post
         self.execute_async = post.execute
         self.notify = notify
@@ -388,20 +388,20 @@ class LoopEar:
         self._post.leave(self)
 
 
-class Loops:
+class LoopConnections:
     """The posts of one store, one for each event loop."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Server) -> None:
         self._line = line
-        self._posts: dict[asyncio.AbstractEventLoop, LoopPost] = {}
+        self._posts: dict[asyncio.AbstractEventLoop, LoopConnection] = {}
 
-    def current(self) -> LoopPost:
+    def current(self) -> LoopConnection:
         loop = asyncio.get_running_loop()
         post = self._posts.get(loop)
         if post is None or post.closed:
             for other in [one for one in list(self._posts) if one.is_closed()]:
                 self._posts.pop(other, None)
-            post = self._posts[loop] = LoopPost(self._line)
+            post = self._posts[loop] = LoopConnection(self._line)
         return post
 
     def close(self) -> None:
@@ -413,7 +413,7 @@ class Loops:
             post.forked()
 
 
-async def _open(target: Target, factory: Callable[[], LoopWire]) -> LoopWire:
+async def _open(target: Target, factory: Callable[[], AsyncRedisSocket]) -> AsyncRedisSocket:
     loop = asyncio.get_running_loop()
     if target.path:
         _, wire = await loop.create_unix_connection(factory, target.path)

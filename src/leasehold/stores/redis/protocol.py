@@ -18,7 +18,7 @@ from leasehold._core import ops
 from leasehold._core.light_typing import Any, cast
 from leasehold._core.names import matches
 from leasehold._core.rules import ONLY_SLOT
-from leasehold._core.types import Door, Grant, Note, Unreadable, Waiter, public_owner
+from leasehold._core.types import AuditNote, Door, Grant, Unreadable, Waiter, public_owner
 from leasehold.stores.redis.lua import assemble
 
 FOLDER = Path(__file__).parent / "scripts"
@@ -198,7 +198,7 @@ def _leaks(op: ops.Leaks) -> Command:
     return ("EVALSHA", LEAKS.sha, 0, op.cursor or "0", _bytes(op.pattern))
 
 
-def _together(op: ops.Together) -> Command:
+def _together(op: ops.Group) -> Command:
     names: list[str] = []
     values: list[Any] = []
     for step in op.steps:
@@ -229,7 +229,7 @@ ENCODE: dict[type, Callable[[Any], Command]] = {
     ops.Adopt: _adopt,
     ops.Scan: _scan,
     ops.Leaks: _leaks,
-    ops.Together: _together,
+    ops.Group: _together,
 }
 
 
@@ -278,14 +278,14 @@ def renewals(many: Sequence[ops.Renew]) -> Command:
     return ("EVALSHA", RENEW_MANY.sha, len(names), *names, *values)
 
 
-def unheard(op: ops.StoreOp) -> ops.StoreOp:
+def without_pushes(op: ops.StoreOp) -> ops.StoreOp:
     """The same of somebody whom no push can reach."""
     if isinstance(op, ops.Claim):
         return op._replace(address="")
     if isinstance(op, ops.Watch):
         return op._replace(address="")
-    if isinstance(op, ops.Together):
-        steps: Any = tuple([unheard(step) for step in op.steps])
+    if isinstance(op, ops.Group):
+        steps: Any = tuple([without_pushes(step) for step in op.steps])
         return op._replace(steps=steps)
     return op
 
@@ -400,11 +400,11 @@ def _waiter(owner: str, raw: str) -> Waiter:
     )  # fmt: skip
 
 
-def _note(raw: Any) -> Note:
+def _note(raw: Any) -> AuditNote:
     if len(raw) >= MOST_NOTE_BYTES:
         raise ValueError("too long")
     at_us, event, fence, owner, text = _text(raw).split(" ", 4)
-    return Note(_whole(at_us), event, owner, _whole(fence), text)
+    return AuditNote(_whole(at_us), event, owner, _whole(fence), text)
 
 
 def _page(reply: Any, op: Any) -> ops.Page:
@@ -426,15 +426,15 @@ def _replies(reply: Any, op: Any) -> ops.Replies:
     return ops.Replies(tuple(answered))
 
 
-def _refused(reply: Any, op: Any) -> ops.Refused:
+def _refused(reply: Any, op: Any) -> ops.Rejected:
     if isinstance(op, ops.Evict):
-        return ops.Refused(f"the holder may work for {reply[1]} ms more: a shorter delay needs force=True")
+        return ops.Rejected(f"the holder may work for {reply[1]} ms more: a shorter delay needs force=True")
     why = _text(reply[1])
     if why == "rule":
-        return ops.Refused(f"no rule {op.rule!r}")
+        return ops.Rejected(f"no rule {op.rule!r}")
     if why == "permits":
-        return ops.Refused(f"{reply[2]} permits were asked for, and there are only {reply[3]}")
-    return ops.Refused(f"the fence floor {op.floor} is negative, near 2**53 or more than ten years ahead of the clock")
+        return ops.Rejected(f"{reply[2]} permits were asked for, and there are only {reply[3]}")
+    return ops.Rejected(f"the fence floor {op.floor} is negative, near 2**53 or more than ten years ahead of the clock")
 
 
 RELEASED = ops.Released()
@@ -443,7 +443,7 @@ DECODE: tuple[Callable[[Any, Any], ops.Reply], ...] = (
     _granted,
     _queued,
     _busy,
-    lambda reply, op: ops.Gone(_text(reply[1])),
+    lambda reply, op: ops.NoClaim(_text(reply[1])),
     lambda reply, op: ops.Renewed(reply[1]),
     lambda reply, op: RELEASED,
     lambda reply, op: ops.NotYours(_text(reply[1])),
@@ -451,7 +451,7 @@ DECODE: tuple[Callable[[Any, Any], ops.Reply], ...] = (
     _view,
     lambda reply, op: ops.Evicted(reply[1], reply[2]),
     _refused,
-    lambda reply, op: ops.Told(reply[1] == 1),
+    lambda reply, op: ops.HolderAsked(reply[1] == 1),
     _page,
     lambda reply, op: ops.Resized(reply[1]),
     _replies,

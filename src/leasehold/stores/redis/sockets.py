@@ -56,7 +56,7 @@ def broken(error: Exception, kind: type[Broken] = Broken) -> Broken:
         del error
 
 
-class Wire:
+class RedisSocket:
     """One open connection. Every call ends at the time it is given, on time.monotonic()."""
 
     __slots__ = ("__weakref__", "_patience", "_pending", "_poll", "_reader", "_sock", "busy", "pushes", "used")

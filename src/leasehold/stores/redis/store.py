@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 
 from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold._core.ops import Push, Reply, StoreOp
-from leasehold._core.ports import Clock, Ear, News
+from leasehold._core.ports import AsyncConnection, Clock, HolderPushes
 from leasehold._core.types import Capabilities
 from leasehold.errors import LeaseholdError
 from leasehold.stores.clock import SystemClock
-from leasehold.stores.redis.connection import Line, Mailbox
+from leasehold.stores.redis.connection import RedisConnection, Server
 from leasehold.stores.redis.target import Target, from_url
-from leasehold.stores.redis.watchdog_connection import Batch
+from leasehold.stores.redis.watchdog_connection import WatchdogConnection
 
 if TYPE_CHECKING:
-    from leasehold.stores.redis.loop_connection import Loops
+    from leasehold.stores.redis.loop_connection import LoopConnections
 
 
 MOST_IDLE = 64
@@ -33,11 +33,11 @@ class RedisStore:
 
     def __init__(self, target: str | Target, clock: Clock | None = None) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
-        self._line = Line(from_url(target) if isinstance(target, str) else target)
-        self._boxes: weakref.WeakSet[Mailbox] = weakref.WeakSet()
-        self._batch = Batch(self._line)
-        self._idle: list[Mailbox] = []
-        self._loops: Loops | None = None
+        self._line = Server(from_url(target) if isinstance(target, str) else target)
+        self._boxes: weakref.WeakSet[RedisConnection] = weakref.WeakSet()
+        self._batch = WatchdogConnection(self._line)
+        self._idle: list[RedisConnection] = []
+        self._loops: LoopConnections | None = None
         self._lock = threading.Lock()
 
     @property
@@ -64,15 +64,15 @@ class RedisStore:
     def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
         return self._batch.execute_many(ops)
 
-    def mailbox(self) -> Mailbox:
-        box = Mailbox(self._line, self._boxes.discard)
+    def mailbox(self) -> RedisConnection:
+        box = RedisConnection(self._line, self._boxes.discard)
         self._boxes.add(box)
         return box
 
-    def listen(self, notify: Callable[[Push], None]) -> Ear:
+    def listen(self, notify: Callable[[Push], None]) -> AsyncConnection:
         return self._on_loops().current().listen(notify)
 
-    def news(self) -> News:
+    def news(self) -> HolderPushes:
         """The watchdog's connection. Coordinators that share this store share it as well."""
         return self._batch
 
@@ -101,11 +101,13 @@ class RedisStore:
         if self._loops is not None:
             self._loops.close()
 
-    def _on_loops(self) -> Loops:
+    def _on_loops(self) -> LoopConnections:
         if self._loops is None:
-            from leasehold.stores.redis.loop_connection import Loops  # asyncio is loaded only by those who use it
+            from leasehold.stores.redis.loop_connection import (
+                LoopConnections,  # asyncio is loaded only by those who use it
+            )
 
             with self._lock:  # two loops may begin at the same moment
-                known: Loops | None = self._loops
-                self._loops = Loops(self._line) if known is None else known
+                known: LoopConnections | None = self._loops
+                self._loops = LoopConnections(self._line) if known is None else known
         return self._loops

@@ -12,7 +12,7 @@ from leasehold._core.light_typing import Any
 from leasehold._core.ops import Push, Renewed, Reply, StoreOp
 from leasehold.errors import LeaseholdError
 from leasehold.stores.redis import failures, protocol
-from leasehold.stores.redis.connection import Line, Mailbox, ReplyError
+from leasehold.stores.redis.connection import RedisConnection, ReplyError, Server
 from leasehold.stores.redis.sockets import SLOW, Broken
 
 MANY = 250  # renewals in one script: the server does nothing else meanwhile
@@ -22,14 +22,14 @@ NEWS_PAUSE = 1.0  # until that is tried again
 Answers = list[Reply | LeaseholdError]
 
 
-class Batch:
+class WatchdogConnection:
     """Implements ``core.ports.News`` and ``Store.execute_many``. Several threads may ask; one speaks at a time."""
 
     polled = True
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Server) -> None:
         self._line = line
-        self._box = Mailbox(line, counts=False)  # renewals must go out, however many are connected
+        self._box = RedisConnection(line, counts=False)  # renewals must go out, however many are connected
         self._ready: Callable[[], None] | None = None
         self._lock = threading.RLock()
         self._connect_at = 0.0

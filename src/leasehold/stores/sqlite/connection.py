@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold._core.ops import Push, Reply, StoreOp
 from leasehold.stores.sqlite.failures import foreign
-from leasehold.stores.sqlite.sockets import Folder, decode, new_name
+from leasehold.stores.sqlite.sockets import SocketFolder, decode, new_name
 from leasehold.stores.sqlite.stdlib import socket, suppress
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ MAX_DATAGRAM = 16_384
 MAX_DRAINED = 64  # pushes in one turn of the event loop
 
 
-class Mailbox:
+class SocketConnection:
     """Implements ``core.ports.Mailbox`` and ``Ear`` over a datagram socket."""
 
     __slots__ = (
@@ -46,7 +46,7 @@ class Mailbox:
 
     def __init__(
         self,
-        folder: Folder,
+        folder: SocketFolder,
         execute: Callable[[StoreOp], Reply],
         execute_async: Callable[[StoreOp], Awaitable[Reply]],
         forget: Callable[[str], object],
@@ -212,18 +212,18 @@ def _receive(box: socket.socket, seconds: float) -> Push | None:
 BIND_WITHIN = 0.1  # seconds: the watchdog has deadlines to keep, and looks again
 
 
-class News:
+class SocketHolderPushes:
     """Implements ``core.ports.News``. Until the watchdog looks there is an address and no mailbox: nothing is left of a
     coordinator that never held anything."""
 
     __slots__ = ("_box", "_lock", "_make", "address")
     polled = True
 
-    def __init__(self, make: Callable[[str], Mailbox], lock: RLock) -> None:
+    def __init__(self, make: Callable[[str], SocketConnection], lock: RLock) -> None:
         self.address = new_name()
         self._make = make
         self._lock = lock
-        self._box: Mailbox | None = None
+        self._box: SocketConnection | None = None
 
     def fileno(self, ready: Callable[[], None]) -> int:
         """Bound anew when somebody has emptied the folder."""

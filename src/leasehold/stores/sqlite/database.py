@@ -11,9 +11,9 @@ from leasehold._core.names import matches
 from leasehold._core.ops import Page, Scan
 from leasehold._core.policy import PAGE
 from leasehold._core.rules import RULES
-from leasehold._core.types import Door, Ended, Grant, Instant, Note, State, Waiter, Watcher
+from leasehold._core.types import AuditNote, Door, Grant, Instant, State, Tombstone, Waiter, Watcher
 from leasehold.stores.sqlite import failures, stdlib
-from leasehold.stores.sqlite.failures import Again
+from leasehold.stores.sqlite.failures import TryAgain
 from leasehold.stores.sqlite.stdlib import sqlite3, suppress
 
 # ---------------------------------------------------------------- codec
@@ -28,7 +28,7 @@ MOST = 2**53  # no number of ours is higher
 JSON: dict[object, type] = {"str": str, "int": int, "tuple[int, ...]": list}
 KINDS = {
     kind: tuple([JSON[name] for name in kind.__annotations__.values()])
-    for kind in (Grant, Waiter, Ended, Note, Watcher)
+    for kind in (Grant, Waiter, Tombstone, AuditNote, Watcher)
 }
 UNREADABLE = (ValueError, TypeError, IndexError, KeyError, RecursionError)
 USUAL = State._fields.index("notes")
@@ -55,7 +55,7 @@ def decode(text: str, known: State | None = None) -> State:
         _number(fence),
         _number(fence_until_us),
         _number(closed_until_ms),
-        tuple([_checked(Ended, one) for one in ended]) if ended else (),
+        tuple([_checked(Tombstone, one) for one in ended]) if ended else (),
     )
     return _with(state, *rare) if rare else state
 
@@ -70,7 +70,7 @@ def _with(
     closed_length_ms: int = 0,
 ) -> State:
     return state._replace(
-        notes=tuple([_checked(Note, one) for one in notes]),
+        notes=tuple([_checked(AuditNote, one) for one in notes]),
         doors=tuple([_door(*one) for one in doors]),
         limit=_number(limit),
         limit_until_us=_number(limit_until_us),
@@ -187,7 +187,7 @@ class Database:
         files would not exclude each other. Asked under the lock: whoever made a new file waits for it."""
         self._execute("BEGIN IMMEDIATE")
         if self.moved():
-            raise Again(failures.REPLACED)
+            raise TryAgain(failures.REPLACED)
 
     def moved(self) -> bool:
         try:

@@ -55,7 +55,7 @@ LOCKED = "another process keeps the database locked"
 REPLACED = "the file is being replaced again and again"
 
 
-class Again(Exception):
+class TryAgain(Exception):
     """Nothing happened, and another try may succeed. Never leaves the store."""
 
 

@@ -13,7 +13,7 @@ import stat
 from leasehold.errors import StoreUnavailable, Unsupported
 from leasehold.stores.sqlite import failures
 from leasehold.stores.sqlite.database import Database
-from leasehold.stores.sqlite.failures import Again, unavailable
+from leasehold.stores.sqlite.failures import TryAgain, unavailable
 from leasehold.stores.sqlite.stdlib import parse, sqlite3, suppress, text
 
 # ---------------------------------------------------------------- machine
@@ -286,7 +286,7 @@ def open_database(path: str, boot: str) -> Database:
         _claim_for_this_machine(path, connection, boot)
         database = Database(path, connection, boot, before)
         if database.moved():
-            raise Again(failures.REPLACED)
+            raise TryAgain(failures.REPLACED)
     except (sqlite3.Error, OSError, ValueError) as error:
         connection.close()
         if isinstance(error, StoreUnavailable) or failures.foreign(error):
@@ -301,10 +301,10 @@ def open_database(path: str, boot: str) -> Database:
 def why(path: str, error: Exception) -> Exception:
     """What to raise for an error of opening: Again when another try may succeed."""
     if failures.passing(error):
-        return Again(failures.LOCKED)
+        return TryAgain(failures.LOCKED)
     absent = isinstance(error, FileNotFoundError) or failures.name_of(error).startswith("SQLITE_CANTOPEN")
     if absent and not failures.examine(path) and not os.path.exists(path):  # deleted since it was made
-        return Again(failures.REPLACED)
+        return TryAgain(failures.REPLACED)
     return failures.refusal(path, error)
 
 
@@ -362,7 +362,7 @@ def connect(real: str) -> sqlite3.Connection:
         opened = connection.execute("PRAGMA database_list").fetchone()[2]
         connection.text_factory = str
         if opened != os.fsencode(real):
-            raise Again(failures.REPLACED)
+            raise TryAgain(failures.REPLACED)
     except BaseException:
         connection.close()
         raise

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from leasehold._core.light_typing import TYPE_CHECKING
-from leasehold._core.ops import Beat, Claim, Inspect, Leaks, Reply, Scan, StoreOp, Together, Watch
+from leasehold._core.ops import Beat, Claim, Group, Inspect, Leaks, Reply, Scan, StoreOp, Watch
 from leasehold.errors import LeaseholdError, OutcomeUnknown
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ PATIENT = (Claim, Beat, Watch, Inspect, Scan, Leaks)
 
 def urgent(op: StoreOp) -> bool:
     """Does it keep a lease alive, or end one?"""
-    return not isinstance(op.steps[0] if isinstance(op, Together) else op, PATIENT)
+    return not isinstance(op.steps[0] if isinstance(op, Group) else op, PATIENT)
 
 
 class Call:
@@ -153,7 +153,7 @@ class Pending:
                 return
 
 
-class Group:
+class PendingGroup:
     """The calls that one transaction serves. They are chosen when the file is ours, and not before: until then each
     may give up."""
 

@@ -37,7 +37,7 @@ def new_name() -> str:
     return os.urandom(NAME_BYTES).hex()
 
 
-class Folder:
+class SocketFolder:
     """Where the sockets of one database are bound. Opened when first needed, again when it was replaced."""
 
     __slots__ = ("_closed", "_fd", "_file", "_lock", "_sender", "_shared", "path")

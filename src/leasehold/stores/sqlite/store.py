@@ -18,6 +18,7 @@ from leasehold._core.light_typing import TypeAlias
 from leasehold._core.ops import (
     Beat,
     Claim,
+    Group,
     Inspect,
     Leaks,
     Page,
@@ -27,7 +28,6 @@ from leasehold._core.ops import (
     ResourceOp,
     Scan,
     StoreOp,
-    Together,
     View,
     Watch,
 )
@@ -36,12 +36,12 @@ from leasehold._core.types import Capabilities, Instant, State, Unreadable
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.sqlite import failures, file
-from leasehold.stores.sqlite.connection import Mailbox, News
+from leasehold.stores.sqlite.connection import SocketConnection, SocketHolderPushes
 from leasehold.stores.sqlite.database import Database, gate
-from leasehold.stores.sqlite.failures import LOCKED, REPLACED, Again, DamagedRow, unavailable
+from leasehold.stores.sqlite.failures import LOCKED, REPLACED, DamagedRow, TryAgain, unavailable
 from leasehold.stores.sqlite.file import open_database
-from leasehold.stores.sqlite.pending import Call, Group, LoopCall, Pending, urgent
-from leasehold.stores.sqlite.sockets import Folder
+from leasehold.stores.sqlite.pending import Call, LoopCall, Pending, PendingGroup, urgent
+from leasehold.stores.sqlite.sockets import SocketFolder
 from leasehold.stores.sqlite.stdlib import sqlite3
 
 FIRST_PAUSE = 30e-6  # seconds; a turn takes about as long
@@ -104,13 +104,13 @@ class SQLiteStore:
         self._database: Database | None = None
         self._inside = False
         self._lock = threading.RLock()  # it knows its owner: an interrupt right after acquire leaks nothing
-        self._folder = Folder(os.path.realpath(self._path) + ".wake")
-        self._boxes: dict[str, Mailbox] = {}
+        self._folder = SocketFolder(os.path.realpath(self._path) + ".wake")
+        self._boxes: dict[str, SocketConnection] = {}
         self._pending = Pending()
         self._claiming = threading.RLock()  # of the claimant; a signal handler on its thread may claim inside it
         self._claimed = False
         self._pause = FIRST_PAUSE
-        self._trouble = Again(BUSY)  # why the last try of the claimant failed
+        self._trouble = TryAgain(BUSY)  # why the last try of the claimant failed
 
     @property
     def path(self) -> str:
@@ -123,7 +123,7 @@ class SQLiteStore:
         if urgent(op) or not (self._pending or isinstance(op, Beat)):
             try:
                 return self._try(op)  # fast path: the file is free
-            except Again:
+            except TryAgain:
                 pass
         return _only(self._insist((op,)))
 
@@ -132,7 +132,7 @@ class SQLiteStore:
         if self._database is not None and (urgent(op) or not (self._pending or isinstance(op, Beat))):
             try:
                 return self._try(op)
-            except Again:
+            except TryAgain:
                 pass
         import asyncio
 
@@ -157,19 +157,21 @@ class SQLiteStore:
                 answers.extend([error] * len(chunk))
         return answers
 
-    def mailbox(self, name: str = "") -> Mailbox:
+    def mailbox(self, name: str = "") -> SocketConnection:
         boxes = self._boxes
-        made = Mailbox(self._folder, self.execute, self.execute_async, lambda gone: boxes.pop(gone, None), name)
+        made = SocketConnection(
+            self._folder, self.execute, self.execute_async, lambda gone: boxes.pop(gone, None), name
+        )
         boxes[made.address] = made
         return made
 
-    def listen(self, notify: Callable[[Push], None]) -> Mailbox:
+    def listen(self, notify: Callable[[Push], None]) -> SocketConnection:
         box = self.mailbox()
         box.attach(notify)
         return box
 
-    def news(self) -> News:
-        return News(self.mailbox, self._lock)
+    def news(self) -> SocketHolderPushes:
+        return SocketHolderPushes(self.mailbox, self._lock)
 
     def before_fork(self) -> None:
         """Close the file. A child that inherits an open connection inherits SQLite's belief in locks that only its
@@ -259,7 +261,7 @@ class SQLiteStore:
                     break
                 try:
                     self._serve(left)
-                except Again as trouble:
+                except TryAgain as trouble:
                     self._trouble = trouble
                     self._rest(left, left / (call.budget if call is not None else left))
                 else:  # not at once the shortest: a process that has just been served would overtake those that wait
@@ -276,7 +278,7 @@ class SQLiteStore:
 
     def _serve(self, seconds: float) -> None:
         """One turn for all that wait, or Again."""
-        group = Group(self._pending)
+        group = PendingGroup(self._pending)
         try:
             replies = self._turn(group.ops, seconds)
         except LeaseholdError as error:
@@ -285,7 +287,7 @@ class SQLiteStore:
             if not group.calls:  # the file cannot be opened, or used: so it is for all
                 group.ops()
             group.fail(error)
-        except Again:
+        except TryAgain:
             for call in group.calls:  # nothing was written
                 self._pending.add(call)
             raise
@@ -328,7 +330,7 @@ class SQLiteStore:
         long."""
         try:
             if not self._lock.acquire(timeout=seconds):
-                raise Again(BUSY)
+                raise TryAgain(BUSY)
             replies, pushes = self._transact(choose)
         finally:
             try:
@@ -365,7 +367,7 @@ class SQLiteStore:
             now = self.clock.instant()
             for op in ops:
                 try:
-                    if isinstance(op, Together):
+                    if isinstance(op, Group):
                         outcome = self._together(database, now, op, drafts)
                     else:
                         outcome = self._apply(database, now, op, drafts)
@@ -386,7 +388,7 @@ class SQLiteStore:
             raise
         return replies, pushes
 
-    def _together(self, database: Database, now: Instant, op: Together, drafts: Drafts | None) -> ledger.Outcome:
+    def _together(self, database: Database, now: Instant, op: Group, drafts: Drafts | None) -> ledger.Outcome:
         for step in op.steps:
             database.read(step.resource)  # a damaged row is found before anything is changed: all, or nothing
         replies: list[Reply] = []
@@ -449,7 +451,7 @@ class SQLiteStore:
                 self._path, "was in use when this process was forked, and is its parent's. Fork elsewhere"
             )
         if not gate.acquire(blocking=False):
-            raise Again("another thread opens a database, or forks")
+            raise TryAgain("another thread opens a database, or forks")
         try:
             self._database = opened = open_database(self._path, self._boot)
         finally:
@@ -469,16 +471,16 @@ class SQLiteStore:
         passing = failures.passing(error)
         if not sound or (isinstance(error, sqlite3.Error) and not passing):
             self._drop()
-        if isinstance(error, (Again, LeaseholdError)) or not isinstance(error, Exception) or failures.foreign(error):
+        if isinstance(error, (TryAgain, LeaseholdError)) or not isinstance(error, Exception) or failures.foreign(error):
             return
         if passing:
-            raise Again(LOCKED) from error
+            raise TryAgain(LOCKED) from error
         if committing and failures.name_of(error) != "SQLITE_FULL":  # the commit record is the last to be written
             raise OutcomeUnknown(
                 f"the database {self._path} failed while a change was being written: {error}"
             ) from error
         if not sound and not committing:
-            raise Again(REPLACED) from error
+            raise TryAgain(REPLACED) from error
         raise failures.refusal(self._path, error) from error
 
 

@@ -1,4 +1,4 @@
-"""RedisShelf, seen from the server and over a bad network: keys, scripts, lost replies, foreign values."""
+"""RedisResultStore, seen from the server and over a bad network: keys, scripts, lost replies, foreign values."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from redis.retry import Retry
 
 import leasehold
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StaleOwner, StoreUnavailable, Unsupported
-from leasehold.patterns.results import RedisShelf
+from leasehold.patterns.results import RedisResultStore
 from leasehold.patterns.results.redis import _keys
-from leasehold.testing.results import Holder
+from leasehold.testing.results import Presenter
 from tests.servers.proxy import Proxy
 from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
 NAME = "page:42"
-OLD, NEW = Holder(NAME, 10), Holder(NAME, 11)
-VALUE, FENCE = "shelf:v1:{page:42}:value", "shelf:v1:{page:42}:fence"
+OLD, NEW = Presenter(NAME, 10), Presenter(NAME, 11)
+VALUE, FENCE = "result:v1:{page:42}:value", "result:v1:{page:42}:fence"
 DAY = 86_400_000
 
 
@@ -37,15 +37,15 @@ def client(redis_server: RedisServer, redis_url: str) -> Any:
 
 def test_two_keys_that_end(client: Any) -> None:
     """The value with its keep, the fence a day later: whatever is done, nothing stays for ever."""
-    shelf = RedisShelf(client)
-    shelf.open(OLD)
+    results = RedisResultStore(client)
+    results.open(OLD)
     assert client.keys() == [FENCE.encode()] and 0 < client.pttl(FENCE) <= DAY
-    shelf.write(OLD, "text", 60)
+    results.write(OLD, "text", 60)
     assert sorted(client.keys()) == [FENCE.encode(), VALUE.encode()]
     assert 0 < client.pttl(VALUE) <= 60_000 and DAY < client.pttl(FENCE) <= DAY + 60_000
-    shelf.open(NEW)
+    results.open(NEW)
     assert DAY < client.pttl(FENCE) <= DAY + 60_000
-    shelf.write(NEW, None, "2d")
+    results.write(NEW, None, "2d")
     assert client.keys() == [FENCE.encode()] and 2 * DAY < client.pttl(FENCE) <= 3 * DAY
     assert client.type(FENCE) == b"string" and b"11 " in client.get(FENCE)
 
@@ -60,8 +60,8 @@ def test_both_keys_are_in_one_slot() -> None:
 
 def test_one_round_trip_a_call(client: Any) -> None:
     """Each is one EVALSHA; a server that has forgotten the scripts is told again, and nobody notices (trap 18)."""
-    shelf = RedisShelf(client)
-    calls: list[Any] = [lambda: shelf.read(NAME), lambda: shelf.open(NEW), lambda: shelf.write(NEW, "text", 60)]
+    results = RedisResultStore(client)
+    calls: list[Any] = [lambda: results.read(NAME), lambda: results.open(NEW), lambda: results.write(NEW, "text", 60)]
     for _ in range(2):
         client.script_flush()
         for call in calls:
@@ -75,69 +75,74 @@ def test_one_round_trip_a_call(client: Any) -> None:
 
 def test_a_fence_that_was_evicted(client: Any) -> None:
     """The value says by itself whose it is: an older owner is refused also when the key of the fence is gone."""
-    shelf = RedisShelf(client)
-    shelf.write(NEW, "newer", 60)
-    for call in ((shelf.open, OLD), (shelf.write, OLD, "late", 60), (shelf.write, OLD, None, 60)):
+    results = RedisResultStore(client)
+    results.write(NEW, "newer", 60)
+    for call in ((results.open, OLD), (results.write, OLD, "late", 60), (results.write, OLD, None, 60)):
         client.delete(FENCE)
         with pytest.raises(StaleOwner) as caught:
             call[0](*call[1:])
         assert caught.value.seen == 11 and client.keys() == [VALUE.encode()]
-    found = shelf.open(NEW)
+    found = results.open(NEW)
     assert found is not None and found.text == "newer"
     client.delete(FENCE)
-    shelf.write(Holder(NAME, 100), "newest", 60)
-    assert shelf.read(NAME).text == "newest"
+    results.write(Presenter(NAME, 100), "newest", 60)
+    assert results.read(NAME).text == "newest"
 
 
 def test_foreign_keys_are_left_alone(client: Any) -> None:
-    """Another type, or a text that no shelf has written: an error that says where, and nothing has changed."""
-    shelf = RedisShelf(client)
+    """Another type, or a text that no result store has written: an error that says where, and nothing has changed."""
+    results = RedisResultStore(client)
     client.rpush(VALUE, "theirs")
-    for call in ((shelf.read, NAME), (shelf.open, NEW), (shelf.write, NEW, "text", 60), (shelf.write, NEW, None, 60)):
-        with pytest.raises(StoreUnavailable, match=r"shelf:v1:\{\.\.\.\}:value of page"):
+    for call in (
+        (results.read, NAME),
+        (results.open, NEW),
+        (results.write, NEW, "text", 60),
+        (results.write, NEW, None, 60),
+    ):
+        with pytest.raises(StoreUnavailable, match=r"result:v1:\{\.\.\.\}:value of page"):
             call[0](*call[1:])
     assert client.lrange(VALUE, 0, -1) == [b"theirs"] and not client.exists(FENCE)
     client.delete(VALUE)
     for foreign in ("theirs", "1 2 3 x text", "1 2 3", "x 2 3 4 text", "1 2 x 4 text", b"\xff 2 3 4 text"):
         client.set(VALUE, foreign)
         with pytest.raises(StoreUnavailable, match=":value of page"):
-            shelf.read(NAME)
+            results.read(NAME)
     client.delete(VALUE)
     client.set(FENCE, "theirs")
-    for call in ((shelf.open, NEW), (shelf.write, NEW, "text", 60)):
-        with pytest.raises(StoreUnavailable, match=r"shelf:v1:\{\.\.\.\}:fence of page"):
+    for call in ((results.open, NEW), (results.write, NEW, "text", 60)):
+        with pytest.raises(StoreUnavailable, match=r"result:v1:\{\.\.\.\}:fence of page"):
             call[0](*call[1:])
     assert client.get(FENCE) == b"theirs" and not client.exists(VALUE)
 
 
 def test_a_value_that_was_made_to_stay(client: Any) -> None:
     """PERSIST makes it no younger: after its keep it is not served."""
-    shelf = RedisShelf(client)
-    shelf.write(NEW, "text", 60)
+    results = RedisResultStore(client)
+    results.write(NEW, "text", 60)
     client.persist(VALUE)
-    assert 0 < shelf.read(NAME).left <= 60
+    assert 0 < results.read(NAME).left <= 60
     _, written, rest = client.get(VALUE).split(b" ", 2)
     client.set(VALUE, b"11 %d " % (int(written) - 61_000_000) + rest)
-    assert shelf.read(NAME) is None
+    assert results.read(NAME) is None
 
 
 def test_a_client_with_another_encoding(redis_server: RedisServer, redis_url: str) -> None:
     """What it would decode wrongly is an error, and never another text."""
-    shelf = RedisShelf(redis_server.client(decode_responses=True, encoding="latin-1"))
-    shelf.write(NEW, "Grüße", 60)
+    results = RedisResultStore(redis_server.client(decode_responses=True, encoding="latin-1"))
+    results.write(NEW, "Grüße", 60)
     with pytest.raises(InvalidRequest, match="decode_responses"):
-        shelf.read(NAME)
-    assert RedisShelf(redis_server.client()).read(NAME).text == "Grüße"
+        results.read(NAME)
+    assert RedisResultStore(redis_server.client()).read(NAME).text == "Grüße"
 
 
 def test_the_least_that_a_user_must_be_allowed(redis_server: RedisServer, redis_url: str) -> None:
     """The line of the page is enough, and without any one of its words something is refused."""
-    words = lines_of("patterns/shelves.md")[1][5:]  # without the name and the password
+    words = lines_of("patterns/result-stores.md")[1][5:]  # without the name and the password
     data: Any = redis_server.client()
     assert _works(redis_server, data, words)
     for missing in words:
         assert not _works(redis_server, data, [word for word in words if word != missing]), missing
-    data.execute_command("ACL", "DELUSER", "shelf")
+    data.execute_command("ACL", "DELUSER", "results")
 
 
 @pytest.mark.parametrize("pattern", ["once", "single_flight"])
@@ -167,14 +172,14 @@ def lines_of(page: str) -> list[list[str]]:
 def _works(server: RedisServer, data: Any, words: list[str]) -> bool:
     data.flushall()
     data.script_flush()
-    data.execute_command("ACL", "SETUSER", "shelf", "reset", "on", ">5ec2e7", *words)
-    with redis.Redis(port=server.port, username="shelf", password="5ec2e7") as client:
-        shelf = RedisShelf(client)
+    data.execute_command("ACL", "SETUSER", "results", "reset", "on", ">5ec2e7", *words)
+    with redis.Redis(port=server.port, username="results", password="5ec2e7") as client:
+        results = RedisResultStore(client)
         try:
-            shelf.write(OLD, "text", 60)
-            shelf.open(NEW)
-            shelf.write(NEW, None, 60)
-            return shelf.read(NAME) is None
+            results.write(OLD, "text", 60)
+            results.open(NEW)
+            results.write(NEW, None, 60)
+            return results.read(NAME) is None
         except StoreUnavailable as error:
             if "does not allow this user" not in str(error):
                 raise
@@ -183,15 +188,15 @@ def _works(server: RedisServer, data: Any, words: list[str]) -> bool:
 
 @pytest.mark.parametrize("thing", [None, 42, "redis://localhost", redis.Redis])
 def test_what_is_no_client(thing: Any) -> None:
-    """It is said when the shelf is made, and by its name."""
-    with pytest.raises(InvalidRequest, match=r"RedisShelf\(\)"):
-        RedisShelf(thing)
+    """It is said when the result store is made, and by its name."""
+    with pytest.raises(InvalidRequest, match=r"RedisResultStore\(\)"):
+        RedisResultStore(thing)
 
 
 def test_what_only_looks_like_a_client(client: Any) -> None:
     """A pipeline sends nothing until it is executed."""
     with pytest.raises(Unsupported, match="pipeline"):
-        RedisShelf(client.pipeline())
+        RedisResultStore(client.pipeline())
 
 
 # ---------------------------------------------------------------- a bad network
@@ -205,21 +210,21 @@ def plain(port: int, **more: Any) -> dict[str, Any]:
 def test_a_lost_reply(proxy: Proxy) -> None:
     """Nobody knows what became of a write: it was done here, and the same holder repeats it. A read changes nothing."""
     with redis.Redis(**plain(proxy.port)) as client:
-        shelf = RedisShelf(client)
-        shelf.write(OLD, "before", 60)
+        results = RedisResultStore(client)
+        results.write(OLD, "before", 60)
         proxy.drop_replies(1)
         with pytest.raises(OutcomeUnknown, match="may be repeated") as unknown:
-            shelf.write(NEW, "after", 60)
+            results.write(NEW, "after", 60)
         assert (unknown.value.resource, unknown.value.fence) == (NAME, 11)
-        assert shelf.read(NAME).text == "after"
-        shelf.write(NEW, "after", 60)
+        assert results.read(NAME).text == "after"
+        results.write(NEW, "after", 60)
         proxy.drop_replies(1)
         with pytest.raises(OutcomeUnknown):
-            shelf.open(NEW)
-        assert shelf.read(NAME).text == "after"  # on a connection of now, so that it is the reply which is lost
+            results.open(NEW)
+        assert results.read(NAME).text == "after"  # on a connection of now, so that it is the reply which is lost
         proxy.drop_replies(1)
         with pytest.raises(StoreUnavailable, match="could not be read"):
-            shelf.read(NAME)
+            results.read(NAME)
 
 
 def test_a_lost_reply_in_asyncio(proxy: Proxy) -> None:
@@ -227,15 +232,15 @@ def test_a_lost_reply_in_asyncio(proxy: Proxy) -> None:
 
     async def main() -> None:
         async with redis.asyncio.Redis(**plain(proxy.port)) as client:
-            shelf = RedisShelf(client)
-            await shelf.write(OLD, "before", 60)
+            results = RedisResultStore(client)
+            await results.write(OLD, "before", 60)
             proxy.drop_replies(1)
             with pytest.raises(OutcomeUnknown):
-                await shelf.write(NEW, "after", 60)
-            await shelf.write(NEW, "after", 60)
+                await results.write(NEW, "after", 60)
+            await results.write(NEW, "after", 60)
             with pytest.raises(StaleOwner):
-                await shelf.write(OLD, "late", 60)
-            assert (await shelf.read(NAME))[:2] == ("after", 11)
+                await results.write(OLD, "late", 60)
+            assert (await results.read(NAME))[:2] == ("after", 11)
 
     asyncio.run(main())
 
@@ -243,7 +248,7 @@ def test_a_lost_reply_in_asyncio(proxy: Proxy) -> None:
 def test_a_late_write_of_a_stale_owner(proxy: Proxy) -> None:
     """A write that was held up in the network arrives after the next owner has opened: the server refuses it."""
     with redis.Redis(**plain(proxy.port)) as client:
-        stale, fresh = RedisShelf(client), RedisShelf(redis.Redis(port=proxy._server[1]))
+        stale, fresh = RedisResultStore(client), RedisResultStore(redis.Redis(port=proxy._server[1]))
         stale.write(OLD, "first", 60)
         proxy.hold_requests()
         with pytest.raises(OutcomeUnknown):
@@ -258,14 +263,14 @@ def test_a_server_that_is_gone(own_redis: Callable[..., RedisServer]) -> None:
     """Where nothing was sent that is said; when it is back without its memory, everything is missing, and no older."""
     server = own_redis()
     with redis.Redis(**plain(server.port)) as client:
-        shelf = RedisShelf(client)
-        shelf.write(NEW, "text", 60)
+        results = RedisResultStore(client)
+        results.write(NEW, "text", 60)
         server.kill()
         client.connection_pool.disconnect()
-        for call in ((shelf.read, NAME), (shelf.open, NEW), (shelf.write, NEW, "text", 60)):
+        for call in ((results.read, NAME), (results.open, NEW), (results.write, NEW, "text", 60)):
             with pytest.raises(StoreUnavailable, match="cannot be reached"):
                 call[0](*call[1:])
         server.start()
-        assert shelf.read(NAME) is None
-        shelf.write(NEW, "again", 60)
-        assert shelf.read(NAME).text == "again"
+        assert results.read(NAME) is None
+        results.write(NEW, "again", 60)
+        assert results.read(NAME).text == "again"

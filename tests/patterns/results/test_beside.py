@@ -1,4 +1,4 @@
-"""The shelf beside each store: for threads and asyncio, closed with the coordinator; forks, loops, TLS."""
+"""The result store beside each store: for threads and asyncio, closed with the coordinator; forks, loops, TLS."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import redis.asyncio
 import leasehold
 import leasehold.aio
 from leasehold.errors import InvalidRequest, StoreUnavailable, Unsupported
-from tests.patterns.shelves.test_file import in_child
+from tests.patterns.results.test_file import in_child
 from tests.servers.certificates import Certificates
 from tests.servers.redis import RedisServer
 
@@ -34,64 +34,64 @@ def targets(tmp_path: Path, url: str) -> dict[str, Any]:
 def use(hold: Any, text: str) -> Any:
     """Write under a lease, and read."""
     with hold.lock("page", 42) as lease:
-        shelf = hold._shelf
-        shelf.open(lease)
-        shelf.write(lease, text, 60)
-        return shelf.read("page:42")
+        results = hold._results
+        results.open(lease)
+        results.write(lease, text, 60)
+        return results.read("page:42")
 
 
 async def use_awaited(hold: Any, text: str) -> Any:
     """The same for asyncio."""
     async with hold.lock("page", 42) as lease:
-        shelf = hold._shelf
-        await shelf.open(lease)
-        await shelf.write(lease, text, 60)
-        return await shelf.read("page:42")
+        results = hold._results
+        await results.open(lease)
+        await results.write(lease, text, 60)
+        return await results.read("page:42")
 
 
 def check_both(target: Any) -> None:
-    """Threads and asyncio find what the other has written, and the shelf ends with its coordinator."""
+    """Threads and asyncio find what the other has written, and the result store ends with its coordinator."""
     with leasehold.connect(target) as hold:
         assert use(hold, "by a thread").text == "by a thread"
-        shelf = hold._shelf
-        assert hold._shelf is shelf
+        results = hold._results
+        assert hold._results is results
 
     async def main() -> None:
         async with leasehold.aio.connect(target) as hold:
-            assert (await hold._shelf.read("page:42")).text == "by a thread"  # type: ignore[misc]  # awaited
+            assert (await hold._results.read("page:42")).text == "by a thread"  # type: ignore[misc]  # awaited
             assert (await use_awaited(hold, "by a task")).text == "by a task"
-            ended = hold._shelf
+            ended = hold._results
         with pytest.raises(StoreUnavailable, match="closed"):
             await ended.read("page:42")  # type: ignore[misc]  # awaited
 
     asyncio.run(main())
     with pytest.raises(StoreUnavailable, match="closed"):
-        shelf.read("page:42")
+        results.read("page:42")
 
 
 def test_beside_sqlite(tmp_path: Path) -> None:
     """In a file beside that of the store."""
     check_both(f"sqlite:///{tmp_path / 'store.db'}")
-    assert (tmp_path / "store.db-shelf").exists()
+    assert (tmp_path / "store.db-result store").exists()
 
 
 def test_beside_the_embedded_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its folder is made by whoever comes first: to read from the shelf, before any lock."""
+    """Its folder is made by whoever comes first: to read from the result store, before any lock."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("LEASEHOLD_URL", raising=False)
     with leasehold.connect() as hold:
-        assert hold._shelf.read("page:42") is None
+        assert hold._results.read("page:42") is None
         assert use(hold, "text").text == "text"
-    assert (tmp_path / "state" / "leasehold" / "leasehold.db-shelf").exists()
+    assert (tmp_path / "state" / "leasehold" / "leasehold.db-result store").exists()
 
 
 def test_beside_memory() -> None:
     """All coordinators of one space have the same one; those of another have another."""
     with leasehold.connect("memory://one") as first, leasehold.connect("memory://one") as second:
         assert use(first, "text").text == "text"
-        assert second._shelf.read("page:42").text == "text"  # type: ignore[union-attr]  # there, and at once
+        assert second._results.read("page:42").text == "text"  # type: ignore[union-attr]  # there, and at once
         with leasehold.connect("memory://other") as other:
-            assert other._shelf.read("page:42") is None
+            assert other._results.read("page:42") is None
 
 
 @slow
@@ -104,8 +104,8 @@ def test_beside_redis(redis_server: RedisServer, redis_url: str) -> None:
     ):
         check_both(target)
     for db in (3, 4, 5):
-        assert redis_server.client(db=db).exists("shelf:v1:{page:42}:value")
-    assert not redis_server.client(db=0).keys("shelf:*")
+        assert redis_server.client(db=db).exists("result:v1:{page:42}:value")
+    assert not redis_server.client(db=0).keys("result store:*")
 
 
 @slow
@@ -116,7 +116,7 @@ def test_beside_redis_with_tls(own_redis: Callable[..., RedisServer], certificat
     check_both(f"{server.tls_url}?{options}&ssl_min_version=tlsv1.2")
     strange = f"{server.tls_url}?ssl_certfile={quote(str(certificates.client))}"
     with leasehold.connect(strange) as hold, pytest.raises(StoreUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
-        hold._shelf.read("page:42")
+        hold._results.read("page:42")
 
 
 @slow
@@ -131,7 +131,7 @@ def test_beside_redis_with_a_password(own_redis: Callable[..., RedisServer]) -> 
         check_both(client)
     with leasehold.connect(server.url.replace("redis://", "redis://joe:5ec2e8@")) as hold:
         with pytest.raises(StoreUnavailable) as refused:
-            hold._shelf.read("page:42")
+            hold._results.read("page:42")
         assert "5ec2e8" not in f"{refused.value}"
 
 
@@ -144,11 +144,11 @@ def test_after_a_fork(tmp_path: Path, redis_url: str) -> None:
             assert use(hold, "parent").text == "parent"
 
             def work(hold: Any = hold) -> None:
-                assert hold._shelf.read("page:42").text == "parent"
+                assert hold._results.read("page:42").text == "parent"
                 assert use(hold, "child").text == "child"
 
             in_child(work)
-            assert hold._shelf.read("page:42").text == "child"  # type: ignore[union-attr]  # there, and at once
+            assert hold._results.read("page:42").text == "child"  # type: ignore[union-attr]  # there, and at once
             assert use(hold, "parent again").text == "parent again"
 
 
@@ -158,13 +158,13 @@ def test_one_loop_after_the_other(redis_url: str) -> None:
     hold = leasehold.aio.connect(redis_url)
 
     async def main(number: int) -> str:
-        shelf: Any = hold._shelf
-        await asyncio.gather(*(shelf.read(f"page:{one}") for one in range(20)))
-        return str(await shelf.read(f"page:{number}"))
+        results: Any = hold._results
+        await asyncio.gather(*(results.read(f"page:{one}") for one in range(20)))
+        return str(await results.read(f"page:{number}"))
 
     for number in range(3):
         assert asyncio.run(main(number)) == "None"
-    own: Any = hold._shelf
+    own: Any = hold._results
     assert len(own._own._lives) == 1
     assert all(
         life.client.connection_pool._available_connections == [] or closed(life) for life in own._own._lives.values()
@@ -185,8 +185,8 @@ def test_two_loops_at_once(redis_url: str) -> None:
     failures: list[BaseException] = []
 
     async def other() -> None:
-        shelf: Any = hold._shelf
-        assert await shelf.read("page:1") is None
+        results: Any = hold._results
+        assert await results.read("page:1") is None
         ready.set()
         await asyncio.to_thread(end.wait, 30)
 
@@ -197,9 +197,9 @@ def test_two_loops_at_once(redis_url: str) -> None:
             failures.append(error)
 
     async def main() -> None:
-        shelf: Any = hold._shelf
-        assert await shelf.read("page:1") is None
-        assert len(shelf._own._lives) == 2
+        results: Any = hold._results
+        assert await results.read("page:1") is None
+        assert len(results._own._lives) == 2
         await hold.close()
 
     thread = threading.Thread(target=run)
@@ -223,13 +223,13 @@ def test_through_a_lent_client() -> None:
         awaited = fakeredis.FakeAsyncRedis()
         async with leasehold.aio.connect(awaited) as hold:
             assert (await use_awaited(hold, "by a task")).text == "by a task"
-        assert await awaited.exists("shelf:v1:{page:42}:value")
+        assert await awaited.exists("result:v1:{page:42}:value")
         await awaited.aclose()
 
     asyncio.run(main())
-    assert client.exists("shelf:v1:{page:42}:value")
+    assert client.exists("result:v1:{page:42}:value")
     with leasehold.connect(fakeredis.FakeAsyncRedis()) as wrong, pytest.raises(InvalidRequest, match=r"aio\.connect"):
-        _ = wrong._shelf
+        _ = wrong._results
 
 
 def test_a_store_that_has_none() -> None:
@@ -238,10 +238,10 @@ def test_a_store_that_has_none() -> None:
     class Own:
         name = "own"
 
-    from leasehold.coordinator.results import shelf_beside
+    from leasehold.coordinator.results import default_results
 
     with pytest.raises(Unsupported, match="say where to keep it"):
-        shelf_beside(Own(), False)
+        default_results(Own(), False)
 
 
 WITHOUT = """if True:
@@ -251,7 +251,7 @@ WITHOUT = """if True:
     import leasehold
     with leasehold.connect("redis://127.0.0.1:1") as hold:
         try:
-            print(type(hold._shelf._own._make._client()).__module__)
+            print(type(hold._results._own._make._client()).__module__)
         except leasehold.Unsupported as error:
             print(error)
 """
@@ -266,8 +266,8 @@ def test_without_a_client_library(missing: list[str], said: str) -> None:
 
 
 def test_names_are_loaded_when_they_are_used() -> None:
-    """Whoever uses a shelf in memory loads neither SQL nor Redis."""
-    code = "import sys; from leasehold.patterns.results import MemoryShelf; print(*sys.modules)"
+    """Whoever uses a result store in memory loads neither SQL nor Redis."""
+    code = "import sys; from leasehold.patterns.results import MemoryResultStore; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
     loaded = set(found.stdout.split())
     assert not loaded & {"sqlite3", "redis", "asyncio", "leasehold.patterns.results.sql", "leasehold.guards.sql"}

@@ -1,4 +1,5 @@
-"""Every way to a shelf: in memory, in a file, in a table over every connection, on Redis; blocking or awaited."""
+"""Every way to a result store: in memory, in a file, in a table over every connection, on Redis; blocking or
+awaited."""
 
 from __future__ import annotations
 
@@ -14,7 +15,13 @@ from typing import Any
 
 import pytest
 
-from leasehold.patterns.results import MemoryShelf, RedisShelf, SQLiteShelf, SQLShelf, Threaded
+from leasehold.patterns.results import (
+    MemoryResultStore,
+    RedisResultStore,
+    SQLiteResultStore,
+    SQLResultStore,
+    ThreadedResultStore,
+)
 from tests.guards.desks import django_connection
 from tests.servers.database import Database
 
@@ -48,13 +55,13 @@ class Loop:
 
 
 class Waited:
-    """An awaited shelf that is called like a blocking one. It must be awaited: another answer is a mistake."""
+    """An awaited result store that is called like a blocking one. It must be awaited: another answer is a mistake."""
 
-    def __init__(self, shelf: Any, loop: Loop) -> None:
-        self.shelf, self.loop = shelf, loop
+    def __init__(self, results: Any, loop: Loop) -> None:
+        self.results, self.loop = results, loop
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self.shelf, name)
+        method = getattr(self.results, name)
         return (lambda *args, **more: self.loop.run(method, *args, **more)) if callable(method) else method
 
 
@@ -69,7 +76,7 @@ def _loop(stack: ExitStack) -> Loop:
 
 def table() -> str:
     """A name that no other test has."""
-    return f"shelf_{next(_numbers)}"
+    return f"results_{next(_numbers)}"
 
 
 def _path(place: Any) -> str:
@@ -78,39 +85,39 @@ def _path(place: Any) -> str:
 
 def in_memory(place: Any, stack: ExitStack) -> Any:
     """In this process."""
-    return MemoryShelf()
+    return MemoryResultStore()
 
 
 def in_a_file(place: Path, stack: ExitStack) -> Any:
-    """SQLiteShelf."""
-    shelf = SQLiteShelf(_path(place))
-    stack.callback(shelf.close)
-    return shelf
+    """SQLiteResultStore."""
+    results = SQLiteResultStore(_path(place))
+    stack.callback(results.close)
+    return results
 
 
 def in_a_file_awaited(place: Path, stack: ExitStack) -> Any:
     """The same for asyncio."""
     loop = _loop(stack)
-    waited = Waited(Threaded(SQLiteShelf(_path(place))), loop)
+    waited = Waited(ThreadedResultStore(SQLiteResultStore(_path(place))), loop)
     stack.callback(waited.close)
     return waited
 
 
-def _made(shelf: SQLShelf) -> SQLShelf:
-    shelf.create()
-    return shelf
+def _made(results: SQLResultStore) -> SQLResultStore:
+    results.create()
+    return results
 
 
 def by_connections(connect: Callable[[Any], Callable[[], Any]]) -> Make:
     """A function that gives a new connection each time."""
-    return lambda place, stack: _made(SQLShelf(connect(place), table()))
+    return lambda place, stack: _made(SQLResultStore(connect(place), table()))
 
 
 def by_connections_awaited(connect: Callable[[Any], Callable[[], Any]]) -> Make:
     """The same for asyncio."""
 
     def make(place: Any, stack: ExitStack) -> Any:
-        waited = Waited(SQLShelf(connect(place), table()), _loop(stack))
+        waited = Waited(SQLResultStore(connect(place), table()), _loop(stack))
         waited.create()
         return waited
 
@@ -126,7 +133,7 @@ def by_engine(driver: str, session: bool = False) -> Make:
 
         engine = sqlalchemy.create_engine(_url(place, driver))
         stack.callback(engine.dispose)
-        return _made(SQLShelf(sessionmaker(engine) if session else engine, table()))
+        return _made(SQLResultStore(sessionmaker(engine) if session else engine, table()))
 
     return make
 
@@ -139,7 +146,7 @@ def by_async_engine(driver: str, session: bool = False) -> Make:
 
         loop, engine = _loop(stack), create_async_engine(_url(place, driver))
         stack.callback(loop.run, engine.dispose)
-        waited = Waited(SQLShelf(async_sessionmaker(engine) if session else engine, table()), loop)
+        waited = Waited(SQLResultStore(async_sessionmaker(engine) if session else engine, table()), loop)
         waited.create()
         return waited
 
@@ -151,7 +158,7 @@ def by_psycopg_pool(place: Database, stack: ExitStack) -> Any:
     import psycopg_pool
 
     pool: Any = stack.enter_context(psycopg_pool.ConnectionPool(place.dsn, min_size=1, max_size=8, open=True))
-    return _made(SQLShelf(pool, table()))
+    return _made(SQLResultStore(pool, table()))
 
 
 def by_async_psycopg_pool(place: Database, stack: ExitStack) -> Any:
@@ -162,7 +169,7 @@ def by_async_psycopg_pool(place: Database, stack: ExitStack) -> Any:
     pool: Any = psycopg_pool.AsyncConnectionPool(place.dsn, min_size=1, max_size=8, open=False)
     loop.run(pool.open)
     stack.callback(loop.run, pool.close)
-    waited = Waited(SQLShelf(pool, table()), loop)
+    waited = Waited(SQLResultStore(pool, table()), loop)
     waited.create()
     return waited
 
@@ -174,7 +181,7 @@ def by_asyncpg_pool(place: Database, stack: ExitStack) -> Any:
     loop = _loop(stack)
     pool = loop.run(asyncpg.create_pool, place.dsn, min_size=1, max_size=8)
     stack.callback(loop.run, pool.close)
-    waited = Waited(SQLShelf(pool, table()), loop)
+    waited = Waited(SQLResultStore(pool, table()), loop)
     waited.create()
     return waited
 
@@ -183,7 +190,7 @@ def by_django(place: Any, stack: ExitStack) -> Any:
     """A connection of Django's."""
     connection = django_connection(_path(place) if isinstance(place, Path) else place)
     stack.callback(connection.close)
-    return _made(SQLShelf(connection, table()))
+    return _made(SQLResultStore(connection, table()))
 
 
 def _url(place: Any, driver: str) -> str:
@@ -241,11 +248,11 @@ def _connector(place: Database) -> Callable[[], Any]:
 def by_client(make: str, **more: Any) -> Make:
     """A client of redis-py or valkey-py."""
 
-    def shelf(place: Any, stack: ExitStack) -> Any:
+    def results(place: Any, stack: ExitStack) -> Any:
         package, _, name = make.rpartition(".")
         client_class = getattr(__import__(package, fromlist=[name]), name)
         if "asyncio" not in package:
-            return RedisShelf(stack.enter_context(client_class(host="127.0.0.1", port=place.port, **more)))
+            return RedisResultStore(stack.enter_context(client_class(host="127.0.0.1", port=place.port, **more)))
         loop = _loop(stack)
 
         async def connect() -> Any:
@@ -255,16 +262,16 @@ def by_client(make: str, **more: Any) -> Make:
 
         client = loop.run(connect)
         stack.callback(loop.run, client.aclose)
-        return Waited(RedisShelf(client), loop)
+        return Waited(RedisResultStore(client), loop)
 
-    return shelf
+    return results
 
 
 def by_fake(place: Any, stack: ExitStack) -> Any:
     """A test double of redis-py's."""
     import fakeredis
 
-    return RedisShelf(fakeredis.FakeRedis())
+    return RedisResultStore(fakeredis.FakeRedis())
 
 
 # The first ones run the whole contract: each place, blocking and awaited. The others differ only in how they speak.
@@ -319,7 +326,7 @@ def parameters(ways: dict[str, tuple[str, Make]]) -> list[Any]:
 
 @contextmanager
 def opened(way: str, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A shelf of this way on which nothing stands."""
+    """A result store of this way on which nothing stands."""
     name, make = EVERY[way]
     place: Any = request.getfixturevalue(name) if name not in FAST else request.getfixturevalue("tmp_path")
     if name.endswith(("redis_server", "cluster", "valkey_server", "old_server")):

@@ -1,4 +1,5 @@
-"""SQLiteShelf: a file of its own, several processes and threads, forks, locks, other people's files; and Threaded."""
+"""SQLiteResultStore: a file of its own, several processes and threads, forks, locks, other people's files; and
+ThreadedResultStore."""
 
 from __future__ import annotations
 
@@ -17,48 +18,48 @@ from typing import Any
 import pytest
 
 from leasehold.errors import InvalidRequest, StaleOwner, StoreUnavailable
-from leasehold.patterns.results import MemoryShelf, SQLiteShelf, Threaded, sqlite
+from leasehold.patterns.results import MemoryResultStore, SQLiteResultStore, ThreadedResultStore, sqlite
 from leasehold.stores.sqlite import file
 from leasehold.stores.sqlite.file import connect
-from leasehold.testing.results import Holder
+from leasehold.testing.results import Presenter
 
 NAME = "order:42"
-OLD, NEW = Holder(NAME, 10), Holder(NAME, 11)
+OLD, NEW = Presenter(NAME, 10), Presenter(NAME, 11)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where a shelf may be."""
-    return tmp_path / "app.shelf"
+    """Where a result store may be."""
+    return tmp_path / "app.results"
 
 
 @pytest.fixture
-def shelf(path: Path) -> Iterator[SQLiteShelf]:
+def results(path: Path) -> Iterator[SQLiteResultStore]:
     """One in a new file."""
-    shelf = SQLiteShelf(path)
-    yield shelf
-    shelf.close()
+    results = SQLiteResultStore(path)
+    yield results
+    results.close()
 
 
 def test_it_is_made_on_first_use(path: Path) -> None:
     """Making the object touches nothing; the file is for its user alone."""
-    shelf = SQLiteShelf(path)
+    results = SQLiteResultStore(path)
     assert not path.exists()
-    assert shelf.read(NAME) is None
+    assert results.read(NAME) is None
     assert path.stat().st_mode & 0o777 == 0o600
-    shelf.close()
+    results.close()
     with pytest.raises(StoreUnavailable, match="closed"):
-        shelf.read(NAME)
+        results.read(NAME)
 
 
 def test_two_make_it_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody makes it while we look whose it is: we see it as it was before or as it is after, never half of each,
     which would look like a file of another program."""
-    rivals: list[SQLiteShelf] = []
+    rivals: list[SQLiteResultStore] = []
 
     def make(statement: str) -> None:
         if statement == "PRAGMA user_version" and not rivals:
-            rivals.append(SQLiteShelf(path))
+            rivals.append(SQLiteResultStore(path))
             with suppress(StoreUnavailable):  # or it is told that we are in the way
                 rivals[0].create()
 
@@ -69,39 +70,39 @@ def test_two_make_it_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(sqlite, "connect", connect)
     monkeypatch.setattr(sqlite, "WAIT", 0.0)
-    shelf = SQLiteShelf(path)
-    assert shelf.read(NAME) is None and len(rivals) == 1
-    for one in (shelf, *rivals):
+    results = SQLiteResultStore(path)
+    assert results.read(NAME) is None and len(rivals) == 1
+    for one in (results, *rivals):
         one.close()
 
 
-def test_it_outlives_its_process(shelf: SQLiteShelf, path: Path) -> None:
+def test_it_outlives_its_process(results: SQLiteResultStore, path: Path) -> None:
     """Another process finds what was written, and refuses whoever is older."""
-    shelf.write(NEW, "kept", 3600)
-    shelf.close()
+    results.write(NEW, "kept", 3600)
+    results.close()
     code = f"""if True:
-        from leasehold.patterns.results import SQLiteShelf
+        from leasehold.patterns.results import SQLiteResultStore
         from leasehold.testing.results import Holder
-        shelf = SQLiteShelf({str(path)!r})
-        print(shelf.read({NAME!r})[:2])
-        shelf.write(Holder({NAME!r}, 12), "by another", 3600)
+        results = SQLiteResultStore({str(path)!r})
+        print(results.read({NAME!r})[:2])
+        results.write(Holder({NAME!r}, 12), "by another", 3600)
     """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
     assert said.stdout == "('kept', 11)\n"
-    again = SQLiteShelf(path)
+    again = SQLiteResultStore(path)
     assert again.read(NAME)[:2] == ("by another", 12)  # type: ignore[index]  # it is there
     with pytest.raises(StaleOwner):
         again.write(NEW, "late", 60)
     again.close()
 
 
-def test_to_read_takes_no_lock(shelf: SQLiteShelf, path: Path) -> None:
+def test_to_read_takes_no_lock(results: SQLiteResultStore, path: Path) -> None:
     """While another process writes, everybody reads what was committed last; nobody waits."""
-    shelf.write(NEW, "before", 60)
+    results.write(NEW, "before", 60)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        other.execute("UPDATE leasehold_shelf SET value = 'uncommitted'")
-        found = shelf.read(NAME)
+        other.execute("UPDATE leasehold_results SET value = 'uncommitted'")
+        found = results.read(NAME)
         assert found is not None and found.text == "before"
         other.execute("ROLLBACK")
 
@@ -109,16 +110,16 @@ def test_to_read_takes_no_lock(shelf: SQLiteShelf, path: Path) -> None:
 def test_a_file_that_stays_locked(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever wants to write is told after a while, and not left waiting for ever."""
     monkeypatch.setattr(sqlite, "WAIT", 0.05)
-    shelf = SQLiteShelf(path)
-    shelf.create()
+    results = SQLiteResultStore(path)
+    results.create()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match="another process keeps the database locked") as refused:
-            shelf.write(NEW, "text", 60)
+            results.write(NEW, "text", 60)
         assert isinstance(refused.value.__cause__, sqlite3.OperationalError)
         other.execute("ROLLBACK")
-    shelf.write(NEW, "text", 60)
-    shelf.close()
+    results.write(NEW, "text", 60)
+    results.close()
 
 
 def test_a_file_of_another_program(path: Path) -> None:
@@ -126,66 +127,68 @@ def test_a_file_of_another_program(path: Path) -> None:
     path.write_text("not a database, and quite a bit longer than a header is, so that SQLite looks at it" * 20)
     before = path.read_bytes()
     with pytest.raises(StoreUnavailable, match="not a database"):
-        SQLiteShelf(path).write(NEW, "text", 60)
+        SQLiteResultStore(path).write(NEW, "text", 60)
     assert path.read_bytes() == before
     path.unlink()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE theirs (x)")
     before = path.read_bytes()
     with pytest.raises(StoreUnavailable, match="another program"):
-        SQLiteShelf(path).write(NEW, "text", 60)
+        SQLiteResultStore(path).write(NEW, "text", 60)
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("damage", ["value_fence = 'x'", "value_fence = x'ff'", "value = x'ff'", "value_fence = ''"])
-def test_a_damaged_row(shelf: SQLiteShelf, path: Path, damage: str) -> None:
+def test_a_damaged_row(results: SQLiteResultStore, path: Path, damage: str) -> None:
     """SQLite does not insist on the types of its columns: an error that names the row, and other rows are read."""
     for name in ("page:42", "page:43"):
-        shelf.write(Holder(name, 10), "text", 60)
+        results.write(Presenter(name, 10), "text", 60)
     with closing(sqlite3.connect(path)) as other, other:
-        other.execute(f"UPDATE leasehold_shelf SET {damage} WHERE resource = 'page:42'")
-    for call in (lambda: shelf.read("page:42"), lambda: shelf.open(Holder("page:42", 11))):
-        with pytest.raises(StoreUnavailable, match="the row of page in the table leasehold_shelf is damaged") as raised:
+        other.execute(f"UPDATE leasehold_results SET {damage} WHERE resource = 'page:42'")
+    for call in (lambda: results.read("page:42"), lambda: results.open(Presenter("page:42", 11))):
+        with pytest.raises(
+            StoreUnavailable, match="the row of page in the table leasehold_results is damaged"
+        ) as raised:
             call()
         assert raised.value.resource == "page:42"
-    found = shelf.read("page:43")
+    found = results.read("page:43")
     assert found is not None and found.text == "text"
 
 
-def test_a_format_of_the_future(shelf: SQLiteShelf, path: Path) -> None:
+def test_a_format_of_the_future(results: SQLiteResultStore, path: Path) -> None:
     """What a newer version wrote is left alone."""
-    shelf.create()
+    results.create()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(StoreUnavailable, match="newer Leasehold"):
-        SQLiteShelf(path).read(NAME)
+        SQLiteResultStore(path).read(NAME)
 
 
 @pytest.mark.parametrize("bad", ["", ":memory:", "a\0b"])
 def test_what_is_no_path(bad: str) -> None:
-    """It is said when the shelf is made."""
+    """It is said when the result store is made."""
     with pytest.raises(InvalidRequest):
-        SQLiteShelf(bad)
+        SQLiteResultStore(bad)
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     """The error says so."""
     with pytest.raises(StoreUnavailable, match="folder"):
-        SQLiteShelf(tmp_path / "nowhere" / "app.shelf").read(NAME)
+        SQLiteResultStore(tmp_path / "nowhere" / "app.results").read(NAME)
 
 
-def test_a_file_that_was_deleted(shelf: SQLiteShelf, path: Path) -> None:
+def test_a_file_that_was_deleted(results: SQLiteResultStore, path: Path) -> None:
     """The next call makes a new one: nobody goes on writing to a file that no other process can see."""
-    shelf.write(NEW, "gone", 60)
+    results.write(NEW, "gone", 60)
     for one in path.parent.iterdir():
         one.unlink()
-    shelf.write(OLD, "new file", 60)
+    results.write(OLD, "new file", 60)
     with closing(sqlite3.connect(path)) as other:
-        assert other.execute("SELECT value FROM leasehold_shelf").fetchall() == [("new file",)]
+        assert other.execute("SELECT value FROM leasehold_results").fetchall() == [("new file",)]
 
 
 def test_a_file_that_is_deleted_while_it_is_opened(
-    shelf: SQLiteShelf, path: Path, monkeypatch: pytest.MonkeyPatch
+    results: SQLiteResultStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another one took its place between two steps: it is found out, and nobody writes to the one that is gone."""
     replaced: list[str] = []
@@ -199,29 +202,29 @@ def test_a_file_that_is_deleted_while_it_is_opened(
         return connection
 
     monkeypatch.setattr(sqlite, "connect", replacing)
-    shelf.write(NEW, "seen by all", 60)
+    results.write(NEW, "seen by all", 60)
     assert replaced
     with closing(sqlite3.connect(path)) as other:
-        assert other.execute("SELECT value FROM leasehold_shelf").fetchall() == [("seen by all",)]
+        assert other.execute("SELECT value FROM leasehold_results").fetchall() == [("seen by all",)]
 
 
-def test_it_has_no_part_in_a_transaction_of_yours(shelf: SQLiteShelf) -> None:
-    """Its table is in its own file: the error says which shelf to use."""
+def test_it_has_no_part_in_a_transaction_of_yours(results: SQLiteResultStore) -> None:
+    """Its table is in its own file: the error says which result store to use."""
     with closing(sqlite3.connect(":memory:")) as tx:
-        with pytest.raises(InvalidRequest, match="SQLShelf"):
-            shelf.open(NEW, tx=tx)
-        with pytest.raises(InvalidRequest, match="SQLShelf"):
-            shelf.write(NEW, "text", 60, tx=tx)
+        with pytest.raises(InvalidRequest, match="SQLResultStore"):
+            results.open(NEW, tx=tx)
+        with pytest.raises(InvalidRequest, match="SQLResultStore"):
+            results.write(NEW, "text", 60, tx=tx)
 
 
-def test_what_is_written_is_on_the_disk(shelf: SQLiteShelf) -> None:
+def test_what_is_written_is_on_the_disk(results: SQLiteResultStore) -> None:
     """A commit waits for the disk, on every connection."""
-    shelf.create()
+    results.create()
     for _ in range(2):
-        with shelf._file.writing() as connection:
+        with results._file.writing() as connection:
             assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
             assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        shelf._file._close_idle()
+        results._file._close_idle()
 
 
 # ---------------------------------------------------------------- fork
@@ -249,9 +252,9 @@ def opened() -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-def test_a_child_has_connections_of_its_own(shelf: SQLiteShelf) -> None:
+def test_a_child_has_connections_of_its_own(results: SQLiteResultStore) -> None:
     """Parent and child both go on, while threads of the parent write; nothing is lost or damaged."""
-    shelf.write(OLD, "parent", 60)
+    results.write(OLD, "parent", 60)
     stop = threading.Event()
     failures: list[BaseException] = []
 
@@ -260,7 +263,7 @@ def test_a_child_has_connections_of_its_own(shelf: SQLiteShelf) -> None:
             for number in range(10_000):
                 if stop.is_set():
                     return
-                shelf.write(Holder(f"lane:{lane}", number + 1), str(number), 60)
+                results.write(Presenter(f"lane:{lane}", number + 1), str(number), 60)
         except BaseException as error:
             failures.append(error)
 
@@ -271,47 +274,47 @@ def test_a_child_has_connections_of_its_own(shelf: SQLiteShelf) -> None:
         for number in range(4):
 
             def work(fence: int = 20 + number) -> None:
-                assert not [one for one in opened() if str(shelf._file.path) in one], "of the parent's"
-                shelf.write(Holder(NAME, fence), "child", 60)
-                assert shelf.read(NAME)[1] == fence  # type: ignore[index]  # it is there
+                assert not [one for one in opened() if str(results._file.path) in one], "of the parent's"
+                results.write(Presenter(NAME, fence), "child", 60)
+                assert results.read(NAME)[1] == fence  # type: ignore[index]  # it is there
 
             in_child(work)
-            shelf.write(Holder("parent:1", number + 1), "parent", 60)
+            results.write(Presenter("parent:1", number + 1), "parent", 60)
     finally:
         stop.set()
         for thread in threads:
             thread.join(30)
     assert not failures
-    assert shelf.read(NAME)[:2] == ("child", 23)  # type: ignore[index]  # it is there
-    assert shelf._file.look("PRAGMA integrity_check") == [("ok",)]
+    assert results.read(NAME)[:2] == ("child", 23)  # type: ignore[index]  # it is there
+    assert results._file.look("PRAGMA integrity_check") == [("ok",)]
 
 
-def test_a_fork_in_the_middle_of_something(shelf: SQLiteShelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_in_the_middle_of_something(results: SQLiteResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that does not end in time does not keep the fork from happening: its connection is left alone there."""
     monkeypatch.setattr(sqlite, "QUIET", 0.05)
-    shelf.write(OLD, "before", 60)
-    with shelf._file.writing() as mine:
+    results.write(OLD, "before", 60)
+    with results._file.writing() as mine:
 
         def work() -> None:
             assert any(one.connection is mine for one in sqlite._inherited)
-            assert shelf.read(NAME)[0] == "before"  # type: ignore[index]  # it is there
+            assert results.read(NAME)[0] == "before"  # type: ignore[index]  # it is there
 
         in_child(work)
         assert mine.execute("SELECT 1").fetchone() == (1,)
-    assert shelf.read(NAME) is not None
+    assert results.read(NAME) is not None
 
 
-def test_the_lock_of_a_shelf_in_memory() -> None:
+def test_the_lock_of_a_result_store_in_memory() -> None:
     """A thread of the parent may have had it at the fork; the child writes all the same."""
-    shelf = MemoryShelf()
-    with shelf._lock:
-        in_child(lambda: shelf.write(NEW, "text", 60))
+    results = MemoryResultStore()
+    with results._lock:
+        in_child(lambda: results.write(NEW, "text", 60))
 
 
 # ---------------------------------------------------------------- asyncio
 
 
-class Slow(MemoryShelf):
+class Slow(MemoryResultStore):
     """Writes take until they are told to end."""
 
     def __init__(self) -> None:
@@ -325,18 +328,18 @@ class Slow(MemoryShelf):
         super().write(lease, text, keep)
 
 
-def test_the_loop_does_not_wait_for_a_shelf() -> None:
+def test_the_loop_does_not_wait_for_a_result_store() -> None:
     """While a call runs in its thread, other tasks go on."""
 
     async def main() -> None:
         slow = Slow()
-        shelf = Threaded(slow)
-        task = asyncio.create_task(shelf.write(NEW, "text", 60))
+        results = ThreadedResultStore(slow)
+        task = asyncio.create_task(results.write(NEW, "text", 60))
         await asyncio.to_thread(slow.begun.wait, 30)
-        assert await shelf.read(NAME) is None
+        assert await results.read(NAME) is None
         slow.end.set()
         await task
-        found = await shelf.read(NAME)
+        found = await results.read(NAME)
         assert found is not None and found.text == "text"
 
     asyncio.run(main())
@@ -347,8 +350,8 @@ def test_a_cancelled_write_comes_to_its_end_first() -> None:
 
     async def main() -> None:
         slow = Slow()
-        shelf = Threaded(slow)
-        task = asyncio.create_task(shelf.write(NEW, "text", 60))
+        results = ThreadedResultStore(slow)
+        task = asyncio.create_task(results.write(NEW, "text", 60))
         await asyncio.to_thread(slow.begun.wait, 30)
         task.cancel()
         await asyncio.sleep(0.02)
@@ -359,7 +362,7 @@ def test_a_cancelled_write_comes_to_its_end_first() -> None:
         assert slow.read(NAME) is not None
         slow.end.clear()
         slow.begun.clear()
-        impatient = asyncio.create_task(shelf.write(OLD, "stale, and nobody hears of it", 60))
+        impatient = asyncio.create_task(results.write(OLD, "stale, and nobody hears of it", 60))
         await asyncio.to_thread(slow.begun.wait, 30)
         for _ in range(2):
             impatient.cancel()
@@ -371,22 +374,22 @@ def test_a_cancelled_write_comes_to_its_end_first() -> None:
 
 
 def test_threads_of_its_own(path: Path) -> None:
-    """What is on the shelf is there, also while the application keeps every thread of its loop at work."""
+    """What is on the result store is there, also while the application keeps every thread of its loop at work."""
     go = threading.Event()
 
     async def main() -> None:
-        shelf = Threaded(SQLiteShelf(path))
-        await shelf.write(NEW, "there", 60)
+        results = ThreadedResultStore(SQLiteResultStore(path))
+        await results.write(NEW, "there", 60)
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         slow = asyncio.create_task(asyncio.to_thread(go.wait, 10))
         try:
-            assert await asyncio.wait_for(shelf.read(NAME), 5) is not None
+            assert await asyncio.wait_for(results.read(NAME), 5) is not None
         finally:
             go.set()
         assert await slow
-        await shelf.close()
+        await results.close()
 
     asyncio.run(main())
-    for thread in [one for one in threading.enumerate() if one.name.startswith("leasehold-shelf")]:
-        thread.join(10)  # those of other tests end with their shelves
+    for thread in [one for one in threading.enumerate() if one.name.startswith("leasehold-result store")]:
+        thread.join(10)  # those of other tests end with their result stores
         assert not thread.is_alive()

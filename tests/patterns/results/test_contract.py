@@ -1,4 +1,4 @@
-"""The contract of a shelf, over every shelf and every way to it."""
+"""The contract of a result store, over every result store and every way to it."""
 
 from __future__ import annotations
 
@@ -7,38 +7,39 @@ from typing import Any
 import pytest
 
 from leasehold.errors import StaleOwner
-from leasehold.testing.results import CASES, TEXTS, Holder
-from tests.patterns.shelves.stage import OTHERS, WAYS, parameters
+from leasehold.testing.results import CASES, TEXTS, Presenter
+from tests.patterns.results.stage import OTHERS, WAYS, parameters
 
 
-@pytest.mark.parametrize("shelf", parameters(WAYS), indirect=True)
+@pytest.mark.parametrize("results", parameters(WAYS), indirect=True)
 @pytest.mark.parametrize("case", CASES)
-def test_contract(case: str, shelf: Any) -> None:
-    """The case holds for this shelf."""
-    CASES[case](shelf)
+def test_contract(case: str, results: Any) -> None:
+    """The case holds for this results."""
+    CASES[case](results)
 
 
-@pytest.mark.parametrize("shelf", parameters(OTHERS), indirect=True)
-def test_every_way_speaks_the_same(shelf: Any) -> None:
+@pytest.mark.parametrize("results", parameters(OTHERS), indirect=True)
+def test_every_way_speaks_the_same(results: Any) -> None:
     """The other ways to the same places differ in how they speak: texts, numbers, names and refusals pass through."""
     for number, what in enumerate(["quotes", "marks", "beyond the first plane", "control characters"], 1):
-        text, holder = TEXTS[what], Holder(f"jöb:{{{what}}}", 2**53 + number)
-        assert shelf.open(holder) is None
-        shelf.write(holder, text, "1h")
-        for found in (shelf.read(holder.resource), shelf.open(holder)):
+        text, holder = TEXTS[what], Presenter(f"jöb:{{{what}}}", 2**53 + number)
+        assert results.open(holder) is None
+        results.write(holder, text, "1h")
+        for found in (results.read(holder.resource), results.open(holder)):
             assert found[:2] == (text, holder.fence) and 0 <= found.age < 60 and 3500 < found.left <= 3600
         with pytest.raises(StaleOwner) as refused:
-            shelf.write(holder._replace(fence=holder.fence - 1), "late", 60)
+            results.write(holder._replace(fence=holder.fence - 1), "late", 60)
         assert refused.value.seen == holder.fence
-    shelf.write(holder, None, 60)
-    assert shelf.read(holder.resource) is None
+    results.write(holder, None, 60)
+    assert results.read(holder.resource) is None
 
 
 def test_the_suite_finds_what_is_wrong() -> None:
-    """A shelf that accepts everything, and one that keeps nothing, fail all cases but those that do not ask for it."""
-    from leasehold.patterns.results import MemoryShelf
+    """A result store that accepts everything, and one that keeps nothing, fail all cases but those that do not ask
+    for it."""
+    from leasehold.patterns.results import MemoryResultStore
 
-    class Credulous(MemoryShelf):
+    class Credulous(MemoryResultStore):
         def open(self, lease: Any) -> Any:
             try:
                 return super().open(lease)
@@ -49,9 +50,9 @@ def test_the_suite_finds_what_is_wrong() -> None:
             try:
                 super().write(lease, text, keep)
             except StaleOwner:
-                super().write(Holder(lease.resource, 2**63 - 1, "anybody"), text, keep)
+                super().write(Presenter(lease.resource, 2**63 - 1, "anybody"), text, keep)
 
-    class Forgetful(MemoryShelf):
+    class Forgetful(MemoryResultStore):
         def read(self, resource: str) -> None:
             super().read(resource)
 
@@ -62,7 +63,7 @@ def test_the_suite_finds_what_is_wrong() -> None:
 
 
 def failed(kind: type[Any]) -> set[str]:
-    """The cases that this kind of shelf does not keep."""
+    """The cases that this kind of result store does not keep."""
     found = set()
     for name, case in CASES.items():
         try:

@@ -1,4 +1,4 @@
-"""A race of processes for one place on a shelf. Also a program: ``race <kind> <where> <lane> <lanes>``.
+"""A race of processes for one place on a results. Also a program: ``race <kind> <where> <lane> <lanes>``.
 
 The fences of all lanes are woven together, so that whoever is slow is stale. Each lane opens, writes, and looks; it
 prints what it was told, for the judge.
@@ -15,8 +15,8 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from leasehold.errors import StaleOwner
-from leasehold.patterns.results import RedisShelf, SQLiteShelf, SQLShelf
-from leasehold.testing.results import Holder
+from leasehold.patterns.results import RedisResultStore, SQLiteResultStore, SQLResultStore
+from leasehold.testing.results import Presenter
 from tests.servers.database import Database
 
 NAME = "race:1"
@@ -24,19 +24,19 @@ ROUNDS = 20
 
 
 @contextmanager
-def open_shelf(kind: str, where: str) -> Iterator[Any]:
+def open_results(kind: str, where: str) -> Iterator[Any]:
     """Of a file, a server's port, or a database."""
     if kind == "file":
-        with closing(SQLiteShelf(where)) as shelf:
-            yield shelf
+        with closing(SQLiteResultStore(where)) as results:
+            yield results
     elif kind == "redis":
         import redis
 
         with redis.Redis(port=int(where)) as client:
-            yield RedisShelf(client)
+            yield RedisResultStore(client)
     else:
         with closing(CONNECT[kind](Database(**json.loads(where)))) as connection:
-            yield SQLShelf(transactions(connection), "race_shelf")
+            yield SQLResultStore(transactions(connection), "race_results")
 
 
 def transactions(connection: Any) -> Callable[[], Any]:
@@ -69,21 +69,21 @@ def _pymysql(place: Database) -> Any:
 CONNECT = {"postgresql": _psycopg, "mariadb": _pymysql}
 
 
-def run_lane(shelf: Any, lane: int, lanes: int) -> dict[str, list[int]]:
+def run_lane(results: Any, lane: int, lanes: int) -> dict[str, list[int]]:
     """-> the fences that were accepted to write, and those that were seen at the place, in their order."""
     chance, accepted, seen, newer = random.Random(lane), list[int](), list[int](), list[bool]()
     for number in range(ROUNDS):
         late = chance.choice((0, 0, 0, 1, 3))  # how long ago its lease began
         fence = max(number - late, 0) * lanes + lane + 1
-        holder = Holder(NAME, fence, f"host:{lane}:{'5ec2e7' * 6}.{fence}")
+        holder = Presenter(NAME, fence, f"host:{lane}:{'5ec2e7' * 6}.{fence}")
         try:
-            found = shelf.open(holder)
+            found = results.open(holder)
             assert found is None or found.fence <= fence, "somebody newer was here, and it was let in"
-            shelf.write(holder, str(fence), 60)
+            results.write(holder, str(fence), 60)
             accepted.append(fence)
         except StaleOwner as stale:
             newer.append((stale.seen or 0) > fence)
-        entry = shelf.read(NAME)
+        entry = results.read(NAME)
         if entry is not None:
             assert entry.text == str(entry.fence), "a text of one, with the fence of another"
             seen.append(entry.fence)
@@ -93,7 +93,7 @@ def run_lane(shelf: Any, lane: int, lanes: int) -> dict[str, list[int]]:
 
 def in_processes(kind: str, where: str, lanes: int) -> list[dict[str, list[int]]]:
     """Every lane in a process of its own."""
-    command = [sys.executable, "-m", "tests.patterns.shelves.race", kind, where]
+    command = [sys.executable, "-m", "tests.patterns.results.race", kind, where]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     workers = [subprocess.Popen([*command, str(lane), str(lanes)], text=True, **pipes) for lane in range(lanes)]
     for worker in workers:
@@ -117,15 +117,15 @@ def judge(kind: str, where: str, lanes: int) -> None:
     refused = lanes * ROUNDS - sum(len(one["accepted"]) for one in results)
     assert refused > 0, "nobody was stale"
     highest = max(max(one["accepted"], default=0) for one in results)
-    with open_shelf(kind, where) as shelf:
-        assert shelf.read(NAME)[:2] == (str(highest), highest)
+    with open_results(kind, where) as results:
+        assert results.read(NAME)[:2] == (str(highest), highest)
 
 
 if __name__ == "__main__":
     kind, where, lane, lanes = sys.argv[1:]
-    with open_shelf(kind, where) as shelf:
-        shelf.read(NAME)
+    with open_results(kind, where) as results:
+        results.read(NAME)
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         sys.stdin.readline()
-        sys.stdout.write(json.dumps(run_lane(shelf, int(lane), int(lanes))))
+        sys.stdout.write(json.dumps(run_lane(results, int(lane), int(lanes))))
