@@ -35,7 +35,7 @@ PUBLIC = [
     *(f"leasehold.patterns.idempotency.{name}" for name in idempotency.__all__),
     *(f"leasehold.patterns.results.{name}" for name in results.__all__),
     "leasehold.testing.results.CASES",
-    "leasehold.testing.results.Holder",
+    "leasehold.testing.results.Presenter",
 ]
 INSIDE = ("leasehold.stores.redis.protocol",)  # pages show them for what they are: the inside
 

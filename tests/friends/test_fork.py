@@ -293,18 +293,18 @@ def test_no_descriptors_left(sqlite_url: str, tmp_path: Path) -> None:
 
 BELL = """
 import resource
-from leasehold._runtime.wakeups import Inbox
+from leasehold._runtime.wakeups import DroppedLeases
 
 class Silent:
     polled, address = True, "nowhere"
     def fileno(self, ready):
         return -1
 
-early = Inbox(Silent())
+early = DroppedLeases(Silent())
 early.ring()
 early.wait(60)  # it rang before there was anything to hear it with
 most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-late = Inbox(Silent())
+late = DroppedLeases(Silent())
 resource.setrlimit(resource.RLIMIT_NOFILE, (3, most))
 late.wait(60)  # nothing can be opened
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))

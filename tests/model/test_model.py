@@ -95,7 +95,7 @@ def test_every_fault_happens(told: str) -> None:
         "extends to",
         "does not know whether it extended",
         "had lost it before the release",
-        "Gone(outcome=withdrawn)",
+        "NoClaim(outcome=withdrawn)",
         "Withdrawn(found=held)",
         "Withdrawn(found=queued)",
         "again=True",
@@ -108,7 +108,7 @@ def test_every_fault_happens(told: str) -> None:
 def test_every_primitive_is_used(played: list[simulate.Simulation], told: str) -> None:
     """Also in the ways that are rare: a downgrade in doubt, a limit that others changed, a look without an answer."""
     for sign in (
-        "Together(",
+        "Group(",
         "downgrades",
         "does not know whether it downgraded",
         "does not know whether it said",

@@ -42,7 +42,7 @@ PATIENCE = 30.0  # until something has ended
 
 
 class Presenter(NamedTuple):
-    """What a result store needs of a lease: ``Holder("page:42", 7)`` in place of one."""
+    """What a result store needs of a lease: ``Presenter("page:42", 7)`` in place of one."""
 
     resource: str
     fence: int

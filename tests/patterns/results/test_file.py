@@ -82,10 +82,10 @@ def test_it_outlives_its_process(results: SQLiteResultStore, path: Path) -> None
     results.close()
     code = f"""if True:
         from leasehold.patterns.results import SQLiteResultStore
-        from leasehold.testing.results import Holder
+        from leasehold.testing.results import Presenter
         results = SQLiteResultStore({str(path)!r})
         print(results.read({NAME!r})[:2])
-        results.write(Holder({NAME!r}, 12), "by another", 3600)
+        results.write(Presenter({NAME!r}, 12), "by another", 3600)
     """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
     assert said.stdout == "('kept', 11)\n"

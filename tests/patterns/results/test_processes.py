@@ -45,13 +45,13 @@ def test_a_race_for_a_row(kind: str, request: pytest.FixtureRequest) -> None:
 WORKER = """if True:
     import sys
     from leasehold.patterns.results import SQLiteResultStore
-    from leasehold.testing.results import Holder
+    from leasehold.testing.results import Presenter
     results = SQLiteResultStore(sys.argv[1])
-    results.open(Holder("page:1", 10))
+    results.open(Presenter("page:1", 10))
     print("open", flush=True)
     sys.stdin.readline()
     try:
-        results.write(Holder("page:1", 10), "late", 60)
+        results.write(Presenter("page:1", 10), "late", 60)
     except Exception as error:
         print(type(error).__name__, flush=True)
 """
@@ -80,10 +80,10 @@ def test_a_holder_that_was_frozen(tmp_path: Path) -> None:
 KILLED = """if True:
     import sys
     from leasehold.patterns.results import SQLiteResultStore
-    from leasehold.testing.results import Holder
+    from leasehold.testing.results import Presenter
     results = SQLiteResultStore(sys.argv[1])
     for number in range(1, 100_000):
-        results.write(Holder("page:1", number), f"{number} " * 200, 60)
+        results.write(Presenter("page:1", number), f"{number} " * 200, 60)
         print(number, flush=True)
 """
 

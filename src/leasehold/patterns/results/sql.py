@@ -50,10 +50,10 @@ class SQLResultStore(ResultStore):
     Time is the database's. Ended rows are deleted a few at a time while others are written; ``purge()`` deletes all.
 
     >>> import sqlite3
-    >>> from leasehold.testing.results import Holder
+    >>> from leasehold.testing.results import Presenter
     >>> results = SQLResultStore(lambda: sqlite3.connect("results.db"))
     >>> results.create()
-    >>> results.write(Holder("page:42", 7), "<h1>42</h1>", keep="1m")
+    >>> results.write(Presenter("page:42", 7), "<h1>42</h1>", keep="1m")
     >>> results.read("page:42").text
     '<h1>42</h1>'
     """
