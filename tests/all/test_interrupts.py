@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow  # every function of the way, on each store: secon
 PLACES: list[tuple[Callable[..., Any], int]] = [
     (GroupAttempt.enter_again, 1),
     (GroupAttempt.flow, 1),
-    (group.GroupAcquisition.hear, 1),
+    (group.GroupAcquisition.apply_replies, 1),
     (claim, 2),
     (GroupAttempt.new_owner, 2),
     (GroupAttempt.keep, 1),

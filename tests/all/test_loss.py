@@ -57,8 +57,8 @@ class Stage:
 
     def evict(self, lease: Any) -> None:
         """An operator throws the holder out; its next renewal finds out."""
-        if self.party.hold._engine.watchdog.news is not None:
-            self.party.hold._engine.watchdog.news.close()
+        if self.party.hold._engine.watchdog.holder_pushes is not None:
+            self.party.hold._engine.watchdog.holder_pushes.close()
         self.spy.inner.execute(Evict(lease.resource, lease.owner, lease.fence, lease.owner, delay_ms=0, force=True))
 
     def free(self, *names: str) -> None:
@@ -355,7 +355,7 @@ def test_what_is_lost_while_waiting_is_claimed_anew(turning: Stage) -> None:
     leases = waiting.result(20)
     assert leases.state == "held" and leases[1].fence > early.fence
     assert look(stage.spy, "a").holders[0].owner == leases[1].owner
-    assert len(stage.party.hold._engine.register) == 2 and stage.do(leases.release) is True
+    assert len(stage.party.hold._engine.registry) == 2 and stage.do(leases.release) is True
     stage.free("a", "b")
     rival.close()
 

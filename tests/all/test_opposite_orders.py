@@ -70,7 +70,7 @@ def threads_take_turns(hold: leasehold.Leasehold, rounds: int) -> None:
     for thread in threads:
         thread.join(1500)
     assert not errors and not any(thread.is_alive() for thread in threads)
-    assert all(nothing_left(hold._engine.store, name) for name in NAMES) and not len(hold._engine.register)
+    assert all(nothing_left(hold._engine.store, name) for name in NAMES) and not len(hold._engine.registry)
 
 
 async def tasks_take_turns(hold: leasehold.AsyncLeasehold, rounds: int) -> None:

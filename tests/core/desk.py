@@ -86,7 +86,7 @@ class Desk:
                 rule=rule,
                 permits=permits,
                 limit=limit,
-                news=f"news@{owner}",
+                holder_address=f"news@{owner}",
                 delay_ms=delay_ms,
             )
         )

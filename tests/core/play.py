@@ -117,7 +117,7 @@ def ask(
 ) -> AcquireRequest:
     """A lease of 30 s for somebody who can be pushed."""
     return AcquireRequest(
-        NAME, TTL, wait, renews=renews, at_least_ms=at_least_ms, address=address, news="news@me", meta="{}"
+        NAME, TTL, wait, renews=renews, at_least_ms=at_least_ms, address=address, holder_address="news@me", meta="{}"
     )
 
 

@@ -21,7 +21,7 @@ Fate = Callable[["Stage", ops.StoreOp], BaseException | None]  # what becomes of
 
 def part(name: str, wait: float | None = None, **fields: Any) -> AcquireRequest:
     """One of several, for somebody who can be pushed."""
-    return AcquireRequest(Name(name, name), TTL, wait, address="@me", news="news@me", **fields)
+    return AcquireRequest(Name(name, name), TTL, wait, address="@me", holder_address="news@me", **fields)
 
 
 class Stage:

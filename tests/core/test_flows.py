@@ -44,7 +44,7 @@ def test_a_claim_says_all_that_was_asked() -> None:
         floor=77,
         enqueue=True,
         address="@me",
-        news="news@me",
+        holder_address="news@me",
         meta="{}",
         delay_ms=500,
         budget_ms=BUDGET_MS,

@@ -92,7 +92,7 @@ def test_an_adopter_asks_once() -> None:
     taken = adopt(play, floor=77)
     op = play.last(ops.Adopt)
     assert (op.resource, op.fence, op.ticket, op.adopter) == (NAME.text, 9, TICKET.nonce, ADOPTER)
-    assert (op.ttl_ms, op.floor, op.news) == (TTL, 77, "news@me")
+    assert (op.ttl_ms, op.floor, op.holder_address) == (TTL, 77, "news@me")
     assert (taken.owner, taken.fence, taken.unanswered) == (ADOPTER, 11, False)
     assert taken.deadline == pytest.approx(130 - 0.302)
 

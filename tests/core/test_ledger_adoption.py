@@ -25,7 +25,7 @@ def test_adopt_sets_a_new_owner_and_mints_a_new_fence() -> None:
     reply = desk.adopt(fence, "b", ttl_ms=20_000)
     expect(reply, ops.Granted(desk.last_fence(), 20_000))
     grant = desk.grant()
-    assert (grant.owner, grant.ttl_ms, grant.news) == ("b", 20_000, "news@b")
+    assert (grant.owner, grant.ttl_ms, grant.holder_address) == ("b", 20_000, "news@b")
     assert grant.fence > fence
 
 

@@ -20,7 +20,7 @@ def test_a_grant_keeps_what_the_claim_said() -> None:
     desk.claim("a", 7_000, delay_ms=500)
     grant = desk.grant()
     assert (grant.ttl_ms, grant.expires_ms, grant.since_us) == (7_000, desk.ms + 7_000, WALL)
-    assert (grant.news, grant.delay_ms, grant.slots, grant.rule) == ("news@a", 500, (0,), "mutex")
+    assert (grant.holder_address, grant.delay_ms, grant.slots, grant.rule) == ("news@a", 500, (0,), "mutex")
 
 
 def test_trap_42_a_repeated_claim_gets_the_same_grant_and_what_remains() -> None:

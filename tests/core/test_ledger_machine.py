@@ -245,7 +245,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 permits=permits,
                 limit=limit,
                 address=f"@{owner}" if pushable else "",
-                news=f"news@{owner}",
+                holder_address=f"news@{owner}",
                 delay_ms=delay_ms,
             )
         )

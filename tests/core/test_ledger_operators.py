@@ -112,7 +112,7 @@ def test_revoke_says_when_nobody_listens() -> None:
     assert desk.pushes == []
     desk.release("a", fence)
     fence = desk.granted("b")
-    desk.state = desk.state._replace(holders=(desk.grant()._replace(news=""),))
+    desk.state = desk.state._replace(holders=(desk.grant()._replace(holder_address=""),))
     expect(desk.revoke("b", fence), ops.HolderAsked(False))
     assert desk.pushes == []
 

@@ -68,7 +68,7 @@ class Differential(RuleBasedStateMachine):
         self.ledger = LedgerSubject(self.clock)
         self.others = [opener(self.clock, self.folder) for opener in openers]
         self.swept = swept  # the stores tidy up at other times than the ledger: only reasons may differ
-        self.boxes: dict[int, str] = {}
+        self.connections: dict[int, str] = {}
         self.news = ""
         self.opened = 0
         self.lives = [0] * SEATS
@@ -91,9 +91,9 @@ class Differential(RuleBasedStateMachine):
     def open_box(self, place: int) -> None:
         """A new mailbox at that place, under a new name."""
         self.opened += 1
-        self.boxes[place] = f"box{place}.{self.opened}"
+        self.connections[place] = f"box{place}.{self.opened}"
         for subject in (self.ledger, *self.others):
-            subject.open(self.boxes[place], place)
+            subject.open(self.connections[place], place)
 
     def open_news(self) -> None:
         """Where holders from now on hear what happened to them."""
@@ -105,9 +105,9 @@ class Differential(RuleBasedStateMachine):
     def teardown(self) -> None:
         """The stored states are the same at the end: who holds, who waits, and what became of every owner."""
         try:
-            for op in (SEARCHES[0], SEARCHES[-1]) if self.boxes else ():
+            for op in (SEARCHES[0], SEARCHES[-1]) if self.connections else ():
                 self.search(op, (0, "sync"))
-            for via in range(CLIENTS if self.boxes else 0):
+            for via in range(CLIENTS if self.connections else 0):
                 for room in ROOMS:
                     self.send([ops.Inspect(room)], via)
                     self.send([ops.Beat(room, owner, 0) for owner in self.beats], via, "batch")
@@ -192,8 +192,8 @@ class Differential(RuleBasedStateMachine):
             rule=rule,
             permits=permits,
             limit=limit,
-            address="" if place is None else self.boxes[place],
-            news=self.news if seat % 2 else "",
+            address="" if place is None else self.connections[place],
+            holder_address=self.news if seat % 2 else "",
             meta='{"né":"\ud800"}' if delay_ms else "",
             delay_ms=delay_ms,
         )
@@ -272,7 +272,7 @@ class Differential(RuleBasedStateMachine):
     def watch(self, room: str, seat: int, place: int | None, how: tuple[int, str]) -> None:
         """Look, and be told; also by somebody who holds or waits himself."""
         owner = self.owner(seat) if seat < SEATS else f"host:{seat}:watcher.1"
-        address = "" if place is None else self.boxes[place]
+        address = "" if place is None else self.connections[place]
         self.send([ops.Watch(room, owner, address)], how[0] if place is None else place % CLIENTS, how[1])
 
     @precondition(lambda self: self.given)
@@ -395,7 +395,7 @@ class Differential(RuleBasedStateMachine):
     @rule(place=st.integers(0, PLACES - 1), killed=HALF, anew=HALF)
     def shut_box(self, place: int, killed: bool, anew: bool) -> None:
         """A waiter's process ends, well or badly; another takes its place."""
-        address = self.boxes[place]
+        address = self.connections[place]
         if address in self.ledger.alive:
             for subject in (self.ledger, *self.others):
                 subject.shut(address, killed)

@@ -136,28 +136,28 @@ class StoreSubject:
         self.name = name
         self._clients = clients
         self._push_within = push_within  # seconds that a push may take: none where sending is delivering
-        self._boxes: dict[str, Connection] = {}
+        self._connections: dict[str, Connection] = {}
         self._inward: dict[str, str] = {}
         self._outward: dict[str, str] = {}
         self._loop = asyncio.new_event_loop()
 
     def open(self, address: str, via: int) -> None:
         """A mailbox of that client, known here by this name."""
-        box = self._clients[via % len(self._clients)].mailbox()
-        bind = getattr(box, "bind", None)
+        connection = self._clients[via % len(self._clients)].connection()
+        bind = getattr(connection, "bind", None)
         if bind is not None and address.startswith("news"):
             bind()  # nobody queues with this one, which would have bound it
-        self._boxes[address] = box
-        self._inward[address], self._outward[box.address] = box.address, address
+        self._connections[address] = connection
+        self._inward[address], self._outward[connection.address] = connection.address, address
 
     def shut(self, address: str, killed: bool) -> None:
         """Close it, or leave behind what a killed process does."""
-        box = self._boxes.pop(address)
-        forked = getattr(box, "forked", None)
+        connection = self._connections.pop(address)
+        forked = getattr(connection, "forked", None)
         if killed and forked is not None:
             forked()  # closes the descriptor, and the name stays
         else:
-            box.close()
+            connection.close()
 
     def ask(self, asked: Sequence[ops.StoreOp], via: int, way: str) -> list[object]:
         """Through the port, with addresses translated."""
@@ -176,10 +176,14 @@ class StoreSubject:
         """Wait for those that must come, then take what else there is."""
         found: list[ops.Push] = []
         for push in expected:
-            if (box := self._boxes.get(push.address)) is not None:
-                found += filter(None, [box.take(self._push_within)])
-        for box in self._boxes.values():
-            while getattr(box, "bound", True) and len(found) < MOST_PUSHES and (more := box.take(0)) is not None:
+            if (connection := self._connections.get(push.address)) is not None:
+                found += filter(None, [connection.next_push(self._push_within)])
+        for connection in self._connections.values():
+            while (
+                getattr(connection, "bound", True)
+                and len(found) < MOST_PUSHES
+                and (more := connection.next_push(0)) is not None
+            ):
                 found.append(more)
         return [push._replace(address=self._outward[push.address]) for push in found]
 
@@ -188,7 +192,7 @@ class StoreSubject:
 
     def close(self) -> None:
         """Close everything, so that the next example starts with nothing."""
-        for address in list(self._boxes):
+        for address in list(self._connections):
             self.shut(address, killed=False)
         for client in self._clients:
             client.close()
@@ -197,20 +201,25 @@ class StoreSubject:
 
     def _going_in(self, op: ops.StoreOp) -> ops.StoreOp:
         if isinstance(op, ops.Claim):
-            return op._replace(address=self._inward.get(op.address, ""), news=self._inward.get(op.news, ""))
+            return op._replace(
+                address=self._inward.get(op.address, ""), holder_address=self._inward.get(op.holder_address, "")
+            )
         if isinstance(op, ops.Watch):
             return op._replace(address=self._inward.get(op.address, ""))
         if isinstance(op, ops.Group):
             steps: Any = tuple([self._going_in(step) for step in op.steps])
             return op._replace(steps=steps)
-        return op._replace(news=self._inward.get(op.news, "")) if isinstance(op, ops.Adopt) else op
+        return op._replace(holder_address=self._inward.get(op.holder_address, "")) if isinstance(op, ops.Adopt) else op
 
     def _coming_out(self, reply: object) -> object:
         if not isinstance(reply, ops.View):
             return reply
         name = self._outward.get
-        holders = tuple(one._replace(news=name(one.news, "")) for one in reply.holders)
-        queue = tuple(one._replace(address=name(one.address, ""), news=name(one.news, "")) for one in reply.queue)
+        holders = tuple(one._replace(holder_address=name(one.holder_address, "")) for one in reply.holders)
+        queue = tuple(
+            one._replace(address=name(one.address, ""), holder_address=name(one.holder_address, ""))
+            for one in reply.queue
+        )
         return reply._replace(holders=holders, queue=queue)
 
 
@@ -233,9 +242,9 @@ class RedisSubject(StoreSubject):
     def open(self, address: str, via: int) -> None:
         """Listening from now on."""
         super().open(address, via)
-        box = self._boxes[address]
-        assert isinstance(box, RedisMailbox)
-        box.connect(time.monotonic() + 5)
+        connection = self._connections[address]
+        assert isinstance(connection, RedisMailbox)
+        connection.connect(time.monotonic() + 5)
 
     def ask(self, asked: Sequence[ops.StoreOp], via: int, way: str) -> list[object]:
         """And look for what no reply shows: a view is cut to the last notes, however many are kept."""

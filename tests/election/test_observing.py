@@ -42,7 +42,7 @@ def test_closed_from_another_thread(hold: leasehold.Leasehold, spy: Spy) -> None
         stream.close()
         assert rest() == []
     eventually(lambda: not watchers(spy), "the store forgets it")
-    assert len(hold._engine.mailboxes._idle) == 1
+    assert len(hold._engine.connections._idle) == 1
 
 
 def test_left_with_break(hold: leasehold.Leasehold, spy: Spy) -> None:

@@ -92,15 +92,15 @@ while time.monotonic() < end:
             pass
 assert busy.release()
 if (last := hold.lock("busy", ttl=60).acquire(wait=20)) is None:
-    errands = [errand.op for errand in hold._engine.watchdog._errands._open]
+    errands = [errand.op for errand in hold._engine.watchdog._background_ops._open]
     sys.exit(f"{other._engine.store.execute(Inspect('busy'))} {errands} {hold._engine.watchdog._thread} {where}")
 last.release()
 engine, end = hold._engine, time.monotonic() + 20
-while engine.watchdog.all() or engine.pending or len(engine.register):
-    assert time.monotonic() < end, (engine.watchdog.all(), engine.pending, len(engine.register))
+while engine.watchdog.all() or engine.pending or len(engine.registry):
+    assert time.monotonic() < end, (engine.watchdog.all(), engine.pending, len(engine.registry))
     time.sleep(0.01)
 if url.startswith("redis"):
-    assert len(engine.mailboxes._open) < 4, "connections of interrupted calls stay open"
+    assert len(engine.connections._open) < 4, "connections of interrupted calls stay open"
 hold.close(), other.close()
 assert rounds > 5, rounds
 # Python itself ignores what is raised inside the callback of a weak reference.

@@ -49,7 +49,7 @@ def test_an_interrupt_gives_back_at_once(url: str, function: Callable[..., Any],
         for whoever in (other, hold):
             lease = whoever.lock("job", ttl=60).acquire(wait=PATIENCE)
             assert lease is not None and lease.release()
-        assert not hold._engine.pending and not hold._engine.register
+        assert not hold._engine.pending and not hold._engine.registry
 
 
 @pytest.mark.slow
@@ -78,4 +78,4 @@ def test_an_interrupt_leaves_no_connection_open(redis_url: str) -> None:
             with lock:
                 pass
             assert interrupted(lock.try_acquire, at_entry(Attempt.__init__.__code__, 1, interrupt))
-        assert len(hold._engine.mailboxes._open) <= 1
+        assert len(hold._engine.connections._open) <= 1

@@ -255,5 +255,5 @@ def test_hand_overs_leave_no_threads() -> None:
             assert adopted.release() is True
         assert threading.active_count() <= threads
         for engine in (hold._engine, other._engine):
-            assert not engine.pending and len(engine.register) <= 1
+            assert not engine.pending and len(engine.registry) <= 1
             eventually(lambda engine=engine: len(engine.watchdog.all()) <= 1, "none is looked after", PATIENCE)  # type: ignore[misc]  # its own default

@@ -135,9 +135,9 @@ def in_tasks(
 
     async def all_of_them() -> list[list[Call]]:
         store = open_store()
-        ear = store.listen(lambda push: None)
+        subscriber = store.listen(lambda push: None)
         played = await asyncio.gather(*[play_async(store, one, rules, rounds) for one in range(seed, seed + clients)])
-        ear.close()
+        subscriber.close()
         store.close()
         return list(played)
 

@@ -72,7 +72,7 @@ class Spy:
         self.name = inner.name
         self.capabilities = inner.capabilities
         self.clock = inner.clock
-        self.news = inner.news
+        self.holder_pushes = inner.holder_pushes
         self.ops: list[StoreOp] = []
         self.batches: list[list[StoreOp]] = []
         self.before: Hook = nothing
@@ -120,9 +120,9 @@ class Spy:
         except LeaseholdError as error:
             return error
 
-    def mailbox(self) -> Connection:
+    def connection(self) -> Connection:
         """A mailbox whose takes can be interrupted."""
-        return SpyMailbox(self.inner.mailbox(), self)
+        return SpyMailbox(self.inner.connection(), self)
 
     def listen(self, notify: Callable[[Push], None]) -> AsyncConnection:
         """An ear whose ops go through the spy."""
@@ -154,10 +154,10 @@ class SpyMailbox:
         self.spy = spy
         self.address = inner.address
 
-    def take(self, seconds: float) -> Push | None:
+    def next_push(self, seconds: float) -> Push | None:
         """Call the hook, then wait."""
         self.spy.on_take()
-        return self.inner.take(seconds)
+        return self.inner.next_push(seconds)
 
     def execute(self, op: StoreOp) -> Reply:
         """Through the spy."""

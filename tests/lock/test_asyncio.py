@@ -117,7 +117,7 @@ async def test_a_hundred_tasks_one_at_a_time(kind: str, tmp_path: Path) -> None:
         assert sorted(order) == list(range(MANY)) and len(set(arrival)) == MANY
         assert fences == sorted({fence for fence in fences if fence is not None}) and len(fences) == MANY
         assert nothing_left(store, "job")
-        assert not hold._driver.mailbox(asyncio.get_running_loop()).pushes
+        assert not hold._driver.connection(asyncio.get_running_loop()).pushes
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -551,8 +551,8 @@ async def waiting_attempt(k: int) -> bool:
         over.set()
         await handing_on
         await eventually_async(lambda: nothing_left(spy, "job"), f"nothing is left after suspension {k}")
-        await eventually_async(lambda: not hold._engine.watchdog._errands, "no errand is left")
-        assert not hold._driver.mailbox(asyncio.get_running_loop()).pushes
+        await eventually_async(lambda: not hold._engine.watchdog._background_ops, "no errand is left")
+        assert not hold._driver.connection(asyncio.get_running_loop()).pushes
         return cancelled
 
 
@@ -638,7 +638,7 @@ async def test_a_cancelled_release_piles_nothing_up(real: Scene) -> None:
         lease = got(await hold.lock("job", number).acquire())
         assert await cancelled_at(spy, 2, lease.release())
         del lease
-        await eventually_async(lambda: not hold._engine.watchdog._errands, "the errand is done")
+        await eventually_async(lambda: not hold._engine.watchdog._background_ops, "the errand is done")
     gc.collect()
     await eventually_async(lambda: not hold._engine.watchdog.all(), "nothing is kept")
 
@@ -734,7 +734,7 @@ def test_trap_37_one_coordinator_for_many_loops() -> None:
     for _ in range(30):
         asyncio.run(once())
     gc.collect()
-    assert len(hold._driver._boxes) < 10 and len(store._boxes) < 10
+    assert len(hold._driver._connections) < 10 and len(store._connections) < 10
     asyncio.run(hold.close())
 
 
@@ -752,7 +752,7 @@ async def test_trap_37_a_push_that_crosses_a_beat_is_not_kept(real: Scene) -> No
         lease = got(await asyncio.wait_for(hold.lock("job", ttl=0.15).acquire(), PATIENCE))
         await lease.release()
         await asyncio.sleep(0.01)
-    assert not hold._driver.mailbox(asyncio.get_running_loop()).pushes
+    assert not hold._driver.connection(asyncio.get_running_loop()).pushes
 
 
 async def test_trap_24_a_push_that_overtakes_the_reply_is_not_lost(real: Scene) -> None:

@@ -515,7 +515,7 @@ def test_leaving_while_the_store_is_unreachable(stage: Stage, caplog: pytest.Log
     stage.spy.heal()
     stage.pass_time(2)
     assert nothing_left(stage.spy, "job")
-    assert not stage.hold._engine.watchdog._errands and not stage.hold._engine.watchdog.all()
+    assert not stage.hold._engine.watchdog._background_ops and not stage.hold._engine.watchdog.all()
 
 
 def cut_the_wire(stage: Stage) -> str:
@@ -529,7 +529,7 @@ def test_the_background_gives_up_with_the_ttl(stage: Stage) -> None:
     stage.party.within(lambda hold: hold.lock("job", ttl=6), lambda lease: cut_the_wire(stage)).result(PATIENCE)
     stage.pass_time(8)
     sent = len(stage.spy.of(Release))
-    assert 3 <= sent <= 30 and not stage.hold._engine.watchdog._errands
+    assert 3 <= sent <= 30 and not stage.hold._engine.watchdog._background_ops
     stage.pass_time(10)
     assert len(stage.spy.of(Release)) == sent
 
@@ -552,7 +552,7 @@ def test_trap_11_an_unconfirmed_release_can_be_repeated(
     stage.spy.heal()
     if healed == "after the background":
         stage.pass_time(3)
-        assert nothing_left(stage.spy, "job") and not stage.hold._engine.watchdog._errands
+        assert nothing_left(stage.spy, "job") and not stage.hold._engine.watchdog._background_ops
     assert stage.do(lease.release) is True
     assert lease.state == "released" and nothing_left(stage.spy, "job") and stage.do(lease.release) is False
 
@@ -634,7 +634,7 @@ def test_trap_10_a_claim_that_is_delivered_late_takes_nothing(turning: Stage) ->
     turning.spy.before = only(Claim, hold_back)
     assert isinstance(started(turning, 1).exception(), OutcomeUnknown)
     turning.spy.heal()
-    eventually(lambda: not turning.hold._engine.watchdog._errands, "withdrawn")
+    eventually(lambda: not turning.hold._engine.watchdog._background_ops, "withdrawn")
     for op in kept:
         turning.store(op)
     assert nothing_left(turning.spy, "job")
@@ -646,7 +646,7 @@ def test_an_unreachable_store_is_said_at_once(turning: Stage, wait: float | None
     turning.spy.before = unreachable
     error = turning.raises(StoreUnavailable, lambda: turning.hold.lock("job").acquire(wait=wait))
     assert len(turning.spy.ops) == 1 and "wire" in str(error)
-    assert not turning.hold._engine.watchdog._errands
+    assert not turning.hold._engine.watchdog._background_ops
 
 
 def test_a_waiter_bears_with_a_store_that_is_away(turning: Stage) -> None:

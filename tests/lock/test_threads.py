@@ -178,7 +178,7 @@ def test_trap_12_a_new_thread_is_not_taken_for_an_old_one(scene: tuple[Spy, Any]
     _, hold = scene
     lock = hold.rlock("job", ttl=60)
     lease = in_thread(lock.acquire)
-    by_id = hold._engine.register._by_id
+    by_id = hold._engine.registry._by_id
     (_, held) = by_id.popitem()
     by_id[id(threading.current_thread())] = held  # as if this thread had got the other's address
     assert lock.owned() is False and lock.try_acquire() is None and lease.state == "held"
@@ -396,9 +396,9 @@ def interrupt_acquire(k: int) -> bool:
             finally:
                 over.set()
         eventually(lambda: nothing_left(spy, "job"), f"nothing is left after an interrupt at point {k}")
-        eventually(lambda: not hold._engine.watchdog._errands, "no errand is left")
+        eventually(lambda: not hold._engine.watchdog._background_ops, "no errand is left")
         eventually(lambda: not hold._engine.watchdog.all(), "the watchdog forgets it")
-        assert not hold._engine.register
+        assert not hold._engine.registry
     return True
 
 
@@ -418,7 +418,7 @@ def test_an_interrupt_at_every_point_of_release_leaves_nothing(k: int) -> None:
         assert done == (k == 3)
         eventually(lambda: nothing_left(spy, "job"), f"given back after an interrupt at point {k}")
         assert lease.state == "released" and lease.release() is (not done)
-        assert not hold._engine.watchdog.all() and not hold._engine.register
+        assert not hold._engine.watchdog.all() and not hold._engine.registry
 
 
 def test_an_interrupted_release_that_is_not_repeated_piles_nothing_up() -> None:
@@ -498,8 +498,8 @@ def test_trap_37_a_thousand_leases_leave_nothing_behind(kind: str, tmp_path: Pat
             if number % 4 == 0:
                 got(hold.lock("each", number).acquire()).release()
         engine = hold._engine
-        assert not engine.register and not engine.watchdog.all() and not engine.watchdog._errands
-        assert len(engine.mailboxes._idle) <= 1 and len(store._boxes) <= 2  # type: ignore[attr-defined]
+        assert not engine.registry and not engine.watchdog.all() and not engine.watchdog._background_ops
+        assert len(engine.connections._idle) <= 1 and len(store._connections) <= 2  # type: ignore[attr-defined]
 
 
 def test_trap_37_old_names_leave_the_store(scene: tuple[Spy, Any]) -> None:
@@ -523,7 +523,7 @@ def test_trap_37_lost_leases_pile_up_nowhere(scene: tuple[Spy, Any]) -> None:
         hold._engine.watchdog.round()
         assert lease.state == "lost"
         del lease
-    assert len(hold._engine.register) < 200 and not hold._engine.watchdog.all()
+    assert len(hold._engine.registry) < 200 and not hold._engine.watchdog.all()
 
 
 def test_trap_37_threads_that_went_away_pile_up_nowhere(scene: tuple[Spy, Any]) -> None:
@@ -535,7 +535,7 @@ def test_trap_37_threads_that_went_away_pile_up_nowhere(scene: tuple[Spy, Any]) 
         hold._engine.watchdog.round()
     tick(hold, 2)
     got(hold.lock("last").acquire())
-    assert len(hold._engine.register) < 140 and len(hold._engine.watchdog.all()) == 1
+    assert len(hold._engine.registry) < 140 and len(hold._engine.watchdog.all()) == 1
     assert nothing_left(spy, "job:0")
 
 

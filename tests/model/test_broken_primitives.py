@@ -266,7 +266,11 @@ BROKEN: dict[str, tuple[Break, str, str]] = {
     "all: forgets claims in doubt": (patched(group, "_withdrawals", lambda _: []), "gentle together", "I6"),
     "a watcher that only waits to be told": (never_looks, "election", "I13"),
     "watchers are not told": (patched(Turn, "tell_watchers", lambda _: None), "election", "I13"),
-    "watchers are not told what a holder says": (patched(resource_flows, "told", deaf_to_metadata), "election", "I13"),
+    "watchers are not told what a holder says": (
+        patched(resource_flows, "visible_holders", deaf_to_metadata),
+        "election",
+        "I13",
+    ),
     "watchers are never forgotten": (patched(Turn, "forget", lambda _: None), "election", "I6 a permanent ghost"),
 }
 

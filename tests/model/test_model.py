@@ -116,7 +116,7 @@ def test_every_primitive_is_used(played: list[simulate.Simulation], told: str) -
         "rule=write",
         "slots=(0, 1, 2)",
         "Resize(",
-        "Refused(",
+        "Rejected(",
         "did not acquire InvalidRequest",
         "event=changed",
         "sees",

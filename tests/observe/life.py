@@ -42,8 +42,8 @@ def live(stage: Stage, heard: Listener) -> Any:
     endings(stage, heard)
     losses(stage, heard)
     held = stage.acquire("held", 1, ttl=3600)
-    stage.engine.audience.tell(LimitDiffers(heard.of(Acquired)[-1].lease, 3, 5))
-    stage.engine.audience.tell(Leaking(3))
+    stage.engine.observers.tell(LimitDiffers(heard.of(Acquired)[-1].lease, 3, 5))
+    stage.engine.observers.tell(Leaking(3))
     return held
 
 
@@ -55,7 +55,7 @@ def refusals(stage: Stage) -> None:
     stage.until(waiting.done, "the wait is over")  # timeout
     assert waiting.result() is None
     waiting = stage.start(lambda: stage.lock(ttl=TTL).acquire(wait=None))
-    eventually(lambda: stage.engine.audience and len(stage.spy.of(Claim)) == 3, "it waits")
+    eventually(lambda: stage.engine.observers and len(stage.spy.of(Claim)) == 3, "it waits")
     stage.rival_leaves(fence)
     stage.until(waiting.done, "its turn has come")  # acquired, contended
     stage.do(waiting.result().release)

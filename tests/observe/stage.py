@@ -95,8 +95,8 @@ class Stage:
 
     def evict(self, lease: Any) -> None:
         """An operator throws the holder out, who cannot be told: its next renewal finds out."""
-        if self.engine.watchdog.news is not None:
-            self.engine.watchdog.news.close()
+        if self.engine.watchdog.holder_pushes is not None:
+            self.engine.watchdog.holder_pushes.close()
         request = f"request-{lease.fence}"
         self.spy.inner.execute(Evict(lease.resource, lease.owner, lease.fence, request, delay_ms=0, force=True))
 

@@ -62,9 +62,9 @@ def test_an_observer_that_raises_harms_nobody(
 
 def test_each_broken_observer_is_complained_of_once(caplog: pytest.LogCaptureFixture) -> None:
     """Also where a guard adds its own."""
-    audience, guest = Observers([Broken(ValueError), Broken(TypeError)]), Broken(OSError)
+    observers, guest = Observers([Broken(ValueError), Broken(TypeError)]), Broken(OSError)
     for _ in range(3):
-        audience.tell(Leaking(1), [guest])
+        observers.tell(Leaking(1), [guest])
     assert guest.times == 3 and len(complaints(caplog)) == 3
 
 

@@ -284,7 +284,7 @@ def test_a_coordinator_that_is_closed_while_the_store_is_away(heard: Listener) -
     stage.spy.before = only(Release, raising(StoreUnavailable))
     kept = stage.lock(ttl=TTL)
     in_thread(lambda: kept.acquire() and None)  # the thread has ended: it is given back
-    stage.until(lambda: stage.engine.watchdog._errands, "it is to be given back")
+    stage.until(lambda: stage.engine.watchdog._background_ops, "it is to be given back")
     stage.hold.close()
     lives_are_whole(heard)
     assert "ReleaseUnknown" in heard.names()
@@ -465,8 +465,8 @@ class Prober:
 def others_go_on(stage: Stage, patience: float) -> bool:
     """Are the locks of the runtime and of the store free?"""
     inner: Any = stage.spy.inner
-    errands = stage.engine.watchdog._errands
-    locks = [stage.engine.watchdog.transitions, stage.engine.watchdog._starting, errands._lock, inner._lock]
+    background_ops = stage.engine.watchdog._background_ops
+    locks = [stage.engine.watchdog.transitions, stage.engine.watchdog._starting, background_ops._lock, inner._lock]
     got = [lock.acquire(timeout=patience) for lock in locks]
     for lock, taken in zip(locks, got, strict=True):
         if taken:

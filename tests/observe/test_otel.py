@@ -211,7 +211,7 @@ def test_a_whole_life_in_spans(set_up: Callable[..., Stage], heard: Listener, te
     assert len(telemetry.spans()) == heard.names().count("Acquired")
     for span in telemetry.exporter.get_finished_spans():
         assert {name.removeprefix("leasehold.") for name in span.attributes or {}} <= SHOWN
-    observer: Any = stage.engine.audience.observers[1]
+    observer: Any = stage.engine.observers.observers[1]
     assert not observer._spans._holding and not observer._spans._waiting and not observer._spans._around
 
 

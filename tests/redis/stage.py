@@ -115,8 +115,8 @@ class Aim:
 def ready(store: RedisStore) -> list[str]:
     """The channels of its connections that have said their first words and heard the answers."""
     posts = list(store._loops._posts.values()) if store._loops is not None else []
-    boxes: list[Any] = [*store._boxes, store._batch._box, *posts]
-    return [box.address for box in boxes if box._wire is not None]
+    connections: list[Any] = [*store._connections, store._batch._connection, *posts]
+    return [connection.address for connection in connections if connection._wire is not None]
 
 
 def called(chunk: bytes) -> list[str]:

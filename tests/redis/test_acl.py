@@ -130,17 +130,17 @@ def play(store: RedisStore) -> None:
 
 def pushes(store: RedisStore, patience: float) -> None:
     """A waiter is told of its grant, and a holder of its eviction."""
-    box = store.mailbox()
-    news = store.news()
+    connection = store.connection()
+    news = store.holder_pushes()
     until(lambda: news.fileno(lambda: None) >= 0, "it listens", 3 * patience)
-    fence = expect(store, Claim("push", A, 5_000, news=news.address), Granted).fence
-    assert type(box.execute(Claim("push", B, 5_000, address=box.address))) is Queued
+    fence = expect(store, Claim("push", A, 5_000, holder_address=news.address), Granted).fence
+    assert type(connection.execute(Claim("push", B, 5_000, address=connection.address))) is Queued
     expect(store, Evict("push", A, fence, "request", delay_ms=0, force=True), Evicted)
-    granted = box.take(patience)
+    granted = connection.next_push(patience)
     assert granted is not None and (granted.event, granted.owner) == ("granted", B)
     assert select.select([news.fileno(lambda: None)], [], [], patience)[0], "the holder is not told"
     assert [push.event for push in news.read()] == ["evicted"]
-    box.close()
+    connection.close()
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> Callable[[], int]:

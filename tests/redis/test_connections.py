@@ -201,20 +201,20 @@ def answers(party: Party) -> bool:
 def test_no_more_connections_than_allowed(stage: Stage) -> None:
     """One more is refused, and nothing was sent; the watchdog's comes on top, and one that is closed makes room."""
     store = RedisStore(f"{stage.url}?max_connections=2")
-    boxes = [store.mailbox() for _ in range(3)]
-    for box in boxes[:2]:
-        box.execute(Inspect("job"))
+    connections = [store.connection() for _ in range(3)]
+    for opened in connections[:2]:
+        opened.execute(Inspect("job"))
     with pytest.raises(StoreUnavailable, match="2 connections are open, and max_connections allows no more"):
-        boxes[2].execute(Inspect("job"))
+        connections[2].execute(Inspect("job"))
     (reply,) = store.execute_many([Inspect("job")])
     assert isinstance(reply, View)
-    boxes[0].close()
-    assert isinstance(boxes[2].execute(Inspect("job")), View)
+    connections[0].close()
+    assert isinstance(connections[2].execute(Inspect("job")), View)
 
     async def on_a_loop() -> None:
         with pytest.raises(StoreUnavailable, match="max_connections"):
             await store.execute_async(Inspect("job"))
-        boxes[1].close()
+        connections[1].close()
         assert isinstance(await store.execute_async(Inspect("job")), View)
         store.close()
         await asyncio.sleep(0)  # its transport is closed by the loop

@@ -143,7 +143,7 @@ def test_an_interrupted_exchange_shifts_no_reply(own_redis: Start, alarm: Callab
 
     with pytest.raises(TooLong):
         in_time()
-    assert store.news().read() == []
+    assert store.holder_pushes().read() == []
     server.thaw()
     assert store.execute_many([ops.Renew("b", "h:1:x.2", 7, 60_000)]) == [ops.NotYours("deleted")]
     store.close()
@@ -158,7 +158,7 @@ def test_what_the_watchdog_was_trying_is_tried_once_more(own_redis: Start) -> No
     answers: list[object] = []
     server.freeze()
     hold._engine.watchdog.later(ops.Defer(ops.Withdraw("job", "h:1:x.1"), 30), answers.append)
-    (errand,) = hold._engine.watchdog._errands._open
+    (errand,) = hold._engine.watchdog._background_ops._open
 
     def thaw() -> None:
         try:
@@ -177,13 +177,13 @@ def test_what_the_watchdog_was_trying_is_tried_once_more(own_redis: Start) -> No
 
 def test_a_wire_in_the_middle_of_something_is_not_looked_at(redis_url: str) -> None:
     """Neither to wait nor to look: what comes belongs to somebody else."""
-    box = RedisStore(redis_url).mailbox()
-    wire = box.connect(time.monotonic() + PATIENCE)
+    connection = RedisStore(redis_url).connection()
+    wire = connection.connect(time.monotonic() + PATIENCE)
     wire.busy = True
     for look in (wire.look, lambda: wire.wait(0)):
         with pytest.raises(Broken):
             look()
-    box.close()
+    connection.close()
 
 
 def test_a_fork_in_a_signal_handler_leaves_the_claim_to_the_parent(redis_url: str) -> None:
@@ -371,9 +371,9 @@ def test_loops_that_begin_at_once_share_what_belongs_to_them(redis_url: str) -> 
                       start: threading.Barrier = start, found: list[bool] = found) -> None:  # fmt: skip
             start.wait()
             async with hold.lock("job", number, one, ttl=9):
-                box = hold._driver.mailbox(asyncio.get_running_loop())
-                found.append(box.address == store._on_loops().current().address)
-            box.close()
+                connection = hold._driver.connection(asyncio.get_running_loop())
+                found.append(connection.address == store._on_loops().current().address)
+            connection.close()
             await asyncio.sleep(0.01)  # the loop ends here, and its connection must end before it
 
         crowd = [threading.Thread(target=asyncio.run, args=[use(one)]) for one in range(4)]
@@ -450,13 +450,13 @@ def test_a_definite_no_on_a_new_connection_stays_one(own_redis: Start) -> None:
     """Our own errors are connection errors too: they are not wrapped again."""
     server = own_redis()
     store = RedisStore(server.url)
-    box = store.mailbox()
-    box.execute(ops.Inspect("a"))
+    connection = store.connection()
+    connection.execute(ops.Inspect("a"))
     server.ask("REPLICAOF 127.0.0.1 1")
-    wire = box.connect(time.monotonic() + PATIENCE)
+    wire = connection.connect(time.monotonic() + PATIENCE)
     wire._sock.shutdown(socket.SHUT_WR)  # sending fails at once, so it is sent again on a new connection
     with pytest.raises(StoreUnavailable, match="read-only replica") as info:
-        box.execute(ops.Claim("a", "h:1:x.2", 9_000))
+        connection.execute(ops.Claim("a", "h:1:x.2", 9_000))
     assert info.value.resource == "a"
     store.close()
 

@@ -335,7 +335,7 @@ def test_nothing_is_published_to_channels_of_others(watched: Watched) -> None:
     with client.pubsub() as heard:
         heard.subscribe("orders")
         assert heard.get_message(timeout=5) is not None
-        grant = watched.execute(Claim(NAME, A, 60_000, news="orders"))
+        grant = watched.execute(Claim(NAME, A, 60_000, holder_address="orders"))
         client.hset(f"{PREFIX}waiters", B, f"1 {ms} 60000 0 5 0 mutex 1 1 orders - ")
         client.rpush(f"{PREFIX}queue", B)
         client.hset(f"{PREFIX}watchers", D, f"{ms} orders")

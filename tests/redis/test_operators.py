@@ -248,9 +248,9 @@ def test_somebody_who_only_sets_the_key_can_be_evicted(client: redis.Redis, serv
 def test_a_holder_is_asked_to_give_back(client: redis.Redis, server: RedisServer) -> None:
     """Whoever listens is told, and it is said whether somebody does."""
     store = RedisStore(server.url)
-    news = store.news()
+    news = store.holder_pushes()
     until(lambda: news.fileno(lambda: None) >= 0, "it listens")
-    fence = take(store.execute, "job", news=news.address)
+    fence = take(store.execute, "job", holder_address=news.address)
     assert store.execute(ops.Revoke("job", OWNER, fence)) == ops.HolderAsked(True)
     assert select.select([news.fileno(lambda: None)], [], [], 10)[0], "it is not told"
     (push,) = news.read()

@@ -114,7 +114,7 @@ def test_the_watchdog_hears_what_came_with_a_reply(desk: Desk) -> None:
     """The reply to a renewal, and behind it the news of an eviction: the bell rings, and it can be read."""
     rung = threading.Event()
     news = desk.news(rung.set)
-    fence = desk.take(news=news.address)
+    fence = desk.take(holder_address=news.address)
     rung.clear()
     renewed: list[Future[Any]] = []
     renew = Renew("job", A, fence, LONG, number=1, budget_ms=BUDGET)
@@ -130,13 +130,13 @@ def test_the_watchdog_hears_what_came_with_a_reply(desk: Desk) -> None:
 def test_a_waiting_thread_hears_what_came_with_a_reply(desk: Desk) -> None:
     """Queued, and in the same moment granted."""
     fence = desk.take()
-    box = desk.store.mailbox()
-    assert isinstance(box.execute(desk.claim(B, address=box.address)), Queued)
+    connection = desk.store.connection()
+    assert isinstance(connection.execute(desk.claim(B, address=connection.address)), Queued)
     asked: list[Future[Any]] = []
-    beat = desk.claim(B, address=box.address, beat=2)
-    desk.together(lambda: asked.append(start(lambda: box.execute(beat))), Release("job", A, fence))
+    beat = desk.claim(B, address=connection.address, beat=2)
+    desk.together(lambda: asked.append(start(lambda: connection.execute(beat))), Release("job", A, fence))
     assert isinstance(asked[0].result(PATIENCE), Queued)
-    push = box.take(PATIENCE)
+    push = connection.next_push(PATIENCE)
     assert isinstance(push, Push) and (push.event, push.owner) == ("granted", B)
 
 
@@ -146,9 +146,9 @@ def test_an_event_loop_hears_what_came_with_a_reply(desk: Desk) -> None:
 
     async def wait() -> Push:
         heard: asyncio.Future[Push] = asyncio.get_running_loop().create_future()
-        ear = desk.store.listen(heard.set_result)
-        assert isinstance(await ear.execute_async(desk.claim(B, address=ear.address)), Queued)
-        beat = desk.claim(B, address=ear.address, beat=2)
+        subscriber = desk.store.listen(heard.set_result)
+        assert isinstance(await subscriber.execute_async(desk.claim(B, address=subscriber.address)), Queued)
+        beat = desk.claim(B, address=subscriber.address, beat=2)
         loop = asyncio.get_running_loop()
         asked: list[Future[Any]] = []
 
@@ -158,7 +158,7 @@ def test_an_event_loop_hears_what_came_with_a_reply(desk: Desk) -> None:
         await asyncio.to_thread(desk.together, begin, Release("job", A, fence))
         assert isinstance(await asyncio.wrap_future(asked[0]), Queued)
         push = await asyncio.wait_for(heard, PATIENCE)
-        ear.close()
+        subscriber.close()
         return push
 
     push = asyncio.run(wait())
@@ -168,7 +168,7 @@ def test_an_event_loop_hears_what_came_with_a_reply(desk: Desk) -> None:
 def test_what_was_heard_outlives_the_connection(desk: Desk) -> None:
     """The news came, and then the connection broke in the middle of a renewal: it is heard all the same."""
     news: Any = desk.news(lambda: None)
-    fence = desk.take(news=news.address)
+    fence = desk.take(holder_address=news.address)
     desk.aim.hold("renew")
     if desk.store.target.tls is not None:  # nobody can tell what is inside
         desk.proxy.on_request = lambda chunk: "hold"
@@ -176,7 +176,7 @@ def test_what_was_heard_outlives_the_connection(desk: Desk) -> None:
     renewed = start(lambda: desk.store.execute_many([renew]))
     until(lambda: desk.proxy.waiting > 0, "the renewal is under way")
     desk.other.execute(Evict("job", A, fence, "request", delay_ms=0, force=True))
-    until(lambda: news._box._heard, "the news has come")
+    until(lambda: news._connection._heard, "the news has come")
     desk.proxy.cut()
     (error,) = renewed.result(PATIENCE)
     assert isinstance(error, Exception)
@@ -188,7 +188,7 @@ def test_a_holder_is_told_though_the_news_came_with_a_reply(stage: Stage) -> Non
     party, lease = stage.acquire(ttl=LONG / 1000)
     told = losses(lease)
     watchdog: Any = party.hold._engine.watchdog
-    until(lambda: watchdog.news.fileno(watchdog.abandoned.ring) >= 0, "the watchdog listens")
+    until(lambda: watchdog.holder_pushes.fileno(watchdog.abandoned.ring) >= 0, "the watchdog listens")
     served = stage.look.served()
     stage.proxy.hold_replies()
     lease._held.renew_at = 0.0
@@ -231,7 +231,7 @@ def test_a_reply_that_nobody_waits_for(call: str) -> None:
 def test_a_release_is_not_taken_for_another_reply(desk: Desk) -> None:
     """Each reader leaves the connection in step: what is asked next gets its own answer."""
     news = desk.news(lambda: None)
-    fence = desk.take(news=news.address)
+    fence = desk.take(holder_address=news.address)
     for number in (1, 2):
         renew = Renew("job", A, fence, LONG, number=number, budget_ms=BUDGET)
         assert desk.store.execute_many([renew]) == [Renewed(LONG)]

@@ -150,12 +150,14 @@ def test_nothing_is_left(desk: Desk, rule: str) -> None:
 
 def test_a_downgrade_moves_the_record(desk: Desk) -> None:
     """From the key of one to the hash of many, in one step; whoever waits to read is let in, with a push."""
-    box = desk.store.mailbox()
+    connection = desk.store.connection()
     fence = desk.take(1, rule="write")
     assert desk.there() == {"owner", "meta"}
-    assert isinstance(box.execute(Claim("job", owner(2), 30_000, rule="read", address=box.address)), Queued)
+    assert isinstance(
+        connection.execute(Claim("job", owner(2), 30_000, rule="read", address=connection.address)), Queued
+    )
     assert desk.store.execute(Renew("job", owner(1), fence, 30_000, shared=True)) == Renewed(30_000)
-    push = box.take(30)
+    push = connection.next_push(30)
     assert isinstance(push, Push) and (push.event, push.owner) == ("granted", owner(2))
     assert desk.there() == {"owner", "holders"} and set(desk.client.hgetall(HOLDERS)) == {owner(1), owner(2)}
 
@@ -236,11 +238,11 @@ def test_a_mark_that_was_deleted_comes_back(desk: Desk, rule: str) -> None:
 
 def waiting(desk: Desk, count: int, **kind: Any) -> Any:
     """So many wait, all at one mailbox."""
-    box = desk.store.mailbox()
+    connection = desk.store.connection()
     for number in range(count):
-        claim = Claim("job", owner(1000 + number), 30_000, address=box.address, **kind)
-        assert isinstance(box.execute(claim), Queued)
-    return box
+        claim = Claim("job", owner(1000 + number), 30_000, address=connection.address, **kind)
+        assert isinstance(connection.execute(claim), Queued)
+    return connection
 
 
 @pytest.mark.parametrize("rule", ["mutex", "write", "semaphore"])
@@ -251,10 +253,10 @@ def test_a_handoff_costs_the_same_however_many_wait(desk: Desk, rule: str) -> No
     for many in (2, 64):
         desk.client.flushall()
         fence = desk.take(1, **kind)
-        box = waiting(desk, many, **kind)
+        connection = waiting(desk, many, **kind)
         counts.append(desk.commands(partial(desk.release, 1, fence)))
-        assert box.take(30).owner == owner(1000) and desk.client.llen(QUEUE) == many - 1
-        box.close()
+        assert connection.take(30).owner == owner(1000) and desk.client.llen(QUEUE) == many - 1
+        connection.close()
     assert counts[0] == counts[1] <= 30
 
 
@@ -264,10 +266,10 @@ def test_a_batch_of_readers_costs_the_same_for_each(desk: Desk) -> None:
     for many in (16, 64):
         desk.client.flushall()
         fence = desk.take(1, rule="write")
-        box = waiting(desk, many, rule="read")
+        connection = waiting(desk, many, rule="read")
         counts.append(desk.commands(partial(desk.release, 1, fence)))
         assert desk.client.llen(QUEUE) == 0 and desk.client.hlen(HOLDERS) == many
-        box.close()
+        connection.close()
     assert (counts[1] - counts[0]) / 48 < 6
 
 
@@ -313,12 +315,12 @@ def test_a_renewal_hands_on_what_has_ended(turned: tuple[Desk, OneClock], rule: 
     kind = SHARED[rule] | ({"limit": 2} if rule == "semaphore" else {})
     fence = desk.take(1, 9_000, **kind)
     desk.take(2, 1_000, **kind)
-    box = desk.store.mailbox()
+    connection = desk.store.connection()
     want = kind if rule == "semaphore" else {"rule": "write"}
-    assert isinstance(box.execute(Claim("job", owner(3), 9_000, address=box.address, **want)), Queued)
+    assert isinstance(connection.execute(Claim("job", owner(3), 9_000, address=connection.address, **want)), Queued)
     clock.advance(2)
     assert desk.store.execute_many([Renew("job", owner(1), fence, 9_000)] * 2) == [Renewed(9_000)] * 2
-    heard = box.take(30 if rule == "semaphore" else 0.3)  # one reader is left, whom a writer waits for
+    heard = connection.next_push(30 if rule == "semaphore" else 0.3)  # one reader is left, whom a writer waits for
     assert (heard is not None) == (rule == "semaphore")
 
 

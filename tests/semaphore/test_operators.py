@@ -37,7 +37,7 @@ def parties(request: pytest.FixtureRequest, spy: Spy) -> Iterator[list[Party]]:
 def acquire(party: Party) -> Any:
     """A permit, and the holder can be told."""
     permit = party.do(lambda hold: hold.semaphore("pool", limit=3).acquire())
-    eventually(party.hold._engine.news, "it listens")
+    eventually(party.hold._engine.holder_address, "it listens")
     return permit
 
 
@@ -59,7 +59,7 @@ def test_one_who_cannot_hear_it(parties: list[Party], spy: Spy) -> None:
     a, b, operator = parties
     kept = [acquire(a), acquire(b)]
     eventually(lambda: operator.do(lambda hold: hold.revoke("pool", fence=kept[1].fence)), "the second can be told")
-    news = a.hold._engine.watchdog.news
+    news = a.hold._engine.watchdog.holder_pushes
     news.close()
     assert operator.do(lambda hold: hold.revoke("pool")) is False
     assert [op.fence for op in spy.of(Revoke)[-2:]] == [kept[0].fence, kept[1].fence]

@@ -37,9 +37,9 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._orders: deque[tuple[Callable[[], None], Future[None]]] = deque()
-        self._bell, self._ear = socket.socketpair()
+        self._bell, self._subscriber = socket.socketpair()
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._ear, selectors.EVENT_READ, self._obey)
+        self._selector.register(self._subscriber, selectors.EVENT_READ, self._obey)
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
         self._open = True
         self._thread.start()
@@ -114,11 +114,11 @@ class Proxy:
         while self._open:
             for key, events in self._selector.select():
                 key.data(events)
-        for one in (self._bell, self._ear, self._selector):
+        for one in (self._bell, self._subscriber, self._selector):
             one.close()
 
     def _obey(self, _events: int) -> None:
-        self._ear.recv(1)
+        self._subscriber.recv(1)
         change, done = self._orders.popleft()
         change()
         done.set_result(None)

@@ -105,7 +105,7 @@ def test_nobody_reads_what_is_meant_for_another(place: Open) -> None:
     with leasehold.connect(store) as first, leasehold.connect(store) as second:
         mine, other = first.lock("mine", ttl=HOUR).acquire(), second.lock("other", ttl=HOUR).acquire()
         assert mine is not None and other is not None
-        assert holder_of(store, "mine").news != holder_of(store, "other").news
+        assert holder_of(store, "mine").holder_address != holder_of(store, "other").holder_address
         for name in ("mine", "other"):
             eventually(partial(reached, store, name), "it listens")
         evict(store, "other")
@@ -158,7 +158,7 @@ def test_a_forked_child_has_news_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "leases.db"
     with contextlib.closing(SQLiteStore(str(path))) as store, start(FORKED, path) as process:
         assert next_line(process) == "held"
-        assert holder_of(store, "parents").news != holder_of(store, "childs").news
+        assert holder_of(store, "parents").holder_address != holder_of(store, "childs").holder_address
         eventually(lambda: reached(store, "childs") and reached(store, "parents"), "both listen")
         evict(store, "childs")
         assert next_line(process) == "0 held"
@@ -174,8 +174,8 @@ def test_a_coordinator_that_never_held_leaves_nothing(place: Open) -> None:
     """Neither in a store that outlives it nor on the disk: nothing is opened before the first lease."""
     store = place()
     for _ in range(20):
-        leasehold.connect(store)._engine.news()
-    assert not store._boxes  # type: ignore[attr-defined]  # what can be reached
+        leasehold.connect(store)._engine.holder_address()
+    assert not store._connections  # type: ignore[attr-defined]  # what can be reached
 
 
 @pytest.mark.slow
@@ -187,12 +187,12 @@ def test_coordinators_come_and_go() -> None:
         hold = leasehold.connect(store)
         lease = hold.lock("job", number).acquire()
         assert lease is not None and lease.release()
-        eventually(partial(store._boxes.__contains__, hold._engine.news()), "the watchdog listens")
+        eventually(partial(store._connections.__contains__, hold._engine.holder_address()), "the watchdog listens")
         if number % 2:
             hold.close()
         del hold, lease
         gc.collect()
-    eventually(lambda: not store._boxes and open_descriptors() <= before, "nothing is left")
+    eventually(lambda: not store._connections and open_descriptors() <= before, "nothing is left")
 
 
 @pytest.mark.slow
@@ -233,7 +233,7 @@ def test_without_a_socket_the_next_renewal_tells(tmp_path: Path) -> None:
 def test_an_emptied_folder_is_found_again(tmp_path: Path) -> None:
     """Somebody deleted the sockets: the next look binds the same address anew."""
     with contextlib.closing(SQLiteStore(str(tmp_path / "leases.db"))) as store:
-        news: HolderPushes = store.news()
+        news: HolderPushes = store.holder_pushes()
         first = news.fileno(lambda: None)
         assert first >= 0 and store._folder.alive(news.address)
         for one in Path(store._folder.path).iterdir():
@@ -247,13 +247,13 @@ def test_an_emptied_folder_is_found_again(tmp_path: Path) -> None:
 def test_closed_news_hears_nothing(place: Open) -> None:
     """And closing twice is closing."""
     store = place()
-    news = store.news()
+    news = store.holder_pushes()
     assert news is not None
     news.close()  # nothing was opened
-    news = store.news()
+    news = store.holder_pushes()
     assert news is not None
     news.fileno(lambda: None)
-    granted = store.execute(ops.Claim("job", "host:1:a.1", 60_000, news=news.address))
+    granted = store.execute(ops.Claim("job", "host:1:a.1", 60_000, holder_address=news.address))
     assert isinstance(granted, ops.Granted)
     assert reached(store, "job")
     assert [push.event for push in news.read()] == ["revoke"] and news.read() == []

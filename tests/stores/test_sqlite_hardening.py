@@ -133,12 +133,12 @@ def test_a_mailbox_that_could_not_bind_is_tried_again(tmp_path: Path) -> None:
     take(store, "holder")
     folder = tmp_path / "leases.db.wake"
     folder.touch()  # a file in the way for a moment
-    box = store.mailbox()
-    assert isinstance(claim(store, "first", address=box.address), ops.Queued)
-    reachable = [box.bound]
+    connection = store.connection()
+    assert isinstance(claim(store, "first", address=connection.address), ops.Queued)
+    reachable = [connection.bound]
     folder.unlink()
-    assert isinstance(claim(store, "second", address=box.address), ops.Queued)
-    reachable.append(box.bound)
+    assert isinstance(claim(store, "second", address=connection.address), ops.Queued)
+    reachable.append(connection.bound)
     assert reachable == [False, True] and folder.is_dir()
     store.close()
 
@@ -153,8 +153,8 @@ def test_a_coordinator_uses_its_mailbox_again_after_trouble(tmp_path: Path) -> N
         assert hold.lock("job").acquire(wait=0.05) is None
         (tmp_path / "leases.db.wake").unlink()
         assert hold.lock("job").acquire(wait=0.05) is None
-        (box,) = hold._engine.mailboxes._idle
-        assert box.address and getattr(box, "bound", False)
+        (connection,) = hold._engine.connections._idle
+        assert connection.address and getattr(connection, "bound", False)
         assert lease.release()
 
 

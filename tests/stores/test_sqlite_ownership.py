@@ -112,25 +112,25 @@ def waits_without_a_socket(make: Make, path: Path) -> None:
     """A waiter finds no folder to be reached in, keeps its place, and takes what becomes free when it asks."""
     holder, waiter = make(path), make(path)
     grant = take(holder, "a")
-    box = waiter.mailbox()
-    assert isinstance(claim(waiter, "b", address=box.address), ops.Queued)
-    assert not box.bound
+    connection = waiter.connection()
+    assert isinstance(claim(waiter, "b", address=connection.address), ops.Queued)
+    assert not connection.bound
     assert look(holder).queue[0].address == ""
     release(holder, "a", grant.fence)
     assert isinstance(waiter.execute(ops.Beat(ROOM, "b", 2)), ops.Granted)
     release(waiter, "b", take(waiter, "b").fence)
-    box.close()
+    connection.close()
 
 
 def waits_with_a_socket(make: Make, path: Path) -> None:
     """A waiter is woken."""
     holder, waiter = make(path), make(path)
     grant = take(holder, "a")
-    box = waiter.mailbox()
-    assert isinstance(claim(waiter, "b", address=box.address), ops.Queued)
-    assert box.bound
+    connection = waiter.connection()
+    assert isinstance(claim(waiter, "b", address=connection.address), ops.Queued)
+    assert connection.bound
     release(holder, "a", grant.fence)
-    assert box.take(30) is not None
+    assert connection.next_push(30) is not None
 
 
 # ---------------------------------------------------------------- the folder of sockets
@@ -173,12 +173,12 @@ def test_a_mailbox_removes_its_own_socket_alone(tmp_path: Path, make: Make) -> N
     """Somebody put a file in its place: that stays."""
     store = make(tmp_path / "jobs.db")
     take(store, "a")
-    box = store.mailbox()
-    claim(store, "b", address=box.address)
-    mine = tmp_path / "jobs.db.wake" / box.address
+    connection = store.connection()
+    claim(store, "b", address=connection.address)
+    mine = tmp_path / "jobs.db.wake" / connection.address
     mine.unlink()
     mine.write_text("dear diary")
-    box.close()
+    connection.close()
     assert mine.read_text() == "dear diary"
 
 
@@ -192,7 +192,7 @@ def test_the_folder_of_another_user(tmp_path: Path, make: Make, monkeypatch: pyt
     strange(home, monkeypatch)
     if not ROOT:
         monkeypatch.setattr(sockets.SocketFolder, "_database", lambda folder: None)  # it is "another user's" as well
-    assert not make(tmp_path / "jobs.db").mailbox().bind()
+    assert not make(tmp_path / "jobs.db").connection().bind()
     make(tmp_path / "jobs.db")._folder.sweep()
     assert names(home) == before
 
@@ -278,7 +278,7 @@ def test_an_address_leads_to_sockets_of_ours_alone(tmp_path: Path, make: Make, k
         stranger.setblocking(False)
         store = make(path)
         take(store, "holder", ttl_ms=10_000)
-        assert isinstance(claim(store, "x", address=store.mailbox().address), ops.Queued)  # the folder is there
+        assert isinstance(claim(store, "x", address=store.connection().address), ops.Queued)  # the folder is there
         store.execute(ops.Withdraw(ROOM, "x"))
         address = "../other.sock" if kind == "path" else sockets.new_name()
         if kind == "link":
@@ -608,7 +608,7 @@ LOOK = "print(type(store.execute(ops.Inspect('report:42'))).__name__)"
 MEET = """
 os.umask(0o077)
 me = sys.argv[3]
-box = store.mailbox()
+box = store.connection()
 print(type(claim(me, ttl_ms=600_000)).__name__, box.bind(), flush=True)
 print(box.address, flush=True)
 other = input()
@@ -644,15 +644,15 @@ def test_root_over_the_database_of_a_user(folder: Path, first: str) -> None:
         assert run(BECOME + MAKE, path, f"{ALICE},{TEAM}") == "Granted"
     store = SQLiteStore(str(path))
     take(store, "us", ttl_ms=600_000)
-    box = store.mailbox()
-    assert box.bind()
+    connection = store.connection()
+    assert connection.bind()
     assert names(home) == ["jobs.db", "jobs.db-shm", "jobs.db-wal", "jobs.db.wake"]
     assert owners(home) == {ALICE}
     with start(BECOME + MEET, path, f"{ALICE},{TEAM}", "user") as user:
         assert next_line(user) == "Queued True"
         address = next_line(user)
-        assert told(user, box.address) == "True"
-        push = box.take(50)
+        assert told(user, connection.address) == "True"
+        push = connection.next_push(50)
         assert push is not None and push.owner == "user"
         assert store._folder.alive(address)
         store._folder.send(PUSH._replace(address=address, owner="us"))

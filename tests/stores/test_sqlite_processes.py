@@ -21,7 +21,7 @@ from tests.stores.sqlite_tools import ROOM, TTL, claim, look, next_line, release
 ROUNDS = """
 print("ready", flush=True)
 input()
-box = store.mailbox()
+box = store.connection()
 for number in range(int(sys.argv[2])):
     owner = f"{os.getpid()}.{number}"
     beat = 1
@@ -132,7 +132,7 @@ print([name for name in ("asyncio", "dataclasses", "logging", "subprocess", "uui
 FORK = """
 import threading
 grant = claim("parent", ttl_ms=30_000)
-box = store.mailbox()
+box = store.connection()
 assert type(claim("waits", address=box.address)) is ops.Queued
 """
 
@@ -147,7 +147,7 @@ store.before_fork()
 if os.fork() == 0:
     store.forked()
     assert type(claim("child", enqueue=False)) is ops.Busy
-    mine = store.mailbox()
+    mine = store.connection()
     assert type(claim("child", address=mine.address)) is ops.Queued
     store.close()
     sys.exit(0)
@@ -168,7 +168,7 @@ def test_a_child_that_outlives_its_parent_is_not_the_parent(tmp_path: Path) -> N
     store = SQLiteStore(str(path))
     grant = take(store, "a")
     code = """
-box = store.mailbox()
+box = store.connection()
 print(claim("parent", address=box.address), flush=True)
 if os.fork() == 0:
     store.forked()
@@ -182,8 +182,8 @@ time.sleep(60)
         assert next_line(process) == "forked"
         process.kill()
         process.wait()
-        box = store.mailbox()
-        claim(store, "b", address=box.address)
+        connection = store.connection()
+        claim(store, "b", address=connection.address)
         release(store, "a", grant.fence)
         assert [one.owner for one in look(store).holders] == ["b"]
         tell(process)

@@ -144,8 +144,8 @@ def test_many_ops_share_one_misfortune(store: SQLiteStore, writer: sqlite3.Conne
 def test_new_files_are_private(store: SQLiteStore, path: Path) -> None:
     """0600 for the database and what SQLite keeps beside it; 0700 for the folder of sockets."""
     take(store, "a")
-    box = store.mailbox()
-    claim(store, "b", address=box.address)
+    connection = store.connection()
+    claim(store, "b", address=connection.address)
     names = {one.name: mode(one) for one in path.parent.iterdir()}
     assert names == {"leases.db": 0o600, "leases.db-shm": 0o600, "leases.db-wal": 0o600, "leases.db.wake": 0o700}
 
@@ -496,8 +496,8 @@ async def test_errors_are_the_same_in_asyncio(store: SQLiteStore, writer: sqlite
 def test_a_closed_store_says_so(store: SQLiteStore, path: Path) -> None:
     """close() may be repeated; SQLite's own files and the sockets are gone."""
     take(store, "a")
-    box = store.mailbox()
-    claim(store, "b", address=box.address)
+    connection = store.connection()
+    claim(store, "b", address=connection.address)
     store.close()
     store.close()
     with pytest.raises(StoreUnavailable, match="closed"):
@@ -505,7 +505,7 @@ def test_a_closed_store_says_so(store: SQLiteStore, path: Path) -> None:
     assert isinstance(store.execute_many([ops.Inspect(ROOM)])[0], StoreUnavailable)
     assert sorted(one.name for one in path.parent.iterdir()) == ["leases.db", "leases.db.wake"]
     assert list(path.with_name("leases.db.wake").iterdir()) == []
-    box.close()
+    connection.close()
 
 
 def test_one_store_closes_and_another_goes_on(store: SQLiteStore, path: Path) -> None:

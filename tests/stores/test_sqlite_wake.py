@@ -52,9 +52,9 @@ def sockets(path: Path) -> list[str]:
 
 def wait_at(store: SQLiteStore, owner: str) -> Connection:
     """Stand in the queue with a mailbox."""
-    box = store.mailbox()
-    assert isinstance(claim(store, owner, address=box.address), ops.Queued)
-    return box
+    connection = store.connection()
+    assert isinstance(claim(store, owner, address=connection.address), ops.Queued)
+    return connection
 
 
 # ---------------------------------------------------------------- pushes
@@ -63,11 +63,11 @@ def wait_at(store: SQLiteStore, owner: str) -> Connection:
 def test_the_uncontended_path_makes_no_socket(make: Callable[[], SQLiteStore], path: Path) -> None:
     """A mailbox is bound only when its claim has to wait."""
     store = make()
-    box = store.mailbox()
-    grant = take(store, "a", address=box.address)
+    connection = store.connection()
+    grant = take(store, "a", address=connection.address)
     assert not Path(f"{path}.wake").exists()
-    assert isinstance(claim(store, "b", address=box.address), ops.Queued)
-    assert sockets(path) == [box.address]
+    assert isinstance(claim(store, "b", address=connection.address), ops.Queued)
+    assert sockets(path) == [connection.address]
     assert release(store, "a", grant.fence) == ops.Released()
 
 
@@ -77,12 +77,12 @@ def test_a_release_wakes_the_next(make: Callable[[], SQLiteStore], same: bool) -
     first = make()
     second = first if same else make()
     grant = take(first, "a")
-    box = wait_at(second, "b")
+    connection = wait_at(second, "b")
     assert release(first, "a", grant.fence) == ops.Released()
-    push = box.take(SOON)
+    push = connection.next_push(SOON)
     assert push is not None
     assert (push.address, push.event, push.resource, push.owner, push.beat) == (
-        box.address,
+        connection.address,
         "granted",
         ROOM,
         "b",
@@ -98,7 +98,7 @@ def test_a_waiting_process_is_woken(make: Callable[[], SQLiteStore], path: Path)
     store = make()
     grant = take(store, "a")
     code = """
-box = store.mailbox()
+box = store.connection()
 print(type(claim("b", address=box.address)).__name__, flush=True)
 push = box.take(30)
 print(push.owner, push.fence, time.monotonic(), flush=True)
@@ -120,16 +120,16 @@ def test_a_killed_waiter_is_passed_over_at_handoff(make: Callable[[], SQLiteStor
     store = make()
     grant = take(store, "a")
     code = """
-box = store.mailbox()
+box = store.connection()
 print(type(claim("dead", address=box.address)).__name__, flush=True)
 time.sleep(60)
 """
     with start(code, path) as process:
         assert next_line(process) == "Queued"
-        box = wait_at(store, "b")
+        connection = wait_at(store, "b")
         os.kill(process.pid, signal.SIGKILL)
     release(store, "a", grant.fence)
-    push = box.take(SOON)
+    push = connection.next_push(SOON)
     assert push is not None
     assert push.owner == "b"
     assert [one.owner for one in look(store).holders] == ["b"]
@@ -139,7 +139,7 @@ def test_a_stopped_waiter_is_not_taken_for_dead(make: Callable[[], SQLiteStore],
     """SIGSTOP keeps the socket: the ledger's patience decides, not the socket."""
     store = make()
     grant = take(store, "a")
-    code = 'box = store.mailbox(); print(claim("b", address=box.address), flush=True); input()'
+    code = 'box = store.connection(); print(claim("b", address=box.address), flush=True); input()'
     with start(code, path) as process:
         next_line(process)
         os.kill(process.pid, signal.SIGSTOP)
@@ -152,9 +152,9 @@ def test_a_closed_mailbox_is_gone(make: Callable[[], SQLiteStore], path: Path) -
     """Its waiter is passed over, also by its own store, and its name is free."""
     store = make()
     grant = take(store, "a")
-    box = wait_at(store, "b")
-    box.close()
-    box.close()
+    connection = wait_at(store, "b")
+    connection.close()
+    connection.close()
     assert sockets(path) == []
     release(store, "a", grant.fence)
     assert look(store).holders == ()
@@ -169,9 +169,9 @@ def test_a_path_longer_than_a_socket_may_have(tmp_path: Path) -> None:
     store = SQLiteStore(str(folder / "leases.db"))
     other = SQLiteStore(str(folder / "leases.db"))
     grant = take(other, "a")
-    box = wait_at(store, "b")
+    connection = wait_at(store, "b")
     release(other, "a", grant.fence)
-    push = box.take(SOON)
+    push = connection.next_push(SOON)
     assert push is not None
     assert push.owner == "b"
     store.close()
@@ -183,12 +183,12 @@ def test_where_no_socket_can_be_bound_waiters_ask(make: Callable[[], SQLiteStore
     store = make()
     grant = take(store, "a")
     Path(f"{path}.wake").touch()
-    box = store.mailbox()
-    assert isinstance(claim(store, "b", address=box.address), ops.Queued)
+    connection = store.connection()
+    assert isinstance(claim(store, "b", address=connection.address), ops.Queued)
     assert look(store).queue[0].address == ""
-    assert box.address != "", "the next claim tries again"
+    assert connection.address != "", "the next claim tries again"
     release(store, "a", grant.fence)
-    assert box.take(0.01) is None
+    assert connection.next_push(0.01) is None
     assert look(store).holders == ()
     reply = store.execute(ops.Beat(ROOM, "b", 2))
     assert isinstance(reply, ops.Granted)
@@ -198,17 +198,17 @@ def test_without_descriptors_waiters_ask(make: Callable[[], SQLiteStore], monkey
     """EMFILE while binding changes nothing but the speed; while asking who is alive, nobody is declared dead."""
     store, other = make(), make()
     grant = take(store, "a")
-    box = wait_at(other, "b")
+    connection = wait_at(other, "b")
 
     def none_left(*_: object) -> socket.socket:
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(wake, "_datagram", none_left)
-    assert isinstance(claim(store, "c", address=store.mailbox().address), ops.Queued)
-    assert [waiter.address for waiter in look(store).queue] == [box.address, ""]
+    assert isinstance(claim(store, "c", address=store.connection().address), ops.Queued)
+    assert [waiter.address for waiter in look(store).queue] == [connection.address, ""]
     release(store, "a", grant.fence)
     assert [one.owner for one in look(store).holders] == ["b"]
-    assert box.take(0) is None
+    assert connection.next_push(0) is None
     assert isinstance(other.execute(ops.Beat(ROOM, "b", 2)), ops.Granted)
 
 
@@ -217,16 +217,16 @@ def test_the_folder_of_sockets_is_removed(make: Callable[[], SQLiteStore], path:
     """Somebody tidied up: whoever waits from now on is reachable again, through the new folder."""
     store, other = make(), make()
     grant = take(store, "a")
-    box = wait_at(other, "b")
-    (Path(f"{path}.wake") / box.address).unlink()
+    connection = wait_at(other, "b")
+    (Path(f"{path}.wake") / connection.address).unlink()
     Path(f"{path}.wake").rmdir()
     if again:
-        assert isinstance(claim(other, "b", address=box.address), ops.Queued)
+        assert isinstance(claim(other, "b", address=connection.address), ops.Queued)
     else:
         other.execute(ops.Withdraw(ROOM, "b"))
-        assert isinstance(claim(other, "b", address=box.address), ops.Queued)
+        assert isinstance(claim(other, "b", address=connection.address), ops.Queued)
     release(store, "a", grant.fence)
-    push = box.take(SOON)
+    push = connection.next_push(SOON)
     assert push is not None
     assert push.owner == "b"
 
@@ -235,43 +235,43 @@ def test_a_full_mailbox_loses_hints_only(make: Callable[[], SQLiteStore]) -> Non
     """Nobody blocks because somebody else does not read."""
     store = make()
     take(store, "a")
-    box = wait_at(store, "b")
+    connection = wait_at(store, "b")
     for _ in range(2000):
-        store._folder.send(PUSH._replace(address=box.address))
-    assert box.take(0) is not None
+        store._folder.send(PUSH._replace(address=connection.address))
+    assert connection.next_push(0) is not None
 
 
 def test_noise_is_ignored(make: Callable[[], SQLiteStore], path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Datagrams that are no pushes are dropped; the one behind them is found."""
     store = make()
     take(store, "a")
-    box = wait_at(store, "b")
+    connection = wait_at(store, "b")
     noise: list[object] = [None, 1, [], {}, list(PUSH)[:-1], [*PUSH, 1], [*PUSH[:-1], "x"], [*PUSH[:-1], True]]
     monkeypatch.chdir(f"{path}.wake")  # a name of 108 bytes may be too short for the whole path
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         for data in [b"", b"\xff", b"[" * 9000, *[json.dumps(one).encode() for one in noise]][:9]:
-            sender.sendto(data, box.address)
-    assert box.take(0.01) is None
+            sender.sendto(data, connection.address)
+    assert connection.next_push(0.01) is None
     for data in [json.dumps(one).encode() for one in noise]:
         assert wake.decode(data) is None
-    store._folder.send(PUSH._replace(address=box.address))
-    assert box.take(SOON) == PUSH._replace(address=box.address)
+    store._folder.send(PUSH._replace(address=connection.address))
+    assert connection.next_push(SOON) == PUSH._replace(address=connection.address)
 
 
 def test_what_killed_processes_left_is_swept(make: Callable[[], SQLiteStore], path: Path) -> None:
     """At open: sockets that refuse and are older than a minute. Living and young ones stay."""
     living = make()
     take(living, "a")
-    box = wait_at(living, "b")
+    connection = wait_at(living, "b")
     folder = Path(f"{path}.wake")
     old, young = wake.new_name(), wake.new_name()
     for name in (old, young):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
             bind(dead, folder / name)
-    for name in (old, box.address):
+    for name in (old, connection.address):
         os.utime(folder / name, (0, 0))
     look(make())
-    assert sorted(sockets(path)) == sorted([box.address, young])
+    assert sorted(sockets(path)) == sorted([connection.address, young])
 
 
 # ---------------------------------------------------------------- threads
@@ -279,11 +279,11 @@ def test_what_killed_processes_left_is_swept(make: Callable[[], SQLiteStore], pa
 
 def test_a_mailbox_that_is_not_bound_waits_and_says_nothing(make: Callable[[], SQLiteStore]) -> None:
     """take() is bounded whatever happens."""
-    box = make().mailbox()
+    connection = make().connection()
     began = time.monotonic()
-    assert box.take(0.05) is None
+    assert connection.next_push(0.05) is None
     assert time.monotonic() - began > 0.04
-    assert box.take(0) is None
+    assert connection.next_push(0) is None
 
 
 @pytest.mark.slow
@@ -291,9 +291,9 @@ def test_closing_wakes_whoever_takes(make: Callable[[], SQLiteStore]) -> None:
     """A thread in take() survives that its store is closed, and still returns in time."""
     store = make()
     take(store, "a")
-    box = wait_at(store, "b")
+    connection = wait_at(store, "b")
     taken: list[object] = []
-    thread = threading.Thread(target=lambda: taken.append(box.take(0.3)))
+    thread = threading.Thread(target=lambda: taken.append(connection.next_push(0.3)))
     thread.start()
     time.sleep(0.05)
     store.close()
@@ -304,7 +304,7 @@ def test_closing_wakes_whoever_takes(make: Callable[[], SQLiteStore]) -> None:
 def test_addresses_are_unique_and_short(make: Callable[[], SQLiteStore]) -> None:
     """Drawn at random: two processes never meet."""
     store = make()
-    addresses = {store.mailbox().address for _ in range(100)}
+    addresses = {store.connection().address for _ in range(100)}
     assert len(addresses) == 100
     assert {len(one) for one in addresses} == {16}
 
@@ -317,21 +317,21 @@ async def test_pushes_reach_the_loop(make: Callable[[], SQLiteStore], when: str)
     """attach() works whether the mailbox is bound already, later, or by a worker thread."""
     store, other = make(), make()
     grant = take(other, "a")
-    box = store.mailbox()
+    connection = store.connection()
     arrived: asyncio.Queue[ops.Push] = asyncio.Queue()
     if when == "before":
-        box.attach(arrived.put_nowait)
-        claim(store, "b", address=box.address)
+        connection.attach(arrived.put_nowait)
+        claim(store, "b", address=connection.address)
     elif when == "after":
-        claim(store, "b", address=box.address)
-        box.attach(arrived.put_nowait)
+        claim(store, "b", address=connection.address)
+        connection.attach(arrived.put_nowait)
     else:
-        box.attach(arrived.put_nowait)
-        await asyncio.to_thread(claim, store, "b", address=box.address)
+        connection.attach(arrived.put_nowait)
+        await asyncio.to_thread(claim, store, "b", address=connection.address)
     release(other, "a", grant.fence)
     push = await asyncio.wait_for(arrived.get(), SOON)
     assert push.owner == "b"
-    box.close()
+    connection.close()
 
 
 async def test_the_loop_follows_a_mailbox_that_is_bound_anew(make: Callable[[], SQLiteStore], path: Path) -> None:
@@ -339,14 +339,14 @@ async def test_the_loop_follows_a_mailbox_that_is_bound_anew(make: Callable[[], 
     store = make()
     take(store, "a")
     arrived: asyncio.Queue[ops.Push] = asyncio.Queue()
-    box = store.listen(arrived.put_nowait)
-    claim(store, "b", address=box.address)
-    (Path(f"{path}.wake") / box.address).unlink()
-    claim(store, "c", address=box.address)
+    connection = store.listen(arrived.put_nowait)
+    claim(store, "b", address=connection.address)
+    (Path(f"{path}.wake") / connection.address).unlink()
+    claim(store, "c", address=connection.address)
     await asyncio.sleep(0)
-    store._folder.send(PUSH._replace(address=box.address))
+    store._folder.send(PUSH._replace(address=connection.address))
     assert (await asyncio.wait_for(arrived.get(), SOON)).owner == "b"
-    box.close()
+    connection.close()
     await asyncio.sleep(0)
 
 
@@ -356,8 +356,8 @@ def test_a_mailbox_outlives_its_loop(make: Callable[[], SQLiteStore], path: Path
     take(store, "a")
 
     async def wait() -> None:
-        box = store.listen(lambda push: None)
-        claim(store, "b", address=box.address)
+        connection = store.listen(lambda push: None)
+        claim(store, "b", address=connection.address)
 
     asyncio.run(wait())
     store.close()
@@ -368,8 +368,8 @@ async def test_another_thread_closes_the_store(make: Callable[[], SQLiteStore], 
     """The loop's reader is removed on the loop."""
     store = make()
     take(store, "a")
-    box = store.listen(lambda push: None)
-    claim(store, "b", address=box.address)
+    connection = store.listen(lambda push: None)
+    claim(store, "b", address=connection.address)
     await asyncio.to_thread(store.close)
     await asyncio.sleep(0.01)
     assert sockets(path) == []

@@ -117,28 +117,28 @@ def test_delivered_late_it_takes_nothing(store: AnyStore) -> None:
 def test_one_step_hands_on_to_all_who_wait(store: AnyStore) -> None:
     """A release of several wakes a waiter of each."""
     (x, y) = ask(store, claim("x"), claim("y"))
-    boxes = {name: store.mailbox() for name in "xy"}
-    for name, box in boxes.items():
-        box.execute(claim(name, f"next-{name}", address=box.address))
+    connections = {name: store.connection() for name in "xy"}
+    for name, connection in connections.items():
+        connection.execute(claim(name, f"next-{name}", address=connection.address))
     ask(store, ops.Release("x", "a", x.fence), ops.Release("y", "a", y.fence))
-    for name, box in boxes.items():
-        push = box.take(30)
+    for name, connection in connections.items():
+        push = connection.next_push(30)
         assert push is not None
         assert (push.event, push.resource, push.owner) == ("granted", name, f"next-{name}")
-        box.close()
+        connection.close()
 
 
 def test_whoever_waits_after_one_step_can_be_woken_from_its_commit_on(embedded: SQLiteStore) -> None:
     """Its mailbox is bound before others can ask whether it is alive."""
     other = embedded.execute(claim("y", "other"))
     assert isinstance(other, ops.Granted)
-    box = embedded.mailbox()
-    bound = [box.bound]
-    replies = ask(embedded, claim("x", address=box.address), claim("y", address=box.address))
+    connection = embedded.connection()
+    bound = [connection.bound]
+    replies = ask(embedded, claim("x", address=connection.address), claim("y", address=connection.address))
     assert [type(one) for one in replies] == [ops.Granted, ops.Queued]
-    assert [*bound, box.bound] == [False, True]
+    assert [*bound, connection.bound] == [False, True]
     embedded.execute(ops.Release("y", "other", other.fence))
-    push = box.take(30)
+    push = connection.next_push(30)
     assert push is not None
     assert (push.owner, push.resource) == ("a", "y")
 
@@ -169,44 +169,44 @@ def test_a_damaged_row_spares_the_others_of_a_batch(embedded: SQLiteStore, path:
 # ---------------------------------------------------------------- watching
 
 
-def watch(store: AnyStore, box: Any, name: str = "x") -> ops.View:
+def watch(store: AnyStore, connection: Any, name: str = "x") -> ops.View:
     """Look, and be told there."""
-    reply = box.execute(ops.Watch(name, "eye:1:x", box.address))
+    reply = connection.execute(ops.Watch(name, "eye:1:x", connection.address))
     assert isinstance(reply, ops.View)
     return reply
 
 
 def test_a_watcher_is_woken_by_every_change(store: AnyStore) -> None:
     """Taken, lowered, given back."""
-    box = store.mailbox()
-    assert watch(store, box).holders == ()
+    connection = store.connection()
+    assert watch(store, connection).holders == ()
     granted = store.execute(claim("x", rule="write"))
     assert isinstance(granted, ops.Granted)
     store.execute(ops.Renew("x", "a", granted.fence, TTL, number=1, shared=True))
     store.execute(ops.Renew("x", "a", granted.fence, TTL, number=2))
     store.execute(ops.Release("x", "a", granted.fence))
-    pushes = [box.take(30) for _ in range(3)]
+    pushes = [connection.next_push(30) for _ in range(3)]
     assert [(push.event, push.owner) for push in pushes if push is not None] == [("changed", "eye:1:x")] * 3
-    assert box.take(0) is None
-    box.close()
+    assert connection.next_push(0) is None
+    connection.close()
 
 
 def test_pushes_that_came_together_are_taken_one_after_the_other(store: AnyStore) -> None:
     """Nobody waits for the second until something else happens."""
-    box = store.mailbox()
-    watch(store, box, "x")
-    watch(store, box, "y")
+    connection = store.connection()
+    watch(store, connection, "x")
+    watch(store, connection, "y")
     ask(store, claim("x"), claim("y"))
-    pushes = [box.take(3_600) for _ in range(2)]
+    pushes = [connection.next_push(3_600) for _ in range(2)]
     assert [push.resource for push in pushes if push is not None] == ["x", "y"]
-    box.close()
+    connection.close()
 
 
 def test_a_closed_mailbox_is_told_nothing_and_forgotten(store: AnyStore) -> None:
     """With the next change."""
-    box = store.mailbox()
-    watch(store, box)
-    box.close()
+    connection = store.connection()
+    watch(store, connection)
+    connection.close()
     granted = store.execute(claim("x"))
     assert isinstance(granted, ops.Granted)
     assert watchers(store) == 0
@@ -214,19 +214,19 @@ def test_a_closed_mailbox_is_told_nothing_and_forgotten(store: AnyStore) -> None
 
 def test_a_silent_watcher_is_forgotten(store: AnyStore, clock: ManualClock) -> None:
     """Also where nothing ever changes: a name that was watched once does not stay for ever (trap 37)."""
-    box = store.mailbox()
-    watch(store, box)
+    connection = store.connection()
+    watch(store, connection)
     assert watchers(store) == 1
     clock.advance(WATCH_MS / 1000 + 1)
     store.execute(ops.Inspect("x"))
     assert watchers(store) == 0
-    box.close()
+    connection.close()
 
 
 def test_a_watcher_of_a_dead_process_is_forgotten(embedded: SQLiteStore, path: Path) -> None:
     """Nobody listens at its socket any more; the next change finds that out."""
     code = """
-box = store.mailbox()
+box = store.connection()
 store.execute(ops.Watch("x", "dead:1:x", box.address))
 print("watches", flush=True)
 time.sleep(60)
@@ -245,9 +245,9 @@ def test_where_no_socket_can_be_bound_nothing_is_written_for_a_watcher(
     embedded: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It looks by itself, several times a second: that must not be as many writes."""
-    box = embedded.mailbox()
-    monkeypatch.setattr(type(box), "bind", lambda self: False)
-    watch(embedded, box)
+    connection = embedded.connection()
+    monkeypatch.setattr(type(connection), "bind", lambda self: False)
+    watch(embedded, connection)
     assert watchers(embedded) == 0
 
 

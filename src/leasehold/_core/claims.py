@@ -128,14 +128,14 @@ class AcquireRequest(NamedTuple):
     permits: int = 1
     limit: int = 1
     address: str = ""
-    news: str = ""
+    holder_address: str = ""
     meta: str = ""
     delay_ms: int = 0
 
 
 def claim(ask: AcquireRequest, owner: str, beat: int, floor: int, budget_ms: int) -> ops.Claim:
     """All that was asked for, as the store hears it."""
-    name, ttl_ms, wait, _, _, rule, permits, limit, address, news, meta, delay_ms = ask
+    name, ttl_ms, wait, _, _, rule, permits, limit, address, holder_address, meta, delay_ms = ask
     return ops.Claim(
         name.text,
         owner,
@@ -147,7 +147,7 @@ def claim(ask: AcquireRequest, owner: str, beat: int, floor: int, budget_ms: int
         permits,
         limit,
         address,
-        news,
+        holder_address,
         meta,
         delay_ms,
         budget_ms,
@@ -228,7 +228,7 @@ class PendingClaim:
         while True:
             taken = None
             if answer is not None:
-                reply = self.hear(answer)
+                reply = self.apply_reply(answer)
                 if isinstance(reply, ops.Granted):
                     taken = self.taken(reply.fence, self.beat, reply.remaining_ms, reply.slots)
                     if taken is None:  # so little is left that it is not entered
@@ -268,7 +268,7 @@ class PendingClaim:
             del self.sent[oldest]  # no grant names a beat as old as that
         return ops.Beat(self.ask.name.text, self.owner, self.beat, self.floor(), budget_ms(self.give_up, self.now))
 
-    def hear(self, answer: ClaimAnswer) -> ops.ClaimReply:
+    def apply_reply(self, answer: ClaimAnswer) -> ops.ClaimReply:
         self.now = answer.at
         self.trouble = None
         if not self.known:  # it was a claim; in this order, else an interrupt in between would leave our place behind
@@ -383,7 +383,7 @@ class PendingClaim:
     def next_beat(self, reply: ops.Queued) -> float:
         after_ms = next_beat_ms(self.ask.ttl_ms, reply.ahead, reply.free_in_ms, reply.pushable)
         if reply.ahead:
-            return next_common_beat(self.now, after_ms, self.ask.news)
+            return next_common_beat(self.now, after_ms, self.ask.holder_address)
         return self.now + after_ms / 1000
 
     def out_of_time(self) -> bool:

@@ -177,7 +177,14 @@ async def adopt(ask: AcquireRequest, ticket: Ticket, adopter: str, floor: Callab
             pending += 1
             try:
                 answer = await ops.Adopt(
-                    ticket.resource, ticket.fence, ticket.nonce, adopter, ask.ttl_ms, floor(), ask.news, LEAST_BUDGET_MS
+                    ticket.resource,
+                    ticket.fence,
+                    ticket.nonce,
+                    adopter,
+                    ask.ttl_ms,
+                    floor(),
+                    ask.holder_address,
+                    LEAST_BUDGET_MS,
                 )
             except OutcomeUnknown:
                 if pending == MOST_ADOPTIONS:

@@ -117,7 +117,7 @@ class GroupAcquisition:
             self.pending = []
             raise
         self.now = answer.at
-        return await self.hear(answer, sent)
+        return await self.apply_replies(answer, sent)
 
     def together(self) -> list[AcquireRequest]:
         """What may be claimed in one step from here on: nothing after one that has to close its door first."""
@@ -128,7 +128,7 @@ class GroupAcquisition:
                 break
         return asks
 
-    async def hear(self, answer: ops.TimedReply[ops.Replies], sent: float) -> FirstClaim | None:
+    async def apply_replies(self, answer: ops.TimedReply[ops.Replies], sent: float) -> FirstClaim | None:
         """Keep what is granted, up to the first that is not."""
         del self.pending[len(answer.reply.replies) :]  # what was not tried
         for reply in answer.reply.replies:

@@ -131,7 +131,7 @@ def claim(turn: Turn, op: ops.Claim) -> ops.ClaimReply:
         op.limit,
         turn.now.wall_us,
         op.meta,
-        op.news,
+        op.holder_address,
         op.delay_ms,
     )
     turn.queue.append(waiter)
@@ -253,8 +253,8 @@ def evict(turn: Turn, op: ops.Evict) -> ops.Evicted | ops.NotYours | ops.Rejecte
     turn.bury(grant.owner, fence, "evicted", tombstone_ms(grant.ttl_ms), op.request)
     turn.close(grant, max(turn.now.ms + delay_ms, grant.closed_until_ms))
     turn.note("evicted", grant, op.note)
-    if grant.news:
-        turn.push(grant.news, "evicted", grant)
+    if grant.holder_address:
+        turn.push(grant.holder_address, "evicted", grant)
     return ops.Evicted(fence, turn.closed_ms())
 
 
@@ -262,9 +262,9 @@ def revoke(turn: Turn, op: ops.Revoke) -> ops.HolderAsked | ops.NotYours:
     grant = turn.grant_of(op.owner, op.fence)
     if grant is None:
         return turn.why_not(op.owner, op.fence)
-    reached = grant.news != "" and turn.reachable(grant.news)
+    reached = grant.holder_address != "" and turn.reachable(grant.holder_address)
     if reached:
-        turn.push(grant.news, "revoke", grant)
+        turn.push(grant.holder_address, "revoke", grant)
     return ops.HolderAsked(reached)
 
 
@@ -286,7 +286,7 @@ def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Rejecte
         ttl_ms=op.ttl_ms,
         expires_ms=turn.now.ms + op.ttl_ms,
         since_us=turn.now.wall_us,
-        news=op.news,
+        holder_address=op.holder_address,
         ticket="",
         renewals=0,
     )

@@ -212,7 +212,7 @@ class Claim(NamedTuple):
     permits: int = 1
     limit: int = 1
     address: str = ""
-    news: str = ""
+    holder_address: str = ""
     meta: str = ""
     delay_ms: int = 0
     budget_ms: int = BUDGET_MS
@@ -361,7 +361,7 @@ class Adopt(NamedTuple):
     adopter: str
     ttl_ms: int
     floor: int = 0
-    news: str = ""
+    holder_address: str = ""
     budget_ms: int = BUDGET_MS
 
     def __await__(

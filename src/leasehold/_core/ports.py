@@ -34,7 +34,7 @@ class Connection(Protocol):
     def execute(self, op: StoreOp) -> Reply:
         """In at most ``op.budget_ms``."""
 
-    def take(self, seconds: float) -> Push | None:
+    def next_push(self, seconds: float) -> Push | None:
         """Block the calling thread for at most that long. WAKE: whoever waits should beat now."""
 
     def close(self) -> None: ...
@@ -91,13 +91,13 @@ class Store(Protocol):
     def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
         """Several ops at once; each has its own reply or error. Those of one resource may change places."""
 
-    def mailbox(self) -> Connection:
+    def connection(self) -> Connection:
         """For a thread, which gives it to the next when it is done."""
 
     def listen(self, notify: Callable[[Push], None]) -> AsyncConnection:
         """For the running event loop: ``notify`` is called on it with each push."""
 
-    def news(self) -> HolderPushes | None:
+    def holder_pushes(self) -> HolderPushes | None:
         """For one coordinator, anew after a fork: several may share a store, and none must read what is meant
         for another. None where nobody can be told. Opens nothing yet."""
 

@@ -322,7 +322,7 @@ class Turn(ResourceRecords):
             slots,
             self.now.wall_us,
             waiter.meta,
-            waiter.news,
+            waiter.holder_address,
             waiter.delay_ms,
             limit=waiter.limit if waiter.rule == SEMAPHORE else 0,
         )

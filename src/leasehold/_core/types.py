@@ -32,7 +32,7 @@ class Grant(NamedTuple):
     slots: tuple[int, ...] = (0,)
     since_us: int = 0
     meta: str = ""
-    news: str = ""  # where the holder hears of eviction
+    holder_address: str = ""  # where the holder hears of eviction
     delay_ms: int = 0  # lock-delay: how long the door stays closed after an unclean end
     ticket: str = ""  # set by transfer: who knows it may adopt
     closed_until_ms: int = 0  # at_least: no other grant before this, also after a release
@@ -54,7 +54,7 @@ class Waiter(NamedTuple):
     limit: int = 1
     since_us: int = 0
     meta: str = ""
-    news: str = ""
+    holder_address: str = ""
     delay_ms: int = 0
 
 

@@ -27,15 +27,15 @@ class PushRouter:
         self._clock = store.clock
         # By the owners of the acquires that are under way: what has come, or the future of one that is parked.
         self.pushes: dict[str, Push | asyncio.Future[Push] | None] = {}
-        self._ear = store.listen(self._arrived)
-        self.execute = self._ear.execute_async
+        self._subscriber = store.listen(self._arrived)
+        self.execute = self._subscriber.execute_async
 
     @property
     def address(self) -> str:
-        return self._ear.address
+        return self._subscriber.address
 
     def close(self) -> None:
-        self._ear.close()
+        self._subscriber.close()
 
     def _arrived(self, push: Push) -> None:
         owners = list(self.pushes) if push is WAKE else [push.owner] if push.owner in self.pushes else []
@@ -52,7 +52,7 @@ class PushRouter:
         if isinstance(waiting, asyncio.Future) and not waiting.done():
             waiting.set_result(WAKE)
 
-    async def take(self, owner: str, until: float) -> Push | None:
+    async def next_push(self, owner: str, until: float) -> Push | None:
         """Wait for a push to this owner, until a time on the local clock."""
         push = self.pushes[owner]
         if not isinstance(push, Push):
@@ -76,37 +76,37 @@ class AsyncDriver:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         engine.caller = asyncio.current_task
-        self._boxes: dict[asyncio.AbstractEventLoop, PushRouter] = {}
+        self._connections: dict[asyncio.AbstractEventLoop, PushRouter] = {}
 
-    def mailbox(self, loop: asyncio.AbstractEventLoop) -> PushRouter:
+    def connection(self, loop: asyncio.AbstractEventLoop) -> PushRouter:
         """The mailbox of this loop, which runs."""
-        box = self._boxes.get(loop)
-        if box is None:
+        connection = self._connections.get(loop)
+        if connection is None:
             self._drop_closed_loops()
-            box = self._boxes[loop] = PushRouter(self.engine.store)
-        return box
+            connection = self._connections[loop] = PushRouter(self.engine.store)
+        return connection
 
     def _drop_closed_loops(self) -> None:
-        for loop in [loop for loop in list(self._boxes) if loop.is_closed()]:
-            box = self._boxes.pop(loop, None)  # another loop's thread may have been quicker
-            if box is not None:
-                box.close()
+        for loop in [loop for loop in list(self._connections) if loop.is_closed()]:
+            connection = self._connections.pop(loop, None)  # another loop's thread may have been quicker
+            if connection is not None:
+                connection.close()
 
-    async def drive(self, flow: Coroutine[Op, Any, R], box: PushRouter | None = None) -> R:
+    async def drive(self, flow: Coroutine[Op, Any, R], connection: PushRouter | None = None) -> R:
         """Run a flow to its end on this task."""
         engine = self.engine
-        box = box or self.mailbox(asyncio.get_running_loop())
+        connection = connection or self.connection(asyncio.get_running_loop())
         reply: object
         try:
             op = flow.send(None)
             while True:
                 try:
                     if isinstance(op, LOCAL_OPS):
-                        reply = await self._aside(op, box)
+                        reply = await self._aside(op, connection)
                     elif engine.closed:
                         raise CoordinatorClosed
                     else:
-                        reply = await box.execute(op)
+                        reply = await connection.execute(op)
                     answer = TimedReply(reply, engine.clock.now())
                 except BaseException as error:
                     op = flow.throw(error)
@@ -118,10 +118,10 @@ class AsyncDriver:
         except CoordinatorClosed:
             raise StoreUnavailable(CLOSED) from None
 
-    async def _aside(self, op: Park | Defer, box: PushRouter) -> Push | None:
+    async def _aside(self, op: Park | Defer, connection: PushRouter) -> Push | None:
         """An op that asks nothing of the store."""
         if isinstance(op, Park):
-            return await box.take(op.owner, op.until)
+            return await connection.next_push(op.owner, op.until)
         self.engine.watchdog.later(op)
         return None
 
@@ -187,9 +187,9 @@ class AsyncDriver:
 
     def close(self) -> None:
         """Close the mailboxes of every loop that is still there."""
-        for box in list(self._boxes.values()):
-            box.close()
-        self._boxes.clear()
+        for connection in list(self._connections.values()):
+            connection.close()
+        self._connections.clear()
 
 
 class Interrupt:

@@ -27,21 +27,21 @@ class ConnectionPool:
         try:
             return self._idle.pop()
         except IndexError:
-            box = self._store.mailbox()
-        self._open.add(box)
-        return box
+            connection = self._store.connection()
+        self._open.add(connection)
+        return connection
 
-    def give_back(self, box: Connection) -> None:
+    def give_back(self, connection: Connection) -> None:
         if len(self._idle) < MOST_IDLE:
-            self._idle.append(box)
+            self._idle.append(connection)
         else:
-            self._open.discard(box)
-            box.close()
+            self._open.discard(connection)
+            connection.close()
 
     def close(self) -> None:
         """Also those that are lent: whoever waits there can be reached no more, and is passed over."""
-        for box in list(self._open):
-            box.close()
+        for connection in list(self._open):
+            connection.close()
         self._idle = []
 
     def forked(self) -> None:
@@ -49,11 +49,11 @@ class ConnectionPool:
         self._open = weakref.WeakSet()
 
 
-def next_push(box: Connection, clock: Clock, owner: str, until: float) -> Push | None:
+def next_push(connection: Connection, clock: Clock, owner: str, until: float) -> Push | None:
     """Wait on the calling thread for a push to this owner, until a time on the local clock or until the store
     asks for a beat."""
     while True:
-        push = box.take(clock.nap(until))
+        push = connection.next_push(clock.nap(until))
         if push is not None and push.owner == owner:
             return push
         if push is WAKE or clock.now() >= until:

@@ -42,20 +42,20 @@ class Engine:
 
     caller: Callable[[], object] = staticmethod(threading.current_thread)  # who asks: a thread, or else a task
 
-    def __init__(self, store: Store, audience: Observers | None = None) -> None:
+    def __init__(self, store: Store, observers: Observers | None = None) -> None:
         self.store = store
-        self.audience = Observers() if audience is None else audience
+        self.observers = Observers() if observers is None else observers
         self.clock: Clock = store.clock
-        self.watchdog = Watchdog(store, self.audience)
-        self.mailboxes = ConnectionPool(store)
+        self.watchdog = Watchdog(store, self.observers)
+        self.connections = ConnectionPool(store)
         self._floor = 0
-        self.register = LeaseRegistry()
+        self.registry = LeaseRegistry()
         self.pending: set[Attempt] = set()  # acquires that are under way
         self.blocked: set[tuple[str, int]] = set()  # places in the program where a thread waits inside an event loop
         self.closed = self._ended = False
         self.epoch = 0  # another one in each forked child
         self.watchdog.on_gone = _weakly(self)
-        self.watchdog.on_dismissed = _ending(self.mailboxes, store)
+        self.watchdog.on_dismissed = _ending(self.connections, store)
         _engines.add(self)
         _watchdogs.add(self.watchdog)
         _stores.add(store)
@@ -67,16 +67,16 @@ class Engine:
         """The highest fence that this coordinator has seen anywhere; every claim carries it (trap 14)."""
         return self._floor
 
-    def learn(self, fence: int) -> None:
+    def raise_floor(self, fence: int) -> None:
         """A guard has seen this one. One that no clock can have minted would make every claim a refused one."""
         if fence <= MAX_FENCE and fence <= self.clock.instant().wall_us + MAX_FLOOR_AHEAD_US:
             with self.watchdog.transitions:
                 self._floor = max(self._floor, fence)
 
-    def news(self) -> str:
+    def holder_address(self) -> str:
         """Where the store can tell this process of what happened to its leases; empty where it cannot."""
-        news = self.watchdog.news
-        return "" if news is None else news.address
+        pushes = self.watchdog.holder_pushes
+        return "" if pushes is None else pushes.address
 
     # ------------------------------------------------------------ who holds what
 
@@ -87,14 +87,14 @@ class Engine:
             if self.closed:
                 raise StoreUnavailable(CLOSED)
             self._floor = max(self._floor, held.fence)
-            self.register.add(held, anchor)
+            self.registry.add(held, anchor)
             self.watchdog.add(held)
         if not shutdown.armed:
             shutdown.arm(_at_exit)
 
     def mine(self, resource: str, anchor: object) -> HeldLease | None:
         """What the calling thread or task holds of this resource."""
-        return self.register.find(resource, anchor)
+        return self.registry.find(resource, anchor)
 
     def own(self, name: Name) -> list[OwnLease]:
         """What the calling thread or task holds of this resource as of now: for whoever has to wait for it."""
@@ -110,12 +110,12 @@ class Engine:
         """It is over and everybody knows."""
         self.watchdog.remove(held)
         with self.watchdog.transitions:
-            self.register.remove(held)
+            self.registry.remove(held)
         held.let_go()
 
     def unregister(self, held: HeldLease) -> None:
         with self.watchdog.transitions:
-            self.register.remove(held)
+            self.registry.remove(held)
 
     # ------------------------------------------------------------ beginning and end
 
@@ -136,7 +136,7 @@ class Engine:
             if self.closed:
                 return
             self.closed = True
-        self.mailboxes.close()
+        self.connections.close()
         for attempt in list(self.pending):
             for withdrawal in attempt.withdrawals():
                 self.watchdog.postpone(Defer(withdrawal, 0))
@@ -150,17 +150,17 @@ class Engine:
         self.watchdog.give_back(self.watchdog.all(), "closed")
         self.watchdog.stop()
         self.watchdog.give_up()
-        self.register.clear()
+        self.registry.clear()
         self.store.close()
         self._ended = True  # last: a close() that was interrupted can be repeated
 
     def forked(self) -> None:
         """In a forked child: start anew with nothing (trap 32)."""
         self.epoch += 1
-        self.register.clear()
+        self.registry.clear()
         self.pending.clear()
         self.watchdog.forked()
-        self.mailboxes.forked()
+        self.connections.forked()
 
 
 def engines_on(clock: Clock) -> list[Engine]:
@@ -171,8 +171,8 @@ def engines_on(clock: Clock) -> list[Engine]:
 def raise_floors(fence: int, seen: int) -> None:
     """A guard has refused this bare fence for the other one: the coordinator whose lease has it learns that."""
     for engine in list(_engines):
-        if engine.register.has(fence):
-            engine.learn(seen)
+        if engine.registry.has(fence):
+            engine.raise_floor(seen)
 
 
 def _weakly(engine: Engine) -> Callable[[HeldLease], None]:
@@ -187,11 +187,11 @@ def _weakly(engine: Engine) -> Callable[[HeldLease], None]:
     return gone
 
 
-def _ending(mailboxes: ConnectionPool, store: Store) -> Callable[[], None]:
+def _ending(connections: ConnectionPool, store: Store) -> Callable[[], None]:
     """What the watchdog's thread does last for a coordinator that the program has dropped."""
 
     def end() -> None:
-        mailboxes.close()
+        connections.close()
         store.close()
 
     return end

@@ -29,11 +29,11 @@ class AcquireEvents:
     """One acquire, from its beginning to its end: ``granted`` or ``failed``, once."""
 
     __slots__ = (
-        "_audience",
         "_began",
         "_clock",
         "_granted",
         "_name",
+        "_observers",
         "_store",
         "_ttl_ms",
         "_wait",
@@ -42,7 +42,7 @@ class AcquireEvents:
     )
 
     def __init__(self, engine: Engine, name: Name, ttl_ms: int, wait: float | None) -> None:
-        self._audience = engine.audience
+        self._observers = engine.observers
         self._clock = engine.clock
         self._store = engine.store.name
         self._began = engine.clock.now()
@@ -53,51 +53,51 @@ class AcquireEvents:
         self.contended = False
         self._granted: events.Subject | None = None
 
-    def carried(self, meta: dict[str, Any] | None) -> str:
+    def carried_meta(self, meta: dict[str, Any] | None) -> str:
         """The holder's metadata, with what observers want to travel in it, if anything. What the user said comes
         first."""
-        carried = self._audience.carried(self.number)
+        carried = self._observers.carried(self.number)
         if not carried:
             return ""
         return json.dumps({**carried, **(meta or {})}, ensure_ascii=False, separators=(",", ":"))
 
-    def through(self, box: Connection) -> Connection:
+    def observed_connection(self, connection: Connection) -> Connection:
         """The same mailbox, and what its replies say is told."""
-        return ObservedConnection(box, self)
+        return ObservedConnection(connection, self)
 
-    def through_loop(self, box: PushRouter) -> PushRouter:
-        return ObservedAsyncConnection(box, self)  # type: ignore[return-value]  # a driver needs of it what this one has
+    def observed_async_connection(self, connection: PushRouter) -> PushRouter:
+        return ObservedAsyncConnection(connection, self)  # type: ignore[return-value]  # a driver needs of it what this one has
 
     def finds_it_taken(self, reply: object) -> bool:
         """Is this the moment at which it is known?"""
         return not self.contended and isinstance(reply, (Queued, Busy))
 
-    def look(self, reply: object) -> Inspect | None:
+    def inspection_of_holder(self, reply: object) -> Inspect | None:
         """What is to be asked for, if anybody wants to know more of the holder than its name. One try stays one."""
-        curious = self._audience.curious and isinstance(reply, Queued)
+        curious = self._observers.curious and isinstance(reply, Queued)
         return Inspect(self._name.text, LEAST_BUDGET_MS, queue=False) if curious else None
 
-    def taken_by(self, reply: Any, op: Any, view: object = None) -> None:
+    def found_taken(self, reply: Any, op: Any, view: object = None) -> None:
         """Somebody else holds it; ``view`` when somebody was curious. By then it may have been handed to us."""
         self.contended = True
         queued = isinstance(reply, Queued)
-        self._audience.tell(
+        self._observers.tell(
             events.Contended(self._subject(), reply.holder, queued, self._waited(), _meta_of(view, op.owner))
         )
 
     def granted(self, held: HeldLease) -> None:
         held.number = self.number
         self._granted = lease = events.subject(held, self._store, self.number)
-        self._audience.tell(events.Acquired(lease, self._waited(), self.contended))
+        self._observers.tell(events.Acquired(lease, self._waited(), self.contended))
 
     def failed(self, error: BaseException, called_off: bool = False) -> None:
         """However it ended without a lease. ``called_off``: because another, of several, could not be had."""
         if self._granted is not None:  # but it could not be kept: it is withdrawn
-            self._audience.tell(events.ReleaseUnknown(self._granted, 0.0))
+            self._observers.tell(events.ReleaseUnknown(self._granted, 0.0))
             return
         outcome = "cancelled" if called_off else _outcome(error, self._wait)
         holder = "" if called_off else getattr(error, "holder", None) or ""
-        self._audience.tell(events.Refused(self._subject(), outcome, self._waited(), holder, self.contended))
+        self._observers.tell(events.Refused(self._subject(), outcome, self._waited(), holder, self.contended))
 
     def _subject(self) -> events.Subject:
         return events.Subject(
@@ -111,26 +111,26 @@ class AcquireEvents:
 class ObservedConnection:
     """A thread's mailbox while somebody observes its acquire."""
 
-    def __init__(self, box: Connection, story: AcquireEvents) -> None:
-        self._box = box
-        self._story = story
-        self.address = box.address
-        self.take, self.close = box.take, box.close
+    def __init__(self, connection: Connection, acquire_events: AcquireEvents) -> None:
+        self._connection = connection
+        self._acquire_events = acquire_events
+        self.address = connection.address
+        self.next_push, self.close = connection.next_push, connection.close
 
     def execute(self, op: StoreOp) -> Reply:
-        reply = self._box.execute(op)
-        self.hear(reply, op)
+        reply = self._connection.execute(op)
+        self.observe_reply(reply, op)
         return reply
 
-    def hear(self, reply: Reply, op: StoreOp) -> None:
-        if self._story.finds_it_taken(reply):
-            look = self._story.look(reply)
-            self._story.taken_by(reply, op, None if look is None else self._try(look))
+    def observe_reply(self, reply: Reply, op: StoreOp) -> None:
+        if self._acquire_events.finds_it_taken(reply):
+            look = self._acquire_events.inspection_of_holder(reply)
+            self._acquire_events.found_taken(reply, op, None if look is None else self._try(look))
 
     def _try(self, look: Inspect) -> Reply | None:
         """That the holder cannot be seen harms nobody."""
         try:
-            return self._box.execute(look)
+            return self._connection.execute(look)
         except LeaseholdError:
             return None
 
@@ -138,24 +138,24 @@ class ObservedConnection:
 class ObservedAsyncConnection:
     """The same for an event loop's."""
 
-    def __init__(self, box: PushRouter, story: AcquireEvents) -> None:
-        self._box = box
-        self._story = story
-        self.take = box.take
+    def __init__(self, connection: PushRouter, acquire_events: AcquireEvents) -> None:
+        self._connection = connection
+        self._acquire_events = acquire_events
+        self.next_push = connection.next_push
 
     async def execute(self, op: StoreOp) -> Reply:
-        reply = await self._box.execute(op)
-        await self.hear(reply, op)
+        reply = await self._connection.execute(op)
+        await self.observe_reply(reply, op)
         return reply
 
-    async def hear(self, reply: Reply, op: StoreOp) -> None:
-        if self._story.finds_it_taken(reply):
-            look = self._story.look(reply)
-            self._story.taken_by(reply, op, None if look is None else await self._try(look))
+    async def observe_reply(self, reply: Reply, op: StoreOp) -> None:
+        if self._acquire_events.finds_it_taken(reply):
+            look = self._acquire_events.inspection_of_holder(reply)
+            self._acquire_events.found_taken(reply, op, None if look is None else await self._try(look))
 
     async def _try(self, look: Inspect) -> Reply | None:
         try:
-            return await self._box.execute(look)
+            return await self._connection.execute(look)
         except LeaseholdError:
             return None
 
@@ -188,35 +188,35 @@ def _meta_of(view: object, owner: str) -> events.HolderMeta:
 class LeaseEvents:
     """The leases of one coordinator, as its audience hears of them."""
 
-    __slots__ = ("_audience", "_clock", "_store")
+    __slots__ = ("_clock", "_observers", "_store")
 
-    def __init__(self, audience: Observers, clock: Clock, store: str) -> None:
-        self._audience = audience
+    def __init__(self, observers: Observers, clock: Clock, store: str) -> None:
+        self._observers = observers
         self._clock = clock
         self._store = store
 
     def renewed(self, held: HeldLease, slack: float) -> None:
-        self._audience.tell(events.Renewed(self._subject(held), max(slack, 0.0)))
+        self._observers.tell(events.Renewed(self._subject(held), max(slack, 0.0)))
 
     def not_renewed(self, held: HeldLease, error: LeaseholdError | NotYours) -> None:
         unclear = isinstance(error, LeaseholdError)
         outcome = "failed" if unclear else "not_owner"
         why = str(error) if isinstance(error, LeaseholdError) else error.reason
         again, held.doubted = held.doubted == held.deadline, held.deadline
-        self._audience.tell(events.NotRenewed(self._subject(held), outcome, why, again))
+        self._observers.tell(events.NotRenewed(self._subject(held), outcome, why, again))
 
     def downgraded(self, held: HeldLease) -> None:
-        self._audience.tell(events.Downgraded(self._subject(held)))
+        self._observers.tell(events.Downgraded(self._subject(held)))
 
     def lost(self, held: HeldLease) -> None:
-        self._audience.tell(events.Lost(self._subject(held), held.reason, self._held_for(held)))
+        self._observers.tell(events.Lost(self._subject(held), held.reason, self._held_for(held)))
         held.told = True
         self.unguarded(held)
 
     def released(self, held: HeldLease, ours: bool | None) -> None:
         """What came of giving it back; None: nobody knows."""
         kind = events.Released if ours else events.ReleaseUnknown if ours is None else events.StaleRelease
-        self._audience.tell(kind(self._subject(held), self._held_for(held)))
+        self._observers.tell(kind(self._subject(held), self._held_for(held)))
         held.told = True
         self.unguarded(held)
 
@@ -224,7 +224,7 @@ class LeaseEvents:
         """Correctness was to be protected, and nothing that could refuse a stale fence ever saw it."""
         if held.unguarded():
             held.warned = True
-            self._audience.tell(events.Unguarded(self._subject(held), not self._audience.first_of(held.name.kind)))
+            self._observers.tell(events.Unguarded(self._subject(held), not self._observers.first_of(held.name.kind)))
 
     def _subject(self, held: HeldLease) -> events.Subject:
         return events.subject(held, self._store, held.number)
@@ -250,10 +250,10 @@ class GroupAcquireEvents:
 
     def of(self, name: Name, ttl_ms: int) -> AcquireEvents:
         """The one that goes on for this part, or a new one."""
-        story = self._open.get(name.text)
-        if story is None:
-            story = self._open[name.text] = AcquireEvents(self._engine, name, ttl_ms, self._wait)
-        return story
+        acquire_events = self._open.get(name.text)
+        if acquire_events is None:
+            acquire_events = self._open[name.text] = AcquireEvents(self._engine, name, ttl_ms, self._wait)
+        return acquire_events
 
     def kept(self, name: Name) -> None:
         """This part is granted, and looked after."""
@@ -262,17 +262,17 @@ class GroupAcquireEvents:
     def failed(self, error: BaseException) -> None:
         """The part that it failed on is refused for that reason; the others are called off with it."""
         at = getattr(error, "resource", None)
-        for resource, story in self._open.items():
-            story.failed(error, called_off=at in self._open and at != resource)
+        for resource, acquire_events in self._open.items():
+            acquire_events.failed(error, called_off=at in self._open and at != resource)
 
-    def through(self, box: Connection) -> Connection:
+    def observed_connection(self, connection: Connection) -> Connection:
         """The same mailbox, and what its replies say is told."""
-        return ObservedGroupConnection(box, self)
+        return ObservedGroupConnection(connection, self)
 
-    def through_loop(self, box: PushRouter) -> PushRouter:
-        return ObservedAsyncGroupConnection(box, self)  # type: ignore[return-value]  # a driver needs of it what this one has
+    def observed_async_connection(self, connection: PushRouter) -> PushRouter:
+        return ObservedAsyncGroupConnection(connection, self)  # type: ignore[return-value]  # a driver needs of it what this one has
 
-    def heard(self, op: Any, reply: Reply) -> Iterable[tuple[AcquireEvents, Any, Reply]]:
+    def observed_replies(self, op: Any, reply: Reply) -> Iterable[tuple[AcquireEvents, Any, Reply]]:
         """Whose claim or beat was answered how."""
         several = isinstance(op, Group) and isinstance(reply, Replies)
         steps = zip(op.steps, reply.replies, strict=False) if several else [(op, reply)]  # type: ignore[union-attr]  # so
@@ -282,29 +282,29 @@ class GroupAcquireEvents:
 class ObservedGroupConnection:
     """A thread's mailbox while somebody observes its acquire of several."""
 
-    def __init__(self, box: Connection, stories: GroupAcquireEvents) -> None:
-        self._box = box
-        self._stories = stories
-        self.address = box.address
-        self.take, self.close = box.take, box.close
+    def __init__(self, connection: Connection, group_events: GroupAcquireEvents) -> None:
+        self._connection = connection
+        self._group_events = group_events
+        self.address = connection.address
+        self.next_push, self.close = connection.next_push, connection.close
 
     def execute(self, op: StoreOp) -> Reply:
-        reply = self._box.execute(op)
-        for story, step, one in self._stories.heard(op, reply):
-            ObservedConnection(self._box, story).hear(one, step)
+        reply = self._connection.execute(op)
+        for acquire_events, step, one in self._group_events.observed_replies(op, reply):
+            ObservedConnection(self._connection, acquire_events).observe_reply(one, step)
         return reply
 
 
 class ObservedAsyncGroupConnection:
     """The same for an event loop's."""
 
-    def __init__(self, box: PushRouter, stories: GroupAcquireEvents) -> None:
-        self._box = box
-        self._stories = stories
-        self.take = box.take
+    def __init__(self, connection: PushRouter, group_events: GroupAcquireEvents) -> None:
+        self._connection = connection
+        self._group_events = group_events
+        self.next_push = connection.next_push
 
     async def execute(self, op: StoreOp) -> Reply:
-        reply = await self._box.execute(op)
-        for story, step, one in self._stories.heard(op, reply):
-            await ObservedAsyncConnection(self._box, story).hear(one, step)
+        reply = await self._connection.execute(op)
+        for acquire_events, step, one in self._group_events.observed_replies(op, reply):
+            await ObservedAsyncConnection(self._connection, acquire_events).observe_reply(one, step)
         return reply

@@ -109,11 +109,13 @@ def _unlink(table: dict[str, HeldLease], held: HeldLease) -> None:
 class Attempt:
     """Known to the engine from before its first claim until it has come to its end."""
 
-    __slots__ = ("_pushes", "ask", "claims", "story")
+    __slots__ = ("_pushes", "acquire_events", "ask", "claims")
 
-    def __init__(self, ask: AcquireRequest, story: AcquireEvents | None, pushes: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, ask: AcquireRequest, acquire_events: AcquireEvents | None, pushes: dict[str, Any] | None = None
+    ) -> None:
         self.ask = ask
-        self.story = story  # for those who observe, if anybody does
+        self.acquire_events = acquire_events  # for those who observe, if anybody does
         self.claims: list[tuple[AcquireRequest, str]] = []
         self._pushes = pushes  # where what comes for its owners is kept; for threads their mailbox does that
 

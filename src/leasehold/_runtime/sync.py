@@ -18,7 +18,7 @@ R = TypeVar("R")
 MOST_PLACES = 1000  # that are remembered
 
 
-def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Connection) -> R:
+def drive(engine: Engine, flow: Coroutine[Op, Any, R], connection: Connection) -> R:
     """Run a flow to its end. Whatever happens while an op is performed, an interrupt too, is thrown into the
     flow at that op, so that it can clean up."""
     now = engine.clock.now
@@ -29,11 +29,11 @@ def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Connection) -> R:
         while True:
             try:
                 if isinstance(op, LOCAL_OPS):
-                    answer = TimedReply(perform_locally(engine, op, box), now())
+                    answer = TimedReply(perform_locally(engine, op, connection), now())
                 elif engine.closed:
                     raise CoordinatorClosed
                 else:
-                    answer = TimedReply(box.execute(op), now())
+                    answer = TimedReply(connection.execute(op), now())
             except BaseException as error:
                 if engine.epoch != epoch:  # a signal handler forked: the parent goes on with this, not its child
                     flow.close()
@@ -54,11 +54,11 @@ def drive(engine: Engine, flow: Coroutine[Op, Any, R], box: Connection) -> R:
 def run(engine: Engine, flow: Coroutine[Op, Any, R]) -> R:
     """The same for a flow that waits for no push."""
     try:
-        box = engine.mailboxes.borrow()
+        connection = engine.connections.borrow()
         try:
-            return drive(engine, flow, box)
+            return drive(engine, flow, connection)
         finally:
-            engine.mailboxes.give_back(box)
+            engine.connections.give_back(connection)
     except LeaseholdError:
         if engine.closed:
             shutdown.wait_for_exit()
@@ -67,11 +67,11 @@ def run(engine: Engine, flow: Coroutine[Op, Any, R]) -> R:
         flow.close()  # an interrupt may have kept it from beginning, or from ending; to one that is over it is nothing
 
 
-def perform_locally(engine: Engine, op: Park | Defer, box: Connection) -> Push | None:
+def perform_locally(engine: Engine, op: Park | Defer, connection: Connection) -> Push | None:
     """An op that asks nothing of the store."""
     if isinstance(op, Park):
         warn_in_event_loop(engine)
-        return connections.next_push(box, engine.clock, op.owner, op.until)
+        return connections.next_push(connection, engine.clock, op.owner, op.until)
     engine.watchdog.later(op)
     return None
 

@@ -29,9 +29,9 @@ LOOK_AFTER = 0.05  # seconds, where nothing can ring
 class DroppedLeases:
     """Put from anywhere; one thread waits and reads. It also wakes for ``news``, where the store has any."""
 
-    def __init__(self, news: HolderPushes | None = None) -> None:
+    def __init__(self, pushes: HolderPushes | None = None) -> None:
         self._items: SimpleQueue[HeldLease] = SimpleQueue()
-        self._bell = PolledWakeup(news) if news is not None and news.polled else Wakeup(news)
+        self._bell = PolledWakeup(pushes) if pushes is not None and pushes.polled else Wakeup(pushes)
         self.ring = self._bell.ring
         self.wait = self._bell.wait
 
@@ -51,8 +51,8 @@ class DroppedLeases:
 class Wakeup:
     """Rung by anybody, heard by one thread."""
 
-    def __init__(self, news: HolderPushes | None = None) -> None:
-        self._news = news
+    def __init__(self, pushes: HolderPushes | None = None) -> None:
+        self._pushes = pushes
         self._silent = threading.Lock()  # taken while it is silent
         self._silent.acquire()
 
@@ -64,8 +64,8 @@ class Wakeup:
 
     def wait(self, seconds: float) -> None:
         """Until it rings. Not with a queue's own timeout: in CPython an interrupted one can wait for ever."""
-        if self._news is not None:
-            self._news.fileno(self.ring)  # from now on whoever delivers rings
+        if self._pushes is not None:
+            self._pushes.fileno(self.ring)  # from now on whoever delivers rings
         self._silent.acquire(timeout=seconds)
 
 
@@ -73,8 +73,8 @@ class PolledWakeup:
     """One that can be polled together with a store's news. Its pipe is opened by whoever waits: a coordinator that
     holds nothing costs no descriptors, and a forked child, which must forget what its parent held, needs none."""
 
-    def __init__(self, news: HolderPushes) -> None:
-        self._news = news
+    def __init__(self, pushes: HolderPushes) -> None:
+        self._pushes = pushes
         self._rung = False  # since somebody last waited
         self._out = self._in = -1
 
@@ -95,9 +95,9 @@ class PolledWakeup:
             poll.register(self._out, select.POLLIN)
         else:
             seconds = min(seconds, LOOK_AFTER)
-        news = self._news.fileno(self.ring)
-        if news >= 0:
-            poll.register(news, select.POLLIN)
+        descriptor = self._pushes.fileno(self.ring)
+        if descriptor >= 0:
+            poll.register(descriptor, select.POLLIN)
         if not self._rung:
             poll.poll(seconds * 1000)
         self._rung = False

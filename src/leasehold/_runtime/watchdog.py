@@ -40,9 +40,9 @@ SLICE = 256  # leases that change together under the lock
 class Watchdog:
     """Looks after the leases of one coordinator."""
 
-    def __init__(self, store: Store, audience: Observers) -> None:
+    def __init__(self, store: Store, observers: Observers) -> None:
         self._store = store
-        self._audience = audience
+        self._observers = observers
         self._clock = store.clock
         self.on_gone: Callable[[HeldLease], None] = lambda held: None  # nobody can use it any more
         self.on_dismissed: Callable[[], None] = lambda: None
@@ -50,14 +50,14 @@ class Watchdog:
 
     def _begin(self) -> None:
         self.transitions = threading.RLock()  # every change of a holding's phase
-        self.news = self._store.news()
-        self.abandoned = DroppedLeases(self.news)
+        self.holder_pushes = self._store.holder_pushes()
+        self.abandoned = DroppedLeases(self.holder_pushes)
         self._starting = threading.RLock()
         self._rounds = threading.RLock()  # one at a time: when round() returns, what the thread found is told, too
         self._paused = False
         self._held: set[HeldLease] = set()
         self._dropped: set[HeldLease] = set()  # nobody refers to them, but their thread or task is there
-        self._errands = BackgroundOps(self._store)
+        self._background_ops = BackgroundOps(self._store)
         self._missed: list[BackgroundOp] = []  # the thread was trying these when everything was given back
         self._thread: threading.Thread | None = None
         self._runs: list[threading.Thread] = []  # the first of them does
@@ -86,15 +86,15 @@ class Watchdog:
 
     def later(self, later: Defer, done: Done | None = None) -> None:
         """Do this in the background, soon; ``done`` hears what came of it."""
-        self._errands.add(later, done)
+        self._background_ops.add(later, done)
         try:
             self._rouse(NOW)
         except StoreUnavailable:  # no thread can be started: then this one does it
-            self._errands.run(int(LONGEST_ERRAND * 1000))
+            self._background_ops.run(int(LONGEST_ERRAND * 1000))
 
     def postpone(self, later: Defer) -> None:
         """Do this with the next round, or when everything is given back."""
-        self._errands.add(later)
+        self._background_ops.add(later)
 
     def all(self) -> list[HeldLease]:
         return list(self._held)
@@ -113,7 +113,7 @@ class Watchdog:
                 return
             if self._made_of is not threading.Lock:  # gevent patched the process, as gunicorn's worker does
                 self._made_of = threading.Lock
-                self.abandoned = DroppedLeases(self.news)  # the bell of before would stop every greenlet
+                self.abandoned = DroppedLeases(self.holder_pushes)  # the bell of before would stop every greenlet
             thread = threading.Thread(target=self._run, name="leasehold-watchdog", daemon=True)
             try:
                 thread.start()
@@ -137,8 +137,8 @@ class Watchdog:
                 log.warn("the watchdog had an error and goes on: %r", error, error=error)
                 self.abandoned.wait(AFTER_ERROR)
         self._try_missed()  # first: a store may send over the connection that its news come by
-        if self.news is not None:  # this thread opened it
-            self.news.close()
+        if self.holder_pushes is not None:  # this thread opened it
+            self.holder_pushes.close()
         if self._dismissed:
             self.give_up()
             self.on_dismissed()
@@ -158,7 +158,7 @@ class Watchdog:
             self._asked = NEVER
 
     def _over(self) -> bool:
-        return self._stopped or (self._dismissed and not self._errands)
+        return self._stopped or (self._dismissed and not self._background_ops)
 
     def round(self) -> None:
         """One round. Public for those who bring their own clock and cannot wait for the thread."""
@@ -169,7 +169,7 @@ class Watchdog:
     def next_at(self) -> float:
         """When there is something to do, a lease or an errand; for them, too."""
         first = min([held.look_at() for held in self.all()], default=NEVER)
-        return min(first, self._errands.next_at())
+        return min(first, self._background_ops.next_at())
 
     def pause(self, paused: bool = True) -> None:
         """Take no round until this is taken back: a test plays a process that is stopped."""
@@ -192,8 +192,8 @@ class Watchdog:
         self._renew([held for held in due if held.usable() or self._still_wanted(held)])
         for held in over:  # observers after the renewals: a slow one must not cost others their leases
             self._tell_observers(held)
-        if self._errands:
-            self._errands.run(self._spare_ms())
+        if self._background_ops:
+            self._background_ops.run(self._spare_ms())
         self._hear_news()  # what came beside a reply rings no bell
 
     def tell(self, held: HeldLease) -> None:
@@ -205,21 +205,21 @@ class Watchdog:
             self._tell_observers(held)
 
     def _tell_observers(self, held: HeldLease) -> None:
-        if self._audience.listens() or held.reason not in log.ASKED_FOR or held.unguarded():
-            self.chronicle().lost(held)
+        if self._observers.listens() or held.reason not in log.ASKED_FOR or held.unguarded():
+            self.lease_events().lost(held)
 
     def tell_of_release(self, held: HeldLease, ours: bool) -> None:
         """It was given back, in time or not. Who was not told of its beginning is not told of this."""
         if held.number:
-            self.chronicle().released(held, ours)
+            self.lease_events().released(held, ours)
         elif held.unguarded():
-            self.chronicle().unguarded(held)
+            self.lease_events().unguarded(held)
 
-    def chronicle(self) -> LeaseEvents:
+    def lease_events(self) -> LeaseEvents:
         """For those who listen. Loaded when there is somebody, or something that nobody may miss."""
         from leasehold._runtime.events import LeaseEvents
 
-        return LeaseEvents(self._audience, self._clock, self._store.name)
+        return LeaseEvents(self._observers, self._clock, self._store.name)
 
     def _spare_ms(self) -> int:
         """How long errands may take: never so long that a lease is lost meanwhile."""
@@ -238,7 +238,7 @@ class Watchdog:
             some, theirs = due_renewals(due[few], now, self.transitions)
             asked += some
             renews += theirs
-        stops = [held.stop_at() for held in asked] if self._audience.listens() else []
+        stops = [held.stop_at() for held in asked] if self._observers.listens() else []
         replies = self._store.execute_many(renews) if renews else []
         at = self._clock.now()
         unsure = []
@@ -247,7 +247,7 @@ class Watchdog:
         over = [held for held in due if held.phase == LOST and held.tell()]  # the work first, then who observes it
         for held, error in unsure:
             if held.phase in (UNSURE, LOST):
-                self.chronicle().not_renewed(held, error)
+                self.lease_events().not_renewed(held, error)
         if stops:
             self._tell_renewed(asked, replies, [stop - at for stop in stops])
         for held in over:
@@ -256,12 +256,12 @@ class Watchdog:
 
     def _tell_renewed(self, asked: list[HeldLease], replies: list[Reply | LeaseholdError], slacks: list[float]) -> None:
         """Of what was given back meanwhile nothing is told any more (trap 43)."""
-        chronicle = self.chronicle()
+        lease_events = self.lease_events()
         for held, reply, slack in zip(asked, replies, slacks, strict=True):
             if isinstance(reply, Renewed) and held.phase in ALIVE:
-                chronicle.renewed(held, slack)
+                lease_events.renewed(held, slack)
             elif isinstance(reply, NotYours) and held.phase == LOST:
-                chronicle.not_renewed(held, reply)
+                lease_events.not_renewed(held, reply)
 
     # ------------------------------------------------------------ what nobody can use
 
@@ -280,7 +280,7 @@ class Watchdog:
 
     def _hear_news(self) -> None:
         """What the store tells of leases of ours, before a renewal would find out."""
-        for push in self.news.read() if self.news is not None else ():
+        for push in self.holder_pushes.read() if self.holder_pushes is not None else ():
             for held in self.all():
                 if (held.owner, held.fence) != (push.owner, push.fence):
                     continue
@@ -303,7 +303,7 @@ class Watchdog:
                 self.tell(held)
             release = held.begin_release(self._clock.now())
             if release is not None:
-                self._errands.add(Defer(release, held.ttl_ms / 1000), self.teller(held))
+                self._background_ops.add(Defer(release, held.ttl_ms / 1000), self.teller(held))
         elif held not in self._dropped:  # several Lease objects may have stood for it, one after the other
             held.renew_at = NEVER
             self._dropped.add(held)  # a task is done a moment after its frame has let go of everything
@@ -314,14 +314,14 @@ class Watchdog:
         """What was lost here for a reason of our own may still be ours in the store, and its work has stopped."""
         release = held.begin_release(self._clock.now()) if held.left else None
         if release is not None:
-            self._errands.add(Defer(release, held.ttl_ms / 1000))
+            self._background_ops.add(Defer(release, held.ttl_ms / 1000))
 
     def teller(self, held: HeldLease) -> Done | None:
         """Tells, later, what came of giving it back."""
-        if not self._audience.listens() and not held.unguarded():
+        if not self._observers.listens() and not held.unguarded():
             return None
-        chronicle = self.chronicle()
-        return lambda reply: chronicle.released(
+        lease_events = self.lease_events()
+        return lambda reply: lease_events.released(
             held, None if isinstance(reply, LeaseholdError) else isinstance(reply, Released)
         )
 
@@ -336,12 +336,12 @@ class Watchdog:
                 held.lose(reason)
                 release = held.begin_release(now)
                 if release is not None:
-                    self._errands.add(Defer(release, 0))
+                    self._background_ops.add(Defer(release, 0))
                 if held.tell():
                     over.append(held)
                 self.remove(held)  # last: should an interrupt make us begin again
-            self._missed += self._errands.hurry()
-            self._errands.run(int(LONGEST_ERRAND * 1000))
+            self._missed += self._background_ops.hurry()
+            self._background_ops.run(int(LONGEST_ERRAND * 1000))
         finally:
             for held in over:  # when all are given back: a slow observer must not keep them
                 self._tell_observers(held)
@@ -359,7 +359,7 @@ class Watchdog:
         for held in self.all():
             held.lose("closed")
             self.tell(held)
-        self._errands.give_up(StoreUnavailable("the coordinator is closed"))
+        self._background_ops.give_up(StoreUnavailable("the coordinator is closed"))
 
     def finish(self) -> None:
         """The process ends, and would take the thread along: what a dropped coordinator has left to do is done now."""
@@ -368,7 +368,7 @@ class Watchdog:
             self._try_missed()
 
     def _try_missed(self) -> None:
-        self._errands.once_more(self._missed, int(LONGEST_ERRAND * 1000))
+        self._background_ops.once_more(self._missed, int(LONGEST_ERRAND * 1000))
 
     def dismiss(self) -> None:
         """The coordinator was dropped without close(): end when errands are done. Called by the garbage collector."""

@@ -275,7 +275,7 @@ class AsyncOperating:
 
 
 def tell_of_leaks(engine: Engine, keys: list[str]) -> None:
-    if engine.audience.observers:
+    if engine.observers.observers:
         from leasehold.observe.events import Leaking
 
-        engine.audience.tell(Leaking(len(keys)))
+        engine.observers.tell(Leaking(len(keys)))

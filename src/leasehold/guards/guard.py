@@ -50,11 +50,11 @@ class BaseGuard:
     ``downstream`` names in logs and metrics what it protects. The observers of a lease's coordinator hear of its
     refusal; ``observers`` are for a service that has no lock client and is given bare fences."""
 
-    __slots__ = ("_audience", "downstream")
+    __slots__ = ("_observers", "downstream")
 
     def __init__(self, *, downstream: str, observers: Iterable[Observer] = ()) -> None:
         self.downstream = _label(downstream)
-        self._audience = Observers(observers)
+        self._observers = Observers(observers)
 
     def present(
         self,
@@ -72,7 +72,7 @@ class BaseGuard:
         holds. ``why`` is said in place of the usual reason."""
         tell = getattr(lease_or_fence, "_fenced_off", None)  # a lease of ours: its coordinator's observers
         if tell is not None:
-            tell(seen, self.downstream, self._audience.observers)
+            tell(seen, self.downstream, self._observers.observers)
         else:
             teach(attempt.fence, seen)
             self._announce(attempt, seen)
@@ -83,7 +83,7 @@ class BaseGuard:
 
         name = parse_name(attempt.resource)
         lease = Subject(name.kind, name.id_hash, attempt.shown or "", attempt.fence, 0)
-        self._audience.tell(FencedOff(lease, self.downstream, seen))
+        self._observers.tell(FencedOff(lease, self.downstream, seen))
 
 
 def teach(fence: int | None, seen: int | None) -> None:

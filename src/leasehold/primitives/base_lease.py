@@ -145,7 +145,7 @@ class BaseLease:
         handed over gives it back, because nobody else could."""
         held, watchdog = self._held, self._engine.watchdog
         if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
-            watchdog.chronicle().not_renewed(held, error)
+            watchdog.lease_events().not_renewed(held, error)
         watchdog.tell(held)
         watchdog.look_again(held)
         release = held.recall(giving)
@@ -166,9 +166,9 @@ class BaseLease:
 
         held = self._held
         if seen is not None:
-            self._engine.learn(seen)
+            self._engine.raise_floor(seen)
         lease = subject(held, self._engine.store.name, held.number)
-        self._engine.audience.tell(FencedOff(lease, downstream, seen), observers)
+        self._engine.observers.tell(FencedOff(lease, downstream, seen), observers)
 
     def _settle(self) -> str:
         held = self._held
@@ -181,16 +181,16 @@ class BaseLease:
 
     def _extended(self, stop_at: float) -> None:
         """Confirmed, when work would have had to stop at that time."""
-        if self._engine.audience.listens():
-            self._engine.watchdog.chronicle().renewed(self._held, stop_at - self._engine.clock.now())
+        if self._engine.observers.listens():
+            self._engine.watchdog.lease_events().renewed(self._held, stop_at - self._engine.clock.now())
 
     def _not_extended(self, error: LeaseholdError, alive: bool) -> None:
         """Not confirmed. A loss of what was alive, and that is no matter of the clock, was the store's answer."""
         held, engine = self._held, self._engine
         if not isinstance(error, LeaseLost):
-            engine.watchdog.chronicle().not_renewed(held, error)
-        elif alive and engine.clock.now() < held.stop_at() and engine.audience.listens():
-            engine.watchdog.chronicle().not_renewed(held, NotYours(held.reason))
+            engine.watchdog.lease_events().not_renewed(held, error)
+        elif alive and engine.clock.now() < held.stop_at() and engine.observers.listens():
+            engine.watchdog.lease_events().not_renewed(held, NotYours(held.reason))
 
     def _ended(self, ours: bool) -> None:
         held, watchdog = self._held, self._engine.watchdog
@@ -211,7 +211,7 @@ class BaseLease:
         none."""
         phase = self._held.phase
         if phase not in ALIVE and not self._held.told:
-            self._engine.watchdog.chronicle().released(self._held, True if phase == RELEASED else None)
+            self._engine.watchdog.lease_events().released(self._held, True if phase == RELEASED else None)
 
     def _after_body(self, error: BaseException | None, ours: bool = False) -> None:
         """Leaving a body whose lease was lost raises LeaseLost (trap 28), unless the body raised on its own."""

@@ -64,11 +64,11 @@ class BaseLock:
         """The text form of the resource's name."""
         return self._name.text
 
-    def _ask(self, wait: float | None, address: str, story: AcquireEvents | None) -> AcquireRequest:
+    def _ask(self, wait: float | None, address: str, acquire_events: AcquireEvents | None) -> AcquireRequest:
         options = self._options
-        news, meta = self._engine.news(), options.meta_text
-        if story is not None:
-            meta = story.carried(options.meta) or meta
+        holder_address, meta = self._engine.holder_address(), options.meta_text
+        if acquire_events is not None:
+            meta = acquire_events.carried_meta(options.meta) or meta
         return AcquireRequest(
             self._name,
             options.ttl_ms,
@@ -79,7 +79,7 @@ class BaseLock:
             self._permits,
             self._limit,
             address,
-            news,
+            holder_address,
             meta,
             options.delay_ms,
         )
@@ -98,20 +98,20 @@ class BaseLock:
     def _wait(self, wait: Duration | Unset | None) -> float | None:
         return self._options.wait if isinstance(wait, Unset) else wait_seconds(wait)
 
-    def _story(self, wait: float | None) -> AcquireEvents | None:
+    def _acquire_events(self, wait: float | None) -> AcquireEvents | None:
         """For those who listen, if anybody does."""
-        if not self._engine.audience.listens():
+        if not self._engine.observers.listens():
             return None
         from leasehold._runtime.events import AcquireEvents
 
         return AcquireEvents(self._engine, self._name, self._options.ttl_ms, wait)
 
-    def _keep(self, taken: LocalGrant, anchor: object, story: AcquireEvents | None) -> HeldLease:
+    def _keep(self, taken: LocalGrant, anchor: object, acquire_events: AcquireEvents | None) -> HeldLease:
         """The grant is ours: have it looked after."""
         engine = self._engine
         held = HeldLease(self._name, taken, engine.watchdog.transitions, self._options, anchor)
-        if story is not None:
-            story.granted(held)  # first: its loss, however soon, must come after it
+        if acquire_events is not None:
+            acquire_events.granted(held)  # first: its loss, however soon, must come after it
         engine.remember(held, anchor)
         return held
 
@@ -152,8 +152,8 @@ class BaseLock:
         if taken is not None or flow.cr_frame is not None:
             self._engine.withdraw(attempt)
             flow.close()
-        if attempt.story is not None:
-            attempt.story.failed(error)
+        if attempt.acquire_events is not None:
+            attempt.acquire_events.failed(error)
         if self._engine.closed:
             shutdown.wait_for_exit()
 

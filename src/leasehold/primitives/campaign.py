@@ -58,12 +58,12 @@ class BaseElectionLock(BaseLock):
 
     _election: Any
 
-    def _keep(self, taken: LocalGrant, anchor: object, story: AcquireEvents | None) -> HeldTerm:
+    def _keep(self, taken: LocalGrant, anchor: object, acquire_events: AcquireEvents | None) -> HeldTerm:
         engine = self._engine
         held = HeldTerm(self._name, taken, engine.watchdog.transitions, self._options, anchor)
-        if story is not None:
-            held.carried = dict(engine.audience.carried(story.number))
-            story.granted(held)  # first: its loss, however soon, must come after it
+        if acquire_events is not None:
+            held.carried = dict(engine.observers.carried(acquire_events.number))
+            acquire_events.granted(held)  # first: its loss, however soon, must come after it
         engine.remember(held, anchor)
         return held
 

@@ -126,7 +126,7 @@ class Observation(BaseObservation):
 
     def __init__(self, engine: Engine, resource: str) -> None:
         BaseObservation.__init__(self, engine, resource)
-        self._boxes: list[Connection] = []  # the one that it has borrowed
+        self._connections: list[Connection] = []  # the one that it has borrowed
 
     def __iter__(self) -> Observation:
         return self
@@ -140,7 +140,7 @@ class Observation(BaseObservation):
             watched = self._begin()
             engine = self._engine
             flow = resource_flows.next_change(watched, self._known, engine.clock.now())
-            return self._changed(sync.drive(engine, flow, StoppableConnection(self._boxes[0], self)))
+            return self._changed(sync.drive(engine, flow, StoppableConnection(self._connections[0], self)))
         except ObservationClosed:
             raise StopIteration from None
         except StoreUnavailable as error:
@@ -153,37 +153,37 @@ class Observation(BaseObservation):
     def _begin(self) -> resource_flows.WatchRequest:
         self._engine.ensure_open()
         if self._watching is None:
-            self._boxes.append(self._engine.mailboxes.borrow())
-            self._watching = resource_flows.WatchRequest(self._resource, new_owner(), self._boxes[0].address)
+            self._connections.append(self._engine.connections.borrow())
+            self._watching = resource_flows.WatchRequest(self._resource, new_owner(), self._connections[0].address)
         return self._watching
 
     def _return(self, watched: resource_flows.WatchRequest) -> None:
         try:
-            box = self._boxes.pop()
+            connection = self._connections.pop()
         except IndexError:  # somebody else closes it too, and was quicker
             return
-        self._engine.mailboxes.give_back(box)
+        self._engine.connections.give_back(connection)
 
     def _forked(self) -> None:
-        self._boxes = []
+        self._connections = []
 
 
 class StoppableConnection:
     """A mailbox whose reader may be told to stop."""
 
-    def __init__(self, box: Connection, observation: BaseObservation) -> None:
-        self._box = box
+    def __init__(self, connection: Connection, observation: BaseObservation) -> None:
+        self._connection = connection
         self._observation = observation
-        self.address = box.address
-        self.close = box.close
+        self.address = connection.address
+        self.close = connection.close
 
     def execute(self, op: StoreOp) -> Reply:
         if self._observation._closed:
             raise ObservationClosed
-        return self._box.execute(op)
+        return self._connection.execute(op)
 
-    def take(self, seconds: float) -> Push | None:
-        return WAKE if self._observation._closed else self._box.take(seconds)
+    def next_push(self, seconds: float) -> Push | None:
+        return WAKE if self._observation._closed else self._connection.next_push(seconds)
 
 
 class AsyncObservation(BaseObservation):
@@ -192,7 +192,7 @@ class AsyncObservation(BaseObservation):
     def __init__(self, engine: Engine, resource: str, driver: AsyncDriver) -> None:
         BaseObservation.__init__(self, engine, resource)
         self._driver = driver
-        self._box: PushRouter | None = None
+        self._connection: PushRouter | None = None
 
     def __aiter__(self) -> AsyncObservation:
         return self
@@ -203,10 +203,10 @@ class AsyncObservation(BaseObservation):
             raise StopAsyncIteration
         self._begin_reading()
         try:
-            watched, box = self._begin()
+            watched, connection = self._begin()
             engine = self._engine
             flow = resource_flows.next_change(watched, self._known, engine.clock.now())
-            return self._changed(await self._driver.drive(flow, StoppableAsyncConnection(box, self)))  # type: ignore[arg-type]  # a driver needs of it what this one has
+            return self._changed(await self._driver.drive(flow, StoppableAsyncConnection(connection, self)))  # type: ignore[arg-type]  # a driver needs of it what this one has
         except ObservationClosed:
             raise StopAsyncIteration from None
         except StoreUnavailable as error:
@@ -218,37 +218,37 @@ class AsyncObservation(BaseObservation):
 
     def _begin(self) -> tuple[resource_flows.WatchRequest, PushRouter]:
         self._engine.ensure_open()
-        box = self._driver.mailbox(self._driver.task().get_loop())
-        if self._watching is None or box is not self._box:
+        connection = self._driver.connection(self._driver.task().get_loop())
+        if self._watching is None or connection is not self._connection:
             self._let_go()
-            self._box = box
-            self._watching = resource_flows.WatchRequest(self._resource, new_owner(), box.address)
-            box.pushes[self._watching.owner] = None
-        return self._watching, box
+            self._connection = connection
+            self._watching = resource_flows.WatchRequest(self._resource, new_owner(), connection.address)
+            connection.pushes[self._watching.owner] = None
+        return self._watching, connection
 
     def close(self) -> None:
         """No more changes: whoever waits for the next one stops, and the store forgets this observer."""
         BaseObservation.close(self)
-        if self._reading and self._box is not None and self._watching is not None:
-            self._box.wake(self._watching.owner)
+        if self._reading and self._connection is not None and self._watching is not None:
+            self._connection.wake(self._watching.owner)
 
     def _return(self, watched: resource_flows.WatchRequest) -> None:
-        if self._box is not None:
-            self._box.pushes.pop(watched.owner, None)
+        if self._connection is not None:
+            self._connection.pushes.pop(watched.owner, None)
 
     def _forked(self) -> None:
-        self._box = None
+        self._connection = None
 
 
 class StoppableAsyncConnection:
     """The same for the mailbox of an event loop."""
 
-    def __init__(self, box: PushRouter, observation: BaseObservation) -> None:
-        self._box = box
+    def __init__(self, connection: PushRouter, observation: BaseObservation) -> None:
+        self._connection = connection
         self._observation = observation
-        self.take = box.take
+        self.next_push = connection.next_push
 
     async def execute(self, op: StoreOp) -> Reply:
         if self._observation._closed:
             raise ObservationClosed
-        return await self._box.execute(op)
+        return await self._connection.execute(op)

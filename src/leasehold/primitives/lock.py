@@ -104,19 +104,23 @@ class Lock(BaseLock):
         engine.ensure_open()
         if self._looks_back() and (known := self._reenter(thread, self._lease)) is not None:
             return known
-        story = self._story(wait)
-        box = engine.mailboxes.borrow()
-        ask = self._ask(wait, box.address, story)
-        attempt = Attempt(ask, story)
+        acquire_events = self._acquire_events(wait)
+        connection = engine.connections.borrow()
+        ask = self._ask(wait, connection.address, acquire_events)
+        attempt = Attempt(ask, acquire_events)
         flow = self._flow(ask, attempt, ticket)
         taken = None
         try:
             try:
                 engine.pending.add(attempt)
-                taken = sync.drive(engine, flow, box if story is None else story.through(box))
-                lease = self._lease_class(engine, self._keep(taken, thread, story))
+                taken = sync.drive(
+                    engine,
+                    flow,
+                    connection if acquire_events is None else acquire_events.observed_connection(connection),
+                )
+                lease = self._lease_class(engine, self._keep(taken, thread, acquire_events))
             finally:
-                engine.mailboxes.give_back(box)
+                engine.connections.give_back(connection)
             engine.pending.discard(attempt)
             return lease  # in the same try: an interrupt on the way out must not lose it
         except BaseException as error:
@@ -193,16 +197,18 @@ class AsyncLock(BaseLock):
         if known is not None:
             return known
         loop = task.get_loop()
-        story = self._story(wait)
-        box = self._driver.mailbox(loop)
-        ask = self._ask(wait, box.address, story)
-        attempt = Attempt(ask, story, box.pushes)
+        acquire_events = self._acquire_events(wait)
+        connection = self._driver.connection(loop)
+        ask = self._ask(wait, connection.address, acquire_events)
+        attempt = Attempt(ask, acquire_events, connection.pushes)
         flow = self._flow(ask, attempt, ticket)
         taken = None
         try:
             engine.pending.add(attempt)
-            taken = await self._driver.drive(flow, box if story is None else story.through_loop(box))
-            return self._lease_class(engine, self._keep(taken, task, story), self._driver, loop)
+            taken = await self._driver.drive(
+                flow, connection if acquire_events is None else acquire_events.observed_async_connection(connection)
+            )
+            return self._lease_class(engine, self._keep(taken, task, acquire_events), self._driver, loop)
         except BaseException as error:
             self._clean_up(flow, attempt, taken, task, error)
             raise

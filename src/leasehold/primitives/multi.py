@@ -208,13 +208,15 @@ class All(BaseAll, Generic[*Each]):
 
     def _claim(self, getting: GroupAttempt) -> None:
         engine = self._engine
-        box = engine.mailboxes.borrow()
+        connection = engine.connections.borrow()
         try:
-            flow = getting.flow(box.address)
-            stories = getting.stories
-            getting.held = sync.drive(engine, flow, box if stories is None else stories.through(box))
+            flow = getting.flow(connection.address)
+            group_events = getting.group_events
+            getting.held = sync.drive(
+                engine, flow, connection if group_events is None else group_events.observed_connection(connection)
+            )
         finally:
-            engine.mailboxes.give_back(box)
+            engine.connections.give_back(connection)
 
 
 class AsyncAll(BaseAll, Generic[*AsyncEach]):
@@ -299,10 +301,12 @@ class AsyncAll(BaseAll, Generic[*AsyncEach]):
             getting.finish()
 
     async def _claim(self, getting: GroupAttempt, task: asyncio.Task[Any]) -> None:
-        box = self._driver.mailbox(task.get_loop())
-        flow = getting.flow(box.address, box.pushes)
-        stories = getting.stories
-        getting.held = await self._driver.drive(flow, box if stories is None else stories.through_loop(box))
+        connection = self._driver.connection(task.get_loop())
+        flow = getting.flow(connection.address, connection.pushes)
+        group_events = getting.group_events
+        getting.held = await self._driver.drive(
+            flow, connection if group_events is None else group_events.observed_async_connection(connection)
+        )
 
 
 def _lease(part: Any, held: HeldLease) -> Any:

@@ -37,7 +37,7 @@ class GroupAttempt:
         self._flow: Any = None
         self.held: list[Any] = []  # in the end: of the rest
         self.attempt: Any = None  # once there is something to claim
-        self.stories: GroupAcquireEvents | None = None
+        self.group_events: GroupAcquireEvents | None = None
 
     # ------------------------------------------------------------ beginning
 
@@ -52,34 +52,34 @@ class GroupAttempt:
     def flow(self, address: str, pushes: dict[str, Any] | None = None) -> Coroutine[Op, Any, list[Holding]]:
         """Claims of the rest: they are known from here on to whoever closes the coordinator."""
         engine = self._engine
-        if engine.audience.listens():
+        if engine.observers.listens():
             from leasehold._runtime.events import GroupAcquireEvents
 
-            self.stories = GroupAcquireEvents(engine, self._wait)
-        self._asks = [part._ask(self._wait, address, self._story(part)) for part in self._rest]
+            self.group_events = GroupAcquireEvents(engine, self._wait)
+        self._asks = [part._ask(self._wait, address, self._acquire_events(part)) for part in self._rest]
         self.attempt = Attempt(self._asks[0], None, pushes)
         engine.pending.add(self.attempt)
         self._flow = acquire_all(self._asks, self, engine.floor, engine.clock.now(), engine)
         flow: Coroutine[Op, Any, list[Holding]] = self._flow
         return flow
 
-    def _story(self, part: BaseLock) -> Any:
-        return None if self.stories is None else self.stories.of(part._name, part._options.ttl_ms)
+    def _acquire_events(self, part: BaseLock) -> Any:
+        return None if self.group_events is None else self.group_events.of(part._name, part._options.ttl_ms)
 
     # ------------------------------------------------------------ what the flow asks for
 
     def new_owner(self, place: int) -> str:
-        self._story(self._rest[place])
+        self._acquire_events(self._rest[place])
         owner: str = self.attempt.new_owner(self._asks[place])
         return owner
 
     def keep(self, place: int, taken: LocalGrant) -> HeldLease:
         part = self._rest[place]
-        held = part._keep(taken, self._anchor, self._story(part))
+        held = part._keep(taken, self._anchor, self._acquire_events(part))
         held.warned = True  # nobody can show it to a guard before the rest is there
         self._kept.append(held)
-        if self.stories is not None:
-            self.stories.kept(part._name)
+        if self.group_events is not None:
+            self.group_events.kept(part._name)
         return held
 
     # ------------------------------------------------------------ the end
@@ -109,8 +109,8 @@ class GroupAttempt:
         if cut_off:
             self._engine.withdraw(self.attempt)
             self._flow.close()
-        if self.stories is not None:
-            self.stories.failed(error)
+        if self.group_events is not None:
+            self.group_events.failed(error)
         if self._engine.closed:
             shutdown.wait_for_exit()
 
@@ -144,5 +144,5 @@ class GroupAttempt:
         if held.phase == LOST:
             self._engine.watchdog.tell(held)
         elif held.number and not held.told:
-            self._engine.watchdog.chronicle().released(held, True if held.phase == RELEASED else None)
+            self._engine.watchdog.lease_events().released(held, True if held.phase == RELEASED else None)
         self._engine.forget(held)

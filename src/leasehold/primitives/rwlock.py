@@ -49,8 +49,8 @@ class BaseReadWriteLease(BaseLease):
 
     def _downgraded(self) -> None:
         """Confirmed."""
-        if self._engine.audience.listens():
-            self._engine.watchdog.chronicle().downgraded(self._held)
+        if self._engine.observers.listens():
+            self._engine.watchdog.lease_events().downgraded(self._held)
 
 
 class ReadWriteLease(BaseReadWriteLease, Lease):

@@ -125,8 +125,8 @@ class BaseSemaphore(BaseLock):
     _rule = SEMAPHORE
     _kinds = (SEMAPHORE,)
 
-    def _keep(self, taken: LocalGrant, anchor: object, story: AcquireEvents | None) -> HeldLease:
-        held = BaseLock._keep(self, taken, anchor, story)
+    def _keep(self, taken: LocalGrant, anchor: object, acquire_events: AcquireEvents | None) -> HeldLease:
+        held = BaseLock._keep(self, taken, anchor, acquire_events)
         if taken.limit:
             from leasehold.observe.events import subject
 
@@ -138,7 +138,7 @@ class BaseSemaphore(BaseLock):
     ) -> None:
         BaseLock._clean_up(self, flow, attempt, taken, anchor, error)
         if isinstance(error, NotAcquired) and error.limit:
-            number = 0 if attempt.story is None else attempt.story.number
+            number = 0 if attempt.acquire_events is None else attempt.acquire_events.number
             self._tell_limit(error.limit, lambda: self._asker(number))
 
     def _asker(self, number: int) -> Any:
@@ -149,11 +149,11 @@ class BaseSemaphore(BaseLock):
 
     def _tell_limit(self, found: int, who: Any) -> None:
         """Once for each coordinator, resource and limit found: it is a mistake in a program, not news of every day."""
-        audience = self._engine.audience
-        if audience.first_limit(self._name.text, found):
+        observers = self._engine.observers
+        if observers.first_limit(self._name.text, found):
             from leasehold.observe.events import LimitDiffers
 
-            audience.tell(LimitDiffers(who(), self._limit, found))
+            observers.tell(LimitDiffers(who(), self._limit, found))
 
     def __repr__(self) -> str:
         several = f" permits={self._permits}" if self._permits > 1 else ""

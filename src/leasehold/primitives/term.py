@@ -164,7 +164,7 @@ class BaseTerm(BaseLease):
         """Not confirmed, or not ours any more."""
         held, watchdog = self._held, self._engine.watchdog
         if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
-            watchdog.chronicle().not_renewed(held, error)
+            watchdog.lease_events().not_renewed(held, error)
 
     def _late(self) -> bool:
         """Whoever stepped down gives the term back when the body has ended, and has until its deadline for that."""

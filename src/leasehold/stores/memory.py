@@ -36,7 +36,7 @@ class MemoryStore:
         self._start()
 
     def _start(self) -> None:
-        self._boxes: dict[str, MemoryConnection | MemoryHolderPushes] = {}
+        self._connections: dict[str, MemoryConnection | MemoryHolderPushes] = {}
         self._states: dict[str, State] = {}
         self._sweep: Iterator[str] = iter(())
         self._lock = threading.RLock()
@@ -69,14 +69,14 @@ class MemoryStore:
             finally:
                 self._inside = False
         for push in pushes:
-            box = self._boxes.get(push.address)
-            if box is not None:
-                box.deliver(push)
+            connection = self._connections.get(push.address)
+            if connection is not None:
+                connection.deliver(push)
         return reply
 
     def _turn(self, op: ResourceOp) -> tuple[Reply, tuple[Push, ...]]:
         state = self._states.get(op.resource, ledger.EMPTY)
-        outcome = ledger.apply(state, self.clock.instant(), op, self._boxes.__contains__)
+        outcome = ledger.apply(state, self.clock.instant(), op, self._connections.__contains__)
         self._keep(op.resource, outcome.state)
         return outcome.reply, outcome.pushes
 
@@ -103,24 +103,24 @@ class MemoryStore:
                 answers.append(error)
         return answers
 
-    def mailbox(self) -> MemoryConnection:
-        box = MemoryConnection(self)
-        self.know(box)
-        return box
+    def connection(self) -> MemoryConnection:
+        connection = MemoryConnection(self)
+        self.know(connection)
+        return connection
 
     def listen(self, notify: Callable[[Push], None]) -> MemoryConnection:
-        box = self.mailbox()
-        box.attach(notify)
-        return box
+        connection = self.connection()
+        connection.attach(notify)
+        return connection
 
-    def news(self) -> MemoryHolderPushes:
+    def holder_pushes(self) -> MemoryHolderPushes:
         return MemoryHolderPushes(self)
 
-    def know(self, box: MemoryConnection | MemoryHolderPushes) -> None:
-        self._boxes[box.address] = box
+    def know(self, connection: MemoryConnection | MemoryHolderPushes) -> None:
+        self._connections[connection.address] = connection
 
-    def forget(self, box: MemoryConnection | MemoryHolderPushes) -> None:
-        self._boxes.pop(box.address, None)
+    def forget(self, connection: MemoryConnection | MemoryHolderPushes) -> None:
+        self._connections.pop(connection.address, None)
 
     def before_fork(self) -> None:
         """Nothing is open."""
@@ -184,7 +184,7 @@ class MemoryConnection:
         except RuntimeError:  # the loop is closed: nobody waits there any more
             self.close()
 
-    def take(self, seconds: float) -> Push | None:
+    def next_push(self, seconds: float) -> Push | None:
         """Not with the queue's own timeout: in CPython a signal handler that outlasts it makes that wait for ever."""
         self._bell.acquire(timeout=min(max(seconds, 0), threading.TIMEOUT_MAX))
         try:

@@ -25,13 +25,13 @@ def scanned(party: Party, pattern: str = "*") -> list[Any]:
 
 def can_be_told(scene: Scene, holder: Party, operator: Party, resource: str) -> None:
     """A holder can be reached from a moment after its grant; where the store has no pushes, not at all."""
-    if holder.hold._engine.news():
+    if holder.hold._engine.holder_address():
         scene.until(lambda: operator.do(lambda hold: hold.revoke(resource)), "the holder can be told")
 
 
 def hears_of_eviction(scene: Scene, party: Party, lease: Any) -> None:
     """At once where the store can tell it; else at its next renewal."""
-    if not party.hold._engine.news():
+    if not party.hold._engine.holder_address():
         scene.pass_time(lease.ttl / 2)
     scene.until(lambda: lease.state == "lost", "the holder hears of it")
 
@@ -259,7 +259,7 @@ def revoke_asks_the_holder(scene: Scene) -> None:
     a.do(lambda _: lease.on_revoked(lambda: asked.append("asked")))
     revoked = a.do(lambda _: lease.revoked)
     can_be_told(scene, a, b, "job")
-    if a.hold._engine.news():
+    if a.hold._engine.holder_address():
         scene.until(lambda: bool(asked) and revoked.is_set(), "the holder hears of it")
     assert a.do(lambda _: lease.check()) is None
     give_back(a, lease)

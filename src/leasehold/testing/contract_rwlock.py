@@ -358,7 +358,7 @@ def one_reader_of_several_is_asked_and_evicted(scene: Scene) -> None:
     a, b, c = scene.party(), scene.party(), scene.party()
     one, two = reading(a), reading(b)
     asked = b.do(lambda _: two.revoked)
-    if b.hold._engine.news():
+    if b.hold._engine.holder_address():
         scene.until(lambda: c.do(lambda hold: hold.revoke("doc:1", fence=two.fence)), "the second can be told")
         scene.until(asked.is_set, "the second hears of it")
     can_be_told(scene, a, c, "doc:1")

@@ -297,7 +297,7 @@ def revoke_asks_all_who_hold(scene: Scene) -> None:
     a, b, c = scene.party(), scene.party(), scene.party()
     first, second = a.do(taking()), b.do(taking())
     events = [a.do(lambda _: first.revoked), b.do(lambda _: second.revoked)]
-    if a.hold._engine.news():
+    if a.hold._engine.holder_address():
         scene.until(lambda: c.do(lambda hold: hold.revoke("pool", fence=second.fence)), "the second can be told")
         scene.until(lambda: bool(events[1].is_set()), "the second is asked")
         assert not events[0].is_set()

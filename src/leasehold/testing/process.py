@@ -61,8 +61,8 @@ class Task:
         if not isinstance(op, ops.Park):
             self._timer = process.call(op, partial(self._answered, self._turn))
             return None
-        if op.owner in process.mailbox:
-            return ops.TimedReply(process.mailbox.pop(op.owner), process.local())
+        if op.owner in process.connection:
+            return ops.TimedReply(process.connection.pop(op.owner), process.local())
         self.parked = op.owner
         process.parked[op.owner] = partial(self._answered, self._turn)
         late = process.world.random.random() * LATE
@@ -91,7 +91,7 @@ class Process:
         self.frozen_until = 0.0
         self.naps = 0
         self.tasks: list[Task] = []
-        self.mailbox: dict[str, ops.Push] = {}
+        self.connection: dict[str, ops.Push] = {}
         self.parked: dict[str, Callable[[ops.Push | None], None]] = {}
         self._keys = count(1)
         world.processes[self.name] = self
@@ -151,7 +151,7 @@ class Process:
         self.world.note(self.name, "gets", push)
         parked = self.parked.get(push.owner)
         if parked is None:
-            self.mailbox[push.owner] = push
+            self.connection[push.owner] = push
         else:
             parked(push)
 

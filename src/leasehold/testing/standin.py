@@ -53,10 +53,10 @@ class StandInStore(MemoryStore):
         assert isinstance(view, View)
         return max([0, *(one.expires_ms - view.now_ms for one in view.holders if one.owner == owner)]) / 1000
 
-    def mailbox(self) -> MemoryConnection:
-        box = StandInConnection(self, self.clock.waiters.roused)
-        self._boxes[box.address] = box
-        return box
+    def connection(self) -> MemoryConnection:
+        connection = StandInConnection(self, self.clock.waiters.roused)
+        self._connections[connection.address] = connection
+        return connection
 
     def end(self) -> None:
         """The test is over: close every coordinator on it, of either flavour, and let those who still wait go. All are

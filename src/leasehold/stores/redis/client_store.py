@@ -88,13 +88,13 @@ class ClientStore:
         asking.join(seconds)
         return list(answers)
 
-    def mailbox(self) -> ClientConnection:
+    def connection(self) -> ClientConnection:
         return ClientConnection(self.execute, self.execute_async)
 
     def listen(self, notify: Callable[[Push], None]) -> ClientConnection:
-        return self.mailbox()
+        return self.connection()
 
-    def news(self) -> None:
+    def holder_pushes(self) -> None:
         """Nothing is ever pushed."""
 
     def before_fork(self) -> None:
@@ -196,7 +196,7 @@ class ClientConnection:
     ) -> None:
         self.execute, self.execute_async = execute, execute_async
 
-    def take(self, seconds: float) -> Push | None:
+    def next_push(self, seconds: float) -> Push | None:
         time.sleep(seconds)
         return None
 

@@ -128,7 +128,7 @@ class RedisConnection:
     )
 
     def __init__(
-        self, line: Server, forget: Callable[[RedisConnection], object] = lambda box: None, counts: bool = True
+        self, line: Server, forget: Callable[[RedisConnection], object] = lambda connection: None, counts: bool = True
     ) -> None:
         self._line = line
         self._forget = forget
@@ -166,7 +166,7 @@ class RedisConnection:
         wire.used = time.monotonic()
         return protocol.decode(reply, op)
 
-    def take(self, seconds: float) -> Push | None:
+    def next_push(self, seconds: float) -> Push | None:
         if not self._heard:
             wire = self._wire
             if wire is None:

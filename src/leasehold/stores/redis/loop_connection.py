@@ -190,9 +190,9 @@ class LoopConnection:
         return self._channel
 
     def listen(self, notify: Notify) -> LoopSubscriber:
-        ear = LoopSubscriber(self, notify)
-        self._ears.append(ear)
-        return ear
+        subscriber = LoopSubscriber(self, notify)
+        self._ears.append(subscriber)
+        return subscriber
 
     async def execute(self, op: StoreOp) -> Reply:
         give_up = self.loop.time() + op.budget_ms / 1000
@@ -327,8 +327,8 @@ class LoopConnection:
                 self._tell(push)
 
     def _tell(self, push: Push) -> None:
-        for ear in self._ears:
-            ear.notify(push)
+        for subscriber in self._ears:
+            subscriber.notify(push)
 
     def _doubt(self, wire: AsyncRedisSocket) -> None:
         """The next op connects anew."""
@@ -344,9 +344,9 @@ class LoopConnection:
 
     # ------------------------------------------------------------ the end
 
-    def leave(self, ear: LoopSubscriber) -> None:
-        if ear in self._ears:
-            self._ears.remove(ear)
+    def leave(self, subscriber: LoopSubscriber) -> None:
+        if subscriber in self._ears:
+            self._ears.remove(subscriber)
         if not self._ears:
             self.close()
 

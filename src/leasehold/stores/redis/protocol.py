@@ -133,7 +133,7 @@ def _claim(op: ops.Claim) -> Command:
 def _claim_values(op: ops.Claim) -> Command:
     return (
         op.owner, op.floor, op.ttl_ms, op.beat, 1 if op.enqueue else 0, op.rule, op.permits, op.limit,
-        op.address or EMPTY, op.news or EMPTY, op.delay_ms, _bytes(op.meta) if op.meta else "",
+        op.address or EMPTY, op.holder_address or EMPTY, op.delay_ms, _bytes(op.meta) if op.meta else "",
     )  # fmt: skip
 
 
@@ -186,7 +186,7 @@ def _revoke(op: ops.Revoke) -> Command:
 def _adopt(op: ops.Adopt) -> Command:
     return (
         "EVALSHA", ADOPT.sha, COUNT, *keys(op.resource), op.adopter, op.fence, op.ticket or EMPTY, op.ttl_ms, op.floor,
-        op.news or EMPTY,
+        op.holder_address or EMPTY,
     )  # fmt: skip
 
 
@@ -246,8 +246,18 @@ def request(op: ops.StoreOp) -> bytes:
 
 
 def _quick_claim(op: ops.Claim) -> bytes:
-    _, owner, ttl_ms, beat, floor, enqueue, rule, permits, limit, address, news, meta, delay_ms, _ = op
-    static = (ttl_ms, beat, 1 if enqueue else 0, rule, permits, limit, address or EMPTY, news or EMPTY, delay_ms)
+    _, owner, ttl_ms, beat, floor, enqueue, rule, permits, limit, address, holder_address, meta, delay_ms, _ = op
+    static = (
+        ttl_ms,
+        beat,
+        1 if enqueue else 0,
+        rule,
+        permits,
+        limit,
+        address or EMPTY,
+        holder_address or EMPTY,
+        delay_ms,
+    )
     rest = _packed(*static, "") if not meta else _elements((*static, _bytes(meta)))
     return b"".join((CLAIM.head, _packed_keys(op.resource), _texts(owner, str(floor)), rest))
 
@@ -379,10 +389,10 @@ def _whole(text: str) -> int:
 def _grant(held: Sequence[Any]) -> Grant:
     owner = _owner(held[0])
     (
-        fence, ttl_ms, expires_ms, renewals, since_us, closed, delay_ms, rule, limit, slots, news, ticket, meta
+        fence, ttl_ms, expires_ms, renewals, since_us, closed, delay_ms, rule, limit, slots, address, ticket, meta
     ) = map(_text, held[1:])  # fmt: skip
     return Grant(
-        owner, int(fence), int(ttl_ms), int(expires_ms), rule, _slots(slots), int(since_us), meta, _field(news),
+        owner, int(fence), int(ttl_ms), int(expires_ms), rule, _slots(slots), int(since_us), meta, _field(address),
         int(delay_ms), _field(ticket), int(closed), int(renewals), int(limit),
     )  # fmt: skip
 
@@ -393,10 +403,12 @@ def _door(place: Sequence[Any]) -> Door:
 
 
 def _waiter(owner: str, raw: str) -> Waiter:
-    beat, beat_ms, ttl_ms, floor, since_us, delay_ms, rule, permits, limit, address, news, meta = raw.split(" ", 11)
+    beat, beat_ms, ttl_ms, floor, since_us, delay_ms, rule, permits, limit, address, holder_address, meta = raw.split(
+        " ", 11
+    )
     return Waiter(
         owner, int(ttl_ms), int(beat), int(beat_ms), _field(address), int(floor), rule, int(permits), int(limit),
-        int(since_us), meta, _field(news), int(delay_ms),
+        int(since_us), meta, _field(holder_address), int(delay_ms),
     )  # fmt: skip
 
 

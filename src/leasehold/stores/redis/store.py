@@ -34,7 +34,7 @@ class RedisStore:
     def __init__(self, target: str | Target, clock: Clock | None = None) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
         self._line = Server(from_url(target) if isinstance(target, str) else target)
-        self._boxes: weakref.WeakSet[RedisConnection] = weakref.WeakSet()
+        self._connections: weakref.WeakSet[RedisConnection] = weakref.WeakSet()
         self._batch = WatchdogConnection(self._line)
         self._idle: list[RedisConnection] = []
         self._loops: LoopConnections | None = None
@@ -47,16 +47,16 @@ class RedisStore:
 
     def execute(self, op: StoreOp) -> Reply:
         try:
-            box = self._idle.pop()
+            connection = self._idle.pop()
         except IndexError:
-            box = self.mailbox()
+            connection = self.connection()
         try:
-            return box.execute(op)
+            return connection.execute(op)
         finally:
             if len(self._idle) < MOST_IDLE:
-                self._idle.append(box)
+                self._idle.append(connection)
             else:
-                box.close()
+                connection.close()
 
     async def execute_async(self, op: StoreOp) -> Reply:
         return await self._on_loops().current().execute(op)
@@ -64,15 +64,15 @@ class RedisStore:
     def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
         return self._batch.execute_many(ops)
 
-    def mailbox(self) -> RedisConnection:
-        box = RedisConnection(self._line, self._boxes.discard)
-        self._boxes.add(box)
-        return box
+    def connection(self) -> RedisConnection:
+        connection = RedisConnection(self._line, self._connections.discard)
+        self._connections.add(connection)
+        return connection
 
     def listen(self, notify: Callable[[Push], None]) -> AsyncConnection:
         return self._on_loops().current().listen(notify)
 
-    def news(self) -> HolderPushes:
+    def holder_pushes(self) -> HolderPushes:
         """The watchdog's connection. Coordinators that share this store share it as well."""
         return self._batch
 
@@ -83,8 +83,8 @@ class RedisStore:
         """Nothing was closed."""
 
     def forked(self) -> None:
-        for box in list(self._boxes):
-            box.forked()
+        for connection in list(self._connections):
+            connection.forked()
         self._idle = []
         self._lock = threading.Lock()
         self._line.forked()
@@ -95,8 +95,8 @@ class RedisStore:
 
     def close(self) -> None:
         self._line.closed = True
-        for box in list(self._boxes):
-            box.close()
+        for connection in list(self._connections):
+            connection.close()
         self._batch.close()
         if self._loops is not None:
             self._loops.close()

@@ -29,19 +29,19 @@ class WatchdogConnection:
 
     def __init__(self, line: Server) -> None:
         self._line = line
-        self._box = RedisConnection(line, counts=False)  # renewals must go out, however many are connected
+        self._connection = RedisConnection(line, counts=False)  # renewals must go out, however many are connected
         self._ready: Callable[[], None] | None = None
         self._lock = threading.RLock()
         self._connect_at = 0.0
 
     @property
     def address(self) -> str:
-        return self._box.address
+        return self._connection.address
 
     def fileno(self, ready: Callable[[], None]) -> int:
         """Connects, in a thread of its own: the watchdog has deadlines to keep."""
         self._ready = ready
-        found = self._box.fileno()
+        found = self._connection.fileno()
         if found < 0 and time.monotonic() >= self._connect_at:
             self._connect_at = math.inf  # one at a time
             try:
@@ -54,7 +54,7 @@ class WatchdogConnection:
         again = time.monotonic() + NEWS_PAUSE
         with self._lock:
             try:
-                self._box.connect(time.monotonic() + NEWS_SECONDS)
+                self._connection.connect(time.monotonic() + NEWS_SECONDS)
                 again = 0.0
             except LeaseholdError:  # the next renewal will say so
                 pass
@@ -66,7 +66,7 @@ class WatchdogConnection:
         if not lock.acquire(blocking=False):  # somebody connects or asks, and rings when something was heard
             return []
         try:
-            return self._box.read()
+            return self._connection.read()
         finally:
             lock.release()
 
@@ -86,7 +86,7 @@ class WatchdogConnection:
                 left = self._ask_alone([ops[at] for at in unclear], give_up)
                 for at, answer in zip(unclear, left, strict=True):
                     answers[at] = answer
-            heard = self._box.look()
+            heard = self._connection.look()
         finally:
             lock.release()
         if heard and self._ready is not None:  # read together with a reply: whoever polls the socket sees nothing of it
@@ -95,13 +95,13 @@ class WatchdogConnection:
 
     def close(self) -> None:
         self._ready = None
-        self._box.close()
+        self._connection.close()
 
     def forked(self) -> None:
         self._lock = threading.RLock()
         self._connect_at = 0.0
         self._ready = None
-        self._box.forked()
+        self._connection.forked()
 
     # ------------------------------------------------------------ one round
 
@@ -146,11 +146,11 @@ class WatchdogConnection:
         return error
 
     def _send(self, commands: list[protocol.Command], give_up: float) -> list[Any]:
-        wire = self._box.ready(give_up)
+        wire = self._connection.ready(give_up)
         try:
             replies = wire.exchange_many(commands, give_up)
         except Broken as error:
-            self._box.drop()
+            self._connection.drop()
             raise failures.unanswered(self._line.target.server, error) from error
         wire.used = time.monotonic()
         return replies

@@ -30,8 +30,8 @@ class SocketConnection:
 
     __slots__ = (
         "__weakref__",
-        "_box",
         "_closed",
+        "_connection",
         "_folder",
         "_forget",
         "_lock",
@@ -58,7 +58,7 @@ class SocketConnection:
         self._folder = folder
         self._forget = forget
         self._lock = threading.RLock()
-        self._box: socket.socket | None = None
+        self._connection: socket.socket | None = None
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._notify: Callable[[Push], None] | None = None
@@ -68,23 +68,23 @@ class SocketConnection:
 
     @property
     def bound(self) -> bool:
-        return self._box is not None
+        return self._connection is not None
 
     @property
     def listed(self) -> bool:
         """Bound, and others can still find it."""
-        return self._box is not None and self._folder.listed(self._name)
+        return self._connection is not None and self._folder.listed(self._name)
 
     def bind(self) -> bool:
         """Be reachable from now on; False when that is impossible, and the waiter must ask by itself."""
         with self._lock:
             if self._closed:
                 return False
-            old = self._box
+            old = self._connection
             if old is not None and self._folder.listed(self._name):
                 return True
             try:
-                self._box = self._folder.bind(self._name)
+                self._connection = self._folder.bind(self._name)
             except OSError as error:
                 if foreign(error):
                     raise
@@ -96,41 +96,41 @@ class SocketConnection:
         """In the child: close the descriptor. The name and the event loop belong to the parent."""
         self._lock = threading.RLock()
         self._closed = True
-        if self._box is not None:
-            self._box.close()
-            self._box = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     # ------------------------------------------------------------ the owner's side
 
-    def take(self, seconds: float) -> Push | None:
+    def next_push(self, seconds: float) -> Push | None:
         end = time.monotonic() + seconds
         while True:
             left = max(end - time.monotonic(), 0.0)
-            box = self._box
-            if box is None:
+            connection = self._connection
+            if connection is None:
                 time.sleep(left)
                 return None
-            push = _receive(box, left)
+            push = _receive(connection, left)
             if push is not None or time.monotonic() >= end:
                 return push
 
     def read(self) -> list[Push]:
         """All that has arrived, without waiting; at most so many that others get their turn."""
-        box = self._box
-        if box is None:
+        connection = self._connection
+        if connection is None:
             return []
         pushes = []
         for _ in range(MAX_DRAINED):
             try:
-                pushes.append(decode(box.recv(MAX_DATAGRAM)))
+                pushes.append(decode(connection.recv(MAX_DATAGRAM)))
             except OSError:
                 break
         return [push for push in pushes if push is not None]
 
     def fileno(self) -> int:
         """-1 while nobody can reach it."""
-        box = self._box
-        return -1 if box is None else box.fileno()
+        connection = self._connection
+        return -1 if connection is None else connection.fileno()
 
     def attach(self, notify: Callable[[Push], None]) -> None:
         import asyncio
@@ -142,7 +142,7 @@ class SocketConnection:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            old, self._box = self._box, None
+            old, self._connection = self._connection, None
         self._forget(self._name)
         if old is not None:
             self._folder.remove(self._name)
@@ -168,13 +168,13 @@ class SocketConnection:
                     old.close()
 
     def _watch(self, old: socket.socket | None) -> None:
-        loop, box = self._loop, self._box
-        if loop is not None and box is not self._watched:
+        loop, connection = self._loop, self._connection
+        if loop is not None and connection is not self._watched:
             if self._watched is not None and self._watched.fileno() >= 0:
                 loop.remove_reader(self._watched)
-            if box is not None:
-                loop.add_reader(box, self._drain)
-            self._watched = box
+            if connection is not None:
+                loop.add_reader(connection, self._drain)
+            self._watched = connection
         if old is not None:
             old.close()
 
@@ -184,9 +184,9 @@ class SocketConnection:
                 self._notify(push)
 
 
-def _receive(box: socket.socket, seconds: float) -> Push | None:
+def _receive(connection: socket.socket, seconds: float) -> Push | None:
     """One datagram, or nothing after that many seconds."""
-    descriptor = box.fileno()
+    descriptor = connection.fileno()
     if descriptor < 0:  # closed meanwhile
         return None
     poll = select.poll()
@@ -194,7 +194,7 @@ def _receive(box: socket.socket, seconds: float) -> Push | None:
     try:
         if not poll.poll(math.ceil(seconds * 1000)):
             return None
-        return decode(box.recv(MAX_DATAGRAM))
+        return decode(connection.recv(MAX_DATAGRAM))
     except OSError as error:  # empty after all, or closed meanwhile
         if foreign(error):
             raise
@@ -216,35 +216,35 @@ class SocketHolderPushes:
     """Implements ``core.ports.News``. Until the watchdog looks there is an address and no mailbox: nothing is left of a
     coordinator that never held anything."""
 
-    __slots__ = ("_box", "_lock", "_make", "address")
+    __slots__ = ("_connection", "_lock", "_make", "address")
     polled = True
 
     def __init__(self, make: Callable[[str], SocketConnection], lock: RLock) -> None:
         self.address = new_name()
         self._make = make
         self._lock = lock
-        self._box: SocketConnection | None = None
+        self._connection: SocketConnection | None = None
 
     def fileno(self, ready: Callable[[], None]) -> int:
         """Bound anew when somebody has emptied the folder."""
-        if self._box is None or not self._box.listed:
+        if self._connection is None or not self._connection.listed:
             self._bind()
-        return -1 if self._box is None else self._box.fileno()
+        return -1 if self._connection is None else self._connection.fileno()
 
     def _bind(self) -> None:
         """In the store's lock, which a fork waits for: a child must not inherit a socket that nobody there knows of."""
         if not self._lock.acquire(timeout=BIND_WITHIN):
             return
         try:
-            if self._box is None:
-                self._box = self._make(self.address)
-            self._box.bind()
+            if self._connection is None:
+                self._connection = self._make(self.address)
+            self._connection.bind()
         finally:
             self._lock.release()
 
     def read(self) -> list[Push]:
-        return [] if self._box is None else self._box.read()
+        return [] if self._connection is None else self._connection.read()
 
     def close(self) -> None:
-        if self._box is not None:
-            self._box.close()
+        if self._connection is not None:
+            self._connection.close()

@@ -59,15 +59,15 @@ class SocketFolder:
             except FileNotFoundError:
                 self._make()
                 folder = self._opened()
-            box = _datagram()
+            connection = _datagram()
             try:
-                box.bind(f"/proc/self/fd/{folder}/{name}")
+                connection.bind(f"/proc/self/fd/{folder}/{name}")
                 if self._shared:
                     self._admit_others(name)
             except BaseException:
-                box.close()
+                connection.close()
                 raise
-            return box
+            return connection
 
     def listed(self, name: str) -> bool:
         """Can others still find this name? Not when somebody removed the folder or emptied it."""

@@ -73,10 +73,10 @@ class SQLiteStore:
     __slots__ = (
         "__weakref__",
         "_boot",
-        "_boxes",
         "_claimed",
         "_claiming",
         "_closed",
+        "_connections",
         "_database",
         "_folder",
         "_inside",
@@ -105,7 +105,7 @@ class SQLiteStore:
         self._inside = False
         self._lock = threading.RLock()  # it knows its owner: an interrupt right after acquire leaks nothing
         self._folder = SocketFolder(os.path.realpath(self._path) + ".wake")
-        self._boxes: dict[str, SocketConnection] = {}
+        self._connections: dict[str, SocketConnection] = {}
         self._pending = Pending()
         self._claiming = threading.RLock()  # of the claimant; a signal handler on its thread may claim inside it
         self._claimed = False
@@ -157,21 +157,21 @@ class SQLiteStore:
                 answers.extend([error] * len(chunk))
         return answers
 
-    def mailbox(self, name: str = "") -> SocketConnection:
-        boxes = self._boxes
+    def connection(self, name: str = "") -> SocketConnection:
+        connections = self._connections
         made = SocketConnection(
-            self._folder, self.execute, self.execute_async, lambda gone: boxes.pop(gone, None), name
+            self._folder, self.execute, self.execute_async, lambda gone: connections.pop(gone, None), name
         )
-        boxes[made.address] = made
+        connections[made.address] = made
         return made
 
     def listen(self, notify: Callable[[Push], None]) -> SocketConnection:
-        box = self.mailbox()
-        box.attach(notify)
-        return box
+        connection = self.connection()
+        connection.attach(notify)
+        return connection
 
-    def news(self) -> SocketHolderPushes:
-        return SocketHolderPushes(self.mailbox, self._lock)
+    def holder_pushes(self) -> SocketHolderPushes:
+        return SocketHolderPushes(self.connection, self._lock)
 
     def before_fork(self) -> None:
         """Close the file. A child that inherits an open connection inherits SQLite's belief in locks that only its
@@ -190,15 +190,15 @@ class SQLiteStore:
         if self._database is not None:
             _inherited.append(self._database)
             _inherited_paths.add(self._path)
-        for box in list(self._boxes.values()):
-            box.forked()
+        for connection in list(self._connections.values()):
+            connection.forked()
         self._folder.forked()
         self._start()
 
     def close(self) -> None:
         self._closed = True
-        for box in list(self._boxes.values()):
-            box.close()
+        for connection in list(self._connections.values()):
+            connection.close()
         with self._lock:
             self._drop()
             self._folder.close()
@@ -434,11 +434,11 @@ class SQLiteStore:
 
     def _listens(self, address: str) -> bool:
         """Open our mailbox of that address. Before COMMIT: from then on others ask whether it is alive."""
-        own = self._boxes.get(address)
+        own = self._connections.get(address)
         return own is None or own.bind()
 
     def _reachable(self, address: str) -> bool:
-        own = self._boxes.get(address)
+        own = self._connections.get(address)
         return self._folder.alive(address) if own is None else own.bound
 
     # ------------------------------------------------------------ opening, and what can go wrong
