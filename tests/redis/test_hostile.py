@@ -513,7 +513,7 @@ def test_a_long_record(watched: Watched, part: str) -> None:
 def test_a_long_record_of_a_guard_or_a_result_store(watched: Watched) -> None:
     """The same for the scripts that are no store's."""
     holder = Presenter(NAME, 10)
-    for key in (f"guard:v1:{{{NAME}}}", f"result:v1:{{{NAME}}}:fence", f"result:v1:{{{NAME}}}:value"):
+    for key in (f"guard:v1:{{{NAME}}}", f"results:v1:{{{NAME}}}:fence", f"results:v1:{{{NAME}}}:value"):
         watched.client.flushall()
         watched.client.set(key, b"1" * 2**24)
         watched.timed(lambda: FenceGuard(watched.client).check(holder), f"a guard at {key}")

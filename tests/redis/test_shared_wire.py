@@ -255,7 +255,7 @@ def test_a_handoff_costs_the_same_however_many_wait(desk: Desk, rule: str) -> No
         fence = desk.take(1, **kind)
         connection = waiting(desk, many, **kind)
         counts.append(desk.commands(partial(desk.release, 1, fence)))
-        assert connection.take(30).owner == owner(1000) and desk.client.llen(QUEUE) == many - 1
+        assert connection.next_push(30).owner == owner(1000) and desk.client.llen(QUEUE) == many - 1
         connection.close()
     assert counts[0] == counts[1] <= 30
 

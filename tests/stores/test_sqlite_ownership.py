@@ -614,7 +614,7 @@ print(box.address, flush=True)
 other = input()
 print(store._folder.alive(other), flush=True)
 store._folder.send(ops.Push(other, "granted", "report:42", me, 7, 1, 100))
-print(box.take(50).owner, flush=True)
+print(box.next_push(50).owner, flush=True)
 store.close()
 """
 

@@ -27,7 +27,7 @@ for number in range(int(sys.argv[2])):
     beat = 1
     reply = claim(owner, address=box.address)
     while type(reply) is ops.Queued:
-        box.take(0.3)
+        box.next_push(0.3)
         beat += 1
         reply = store.execute(ops.Beat("report:42", owner, beat))
     since = time.monotonic_ns()
@@ -155,7 +155,7 @@ assert os.wait()[1] == 0
 store.after_fork()
 assert os.path.exists(f"{path}.wake/{box.address}")
 store.execute(ops.Release("report:42", "parent", grant.fence))
-print(box.take(30).owner)
+print(box.next_push(30).owner)
 store.close()
 """
     )

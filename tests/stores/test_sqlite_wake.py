@@ -100,7 +100,7 @@ def test_a_waiting_process_is_woken(make: Callable[[], SQLiteStore], path: Path)
     code = """
 box = store.connection()
 print(type(claim("b", address=box.address)).__name__, flush=True)
-push = box.take(30)
+push = box.next_push(30)
 print(push.owner, push.fence, time.monotonic(), flush=True)
 """
     with start(code, path) as process:

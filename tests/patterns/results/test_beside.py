@@ -104,7 +104,7 @@ def test_beside_redis(redis_server: RedisServer, redis_url: str) -> None:
     ):
         check_both(target)
     for db in (3, 4, 5):
-        assert redis_server.client(db=db).exists("result:v1:{page:42}:value")
+        assert redis_server.client(db=db).exists("results:v1:{page:42}:value")
     assert not redis_server.client(db=0).keys("result store:*")
 
 
@@ -223,11 +223,11 @@ def test_through_a_lent_client() -> None:
         awaited = fakeredis.FakeAsyncRedis()
         async with leasehold.aio.connect(awaited) as hold:
             assert (await use_awaited(hold, "by a task")).text == "by a task"
-        assert await awaited.exists("result:v1:{page:42}:value")
+        assert await awaited.exists("results:v1:{page:42}:value")
         await awaited.aclose()
 
     asyncio.run(main())
-    assert client.exists("result:v1:{page:42}:value")
+    assert client.exists("results:v1:{page:42}:value")
     with leasehold.connect(fakeredis.FakeAsyncRedis()) as wrong, pytest.raises(InvalidRequest, match=r"aio\.connect"):
         _ = wrong._results
 

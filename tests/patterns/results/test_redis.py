@@ -25,7 +25,7 @@ from tests.servers.redis import RedisServer
 pytestmark = pytest.mark.slow
 NAME = "page:42"
 OLD, NEW = Presenter(NAME, 10), Presenter(NAME, 11)
-VALUE, FENCE = "result:v1:{page:42}:value", "result:v1:{page:42}:fence"
+VALUE, FENCE = "results:v1:{page:42}:value", "results:v1:{page:42}:fence"
 DAY = 86_400_000
 
 
@@ -99,7 +99,7 @@ def test_foreign_keys_are_left_alone(client: Any) -> None:
         (results.write, NEW, "text", 60),
         (results.write, NEW, None, 60),
     ):
-        with pytest.raises(StoreUnavailable, match=r"result:v1:\{\.\.\.\}:value of page"):
+        with pytest.raises(StoreUnavailable, match=r"results:v1:\{\.\.\.\}:value of page"):
             call[0](*call[1:])
     assert client.lrange(VALUE, 0, -1) == [b"theirs"] and not client.exists(FENCE)
     client.delete(VALUE)
@@ -110,7 +110,7 @@ def test_foreign_keys_are_left_alone(client: Any) -> None:
     client.delete(VALUE)
     client.set(FENCE, "theirs")
     for call in ((results.open, NEW), (results.write, NEW, "text", 60)):
-        with pytest.raises(StoreUnavailable, match=r"result:v1:\{\.\.\.\}:fence of page"):
+        with pytest.raises(StoreUnavailable, match=r"results:v1:\{\.\.\.\}:fence of page"):
             call[0](*call[1:])
     assert client.get(FENCE) == b"theirs" and not client.exists(VALUE)
 

@@ -1,7 +1,7 @@
 """A result store on Redis or Valkey: two keys for each resource, one script and one round trip for each call.
 
-    result:v1:{<resource>}:value   the text, with the fence under which it was written; ends with ``keep``
-    result:v1:{<resource>}:fence   the last fence that was presented, and a digest of its owner; a day longer
+    results:v1:{<resource>}:value   the text, with the fence under which it was written; ends with ``keep``
+    results:v1:{<resource>}:fence   the last fence that was presented, and a digest of its owner; a day longer
 
 Both are in one slot of a Cluster. Braces in the name of a resource are percent-encoded, and the name then stands once
 more at the end. Time is the server's. A failover that loses the value makes it missing, never wrong; one that loses the
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from leasehold.observe.events import Observer
 
 FOLDER = Path(__file__).parent / "scripts"
-PREFIX = "result:v1:"
+PREFIX = "results:v1:"
 CLUSTER = "is a node of a Cluster: give the result store a client for all of it, such as redis.RedisCluster"
 REFUSALS = {
     **NO,
@@ -152,7 +152,7 @@ def _entry(resource: str, reply: Any) -> Entry | None:
 
 def _foreign(resource: str, which: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"at the key result:v1:{{...}}:{which} of {label(resource)} is something that no result store has written: "
+        f"at the key results:v1:{{...}}:{which} of {label(resource)} is something that no result store has written: "
         f"nothing was "
         "accepted. See who writes there, and delete it"
     )
