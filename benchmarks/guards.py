@@ -30,8 +30,8 @@ from benchmarks.server import Server
 from leasehold.guards import memory
 from leasehold.guards.sql import FenceGuard
 from leasehold.stores.memory import MemoryStore
-from tests.servers.mariadb import MariaServer
-from tests.servers.postgres import PostgresServer
+from tests.support.servers.mariadb import MariaServer
+from tests.support.servers.postgres import PostgresServer
 
 BARE, CHECK, UPDATE, BY_HAND = "bare UPDATE", "guard.check, then UPDATE", "guard.update", "UPDATE ... WHERE version = ?"
 TABLE = "CREATE TABLE reports (id INTEGER PRIMARY KEY, status VARCHAR(20), version INTEGER, last_fencing_token BIGINT)"

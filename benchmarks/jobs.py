@@ -29,8 +29,8 @@ import sqlalchemy
 
 from benchmarks.measure import Run, interleave, show
 from leasehold.patterns import AsyncJobs, Jobs
-from tests.servers.mariadb import MariaServer
-from tests.servers.postgres import PostgresServer
+from tests.support.servers.mariadb import MariaServer
+from tests.support.servers.postgres import PostgresServer
 
 OURS, THEIRS = "leasehold", "procrastinate"
 CONNECTIONS = 5

@@ -7,7 +7,7 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["pytester", "tests.servers.fixtures", "tests.servers.database_fixtures"]
+pytest_plugins = ["pytester", "tests.support.servers.fixtures", "tests.support.servers.database_fixtures"]
 
 for _number in (signal.SIGHUP, signal.SIGINT):
     # nohup, and a shell that starts us in the background, have us ignore them; programs that tests start would inherit

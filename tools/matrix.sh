@@ -6,7 +6,7 @@
 set -eu
 
 python="${PYTHON:-.venv/bin/python}"
-tests="tests/redis/test_clients.py tests/redis/test_refused.py tests/redis/test_borrowed.py tests/contract"
+tests="tests/integration/redis/test_clients.py tests/unit/redis/test_refused.py tests/integration/redis/test_borrowed.py tests/contract"
 status=0
 
 prepare() { # $1 version, $2 folder

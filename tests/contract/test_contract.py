@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 import leasehold.stores
-import leasehold.testing.contract_all  # more cases
-import leasehold.testing.contract_election
-import leasehold.testing.contract_operators
-import leasehold.testing.contract_rwlock
-import leasehold.testing.contract_semaphore
-from leasehold.testing.contract import CASES
-from leasehold.testing.parties import FLAVOURS
-from leasehold.testing.scene import Scene
+import tests.contract.cases.all  # more cases
+import tests.contract.cases.election
+import tests.contract.cases.operators
+import tests.contract.cases.rwlock
+import tests.contract.cases.semaphore  # noqa: F401
+from tests.contract.cases.lock import CASES
 from tests.contract.ways import WAYS
-from tests.servers.clock import OneClock
-from tests.servers.redis import RedisServer
+from tests.support.parties import FLAVOURS
+from tests.support.scene import Scene
+from tests.support.servers.clock import OneClock
+from tests.support.servers.redis import RedisServer
 
 COMBINATIONS = [(way, flavour) for way in WAYS for flavour in FLAVOURS]
 STILL = ("--jemalloc-bg-thread", "no")  # it would wait in vain for a clock that stands, and take a whole core for that

@@ -20,8 +20,8 @@ from leasehold.stores.memory import MemoryStore
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.client_store import ClientStore, open_client
 from leasehold.stores.sqlite import SQLiteStore
-from tests.servers.clock import OneClock
-from tests.servers.redis import RedisServer
+from tests.support.servers.clock import OneClock
+from tests.support.servers.redis import RedisServer
 
 Opened = tuple[Callable[[], Store], ManualClock]
 Way = Callable[[pytest.FixtureRequest, str], Opened]

@@ -18,8 +18,8 @@ import pytest
 import leasehold
 from tests.docs import databases
 from tests.docs.blocks import PAGES, ROOT, RUN, blocks, faults, runs
-from tests.servers.certificates import Certificates
-from tests.servers.redis import RedisServer
+from tests.support.servers.certificates import Certificates
+from tests.support.servers.redis import RedisServer
 
 LEAST_BLOCKS = 6
 LONGEST = 50.0

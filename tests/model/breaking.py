@@ -12,8 +12,8 @@ import pytest
 from leasehold._core import ledger
 from leasehold._core.holding import grant_spans
 from leasehold._core.turn import Turn
-from leasehold.testing import simulate
-from leasehold.testing.plans import kind_of, theme_of
+from tests.support.simulator import simulate
+from tests.support.simulator.plans import kind_of, theme_of
 
 MOST_SEEDS = 2000
 Break = Callable[[pytest.MonkeyPatch], None]

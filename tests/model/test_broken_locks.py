@@ -13,8 +13,8 @@ from leasehold._core.claims import PendingClaim
 from leasehold._core.holding import Holding, LocalGrant
 from leasehold._core.turn import Turn
 from leasehold._core.types import Grant, Waiter
-from leasehold.testing import job
 from tests.model.breaking import Break, patched, patched_item, require_caught, turns
+from tests.support.simulator import job
 
 
 def line_takes(choose: Callable[[PendingClaim, int, int], tuple[float, int]]) -> Break:

@@ -16,8 +16,8 @@ from leasehold._core.rules import READ, SEMAPHORE, WRITE, Occupied
 from leasehold._core.turn import Turn
 from leasehold._core.types import Door, Grant, Instant, State, Waiter
 from leasehold.errors import NotAcquired
-from leasehold.testing import job, worker
 from tests.model.breaking import Break, patched, patched_item, require_caught, turns
+from tests.support.simulator import job, worker
 
 hand_on, turned, expire, grant = Turn.hand_on, Turn.__init__, Turn.expire, Turn.grant
 downgrading, answered = Changeable.downgrading, Holding._answered

@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from leasehold.testing import simulate
-from leasehold.testing.plans import KINDS
+from tests.support.simulator import simulate
+from tests.support.simulator.plans import KINDS
 
 QUICK = range(160)  # every kind with every theme, twice; half of them with plain locks
 SLOW = [range(first, first + 400) for first in (1_000, 1_400, 1_800)]  # workers share them
@@ -68,7 +68,7 @@ def test_the_same_seed_tells_the_same_history(seed: int) -> None:
 @pytest.mark.parametrize("seed", [5, 77])
 def test_a_history_does_not_depend_on_the_process(seed: int) -> None:
     """I17: also with another hash seed, and by the command that a failing test prints."""
-    command = [sys.executable, "-m", "leasehold.testing.simulate", "--seed", str(seed)]
+    command = [sys.executable, "-m", "tests.support.simulator.simulate", "--seed", str(seed)]
     environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
     told = subprocess.run(command, env=environment, capture_output=True, check=True, text=True)
     assert told.stdout == simulate.history(simulate.run(seed)) + "every promise was kept\n"
@@ -129,10 +129,10 @@ def test_every_primitive_is_used(played: list[simulate.Simulation], told: str) -
 
 def test_a_violation_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The seed, the promise, the command; and the command shows the history that led there."""
-    monkeypatch.setattr("leasehold.testing.job.Guard.accepts", lambda *_: True)
+    monkeypatch.setattr("tests.support.simulator.job.Guard.accepts", lambda *_: True)
     found = simulate.find_violation(QUICK)
     assert found is not None
     seed, violation = found
     assert f"seed {seed}: I3 stale write accepted" in str(violation)
-    assert f"python -m leasehold.testing.simulate --seed {seed}" in str(violation)
+    assert f"python -m tests.support.simulator.simulate --seed {seed}" in str(violation)
     assert simulate.main(["--seed", str(seed)]) == 1

@@ -1,0 +1,278 @@
+"""The result store beside each store: for threads and asyncio, closed with the coordinator; forks, loops, TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import fakeredis
+import pytest
+import redis
+import redis.asyncio
+
+import leasehold
+import leasehold.aio
+from leasehold.errors import InvalidRequest, StoreUnavailable, Unsupported
+from tests.support.servers.certificates import Certificates
+from tests.support.servers.redis import RedisServer
+from tests.unit.patterns.results.test_file import in_child
+
+slow = pytest.mark.slow
+
+
+def targets(tmp_path: Path, url: str) -> dict[str, Any]:
+    """What somebody may connect to."""
+    return {"sqlite": f"sqlite:///{tmp_path / 'store.db'}", "redis": url}
+
+
+def use(hold: Any, text: str) -> Any:
+    """Write under a lease, and read."""
+    with hold.lock("page", 42) as lease:
+        results = hold._results
+        results.open(lease)
+        results.write(lease, text, 60)
+        return results.read("page:42")
+
+
+async def use_awaited(hold: Any, text: str) -> Any:
+    """The same for asyncio."""
+    async with hold.lock("page", 42) as lease:
+        results = hold._results
+        await results.open(lease)
+        await results.write(lease, text, 60)
+        return await results.read("page:42")
+
+
+def check_both(target: Any) -> None:
+    """Threads and asyncio find what the other has written, and the result store ends with its coordinator."""
+    with leasehold.connect(target) as hold:
+        assert use(hold, "by a thread").text == "by a thread"
+        results = hold._results
+        assert hold._results is results
+
+    async def main() -> None:
+        async with leasehold.aio.connect(target) as hold:
+            assert (await hold._results.read("page:42")).text == "by a thread"  # type: ignore[misc]  # awaited
+            assert (await use_awaited(hold, "by a task")).text == "by a task"
+            ended = hold._results
+        with pytest.raises(StoreUnavailable, match="closed"):
+            await ended.read("page:42")  # type: ignore[misc]  # awaited
+
+    asyncio.run(main())
+    with pytest.raises(StoreUnavailable, match="closed"):
+        results.read("page:42")
+
+
+def test_beside_sqlite(tmp_path: Path) -> None:
+    """In a file beside that of the store."""
+    check_both(f"sqlite:///{tmp_path / 'store.db'}")
+    assert (tmp_path / "store.db-result store").exists()
+
+
+def test_beside_the_embedded_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder is made by whoever comes first: to read from the result store, before any lock."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("LEASEHOLD_URL", raising=False)
+    with leasehold.connect() as hold:
+        assert hold._results.read("page:42") is None
+        assert use(hold, "text").text == "text"
+    assert (tmp_path / "state" / "leasehold" / "leasehold.db-result store").exists()
+
+
+def test_beside_memory() -> None:
+    """All coordinators of one space have the same one; those of another have another."""
+    with leasehold.connect("memory://one") as first, leasehold.connect("memory://one") as second:
+        assert use(first, "text").text == "text"
+        assert second._results.read("page:42").text == "text"  # type: ignore[union-attr]  # there, and at once
+        with leasehold.connect("memory://other") as other:
+            assert other._results.read("page:42") is None
+
+
+@slow
+def test_beside_redis(redis_server: RedisServer, redis_url: str) -> None:
+    """On the same server, in the same database, over TCP and over a socket in the file system."""
+    for target in (
+        redis_url.replace("/0", "/3"),
+        redis_server.unix_url.replace("db=0", "db=4"),
+        redis_server.client(db=5),
+    ):
+        check_both(target)
+    for db in (3, 4, 5):
+        assert redis_server.client(db=db).exists("results:v1:{page:42}:value")
+    assert not redis_server.client(db=0).keys("result store:*")
+
+
+@slow
+def test_beside_redis_with_tls(own_redis: Callable[..., RedisServer], certificates: Certificates) -> None:
+    """With the certificates of the store; a certificate that is not ours is refused."""
+    server = own_redis(tls=certificates)
+    options = "&".join(f"{name}={quote(value)}" for name, value in certificates.arguments().items())
+    check_both(f"{server.tls_url}?{options}&ssl_min_version=tlsv1.2")
+    strange = f"{server.tls_url}?ssl_certfile={quote(str(certificates.client))}"
+    with leasehold.connect(strange) as hold, pytest.raises(StoreUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+        hold._results.read("page:42")
+
+
+@slow
+def test_beside_redis_with_a_password(own_redis: Callable[..., RedisServer]) -> None:
+    """As the user of the URL, or whoever a provider of credentials says; the password is in no message."""
+    server = own_redis()
+    assert server.ask("ACL SETUSER joe on >5ec2e7 ~* &* +@all") == b"+OK\r\n"
+    assert server.ask("CONFIG SET requirepass other") == b"+OK\r\n"
+    check_both(server.url.replace("redis://", "redis://joe:5ec2e7@"))
+    provider = redis.UsernamePasswordCredentialProvider("joe", "5ec2e7")
+    with redis.Redis(port=server.port, credential_provider=provider) as client:
+        check_both(client)
+    with leasehold.connect(server.url.replace("redis://", "redis://joe:5ec2e8@")) as hold:
+        with pytest.raises(StoreUnavailable) as refused:
+            hold._results.read("page:42")
+        assert "5ec2e8" not in f"{refused.value}"
+
+
+@slow
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_after_a_fork(tmp_path: Path, redis_url: str) -> None:
+    """Parent and child each have connections of their own; each finds what the other wrote."""
+    for target in targets(tmp_path, redis_url).values():
+        with leasehold.connect(target) as hold:
+            assert use(hold, "parent").text == "parent"
+
+            def work(hold: Any = hold) -> None:
+                assert hold._results.read("page:42").text == "parent"
+                assert use(hold, "child").text == "child"
+
+            in_child(work)
+            assert hold._results.read("page:42").text == "child"  # type: ignore[union-attr]  # there, and at once
+            assert use(hold, "parent again").text == "parent again"
+
+
+@slow
+def test_one_loop_after_the_other(redis_url: str) -> None:
+    """A coordinator for asyncio serves several loops: each has a client, which ends with it; nothing is left open."""
+    hold = leasehold.aio.connect(redis_url)
+
+    async def main(number: int) -> str:
+        results: Any = hold._results
+        await asyncio.gather(*(results.read(f"page:{one}") for one in range(20)))
+        return str(await results.read(f"page:{number}"))
+
+    for number in range(3):
+        assert asyncio.run(main(number)) == "None"
+    own: Any = hold._results
+    assert len(own._own._lives) == 1
+    assert all(
+        life.client.connection_pool._available_connections == [] or closed(life) for life in own._own._lives.values()
+    )
+    asyncio.run(hold.close())
+
+
+def closed(life: Any) -> bool:
+    """No connection of it is open."""
+    return all(not one.is_connected for one in life.client.connection_pool._available_connections)
+
+
+@slow
+def test_two_loops_at_once(redis_url: str) -> None:
+    """In two threads; closed in one of them, the other one's is closed too."""
+    hold = leasehold.aio.connect(redis_url)
+    ready, end = threading.Event(), threading.Event()
+    failures: list[BaseException] = []
+
+    async def other() -> None:
+        results: Any = hold._results
+        assert await results.read("page:1") is None
+        ready.set()
+        await asyncio.to_thread(end.wait, 30)
+
+    def run() -> None:
+        try:
+            asyncio.run(other())
+        except BaseException as error:
+            failures.append(error)
+
+    async def main() -> None:
+        results: Any = hold._results
+        assert await results.read("page:1") is None
+        assert len(results._own._lives) == 2
+        await hold.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert ready.wait(30)
+    asyncio.run(main())
+    end.set()
+    thread.join(30)
+    assert not failures
+
+
+def test_through_a_lent_client() -> None:
+    """A client that cannot be reduced to an address is used through its own commands, and is not closed."""
+    client = fakeredis.FakeRedis()
+    with leasehold.connect(client) as hold:
+        assert use(hold, "by a thread").text == "by a thread"
+
+    async def main() -> None:
+        async with leasehold.aio.connect(client) as hold:
+            assert (await use_awaited(hold, "by a task")).text == "by a task"
+        awaited = fakeredis.FakeAsyncRedis()
+        async with leasehold.aio.connect(awaited) as hold:
+            assert (await use_awaited(hold, "by a task")).text == "by a task"
+        assert await awaited.exists("results:v1:{page:42}:value")
+        await awaited.aclose()
+
+    asyncio.run(main())
+    assert client.exists("results:v1:{page:42}:value")
+    with leasehold.connect(fakeredis.FakeAsyncRedis()) as wrong, pytest.raises(InvalidRequest, match=r"aio\.connect"):
+        _ = wrong._results
+
+
+def test_a_store_that_has_none() -> None:
+    """A store of somebody's own: the error says what to do."""
+
+    class Own:
+        name = "own"
+
+    from leasehold.coordinator.results import default_results
+
+    with pytest.raises(Unsupported, match="say where to keep it"):
+        default_results(Own(), False)
+
+
+WITHOUT = """if True:
+    import sys
+    for one in {missing!r}:
+        sys.modules[one] = None
+    import leasehold
+    with leasehold.connect("redis://127.0.0.1:1") as hold:
+        try:
+            print(type(hold._results._own._make._client()).__module__)
+        except leasehold.Unsupported as error:
+            print(error)
+"""
+
+
+@pytest.mark.parametrize(("missing", "said"), [(["redis"], "valkey.client"), (["redis", "valkey"], "pip install")])
+def test_without_a_client_library(missing: list[str], said: str) -> None:
+    """valkey-py does as well; without either, the error says what to install."""
+    code = WITHOUT.format(missing=missing)
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
+    assert said in found.stdout
+
+
+def test_names_are_loaded_when_they_are_used() -> None:
+    """Whoever uses a result store in memory loads neither SQL nor Redis."""
+    code = "import sys; from leasehold.patterns.results import MemoryResultStore; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
+    loaded = set(found.stdout.split())
+    assert not loaded & {"sqlite3", "redis", "asyncio", "leasehold.patterns.results.sql", "leasehold.guards.sql"}
+    import leasehold.patterns.results as room
+
+    assert all(getattr(room, name).__name__ == name for name in room.__all__)
+    with pytest.raises(AttributeError):
+        _ = room.Nothing

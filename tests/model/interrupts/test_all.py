@@ -1,0 +1,173 @@
+"""Interrupts of an all at the worst of places: whatever an exception from nowhere hits, nothing stays held."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import leasehold
+from leasehold._core import group
+from leasehold._core.claims import claim
+from leasehold._core.holding import ALIVE, Holding
+from leasehold._runtime import sync
+from leasehold._runtime.connections import ConnectionPool
+from leasehold._runtime.engine import Engine
+from leasehold._runtime.held_lease import HeldLease
+from leasehold._runtime.registry import LeaseRegistry
+from leasehold._runtime.watchdog import Watchdog
+from leasehold.primitives.base_lock import BaseLock
+from leasehold.primitives.lease import Lease
+from leasehold.primitives.leases import BaseLeases, Leases
+from leasehold.primitives.multi import All, BaseAll
+from leasehold.primitives.multi_acquire import GroupAttempt
+from tests.model.interrupts.test_lock import at_entry, at_line, interrupt, interrupted, url_of
+from tests.support.lock import PATIENCE, STORES, elsewhere, eventually, in_thread, look
+
+pytestmark = pytest.mark.slow  # every function of the way, on each store: seconds
+
+PLACES: list[tuple[Callable[..., Any], int]] = [
+    (GroupAttempt.enter_again, 1),
+    (GroupAttempt.flow, 1),
+    (group.GroupAcquisition.apply_replies, 1),
+    (claim, 2),
+    (GroupAttempt.new_owner, 2),
+    (GroupAttempt.keep, 1),
+    (GroupAttempt.keep, 2),
+    (HeldLease.__init__, 2),
+    (Engine.remember, 2),
+    (LeaseRegistry.add, 2),
+    (Watchdog.add, 2),
+    (HeldLease.look_at, 2),
+    (group.GroupAcquisition.whole, 2),
+    (ConnectionPool.give_back, 1),
+    (GroupAttempt.leases, 1),
+    (Lease.__init__, 2),
+    (BaseLeases.__init__, 1),
+    (GroupAttempt.finish, 1),
+    (BaseAll._enter, 1),
+    (BaseAll._innermost, 1),
+    (BaseAll._leave, 1),
+    (Leases.release, 1),
+    (HeldLease.step_out, 2),
+    (group.release_all, 1),
+    (Holding.begin_release, 2),
+    (Holding.end_release, 2),
+    (Lease._ended, 2),
+    (Engine.forget, 2),
+]
+
+
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize(("function", "nth"), PLACES, ids=lambda part: getattr(part, "__qualname__", str(part)))
+@pytest.mark.filterwarnings("ignore:coroutine 'release_all' was never awaited")  # its very beginning is interrupted
+def test_an_interrupt_leaves_nothing_held(kind: str, function: Callable[..., Any], nth: int, tmp_path: Path) -> None:
+    """Wherever a with statement is interrupted, its locks are free long before their ttl, and can be had again."""
+    url = url_of(kind, tmp_path)
+    with leasehold.connect(url) as hold, leasehold.connect(url) as other:
+        both = hold.all(hold.lock("b", ttl=300), hold.lock("a", ttl=300))
+
+        def body() -> None:
+            with both:
+                pass
+
+        body()
+        assert interrupted(body, at_entry(function.__code__, nth, interrupt))
+        gc.collect()
+        assert not any(held.phase in ALIVE for held in hold._engine.watchdog.all()), "nobody believes in it"
+        assert not both.owned()
+        theirs = in_thread(lambda: other.all(other.lock("a"), other.lock("b")).acquire(wait=PATIENCE))
+        assert theirs is not None and theirs.release()
+        again = both.acquire(wait=PATIENCE)
+        assert again is not None and again.release()
+        assert not hold._engine.pending
+
+
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize(
+    "function",
+    [HeldLease.step_out, group.release_all, Holding.begin_release, Holding.end_release, BaseLeases._given_back],
+)
+@pytest.mark.filterwarnings("ignore:coroutine 'release_all' was never awaited")  # its very beginning is interrupted
+def test_an_interrupted_release_can_be_repeated(kind: str, function: Callable[..., Any], tmp_path: Path) -> None:
+    """Explicit leases whose release was interrupted: by the second release at the latest all are free."""
+    url = url_of(kind, tmp_path)
+    with leasehold.connect(url) as hold, leasehold.connect(url) as other:
+        leases = hold.all(hold.lock("b", ttl=300), hold.lock("a", ttl=300)).acquire(wait=0)
+        assert leases is not None
+        assert interrupted(leases.release, at_entry(function.__code__, 1, interrupt))
+        leases.release()
+        theirs = in_thread(lambda: other.all(other.lock("a"), other.lock("b")).acquire(wait=PATIENCE))
+        assert theirs is not None and theirs.release()
+
+
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize(
+    ("text", "which"),
+    [("try:", 1), ("if isinstance(op", 0), ("op = flow.send(answer)", 0)],
+    ids=["head", "op", "answer"],
+)
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_an_interrupted_wait_leaves_nothing(kind: str, text: str, which: int, nth: int, tmp_path: Path) -> None:
+    """Between two ops of a wait as well: what it holds is given back, and it stands in no queue."""
+    url = url_of(kind, tmp_path)
+    with leasehold.connect(url) as hold, leasehold.connect(url) as other:
+        theirs = other.lock("b", ttl=300).acquire(wait=0)
+        assert theirs is not None
+        both = hold.all(hold.lock("c", ttl=300), hold.lock("b", ttl=300), hold.lock("a", ttl=300))
+        assert interrupted(lambda: both.acquire(wait=0.1), at_line(sync.drive, text, which, nth, interrupt))
+        eventually(lambda: not look(hold._engine.store, "a").holders, "the first is given back")
+        eventually(lambda: not look(hold._engine.store, "b").queue, "nobody waits")
+        assert not hold._engine.pending
+        assert theirs.release() and other.all(other.lock("b"), other.lock("c")).try_acquire() is not None
+
+
+@pytest.mark.parametrize("function", [GroupAttempt.keep, BaseLock._keep, group.GroupAcquisition.whole])
+def test_an_interrupt_of_the_last_grant(function: Callable[..., Any]) -> None:
+    """What a wait was granted in the end, and could not be kept, is given back with all the rest."""
+    with leasehold.connect("memory://last") as hold, leasehold.connect("memory://last") as other:
+        theirs = other.lock("b", ttl=300).acquire(wait=0)
+        assert theirs is not None
+        both = hold.all(hold.lock("a", ttl=300), hold.lock("b", ttl=300))
+        nth = 3 if function is group.GroupAcquisition.whole else 2
+        with elsewhere(lambda: interrupted(both.acquire, at_entry(function.__code__, nth, interrupt))) as result:
+            eventually(lambda: look(hold._engine.store, "b").queue, "it waits")
+            assert theirs.release()
+            assert result()
+        assert other.all(other.lock("a"), other.lock("b")).acquire(wait=PATIENCE) is not None
+
+
+@pytest.mark.parametrize(
+    "function", [GroupAttempt.keep, GroupAttempt.leases, BaseAll._enter, BaseAll._leave, Leases.release]
+)
+def test_an_interrupt_of_an_inner_body_is_no_loss(function: Callable[..., Any]) -> None:
+    """Whoever holds a part already, and bears the interrupt, works on under it; the rest is free."""
+    with leasehold.connect("memory://inner") as hold, leasehold.connect("memory://inner") as other:
+        with hold.rlock("a", ttl=300) as lease:
+
+            def step() -> None:
+                with hold.all(hold.lock("b", ttl=300), hold.rlock("a", ttl=300)):
+                    pass
+
+            assert interrupted(step, at_entry(function.__code__, 1, interrupt))
+            assert lease.state == "held" and lease._held.depth == 1 and other.lock("a").try_acquire() is None
+            assert in_thread(lambda: other.lock("b").acquire(wait=PATIENCE)) is not None
+        assert other.lock("a").try_acquire() is not None
+
+
+def test_the_body_of_an_all_can_be_interrupted() -> None:
+    """Ctrl-C in the body comes out of it, and gives back."""
+    with leasehold.connect("memory://") as hold:
+        both: All = hold.all(hold.lock("a"), hold.lock("b"))
+
+        def body() -> None:
+            with both as (first, second):
+                assert first.state == second.state == "held"
+                interrupt()
+
+        with pytest.raises(KeyboardInterrupt):
+            body()
+        assert not both.locked()

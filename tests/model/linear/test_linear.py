@@ -1,0 +1,146 @@
+"""Histories of many clients at once, each checked against the pure ledger: every op took effect at one moment between
+its beginning and its end, and was answered as the ledger would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leasehold._core import ops
+from leasehold._core.ports import Store
+from leasehold.stores.memory import MemoryStore
+from tests.model.linear import clients
+from tests.model.linear.checker import Call, linearizable
+
+MIXES = pytest.mark.parametrize("mix", clients.MIXES)
+WAYS = pytest.mark.parametrize("way", [clients.in_threads, clients.in_tasks])
+Way = Callable[[Callable[[], Store], list[str], int, int, int], list[list[Call]]]
+
+
+def overlaps(clients: list[list[Call]]) -> int:
+    """Calls that began while another was under way: a history without any says nothing."""
+    ordered = sorted([call for calls in clients for call in calls], key=lambda call: call.began)
+    return sum(second.began < first.ended for first, second in pairwise(ordered))
+
+
+def check(way: Way, open_store: Callable[[], Store], mix: str, seed: int) -> None:
+    """A history of theirs is good. On a busy machine threads may come one after the other: then another one is made."""
+    for turn in range(20):
+        calls = way(open_store, clients.MIXES[mix], 6, 12, seed + 1_000 * turn)
+        assert linearizable(calls)
+        if overlaps(calls) > 0:
+            return
+    pytest.fail("no two calls were ever under way at once")
+
+
+@MIXES
+@WAYS
+def test_memory(way: Way, mix: str) -> None:
+    """Threads and tasks on one memory store."""
+    check(way, MemoryStore, mix, 100)
+
+
+@MIXES
+@WAYS
+def test_sqlite(way: Way, mix: str, tmp_path: Path) -> None:
+    """Threads and tasks on one file."""
+    check(way, partial(clients.open_url, f"sqlite:///{tmp_path}/leases.db"), mix, 200)
+
+
+@pytest.mark.slow
+@MIXES
+@WAYS
+def test_redis(way: Way, mix: str, redis_url: str) -> None:
+    """Threads and tasks on one server."""
+    check(way, partial(clients.open_url, redis_url), mix, 300)
+
+
+def check_processes(url: str, seed: int) -> None:
+    """A history of four processes is good. As above: one in which they came one after the other says nothing."""
+    for turn in range(5):
+        calls = clients.in_processes(url, clients.MIXES["everything"], 4, 40, seed + 1_000 * turn)
+        assert linearizable(calls)
+        if overlaps(calls) > 0:
+            return
+    pytest.fail("no two calls were ever under way at once")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_processes_on_sqlite(tmp_path: Path) -> None:
+    """Four processes on one file, with every rule."""
+    check_processes(f"sqlite:///{tmp_path}/leases.db", 400)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_processes_on_redis(redis_url: str) -> None:
+    """Four processes on one server, with every rule."""
+    check_processes(redis_url, 500)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(20))
+def test_many_histories(seed: int, tmp_path: Path, redis_url: str) -> None:
+    """The same for longer, and with more at once."""
+    for number, mix in enumerate(clients.MIXES):
+        url = f"sqlite:///{tmp_path}/{mix}.db"
+        for where in (url, redis_url):
+            first = 10_000 + seed * 1_000 + number * 100
+            assert linearizable(clients.in_processes(where, clients.MIXES[mix], 4, 60, first))
+            assert linearizable(
+                clients.in_threads(partial(clients.open_url, where), clients.MIXES[mix], 6, 25, first + 50)
+            )
+
+
+# ---------------------------------------------------------------- the checker itself
+
+
+def history() -> list[Call]:
+    """Two writers, one after the other, and a reader after both."""
+    return [
+        Call(ops.Claim("r", "a", 1000, rule="write"), ops.Granted(100_000_000_000_000, 1000, rule="write"), 0, 10),
+        Call(ops.Release("r", "a", 100_000_000_000_000), ops.Released(), 20, 30),
+        Call(ops.Claim("r", "b", 1000, rule="write"), ops.Granted(100_000_000_000_007, 1000, rule="write"), 25, 40),
+        Call(ops.Release("r", "b", 100_000_000_000_007), ops.Released(), 50, 60),
+        Call(ops.Claim("r", "c", 1000, rule="read"), ops.Granted(100_000_000_000_009, 1000, rule="read"), 55, 70),
+    ]
+
+
+def alone(calls: list[Call]) -> list[list[Call]]:
+    """Each as the only call of its client."""
+    return [[call] for call in calls]
+
+
+def test_what_could_have_been_is_accepted() -> None:
+    """Ops that overlap may have happened in either order."""
+    assert linearizable(alone(history()))
+
+
+def broken(at: int, **change: Any) -> list[Call]:
+    """The history with one call changed."""
+    calls = history()
+    calls[at] = calls[at]._replace(**change)
+    return calls
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        broken(2, began=12, ended=18),  # granted while the first held
+        broken(4, began=42, ended=48),  # a reader beside a writer
+        broken(2, reply=ops.Granted(99_999_999_999_999, 1000, rule="write")),  # a fence that fell
+        broken(2, reply=ops.Granted(100_000_000_000_000, 1000, rule="write")),  # and one that was given twice
+        broken(3, reply=ops.NotYours("taken")),  # told that it was not its own
+        broken(4, reply=ops.Busy("?", 10)),  # refused though nobody holds
+        broken(0, reply=ops.Granted(100_000_000_000_000, 1000, slots=(1,), rule="write")),  # a slot that there is not
+    ],
+)
+def test_what_cannot_have_been_is_refused(calls: list[Call]) -> None:
+    """Each of these breaks one promise."""
+    assert not linearizable(alone(calls))

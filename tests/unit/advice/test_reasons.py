@@ -1,0 +1,126 @@
+"""Why: the sentences of a verdict speak of the answers that were given, and of those that were not."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from leasehold.advice import CASES, Need, advise
+from leasehold.advice.decision import WARNINGS
+from tests.unit.advice.needs import needs
+
+
+def reasons(**answers: Any) -> str:
+    """All of them in one text."""
+    return "\n".join(advise(Need.of(answers)).reasons)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_they_name_the_answers(name: str) -> None:
+    """What is harmed, what it is, and what a duplicate is, in the words of the answers."""
+    need = CASES[name]
+    told = "\n".join(advise(need).reasons)
+    assert f"{need.protects.capitalize()} is at stake:" in told
+    assert re.search(rf"The work is an? {need.work}( effect)?:", told)
+    assert f"Duplicates are {need.duplicates}:" in told
+
+
+def test_they_are_sentences() -> None:
+    """For people: they begin and end as sentences do, and none names a field as a program does."""
+    told = {one for need in needs()[::7] for verdict in [advise(need)] for one in (*verdict.reasons, *verdict.warnings)}
+    names = [field.name for field in fields(Need)]
+    for sentence in told:
+        assert sentence[0].isupper() and sentence.endswith(".")
+        assert not [name for name in names if "_" in name and name in sentence]
+
+
+def test_length_and_number_are_named() -> None:
+    """A duration or a limit that decided stands in the reasons; one that did not is left out."""
+    assert "The work takes 3h: over 1h" in reasons(protects="efficiency", duration="3h")
+    assert "The work takes 200ms: at most 1s" in reasons(protects="correctness", work="section", duration="200ms")
+    assert "Up to 3 may run at once" in reasons(protects="efficiency", limit=3)
+    assert "takes" not in reasons(protects="efficiency", limit=3, duplicates="harmless", duration="5m")
+    assert "Up to" not in reasons(protects="efficiency", limit=1)
+
+
+def test_unknown_answers_are_told_with_what_they_would_change() -> None:
+    """What an answer that is missing counts as, and where another answer would lead."""
+    told = reasons(protects="correctness")
+    assert "Whether the effect can be made idempotent is not known, and counts as no; yes would lead to once." in told
+    assert "durable state that can decide is not known, and counts as no; yes would lead to transition." in told
+    assert "How long the work can take is not known, and counts as up to 1h; over 1h would lead to jobs." in told
+    assert "The kind of work is not known" in told
+
+
+def test_unknown_answers_that_change_nothing_are_not_told() -> None:
+    """A cache is a cache: whether somebody downstream checks a fence is of no interest."""
+    told = reasons(protects="efficiency", work="cache", duplicates="harmless", duration="1s")
+    assert "fence" not in told and "durable" not in told
+
+
+def test_a_lease_that_matters_lives_where_nothing_is_forgotten() -> None:
+    """With its fence a lease may keep things correct: until somebody says that a failover may forget it, it may not."""
+    need = {"protects": "correctness", "work": "external", "downstream_fences": True}
+    assert advise(Need.of(need)).store == "etcd or ZooKeeper"
+    told = {**need, "survives_failover": False, "regions": False}
+    assert advise(Need.of(told)).store == "one Redis or Sentinel, with the watchdog"
+    assert "survive a failover is not known, and counts as yes" in reasons(**need, regions=False)
+
+
+def test_regions_that_can_be_cut_off() -> None:
+    """A majority where a duplicate costs something; one store in each region where it does not."""
+    need = {"protects": "efficiency", "regions": True}
+    assert advise(Need.of({**need, "duplicates": "costly"})).store == "etcd or ZooKeeper"
+    assert "Regions can be cut off from each other:" in reasons(**need)
+    borne = advise(Need.of({**need, "duplicates": "harmless"}))
+    assert borne.store == "one Redis or Sentinel, with the watchdog"
+    assert borne.warnings == ("One store in each region is enough: a duplicate for each of them is harmless.",)
+
+
+def test_hours() -> None:
+    """Over an hour is long and an hour is not; a workflow is long however long it takes; so are several of them."""
+    assert advise(Need.of({"protects": "efficiency", "duration": 3600})).tool == "lock"
+    assert advise(Need.of({"protects": "efficiency", "duration": 3600.001})).tool == "jobs"
+    assert "takes" not in reasons(protects="efficiency", work="workflow")
+    several = {"protects": "efficiency", "limit": 3, "duplicates": "harmless"}
+    assert advise(Need.of(several)).tool == "semaphore"
+    assert advise(Need.of({**several, "duration": "3h"})).tool == "semaphore + jobs"
+
+
+def test_a_second() -> None:
+    """A row lock may be held for a second, and no longer."""
+    section = {"protects": "correctness", "work": "section"}
+    assert advise(Need.of({**section, "duration": 1})).tool == "row_lock"
+    assert advise(Need.of({**section, "duration": 1.001})).tool == "lock + guard"
+    assert advise(Need.of(section)).tool == "lock + guard"
+
+
+def test_every_warning_can_be_due() -> None:
+    """No sentence is left over, and a case that is in order has none but those that it must have."""
+    more = [Need.of({"protects": "efficiency", "duplicates": "harmless", field: True}) for field in
+            ("survives_failover", "regions", "audit")]  # fmt: skip
+    due = {text for need in [*needs()[::7], *more] for text in advise(need).warnings}
+    assert due == {one.text for one in WARNINGS}
+    assert advise(CASES["cache-rebuild"]).warnings == ()
+
+
+def test_an_audit_trail_is_asked_for_once() -> None:
+    """In the transaction where that is its word, as a warning elsewhere; unknown counts as yes for correctness."""
+    transition = advise(Need.of({"protects": "correctness", "work": "transition"}))
+    assert transition.transaction.endswith("+ audit") and not [one for one in transition.warnings if "audit" in one]
+    command = advise(Need.of({"protects": "correctness", "work": "command"}))
+    assert "an audit trail is required is not known, and counts as yes" in "\n".join(command.warnings)
+    assert advise(Need.of({"protects": "correctness", "work": "command", "audit": False})).warnings == (
+        "An idempotency key needs a durable home: a key that is forgotten protects nothing.",
+    )
+
+
+def test_it_reads_well() -> None:
+    """For people: what to use, the columns, the reasons."""
+    lines = str(advise(CASES["monthly-invoices"])).splitlines()
+    assert lines[0] == "Use hold.cron to save work, and a unique constraint for the result."
+    assert "  transaction required   yes, unique (customer, period)" in lines
+    assert lines.index("Why") < lines.index("Heed")

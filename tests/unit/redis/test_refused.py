@@ -1,0 +1,144 @@
+"""What connect() does not take, and servers that will not do: refused with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import pytest
+import redis.asyncio
+import redis.sentinel
+import valkey.asyncio
+import valkey.sentinel
+
+import leasehold
+from leasehold import InvalidRequest, Unsupported
+from tests.integration.redis.impostor import VERSION_5_0, VERSION_6_0, impostor
+from tests.support.parties import FLAVOURS
+from tests.support.redis.plays import KINDS, Start, failure
+
+CONNECTS = [leasehold.connect, leasehold.aio.connect]
+Connect = Callable[..., Any]
+both = pytest.mark.parametrize("connect", CONNECTS)
+both_flavours = pytest.mark.parametrize("flavour", FLAVOURS)
+
+
+def looks_like(name: str, module: str) -> Any:
+    """An object of a class of that name, which could run commands."""
+    return type(name, (), {"__module__": module, "execute_command": lambda self, *args: None})()
+
+
+# ---------------------------------------------------------------- objects
+
+SEVERAL: dict[str, Callable[[], Any]] = {
+    "MultiDBClient": lambda: looks_like("MultiDBClient", "redis.multidb.client"),
+    "MultiDBClient of asyncio": lambda: looks_like("MultiDBClient", "redis.asyncio.multidb.client"),
+    "RedisCluster": lambda: object.__new__(redis.RedisCluster),
+    "RedisCluster of asyncio": lambda: redis.asyncio.RedisCluster(host="localhost"),
+    "ValkeyCluster": lambda: object.__new__(valkey.ValkeyCluster),
+    "ValkeyCluster of asyncio": lambda: valkey.asyncio.ValkeyCluster(host="localhost"),
+    "Sentinel": partial(redis.sentinel.Sentinel, [("localhost", 26379)]),
+    "Sentinel of asyncio": partial(redis.asyncio.Sentinel, [("localhost", 26379)]),
+    "Sentinel of valkey": partial(valkey.sentinel.Sentinel, [("localhost", 26379)]),
+}
+try:  # it needs more than redis-py, and an old redis-py has none
+    SEVERAL["MultiDBClient itself"] = partial(object.__new__, import_module("redis.multidb.client").MultiDBClient)
+except ImportError:
+    pass
+PARTS: dict[str, Callable[[Any], Any]] = {
+    "Pipeline": lambda client: client.pipeline(),
+    "PubSub": lambda client: client.pubsub(),
+    "Lock": lambda client: client.lock("job"),
+}
+
+
+@both
+@pytest.mark.parametrize("name", SEVERAL)
+def test_a_client_of_several_servers_is_unsupported(name: str, connect: Connect) -> None:
+    """Those that move between servers share no leases among them; the message names the class."""
+    with pytest.raises(Unsupported, match=f"cannot use a {name.partition(' ')[0]}: "):
+        connect(SEVERAL[name]())
+
+
+@both
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_of_a_client_is_unsupported(part: str, kind: str, connect: Connect) -> None:
+    """The message asks for the client itself."""
+    with pytest.raises(Unsupported, match=f"cannot use a {part}: .*give it the client"):
+        connect(PARTS[part](KINDS[kind]()))
+
+
+@both
+@pytest.mark.parametrize("several", [[redis.Redis()], [redis.Redis(), redis.Redis()], ["redis://a", "redis://b"]])
+def test_several_clients_are_unsupported(several: Any, connect: Connect) -> None:
+    """A Redlock is another store, which this version has not."""
+    with pytest.raises(Unsupported, match="Redlock"):
+        connect(several)
+
+
+GARBAGE: dict[str, Any] = {
+    "a number": 6379,
+    "zero": 0,
+    "False": False,
+    "bytes": b"redis://localhost",
+    "a mapping": {"host": "localhost"},
+    "an object": object(),
+    "a module": redis,
+    "a function": redis.from_url,
+    "a class": redis.Redis,
+    "a class of asyncio": redis.asyncio.Redis,
+    "a class of valkey": valkey.Valkey,
+    "a pool": redis.ConnectionPool(),
+    "NotImplemented": NotImplemented,
+    "an exception": redis.ConnectionError(),
+}
+
+
+@both
+@pytest.mark.parametrize("thing", GARBAGE.values(), ids=GARBAGE)
+def test_anything_else_is_an_invalid_request(thing: Any, connect: Connect) -> None:
+    """At once, by the name of its type."""
+    with pytest.raises(InvalidRequest, match=f"not {type(thing).__name__}"):
+        connect(thing)
+
+
+# ---------------------------------------------------------------- servers
+
+
+@both_flavours
+@pytest.mark.parametrize("version", [VERSION_5_0, VERSION_6_0])
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_an_old_server_is_refused(version: str, protocol: int, flavour: str) -> None:
+    """Before 6.2 there is no SET with PXAT: the error says so, and nothing was tried."""
+    with impostor(version) as server:
+        error = failure(f"{server.url}?protocol={protocol}", flavour)
+    assert isinstance(error, Unsupported) and f"is version {version}: leases need 6.2 or newer" in str(error)
+    assert set(server.asked) <= {"HELLO", "INFO"}
+
+
+@pytest.mark.slow
+@both_flavours
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_a_node_of_a_cluster_is_refused(protocol: int, flavour: str, own_redis: Start) -> None:
+    """It would answer for a part of the names only."""
+    server = own_redis(None, "--cluster-enabled", "yes")
+    error = failure(f"{server.url}?protocol={protocol}", flavour)
+    assert isinstance(error, Unsupported) and "is a node of a Cluster" in str(error)
+    assert not server.client().dbsize()
+
+
+@pytest.mark.slow
+def test_the_client_of_a_real_cluster_is_refused(own_redis: Start) -> None:
+    """The client that redis-py makes for it, and the one of a single node."""
+    server = own_redis(None, "--cluster-enabled", "yes")
+    admin: Any = server.client()
+    admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+    with (
+        redis.RedisCluster(host="127.0.0.1", port=server.port) as cluster,
+        pytest.raises(Unsupported, match="RedisCluster"),
+    ):
+        leasehold.connect(cluster)
+    assert "is a node of a Cluster" in str(failure(redis.Redis(port=server.port), "sync"))
