@@ -13,8 +13,11 @@ from tests.model.stale_owner.crew import GuardCrew
 from tests.model.stale_owner.nest import Nest
 from tests.model.stale_owner.targets import Description
 from tests.model.stale_owner.web import Service
+from tests.support.guards.s3_fixtures import s3_server
 from tests.support.servers.database import Database
 from tests.support.servers.s3 import S3Server
+
+__all__ = ["s3_server"]  # a fixture
 
 Gather = Callable[[Description], GuardCrew]
 
