@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold._core import group
+from leasehold._core import driver, group
 from leasehold._core.claims import claim
 from leasehold._core.holding import ALIVE, Holding
-from leasehold._runtime import sync
 from leasehold._runtime.connections import ConnectionPool
 from leasehold._runtime.engine import Engine
 from leasehold._runtime.held_lease import HeldLease
@@ -107,7 +106,7 @@ def test_an_interrupted_release_can_be_repeated(kind: str, function: Callable[..
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize(
     ("text", "which"),
-    [("try:", 1), ("if isinstance(op", 0), ("op = flow.send(answer)", 0)],
+    [("try:", 1), ("result = perform(request)", 0), ("request = flow.send(result)", 0)],
     ids=["head", "op", "answer"],
 )
 @pytest.mark.parametrize("nth", [1, 2, 3])
@@ -118,7 +117,7 @@ def test_an_interrupted_wait_leaves_nothing(kind: str, text: str, which: int, nt
         theirs = other.lock("b", ttl=300).acquire(wait=0)
         assert theirs is not None
         both = hold.all(hold.lock("c", ttl=300), hold.lock("b", ttl=300), hold.lock("a", ttl=300))
-        assert interrupted(lambda: both.acquire(wait=0.1), at_line(sync.drive, text, which, nth, interrupt))
+        assert interrupted(lambda: both.acquire(wait=0.1), at_line(driver.drive, text, which, nth, interrupt))
         eventually(lambda: not look(hold._engine.store, "a").holders, "the first is given back")
         eventually(lambda: not look(hold._engine.store, "b").queue, "nobody waits")
         assert not hold._engine.pending

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold._core import flows
+from leasehold._core import driver, flows
 from leasehold._core.holding import Holding, Transferable
 from leasehold._runtime import sync
 from leasehold._runtime.connections import ConnectionPool
@@ -29,11 +29,11 @@ from tests.lock.helpers import PATIENCE, Spy, eventually, eventually_async, noth
 GIVING: list[Callable[..., Any]] = [
     Lease.transfer, BaseLease._given, BaseLease._ended, HeldLease.giving, HeldLease.handed_over,
     Transferable.handing_over,
-    Transferable.handed_over, Holding._apart, Holding.end_extension, flows.transfer, sync.run, sync.drive,
+    Transferable.handed_over, Holding._apart, Holding.end_extension, flows.transfer, sync.run, sync.drive, driver.drive,
     ConnectionPool.borrow, ConnectionPool.give_back, Engine.forget,
 ]  # fmt: skip
 ADOPTING: list[Callable[..., Any]] = [
-    Lock._acquire, Lock._adopt, flows.adopt, flows._adopted, sync.drive, ConnectionPool.borrow,
+    Lock._acquire, Lock._adopt, flows.adopt, flows._adopted, sync.drive, driver.drive, ConnectionPool.borrow,
     ConnectionPool.give_back, Engine.remember, BaseLease.__init__,
 ]  # fmt: skip
 
