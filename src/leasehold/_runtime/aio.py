@@ -104,7 +104,7 @@ class AsyncDriver:
             if isinstance(op, Park):
                 reply = await next_push(op.owner, op.until)
             elif isinstance(op, Defer):
-                engine.watchdog.later(op)
+                engine.watchdog.run_later(op)
             elif engine.closed:
                 raise CoordinatorClosed
             else:
