@@ -126,7 +126,7 @@ class GroupAttempt:
         engine = self._engine
         mine = [engine.find_held(part._name.text, self._anchor) for part in self._rest]
         known = [*engine.watchdog.leases(), *(held for held in mine if held is not None)]
-        return [held for held in known if self.attempt.is_of(held.owner)]
+        return [held for held in known if self.attempt.has_owner(held.owner)]
 
     def _end(self, held: HeldLease) -> None:
         """What was granted is given back, by the flow or else now."""
