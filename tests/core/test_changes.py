@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leasehold._core import flows, ops
-from leasehold._core.holding import Changeable, LocalGrant
+from leasehold._core.holding import Holding, LocalGrant
 from leasehold._core.tickets import Transfer
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, NotHeld, OutcomeUnknown
 from tests.core.desk import ROOM, Desk
@@ -15,12 +15,12 @@ from tests.core.test_flows_cancel import Interrupted, interrupt
 CONFIRMED = Step(ops.Renew, ops.Renewed(TTL))
 
 
-def hold(rule: str = "write") -> Changeable:
+def hold(rule: str = "write") -> Holding:
     """A lease asked for at 100.0 and granted in full."""
-    return Changeable(NAME, LocalGrant(FIRST, 9, TTL, 100.0, TTL, 100.0, False, rule), Latch())
+    return Holding(NAME, LocalGrant(FIRST, 9, TTL, 100.0, TTL, 100.0, False, rule), Latch())
 
 
-def renew(holding: Changeable, now: float) -> ops.Renew:
+def renew(holding: Holding, now: float) -> ops.Renew:
     """What the watchdog sends, confirmed at once."""
     op = holding.begin_renewal(now)
     assert op is not None
@@ -178,7 +178,7 @@ def test_what_is_said_is_not_lost_when_a_later_renew_overtakes_it() -> None:
     desk = Desk()
     desk.claim(FIRST)
     fence = desk.fence_of(FIRST)
-    holding = Changeable(NAME, LocalGrant(FIRST, fence, TTL, 100.0, TTL, 100.0, False), Latch())
+    holding = Holding(NAME, LocalGrant(FIRST, fence, TTL, 100.0, TTL, 100.0, False), Latch())
     said = holding.begin_meta_change("leader", 101.0)
     extended = holding.begin_extension(60_000, 101.0)
     for op in (extended, said):

@@ -367,7 +367,7 @@ def test_a_lease_that_does_not_renew_is_never_scheduled() -> None:
 def test_trap_6_want_longer_is_asked_for_by_the_next_renewal() -> None:
     """Re-entry with a longer ttl: the outer lease grows when it is renewed, not before."""
     holding = hold()
-    holding.raise_ttl(60_000)
+    holding._raise_ttl(60_000)
     assert holding.deadline == pytest.approx(DEADLINE)
     op = renewal(holding, 110.0)
     assert op.ttl_ms == 60_000
@@ -378,7 +378,7 @@ def test_trap_6_want_longer_is_asked_for_by_the_next_renewal() -> None:
 def test_trap_6_want_shorter_changes_nothing() -> None:
     """A nested shorter lease does not cut the outer one."""
     holding = hold()
-    holding.raise_ttl(1_000)
+    holding._raise_ttl(1_000)
     assert renewal(holding, 110.0).ttl_ms == TTL
     assert holding.deadline == pytest.approx(DEADLINE)
 

@@ -27,7 +27,7 @@ LOCAL = pytest.mark.parametrize("url", ["memory", "sqlite"], indirect=True)
     [
         (Lock.__exit__, 1),  # the end of the body never begins
         (Lock.__exit__, 2),
-        (Holding.raise_ttl, 1),  # in the middle of a re-entry
+        (Holding._raise_ttl, 1),  # in the middle of a re-entry
         (HeldLease.lease, 1),
         (Lock._lease, 1),
         (ConnectionPool.give_back, 1),  # on the way out of acquire

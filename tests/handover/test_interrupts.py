@@ -15,7 +15,7 @@ import pytest
 
 import leasehold
 from leasehold._core import driver, flows
-from leasehold._core.holding import Holding, Transferable
+from leasehold._core.holding import Holding
 from leasehold._runtime import sync
 from leasehold._runtime.connections import ConnectionPool
 from leasehold._runtime.engine import Engine
@@ -27,9 +27,8 @@ from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import PATIENCE, Spy, eventually, eventually_async, nothing_left
 
 GIVING: list[Callable[..., Any]] = [
-    Lease.transfer, BaseLease._given, BaseLease._ended, HeldLease.giving, HeldLease.end_transfer,
-    Transferable.begin_transfer,
-    Transferable.end_transfer, Holding._awaited_renew, Holding.end_change, flows.transfer, sync.run, sync.drive,
+    Lease.transfer, BaseLease._given, BaseLease._ended, HeldLease.giving, Holding.begin_transfer,
+    Holding.end_transfer, Holding._begin_change, Holding.end_change, flows.transfer, sync.run, sync.drive,
     driver.drive, ConnectionPool.borrow, ConnectionPool.give_back, Engine.forget,
 ]  # fmt: skip
 ADOPTING: list[Callable[..., Any]] = [

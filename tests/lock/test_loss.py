@@ -495,7 +495,7 @@ def test_a_loss_for_another_reason_has_no_such_cause(stage: Stage) -> None:
     lease = stage.acquire(ttl=6)
     stage.spy.before = once(Renew, refused)
     stage.pass_time(3)
-    assert lease.state == "held" and lease._held._trouble is None
+    assert lease.state == "held" and lease._held._last_failure is None
     evict(stage, lease)
     stage.pass_time(3)
     error = stage.raises(LeaseLost, lease.check)

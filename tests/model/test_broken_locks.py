@@ -180,7 +180,10 @@ BROKEN: dict[str, tuple[Break, str]] = {
         "I6 a permanent ghost",
     ),
     "what a clock that was set back prolongs is believed (49)": (patched(Turn, "bound", lambda _: None), "I6|I12|I14"),
-    "a watchdog that looks at what it must not renew": (patched(Holding, "check_at", look_all_the_time), "the watchdog"),
+    "a watchdog that checks what it must not renew": (
+        patched(Holding, "check_at", look_all_the_time),
+        "the watchdog",
+    ),
     "a wait without an end (24)": (patched(PendingClaim, "park", park_without_end), "I12|I14"),
     "last come, first served": (patched(Turn, "hand_on", last_come_first), "I15"),
     "acquire returns what is over (26)": (patched(LocalGrant, "usable", lambda *_: True), "trap 26"),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from leasehold._core import ops
 from leasehold._core.claims import AcquireRequest, OwnLeases, PendingClaim, budget_ms, claim, immediate_grant
-from leasehold._core.holding import LOSSES, LOST, Changeable, Holding, LocalGrant, Transferable, without_frames
+from leasehold._core.holding import LOSSES, LOST, Holding, LocalGrant, without_frames
 from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeVar
 from leasehold._core.policy import LEAST_BUDGET_MS, tombstone_ms
 from leasehold._core.tickets import Ticket, Transfer
@@ -127,14 +127,14 @@ async def extend(holding: Holding, ttl_ms: int, now: float) -> None:
     await _change(holding, holding.begin_extension(ttl_ms, now), now)
 
 
-async def downgrade(holding: Changeable, now: float) -> None:
+async def downgrade(holding: Holding, now: float) -> None:
     """From writing to reading, in one step. When this fails it only reads all the same, and goes on to say so; it may
     be repeated then."""
     await _change(holding, holding.begin_downgrade(now), now)
     holding.end_downgrade()
 
 
-async def change_meta(holding: Changeable, meta: str, now: float) -> None:
+async def change_meta(holding: Holding, meta: str, now: float) -> None:
     """Let the holder say something else of itself. When this goes unanswered, it goes on to say so. Nothing (an empty
     text) cannot be said."""
     await _change(holding, holding.begin_meta_change(meta, now), now)
@@ -153,7 +153,7 @@ async def _change(holding: Holding, op: ops.Renew, now: float) -> None:
     holding.require(answer.at)
 
 
-async def transfer(holding: Transferable, giving: Transfer, now: float) -> None:
+async def transfer(holding: Holding, giving: Transfer, now: float) -> None:
     """Allow whoever knows the ticket to adopt the lease. When this fails it is still ours: the ticket is known to
     nobody."""
     op = holding.begin_transfer(giving.nonce, now)
