@@ -24,11 +24,11 @@ def line_takes(choose: Callable[[PendingClaim, int, int], tuple[float, int]]) ->
         line: PendingClaim, fence: int, beat: int, remaining_ms: int, slots: tuple[int, ...]
     ) -> LocalGrant | None:
         sent, length_ms = choose(line, beat, remaining_ms)
-        ask, in_doubt = line.ask, line.unanswered > 0
+        ask, in_doubt = line.request, line.unanswered > 0
         found = LocalGrant(line.owner, fence, ask.ttl_ms, sent, length_ms, line.now, in_doubt, ask.rule, slots)
-        return found if found.usable(line.ask.renews) else None
+        return found if found.usable(line.request.renews) else None
 
-    return lambda monkeypatch: monkeypatch.setattr(PendingClaim, "taken", taken)
+    return lambda monkeypatch: monkeypatch.setattr(PendingClaim, "usable_grant", taken)
 
 
 # ---------------------------------------------------------------- the broken rules
@@ -102,7 +102,7 @@ def plain_counter(turn: Turn, floor: int) -> int:
 
 def withdrawal_without_tombstone(line: PendingClaim) -> ops.Withdraw:
     """The claim that it overtook will win after all."""
-    return ops.Withdraw(line.ask.name.text, line.owner)
+    return ops.Withdraw(line.request.name.text, line.owner)
 
 
 def release_without_tombstone(held: Holding, now: float) -> ops.Release | None:
@@ -137,7 +137,7 @@ async def nothing(*_: object) -> None:
     """In place of a clean-up."""
 
 
-hand_on, begin_release, renewal = Turn.hand_on, Holding.begin_release, Holding.renewal
+hand_on, begin_release, renewal = Turn.hand_on, Holding.begin_release, Holding.begin_renewal
 
 # What is broken: how, and the promises whose checkers may be the first to notice.
 BROKEN: dict[str, tuple[Break, str]] = {
@@ -147,12 +147,12 @@ BROKEN: dict[str, tuple[Break, str]] = {
         "I1",
     ),
     "remaining time ignored in a repeated grant (42)": (
-        line_takes(lambda line, beat, _: (line.sent[beat], line.ask.ttl_ms)),
+        line_takes(lambda line, beat, _: (line.sent[beat], line.request.ttl_ms)),
         "I1",
     ),
     "no allowance for clocks that differ (22)": (patched(taken_module, "drift", lambda _: 0.0), "I1"),
     "no margin before the deadline (1)": (without_margin, "I11"),
-    "a renewal that waits past the deadline (2)": (patched(Holding, "renewal", renewal_without_end), "I11"),
+    "a renewal that waits past the deadline (2)": (patched(Holding, "begin_renewal", renewal_without_end), "I11"),
     "two fit into a mutex": (patched_item(rules.RULES, "mutex", lambda *_: (0,)), "I1"),
     "a renewal brings the dead back (7)": (turns(ops.Renew, renew_resurrects), "I1|I2|I7|I8"),
     "a late renewal shortens (44)": (turns(ops.Renew, renew_shortens), "I1|I8"),
@@ -163,7 +163,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "an eviction opens the door at once": (turns(ops.Evict, evict_opens), "I1"),
     "fences as a plain counter, and the store forgets (14)": (patched(Turn, "mint", plain_counter), "I2"),
     "a guard that accepts everything": (patched(job.Guard, "accepts", lambda *_: True), "I3"),
-    "no tombstones (9, 10)": (patched(Turn, "bury", lambda *_: None), "I2|I6|I7"),
+    "no tombstones (9, 10)": (patched(Turn, "add_tombstone", lambda *_: None), "I2|I6|I7"),
     "a withdrawal without a tombstone (9)": (
         patched(PendingClaim, "withdrawal", withdrawal_without_tombstone),
         "I2|I6",
@@ -171,7 +171,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "a release without a tombstone (10)": (patched(Holding, "begin_release", release_without_tombstone), "I2|I6"),
     "the store ignores withdrawals (25)": (turns(ops.Withdraw, withdraw_nothing), "I6"),
     "a cancelled acquire cleans nothing up (9)": (patched(PendingClaim, "withdraw_later", nothing), "I6"),
-    "an acquire that timed out stays in the queue (25)": (patched(PendingClaim, "leave", stay_in_line), "I6"),
+    "an acquire that timed out stays in the queue (25)": (patched(PendingClaim, "withdraw", stay_in_line), "I6"),
     "a beat creates a claim (26)": (turns(ops.Beat, beat_creates), "I2|I6|I14"),
     "nothing ever expires (30)": (patched(Turn, "expire", lambda _: None), "I6|I8|I12"),
     "silent waiters are not passed over (25)": (patched(Turn, "live", lambda *_: True), "I14"),
@@ -180,7 +180,10 @@ BROKEN: dict[str, tuple[Break, str]] = {
         "I6 a permanent ghost",
     ),
     "what a clock that was set back prolongs is believed (49)": (patched(Turn, "bound", lambda _: None), "I6|I12|I14"),
-    "a watchdog that looks at what it must not renew": (patched(Holding, "look_at", look_all_the_time), "the watchdog"),
+    "a watchdog that checks what it must not renew": (
+        patched(Holding, "check_at", look_all_the_time),
+        "the watchdog",
+    ),
     "a wait without an end (24)": (patched(PendingClaim, "park", park_without_end), "I12|I14"),
     "last come, first served": (patched(Turn, "hand_on", last_come_first), "I15"),
     "acquire returns what is over (26)": (patched(LocalGrant, "usable", lambda *_: True), "trap 26"),

@@ -11,7 +11,7 @@ import pytest
 from leasehold._core import group, ledger, ops, resource_flows, rules
 from leasehold._core.flows import acquire
 from leasehold._core.group import GroupAcquisition
-from leasehold._core.holding import Changeable, Holding
+from leasehold._core.holding import Holding
 from leasehold._core.rules import READ, SEMAPHORE, WRITE, Occupied
 from leasehold._core.turn import Turn
 from leasehold._core.types import Door, Grant, Instant, State, Waiter
@@ -20,7 +20,7 @@ from tests.model.breaking import Break, patched, patched_item, require_caught, t
 from tests.support.simulator import job, worker
 
 hand_on, turned, expire, grant = Turn.hand_on, Turn.__init__, Turn.expire, Turn.grant
-downgrading, answered = Changeable.downgrading, Holding._answered
+downgrading, answered = Holding.begin_downgrade, Holding._apply_reply
 
 # ---------------------------------------------------------------- readers and writers
 
@@ -47,7 +47,7 @@ def overtaking(rule: str) -> Break:
     return patched(Turn, "hand_on", hand_on_all)
 
 
-def downgrading_late(holding: Changeable, now: float) -> ops.Renew:
+def downgrading_late(holding: Holding, now: float) -> ops.Renew:
     """It goes on to write until the store has confirmed that it reads."""
     renew = downgrading(holding, now)
     holding.rule = WRITE
@@ -65,8 +65,8 @@ def lower_when_answered(
 
 def believes_until_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both of these."""
-    monkeypatch.setattr(Changeable, "downgrading", downgrading_late)
-    monkeypatch.setattr(Holding, "_answered", lower_when_answered)
+    monkeypatch.setattr(Holding, "begin_downgrade", downgrading_late)
+    monkeypatch.setattr(Holding, "_apply_reply", lower_when_answered)
 
 
 def downgrade_grants_again(turn: Turn, op: ops.Renew) -> ops.Reply:
@@ -177,16 +177,16 @@ async def grab_what_is_free(taking: GroupAcquisition) -> None:
     """Takes whatever it can get, and waits for the rest with that in its hands."""
     held: dict[int, Holding] = {}
     for wait in (0.0, None):
-        for place, ask in enumerate(taking.asks):
+        for place, ask in enumerate(taking.requests):
             if place in held:
                 continue
-            new_owner = partial(taking.party.new_owner, place)
+            new_owner = partial(taking.caller.new_owner, place)
             try:
                 taken = await acquire(ask._replace(wait=wait), new_owner, taking.floor, taking.now)
             except NotAcquired:
                 continue
             taking.now = taken.at
-            held[place] = taking.party.keep(place, taken)
+            held[place] = taking.caller.keep(place, taken)
             taking.held.append(held[place])
 
 
@@ -246,7 +246,11 @@ BROKEN: dict[str, tuple[Break, str, str]] = {
     "small claims overtake a big one (31)": (overtaking(SEMAPHORE), "permits", "I15"),
     "a smaller limit takes permits away": (turns(ops.Resize, shrinking_takes), "permits", "I7"),
     "all: in whatever order": (patched(worker, "in_order", list), "together", "I12"),
-    "all: holds later ones while it waits": (patched(GroupAcquisition, "take", grab_what_is_free), "together", "I12"),
+    "all: holds later ones as it waits": (
+        patched(GroupAcquisition, "claim_all", grab_what_is_free),
+        "together",
+        "I12",
+    ),
     "all: keeps what it has when it is cancelled": (
         patched(GroupAcquisition, "leave_nothing", nothing),
         "together",
@@ -265,7 +269,7 @@ BROKEN: dict[str, tuple[Break, str, str]] = {
     ),
     "all: forgets claims in doubt": (patched(group, "_withdrawals", lambda _: []), "gentle together", "I6"),
     "a watcher that only waits to be told": (never_looks, "election", "I13"),
-    "watchers are not told": (patched(Turn, "tell_watchers", lambda _: None), "election", "I13"),
+    "watchers are not told": (patched(Turn, "push_to_watchers", lambda _: None), "election", "I13"),
     "watchers are not told what a holder says": (
         patched(resource_flows, "visible_holders", deaf_to_metadata),
         "election",

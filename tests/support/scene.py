@@ -49,7 +49,7 @@ class Scene:
 
     def _renewed(self) -> bool:
         now = self._looker.clock.now()
-        return all(held.look_at() > now for one in self._parties for held in one.hold._engine.watchdog.all())
+        return all(held.check_at() > now for one in self._parties for held in one.hold._engine.watchdog.leases())
 
     def look(self, resource: str) -> View:
         view = self._looker.execute(Inspect(resource))

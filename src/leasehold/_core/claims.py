@@ -184,45 +184,45 @@ class PendingClaim:
     be under way."""
 
     __slots__ = (
-        "ask",
         "beat",
+        "failing_since",
         "floor",
         "give_up",
         "known",
         "limit",
         "now",
-        "oneself",
+        "own_leases",
         "owner",
         "push",
+        "request",
         "sent",
-        "trouble",
         "unanswered",
     )
 
     def __init__(
         self,
-        ask: AcquireRequest,
+        request: AcquireRequest,
         owner: str,
         floor: Callable[[], int],
         now: float,
         give_up: float | None,
-        oneself: OwnLeases | None = None,
+        own_leases: OwnLeases | None = None,
     ) -> None:
-        self.ask = ask
+        self.request = request
         self.owner = owner
         self.floor = floor
         self.now = now
         self.give_up = give_up
-        self.oneself = oneself  # who knows what the caller holds already, if anybody does
+        self.own_leases = own_leases  # who knows what the caller holds already, if anybody does
         self.known = False  # the store has us, waiting or granted
         self.unanswered = 1  # claims that may still be delivered
         self.beat = 1
         self.sent = {1: now}  # beat -> a local time not later than its sending
         self.limit = 0  # what others go by, when it is another than ours
         self.push: ops.Push | None = None
-        self.trouble: float | None = None  # since when the store has not answered
+        self.failing_since: float | None = None  # since when the store has not answered
 
-    async def stand(self, answer: ClaimAnswer | None) -> LocalGrant | None:
+    async def wait_for_grant(self, answer: ClaimAnswer | None) -> LocalGrant | None:
         """From what was answered, if anything, to the grant. None when this owner's claim is gone and another owner
         must claim."""
         while True:
@@ -230,47 +230,47 @@ class PendingClaim:
             if answer is not None:
                 reply = self.apply_reply(answer)
                 if isinstance(reply, ops.Granted):
-                    taken = self.taken(reply.fence, self.beat, reply.remaining_ms, reply.slots)
+                    taken = self.usable_grant(reply.fence, self.beat, reply.remaining_ms, reply.slots)
                     if taken is None:  # so little is left that it is not entered
-                        await self.leave()
+                        await self.withdraw()
                         return None
                 elif isinstance(reply, ops.Queued):
-                    await self.queue(reply)
+                    await self.wait_in_queue(reply)
                 else:
-                    self.turned_away(reply)
+                    self.raise_refusal(reply)
                     return None
             if taken is None and self.push is not None:
-                taken = self.taken(self.push.fence, self.push.beat, self.push.remaining_ms, self.push.slots)
+                taken = self.usable_grant(self.push.fence, self.push.beat, self.push.remaining_ms, self.push.slots)
                 self.push = None  # one that was read too late is a hint to beat, nothing more (trap 41)
             if taken is not None:
-                return await self.close_door(taken) if self.ask.at_least_ms else taken
-            answer = await self.show_up()
+                return await self.close_door(taken) if self.request.at_least_ms else taken
+            answer = await self.send_again()
 
     # ------------------------------------------------------------ asking the store
 
-    async def show_up(self) -> ClaimAnswer | None:
+    async def send_again(self) -> ClaimAnswer | None:
         """A claim until the store knows us, a beat from then on. None: no answer this time."""
         self.beat += 1
         self.sent[self.beat] = self.now
         try:
             return await self.heartbeat() if self.known else await self.claim()
         except (StoreUnavailable, OutcomeUnknown) as error:
-            await self.bear(error)
+            await self.handle_outage(error)
             return None
 
     def claim(self) -> ops.Claim:
         self.unanswered += 1
-        return claim(self.ask, self.owner, self.beat, self.floor(), budget_ms(self.give_up, self.now))
+        return claim(self.request, self.owner, self.beat, self.floor(), budget_ms(self.give_up, self.now))
 
     def heartbeat(self) -> ops.Beat:
         oldest = next(iter(self.sent))
-        if self.sent[oldest] + forgotten_after_ms(self.ask.ttl_ms) / 1000 < self.now:
+        if self.sent[oldest] + forgotten_after_ms(self.request.ttl_ms) / 1000 < self.now:
             del self.sent[oldest]  # no grant names a beat as old as that
-        return ops.Beat(self.ask.name.text, self.owner, self.beat, self.floor(), budget_ms(self.give_up, self.now))
+        return ops.Beat(self.request.name.text, self.owner, self.beat, self.floor(), budget_ms(self.give_up, self.now))
 
     def apply_reply(self, answer: ClaimAnswer) -> ops.ClaimReply:
         self.now = answer.at
-        self.trouble = None
+        self.failing_since = None
         if not self.known:  # it was a claim; in this order, else an interrupt in between would leave our place behind
             self.known = isinstance(answer.reply, (ops.Granted, ops.Queued))
             self.unanswered -= 1
@@ -278,19 +278,19 @@ class PendingClaim:
             self.limit = answer.reply.limit
         return answer.reply
 
-    async def queue(self, reply: ops.Queued) -> None:
+    async def wait_in_queue(self, reply: ops.Queued) -> None:
         """Somebody is before us. It is only here, where one has to wait, that it matters what one holds already."""
-        own = () if self.oneself is None else self.oneself.own(self.ask.name)
-        limit = reply.limit or self.ask.limit
+        own = () if self.own_leases is None else self.own_leases.own(self.request.name)
+        limit = reply.limit or self.request.limit
         if self.out_of_time():
-            await self.leave()
-            raise self.not_acquired(reply.holder, reply.free_in_ms, self_deadlock_hint(self.ask, own, limit))
-        if own and self.give_up is None and (error := self_deadlock(self.ask, own, limit)) is not None:
-            await self.leave()
+            await self.withdraw()
+            raise self.not_acquired(reply.holder, reply.free_in_ms, self_deadlock_hint(self.request, own, limit))
+        if own and self.give_up is None and (error := self_deadlock(self.request, own, limit)) is not None:
+            await self.withdraw()
             raise error
         await self.park(self.next_beat(reply))
 
-    async def bear(self, error: Exception) -> None:
+    async def handle_outage(self, error: Exception) -> None:
         """The store does not answer. A place in the queue outlives that for a while (10 L); a first claim
         is only repeated when it may have won (trap 10)."""
         if not self.known:
@@ -298,11 +298,11 @@ class PendingClaim:
                 self.unanswered -= 1
             if not self.unanswered:
                 raise error
-        self.trouble = self.now if self.trouble is None else self.trouble
-        ttl_ms = self.ask.ttl_ms
-        await self.park(self.now + retry_beat_after(ttl_ms, self.now - self.trouble))
+        self.failing_since = self.now if self.failing_since is None else self.failing_since
+        ttl_ms = self.request.ttl_ms
+        await self.park(self.now + retry_beat_after(ttl_ms, self.now - self.failing_since))
         bearable_ms = forgotten_after_ms(ttl_ms) if self.known else 2 * BUDGET_MS
-        if self.push is None and (self.out_of_time() or self.now > self.trouble + bearable_ms / 1000):
+        if self.push is None and (self.out_of_time() or self.now > self.failing_since + bearable_ms / 1000):
             raise error
 
     async def park(self, until: float) -> None:
@@ -316,7 +316,7 @@ class PendingClaim:
     async def close_door(self, taken: LocalGrant) -> LocalGrant | None:
         """``at_least``: the door is closed by the holder itself, so that a grant which reaches nobody closes
         nothing."""
-        ask, sent = self.ask, self.now
+        ask, sent = self.request, self.now
         left_ms = max(int((taken.deadline - sent) * 1000), 1)
         answer = await ops.Renew(
             ask.name.text,
@@ -331,14 +331,14 @@ class PendingClaim:
             self.known = False
             return None
         self.sent[self.beat] = sent
-        closed = self.taken(taken.fence, self.beat, answer.reply.remaining_ms, taken.slots)
+        closed = self.usable_grant(taken.fence, self.beat, answer.reply.remaining_ms, taken.slots)
         if closed is None:  # the answer took so long that the lease is over
-            await self.leave()
+            await self.withdraw()
         return closed
 
     # ------------------------------------------------------------ leaving
 
-    async def leave(self) -> None:
+    async def withdraw(self) -> None:
         """Give up the place, whatever it has become meanwhile (trap 25)."""
         try:
             answer = await self.withdrawal()
@@ -352,38 +352,38 @@ class PendingClaim:
     async def withdraw_later(self) -> None:
         """In the background, until the lease would be over anyway."""
         if self.known or self.unanswered:
-            await ops.Defer(self.withdrawal(), self.ask.ttl_ms / 1000)
+            await ops.Defer(self.withdrawal(), self.request.ttl_ms / 1000)
 
     def withdrawal(self) -> ops.Withdraw:
         """With a tombstone when a claim may still arrive after it: it must take nothing then."""
-        forget_ms = tombstone_ms(self.ask.ttl_ms) if self.unanswered else 0
-        return ops.Withdraw(self.ask.name.text, self.owner, forget_ms, LEAST_BUDGET_MS)
+        forget_ms = tombstone_ms(self.request.ttl_ms) if self.unanswered else 0
+        return ops.Withdraw(self.request.name.text, self.owner, forget_ms, LEAST_BUDGET_MS)
 
     # ------------------------------------------------------------ judging
 
-    def taken(self, fence: int, beat: int, remaining_ms: int, slots: tuple[int, ...]) -> LocalGrant | None:
+    def usable_grant(self, fence: int, beat: int, remaining_ms: int, slots: tuple[int, ...]) -> LocalGrant | None:
         """The grant that answers ``beat``, if there is time left to work in. Its deadline counts from when that
         beat was sent: neither the last one sent nor the last one acknowledged would be safe (trap 41)."""
         sent = self.sent.get(beat)
         if sent is None:
             return None
-        ask, unanswered = self.ask, self.unanswered > 0
+        ask, unanswered = self.request, self.unanswered > 0
         taken = LocalGrant(
             self.owner, fence, ask.ttl_ms, sent, remaining_ms, self.now, unanswered, ask.rule, slots, self.limit
         )
         return taken if taken.usable(ask.renews) else None
 
-    def turned_away(self, reply: ops.Busy | ops.NoClaim | ops.Rejected) -> None:
+    def raise_refusal(self, reply: ops.Busy | ops.NoClaim | ops.Rejected) -> None:
         self.known = False
         if isinstance(reply, ops.Busy):
             raise self.not_acquired(reply.holder, reply.retry_in_ms)
         if isinstance(reply, ops.Rejected):
-            raise refusal(self.ask, reply)
+            raise refusal(self.request, reply)
 
     def next_beat(self, reply: ops.Queued) -> float:
-        after_ms = next_beat_ms(self.ask.ttl_ms, reply.ahead, reply.free_in_ms, reply.pushable)
+        after_ms = next_beat_ms(self.request.ttl_ms, reply.ahead, reply.free_in_ms, reply.pushable)
         if reply.ahead:
-            return next_common_beat(self.now, after_ms, self.ask.holder_address)
+            return next_common_beat(self.now, after_ms, self.request.holder_address)
         return self.now + after_ms / 1000
 
     def out_of_time(self) -> bool:
@@ -394,9 +394,9 @@ class PendingClaim:
         by = f"held by {holder}; its lease expires in {left} unless it is renewed"
         closed = f"not free for {left}" if retry_in_ms else "not free"  # nobody holds it, and its door is closed
         return NotAcquired(
-            f"{self.ask.name.kind} is {by if holder else closed}{more}",
+            f"{self.request.name.kind} is {by if holder else closed}{more}",
             holder=holder or None,
             retry_in=retry_in_ms / 1000,
             limit=self.limit or None,
-            resource=self.ask.name.text,
+            resource=self.request.name.text,
         )

@@ -48,11 +48,11 @@ async def acquire_all(
         taking = GroupAcquisition(asks, party, floor, now, give_up, doubt, oneself)
         try:
             try:
-                await taking.take()
+                await taking.claim_all()
             except (NotAcquired, InvalidRequest):
                 await taking.give_back()
                 raise
-            if taking.whole():
+            if taking.all_held():
                 return taking.held
             await taking.give_back()
         except GeneratorExit:
@@ -60,7 +60,7 @@ async def acquire_all(
         except BaseException as error:
             await taking.leave_nothing(error)
             raise
-        now, doubt = taking.now, taking.doubt
+        now, doubt = taking.now, taking.in_doubt
     raise StoreUnavailable(f"what was granted was lost {MOST_ROUNDS} times before the rest was: the ttl is too short")
 
 
@@ -70,46 +70,46 @@ class GroupAcquisition:
 
     def __init__(
         self,
-        asks: Sequence[AcquireRequest],
-        party: GroupCaller,
+        requests: Sequence[AcquireRequest],
+        caller: GroupCaller,
         floor: Callable[[], int],
         now: float,
         give_up: float | None,
-        doubt: bool,
-        oneself: OwnLeases | None,
+        in_doubt: bool,
+        own_leases: OwnLeases | None,
     ) -> None:
-        self.asks = asks
-        self.party = party
+        self.requests = requests
+        self.caller = caller
         self.floor = floor
         self.now = now
         self.give_up = give_up
-        self.oneself = oneself
+        self.own_leases = own_leases
         self.held: list[Holding] = []
         self.pending: list[
             tuple[AcquireRequest, str]
         ] = []  # claims that may have got something which nobody looks after
-        self.doubt = doubt  # something went unanswered, and is being taken back
+        self.in_doubt = in_doubt  # something went unanswered, and is being taken back
 
-    async def take(self) -> None:
-        while len(self.held) < len(self.asks) and self.whole(so_far=True):
-            first = await self.at_once()
-            if len(self.held) < len(self.asks) and self.whole(so_far=True):
-                await self.next(first)
+    async def claim_all(self) -> None:
+        while len(self.held) < len(self.requests) and self.all_held(so_far=True):
+            first = await self.claim_free()
+            if len(self.held) < len(self.requests) and self.all_held(so_far=True):
+                await self.acquire_next(first)
 
-    async def at_once(self) -> FirstClaim | None:
+    async def claim_free(self) -> FirstClaim | None:
         """As many as are free, in one step. The answer of the first that is not, or needs more than its claim."""
-        asks = self.together()
+        asks = self.claimable_together()
         if len(asks) < 2:
             return None
         sent = self.now
         place = len(self.held)
-        self.pending = [(ask, self.party.new_owner(place + at)) for at, ask in enumerate(asks)]
+        self.pending = [(ask, self.caller.new_owner(place + at)) for at, ask in enumerate(asks)]
         budget = budget_ms(self.give_up, sent)
         claims = tuple([claim(ask, owner, 1, self.floor(), budget) for ask, owner in self.pending])
         try:
             answer = await ops.Group(claims, budget)
         except OutcomeUnknown:
-            self.doubt = True
+            self.in_doubt = True
             await self.withdraw(self.pending)  # and go on one by one
             self.pending = []
             return None
@@ -119,10 +119,10 @@ class GroupAcquisition:
         self.now = answer.at
         return await self.apply_replies(answer, sent)
 
-    def together(self) -> list[AcquireRequest]:
+    def claimable_together(self) -> list[AcquireRequest]:
         """What may be claimed in one step from here on: nothing after one that has to close its door first."""
         asks = []
-        for ask in self.asks[len(self.held) :]:
+        for ask in self.requests[len(self.held) :]:
             asks.append(ask)
             if ask.at_least_ms:
                 break
@@ -140,34 +140,34 @@ class GroupAcquisition:
                 del self.pending[1:]
                 self.now = sent  # what it got counts from there
                 return first
-            self.held.append(self.party.keep(len(self.held), taken))
+            self.held.append(self.caller.keep(len(self.held), taken))
             del self.pending[0]
         return None
 
-    async def next(self, first: FirstClaim | None) -> None:
+    async def acquire_next(self, first: FirstClaim | None) -> None:
         """Wait for the next one, as for any other."""
         place = len(self.held)
-        ask = self.asks[place]
+        ask = self.requests[place]
         if self.give_up is not None and ask.wait:
             ask = ask._replace(wait=max(self.give_up - self.now, 0.0))
         try:
-            taken = await acquire(ask, lambda: self.new_owner(ask, place), self.floor, self.now, first, self.oneself)
+            taken = await acquire(ask, lambda: self.new_owner(ask, place), self.floor, self.now, first, self.own_leases)
         except BaseException:
-            if first is None or first.taken:
+            if first is None or first.used:
                 self.pending = []  # it has seen to that
             raise
         self.now = taken.at
-        self.held.append(self.party.keep(place, taken))
+        self.held.append(self.caller.keep(place, taken))
         self.pending = []
 
     def new_owner(self, ask: AcquireRequest, place: int) -> str:
-        owner = self.party.new_owner(place)
+        owner = self.caller.new_owner(place)
         self.pending = [(ask, owner)]
         return owner
 
-    def whole(self, so_far: bool = False) -> bool:
+    def all_held(self, so_far: bool = False) -> bool:
         """Is everything held, or everything so far, as of now?"""
-        complete = so_far or len(self.held) == len(self.asks)
+        complete = so_far or len(self.held) == len(self.requests)
         return complete and all(one.settle(self.now) in ALIVE for one in self.held)
 
     # ------------------------------------------------------------ nothing is left
@@ -178,22 +178,22 @@ class GroupAcquisition:
         try:
             self.now = (await _release(self.parts(closed=False), self.now))[1]
         except OutcomeUnknown:
-            self.doubt = True  # it goes on in the background
+            self.in_doubt = True  # it goes on in the background
         self.held = []
 
     def closed(self) -> list[tuple[AcquireRequest, str]]:
         """What has closed its door (``at_least``). Nobody has worked with it, so it is withdrawn: a release would leave
         the door closed, also to whoever begins anew."""
-        asks = {ask.name.text: ask for ask in self.asks}
+        asks = {ask.name.text: ask for ask in self.requests}
         ended = [one for one in self.parts(closed=True) if one.begin_release(self.now) is not None]
         return [(asks[one.name.text], one.owner) for one in ended]
 
     def parts(self, closed: bool) -> list[Holding]:
-        return [one for ask, one in zip(self.asks, self.held, strict=False) if bool(ask.at_least_ms) == closed]
+        return [one for ask, one in zip(self.requests, self.held, strict=False) if bool(ask.at_least_ms) == closed]
 
     async def leave_nothing(self, error: BaseException) -> None:
         """In the background: nothing may keep whoever was cancelled, and the store may not answer."""
-        in_doubt = self.doubt or bool(self.pending or self.held)
+        in_doubt = self.in_doubt or bool(self.pending or self.held)
         await _later(_withdrawals([*self.pending, *self.closed()]) + _releases(self.parts(closed=False), self.now))
         if in_doubt and isinstance(error, StoreUnavailable):  # "nothing was taken" would not be true
             raise OutcomeUnknown(str(error), resource=error.resource) from error

@@ -1,14 +1,9 @@
-"""A holding: one lease as its holder may believe in it. Everything that affects that belief is in this file,
-also how the lease is given away and changed.
+"""A holding: one lease as its holder may believe in it. Everything that affects that belief is in this file.
 
-    HELD ── transport error ──> UNSURE ── a renewal succeeds ──> HELD
-      └──────────┬────────────────┘
-                 ├─ "not yours", or the time to stop has come ──> LOST       (sticky: no late OK brings it back)
-                 └─ release is about to be sent ──> RELEASING ── answered ──> RELEASED
+The file begins with the values that a holding is made of (times of a grant, limits, unconfirmed changes); the state
+machine itself is the class ``Holding``.
 
-Times are seconds on the local suspend-safe clock, always counted from before the request that they answer
-(trap 23). Transitions happen under ``lock``, which the runtime supplies; nobody does I/O under it. A method whose name
-begins with an underscore is called by somebody who has the lock.
+Times are seconds on the local suspend-safe clock, always counted from before the request that they answer (trap 23).
 """
 
 from __future__ import annotations
@@ -18,7 +13,6 @@ from functools import lru_cache
 from leasehold._core import ops
 from leasehold._core.light_typing import TYPE_CHECKING, Any, NamedTuple
 from leasehold._core.names import Name
-from leasehold._core.ops import Renew
 from leasehold._core.policy import (
     BUDGET_MS,
     drift,
@@ -36,88 +30,40 @@ from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, NotHeld
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-# ---------------------------------------------------------------- limits
-#
-# Limits of a holding: what ends a lease however well it is renewed.
-
-
 NEVER = float("inf")
+HELD, UNSURE, LOST, RELEASING, RELEASED = "held", "unsure", "lost", "releasing", "released"
+ALIVE = (HELD, UNSURE)
+LOSSES = ("expired", "taken", "deleted", "evicted")  # the reasons a store gives for a grant that is not there
+MOST_CAUSES = 8  # causes of an error that are kept with it
 
 
-class HoldLimits:
-    """``max_hold`` and ``max_idle``, on the local clock."""
-
-    __slots__ = ("_hold_until", "_idle_from", "_max_idle")
-
-    def __init__(self, at: float, max_hold: float | None, max_idle: float | None) -> None:
-        self._hold_until = NEVER if max_hold is None else at + max_hold
-        self._max_idle = NEVER if max_idle is None else max_idle
-        self._idle_from = at
-
-    def beat(self, now: float) -> None:
-        self._idle_from = now
-
-    def ends(self) -> tuple[float, str]:
-        idle_until = self._idle_from + self._max_idle
-        return (self._hold_until, "max_hold") if self._hold_until <= idle_until else (idle_until, "max_idle")
-
-
-# ---------------------------------------------------------------- unconfirmed
+# ---------------------------------------------------------------- the times of a grant
 #
-# Changes of a lease that the store has not confirmed: every Renew says them, until one that did is answered.
-
-
-class UnconfirmedChanges(NamedTuple):
-    """Mostly there are none, and this is None."""
-
-    lowering: bool = False  # from writer to reader
-    untold: bool = False  # whoever wanted that does not know that it succeeded
-    meta: str = ""  # what the holder says of itself
-    since: int = 0  # the number of the first Renew that says so
-
-    def on(self, renew: Renew) -> Renew:
-        """The Renew that says so."""
-        return renew._replace(shared=self.lowering, meta=self.meta)
-
-    def after(self, renew: Renew) -> UnconfirmedChanges | None:
-        """What is left when this one was confirmed."""
-        meta = "" if renew.number >= self.since else self.meta
-        return self._replace(lowering=self.lowering and not renew.shared, meta=meta).left()
-
-    def left(self) -> UnconfirmedChanges | None:
-        """None when there is nothing more to say."""
-        return self if self.lowering or self.untold or self.meta else None
-
-
-# ---------------------------------------------------------------- taken
-#
-# What an acquire has taken: a grant with its times as its holder may believe in them, on the local clock.
-#
-# They count from when the request was sent, whatever the reply took (trap 23), and never last longer than what was
-# asked for: a server whose clock was set back answers that far more remains (trap 49).
+# They count from when the request was sent, however long the reply took (trap 23), and never last longer than what was
+# requested: a server whose clock was set back answers that far more remains (trap 49).
 
 
 @lru_cache(maxsize=1024)
 def grant_spans(ttl_ms: int, remaining_ms: int) -> tuple[float, float, float]:
-    """How many seconds after a request was sent what it got must be let go of, ends, and is to be renewed: a third of
-    the ttl after the store's own count began. Mostly a whole ttl remains, so they are the same again and again."""
+    """How many seconds after a request was sent its grant must no longer be used, ends, and is to be renewed. It is
+    renewed a third of the ttl after the store's own count began. Usually a whole ttl remains, so the cache hits."""
     ttl, remaining = ttl_ms / 1000, min(remaining_ms, ttl_ms) / 1000
     deadline = remaining - drift(remaining)
     return deadline - margin(ttl), deadline, remaining - ttl + renew_after(ttl)
 
 
 def deadline_after(sent: float, remaining_ms: int) -> float:
-    """The local deadline of a grant or renewal that was asked for at ``sent``."""
+    """The local deadline of a grant or renewal that was requested at ``sent``."""
     return sent + grant_spans(remaining_ms, remaining_ms)[1]
 
 
 def renewal_after(sent: float, ttl_ms: int, remaining_ms: int) -> float:
-    """When to renew it."""
+    """When to renew a grant that was requested at ``sent``."""
     return sent + grant_spans(ttl_ms, remaining_ms)[2]
 
 
 class LocalGrant:
-    """A grant as the acquire flow hands it over."""
+    """A grant with its times on the local clock, as the acquire flow returns it."""
 
     __slots__ = (
         "at",
@@ -154,29 +100,69 @@ class LocalGrant:
         self.deadline = sent + deadline
         self.renew_at = sent + renewal
         self.at = at
-        self.unanswered = unanswered  # a claim of this owner may still be under way: release with a tombstone
+        self.unanswered = unanswered  # a claim of this owner may still arrive: release with a tombstone
         self.rule = rule
         self.slots = slots
-        self.limit = limit  # of a semaphore: what others go by, when it is another than was asked with
+        self.limit = limit  # of a semaphore: the limit that others go by, when it differs from the requested one
 
     def usable(self, renews: bool) -> bool:
-        """Is there time left to work in? A push that was read late may name a grant that is all but over."""
+        """Is there time left to work in? A push that was read late may name a grant that is almost over."""
         return (self.stop_at if renews else self.deadline) > self.at
 
 
-# ---------------------------------------------------------------- holding
+# ---------------------------------------------------------------- parts of a holding
 
 
-HELD, UNSURE, LOST, RELEASING, RELEASED = "held", "unsure", "lost", "releasing", "released"
-ALIVE = (HELD, UNSURE)
-MOST_CAUSES = 8
-LOSSES = ("expired", "taken", "deleted", "evicted")  # what a store says of a grant that is not there
+class HoldLimits:
+    """``max_hold`` and ``max_idle``: what ends a lease however well it is renewed."""
+
+    __slots__ = ("_hold_until", "_idle_from", "_max_idle")
+
+    def __init__(self, at: float, max_hold: float | None, max_idle: float | None) -> None:
+        self._hold_until = NEVER if max_hold is None else at + max_hold
+        self._max_idle = NEVER if max_idle is None else max_idle
+        self._idle_from = at
+
+    def beat(self, now: float) -> None:
+        """The work shows that it is alive: idle time counts from here."""
+        self._idle_from = now
+
+    def ends(self) -> tuple[float, str]:
+        """When the first of the two ends the lease, and which one it is."""
+        idle_until = self._idle_from + self._max_idle
+        return (self._hold_until, "max_hold") if self._hold_until <= idle_until else (idle_until, "max_idle")
+
+
+class UnconfirmedChanges(NamedTuple):
+    """Changes of a lease that the store has not confirmed. Every Renew repeats them until one that did is confirmed: a
+    later Renew may overtake an earlier one, and the store then goes by the later."""
+
+    lowering: bool = False  # from writer to reader
+    unreported: bool = False  # the caller of ``downgrade`` does not know yet that it succeeded
+    meta: str = ""  # the holder's new metadata
+    since: int = 0  # the number of the first Renew that carries ``meta``
+
+    def on(self, renew: ops.Renew) -> ops.Renew:
+        """That Renew, with these changes."""
+        return renew._replace(shared=self.lowering, meta=self.meta)
+
+    def after(self, renew: ops.Renew) -> UnconfirmedChanges | None:
+        """What is left when this Renew was confirmed."""
+        meta = "" if renew.number >= self.since else self.meta
+        return self._replace(lowering=self.lowering and not renew.shared, meta=meta).left()
+
+    def left(self) -> UnconfirmedChanges | None:
+        """None when nothing is left to confirm."""
+        return self if self.lowering or self.unreported or self.meta else None
+
+
+NO_CHANGES = UnconfirmedChanges()
 
 
 def without_frames(error: LeaseholdError) -> LeaseholdError:
-    """A copy to keep, with copies of what caused it. A traceback would keep its frames, and they keep a connection, or
-    the very lease that somebody has dropped (trap 3)."""
-    from copy import copy  # seldom needed, and a short command starts without it
+    """A copy to keep, with copies of its causes. A traceback would keep its frames alive, and those a connection or
+    the very lease that the program has dropped (trap 3)."""
+    from copy import copy  # seldom needed, and a short command starts faster without it
 
     kept = copy(error)
     last: BaseException = kept
@@ -186,7 +172,7 @@ def without_frames(error: LeaseholdError) -> LeaseholdError:
             break
         try:
             last.__cause__ = following = copy(cause)
-        except Exception:  # somebody's class that cannot be made anew
+        except Exception:  # an exception class that cannot be copied
             break
         last, cause = following, _cause(cause)
     return kept
@@ -196,22 +182,54 @@ def _cause(error: BaseException) -> BaseException | None:
     return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
+# ---------------------------------------------------------------- the state machine
+
+
 class Holding:
-    """What this process knows of one grant, and until when it may act on it."""
+    """What this process knows of one grant, and until when it may act on it.
+
+        HELD ── a renewal fails ──> UNSURE ── a renewal is confirmed ──> HELD
+          └──────────┬────────────────┘
+                     ├─ "not yours", or the time to stop has come ──> LOST
+                     ├─ a transfer is confirmed ──> RELEASED
+                     └─ a release begins ──> RELEASING ──> RELEASED, or LOST when it is "not yours"
+
+    | what happens                         | HELD, UNSURE | LOST          | RELEASING     | RELEASED |
+    |--------------------------------------|--------------|---------------|---------------|----------|
+    | a Renew is confirmed                 | HELD         | ignored       | ignored       | ignored  |
+    | a Renew fails or goes unanswered     | UNSURE       | ignored       | ignored       | ignored  |
+    | "not yours" to a Renew, or in a push | LOST         | ignored       | ignored       | ignored  |
+    | ``stop_at`` has come, or ``lose``    | LOST         | ignored       | ignored       | ignored  |
+    | ``begin_release``                    | RELEASING    | stays, sent * | stays, sent   | nothing  |
+    | the Release is confirmed             |              | ignored       | RELEASED      | ignored  |
+    | "not yours" to the Release           |              | ignored       | LOST          | ignored  |
+    | ``end_transfer``                     | RELEASED     | raises        | raises        | raises   |
+
+    * A Release is sent for a lost lease only where the store may still have it as ours.
+
+    Loss is sticky: no confirmation that arrives late brings a lease back.
+
+    A Renew that a caller waits for (extend, downgrade, new metadata, transfer) travels beside those of the watchdog.
+    Between its ``begin_...`` and ``end_change`` no other renewal is due.
+
+    Transitions happen under ``lock``, which the runtime supplies and which its thread can enter again; no I/O happens
+    under it. A method whose name begins with an underscore is called by one that has the lock.
+    """
 
     __slots__ = (
-        "_changes",
-        "_extended",
-        "_extending",
-        "_extending_until",
-        "_forget",
+        "_awaited",
+        "_awaited_until",
+        "_last_extension",
+        "_last_failure",
         "_limits",
-        "_number",
         "_releases",
+        "_renewal_ttl_ms",
+        "_renews_sent",
         "_stop_at",
-        "_trouble",
-        "_wanted_ms",
+        "_tombstone",
+        "_unconfirmed",
         "deadline",
+        "depth",
         "fence",
         "lock",
         "name",
@@ -228,7 +246,7 @@ class Holding:
     def __init__(
         self,
         name: Name,
-        taken: LocalGrant,
+        grant: LocalGrant,
         lock: AbstractContextManager[Any],
         renews: bool = True,
         max_hold: float | None = None,
@@ -236,34 +254,35 @@ class Holding:
     ) -> None:
         self.name = name
         self.lock = lock
-        self.owner = taken.owner
-        self.fence = taken.fence
-        self.rule = taken.rule
-        self.slots = taken.slots
-        self.ttl_ms = self._wanted_ms = taken.ttl_ms
-        self.deadline = taken.deadline
+        self.owner = grant.owner
+        self.fence = grant.fence
+        self.rule = grant.rule
+        self.slots = grant.slots
+        self.ttl_ms = self._renewal_ttl_ms = grant.ttl_ms  # that of the last confirmation, and of the next renewal
+        self.deadline = grant.deadline
         self.renews = renews
-        self.renew_at = taken.renew_at if renews else NEVER
+        self.renew_at = grant.renew_at if renews else NEVER
         self.phase = HELD
-        self.reason = ""
-        self._trouble: LeaseholdError | None = None  # why the last renewal went unanswered
-        self._stop_at = taken.stop_at if renews else taken.deadline
+        self.reason = ""  # why it was lost
+        self.depth = 1  # how often its owner has entered it
+        self._stop_at = grant.stop_at if renews else grant.deadline
         self._limits: HoldLimits | None = None
-        self._changes: UnconfirmedChanges | None = None
-        self._forget = taken.unanswered
-        self._releases = 0  # that were begun
-        self._number = 0
-        self._extended = 0  # the number of the last extend
-        self._extending = 0
-        self._extending_until = 0.0  # however an extend ends, also by an interrupt that hits its very end
+        self._unconfirmed: UnconfirmedChanges | None = None
+        self._last_failure: LeaseholdError | None = None  # why the last renewal failed
+        self._tombstone = grant.unanswered  # a claim may still arrive: its release leaves a tombstone
+        self._releases = 0  # how many were begun
+        self._renews_sent = 0  # the number of the last Renew
+        self._last_extension = 0  # the number of the last Renew that set another end
+        self._awaited = 0  # Renews that a caller waits for now
+        self._awaited_until = 0.0  # they are over by then, also when an interrupt hits the very end of one
         if max_hold is not None or max_idle is not None:
-            self._limits = HoldLimits(taken.at, max_hold, max_idle)
+            self._limits = HoldLimits(grant.at, max_hold, max_idle)
             self._set_stop()
 
-    # ------------------------------------------------------------ believing
+    # ------------------------------------------------------------ time
 
     def stop_at(self) -> float:
-        """When work must stop unless something better is heard."""
+        """When work must stop unless a renewal is confirmed before."""
         return self._stop_at
 
     def _set_stop(self) -> None:
@@ -272,9 +291,16 @@ class Holding:
         end = self.deadline - margin(self.ttl_ms / 1000) if self.renews else self.deadline
         self._stop_at = end if self._limits is None else min(end, self._limits.ends()[0])
 
+    def check_at(self) -> float:
+        """When the watchdog must check this lease again. No renewal is due beside a Renew that a caller waits for."""
+        if self.phase not in ALIVE:
+            return NEVER
+        renew_at = max(self.renew_at, self._awaited_until) if self._awaited else self.renew_at
+        return min(self._stop_at, renew_at)
+
     def settle(self, now: float) -> str:
-        """Apply the clock and say the phase. A frozen process learns here that its time is over. Looking needs no
-        lock, deciding does."""
+        """Apply the clock and return the phase. A process that was frozen learns here that its time is over. Only a
+        change of phase needs the lock."""
         if now >= self._stop_at and self.phase in ALIVE:
             with self.lock:
                 return self._settle(now)
@@ -282,47 +308,24 @@ class Holding:
 
     def _settle(self, now: float) -> str:
         if now >= self._stop_at and self.phase in ALIVE:
-            self._lose(self._why())
+            self._lose(self._end_reason())
         return self.phase
 
-    def _why(self) -> str:
+    def _end_reason(self) -> str:
         """What ends it at ``stop_at``."""
         if self._limits is not None and self._limits.ends()[0] <= self._stop_at:
             return self._limits.ends()[1]
         return "renewal_failed" if self.phase == UNSURE else "expired"
 
-    def look_at(self) -> float:
-        """When the watchdog must look at this lease again. No renewal is due beside an extend."""
-        if self.phase not in ALIVE:
-            return NEVER
-        renew_at = max(self.renew_at, self._extending_until) if self._extending else self.renew_at
-        return min(self._stop_at, renew_at)
-
-    def loss(self) -> LeaseLost:
-        """The error that tells of it. Where renewals failed, the last failure is its cause."""
-        error = LeaseLost(
-            f"the lease on {self.name.kind} is lost ({self.reason}): stop the work that it protected",
-            reason=self.reason,
-            resource=self.name.text,
-            owner=public_owner(self.owner),
-            fence=self.fence,
-        )
-        error.__cause__ = self._trouble if self.reason == "renewal_failed" else None
-        return error
-
-    def lose(self, reason: str) -> None:
-        """Loss decided elsewhere: closed, forked."""
-        with self.lock:
-            if self.phase in ALIVE:
-                self._lose(reason)
-
     def beat(self, now: float, ahead: float = 0.0) -> None:
-        """The work shows that it is alive (max_idle), and may be silent for so many seconds ``ahead`` besides. Too
-        late is too late."""
+        """The work shows that it is alive (max_idle), and may be silent for so many seconds ``ahead`` besides. A beat
+        that comes too late changes nothing."""
         with self.lock:
             if self._settle(now) in ALIVE and self._limits is not None:
                 self._limits.beat(now + ahead)
                 self._set_stop()
+
+    # ------------------------------------------------------------ loss
 
     def require(self, now: float) -> None:
         """Raise unless the lease can be acted upon now."""
@@ -341,82 +344,115 @@ class Holding:
                 fence=self.fence,
             )
 
+    def loss(self) -> LeaseLost:
+        """The error of a lost lease. Where renewals failed, the last failure is its cause."""
+        error = LeaseLost(
+            f"the lease on {self.name.kind} is lost ({self.reason}): stop the work that it protected",
+            reason=self.reason,
+            resource=self.name.text,
+            owner=public_owner(self.owner),
+            fence=self.fence,
+        )
+        error.__cause__ = self._last_failure if self.reason == "renewal_failed" else None
+        return error
+
+    def lose(self, reason: str) -> None:
+        """End it for a reason of this process, such as ``closed`` or ``forked``."""
+        with self.lock:
+            if self.phase in ALIVE:
+                self._lose(reason)
+
+    def refused(self, reason: str) -> None:
+        """The store says "not yours", in a reply or unasked."""
+        with self.lock:
+            self._refused(reason)
+
+    def _refused(self, reason: str) -> None:
+        """Loss now (trap 1), except for a lease that is being given back (trap 43)."""
+        if self.phase in ALIVE:
+            self._lose(reason if reason in LOSSES else "taken")
+
     def _lose(self, reason: str) -> None:
         self.phase = LOST
         self.reason = reason
 
-    # ------------------------------------------------------------ renewing
+    # ------------------------------------------------------------ re-entry
 
-    def renewal(self, now: float) -> ops.Renew | None:
-        """The Renew to send now; None when there must be none: never after the time to stop, never beside an extend.
-        Its budget leaves time for another try, and never exceeds what the lease has left (trap 2)."""
+    def enter_again(self, ttl_ms: int, now: float) -> bool:
+        """One level deeper: same fence, never shortened (traps 6, 13). False when it has been given back; LeaseLost
+        when it is lost. All in one step, so that no other thread can give it back in between."""
         with self.lock:
-            return self._renewal(now)
+            if self.depth == 0 or self.phase in (RELEASING, RELEASED):
+                return False
+            self._require(now)
+            self.depth += 1
+            self._raise_ttl(ttl_ms)
+            return True
 
-    def _renewal(self, now: float) -> ops.Renew | None:
+    def step_out(self) -> bool:
+        """One level up. False when it was the last, and the lease is to be given back."""
+        with self.lock:
+            deeper = self.depth > 1
+            self.depth = self.depth - 1 if deeper else 0
+            return deeper
+
+    def _require_single(self) -> None:
+        """Refuse to hand over or lower what was entered again: the outer body still relies on it."""
+        if self.depth > 1:
+            raise InvalidRequest(
+                f"the lease on {self.name.kind} was entered {self.depth} times: leave the inner ones first"
+            )
+
+    def _raise_ttl(self, ttl_ms: int) -> None:
+        """Re-entry with a longer ttl: later renewals ask for it. A shorter one changes nothing (trap 6)."""
+        self._renewal_ttl_ms = max(self._renewal_ttl_ms, ttl_ms)
+
+    # ------------------------------------------------------------ renewal
+
+    def begin_renewal(self, now: float) -> ops.Renew | None:
+        """The Renew to send now. None when there must be none: after the time to stop, or beside a Renew that a caller
+        waits for. Its budget leaves time for another try, and never exceeds what the lease has left (trap 2)."""
+        with self.lock:
+            return self._begin_renewal(now)
+
+    def _begin_renewal(self, now: float) -> ops.Renew | None:
         if now >= self._stop_at:
             self._settle(now)
-        if self.phase not in ALIVE or (self._extending and now < self._extending_until):
+        if self.phase not in ALIVE or (self._awaited and now < self._awaited_until):
             return None
-        return self._renew(self._wanted_ms, renewal_budget_ms(self.ttl_ms), now)
-
-    def want(self, ttl_ms: int) -> None:
-        """Re-entry with a longer ttl: later renewals ask for it. A shorter one changes nothing (trap 6)."""
-        with self.lock:
-            self._wanted_ms = max(self._wanted_ms, ttl_ms)
-
-    def extension(self, ttl_ms: int, now: float) -> ops.Renew:
-        """The Renew of ``extend``: sets, never adds. A shorter end is believed before it is sent."""
-        with self.lock:
-            self._require(now)
-            self._extending += 1
-            self._extended = self._number + 1
-            self._wanted_ms = ttl_ms
-            sooner = deadline_after(now, ttl_ms)
-            if sooner < self.deadline:
-                self.deadline = sooner
-                self.ttl_ms = min(self.ttl_ms, ttl_ms)
-                self._set_stop()
-                if self.renews:
-                    self.renew_at = min(self.renew_at, renewal_after(now, ttl_ms, ttl_ms))
-            return self._apart(ttl_ms, now, exact=True)
-
-    def _apart(self, ttl_ms: int, now: float, exact: bool = False) -> ops.Renew:
-        """A Renew that somebody waits for, beside those of the watchdog. It may take half of what is left: when it goes
-        unanswered, there must be time for a renewal (trap 2)."""
-        half_ms = max(int((self._stop_at - now) * 500), 1)
-        renew = self._renew(ttl_ms, min(BUDGET_MS, half_ms), now, exact)
-        self._extending_until = max(self._extending_until, now + renew.budget_ms / 1000)
-        return renew
+        return self._renew(self._renewal_ttl_ms, renewal_budget_ms(self.ttl_ms), now)
 
     def _renew(self, ttl_ms: int, budget_ms: int, now: float, exact: bool = False) -> ops.Renew:
         left_ms = int((self._stop_at - now) * 1000)
         if left_ms < budget_ms:
             budget_ms = max(left_ms, 1)
-        self._number += 1
-        renew = ops.Renew(self.name.text, self.owner, self.fence, ttl_ms, exact, self._number, 0, "", budget_ms)
-        return renew if self._changes is None else self._changes.on(renew)
+        self._renews_sent += 1
+        renew = ops.Renew(
+            resource=self.name.text,
+            owner=self.owner,
+            fence=self.fence,
+            ttl_ms=ttl_ms,
+            exact=exact,
+            number=self._renews_sent,
+            budget_ms=budget_ms,
+        )
+        return renew if self._unconfirmed is None else self._unconfirmed.on(renew)
 
-    def end_extension(self) -> None:
-        """Whatever came of it, renewals may go on."""
+    def apply_reply(self, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float) -> None:
+        """Apply the store's reply to a Renew that was sent at ``sent``."""
         with self.lock:
-            self._extending -= 1
+            self._apply_reply(renew, sent, reply, now)
 
-    def answered(self, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float) -> None:
-        """What the store says to a Renew that was sent at that time."""
-        with self.lock:
-            self._answered(renew, sent, reply, now)
-
-    def _answered(self, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float) -> None:
-        """A confirmation is ignored when the lease has ended meanwhile (sticky loss; trap 43), or when it was sent
-        before the last extend and speaks of an end that is no longer so (trap 44)."""
+    def _apply_reply(self, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float) -> None:
+        """A confirmation is ignored when the lease has ended meanwhile (sticky loss; trap 43), or when its Renew was
+        sent before the last extend and speaks of an end that no longer holds (trap 44)."""
         if isinstance(reply, ops.NotYours):
             self._refused(reply.reason)
-        elif self.phase in ALIVE and renew.number >= self._extended:
+        elif self.phase in ALIVE and renew.number >= self._last_extension:
             self.phase = HELD
-            self._trouble = None
-            if self._changes is not None:
-                self._changes = self._changes.after(renew)
+            self._last_failure = None
+            if self._unconfirmed is not None:
+                self._unconfirmed = self._unconfirmed.after(renew)
             self.ttl_ms = ttl_ms = renew.ttl_ms
             _, deadline, renewal = grant_spans(ttl_ms, reply.remaining_ms)
             self.deadline = max(self.deadline, sent + deadline)
@@ -426,151 +462,79 @@ class Holding:
         if now >= self._stop_at:
             self._settle(now)
 
-    def refused(self, reason: str) -> None:
-        """The store says "not yours", asked or not."""
-        with self.lock:
-            self._refused(reason)
-
-    def _refused(self, reason: str) -> None:
-        """Loss now (trap 1), except for a lease that is being given back (trap 43)."""
-        if self.phase in ALIVE:
-            self._lose(reason if reason in LOSSES else "taken")
-
-    def unanswered(self, now: float, error: LeaseholdError | None = None) -> None:
-        """A transport error says nothing: unsure, and try again before the margin."""
+    def renewal_failed(self, now: float, error: LeaseholdError | None = None) -> None:
+        """A transport error decides nothing: the lease is unsure, and is renewed again before the margin."""
         kept = None if error is None else without_frames(error)
         with self.lock:
-            self._unanswered(now, kept)
+            self._renewal_failed(now, kept)
 
-    def _unanswered(self, now: float, error: LeaseholdError | None) -> None:
+    def _renewal_failed(self, now: float, error: LeaseholdError | None) -> None:
         if self.phase in ALIVE:
             self.phase = UNSURE
-            self._trouble = error
+            self._last_failure = error
             if self.renews:
                 self.renew_at = now + retry_renewal_after(self.ttl_ms / 1000)
 
-    # ------------------------------------------------------------ giving back
+    # ------------------------------------------------------------ changes that a caller waits for
 
-    def begin_release(self, now: float) -> ops.Release | None:
-        """The Release to send, or None when there is nothing to give back. From here on renewals are ignored.
-        What was lost for a local reason may still be ours in the store, so it is given back as well."""
-        with self.lock:
-            if now >= self._stop_at:
-                self._settle(now)
-            if self.phase in ALIVE:
-                self.phase = RELEASING
-            elif self.phase == RELEASED or self._gone():
-                return None
-            again = self._releases > 0  # until one is answered, nobody must be told "not yours" (trap 11)
-            self._releases += 1
-            forget_ms = tombstone_ms(self.ttl_ms) if self._forget else 0
-            return ops.Release(self.name.text, self.owner, self.fence, forget_ms, again)
-
-    def _gone(self) -> bool:
-        """Is there nothing of it in the store, or nothing that is ours to give back?"""
-        return self.reason == "forked" or (self.reason in ("taken", "deleted", "evicted") and not self._forget)
-
-    def end_release(self, op: ops.Release, reply: ops.Released | ops.NotYours) -> bool:
-        """True when it was ours until now. "Not yours" means that it was lost while the work believed in it; unless a
-        second release of ours, such as that of close(), overtook the first, and nothing is known of it any more."""
-        with self.lock:
-            if self.phase != RELEASING:
-                return False
-            overtaken = not op.again and self._releases > 1
-            if isinstance(reply, ops.NotYours) and not (overtaken and reply.reason in ("deleted", "taken")):
-                self._lose(reply.reason if reply.reason in LOSSES else "taken")
-                return False
-            self.phase = RELEASED
-            return True
-
-
-# ---------------------------------------------------------------- handover
-#
-# Handing over: how a holding leaves its holder for whoever has its ticket, and comes back when nobody ever will.
-#
-# HELD or UNSURE ── transfer's Renew is confirmed ──> RELEASED ── the giver was interrupted ──> its Release
-
-
-class Transferable(Holding):
-    """A holding that its holder can give away."""
-
-    __slots__ = ()
-
-    def handing_over(self, ticket: str, now: float) -> ops.Renew:
-        """The Renew of ``transfer``: from its arrival on, whoever knows the ticket may adopt. Until it is answered the
-        lease stays ours; nobody else knows the ticket."""
+    def begin_extension(self, ttl_ms: int, now: float) -> ops.Renew:
+        """The Renew of ``extend``: sets the end, never adds. A sooner end is believed before it is sent."""
         with self.lock:
             self._require(now)
-            self._extending += 1
-            return self._apart(self._wanted_ms, now)._replace(ticket=ticket)
+            self._last_extension = self._renews_sent + 1
+            self._renewal_ttl_ms = ttl_ms
+            sooner = deadline_after(now, ttl_ms)
+            if sooner < self.deadline:
+                self.deadline = sooner
+                self.ttl_ms = min(self.ttl_ms, ttl_ms)
+                self._set_stop()
+                if self.renews:
+                    self.renew_at = min(self.renew_at, renewal_after(now, ttl_ms, ttl_ms))
+            return self._begin_change(now, exact=True)
 
-    def handed_over(
-        self, giving: Transfer, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float
-    ) -> None:
-        """It waits for its adopter now, for a whole ttl, and is ours no longer. LeaseLost when it was not ours."""
+    def begin_downgrade(self, now: float) -> ops.Renew:
+        """The Renew of ``downgrade``. From here on the holder only reads, before the store has received it: others may
+        read beside it as soon as the store has. May be repeated until its caller knows that it succeeded."""
         with self.lock:
-            self._answered(renew, sent, reply, now)
             self._require(now)
-            giving.done = True
-            self.phase = RELEASED
+            self._require_single()
+            changes = self._unconfirmed or NO_CHANGES
+            if self.rule != WRITE and not changes.unreported:
+                raise self._not_a_writer()
+            self.rule = READ
+            self._unconfirmed = changes._replace(lowering=True, unreported=True)
+            return self._begin_change(now)
 
-    def recall(self, giving: Transfer) -> ops.Release | None:
-        """The Release of what was handed over with a ticket that nobody will ever have: its giver was interrupted."""
+    def end_downgrade(self) -> None:
+        """The downgrade succeeded, and its caller gets to know it."""
         with self.lock:
-            if not giving.done or self.phase != RELEASED:
-                return None
-            giving.done = False
-            return ops.Release(self.name.text, self.owner, self.fence, tombstone_ms(self.ttl_ms), again=True)
+            self._unconfirmed = (self._unconfirmed or NO_CHANGES)._replace(unreported=False).left()
 
+    def begin_meta_change(self, meta: str, now: float) -> ops.Renew:
+        """The Renew that replaces the holder's metadata."""
+        with self.lock:
+            self._require(now)
+            self._unconfirmed = (self._unconfirmed or NO_CHANGES)._replace(meta=meta, since=self._renews_sent + 1)
+            return self._begin_change(now)
 
-# ---------------------------------------------------------------- changes
-#
-# What a holder can change of its lease while it holds it: from writing to reading, and what it says of itself.
-#
-# A change travels in a Renew of its own, beside those of the watchdog. Until one is confirmed, every Renew says it
-# again: a later one may overtake it, and the store then goes by the later.
+    def _begin_change(self, now: float, exact: bool = False) -> ops.Renew:
+        """A Renew that a caller waits for. It may take half of what is left: when it goes unanswered, there must be
+        time for a renewal (trap 2)."""
+        self._awaited += 1
+        half_ms = max(int((self._stop_at - now) * 500), 1)
+        renew = self._renew(self._renewal_ttl_ms, min(BUDGET_MS, half_ms), now, exact)
+        self._awaited_until = max(self._awaited_until, now + renew.budget_ms / 1000)
+        return renew
 
-
-NONE = UnconfirmedChanges()
-
-
-class Changeable(Transferable):
-    """A holding whose holder can lower it to a reader's, and say something else of itself."""
-
-    __slots__ = ()
+    def end_change(self) -> None:
+        """However the change ended, renewals may go on."""
+        with self.lock:
+            self._awaited -= 1
 
     @property
     def shared(self) -> bool:
-        """May it only read?"""
+        """May the holder only read?"""
         return self.rule == READ
-
-    def downgrading(self, now: float) -> ops.Renew:
-        """The Renew of ``downgrade``. From here on it only reads, before the store has heard of it: others may read
-        beside it as soon as that has. May be repeated until its caller was told that it succeeded."""
-        with self.lock:
-            self._require(now)
-            changes = self._changes or NONE
-            if self.rule != WRITE and not changes.untold:
-                raise self._not_a_writer()
-            self.rule = READ
-            self._changes = changes._replace(lowering=True, untold=True)
-            return self._begin_change(now)
-
-    def downgraded(self) -> None:
-        """Its caller is told."""
-        with self.lock:
-            self._changes = (self._changes or NONE)._replace(untold=False).left()
-
-    def saying(self, meta: str, now: float) -> ops.Renew:
-        """The Renew that says something else of its holder."""
-        with self.lock:
-            self._require(now)
-            self._changes = (self._changes or NONE)._replace(meta=meta, since=self._number + 1)
-            return self._begin_change(now)
-
-    def _begin_change(self, now: float) -> ops.Renew:
-        self._extending += 1
-        return self._apart(self._wanted_ms, now)
 
     def _not_a_writer(self) -> InvalidRequest:
         if self.rule == READ:
@@ -581,3 +545,71 @@ class Changeable(Transferable):
             f"the lease on {self.name.kind} is no writer's: downgrade() is for what rwlock(...).write() gives",
             resource=self.name.text,
         )
+
+    # ------------------------------------------------------------ transfer
+
+    def begin_transfer(self, ticket: str, now: float) -> ops.Renew:
+        """The Renew of ``transfer``: once it arrives, a process that knows the ticket may adopt the lease. Until it is
+        answered the lease stays ours, because no other process knows the ticket."""
+        with self.lock:
+            self._require(now)
+            return self._begin_change(now)._replace(ticket=ticket)
+
+    def end_transfer(
+        self, transfer: Transfer, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float
+    ) -> None:
+        """From now on the lease waits for its adopter, for a whole ttl, and is ours no longer. LeaseLost when it was
+        not ours any more; InvalidRequest when its own thread entered it again while another gave it away."""
+        with self.lock:
+            self._require_single()
+            self._apply_reply(renew, sent, reply, now)
+            self._require(now)
+            transfer.done = True
+            self.phase = RELEASED
+
+    def recall(self, transfer: Transfer) -> ops.Release | None:
+        """The Release of a lease that was handed over with a ticket that reaches no one: its giver was interrupted."""
+        with self.lock:
+            if not transfer.done or self.phase != RELEASED:
+                return None
+            transfer.done = False
+            forget_ms = tombstone_ms(self.ttl_ms)
+            return ops.Release(
+                resource=self.name.text, owner=self.owner, fence=self.fence, forget_ms=forget_ms, again=True
+            )
+
+    # ------------------------------------------------------------ release
+
+    def begin_release(self, now: float) -> ops.Release | None:
+        """The Release to send, or None when there is nothing to give back. From here on renewals are ignored.
+        What was lost for a reason of this process may still be ours in the store, so it is given back as well."""
+        with self.lock:
+            if now >= self._stop_at:
+                self._settle(now)
+            if self.phase in ALIVE:
+                self.phase = RELEASING
+            elif self.phase == RELEASED or self._gone():
+                return None
+            again = self._releases > 0  # an earlier one may have arrived, and "not yours" is no loss then (trap 11)
+            self._releases += 1
+            forget_ms = tombstone_ms(self.ttl_ms) if self._tombstone else 0
+            return ops.Release(
+                resource=self.name.text, owner=self.owner, fence=self.fence, forget_ms=forget_ms, again=again
+            )
+
+    def _gone(self) -> bool:
+        """Is there nothing of it in the store, or nothing that is ours to give back?"""
+        return self.reason == "forked" or (self.reason in ("taken", "deleted", "evicted") and not self._tombstone)
+
+    def end_release(self, op: ops.Release, reply: ops.Released | ops.NotYours) -> bool:
+        """True when it was ours until now. "Not yours" means that it was lost while the work believed in it; unless a
+        second release of ours, such as that of close(), overtook the first, and the store has forgotten the lease."""
+        with self.lock:
+            if self.phase != RELEASING:
+                return False
+            overtaken = not op.again and self._releases > 1
+            if isinstance(reply, ops.NotYours) and not (overtaken and reply.reason in ("deleted", "taken")):
+                self._lose(reply.reason if reply.reason in LOSSES else "taken")
+                return False
+            self.phase = RELEASED
+            return True

@@ -446,5 +446,4 @@ class Defer(NamedTuple):
         return (yield self)
 
 
-LOCAL_OPS = (Park, Defer)
 Op: TypeAlias = StoreOp | Park | Defer

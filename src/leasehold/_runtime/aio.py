@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 
+from leasehold._core import driver
 from leasehold._core.light_typing import Any, TypeVar
-from leasehold._core.ops import LOCAL_OPS, Defer, Op, Park, Push, TimedReply
+from leasehold._core.ops import Defer, Op, Park, Push, TimedReply
 from leasehold._core.ports import WAKE, Store
 from leasehold._runtime.engine import CLOSED, CoordinatorClosed, Engine
 from leasehold._runtime.held_lease import Listener
@@ -93,37 +94,27 @@ class AsyncDriver:
                 connection.close()
 
     async def drive(self, flow: Coroutine[Op, Any, R], connection: PushRouter | None = None) -> R:
-        """Run a flow to its end on this task."""
+        """Run a flow to its end in the running task."""
         engine = self.engine
         connection = connection or self.connection(asyncio.get_running_loop())
-        reply: object
+        execute, next_push, now = connection.execute, connection.next_push, engine.clock.now
+
+        async def perform(op: Op) -> TimedReply[Any]:
+            reply: object = None
+            if isinstance(op, Park):
+                reply = await next_push(op.owner, op.until)
+            elif isinstance(op, Defer):
+                engine.watchdog.run_later(op)
+            elif engine.closed:
+                raise CoordinatorClosed
+            else:
+                reply = await execute(op)
+            return TimedReply(reply, now())
+
         try:
-            op = flow.send(None)
-            while True:
-                try:
-                    if isinstance(op, LOCAL_OPS):
-                        reply = await self._aside(op, connection)
-                    elif engine.closed:
-                        raise CoordinatorClosed
-                    else:
-                        reply = await connection.execute(op)
-                    answer = TimedReply(reply, engine.clock.now())
-                except BaseException as error:
-                    op = flow.throw(error)
-                else:
-                    op = flow.send(answer)
-        except StopIteration as end:
-            result: R = end.value
-            return result
+            return await driver.drive_async(flow, perform)
         except CoordinatorClosed:
             raise StoreUnavailable(CLOSED) from None
-
-    async def _aside(self, op: Park | Defer, connection: PushRouter) -> Push | None:
-        """An op that asks nothing of the store."""
-        if isinstance(op, Park):
-            return await connection.next_push(op.owner, op.until)
-        self.engine.watchdog.later(op)
-        return None
 
     # ------------------------------------------------------------ what a lease needs of its loop
 

@@ -1,4 +1,4 @@
-"""A holding and the people around it: who can still use the lease, and who must hear of its loss."""
+"""A held lease: a holding, the objects that can still use it, and the listeners for its loss."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import time
 import weakref
 from collections.abc import Callable
 
-from leasehold._core import ops
 from leasehold._core.claims import OwnLease
-from leasehold._core.holding import LOST, RELEASED, RELEASING, Changeable, LocalGrant
+from leasehold._core.holding import LOST, Holding, LocalGrant
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.names import Name
 from leasehold._core.tickets import NONCE_BYTES, Transfer
-from leasehold.errors import InvalidRequest
 from leasehold.observe import log
 
 if TYPE_CHECKING:
@@ -27,193 +25,132 @@ Listener = Callable[[], None]
 
 
 class LeaseReference(weakref.ref[Any]):
-    """The Lease object of a holding, for as long as somebody refers to it."""
+    """A weak reference to the Lease object of a holding."""
 
-    __slots__ = ("abandoned", "held")
+    __slots__ = ("dropped_leases", "held")
 
     held: HeldLease
-    abandoned: DroppedLeases
+    dropped_leases: DroppedLeases
 
 
-def _gone(shell: LeaseReference) -> None:
-    """May run at any bytecode of any thread, inside any lock: it only puts into the inbox."""
-    shell.abandoned.put(shell.held)
+def _lease_dropped(reference: LeaseReference) -> None:
+    """May run at any bytecode of any thread, inside any lock: it only puts the holding into a queue."""
+    reference.dropped_leases.put(reference.held)
 
 
 class LockReference(weakref.ref[Any]):
-    """A lock object that a holding was acquired through. Most are dropped at once, and this goes with them. One that
-    entered it again stands before those that did so earlier: each of them can release it."""
+    """A weak reference to a lock object through which a holding was acquired. Most locks are dropped at once, and this
+    goes with them. A lock that entered the holding again stands before those that did so earlier: each can release."""
 
-    __slots__ = ("before", "held")
+    __slots__ = ("earlier", "held")
 
-    before: LockReference | None
+    earlier: LockReference | None
     held: HeldLease
 
 
-def _dropped(keeper: LockReference) -> None:
-    """Wherever this runs: it only makes itself forgotten."""
-    if keeper.held.keeper is keeper:
-        keeper.held.keeper = _there(keeper.before)
+def _lock_dropped(reference: LockReference) -> None:
+    """May run at any bytecode, too: it only removes itself."""
+    if reference.held.lock_reference is reference:
+        reference.held.lock_reference = _first_alive(reference.earlier)
 
 
-def _there(keeper: LockReference | None) -> LockReference | None:
-    """This one, or the first before it that is still there."""
-    while keeper is not None and keeper() is None:
-        keeper = keeper.before
-    return keeper
+def _first_alive(reference: LockReference | None) -> LockReference | None:
+    """This one, or the first earlier one whose lock object still exists."""
+    while reference is not None and reference() is None:
+        reference = reference.earlier
+    return reference
 
 
-class HeldLease(Changeable):
-    """One lease of this process.
+class HeldLease(Holding):
+    """One lease of this process: a holding, with references to the objects that can use it and with listeners.
 
-    Somebody can use it while its ``Lease`` object is referenced, or while the lock object that it was acquired
-    through is, in the thread or task that acquired it. When neither is so, nobody can: it is not renewed."""
+    The program can use it while its ``Lease`` object is referenced, or while the lock object that it was acquired
+    through is, in the thread or task that acquired it. When neither is so, it is not renewed."""
 
     __slots__ = (
-        "_listeners",
-        "_revocation",
+        "_loss_listeners",
+        "_revocation_listeners",
         "acquired_at",
         "anchor",
         "bodies",
-        "depth",
-        "doubted",
+        "doubted_deadline",
+        "end_reported",
         "entered",
         "exported",
         "guarded",
         "interrupt",
-        "keeper",
+        "lease_reference",
+        "lock_reference",
         "nonce",
         "number",
         "options",
         "outer",
-        "shell",
         "since",
-        "told",
         "warned",
     )
 
     entered: int  # the id of the thread or task inside a with of the Lease itself; not set while there is none
-    left: bool = False  # whoever used it has gone on, and left it behind; see ``Reign``
+    left_behind: bool = False  # the loop that used it was left; see ``HeldTerm``
 
     def __init__(
-        self, name: Name, taken: LocalGrant, lock: AbstractContextManager[Any], options: Options, anchor: object
+        self, name: Name, grant: LocalGrant, lock: AbstractContextManager[Any], options: Options, anchor: object
     ) -> None:
-        Changeable.__init__(self, name, taken, lock, options.renews, options.max_hold, options.max_idle)
+        Holding.__init__(self, name, grant, lock, options.renews, options.max_hold, options.max_idle)
         self.options = options
         self.acquired_at = time.time()
-        self.since = taken.at  # the same, on the local clock
-        self.number = 0  # of its acquire, where somebody observes
-        self.told = False  # observers have heard of its end
-        self.doubted = 0.0  # the deadline when they last heard of a failed renewal: a confirmation moves it
-        self.nonce = ""  # of its ticket, once somebody wants to give it away
+        self.since = grant.at  # the same, on the local clock
+        self.number = 0  # of its acquire, where it is observed
+        self.end_reported = False  # observers know of its end
+        self.doubted_deadline = 0.0  # the deadline at the last reported failure: a confirmation moves it
+        self.nonce = ""  # of its ticket, once it is to be transferred
         self.exported = False  # its fence was read, or sent along
         self.guarded = False  # it was shown to a guard
-        self.warned = False  # it was neither, and that was told
+        self.warned = False  # it was neither, and that was reported
         self.anchor = weakref.ref(anchor)  # the thread or task that acquired it
-        self.depth = 1
         self.bodies = 0  # with statements of its lock that it is inside of
         self.outer: HeldLease | None = None  # held by the same thread or task before, and lost
-        self.shell: LeaseReference | None = None
-        self.keeper: LockReference | None = None
+        self.lease_reference: LeaseReference | None = None
+        self.lock_reference: LockReference | None = None
         self.interrupt: Any = None  # the listener of the asyncio body that runs now
-        self._listeners: tuple[Listener, ...] | None = ()  # None: they were told
-        self._revocation: tuple[Listener, ...] | None = ()  # the same of those who give back when asked to
+        self._loss_listeners: tuple[Listener, ...] | None = ()  # None: they were called
+        self._revocation_listeners: tuple[Listener, ...] | None = ()  # the same
 
-    # ------------------------------------------------------------ who can use it
+    # ------------------------------------------------------------ what can still use it
 
-    def watch(self, lease: object, abandoned: DroppedLeases) -> None:
+    def track_lease(self, lease: object, dropped_leases: DroppedLeases) -> None:
         """Notice when the Lease object goes away."""
-        self.shell = shell = LeaseReference(lease, _gone)
-        shell.held = self
-        shell.abandoned = abandoned
+        self.lease_reference = reference = LeaseReference(lease, _lease_dropped)
+        reference.held = self
+        reference.dropped_leases = dropped_leases
 
-    def keep(self, keeper: object) -> None:
-        """Acquired through this lock object, which can release it."""
-        kept = LockReference(keeper, _dropped)
-        kept.held = self
-        kept.before = before = _there(self.keeper)
-        if before is not None:
-            if before() is keeper:
+    def track_lock(self, lock: object) -> None:
+        """It was acquired through this lock object, which can release it."""
+        reference = LockReference(lock, _lock_dropped)
+        reference.held = self
+        reference.earlier = earlier = _first_alive(self.lock_reference)
+        if earlier is not None:
+            if earlier() is lock:
                 return
-            before.before = _there(before.before)  # nothing piles up
-        self.keeper = kept
-
-    def enter_again(self, ttl_ms: int, now: float) -> bool:
-        """One level deeper: same fence, never shortened (traps 6, 13). False when it has been given back; LeaseLost
-        when it is lost. One step: nobody can give it back in between."""
-        with self.lock:
-            if self.depth == 0 or self.phase in (RELEASING, RELEASED):
-                return False
-            self._require(now)
-            self.depth += 1
-            self.want(ttl_ms)
-            return True
-
-    def require_single(self) -> None:
-        """What was entered again cannot be handed over or lowered: whoever entered it first believes in it."""
-        with self.lock:
-            if self.depth > 1:
-                raise InvalidRequest(
-                    f"the lease on {self.name.kind} was entered {self.depth} times: leave the inner ones first"
-                )
-
-    def downgrading(self, now: float) -> ops.Renew:
-        """Unless it was entered again: whoever entered it first believes that it may write."""
-        with self.lock:
-            self._require(now)
-            self.require_single()
-            return Changeable.downgrading(self, now)
-
-    def giving(self) -> Transfer:
-        """A lease has one ticket, however often it is tried and by however many threads: whatever arrives last in the
-        store, the ticket that somebody was given is good."""
-        with self.lock:
-            self.require_single()
-            self.nonce = self.nonce or os.urandom(NONCE_BYTES).hex()
-            return Transfer(self.nonce)
-
-    def handed_over(
-        self, giving: Transfer, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float
-    ) -> None:
-        """Unless it was entered again meanwhile, by its own thread while another gives it away."""
-        with self.lock:
-            self.require_single()
-            Changeable.handed_over(self, giving, renew, sent, reply, now)
-
-    def step_out(self) -> bool:
-        """One level up; False when it was the last, and the lease is to be given back."""
-        with self.lock:
-            deeper = self.depth > 1
-            self.depth = self.depth - 1 if deeper else 0
-            return deeper
-
-    def usable(self) -> bool:
-        """Can anybody still use this lease? One that was entered is used by its body, and ends with its thread. The
-        body keeps the Lease object: when that is gone, an interrupt hit the very beginning of ``__exit__``."""
-        if self.shell is None:  # it is just being handed out: the watchdog may see it before its Lease is made
-            return not self.finished()
-        if self.bodies:
-            return not self.finished() and self.lease() is not None
-        if self.lease() is not None:
-            return True
-        return _there(self.keeper) is not None and not self.finished()
-
-    def own(self, anchor: object) -> OwnLease:
-        """As the thread or task that acquired it sees it, when it has to wait for the same resource."""
-        options = self.options
-        ends = not options.renews or options.max_hold is not None or options.max_idle is not None
-        return OwnLease(self.rule, self.slots, not ends and self.inside(anchor))
-
-    def inside(self, anchor: object) -> bool:
-        """Is that one, who acquired it, in a body of it?"""
-        return self.bodies > 0 or getattr(self, "entered", 0) == id(anchor)
+            earlier.earlier = _first_alive(earlier.earlier)  # the chain must not grow
+        self.lock_reference = reference
 
     def lease(self) -> Any:
-        """The Lease object, if somebody refers to it."""
-        shell = self.shell
-        return None if shell is None else shell()
+        """The Lease object, while it is referenced."""
+        reference = self.lease_reference
+        return None if reference is None else reference()
 
-    def finished(self) -> bool:
+    def usable(self) -> bool:
+        """Can the program still use this lease? One that was entered is used by its body, and ends with its thread. The
+        body keeps the Lease object: when that is gone, an interrupt hit the very beginning of ``__exit__``."""
+        if self.lease_reference is None:  # the watchdog may see it before its Lease is made
+            return not self.caller_ended()
+        if self.bodies:
+            return not self.caller_ended() and self.lease() is not None
+        if self.lease() is not None:
+            return True
+        return _first_alive(self.lock_reference) is not None and not self.caller_ended()
+
+    def caller_ended(self) -> bool:
         """Has the thread or task that acquired it ended (trap 3)?"""
         anchor: Any = self.anchor()
         if anchor is None:
@@ -221,71 +158,89 @@ class HeldLease(Changeable):
         done = getattr(anchor, "done", None)
         return bool(done()) if done is not None else not anchor.is_alive()
 
-    def unguarded(self) -> bool:
-        """Was correctness to be protected, and has nobody who could refuse it ever seen the fence? Told once."""
-        return self.options.protects == "correctness" and not (self.exported or self.guarded or self.warned)
+    def as_own_lease(self, anchor: object) -> OwnLease:
+        """How it counts when the thread or task that acquired it has to wait for the same resource."""
+        options = self.options
+        ends = not options.renews or options.max_hold is not None or options.max_idle is not None
+        return OwnLease(rule=self.rule, slots=self.slots, lasting=not ends and self.in_body(anchor))
 
-    def let_go(self) -> None:
-        """It is over: forget the people."""
-        self.shell = self.keeper = None
+    def in_body(self, anchor: object) -> bool:
+        """Is this thread or task, which acquired it, in a body of it?"""
+        return self.bodies > 0 or getattr(self, "entered", 0) == id(anchor)
+
+    def drop_references(self) -> None:
+        """Drop references to the lease and lock objects."""
+        self.lease_reference = self.lock_reference = None
         self.outer = None
 
-    # ------------------------------------------------------------ who must hear of its loss
+    def unguarded(self) -> bool:
+        """Was correctness to be protected, and has no guard ever seen the fence? True until that was reported."""
+        return self.options.protects == "correctness" and not (self.exported or self.guarded or self.warned)
+
+    def giving(self) -> Transfer:
+        """A lease has one ticket, however often and by however many threads a transfer is tried: whichever Renew
+        arrives last in the store, the ticket that a caller got is good."""
+        with self.lock:
+            self._require_single()
+            self.nonce = self.nonce or os.urandom(NONCE_BYTES).hex()
+            return Transfer(self.nonce)
+
+    # ------------------------------------------------------------ listeners
 
     def listen(self, listener: Listener) -> None:
         """Call this, quickly and from any thread, when the lease is lost; at once when it is already."""
         with self.lock:
-            if self._listeners is not None:
-                self._listeners += (listener,)
+            if self._loss_listeners is not None:
+                self._loss_listeners += (listener,)
                 return
         listener()
 
-    def listen_for_revocation(self, listener: Listener) -> None:
-        """Call this, quickly and from any thread, when somebody asks for the lease; at once when somebody has."""
+    def notify_loss(self) -> bool:
+        """Call the listeners of a lost lease, once and outside the lock. True for the caller that did."""
         with self.lock:
-            if self._revocation is not None:
-                self._revocation += (listener,)
-                return
-        listener()
-
-    def asked_for(self) -> bool:
-        """Has somebody asked for it?"""
-        return self._revocation is None
-
-    def revoke(self) -> None:
-        """Somebody asks for it back. It stays ours until it is given back."""
-        with self.lock:
-            listeners, self._revocation = self._revocation, None
-        for listener in listeners or ():
-            _call(listener, "a revocation")
-
-    def tell(self) -> bool:
-        """Tell everybody, once. True for the caller who did. Listeners run outside the lock."""
-        with self.lock:
-            if self.phase != LOST or self._listeners is None:
+            if self.phase != LOST or self._loss_listeners is None:
                 return False
-            listeners, self._listeners = self._listeners, None
+            listeners, self._loss_listeners = self._loss_listeners, None
         if self.interrupt is not None:
             listeners = (self.interrupt, *listeners)
         for listener in listeners:
             _call(listener, "a loss")
         return True
 
+    def listen_for_revocation(self, listener: Listener) -> None:
+        """Call this, quickly and from any thread, when an operator asks for the lease; at once when one has."""
+        with self.lock:
+            if self._revocation_listeners is not None:
+                self._revocation_listeners += (listener,)
+                return
+        listener()
+
+    def revocation_requested(self) -> bool:
+        """Has an operator asked for it?"""
+        return self._revocation_listeners is None
+
+    def revoke(self) -> None:
+        """An operator asks for it back. It stays ours until it is given back."""
+        with self.lock:
+            listeners, self._revocation_listeners = self._revocation_listeners, None
+        for listener in listeners or ():
+            _call(listener, "a revocation")
+
     def forked(self, lock: AbstractContextManager[Any]) -> None:
-        """In a forked child: lost. Callbacks are the parent's; events are set, for whoever waits in the child. Their
-        locks may have been held at the fork by a thread that does not exist here."""
+        """In a forked child the lease is lost. Callbacks are the parent's; events are set, for code that waits in the
+        child. Their locks may have been held at the fork by a thread that does not exist here."""
         self.lock = lock
-        lost, asked = _events(self._listeners), _events(self._revocation)
-        self._listeners, self._revocation = None, ()
+        lost, revoked = _events(self._loss_listeners), _events(self._revocation_listeners)
+        self._loss_listeners, self._revocation_listeners = None, ()
         self.lose("forked")
-        for event in (*lost, *asked):
+        for event in (*lost, *revoked):
             event._at_fork_reinit()  # type: ignore[attr-defined]  # as threading does with its own
         for event in lost:
             event.set()
 
 
 def _events(listeners: tuple[Listener, ...] | None) -> list[threading.Event]:
-    """Those among them that only set an event."""
+    """The events among them: listeners that only set an event."""
     found = [getattr(listener, "__self__", None) for listener in listeners or ()]
     return [one for one in found if isinstance(one, threading.Event)]
 
@@ -293,5 +248,5 @@ def _events(listeners: tuple[Listener, ...] | None) -> list[threading.Event]:
 def _call(listener: Listener, what: str) -> None:
     try:
         listener()
-    except Exception as error:  # the others must hear of it too
-        log.warn("%s could not be told: %r", what, error, error=error)
+    except Exception as error:  # the other listeners must be called, too
+        log.warn("a listener for %s raised %r", what, error, error=error)

@@ -13,7 +13,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from leasehold._runtime.calling import calling_frame
+from leasehold._runtime.sync import calling_frame
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.hints import NOT_YET, NotKept, Walk
 from leasehold.patterns.scope import Scope

@@ -11,7 +11,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from leasehold._runtime.calling import calling_frame
+from leasehold._runtime.sync import calling_frame
 from leasehold.patterns.hints import NOT_YET, NotKept, Walk
 from leasehold.patterns.values import Codec, Kind, kind_of, named
 

@@ -34,7 +34,7 @@ class BaseLease:
         self._held = held
         self._lost: Any = None  # the event, once somebody has asked for it
         self._revoked: Any = None  # and the other one
-        held.watch(self, engine.watchdog.abandoned)
+        held.track_lease(self, engine.watchdog.dropped)
 
     @property
     def resource(self) -> str:
@@ -98,7 +98,7 @@ class BaseLease:
         """Tell that the work is alive: with ``max_idle`` a lease whose work is silent for longer is ended."""
         self.check()
         self._held.beat(self._engine.clock.now())
-        self._engine.watchdog.look_again(self._held)
+        self._engine.watchdog.check_again(self._held)
 
     @property
     def guarded(self) -> bool:
@@ -146,12 +146,12 @@ class BaseLease:
         held, watchdog = self._held, self._engine.watchdog
         if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
             watchdog.lease_events().not_renewed(held, error)
-        watchdog.tell(held)
-        watchdog.look_again(held)
+        watchdog.report_loss(held)
+        watchdog.check_again(held)
         release = held.recall(giving)
         if release is not None:
             self._engine.forget(held)
-            watchdog.later(Defer(release, held.ttl_ms / 1000), watchdog.teller(held))
+            watchdog.run_later(Defer(release, held.ttl_ms / 1000), watchdog.release_reporter(held))
 
     def _show_to_guard(self) -> int:
         """Its fence, for a guard."""
@@ -176,7 +176,7 @@ class BaseLease:
         if phase in ALIVE:
             phase = held.settle(self._engine.clock.now())
         if phase == LOST:
-            self._engine.watchdog.tell(held)
+            self._engine.watchdog.report_loss(held)
         return phase
 
     def _extended(self, stop_at: float) -> None:
@@ -195,12 +195,12 @@ class BaseLease:
     def _ended(self, ours: bool) -> None:
         held, watchdog = self._held, self._engine.watchdog
         if not ours:
-            watchdog.tell(held)
+            watchdog.report_loss(held)
         self._engine.forget(held)
         if held.phase == RELEASING:  # the coordinator was closed meanwhile
             self._unknown()
         elif ours or self._late():
-            watchdog.tell_of_release(held, ours)
+            watchdog.report_release(held, ours)
 
     def _late(self) -> bool:
         """Was it given back by somebody who should have stopped before?"""
@@ -210,7 +210,7 @@ class BaseLease:
         """The release goes on in the background, or was confirmed just before an interrupt. One that has not begun is
         none."""
         phase = self._held.phase
-        if phase not in ALIVE and not self._held.told:
+        if phase not in ALIVE and not self._held.end_reported:
             self._engine.watchdog.lease_events().released(self._held, True if phase == RELEASED else None)
 
     def _after_body(self, error: BaseException | None, ours: bool = False) -> None:

@@ -24,7 +24,7 @@ from leasehold.primitives.base_lease import BaseLease
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
     from leasehold._core.tickets import Ticket
-    from leasehold._runtime.background import Done
+    from leasehold._runtime.background import OnReply
     from leasehold._runtime.events import AcquireEvents
 
 
@@ -112,13 +112,13 @@ class BaseLock:
         held = HeldLease(self._name, taken, engine.watchdog.transitions, self._options, anchor)
         if acquire_events is not None:
             acquire_events.granted(held)  # first: its loss, however soon, must come after it
-        engine.remember(held, anchor)
+        engine.register(held, anchor)
         return held
 
     def _reenter(self, anchor: object, lease: Callable[[HeldLease], B]) -> B | None:
         """What this thread or task holds already. What it lost is an error, what it has given back is past, and what is
         of another kind is in the way: then it claims, as anybody does."""
-        held = self._engine.mine(self._name.text, anchor)
+        held = self._engine.find_held(self._name.text, anchor)
         if held is None or held.rule == SEMAPHORE:
             return None
         depth, now = held.depth, self._engine.clock.now()
@@ -160,8 +160,8 @@ class BaseLock:
     def _granted(self, attempt: Attempt, anchor: object) -> set[HeldLease]:
         """What it was granted: known to its thread or task, or to the watchdog alone when that was quicker to hear
         that nobody refers to it."""
-        known = {self._engine.mine(self._name.text, anchor), *self._engine.watchdog.all()}
-        return {held for held in known if held is not None and attempt.is_of(held.owner)}
+        known = {self._engine.find_held(self._name.text, anchor), *self._engine.watchdog.leases()}
+        return {held for held in known if held is not None and attempt.has_owner(held.owner)}
 
     def _enter(self, lease: BaseLease, anchor: object) -> None:
         """A with body begins. Its exit must find this very lease: the same thread may lose it and acquire anew."""
@@ -199,19 +199,19 @@ class BaseLock:
         if depth > 1:
             held.depth = depth - 1
         else:
-            self._give_back(held, self._engine.watchdog.teller(held))
+            self._give_back(held, self._engine.watchdog.release_reporter(held))
 
-    def _give_back(self, held: HeldLease, done: Done | None = None) -> None:
+    def _give_back(self, held: HeldLease, done: OnReply | None = None) -> None:
         """In the background, whatever was done already; ``done`` hears what came of it."""
         release = held.begin_release(self._engine.clock.now())
         self._engine.forget(held)
         if release is not None:
-            self._engine.watchdog.later(Defer(release, held.ttl_ms / 1000), done)
+            self._engine.watchdog.run_later(Defer(release, held.ttl_ms / 1000), done)
 
     def _mine(self, anchor: object) -> HeldLease | None:
         """The last that this thread or task has acquired of what this lock is for: a permit of the same resource, say,
         is not given back through a lock (trap 8)."""
-        held = self._engine.mine(self._name.text, anchor)
+        held = self._engine.find_held(self._name.text, anchor)
         while held is not None and held.rule not in self._kinds:
             held = held.outer
         return held

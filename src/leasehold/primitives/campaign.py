@@ -64,14 +64,14 @@ class BaseElectionLock(BaseLock):
         if acquire_events is not None:
             held.carried = dict(engine.observers.carried(acquire_events.number))
             acquire_events.granted(held)  # first: its loss, however soon, must come after it
-        engine.remember(held, anchor)
+        engine.register(held, anchor)
         return held
 
     def _rescue(self, anchor: object, before: object) -> None:
         """An interrupt came between being elected and telling anybody: nobody would give it back."""
-        held = self._engine.mine(self._name.text, anchor)
+        held = self._engine.find_held(self._name.text, anchor)
         if held is not None and held is not before and held.phase in ALIVE:
-            self._give_back(held, self._engine.watchdog.teller(held))
+            self._give_back(held, self._engine.watchdog.release_reporter(held))
 
 
 class ElectionLock(BaseElectionLock, Lock):
@@ -86,7 +86,7 @@ class ElectionLock(BaseElectionLock, Lock):
         self._election = election
 
     def _acquire(self, wait: float | None, thread: threading.Thread, ticket: Ticket | None = None) -> Term:
-        before = self._engine.mine(self._name.text, thread)
+        before = self._engine.find_held(self._name.text, thread)
         try:
             term: Any = Lock._acquire(self, wait, thread, ticket)
             self._election._begin(term)
@@ -109,7 +109,7 @@ class AsyncElectionLock(BaseElectionLock, AsyncLock):
         self._election = election
 
     async def _acquire(self, wait: float | None, task: asyncio.Task[Any], ticket: Ticket | None = None) -> AsyncTerm:
-        before = self._engine.mine(self._name.text, task)
+        before = self._engine.find_held(self._name.text, task)
         try:
             term: Any = await AsyncLock._acquire(self, wait, task, ticket)
             self._election._begin(term)
@@ -139,7 +139,7 @@ class BaseCampaign:
         """The loop has a new term. It can be used as long as the loop can, also by who refers to no term."""
         reign: HeldTerm = term._held
         reign.looping = True
-        reign.keep(self)
+        reign.track_lock(self)
         self._since = self._engine.clock.now()
         self._reign = reign
 
@@ -167,8 +167,8 @@ class BaseCampaign:
         gives back what is left."""
         reign = getattr(self, "_reign", None)
         if reign is not None:
-            reign.left = True
-            self._engine.watchdog.abandoned.put(reign)
+            reign.left_behind = True
+            self._engine.watchdog.dropped.put(reign)
 
     def __reduce__(self) -> str:
         """A copy that is dropped would give back what this one leads."""
@@ -211,7 +211,7 @@ class Campaign(BaseCampaign):
         if not self._finish():
             raise StopIteration
         thread = current_thread()
-        before = self._engine.mine(self._name.text, thread)
+        before = self._engine.find_held(self._name.text, thread)
         try:
             term = self._seat._acquire(self._options.wait, thread)
             self._won(term)

@@ -63,7 +63,7 @@ class BaseElection(ABC):
             if reign.settle(self._engine.clock.now()) in ALIVE:
                 reign.lose(RESIGNED)
             led = led or (reign.phase == LOST and reign.reason == RESIGNED)
-            self._engine.watchdog.tell(reign)
+            self._engine.watchdog.report_loss(reign)
         return led
 
     def _candidate(self, wait: Duration | Unset | None, value: Any) -> Options:

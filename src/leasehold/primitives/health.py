@@ -115,10 +115,10 @@ class HealthMonitor:
             self._failures += 1
         if self._failures < self._health.retries:
             reign.beat(now, max(self._starts_until - now, 0.0))
-            self._watchdog.look_again(reign)
+            self._watchdog.check_again(reign)
             return reign.phase in ALIVE
         reign.lose(UNHEALTHY)
-        self._watchdog.tell(reign)
+        self._watchdog.report_loss(reign)
         return False
 
     def _complain(self, error: Exception) -> None:

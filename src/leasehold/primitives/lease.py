@@ -80,8 +80,8 @@ class Lease(BaseLease):
             self._not_extended(error, alive)
             raise
         finally:
-            self._engine.watchdog.tell(self._held)
-            self._engine.watchdog.look_again(self._held)
+            self._engine.watchdog.report_loss(self._held)
+            self._engine.watchdog.check_again(self._held)
 
     def transfer(self) -> str:
         """Give the lease away: the text is a ticket, with which one other process can ``adopt`` it, until its ttl is
@@ -161,7 +161,7 @@ class AsyncLease(BaseLease):
             self._revoked = self._driver.event()
             self._held.listen_for_revocation(self._driver.on_loop(self._loop, self._revoked.set))
         event: asyncio.Event = self._revoked
-        if self._held.asked_for():  # whoever looks for the first time now need not wait for the loop's next turn
+        if self._held.revocation_requested():  # no need to wait for the loop's next turn
             event.set()
         return event
 
@@ -184,8 +184,8 @@ class AsyncLease(BaseLease):
             self._not_extended(error, alive)
             raise
         finally:
-            self._engine.watchdog.tell(self._held)
-            self._engine.watchdog.look_again(self._held)
+            self._engine.watchdog.report_loss(self._held)
+            self._engine.watchdog.check_again(self._held)
 
     async def transfer(self) -> str:
         """Give the lease away: the text is a ticket, with which one other process can ``adopt`` it, until its ttl is

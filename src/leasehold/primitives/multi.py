@@ -106,7 +106,7 @@ class BaseAll:
             if depth > 1:
                 held.depth = depth - 1
             else:
-                self._parts[place]._give_back(held, self._engine.watchdog.teller(held))
+                self._parts[place]._give_back(held, self._engine.watchdog.release_reporter(held))
 
     def _not_held(self) -> NotHeld:
         return NotHeld(
@@ -142,7 +142,7 @@ class All(BaseAll, Generic[*Each]):
         except NotAcquired:
             return None
         for lease in leases._leases:
-            lease._held.keep(self)
+            lease._held.track_lock(self)
         return leases
 
     def try_acquire(self) -> Leases[*Each] | None:
@@ -237,7 +237,7 @@ class AsyncAll(BaseAll, Generic[*AsyncEach]):
         except NotAcquired:
             return None
         for lease in leases._leases:
-            lease._held.keep(self)
+            lease._held.track_lock(self)
         return leases
 
     async def try_acquire(self) -> AsyncLeases[*AsyncEach] | None:

@@ -118,15 +118,15 @@ class GroupAttempt:
         """Nothing more is claimed."""
         if self.attempt is not None:
             self._engine.pending.discard(self.attempt)
-            self.attempt.expect_no_more()
+            self.attempt.forget_pushes()
 
     def _granted(self) -> list[HeldLease]:
         """What it was granted, known to its thread or task or to the watchdog: an interrupt may have hidden it from
         us."""
         engine = self._engine
-        mine = [engine.mine(part._name.text, self._anchor) for part in self._rest]
-        known = [*engine.watchdog.all(), *(held for held in mine if held is not None)]
-        return [held for held in known if self.attempt.is_of(held.owner)]
+        mine = [engine.find_held(part._name.text, self._anchor) for part in self._rest]
+        known = [*engine.watchdog.leases(), *(held for held in mine if held is not None)]
+        return [held for held in known if self.attempt.has_owner(held.owner)]
 
     def _end(self, held: HeldLease) -> None:
         """What was granted is given back, by the flow or else now."""
@@ -137,12 +137,12 @@ class GroupAttempt:
 
     def _give_back(self, held: HeldLease) -> None:
         part = next(part for part in self._parts if part._name.text == held.name.text)
-        part._give_back(held, self._engine.watchdog.teller(held))
+        part._give_back(held, self._engine.watchdog.release_reporter(held))
 
     def _over(self, held: HeldLease) -> None:
         """The flow gave it back, and knows what came of it; or does so in the background."""
         if held.phase == LOST:
-            self._engine.watchdog.tell(held)
-        elif held.number and not held.told:
+            self._engine.watchdog.report_loss(held)
+        elif held.number and not held.end_reported:
             self._engine.watchdog.lease_events().released(held, True if held.phase == RELEASED else None)
         self._engine.forget(held)

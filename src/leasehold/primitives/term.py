@@ -38,7 +38,7 @@ UNFIT = (UNHEALTHY, "max_idle")  # whoever stepped down for this had better not 
 class HeldTerm(HeldLease):
     """One term of this process. Its end is told once: before its release is sent, and with its loss."""
 
-    __slots__ = ("_endings", "carried", "left", "loop", "looping", "said")
+    __slots__ = ("_endings", "carried", "left_behind", "loop", "looping", "said")
 
     def __init__(self, *known: Any) -> None:
         HeldLease.__init__(self, *known)
@@ -47,7 +47,7 @@ class HeldTerm(HeldLease):
         self.said: Any = (self.options.meta or {}).get("value")  # the value, as the store last confirmed it
         self.loop: Any = None  # the event loop that leads, if one does
         self.looping = False  # it is a term of a loop, which goes on to campaign when this one is lost
-        self.left = False  # that loop was left: nobody uses it any more, whoever still refers to it
+        self.left_behind = False  # that loop was left: nobody uses it any more, whoever still refers to it
 
     def at_end(self, ending: Callable[[], object]) -> None:
         """Call this, quickly and from any thread, when the term has ended; at once when it has."""
@@ -76,9 +76,9 @@ class HeldTerm(HeldLease):
 
     # ------------------------------------------------------------ how it ends
 
-    def tell(self) -> bool:
+    def notify_loss(self) -> bool:
         """Lost."""
-        told = HeldLease.tell(self)
+        told = HeldLease.notify_loss(self)
         if self.phase == LOST:
             self.end()
         return told
@@ -89,11 +89,11 @@ class HeldTerm(HeldLease):
         self.end()
         return release
 
-    def handed_over(
+    def end_transfer(
         self, giving: Transfer, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float
     ) -> None:
         """Given away."""
-        HeldLease.handed_over(self, giving, renew, sent, reply, now)
+        HeldLease.end_transfer(self, giving, renew, sent, reply, now)
         self.end()
 
     def forked(self, lock: AbstractContextManager[Any]) -> None:
@@ -105,19 +105,19 @@ class HeldTerm(HeldLease):
 
     def usable(self) -> bool:
         """Nobody, once its loop was left."""
-        return not self.left and HeldLease.usable(self)
+        return not self.left_behind and HeldLease.usable(self)
 
-    def own(self, anchor: object) -> OwnLease:
+    def as_own_lease(self, anchor: object) -> OwnLease:
         """The same, and it leads."""
-        return HeldLease.own(self, anchor)._replace(leads=True)
+        return HeldLease.as_own_lease(self, anchor)._replace(leads=True)
 
-    def inside(self, anchor: object) -> bool:
+    def in_body(self, anchor: object) -> bool:
         """A loop of terms is a body, too."""
-        return HeldLease.inside(self, anchor) or (self.looping and not self.left)
+        return HeldLease.in_body(self, anchor) or (self.looping and not self.left_behind)
 
-    def finished(self) -> bool:
+    def caller_ended(self) -> bool:
         """Has whoever led come to an end?"""
-        return self.left or HeldLease.finished(self)
+        return self.left_behind or HeldLease.caller_ended(self)
 
 
 # ---------------------------------------------------------------- term
@@ -210,8 +210,8 @@ class Term(BaseTerm, Lease):
                 self._unpublished(error)
                 raise
             finally:
-                self._engine.watchdog.tell(self._held)
-                self._engine.watchdog.look_again(self._held)
+                self._engine.watchdog.report_loss(self._held)
+                self._engine.watchdog.check_again(self._held)
 
     def __enter__(self) -> Term:
         Lease.__enter__(self)
@@ -250,8 +250,8 @@ class AsyncTerm(BaseTerm, AsyncLease):
                 self._unpublished(error)
                 raise
             finally:
-                self._engine.watchdog.tell(self._held)
-                self._engine.watchdog.look_again(self._held)
+                self._engine.watchdog.report_loss(self._held)
+                self._engine.watchdog.check_again(self._held)
 
     async def __aenter__(self) -> AsyncTerm:
         await AsyncLease.__aenter__(self)

@@ -188,11 +188,11 @@ def test_a_holder_is_told_though_the_news_came_with_a_reply(stage: Stage) -> Non
     party, lease = stage.acquire(ttl=LONG / 1000)
     told = losses(lease)
     watchdog: Any = party.hold._engine.watchdog
-    until(lambda: watchdog.holder_pushes.fileno(watchdog.abandoned.ring) >= 0, "the watchdog listens")
+    until(lambda: watchdog.holder_pushes.fileno(watchdog.dropped.wake) >= 0, "the watchdog listens")
     served = stage.look.served()
     stage.proxy.hold_replies()
     lease._held.renew_at = 0.0
-    watchdog.look_again(lease._held)
+    watchdog.check_again(lease._held)
     until(lambda: stage.look.served() > served, "it is renewed")
     evict(stage.other(), lease)
     until(lambda: b"evicted" in held_back(stage.proxy), "the news is on its way")

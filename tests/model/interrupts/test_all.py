@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold._core import group
+from leasehold._core import driver, group
 from leasehold._core.claims import claim
 from leasehold._core.holding import ALIVE, Holding
-from leasehold._runtime import sync
 from leasehold._runtime.connections import ConnectionPool
 from leasehold._runtime.engine import Engine
 from leasehold._runtime.held_lease import HeldLease
@@ -38,11 +37,11 @@ PLACES: list[tuple[Callable[..., Any], int]] = [
     (GroupAttempt.keep, 1),
     (GroupAttempt.keep, 2),
     (HeldLease.__init__, 2),
-    (Engine.remember, 2),
+    (Engine.register, 2),
     (LeaseRegistry.add, 2),
     (Watchdog.add, 2),
-    (HeldLease.look_at, 2),
-    (group.GroupAcquisition.whole, 2),
+    (HeldLease.check_at, 2),
+    (group.GroupAcquisition.all_held, 2),
     (ConnectionPool.give_back, 1),
     (GroupAttempt.leases, 1),
     (Lease.__init__, 2),
@@ -77,7 +76,7 @@ def test_an_interrupt_leaves_nothing_held(kind: str, function: Callable[..., Any
         body()
         assert interrupted(body, at_entry(function.__code__, nth, interrupt))
         gc.collect()
-        assert not any(held.phase in ALIVE for held in hold._engine.watchdog.all()), "nobody believes in it"
+        assert not any(held.phase in ALIVE for held in hold._engine.watchdog.leases()), "nobody believes in it"
         assert not both.owned()
         theirs = in_thread(lambda: other.all(other.lock("a"), other.lock("b")).acquire(wait=PATIENCE))
         assert theirs is not None and theirs.release()
@@ -107,7 +106,7 @@ def test_an_interrupted_release_can_be_repeated(kind: str, function: Callable[..
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize(
     ("text", "which"),
-    [("try:", 1), ("if isinstance(op", 0), ("op = flow.send(answer)", 0)],
+    [("try:", 1), ("result = perform(request)", 0), ("request = flow.send(result)", 0)],
     ids=["head", "op", "answer"],
 )
 @pytest.mark.parametrize("nth", [1, 2, 3])
@@ -118,21 +117,21 @@ def test_an_interrupted_wait_leaves_nothing(kind: str, text: str, which: int, nt
         theirs = other.lock("b", ttl=300).acquire(wait=0)
         assert theirs is not None
         both = hold.all(hold.lock("c", ttl=300), hold.lock("b", ttl=300), hold.lock("a", ttl=300))
-        assert interrupted(lambda: both.acquire(wait=0.1), at_line(sync.drive, text, which, nth, interrupt))
+        assert interrupted(lambda: both.acquire(wait=0.1), at_line(driver.drive, text, which, nth, interrupt))
         eventually(lambda: not look(hold._engine.store, "a").holders, "the first is given back")
         eventually(lambda: not look(hold._engine.store, "b").queue, "nobody waits")
         assert not hold._engine.pending
         assert theirs.release() and other.all(other.lock("b"), other.lock("c")).try_acquire() is not None
 
 
-@pytest.mark.parametrize("function", [GroupAttempt.keep, BaseLock._keep, group.GroupAcquisition.whole])
+@pytest.mark.parametrize("function", [GroupAttempt.keep, BaseLock._keep, group.GroupAcquisition.all_held])
 def test_an_interrupt_of_the_last_grant(function: Callable[..., Any]) -> None:
     """What a wait was granted in the end, and could not be kept, is given back with all the rest."""
     with leasehold.connect("memory://last") as hold, leasehold.connect("memory://last") as other:
         theirs = other.lock("b", ttl=300).acquire(wait=0)
         assert theirs is not None
         both = hold.all(hold.lock("a", ttl=300), hold.lock("b", ttl=300))
-        nth = 3 if function is group.GroupAcquisition.whole else 2
+        nth = 3 if function is group.GroupAcquisition.all_held else 2
         with elsewhere(lambda: interrupted(both.acquire, at_entry(function.__code__, nth, interrupt))) as result:
             eventually(lambda: look(hold._engine.store, "b").queue, "it waits")
             assert theirs.release()

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold._core import flows
-from leasehold._core.holding import Holding, Transferable
+from leasehold._core import driver, flows
+from leasehold._core.holding import Holding
 from leasehold._runtime import sync
 from leasehold._runtime.connections import ConnectionPool
 from leasehold._runtime.engine import Engine
@@ -27,14 +27,13 @@ from leasehold.stores.memory import MemoryStore
 from tests.support.lock import PATIENCE, Spy, eventually, eventually_async, nothing_left
 
 GIVING: list[Callable[..., Any]] = [
-    Lease.transfer, BaseLease._given, BaseLease._ended, HeldLease.giving, HeldLease.handed_over,
-    Transferable.handing_over,
-    Transferable.handed_over, Holding._apart, Holding.end_extension, flows.transfer, sync.run, sync.drive,
-    ConnectionPool.borrow, ConnectionPool.give_back, Engine.forget,
+    Lease.transfer, BaseLease._given, BaseLease._ended, HeldLease.giving, Holding.begin_transfer,
+    Holding.end_transfer, Holding._begin_change, Holding.end_change, flows.transfer, sync.run, sync.drive,
+    driver.drive, ConnectionPool.borrow, ConnectionPool.give_back, Engine.forget,
 ]  # fmt: skip
 ADOPTING: list[Callable[..., Any]] = [
-    Lock._acquire, Lock._adopt, flows.adopt, flows._adopted, sync.drive, ConnectionPool.borrow,
-    ConnectionPool.give_back, Engine.remember, BaseLease.__init__,
+    Lock._acquire, Lock._adopt, flows.adopt, flows._adopted, sync.drive, driver.drive, ConnectionPool.borrow,
+    ConnectionPool.give_back, Engine.register, BaseLease.__init__,
 ]  # fmt: skip
 
 
@@ -106,7 +105,7 @@ def test_an_interrupted_giver(function: Callable[..., Any]) -> None:
             if ticket is not None:
                 assert hold.adopt(ticket).release() is True
             elif lease.state == "held":
-                renewal = lease._held.renewal(lease._held.renew_at)
+                renewal = lease._held.begin_renewal(lease._held.renew_at)
                 assert renewal is not None, "it will never be renewed again"
                 lease.check()
                 assert lease.release() is True
@@ -201,7 +200,7 @@ async def test_a_cancelled_giver(nth: int) -> None:
         assert fired == (nth < 3) == (ticket is None)
         if ticket is None:
             lease.check()
-            assert lease._held.renewal(lease._held.renew_at) is not None
+            assert lease._held.begin_renewal(lease._held.renew_at) is not None
             ticket = await lease.transfer()
         assert await (await hold.adopt(ticket)).release() is True
     assert nothing_left(spy, "job")
@@ -256,4 +255,4 @@ def test_hand_overs_leave_no_threads() -> None:
         assert threading.active_count() <= threads
         for engine in (hold._engine, other._engine):
             assert not engine.pending and len(engine.registry) <= 1
-            eventually(lambda engine=engine: len(engine.watchdog.all()) <= 1, "none is looked after", PATIENCE)  # type: ignore[misc]  # its own default
+            eventually(lambda engine=engine: len(engine.watchdog.leases()) <= 1, "none is looked after", PATIENCE)  # type: ignore[misc]  # its own default

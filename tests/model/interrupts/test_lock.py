@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import leasehold
+from leasehold._core import driver
 from leasehold._core.holding import Holding
-from leasehold._runtime import sync
 from leasehold._runtime.background import BackgroundOps
 from leasehold._runtime.connections import ConnectionPool
 from leasehold._runtime.engine import Engine
@@ -62,11 +62,11 @@ CLOSING = [
     Watchdog.give_back,
     Holding.lose,
     Watchdog.remove,
-    Watchdog._tell_observers,
-    HeldLease.tell,
+    Watchdog._report_loss,
+    HeldLease.notify_loss,
     Holding.begin_release,
     BackgroundOps.add,
-    BackgroundOps.hurry,
+    BackgroundOps.make_due,
     BackgroundOps.run,
     Watchdog.stop,
     Watchdog.give_up,
@@ -185,7 +185,7 @@ def test_an_interrupt_of_an_inner_body_is_no_loss(function: Callable[..., Any], 
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize(
     ("text", "which"),
-    [("try:", 1), ("if isinstance(op", 0), ("op = flow.send(answer)", 0)],
+    [("try:", 1), ("result = perform(request)", 0), ("request = flow.send(result)", 0)],
     ids=["head", "op", "answer"],
 )
 def test_an_interrupted_waiter_does_not_stay_in_the_queue(kind: str, text: str, which: int, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_an_interrupted_waiter_does_not_stay_in_the_queue(kind: str, text: str, 
         theirs = other.lock("job", ttl=30).acquire(wait=0)
         assert theirs is not None
         waiting = hold.lock("job", ttl=30)
-        assert interrupted(lambda: waiting.acquire(wait=0.1), at_line(sync.drive, text, which, 2, interrupt))
+        assert interrupted(lambda: waiting.acquire(wait=0.1), at_line(driver.drive, text, which, 2, interrupt))
         eventually(lambda: not look(hold._engine.store, "job").queue, "nobody waits")
         assert not hold._engine.pending
         assert theirs.release() and other.lock("job").try_acquire() is not None

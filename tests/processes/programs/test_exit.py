@@ -194,8 +194,8 @@ import leasehold
 
 hold = leasehold.connect(sys.argv[1])
 lease = hold.lock("job", ttl=60).acquire()
-bell = hold._engine.watchdog.abandoned._bell
-while getattr(bell, "_in", 0) < 0:  # until its watchdog waits
+wakeup = hold._engine.watchdog.dropped._wakeup
+while getattr(wakeup, "_in", 0) < 0:  # until its watchdog waits
     time.sleep(0.001)
 leasehold._core.policy.kept = lambda: lease  # keeps everything here until Leasehold's own modules are gone
 """

@@ -301,14 +301,14 @@ class Silent:
         return -1
 
 early = DroppedLeases(Silent())
-early.ring()
+early.wake()
 early.wait(60)  # it rang before there was anything to hear it with
 most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 late = DroppedLeases(Silent())
 resource.setrlimit(resource.RLIMIT_NOFILE, (3, most))
 late.wait(60)  # nothing can be opened
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
-late.ring()
+late.wake()
 late.wait(60)
 print("heard")
 """

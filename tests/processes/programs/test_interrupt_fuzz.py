@@ -96,8 +96,8 @@ if (last := hold.lock("busy", ttl=60).acquire(wait=20)) is None:
     sys.exit(f"{other._engine.store.execute(Inspect('busy'))} {errands} {hold._engine.watchdog._thread} {where}")
 last.release()
 engine, end = hold._engine, time.monotonic() + 20
-while engine.watchdog.all() or engine.pending or len(engine.registry):
-    assert time.monotonic() < end, (engine.watchdog.all(), engine.pending, len(engine.registry))
+while engine.watchdog.leases() or engine.pending or len(engine.registry):
+    assert time.monotonic() < end, (engine.watchdog.leases(), engine.pending, len(engine.registry))
     time.sleep(0.01)
 if url.startswith("redis"):
     assert len(engine.connections._open) < 4, "connections of interrupted calls stay open"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from leasehold._core import flows
 from leasehold._core.group import acquire_all, release_all
-from leasehold._core.holding import ALIVE, LOST, Changeable, Holding, LocalGrant
+from leasehold._core.holding import ALIVE, LOST, Holding, LocalGrant
 from leasehold._core.ops import Park
 from leasehold._core.rules import READ, SEMAPHORE, WRITE
 from leasehold.errors import LeaseholdError, LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
@@ -50,16 +50,16 @@ class Job:
         self.random = worker.random
         self.checks = worker.checks
         self.asks = asks
-        self.kept: list[Changeable] = []  # all that were ever granted in this turn
+        self.kept: list[Holding] = []  # all that were ever granted in this turn
         self._owners: list[str] = []
         self._said = 0
 
-    def held(self) -> list[Changeable]:
+    def held(self) -> list[Holding]:
         return [one for one in self.kept if one.phase in ALIVE]
 
     # ------------------------------------------------------------ acquiring
 
-    async def acquire(self) -> list[Changeable]:
+    async def acquire(self) -> list[Holding]:
         """What was asked for. Whatever became of it, nothing else is left."""
         try:
             holdings = await self.take()
@@ -69,12 +69,12 @@ class Job:
         self.leave_nothing(holdings)
         return holdings
 
-    def leave_nothing(self, holdings: list[Changeable]) -> None:
+    def leave_nothing(self, holdings: list[Holding]) -> None:
         used = [one.owner for one in holdings]
         unused = [one for one in self.kept if one not in holdings]
         self.checks.left_nothing(self.process, [one for one in self._owners if one not in used], unused)
 
-    async def take(self) -> list[Changeable]:
+    async def take(self) -> list[Holding]:
         now = self.now()
         if len(self.asks) > 1:
             held = await acquire_all(self.asks, self, self.worker.floor, now)
@@ -86,9 +86,9 @@ class Job:
         self._owners.append(self.worker.new_owner())
         return self._owners[-1]
 
-    def keep(self, place: int, taken: LocalGrant) -> Changeable:
+    def keep(self, place: int, taken: LocalGrant) -> Holding:
         ask = self.asks[place]
-        holding = Changeable(ask.name, taken, nullcontext(), renews=ask.renews, max_hold=self.habits.max_hold)
+        holding = Holding(ask.name, taken, nullcontext(), renews=ask.renews, max_hold=self.habits.max_hold)
         self.kept.append(holding)
         self.worker.note_fence(holding.fence)
         seconds = f"for {taken.deadline - taken.at:.4f} s"
@@ -99,7 +99,7 @@ class Job:
 
     # ------------------------------------------------------------ working
 
-    async def work(self, holdings: list[Changeable]) -> None:
+    async def work(self, holdings: list[Holding]) -> None:
         """All of them are needed for each step, and one of them is used."""
         for _ in range(self.random.randint(1, STEPS)):
             if any(one.settle(self.now()) not in ALIVE for one in holdings):
@@ -128,7 +128,7 @@ class Job:
             self.checks.turned_away(holding)
         return accepted
 
-    async def change(self, holding: Changeable) -> bool:
+    async def change(self, holding: Holding) -> bool:
         """What a holder may change, now and then; False when it was lost by then."""
         habits, chance = self.habits, self.random.random
         try:
@@ -151,7 +151,7 @@ class Job:
             self.say("does not know whether it extended")
         self.process.kick(f"watch {holding.owner}")
 
-    async def downgrade(self, holding: Changeable) -> None:
+    async def downgrade(self, holding: Holding) -> None:
         self.say("downgrades", holding.owner)
         try:
             await flows.downgrade(holding, self.now())
@@ -161,7 +161,7 @@ class Job:
             self.checks.changed(holding, READ, "")
         self.process.kick(f"watch {holding.owner}")
 
-    async def publish(self, holding: Changeable) -> None:
+    async def publish(self, holding: Holding) -> None:
         self._said += 1
         meta = f"{holding.owner} says {self._said}"
         try:
@@ -174,7 +174,7 @@ class Job:
 
     # ------------------------------------------------------------ giving back
 
-    async def give_back(self, holdings: Sequence[Changeable]) -> None:
+    async def give_back(self, holdings: Sequence[Holding]) -> None:
         """Some insist on an answer, some leave it to the background."""
         for _ in range(3 if self.habits.insists else 1):
             believed = [one.settle(self.now()) != LOST for one in holdings]
@@ -196,8 +196,8 @@ class Job:
     async def watch(self, holding: Holding, naps: int) -> None:
         """Settle, renew, and tell of the loss. Who was frozen meanwhile (``naps``) can only be told late."""
         while holding.settle(self.now()) in ALIVE:
-            if holding.look_at() > self.now():
-                await Park(f"watch {holding.owner}", holding.look_at())
+            if holding.check_at() > self.now():
+                await Park(f"watch {holding.owner}", holding.check_at())
             else:
                 began = self.worker.world.now
                 await flows.renew(holding, self.now())

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from leasehold._core import ops
 from leasehold._core.flows import AcquireRequest
-from leasehold._core.holding import LocalGrant, Transferable
+from leasehold._core.holding import Holding, LocalGrant
 from leasehold._core.names import Name
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 
@@ -137,7 +137,7 @@ class Latch:
         self.shut = False
 
 
-def hold(ttl_ms: int = TTL, *, renews: bool = True, unanswered: bool = False) -> Transferable:
+def hold(ttl_ms: int = TTL, *, renews: bool = True, unanswered: bool = False) -> Holding:
     """A lease asked for at 100.0 and granted in full."""
     taken = LocalGrant(FIRST, 9, ttl_ms, 100.0, ttl_ms, 100.0, unanswered)
-    return Transferable(NAME, taken, Latch(), renews=renews)
+    return Holding(NAME, taken, Latch(), renews=renews)

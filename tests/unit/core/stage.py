@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from leasehold._core import ledger, ops
 from leasehold._core.flows import AcquireRequest
-from leasehold._core.holding import Changeable, LocalGrant
+from leasehold._core.holding import Holding, LocalGrant
 from leasehold._core.names import Name
 from leasehold._core.types import Instant, State
 from tests.unit.core.desk import WALL
@@ -45,9 +45,9 @@ class Stage:
             replies: list[ops.Reply] = []
             for step in op.steps:
                 replies.append(self.do(step))
-                if ledger.ends(step, replies[-1]):
+                if ledger.ends_group(step, replies[-1]):
                     break
-            return ledger.together(replies)
+            return ledger.group_reply(replies)
         instant = Instant(int(self.now * 1000), WALL + int(self.now * 1e6))
         outcome = ledger.apply(self.states.get(op.resource, ledger.EMPTY), instant, op)
         self.states[op.resource] = outcome.state
@@ -143,7 +143,7 @@ class Us:
 
     def __init__(self, asks: list[AcquireRequest]) -> None:
         self.asks = asks
-        self.kept: list[Changeable] = []
+        self.kept: list[Holding] = []
         self.drawn = 0
 
     def new_owner(self, place: int) -> str:
@@ -151,9 +151,9 @@ class Us:
         self.drawn += 1
         return f"me:{place}:{self.drawn}"
 
-    def keep(self, place: int, taken: LocalGrant) -> Changeable:
+    def keep(self, place: int, taken: LocalGrant) -> Holding:
         """As the runtime would."""
-        holding = Changeable(self.asks[place].name, taken, Latch())
+        holding = Holding(self.asks[place].name, taken, Latch())
         self.kept.append(holding)
         return holding
 

@@ -531,7 +531,7 @@ async def free_attempt(k: int) -> bool:
         cancelled = await cancelled_at(spy, k, keep(hold.lock("job", ttl=60, at_least="1ms").acquire()))
         if cancelled:
             await eventually_async(lambda: nothing_left(spy, "job"), f"nothing is left after suspension {k}")
-            await eventually_async(lambda: not hold._engine.watchdog.all(), "the watchdog forgets it")
+            await eventually_async(lambda: not hold._engine.watchdog.leases(), "the watchdog forgets it")
         return cancelled
 
 
@@ -640,7 +640,7 @@ async def test_a_cancelled_release_piles_nothing_up(real: Scene) -> None:
         del lease
         await eventually_async(lambda: not hold._engine.watchdog._background_ops, "the errand is done")
     gc.collect()
-    await eventually_async(lambda: not hold._engine.watchdog.all(), "nothing is kept")
+    await eventually_async(lambda: not hold._engine.watchdog.leases(), "nothing is kept")
 
 
 async def test_trap_25_a_timeout_around_a_waiting_acquire(real: Scene) -> None:

@@ -327,7 +327,7 @@ def test_the_watchdog_survives_a_bug(thread_stage: Stage, caplog: pytest.LogCapt
         raise ZeroDivisionError("a bug of the test's")
 
     def roused() -> bool:
-        watchdog.abandoned.ring()
+        watchdog.dropped.wake()
         return "a bug of the test's" in caplog.text
 
     thread_stage.spy.before = once(Renew, bug)
@@ -495,7 +495,7 @@ def test_a_loss_for_another_reason_has_no_such_cause(stage: Stage) -> None:
     lease = stage.acquire(ttl=6)
     stage.spy.before = once(Renew, refused)
     stage.pass_time(3)
-    assert lease.state == "held" and lease._held._trouble is None
+    assert lease.state == "held" and lease._held._last_failure is None
     evict(stage, lease)
     stage.pass_time(3)
     error = stage.raises(LeaseLost, lease.check)
@@ -515,7 +515,7 @@ def test_leaving_while_the_store_is_unreachable(stage: Stage, caplog: pytest.Log
     stage.spy.heal()
     stage.pass_time(2)
     assert nothing_left(stage.spy, "job")
-    assert not stage.hold._engine.watchdog._background_ops and not stage.hold._engine.watchdog.all()
+    assert not stage.hold._engine.watchdog._background_ops and not stage.hold._engine.watchdog.leases()
 
 
 def cut_the_wire(stage: Stage) -> str:
@@ -879,7 +879,7 @@ def test_close_tries_what_the_watchdog_was_trying() -> None:
             unreachable(op)
 
     spy.before = first_fails
-    hold._engine.watchdog.later(Defer(Withdraw("job", mine.owner), 30))
+    hold._engine.watchdog.run_later(Defer(Withdraw("job", mine.owner), 30))
     assert begun.wait(PATIENCE)
     threading.Timer(0.2, go.set).start()  # when close() has passed it by
     hold.close()

@@ -132,13 +132,13 @@ def test_an_acquire_whose_outcome_is_unknown(stage: Stage, heard: Listener) -> N
 def test_a_grant_that_could_not_be_kept(heard: Listener) -> None:
     """An interrupt right after the grant: acquired, and nobody knows whether it is given back by now."""
     stage = Stage("sync", [heard])
-    plain = stage.engine.remember
+    plain = stage.engine.register
 
     def interrupted(*args: Any) -> None:
-        stage.engine.remember = plain
+        stage.engine.register = plain
         raise KeyboardInterrupt
 
-    stage.engine.remember = interrupted
+    stage.engine.register = interrupted
     assert isinstance(stage.refused(stage.lock().acquire), KeyboardInterrupt)
     assert heard.names() == ["Acquired", "ReleaseUnknown"]
     stage.close()
@@ -219,7 +219,7 @@ def test_what_is_given_back_meanwhile_is_not_renewed(
 
     stage.spy.before = only(Renew, release)
     stage.until(lambda: stage.spy.of(Renew), "a renewal is sent")
-    eventually(lambda: lease._held not in stage.engine.watchdog.all(), "the round is over")
+    eventually(lambda: lease._held not in stage.engine.watchdog.leases(), "the round is over")
     assert not heard.of(NotRenewed) and not heard.of(Lost) and not heard.of(Renewed)
 
 
@@ -372,7 +372,7 @@ def test_unguarded(set_up: Callable[..., Stage], heard: Listener, end: str) -> N
         stage.until(lambda: heard.of(Lost), "it is lost")
     elif end == "thread":
         lease._held.begin_release(stage.clock.now())
-        stage.engine.watchdog.teller(lease._held)(object())
+        stage.engine.watchdog.release_reporter(lease._held)(object())
     stage.do(lease.release)
     assert len(heard.of(Unguarded)) == 1
 
@@ -561,7 +561,7 @@ def test_a_slow_observer_costs_nobody_its_lease(heard: Listener) -> None:
     with stage.engine.watchdog.transitions:
         lost._held._lose("evicted")
         kept._held.renew_at = stage.clock.now()
-        stage.engine.watchdog._rouse(stage.clock.now())
+        stage.engine.watchdog._wake(stage.clock.now())
     eventually(lambda: "Lost" in order, "the loss is told")
     assert order.index("the work") < order.index("renewal") < order.index("Lost")
     assert kept.state == "held"
@@ -598,7 +598,7 @@ def test_given_back_once_by_whoever_comes_first(stage: Stage, heard: Listener) -
     held = lease._held
     release = held.begin_release(stage.clock.now())
     stage.engine.forget(held)
-    stage.engine.watchdog.later(Defer(release, TTL), stage.engine.watchdog.teller(held))
+    stage.engine.watchdog.run_later(Defer(release, TTL), stage.engine.watchdog.release_reporter(held))
     assert under_way.wait(20)
     looked = threading.Event()
 

@@ -132,12 +132,12 @@ def test_a_renewal_that_was_under_way_does_not_confirm_it(party: Party, spy: Spy
     """One that was sent before and is answered after it says nothing of it."""
     lease = writer(party)
     held = lease._held
-    early = held.renewal(spy.clock.now())
+    early = held.begin_renewal(spy.clock.now())
     spy.before = only(Renew, unreachable)
     with pytest.raises(StoreUnavailable):
         party.do(lambda _: lease.downgrade())
     spy.heal()
-    held.answered(early, spy.clock.now(), spy.execute(early), spy.clock.now())
+    held.apply_reply(early, spy.clock.now(), spy.execute(early), spy.clock.now())
     assert rules(spy) == ["write"] and lease.shared
     tick(party.hold, 4)
     assert rules(spy) == ["read"]

@@ -51,7 +51,7 @@ def test_everybody_is_asked(parties: list[Party]) -> None:
     a, b, operator = parties
     kept = [acquire(a), acquire(b)]
     eventually(lambda: operator.do(lambda hold: hold.revoke("pool")), "all can be told")
-    eventually(lambda: all(permit._held.asked_for() for permit in kept), "all have heard it")
+    eventually(lambda: all(permit._held.revocation_requested() for permit in kept), "all have heard it")
 
 
 def test_one_who_cannot_hear_it(parties: list[Party], spy: Spy) -> None:
@@ -63,7 +63,7 @@ def test_one_who_cannot_hear_it(parties: list[Party], spy: Spy) -> None:
     news.close()
     assert operator.do(lambda hold: hold.revoke("pool")) is False
     assert [op.fence for op in spy.of(Revoke)[-2:]] == [kept[0].fence, kept[1].fence]
-    assert not kept[0]._held.asked_for()
+    assert not kept[0]._held.revocation_requested()
 
 
 def test_one_who_has_given_back_meanwhile(parties: list[Party], spy: Spy) -> None:
