@@ -22,8 +22,7 @@ from leasehold._runtime.watchdog import Watchdog
 from leasehold.primitives.base_lock import BaseLock
 from leasehold.primitives.lease import Lease
 from leasehold.primitives.leases import BaseLeases, Leases
-from leasehold.primitives.multi import All, BaseAll
-from leasehold.primitives.multi_acquire import GroupAttempt
+from leasehold.primitives.multi import All, BaseAll, GroupAttempt
 from tests.lock.helpers import PATIENCE, STORES, elsewhere, eventually, in_thread, look
 from tests.lock.test_interrupts import at_entry, at_line, interrupt, interrupted, url_of
 

@@ -71,7 +71,7 @@ class BaseElectionLock(BaseLock):
         """An interrupt came between being elected and telling anybody: nobody would give it back."""
         held = self._engine.mine(self._name.text, anchor)
         if held is not None and held is not before and held.phase in ALIVE:
-            self._give_back(held, self._engine.watchdog.teller(held))
+            self._release_in_background(held, self._engine.watchdog.teller(held))
 
 
 class ElectionLock(BaseElectionLock, Lock):
@@ -195,7 +195,7 @@ class Campaign(BaseCampaign):
         except BaseException:
             body = self._seat._bodies.get(thread)
             if body is not None and body is not before:  # an interrupt, after it was entered
-                self._seat._give_up(body[0])
+                self._seat._abandon(body[0])
             raise
 
     def __exit__(
@@ -231,7 +231,7 @@ class Campaign(BaseCampaign):
             return not self._over
         rest_until = self._rest_until(reign)
         try:
-            self._seat._lease(reign).release()
+            self._seat._lease(reign, current_thread()).release()
         except OutcomeUnknown:  # it goes on in the background
             self._engine.forget(reign)
         if not self._goes_on(reign):

@@ -98,9 +98,9 @@ class BaseSideLock(BaseLock):
 
     _kinds = (READ, WRITE)
 
-    def _enters(self, held: HeldLease) -> bool:
+    def _can_reenter(self, held: HeldLease) -> bool:
         """What was taken with ``lock`` is no writer's lease, and cannot be lowered."""
-        return held.rule != MUTEX and super()._enters(held)
+        return held.rule != MUTEX and super()._can_reenter(held)
 
 
 class SideLock(BaseSideLock, Lock):
