@@ -13,7 +13,7 @@ reader never becomes a writer: two who both wait for that would wait for each ot
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from leasehold._core import flows
 from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -21,7 +21,7 @@ from leasehold._core.names import Name
 from leasehold._core.rules import MUTEX, READ, WRITE
 from leasehold._runtime.engine import Engine
 from leasehold._runtime.held_lease import HeldLease
-from leasehold._runtime.options import Options
+from leasehold._runtime.options import Options, checked_options
 from leasehold.primitives.base_lease import BaseLease
 from leasehold.primitives.base_lock import UNSET, BaseLock, Unset
 from leasehold.primitives.lease import AsyncLease, Lease
@@ -167,18 +167,17 @@ class AsyncWriteLock(AsyncSideLock):
 
 R = TypeVar("R", ReadLock, AsyncReadLock)
 W = TypeVar("W", WriteLock, AsyncWriteLock)
-Check = Callable[[tuple[Any, ...], Mapping[str, Any] | None], Options]
 
 
 class BaseReadWriteLock(ABC, Generic[R, W]):
     """What both flavours share: the resource, and how each side is asked for."""
 
-    __slots__ = ("_check", "_engine", "_name")
+    __slots__ = ("_default_wait", "_engine", "_name")
 
-    def __init__(self, engine: Engine, name: Name, check: Check) -> None:
+    def __init__(self, engine: Engine, name: Name, default_wait: float | None) -> None:
         self._engine = engine
         self._name = name
-        self._check = check  # the coordinator's: what is asked for, in internal units
+        self._default_wait = default_wait  # of the coordinator
 
     @property
     def resource(self) -> str:
@@ -213,8 +212,19 @@ class BaseReadWriteLock(ABC, Generic[R, W]):
         ...         one.shared, one.fence < two.fence
         (True, True)
         """
-        asked = (ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects)
-        return self._read(self._check(asked, meta))
+        options = checked_options(
+            ttl=ttl,
+            wait=self._default_wait if isinstance(wait, Unset) else wait,
+            renew=renew,
+            max_hold=max_hold,
+            max_idle=max_idle,
+            at_least=at_least,
+            delay=delay,
+            reentrant=reentrant,
+            protects=protects,
+            meta=meta,
+        )
+        return self._read(options)
 
     def write(
         self,
@@ -243,8 +253,19 @@ class BaseReadWriteLock(ABC, Generic[R, W]):
         ...         lease.shared, config.read().try_acquire()
         (False, None)
         """
-        asked = (ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects)
-        return self._write(self._check(asked, meta))
+        options = checked_options(
+            ttl=ttl,
+            wait=self._default_wait if isinstance(wait, Unset) else wait,
+            renew=renew,
+            max_hold=max_hold,
+            max_idle=max_idle,
+            at_least=at_least,
+            delay=delay,
+            reentrant=reentrant,
+            protects=protects,
+            meta=meta,
+        )
+        return self._write(options)
 
     @abstractmethod
     def _read(self, options: Options) -> R: ...
@@ -278,8 +299,8 @@ class AsyncReadWriteLock(BaseReadWriteLock[AsyncReadLock, AsyncWriteLock]):
 
     __slots__ = ("_driver",)
 
-    def __init__(self, engine: Engine, name: Name, check: Check, driver: AsyncDriver) -> None:
-        BaseReadWriteLock.__init__(self, engine, name, check)
+    def __init__(self, engine: Engine, name: Name, default_wait: float | None, driver: AsyncDriver) -> None:
+        BaseReadWriteLock.__init__(self, engine, name, default_wait)
         self._driver = driver
 
     def _read(self, options: Options) -> AsyncReadLock:
