@@ -27,7 +27,7 @@ from leasehold.stores.memory import MemoryStore
 from tests.lock.helpers import PATIENCE, Spy, eventually, eventually_async, nothing_left
 
 GIVING: list[Callable[..., Any]] = [
-    Lease.transfer, BaseLease._given, BaseLease._ended, HeldLease.giving, HeldLease.handed_over,
+    Lease.transfer, BaseLease._finish_transfer, BaseLease._finish_release, HeldLease.giving, HeldLease.handed_over,
     Transferable.handing_over,
     Transferable.handed_over, Holding._apart, Holding.end_extension, flows.transfer, sync.run, sync.drive,
     ConnectionPool.borrow, ConnectionPool.give_back, Engine.forget,

@@ -130,17 +130,17 @@ class BaseLease:
             "ttl_ms": held.ttl_ms,
         }
 
-    def _give(self) -> Transfer:
+    def _begin_transfer(self) -> Transfer:
         self._settle()
         return self._held.giving()
 
-    def _given(self, giving: Transfer) -> str:
+    def _finish_transfer(self, giving: Transfer) -> str:
         """The ticket, when it was handed over."""
         held = self._held
-        self._ended(ours=True)
+        self._finish_release(ours=True)
         return Ticket(held.name.text, held.fence, held.ttl_ms, giving.nonce).text()
 
-    def _not_given(self, giving: Transfer, error: BaseException) -> None:
+    def _transfer_failed(self, giving: Transfer, error: BaseException) -> None:
         """No ticket leaves transfer(). Mostly the lease is still ours, and is renewed; who was interrupted after it was
         handed over gives it back, because nobody else could."""
         held, watchdog = self._held, self._engine.watchdog
@@ -179,12 +179,12 @@ class BaseLease:
             self._engine.watchdog.tell(held)
         return phase
 
-    def _extended(self, stop_at: float) -> None:
+    def _report_renewal(self, stop_at: float) -> None:
         """Confirmed, when work would have had to stop at that time."""
         if self._engine.observers.listens():
             self._engine.watchdog.lease_events().renewed(self._held, stop_at - self._engine.clock.now())
 
-    def _not_extended(self, error: LeaseholdError, alive: bool) -> None:
+    def _report_failed_renewal(self, error: LeaseholdError, alive: bool) -> None:
         """Not confirmed. A loss of what was alive, and that is no matter of the clock, was the store's answer."""
         held, engine = self._held, self._engine
         if not isinstance(error, LeaseLost):
@@ -192,21 +192,21 @@ class BaseLease:
         elif alive and engine.clock.now() < held.stop_at() and engine.observers.listens():
             engine.watchdog.lease_events().not_renewed(held, NotYours(held.reason))
 
-    def _ended(self, ours: bool) -> None:
+    def _finish_release(self, ours: bool) -> None:
         held, watchdog = self._held, self._engine.watchdog
         if not ours:
             watchdog.tell(held)
         self._engine.forget(held)
         if held.phase == RELEASING:  # the coordinator was closed meanwhile
-            self._unknown()
-        elif ours or self._late():
+            self._release_unconfirmed()
+        elif ours or self._released_late():
             watchdog.tell_of_release(held, ours)
 
-    def _late(self) -> bool:
+    def _released_late(self) -> bool:
         """Was it given back by somebody who should have stopped before?"""
         return self._held.phase == LOST and self._held.reason not in ("closed", "forked")
 
-    def _unknown(self) -> None:
+    def _release_unconfirmed(self) -> None:
         """The release goes on in the background, or was confirmed just before an interrupt. One that has not begun is
         none."""
         phase = self._held.phase

@@ -75,9 +75,9 @@ class Lease(BaseLease):
         alive, stop_at = self._settle() in ALIVE, self._held.stop_at()
         try:
             sync.run(self._engine, flow(self._held, *arguments, self._engine.clock.now()))
-            self._extended(stop_at)
+            self._report_renewal(stop_at)
         except (StoreUnavailable, OutcomeUnknown, LeaseLost) as error:
-            self._not_extended(error, alive)
+            self._report_failed_renewal(error, alive)
             raise
         finally:
             self._engine.watchdog.tell(self._held)
@@ -86,12 +86,12 @@ class Lease(BaseLease):
     def transfer(self) -> str:
         """Give the lease away: the text is a ticket, with which one other process can ``adopt`` it, until its ttl is
         over. From here on it is no longer yours (``released``). When this raises an error, it still is."""
-        giving = self._give()
+        giving = self._begin_transfer()
         try:
             sync.run(self._engine, flows.transfer(self._held, giving, self._engine.clock.now()))
-            return self._given(giving)
+            return self._finish_transfer(giving)
         except BaseException as error:
-            self._not_given(giving, error)
+            self._transfer_failed(giving, error)
             raise
 
     def release(self) -> bool:
@@ -100,12 +100,12 @@ class Lease(BaseLease):
             return self._settle() != LOST
         try:
             ours = sync.run(self._engine, flows.release(self._held, self._engine.clock.now()))
-            self._ended(ours)
+            self._finish_release(ours)
         except StoreUnavailable:  # the coordinator is closed, and close() gives it back
-            self._ended(False)
+            self._finish_release(False)
             return False
         except BaseException:  # not confirmed, or interrupted
-            self._unknown()
+            self._release_unconfirmed()
             raise
         return ours
 
@@ -179,9 +179,9 @@ class AsyncLease(BaseLease):
         alive, stop_at = self._settle() in ALIVE, self._held.stop_at()
         try:
             await self._driver.drive(flow(self._held, *arguments, self._engine.clock.now()))
-            self._extended(stop_at)
+            self._report_renewal(stop_at)
         except (StoreUnavailable, OutcomeUnknown, LeaseLost) as error:
-            self._not_extended(error, alive)
+            self._report_failed_renewal(error, alive)
             raise
         finally:
             self._engine.watchdog.tell(self._held)
@@ -190,12 +190,12 @@ class AsyncLease(BaseLease):
     async def transfer(self) -> str:
         """Give the lease away: the text is a ticket, with which one other process can ``adopt`` it, until its ttl is
         over. From here on it is no longer yours (``released``). When this raises an error, it still is."""
-        giving = self._give()
+        giving = self._begin_transfer()
         try:
             await self._driver.drive(flows.transfer(self._held, giving, self._engine.clock.now()))
-            return self._given(giving)
+            return self._finish_transfer(giving)
         except BaseException as error:
-            self._not_given(giving, error)
+            self._transfer_failed(giving, error)
             raise
 
     async def release(self) -> bool:
@@ -204,12 +204,12 @@ class AsyncLease(BaseLease):
             return self._settle() != LOST
         try:
             ours = await self._driver.drive(flows.release(self._held, self._engine.clock.now()))
-            self._ended(ours)
+            self._finish_release(ours)
         except StoreUnavailable:  # the coordinator is closed, and close() gives it back
-            self._ended(False)
+            self._finish_release(False)
             return False
         except BaseException:  # not confirmed, or interrupted
-            self._unknown()
+            self._release_unconfirmed()
             raise
         return ours
 

@@ -110,21 +110,21 @@ class BaseLeases(tuple[*Mix], Generic[B, *Mix]):
                 (left if lease._held.step_out() else rest).append(lease)
         return left, rest
 
-    def _given_back(self, left: list[B], rest: list[B], ours: list[bool]) -> bool:
+    def _finish_releases(self, left: list[B], rest: list[B], ours: list[bool]) -> bool:
         """True when there was something, and all of it was ours."""
         for lease, one in zip(rest, ours, strict=True):
-            lease._ended(one)
+            lease._finish_release(one)
         kept = [lease._settle() != LOST for lease in left]
         return bool(kept or ours) and all(kept) and all(ours)
 
-    def _not_confirmed(self, rest: list[B], error: BaseException) -> None:
+    def _releases_unconfirmed(self, rest: list[B], error: BaseException) -> None:
         """It goes on in the background. An interrupt may have come before all of it was on its way."""
         for lease in rest:
             if not isinstance(error, LeaseholdError):
                 release = lease._held.begin_release(self._engine.clock.now())
                 if release is not None:
                     self._engine.watchdog.later(Defer(release, lease._held.ttl_ms / 1000))
-            lease._unknown()
+            lease._release_unconfirmed()
 
     def _forget(self) -> None:
         """What goes on in the background, goes on alone."""
@@ -212,11 +212,11 @@ class Leases(BaseLeases[Lease, *Each]):
             if rest:
                 flow = release_all([lease._held for lease in rest], self._engine.clock.now())
                 ours = sync.run(self._engine, flow)
-            return self._given_back(left, rest, ours)
+            return self._finish_releases(left, rest, ours)
         except StoreUnavailable:  # the coordinator is closed, and close() gives them back
-            return self._given_back(left, rest, [False] * len(rest))
+            return self._finish_releases(left, rest, [False] * len(rest))
         except BaseException as error:  # not confirmed, or interrupted
-            self._not_confirmed(rest, error)
+            self._releases_unconfirmed(rest, error)
             raise
 
     def __enter__(self) -> Leases[*Each]:
@@ -294,11 +294,11 @@ class AsyncLeases(BaseLeases[AsyncLease, *AsyncEach]):
             if rest:
                 flow = release_all([lease._held for lease in rest], self._engine.clock.now())
                 ours = await self._driver.drive(flow)
-            return self._given_back(left, rest, ours)
+            return self._finish_releases(left, rest, ours)
         except StoreUnavailable:  # the coordinator is closed, and close() gives them back
-            return self._given_back(left, rest, [False] * len(rest))
+            return self._finish_releases(left, rest, [False] * len(rest))
         except BaseException as error:  # not confirmed, or interrupted
-            self._not_confirmed(rest, error)
+            self._releases_unconfirmed(rest, error)
             raise
 
     async def __aenter__(self) -> AsyncLeases[*AsyncEach]:

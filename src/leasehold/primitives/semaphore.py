@@ -68,9 +68,9 @@ class BasePermit(BaseLease):
     def headers(self, slot: int | None = None) -> dict[str, str]:
         """Fence, the resource of its slot, and owner (not its secret) as HTTP headers. One with several slots names the
         one that the request works in."""
-        return self._headers(slot_name(self.resource, self._chosen(slot)))
+        return self._headers(slot_name(self.resource, self._chosen_slot(slot)))
 
-    def _chosen(self, slot: object) -> int:
+    def _chosen_slot(self, slot: object) -> int:
         slots = self.slots
         if slot is None and len(slots) == 1:
             return slots[0]
@@ -130,7 +130,7 @@ class BaseSemaphore(BaseLock):
         if taken.limit:
             from leasehold.observe.events import subject
 
-            self._tell_limit(taken.limit, lambda: subject(held, self._engine.store.name, held.number))
+            self._report_limit(taken.limit, lambda: subject(held, self._engine.store.name, held.number))
         return held
 
     def _clean_up(
@@ -139,15 +139,15 @@ class BaseSemaphore(BaseLock):
         BaseLock._clean_up(self, flow, attempt, taken, anchor, error)
         if isinstance(error, NotAcquired) and error.limit:
             number = 0 if attempt.acquire_events is None else attempt.acquire_events.number
-            self._tell_limit(error.limit, lambda: self._asker(number))
+            self._report_limit(error.limit, lambda: self._subject(number))
 
-    def _asker(self, number: int) -> Any:
+    def _subject(self, number: int) -> Any:
         from leasehold.observe.events import Subject
 
         name, store = self._name, self._engine.store.name
         return Subject(name.kind, name.id_hash, identity.process_prefix(), None, self._options.ttl_ms, store, number)
 
-    def _tell_limit(self, found: int, who: Any) -> None:
+    def _report_limit(self, found: int, who: Any) -> None:
         """Once for each coordinator, resource and limit found: it is a mistake in a program, not news of every day."""
         observers = self._engine.observers
         if observers.first_limit(self._name.text, found):
@@ -188,7 +188,7 @@ class Semaphore(BaseSemaphore, Lock):
         or none. ``wait=None`` waits for ever, 0 tries once. InvalidRequest when there are fewer by now, also while
         waiting."""
         try:
-            permit = self._asking(permits)._acquire(self._wait(wait), current_thread())
+            permit = self._with_permits(permits)._acquire(self._wait(wait), current_thread())
         except NotAcquired:
             return None
         permit._held.keep(self)
@@ -223,7 +223,7 @@ class Semaphore(BaseSemaphore, Lock):
         view = sync.run(self._engine, inspect_resource(self._name.text))
         return must_wait(view, self._permits, self._limit)
 
-    def _asking(self, count: int | None) -> Semaphore:
+    def _with_permits(self, count: int | None) -> Semaphore:
         """This one, for another number of permits."""
         if count is None:
             return self
@@ -256,7 +256,7 @@ class AsyncSemaphore(BaseSemaphore, AsyncLock):
         or none. ``wait=None`` waits for ever, 0 tries once. InvalidRequest when there are fewer by now, also while
         waiting."""
         try:
-            permit = await self._asking(permits)._acquire(self._wait(wait), self._driver.task())
+            permit = await self._with_permits(permits)._acquire(self._wait(wait), self._driver.task())
         except NotAcquired:
             return None
         permit._held.keep(self)
@@ -288,7 +288,7 @@ class AsyncSemaphore(BaseSemaphore, AsyncLock):
         view = await self._driver.drive(inspect_resource(self._name.text))
         return must_wait(view, self._permits, self._limit)
 
-    def _asking(self, count: int | None) -> AsyncSemaphore:
+    def _with_permits(self, count: int | None) -> AsyncSemaphore:
         """This one, for another number of permits."""
         if count is None:
             return self
