@@ -100,7 +100,10 @@ def checked_options(
         options = _make(ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects)
     if warns and is_long(options.ttl_ms):
         _warn_long()
-    return options if meta is None else options.with_meta(dict(meta), meta_text(meta))
+    if meta is None:
+        return options
+    text = meta_text(meta)
+    return options.with_meta(dict(meta), text)
 
 
 def _make(
