@@ -45,7 +45,7 @@ class Ours:
 
     def prepare(self) -> None:
         """Everything is due. Its thread sleeps until a third of the ttl is over, and does not see that."""
-        for held in self._engine.watchdog.all():
+        for held in self._engine.watchdog.leases():
             held.renew_at = 0
 
     def renew(self) -> None:

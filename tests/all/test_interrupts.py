@@ -37,11 +37,11 @@ PLACES: list[tuple[Callable[..., Any], int]] = [
     (GroupAttempt.keep, 1),
     (GroupAttempt.keep, 2),
     (HeldLease.__init__, 2),
-    (Engine.remember, 2),
+    (Engine.register, 2),
     (LeaseRegistry.add, 2),
     (Watchdog.add, 2),
-    (HeldLease.look_at, 2),
-    (group.GroupAcquisition.whole, 2),
+    (HeldLease.check_at, 2),
+    (group.GroupAcquisition.all_held, 2),
     (ConnectionPool.give_back, 1),
     (GroupAttempt.leases, 1),
     (Lease.__init__, 2),
@@ -76,7 +76,7 @@ def test_an_interrupt_leaves_nothing_held(kind: str, function: Callable[..., Any
         body()
         assert interrupted(body, at_entry(function.__code__, nth, interrupt))
         gc.collect()
-        assert not any(held.phase in ALIVE for held in hold._engine.watchdog.all()), "nobody believes in it"
+        assert not any(held.phase in ALIVE for held in hold._engine.watchdog.leases()), "nobody believes in it"
         assert not both.owned()
         theirs = in_thread(lambda: other.all(other.lock("a"), other.lock("b")).acquire(wait=PATIENCE))
         assert theirs is not None and theirs.release()
@@ -124,14 +124,14 @@ def test_an_interrupted_wait_leaves_nothing(kind: str, text: str, which: int, nt
         assert theirs.release() and other.all(other.lock("b"), other.lock("c")).try_acquire() is not None
 
 
-@pytest.mark.parametrize("function", [GroupAttempt.keep, BaseLock._keep, group.GroupAcquisition.whole])
+@pytest.mark.parametrize("function", [GroupAttempt.keep, BaseLock._keep, group.GroupAcquisition.all_held])
 def test_an_interrupt_of_the_last_grant(function: Callable[..., Any]) -> None:
     """What a wait was granted in the end, and could not be kept, is given back with all the rest."""
     with leasehold.connect("memory://last") as hold, leasehold.connect("memory://last") as other:
         theirs = other.lock("b", ttl=300).acquire(wait=0)
         assert theirs is not None
         both = hold.all(hold.lock("a", ttl=300), hold.lock("b", ttl=300))
-        nth = 3 if function is group.GroupAcquisition.whole else 2
+        nth = 3 if function is group.GroupAcquisition.all_held else 2
         with elsewhere(lambda: interrupted(both.acquire, at_entry(function.__code__, nth, interrupt))) as result:
             eventually(lambda: look(hold._engine.store, "b").queue, "it waits")
             assert theirs.release()

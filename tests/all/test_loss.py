@@ -221,7 +221,7 @@ def test_a_store_that_is_away(stage: Stage) -> None:
 def lose(hold: leasehold.AsyncLeasehold, lease: leasehold.AsyncLease) -> None:
     """As if the store had said so."""
     lease._held.refused("evicted")
-    hold._engine.watchdog.tell(lease._held)
+    hold._engine.watchdog.report_loss(lease._held)
 
 
 ASYNC = pytest.mark.parametrize("both_lost", [False, True], ids=["one", "both"])

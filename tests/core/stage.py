@@ -45,9 +45,9 @@ class Stage:
             replies: list[ops.Reply] = []
             for step in op.steps:
                 replies.append(self.do(step))
-                if ledger.ends(step, replies[-1]):
+                if ledger.ends_group(step, replies[-1]):
                     break
-            return ledger.together(replies)
+            return ledger.group_reply(replies)
         instant = Instant(int(self.now * 1000), WALL + int(self.now * 1e6))
         outcome = ledger.apply(self.states.get(op.resource, ledger.EMPTY), instant, op)
         self.states[op.resource] = outcome.state

@@ -22,9 +22,9 @@ def hold(rule: str = "write") -> Changeable:
 
 def renew(holding: Changeable, now: float) -> ops.Renew:
     """What the watchdog sends, confirmed at once."""
-    op = holding.renewal(now)
+    op = holding.begin_renewal(now)
     assert op is not None
-    holding.answered(op, now, ops.Renewed(op.ttl_ms), now)
+    holding.apply_reply(op, now, ops.Renewed(op.ttl_ms), now)
     return op
 
 
@@ -61,10 +61,10 @@ def test_a_downgrade_that_goes_unanswered_goes_on(error: LeaseholdError) -> None
     with pytest.raises(type(error)):
         Play(Step(ops.Renew, error)).run(flows.downgrade(holding, 101.0))
     assert holding.shared
-    lost = holding.renewal(102.0)
+    lost = holding.begin_renewal(102.0)
     assert lost is not None
     assert lost.shared
-    holding.unanswered(102.0)
+    holding.renewal_failed(102.0)
     assert renew(holding, 103.0).shared
     assert not renew(holding, 104.0).shared
 
@@ -136,19 +136,19 @@ def test_an_unconfirmed_downgrade_travels_with_extend_and_transfer() -> None:
 def test_a_late_confirmation_of_a_renewal_from_before_confirms_no_downgrade() -> None:
     """It did not say so."""
     holding = hold()
-    before = holding.renewal(100.5)
+    before = holding.begin_renewal(100.5)
     assert before is not None
     with pytest.raises(OutcomeUnknown):
         Play(Step(ops.Renew, UNKNOWN)).run(flows.downgrade(holding, 101.0))
-    holding.answered(before, 100.5, ops.Renewed(TTL), 101.5)
+    holding.apply_reply(before, 100.5, ops.Renewed(TTL), 101.5)
     assert renew(holding, 102.0).shared
 
 
 def test_no_renewal_is_sent_beside_a_downgrade() -> None:
     """As beside an extend, for as long as that may take."""
     holding = hold()
-    holding.downgrading(101.0)
-    assert holding.renewal(101.5) is None
+    holding.begin_downgrade(101.0)
+    assert holding.begin_renewal(101.5) is None
 
 
 # ---------------------------------------------------------------- saying
@@ -179,24 +179,24 @@ def test_what_is_said_is_not_lost_when_a_later_renew_overtakes_it() -> None:
     desk.claim(FIRST)
     fence = desk.fence_of(FIRST)
     holding = Changeable(NAME, LocalGrant(FIRST, fence, TTL, 100.0, TTL, 100.0, False), Latch())
-    said = holding.saying("leader", 101.0)
-    extended = holding.extension(60_000, 101.0)
+    said = holding.begin_meta_change("leader", 101.0)
+    extended = holding.begin_extension(60_000, 101.0)
     for op in (extended, said):
         reply = desk.ask(op._replace(resource=ROOM))
         assert isinstance(reply, ops.Renewed)
-        holding.answered(op, 101.0, reply, 101.1)
+        holding.apply_reply(op, 101.0, reply, 101.1)
     assert desk.grant().meta == "leader"
 
 
 def test_an_early_answer_confirms_nothing_that_was_said_after_it() -> None:
     """One, then two, then one again: the answer to the first one is not that to the third."""
     holding = hold("mutex")
-    first = holding.saying("one", 101.0)
+    first = holding.begin_meta_change("one", 101.0)
     for meta in ("two", "one"):
         with pytest.raises(OutcomeUnknown):
             Play(Step(ops.Renew, UNKNOWN)).run(flows.change_meta(holding, meta, 101.5))
-    holding.end_extension()
-    holding.answered(first, 101.0, ops.Renewed(TTL), 101.6)
+    holding.end_change()
+    holding.apply_reply(first, 101.0, ops.Renewed(TTL), 101.6)
     assert renew(holding, 107.0).meta == "one"
 
 

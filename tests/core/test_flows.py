@@ -484,7 +484,7 @@ def test_extend_without_an_answer_raises_and_is_unsure(error: Exception) -> None
         Play(Step(ops.Renew, error, 1.0), now=105.0).run(flows.extend(holding, 6_000, 105.0))
     assert holding.phase == "unsure"
     assert holding.deadline == pytest.approx(105 + 6 - 0.062)
-    assert holding.renewal(106.0) is not None
+    assert holding.begin_renewal(106.0) is not None
 
 
 def test_extend_of_what_is_not_ours_is_lost() -> None:

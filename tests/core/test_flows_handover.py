@@ -31,7 +31,7 @@ def test_the_giver_renews_once_with_the_ticket() -> None:
     renew = play.last(ops.Renew)
     assert (renew.ticket, renew.exact, renew.fence) == (TICKET.nonce, False, 9)
     assert holding.phase == "released" and holding.begin_release(play.now) is None
-    assert holding.renewal(play.now) is None
+    assert holding.begin_renewal(play.now) is None
 
 
 @pytest.mark.parametrize("error", [DOWN, UNKNOWN])
@@ -41,7 +41,7 @@ def test_a_giver_without_an_answer_still_holds(error: Exception) -> None:
     play = Play(Step(ops.Renew, error, 0.5), now=101.0)
     with pytest.raises(type(error)):
         play.run(flows.transfer(holding, Transfer(TICKET.nonce), play.now))
-    assert holding.phase == "unsure" and holding.renewal(play.now) is not None
+    assert holding.phase == "unsure" and holding.begin_renewal(play.now) is not None
     again = Play(Step(ops.Renew, ops.Renewed(TTL)), now=102.0)
     again.run(flows.transfer(holding, Transfer("cd" * 16), again.now))
     assert holding.phase == "released"
@@ -76,10 +76,10 @@ def test_what_was_given_back_cannot_be_given_away() -> None:
 def test_a_renewal_that_was_overtaken_changes_nothing() -> None:
     """The watchdog's Renew was under way when the adopter came: its "not yours" is no loss (trap 43)."""
     holding = hold()
-    late = holding.renewal(100.5)
+    late = holding.begin_renewal(100.5)
     assert late is not None
     Play(Step(ops.Renew, ops.Renewed(TTL)), now=101.0).run(flows.transfer(holding, Transfer(TICKET.nonce), 101.0))
-    holding.answered(late, 100.5, ops.NotYours("adopted"), 102.0)
+    holding.apply_reply(late, 100.5, ops.NotYours("adopted"), 102.0)
     assert holding.phase == "released"
 
 

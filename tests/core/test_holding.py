@@ -34,15 +34,15 @@ def hold(
 
 def renewal(holding: Holding, now: float) -> ops.Renew:
     """The renewal of that moment; there must be one."""
-    renew = holding.renewal(now)
+    renew = holding.begin_renewal(now)
     assert renew is not None
     return renew
 
 
 def extend(holding: Holding, ttl_ms: int, now: float) -> ops.Renew:
     """An extend that was sent and has ended, however."""
-    renew = holding.extension(ttl_ms, now)
-    holding.end_extension()
+    renew = holding.begin_extension(ttl_ms, now)
+    holding.end_change()
     return renew
 
 
@@ -95,11 +95,11 @@ def test_the_smallest_ttl_still_has_time_to_work() -> None:
 def test_the_watchdog_looks_at_the_renewal_or_at_the_end() -> None:
     """Whichever is sooner; at nothing once the lease is over."""
     holding = hold()
-    assert holding.look_at() == pytest.approx(110.0)
-    assert hold(renews=False).look_at() == pytest.approx(DEADLINE)
-    assert hold(max_hold=2).look_at() == pytest.approx(AT + 2)
+    assert holding.check_at() == pytest.approx(110.0)
+    assert hold(renews=False).check_at() == pytest.approx(DEADLINE)
+    assert hold(max_hold=2).check_at() == pytest.approx(AT + 2)
     holding.lose("closed")
-    assert holding.look_at() == float("inf")
+    assert holding.check_at() == float("inf")
 
 
 def test_a_grant_with_too_little_left_is_not_usable() -> None:
@@ -117,7 +117,7 @@ def test_a_grant_with_too_little_left_is_not_usable() -> None:
 def test_held_to_unsure_by_a_transport_error() -> None:
     """It says nothing about the lease (trap 1)."""
     holding = hold()
-    holding.unanswered(110.0)
+    holding.renewal_failed(110.0)
     assert holding.phase == "unsure"
     assert holding.settle(111.0) == "unsure"
 
@@ -125,9 +125,9 @@ def test_held_to_unsure_by_a_transport_error() -> None:
 def test_unsure_to_held_by_a_renewal() -> None:
     """The store answered after all: a new deadline, and the next renewal a third later."""
     holding = hold()
-    holding.unanswered(110.0)
+    holding.renewal_failed(110.0)
     op = renewal(holding, 112.0)
-    holding.answered(op, 112.0, ops.Renewed(TTL), 112.0)
+    holding.apply_reply(op, 112.0, ops.Renewed(TTL), 112.0)
     assert holding.settle(112.1) == "held"
     assert holding.deadline == pytest.approx(112 + 30 - 0.302)
     assert holding.renew_at == pytest.approx(122.0)
@@ -136,7 +136,7 @@ def test_unsure_to_held_by_a_renewal() -> None:
 def test_trap_2_unsure_to_lost_when_the_time_to_stop_has_come() -> None:
     """Renewal did not succeed in time: lost, and that is the reason."""
     holding = hold()
-    holding.unanswered(110.0)
+    holding.renewal_failed(110.0)
     assert holding.settle(STOP + 0.001) == "lost"
     assert holding.reason == "renewal_failed"
 
@@ -148,7 +148,7 @@ def test_a_loss_has_the_last_failure_as_its_cause() -> None:
     last.__cause__ = circle = OSError("below")
     circle.__cause__ = circle
     for error in (OutcomeUnknown("the first"), last):
-        holding.unanswered(110.0, error)
+        holding.renewal_failed(110.0, error)
     assert holding.loss().__cause__ is None
     holding.settle(STOP + 0.001)
     cause = holding.loss().__cause__
@@ -165,7 +165,7 @@ def test_a_cause_that_cannot_be_copied_ends_the_chain() -> None:
     holding = hold()
     error = StoreUnavailable("away")
     error.__cause__ = Odd(code=7)
-    holding.unanswered(110.0, error)
+    holding.renewal_failed(110.0, error)
     holding.settle(STOP + 0.001)
     cause = holding.loss().__cause__
     assert isinstance(cause, StoreUnavailable) and cause.__cause__ is None
@@ -193,7 +193,7 @@ def test_trap_1_not_yours_is_loss_now(reason: str, unsure: bool) -> None:
     """However much time there seemed to be, and with the store's reason."""
     holding = hold()
     if unsure:
-        holding.unanswered(101.0)
+        holding.renewal_failed(101.0)
     holding.refused(reason)
     assert (holding.phase, holding.reason) == ("lost", reason)
 
@@ -218,7 +218,7 @@ def test_loss_is_sticky_against_a_late_ok() -> None:
     holding = hold()
     op = renewal(holding, 110.0)
     holding.settle(STOP + 1)
-    holding.answered(op, 110.0, ops.Renewed(TTL), 110.0)
+    holding.apply_reply(op, 110.0, ops.Renewed(TTL), 110.0)
     assert holding.settle(STOP + 1) == "lost"
     assert holding.deadline == pytest.approx(DEADLINE)
 
@@ -228,7 +228,7 @@ def test_the_first_reason_of_a_loss_stays() -> None:
     holding = hold()
     holding.refused("evicted")
     holding.refused("taken")
-    holding.unanswered(101.0)
+    holding.renewal_failed(101.0)
     holding.lose("closed")
     holding.settle(10_000)
     assert (holding.phase, holding.reason) == ("lost", "evicted")
@@ -255,7 +255,7 @@ def test_the_error_of_a_loss_carries_everything_but_the_secret() -> None:
 def test_trap_2_no_renewal_after_the_time_to_stop() -> None:
     """Never is a Renew sent for a lease whose end has come, and the lease is lost by asking."""
     holding = hold()
-    assert holding.renewal(STOP + 0.001) is None
+    assert holding.begin_renewal(STOP + 0.001) is None
     assert holding.phase == "lost"
 
 
@@ -267,7 +267,7 @@ def test_no_renewal_of_a_lease_that_is_over(end: str) -> None:
         holding.lose("closed")
     else:
         holding.begin_release(101.0)
-    assert holding.renewal(102.0) is None
+    assert holding.begin_renewal(102.0) is None
 
 
 @pytest.mark.parametrize("ttl_ms", [50, 1_000, 3_000, 30_000, 3_600_000, 86_400_000])
@@ -287,7 +287,7 @@ def test_trap_2_a_lost_reply_leaves_time_for_another_try(ttl_ms: int) -> None:
     """The first renewal is sent after a third of the ttl: a second whole one fits before the work must stop."""
     holding = hold(ttl_ms)
     first = renewal(holding, holding.renew_at)
-    holding.unanswered(holding.renew_at + first.budget_ms / 1000)
+    holding.renewal_failed(holding.renew_at + first.budget_ms / 1000)
     second = renewal(holding, holding.renew_at)
     assert second.budget_ms == first.budget_ms
 
@@ -321,8 +321,8 @@ def test_trap_44_a_confirmation_never_lowers_the_deadline() -> None:
     """Two renewals answered in the wrong order: the later deadline stays."""
     holding = hold()
     op = renewal(holding, 105.0)
-    holding.answered(op, 110.0, ops.Renewed(TTL), 110.0)
-    holding.answered(op, 105.0, ops.Renewed(TTL), 105.0)
+    holding.apply_reply(op, 110.0, ops.Renewed(TTL), 110.0)
+    holding.apply_reply(op, 105.0, ops.Renewed(TTL), 105.0)
     assert holding.deadline == pytest.approx(110 + 30 - 0.302)
 
 
@@ -332,7 +332,7 @@ def test_trap_44_a_renewal_sent_before_an_extend_is_ignored() -> None:
     op = renewal(holding, 110.0)
     extend(holding, 5_000, 111.0)
     lowered = holding.deadline
-    holding.answered(op, 110.0, ops.Renewed(TTL), 110.0)
+    holding.apply_reply(op, 110.0, ops.Renewed(TTL), 110.0)
     assert holding.deadline == lowered
     assert holding.ttl_ms == 5_000
 
@@ -343,7 +343,7 @@ def test_the_answer_of_a_renewal_sent_after_the_extend_counts() -> None:
     extend(holding, 60_000, 101.0)
     op = renewal(holding, 102.0)
     assert op.ttl_ms == 60_000
-    holding.answered(op, 102.0, ops.Renewed(60_000), 102.0)
+    holding.apply_reply(op, 102.0, ops.Renewed(60_000), 102.0)
     assert holding.deadline == pytest.approx(102 + 60 - 0.602)
 
 
@@ -351,7 +351,7 @@ def test_after_a_transport_error_renewal_is_tried_soon_again() -> None:
     """A twelfth of the ttl, at most a second, at least 5 ms: several tries fit before the margin."""
     for ttl_ms, pause in ((50, 0.005), (6_000, 0.5), (30_000, 1.0)):
         holding = hold(ttl_ms)
-        holding.unanswered(SENT + 0.01)
+        holding.renewal_failed(SENT + 0.01)
         assert holding.renew_at == pytest.approx(SENT + 0.01 + pause)
 
 
@@ -359,26 +359,26 @@ def test_a_lease_that_does_not_renew_is_never_scheduled() -> None:
     """Neither an answer nor an error gives it a renewal time."""
     holding = hold(renews=False)
     op = extend(holding, TTL, 101.0)
-    holding.answered(op, 101.0, ops.Renewed(TTL), 101.0)
-    holding.unanswered(102.0)
+    holding.apply_reply(op, 101.0, ops.Renewed(TTL), 101.0)
+    holding.renewal_failed(102.0)
     assert holding.renew_at == float("inf")
 
 
 def test_trap_6_want_longer_is_asked_for_by_the_next_renewal() -> None:
     """Re-entry with a longer ttl: the outer lease grows when it is renewed, not before."""
     holding = hold()
-    holding.want(60_000)
+    holding.raise_ttl(60_000)
     assert holding.deadline == pytest.approx(DEADLINE)
     op = renewal(holding, 110.0)
     assert op.ttl_ms == 60_000
-    holding.answered(op, 110.0, ops.Renewed(60_000), 110.0)
+    holding.apply_reply(op, 110.0, ops.Renewed(60_000), 110.0)
     assert holding.ttl_ms == 60_000
 
 
 def test_trap_6_want_shorter_changes_nothing() -> None:
     """A nested shorter lease does not cut the outer one."""
     holding = hold()
-    holding.want(1_000)
+    holding.raise_ttl(1_000)
     assert renewal(holding, 110.0).ttl_ms == TTL
     assert holding.deadline == pytest.approx(DEADLINE)
 
@@ -400,7 +400,7 @@ def test_extend_longer_is_believed_when_it_is_confirmed() -> None:
     holding = hold()
     op = extend(holding, 60_000, 101.0)
     assert holding.deadline == pytest.approx(DEADLINE)
-    holding.answered(op, 101.0, ops.Renewed(60_000), 101.0)
+    holding.apply_reply(op, 101.0, ops.Renewed(60_000), 101.0)
     assert holding.deadline == pytest.approx(101 + 60 - 0.602)
 
 
@@ -409,7 +409,7 @@ def test_later_renewals_use_the_ttl_of_the_extend() -> None:
     for ttl_ms in (5_000, 60_000):
         holding = hold()
         op = extend(holding, ttl_ms, 101.0)
-        holding.answered(op, 101.0, ops.Renewed(ttl_ms), 101.0)
+        holding.apply_reply(op, 101.0, ops.Renewed(ttl_ms), 101.0)
         assert renewal(holding, 102.0).ttl_ms == ttl_ms
 
 
@@ -426,7 +426,7 @@ def test_trap_2_an_extends_budget_never_exceeds_what_remains(ttl_ms: int, now: f
 def test_trap_2_an_extends_budget_ends_when_the_work_must_stop() -> None:
     """Nobody renews beside it: one hung extend must not be what ends the lease."""
     holding = hold(6_000)
-    op = holding.extension(60_000, 101.9)
+    op = holding.begin_extension(60_000, 101.9)
     assert 101.9 + op.budget_ms / 1000 <= holding.stop_at()
 
 
@@ -439,19 +439,19 @@ def test_an_extend_has_the_usual_patience_where_there_is_time() -> None:
 def test_no_renewal_goes_out_beside_an_extend() -> None:
     """While an extend is under way the watchdog keeps still; afterwards it goes on."""
     holding = hold()
-    holding.extension(20_000, 101.0)
-    assert holding.renewal(102.0) is None
+    holding.begin_extension(20_000, 101.0)
+    assert holding.begin_renewal(102.0) is None
     assert holding.phase == "held"
-    holding.end_extension()
-    assert holding.renewal(102.0) is not None
+    holding.end_change()
+    assert holding.begin_renewal(102.0) is not None
 
 
 def test_the_watchdog_does_not_spin_beside_an_extend() -> None:
     """A renewal that must not be sent is not due either: else the watchdog looks again at once, for seconds."""
     holding = hold()
-    holding.extension(60_000, 109.0)
-    assert holding.renewal(111.0) is None
-    assert holding.look_at() > 111.0
+    holding.begin_extension(60_000, 109.0)
+    assert holding.begin_renewal(111.0) is None
+    assert holding.check_at() > 111.0
 
 
 def test_a_shorter_extend_brings_the_renewal_nearer() -> None:
@@ -466,7 +466,7 @@ def test_extend_of_a_lost_lease_is_lost() -> None:
     """It does not come back, and nothing is sent (trap 7)."""
     holding = hold()
     with pytest.raises(LeaseLost) as caught:
-        holding.extension(60_000, STOP + 1)
+        holding.begin_extension(60_000, STOP + 1)
     assert caught.value.reason == "expired"
 
 
@@ -475,7 +475,7 @@ def test_extend_of_a_released_lease_is_not_held() -> None:
     holding = hold()
     holding.begin_release(101.0)
     with pytest.raises(NotHeld) as caught:
-        holding.extension(60_000, 101.5)
+        holding.begin_extension(60_000, 101.5)
     assert (caught.value.resource, caught.value.owner, caught.value.fence) == (
         "report:42",
         "host:7",
@@ -487,7 +487,7 @@ def test_require_says_nothing_while_it_is_ours() -> None:
     """Held and unsure may be acted upon."""
     holding = hold()
     holding.require(101.0)
-    holding.unanswered(102.0)
+    holding.renewal_failed(102.0)
     holding.require(103.0)
 
 
@@ -523,7 +523,7 @@ def test_trap_5_max_hold_ends_a_lease_that_renews_well() -> None:
     """Hung work is not renewed for ever."""
     holding = hold(max_hold=20)
     op = renewal(holding, 110.0)
-    holding.answered(op, 110.0, ops.Renewed(TTL), 110.0)
+    holding.apply_reply(op, 110.0, ops.Renewed(TTL), 110.0)
     assert holding.settle(AT + 19.999) == "held"
     assert holding.settle(AT + 20) == "lost"
     assert holding.reason == "max_hold"
@@ -601,7 +601,7 @@ def test_held_to_releasing_to_released() -> None:
 def test_unsure_to_releasing() -> None:
     """Doubt is no reason to keep it."""
     holding = hold()
-    holding.unanswered(101.0)
+    holding.renewal_failed(101.0)
     assert holding.begin_release(102.0) is not None
     assert holding.phase == "releasing"
 
@@ -620,8 +620,8 @@ def test_trap_43_renewal_answers_are_ignored_while_releasing() -> None:
     op = renewal(holding, 110.0)
     holding.begin_release(110.1)
     holding.refused("deleted")
-    holding.answered(op, 110.0, ops.Renewed(TTL), 110.0)
-    holding.unanswered(110.2)
+    holding.apply_reply(op, 110.0, ops.Renewed(TTL), 110.0)
+    holding.renewal_failed(110.2)
     holding.lose("closed")
     assert (holding.phase, holding.reason) == ("releasing", "")
     assert holding.settle(10_000) == "releasing"

@@ -127,7 +127,7 @@ def test_a_clock_that_only_runs_changes_nothing() -> None:
 
 def bounded(desk: Desk) -> State:
     """The state, when only its clock is looked at."""
-    turn = Turn(desk.state, desk.now(), ROOM, "", ledger.everyone)
+    turn = Turn(desk.state, desk.now(), ROOM, "", ledger.always_reachable)
     turn.bound()
     return turn.state()
 

@@ -96,7 +96,7 @@ def test_the_same_input_gives_the_same_output() -> None:
 
 def test_everybody_is_reachable_unless_told_otherwise() -> None:
     """The default suits a store whose waiters live in the same process."""
-    assert ledger.everyone("@anybody")
+    assert ledger.always_reachable("@anybody")
 
 
 def test_inspect_shows_the_resource_as_it_is_now() -> None:

@@ -103,9 +103,9 @@ class LedgerSubject:
         replies: list[ops.Reply] = []
         for step in op.steps:
             replies.append(self.turn(step))
-            if ledger.ends(step, replies[-1]):
+            if ledger.ends_group(step, replies[-1]):
                 break
-        return ledger.together(replies)
+        return ledger.group_reply(replies)
 
     def page(self, op: ops.Scan | ops.Leaks) -> ops.Page:
         """Everything on one page; nothing lacks an end."""

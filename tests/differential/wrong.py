@@ -158,7 +158,7 @@ class TellsNoWatcher(LedgerSubject):
 class TakesTheRest(LedgerSubject):
     def steps(self, op: ops.Group) -> ops.Replies:
         """Whoever waits for one of several takes the others meanwhile: two of them wait for each other for ever."""
-        return ledger.together([self.turn(step) for step in op.steps])
+        return ledger.group_reply([self.turn(step) for step in op.steps])
 
 
 WRONG: tuple[type[LedgerSubject], ...] = (

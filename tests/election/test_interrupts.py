@@ -61,7 +61,7 @@ def asking() -> list[threading.Thread]:
 def free(hold: leasehold.Leasehold, other: leasehold.Leasehold) -> None:
     """Nobody leads, and somebody else can."""
     gc.collect()
-    eventually(lambda: not any(held.phase in ALIVE for held in hold._engine.watchdog.all()), "nobody believes in it")
+    eventually(lambda: not any(held.phase in ALIVE for held in hold._engine.watchdog.leases()), "nobody believes in it")
     theirs = in_thread(lambda: other.lock("job").acquire(wait=PATIENCE))
     assert theirs is not None and theirs.release()
 
@@ -84,7 +84,7 @@ def test_an_interrupted_term_is_over(function: Callable[..., Any], nth: int) -> 
         eventually(lambda: not asking(), "nobody asks any more")
 
 
-@pytest.mark.parametrize("function", [BaseCampaign._begin_term, HeldLease.keep], ids=lambda one: one.__qualname__)
+@pytest.mark.parametrize("function", [BaseCampaign._begin_term, HeldLease.track_lock], ids=lambda one: one.__qualname__)
 @pytest.mark.parametrize("nth", [1, 2])
 def test_an_interrupted_loop_is_over(function: Callable[..., Any], nth: int) -> None:
     """Between being elected and the first line of the body as well."""

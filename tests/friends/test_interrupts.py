@@ -27,11 +27,11 @@ LOCAL = pytest.mark.parametrize("url", ["memory", "sqlite"], indirect=True)
     [
         (Lock.__exit__, 1),  # the end of the body never begins
         (Lock.__exit__, 2),
-        (Holding.want, 1),  # in the middle of a re-entry
+        (Holding.raise_ttl, 1),  # in the middle of a re-entry
         (HeldLease.lease, 1),
         (Lock._lease, 1),
         (ConnectionPool.give_back, 1),  # on the way out of acquire
-        (HeldLease.watch, 1),
+        (HeldLease.track_lease, 1),
         (Lease.__init__, 1),
     ],
     ids=lambda one: getattr(one, "__qualname__", str(one)),

@@ -28,13 +28,13 @@ from tests.lock.helpers import PATIENCE, Spy, eventually, eventually_async, noth
 
 GIVING: list[Callable[..., Any]] = [
     Lease.transfer, BaseLease._finish_transfer, BaseLease._finish_release, HeldLease.giving, HeldLease.handed_over,
-    Transferable.handing_over,
-    Transferable.handed_over, Holding._apart, Holding.end_extension, flows.transfer, sync.run, sync.drive,
+    Transferable.begin_transfer,
+    Transferable.end_transfer, Holding._awaited_renew, Holding.end_change, flows.transfer, sync.run, sync.drive,
     ConnectionPool.borrow, ConnectionPool.give_back, Engine.forget,
 ]  # fmt: skip
 ADOPTING: list[Callable[..., Any]] = [
     Lock._acquire, Lock._adopt, flows.adopt, flows._adopted, sync.drive, ConnectionPool.borrow,
-    ConnectionPool.give_back, Engine.remember, BaseLease.__init__,
+    ConnectionPool.give_back, Engine.register, BaseLease.__init__,
 ]  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def test_an_interrupted_giver(function: Callable[..., Any]) -> None:
             if ticket is not None:
                 assert hold.adopt(ticket).release() is True
             elif lease.state == "held":
-                renewal = lease._held.renewal(lease._held.renew_at)
+                renewal = lease._held.begin_renewal(lease._held.renew_at)
                 assert renewal is not None, "it will never be renewed again"
                 lease.check()
                 assert lease.release() is True
@@ -201,7 +201,7 @@ async def test_a_cancelled_giver(nth: int) -> None:
         assert fired == (nth < 3) == (ticket is None)
         if ticket is None:
             lease.check()
-            assert lease._held.renewal(lease._held.renew_at) is not None
+            assert lease._held.begin_renewal(lease._held.renew_at) is not None
             ticket = await lease.transfer()
         assert await (await hold.adopt(ticket)).release() is True
     assert nothing_left(spy, "job")
@@ -256,4 +256,4 @@ def test_hand_overs_leave_no_threads() -> None:
         assert threading.active_count() <= threads
         for engine in (hold._engine, other._engine):
             assert not engine.pending and len(engine.registry) <= 1
-            eventually(lambda engine=engine: len(engine.watchdog.all()) <= 1, "none is looked after", PATIENCE)  # type: ignore[misc]  # its own default
+            eventually(lambda engine=engine: len(engine.watchdog.leases()) <= 1, "none is looked after", PATIENCE)  # type: ignore[misc]  # its own default

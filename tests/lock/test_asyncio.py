@@ -531,7 +531,7 @@ async def free_attempt(k: int) -> bool:
         cancelled = await cancelled_at(spy, k, keep(hold.lock("job", ttl=60, at_least="1ms").acquire()))
         if cancelled:
             await eventually_async(lambda: nothing_left(spy, "job"), f"nothing is left after suspension {k}")
-            await eventually_async(lambda: not hold._engine.watchdog.all(), "the watchdog forgets it")
+            await eventually_async(lambda: not hold._engine.watchdog.leases(), "the watchdog forgets it")
         return cancelled
 
 

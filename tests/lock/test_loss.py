@@ -879,7 +879,7 @@ def test_close_tries_what_the_watchdog_was_trying() -> None:
             unreachable(op)
 
     spy.before = first_fails
-    hold._engine.watchdog.later(Defer(Withdraw("job", mine.owner), 30))
+    hold._engine.watchdog.run_later(Defer(Withdraw("job", mine.owner), 30))
     assert begun.wait(PATIENCE)
     threading.Timer(0.2, go.set).start()  # when close() has passed it by
     hold.close()

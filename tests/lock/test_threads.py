@@ -397,7 +397,7 @@ def interrupt_acquire(k: int) -> bool:
                 over.set()
         eventually(lambda: nothing_left(spy, "job"), f"nothing is left after an interrupt at point {k}")
         eventually(lambda: not hold._engine.watchdog._background_ops, "no errand is left")
-        eventually(lambda: not hold._engine.watchdog.all(), "the watchdog forgets it")
+        eventually(lambda: not hold._engine.watchdog.leases(), "the watchdog forgets it")
         assert not hold._engine.registry
     return True
 
@@ -418,7 +418,7 @@ def test_an_interrupt_at_every_point_of_release_leaves_nothing(k: int) -> None:
         assert done == (k == 3)
         eventually(lambda: nothing_left(spy, "job"), f"given back after an interrupt at point {k}")
         assert lease.state == "released" and lease.release() is (not done)
-        assert not hold._engine.watchdog.all() and not hold._engine.registry
+        assert not hold._engine.watchdog.leases() and not hold._engine.registry
 
 
 def test_an_interrupted_release_that_is_not_repeated_piles_nothing_up() -> None:
@@ -430,7 +430,7 @@ def test_an_interrupted_release_that_is_not_repeated_piles_nothing_up() -> None:
                 interrupt_release(spy, hold, number)
         eventually(lambda: nothing_left(spy, "job:19"), "given back")
         gc.collect()
-        eventually(lambda: not hold._engine.watchdog.all(), "nothing is kept of what was given back")
+        eventually(lambda: not hold._engine.watchdog.leases(), "nothing is kept of what was given back")
 
 
 def interrupt_release(spy: Spy, hold: Any, number: int) -> None:
@@ -498,7 +498,7 @@ def test_trap_37_a_thousand_leases_leave_nothing_behind(kind: str, tmp_path: Pat
             if number % 4 == 0:
                 got(hold.lock("each", number).acquire()).release()
         engine = hold._engine
-        assert not engine.registry and not engine.watchdog.all() and not engine.watchdog._background_ops
+        assert not engine.registry and not engine.watchdog.leases() and not engine.watchdog._background_ops
         assert len(engine.connections._idle) <= 1 and len(store._connections) <= 2  # type: ignore[attr-defined]
 
 

@@ -137,7 +137,7 @@ async def nothing(*_: object) -> None:
     """In place of a clean-up."""
 
 
-hand_on, begin_release, renewal = Turn.hand_on, Holding.begin_release, Holding.renewal
+hand_on, begin_release, renewal = Turn.hand_on, Holding.begin_release, Holding.begin_renewal
 
 # What is broken: how, and the promises whose checkers may be the first to notice.
 BROKEN: dict[str, tuple[Break, str]] = {

@@ -20,7 +20,7 @@ from leasehold.testing import job, worker
 from tests.model.breaking import Break, patched, patched_item, require_caught, turns
 
 hand_on, turned, expire, grant = Turn.hand_on, Turn.__init__, Turn.expire, Turn.grant
-downgrading, answered = Changeable.downgrading, Holding._answered
+downgrading, answered = Changeable.begin_downgrade, Holding._apply_reply
 
 # ---------------------------------------------------------------- readers and writers
 

@@ -32,7 +32,7 @@ PLACES: list[tuple[Callable[..., Any], int]] = [
     (AcquireEvents.granted, 1),
     (Observers.tell, 1),
     (HeldLease.__init__, 1),
-    (Engine.remember, 1),
+    (Engine.register, 1),
     (Watchdog.add, 1),
     (Lease.__init__, 1),
     (ConnectionPool.give_back, 1),
@@ -47,8 +47,8 @@ PLACES: list[tuple[Callable[..., Any], int]] = [
     (ConnectionPool.give_back, 2),
     (BaseLease._finish_release, 1),
     (Engine.forget, 1),
-    (HeldLease.let_go, 1),
-    (Watchdog.tell_of_release, 1),
+    (HeldLease.drop_references, 1),
+    (Watchdog.report_release, 1),
     (LeaseEvents.released, 1),
 ]
 

@@ -44,7 +44,7 @@ class Crowd:
             state: State,
             now: Instant,
             op: ops.ResourceOp,
-            reachable: Callable[[str], bool] = ledger.everyone,
+            reachable: Callable[[str], bool] = ledger.always_reachable,
             advanced: bool = False,
         ) -> ledger.Outcome:
             outcome = real(state, now, op, reachable, advanced)

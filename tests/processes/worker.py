@@ -135,7 +135,7 @@ class Worker:
             state: State,
             now: Instant,
             op: ops.ResourceOp,
-            reachable: Callable[[str], bool] = ledger.everyone,
+            reachable: Callable[[str], bool] = ledger.always_reachable,
             advanced: bool = False,
         ) -> ledger.Outcome:
             outcome = real(state, now, op, reachable, advanced)

@@ -157,7 +157,7 @@ def test_what_the_watchdog_was_trying_is_tried_once_more(own_redis: Start) -> No
     hold = leasehold.connect(server.url)
     answers: list[object] = []
     server.freeze()
-    hold._engine.watchdog.later(ops.Defer(ops.Withdraw("job", "h:1:x.1"), 30), answers.append)
+    hold._engine.watchdog.run_later(ops.Defer(ops.Withdraw("job", "h:1:x.1"), 30), answers.append)
     (errand,) = hold._engine.watchdog._background_ops._open
 
     def thaw() -> None:

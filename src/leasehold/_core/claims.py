@@ -201,28 +201,28 @@ class PendingClaim:
 
     def __init__(
         self,
-        ask: AcquireRequest,
+        request: AcquireRequest,
         owner: str,
         floor: Callable[[], int],
         now: float,
         give_up: float | None,
-        oneself: OwnLeases | None = None,
+        own_leases: OwnLeases | None = None,
     ) -> None:
-        self.ask = ask
+        self.ask = request
         self.owner = owner
         self.floor = floor
         self.now = now
         self.give_up = give_up
-        self.oneself = oneself  # who knows what the caller holds already, if anybody does
+        self.oneself = own_leases  # who knows what the caller holds already, if anybody does
         self.known = False  # the store has us, waiting or granted
         self.unanswered = 1  # claims that may still be delivered
         self.beat = 1
         self.sent = {1: now}  # beat -> a local time not later than its sending
         self.limit = 0  # what others go by, when it is another than ours
         self.push: ops.Push | None = None
-        self.trouble: float | None = None  # since when the store has not answered
+        self.failing_since: float | None = None  # since when the store has not answered
 
-    async def stand(self, answer: ClaimAnswer | None) -> LocalGrant | None:
+    async def wait_for_grant(self, answer: ClaimAnswer | None) -> LocalGrant | None:
         """From what was answered, if anything, to the grant. None when this owner's claim is gone and another owner
         must claim."""
         while True:
@@ -230,32 +230,32 @@ class PendingClaim:
             if answer is not None:
                 reply = self.apply_reply(answer)
                 if isinstance(reply, ops.Granted):
-                    taken = self.taken(reply.fence, self.beat, reply.remaining_ms, reply.slots)
+                    taken = self.usable_grant(reply.fence, self.beat, reply.remaining_ms, reply.slots)
                     if taken is None:  # so little is left that it is not entered
-                        await self.leave()
+                        await self.withdraw()
                         return None
                 elif isinstance(reply, ops.Queued):
-                    await self.queue(reply)
+                    await self.wait_in_queue(reply)
                 else:
-                    self.turned_away(reply)
+                    self.raise_refusal(reply)
                     return None
             if taken is None and self.push is not None:
-                taken = self.taken(self.push.fence, self.push.beat, self.push.remaining_ms, self.push.slots)
+                taken = self.usable_grant(self.push.fence, self.push.beat, self.push.remaining_ms, self.push.slots)
                 self.push = None  # one that was read too late is a hint to beat, nothing more (trap 41)
             if taken is not None:
                 return await self.close_door(taken) if self.ask.at_least_ms else taken
-            answer = await self.show_up()
+            answer = await self.send_again()
 
     # ------------------------------------------------------------ asking the store
 
-    async def show_up(self) -> ClaimAnswer | None:
+    async def send_again(self) -> ClaimAnswer | None:
         """A claim until the store knows us, a beat from then on. None: no answer this time."""
         self.beat += 1
         self.sent[self.beat] = self.now
         try:
             return await self.heartbeat() if self.known else await self.claim()
         except (StoreUnavailable, OutcomeUnknown) as error:
-            await self.bear(error)
+            await self.handle_outage(error)
             return None
 
     def claim(self) -> ops.Claim:
@@ -270,7 +270,7 @@ class PendingClaim:
 
     def apply_reply(self, answer: ClaimAnswer) -> ops.ClaimReply:
         self.now = answer.at
-        self.trouble = None
+        self.failing_since = None
         if not self.known:  # it was a claim; in this order, else an interrupt in between would leave our place behind
             self.known = isinstance(answer.reply, (ops.Granted, ops.Queued))
             self.unanswered -= 1
@@ -278,19 +278,19 @@ class PendingClaim:
             self.limit = answer.reply.limit
         return answer.reply
 
-    async def queue(self, reply: ops.Queued) -> None:
+    async def wait_in_queue(self, reply: ops.Queued) -> None:
         """Somebody is before us. It is only here, where one has to wait, that it matters what one holds already."""
         own = () if self.oneself is None else self.oneself.own(self.ask.name)
         limit = reply.limit or self.ask.limit
         if self.out_of_time():
-            await self.leave()
+            await self.withdraw()
             raise self.not_acquired(reply.holder, reply.free_in_ms, self_deadlock_hint(self.ask, own, limit))
         if own and self.give_up is None and (error := self_deadlock(self.ask, own, limit)) is not None:
-            await self.leave()
+            await self.withdraw()
             raise error
         await self.park(self.next_beat(reply))
 
-    async def bear(self, error: Exception) -> None:
+    async def handle_outage(self, error: Exception) -> None:
         """The store does not answer. A place in the queue outlives that for a while (10 L); a first claim
         is only repeated when it may have won (trap 10)."""
         if not self.known:
@@ -298,11 +298,11 @@ class PendingClaim:
                 self.unanswered -= 1
             if not self.unanswered:
                 raise error
-        self.trouble = self.now if self.trouble is None else self.trouble
+        self.failing_since = self.now if self.failing_since is None else self.failing_since
         ttl_ms = self.ask.ttl_ms
-        await self.park(self.now + retry_beat_after(ttl_ms, self.now - self.trouble))
+        await self.park(self.now + retry_beat_after(ttl_ms, self.now - self.failing_since))
         bearable_ms = forgotten_after_ms(ttl_ms) if self.known else 2 * BUDGET_MS
-        if self.push is None and (self.out_of_time() or self.now > self.trouble + bearable_ms / 1000):
+        if self.push is None and (self.out_of_time() or self.now > self.failing_since + bearable_ms / 1000):
             raise error
 
     async def park(self, until: float) -> None:
@@ -331,14 +331,14 @@ class PendingClaim:
             self.known = False
             return None
         self.sent[self.beat] = sent
-        closed = self.taken(taken.fence, self.beat, answer.reply.remaining_ms, taken.slots)
+        closed = self.usable_grant(taken.fence, self.beat, answer.reply.remaining_ms, taken.slots)
         if closed is None:  # the answer took so long that the lease is over
-            await self.leave()
+            await self.withdraw()
         return closed
 
     # ------------------------------------------------------------ leaving
 
-    async def leave(self) -> None:
+    async def withdraw(self) -> None:
         """Give up the place, whatever it has become meanwhile (trap 25)."""
         try:
             answer = await self.withdrawal()
@@ -361,7 +361,7 @@ class PendingClaim:
 
     # ------------------------------------------------------------ judging
 
-    def taken(self, fence: int, beat: int, remaining_ms: int, slots: tuple[int, ...]) -> LocalGrant | None:
+    def usable_grant(self, fence: int, beat: int, remaining_ms: int, slots: tuple[int, ...]) -> LocalGrant | None:
         """The grant that answers ``beat``, if there is time left to work in. Its deadline counts from when that
         beat was sent: neither the last one sent nor the last one acknowledged would be safe (trap 41)."""
         sent = self.sent.get(beat)
@@ -373,7 +373,7 @@ class PendingClaim:
         )
         return taken if taken.usable(ask.renews) else None
 
-    def turned_away(self, reply: ops.Busy | ops.NoClaim | ops.Rejected) -> None:
+    def raise_refusal(self, reply: ops.Busy | ops.NoClaim | ops.Rejected) -> None:
         self.known = False
         if isinstance(reply, ops.Busy):
             raise self.not_acquired(reply.holder, reply.retry_in_ms)

@@ -39,12 +39,12 @@ __all__ = [
 class FirstClaim:
     """A first claim that travelled with others, and its answer. Whoever takes it looks after what it got."""
 
-    __slots__ = ("answer", "owner", "taken")
+    __slots__ = ("answer", "owner", "used")
 
     def __init__(self, owner: str, answer: ops.TimedReply[ops.ClaimReply]) -> None:
         self.owner = owner
         self.answer = answer
-        self.taken = False
+        self.used = False
 
 
 MOST_ADOPTIONS, RETRY_ADOPTION = 3, 0.05  # tries of one that goes unanswered, and the pause between them in seconds
@@ -72,7 +72,7 @@ async def acquire(
                 if first is None:
                     answer = await claim(ask, owner, 1, floor(), budget_ms(give_up, now))
                 else:
-                    first.taken = True
+                    first.used = True
                     answer, first = first.answer, None
                 taken = immediate_grant(ask, owner, now, answer)
                 if taken is not None:
@@ -80,8 +80,8 @@ async def acquire(
                 line = PendingClaim(ask, owner, floor, now, give_up, oneself)
             except (StoreUnavailable, OutcomeUnknown) as error:
                 line = PendingClaim(ask, owner, floor, now, give_up, oneself)
-                await line.bear(error)
-            taken = await line.stand(answer)
+                await line.handle_outage(error)
+            taken = await line.wait_for_grant(answer)
             if taken is not None:
                 return taken
             await line.withdraw_later()
@@ -111,33 +111,33 @@ async def _leave_nothing(line: PendingClaim, error: BaseException) -> None:
 
 async def renew(holding: Holding, now: float) -> None:
     """One renewal; what comes of it is written into the holding."""
-    op = holding.renewal(now)
+    op = holding.begin_renewal(now)
     if op is None:
         return
     try:
         answer = await op
     except (StoreUnavailable, OutcomeUnknown) as error:
-        holding.unanswered(now, error)
+        holding.renewal_failed(now, error)
         return
-    holding.answered(op, now, answer.reply, answer.at)
+    holding.apply_reply(op, now, answer.reply, answer.at)
 
 
 async def extend(holding: Holding, ttl_ms: int, now: float) -> None:
     """Set the end of the lease to ``ttl_ms`` from now, and renew by that from then on."""
-    await _change(holding, holding.extension(ttl_ms, now), now)
+    await _change(holding, holding.begin_extension(ttl_ms, now), now)
 
 
 async def downgrade(holding: Changeable, now: float) -> None:
     """From writing to reading, in one step. When this fails it only reads all the same, and goes on to say so; it may
     be repeated then."""
-    await _change(holding, holding.downgrading(now), now)
-    holding.downgraded()
+    await _change(holding, holding.begin_downgrade(now), now)
+    holding.end_downgrade()
 
 
 async def change_meta(holding: Changeable, meta: str, now: float) -> None:
     """Let the holder say something else of itself. When this goes unanswered, it goes on to say so. Nothing (an empty
     text) cannot be said."""
-    await _change(holding, holding.saying(meta, now), now)
+    await _change(holding, holding.begin_meta_change(meta, now), now)
 
 
 async def _change(holding: Holding, op: ops.Renew, now: float) -> None:
@@ -145,26 +145,26 @@ async def _change(holding: Holding, op: ops.Renew, now: float) -> None:
     try:
         answer = await op
     except (StoreUnavailable, OutcomeUnknown) as error:
-        holding.unanswered(now, error)
+        holding.renewal_failed(now, error)
         raise
     finally:
-        holding.end_extension()
-    holding.answered(op, now, answer.reply, answer.at)
+        holding.end_change()
+    holding.apply_reply(op, now, answer.reply, answer.at)
     holding.require(answer.at)
 
 
 async def transfer(holding: Transferable, giving: Transfer, now: float) -> None:
     """Allow whoever knows the ticket to adopt the lease. When this fails it is still ours: the ticket is known to
     nobody."""
-    op = holding.handing_over(giving.nonce, now)
+    op = holding.begin_transfer(giving.nonce, now)
     try:
         answer = await op
     except (StoreUnavailable, OutcomeUnknown) as error:
-        holding.unanswered(now, error)
+        holding.renewal_failed(now, error)
         raise
     finally:
-        holding.end_extension()
-    holding.handed_over(giving, op, now, answer.reply, answer.at)
+        holding.end_change()
+    holding.end_transfer(giving, op, now, answer.reply, answer.at)
 
 
 async def adopt(ask: AcquireRequest, ticket: Ticket, adopter: str, floor: Callable[[], int], now: float) -> LocalGrant:
@@ -275,7 +275,7 @@ def due_renewals(
     due, renews = [], []
     with lock:
         for holding in holdings:
-            renew = holding._renewal(now)
+            renew = holding._begin_renewal(now)
             if renew is not None:
                 due.append(holding)
                 renews.append(renew)
@@ -298,8 +298,8 @@ def apply_replies(
     with lock:
         for holding, renew, reply in zip(holdings, renews, replies, strict=True):
             if isinstance(reply, LeaseholdError):
-                holding._unanswered(sent, kept[id(reply)])
+                holding._renewal_failed(sent, kept[id(reply)])
                 unsure.append((holding, reply))
             else:
-                holding._answered(renew, sent, reply, now)
+                holding._apply_reply(renew, sent, reply, now)
     return unsure

@@ -48,11 +48,11 @@ async def acquire_all(
         taking = GroupAcquisition(asks, party, floor, now, give_up, doubt, oneself)
         try:
             try:
-                await taking.take()
+                await taking.claim_all()
             except (NotAcquired, InvalidRequest):
                 await taking.give_back()
                 raise
-            if taking.whole():
+            if taking.all_held():
                 return taking.held
             await taking.give_back()
         except GeneratorExit:
@@ -70,35 +70,35 @@ class GroupAcquisition:
 
     def __init__(
         self,
-        asks: Sequence[AcquireRequest],
-        party: GroupCaller,
+        requests: Sequence[AcquireRequest],
+        caller: GroupCaller,
         floor: Callable[[], int],
         now: float,
         give_up: float | None,
-        doubt: bool,
-        oneself: OwnLeases | None,
+        in_doubt: bool,
+        own_leases: OwnLeases | None,
     ) -> None:
-        self.asks = asks
-        self.party = party
+        self.asks = requests
+        self.party = caller
         self.floor = floor
         self.now = now
         self.give_up = give_up
-        self.oneself = oneself
+        self.oneself = own_leases
         self.held: list[Holding] = []
         self.pending: list[
             tuple[AcquireRequest, str]
         ] = []  # claims that may have got something which nobody looks after
-        self.doubt = doubt  # something went unanswered, and is being taken back
+        self.doubt = in_doubt  # something went unanswered, and is being taken back
 
-    async def take(self) -> None:
-        while len(self.held) < len(self.asks) and self.whole(so_far=True):
-            first = await self.at_once()
-            if len(self.held) < len(self.asks) and self.whole(so_far=True):
-                await self.next(first)
+    async def claim_all(self) -> None:
+        while len(self.held) < len(self.asks) and self.all_held(so_far=True):
+            first = await self.claim_free()
+            if len(self.held) < len(self.asks) and self.all_held(so_far=True):
+                await self.acquire_next(first)
 
-    async def at_once(self) -> FirstClaim | None:
+    async def claim_free(self) -> FirstClaim | None:
         """As many as are free, in one step. The answer of the first that is not, or needs more than its claim."""
-        asks = self.together()
+        asks = self.claimable_together()
         if len(asks) < 2:
             return None
         sent = self.now
@@ -119,7 +119,7 @@ class GroupAcquisition:
         self.now = answer.at
         return await self.apply_replies(answer, sent)
 
-    def together(self) -> list[AcquireRequest]:
+    def claimable_together(self) -> list[AcquireRequest]:
         """What may be claimed in one step from here on: nothing after one that has to close its door first."""
         asks = []
         for ask in self.asks[len(self.held) :]:
@@ -144,7 +144,7 @@ class GroupAcquisition:
             del self.pending[0]
         return None
 
-    async def next(self, first: FirstClaim | None) -> None:
+    async def acquire_next(self, first: FirstClaim | None) -> None:
         """Wait for the next one, as for any other."""
         place = len(self.held)
         ask = self.asks[place]
@@ -153,7 +153,7 @@ class GroupAcquisition:
         try:
             taken = await acquire(ask, lambda: self.new_owner(ask, place), self.floor, self.now, first, self.oneself)
         except BaseException:
-            if first is None or first.taken:
+            if first is None or first.used:
                 self.pending = []  # it has seen to that
             raise
         self.now = taken.at
@@ -165,7 +165,7 @@ class GroupAcquisition:
         self.pending = [(ask, owner)]
         return owner
 
-    def whole(self, so_far: bool = False) -> bool:
+    def all_held(self, so_far: bool = False) -> bool:
         """Is everything held, or everything so far, as of now?"""
         complete = so_far or len(self.held) == len(self.asks)
         return complete and all(one.settle(self.now) in ALIVE for one in self.held)

@@ -291,7 +291,7 @@ class Holding:
             return self._limits.ends()[1]
         return "renewal_failed" if self.phase == UNSURE else "expired"
 
-    def look_at(self) -> float:
+    def check_at(self) -> float:
         """When the watchdog must look at this lease again. No renewal is due beside an extend."""
         if self.phase not in ALIVE:
             return NEVER
@@ -347,25 +347,25 @@ class Holding:
 
     # ------------------------------------------------------------ renewing
 
-    def renewal(self, now: float) -> ops.Renew | None:
+    def begin_renewal(self, now: float) -> ops.Renew | None:
         """The Renew to send now; None when there must be none: never after the time to stop, never beside an extend.
         Its budget leaves time for another try, and never exceeds what the lease has left (trap 2)."""
         with self.lock:
-            return self._renewal(now)
+            return self._begin_renewal(now)
 
-    def _renewal(self, now: float) -> ops.Renew | None:
+    def _begin_renewal(self, now: float) -> ops.Renew | None:
         if now >= self._stop_at:
             self._settle(now)
         if self.phase not in ALIVE or (self._extending and now < self._extending_until):
             return None
         return self._renew(self._wanted_ms, renewal_budget_ms(self.ttl_ms), now)
 
-    def want(self, ttl_ms: int) -> None:
+    def raise_ttl(self, ttl_ms: int) -> None:
         """Re-entry with a longer ttl: later renewals ask for it. A shorter one changes nothing (trap 6)."""
         with self.lock:
             self._wanted_ms = max(self._wanted_ms, ttl_ms)
 
-    def extension(self, ttl_ms: int, now: float) -> ops.Renew:
+    def begin_extension(self, ttl_ms: int, now: float) -> ops.Renew:
         """The Renew of ``extend``: sets, never adds. A shorter end is believed before it is sent."""
         with self.lock:
             self._require(now)
@@ -379,9 +379,9 @@ class Holding:
                 self._set_stop()
                 if self.renews:
                     self.renew_at = min(self.renew_at, renewal_after(now, ttl_ms, ttl_ms))
-            return self._apart(ttl_ms, now, exact=True)
+            return self._awaited_renew(ttl_ms, now, exact=True)
 
-    def _apart(self, ttl_ms: int, now: float, exact: bool = False) -> ops.Renew:
+    def _awaited_renew(self, ttl_ms: int, now: float, exact: bool = False) -> ops.Renew:
         """A Renew that somebody waits for, beside those of the watchdog. It may take half of what is left: when it goes
         unanswered, there must be time for a renewal (trap 2)."""
         half_ms = max(int((self._stop_at - now) * 500), 1)
@@ -397,17 +397,17 @@ class Holding:
         renew = ops.Renew(self.name.text, self.owner, self.fence, ttl_ms, exact, self._number, 0, "", budget_ms)
         return renew if self._changes is None else self._changes.on(renew)
 
-    def end_extension(self) -> None:
+    def end_change(self) -> None:
         """Whatever came of it, renewals may go on."""
         with self.lock:
             self._extending -= 1
 
-    def answered(self, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float) -> None:
+    def apply_reply(self, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float) -> None:
         """What the store says to a Renew that was sent at that time."""
         with self.lock:
-            self._answered(renew, sent, reply, now)
+            self._apply_reply(renew, sent, reply, now)
 
-    def _answered(self, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float) -> None:
+    def _apply_reply(self, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float) -> None:
         """A confirmation is ignored when the lease has ended meanwhile (sticky loss; trap 43), or when it was sent
         before the last extend and speaks of an end that is no longer so (trap 44)."""
         if isinstance(reply, ops.NotYours):
@@ -436,13 +436,13 @@ class Holding:
         if self.phase in ALIVE:
             self._lose(reason if reason in LOSSES else "taken")
 
-    def unanswered(self, now: float, error: LeaseholdError | None = None) -> None:
+    def renewal_failed(self, now: float, error: LeaseholdError | None = None) -> None:
         """A transport error says nothing: unsure, and try again before the margin."""
         kept = None if error is None else without_frames(error)
         with self.lock:
-            self._unanswered(now, kept)
+            self._renewal_failed(now, kept)
 
-    def _unanswered(self, now: float, error: LeaseholdError | None) -> None:
+    def _renewal_failed(self, now: float, error: LeaseholdError | None) -> None:
         if self.phase in ALIVE:
             self.phase = UNSURE
             self._trouble = error
@@ -496,20 +496,20 @@ class Transferable(Holding):
 
     __slots__ = ()
 
-    def handing_over(self, ticket: str, now: float) -> ops.Renew:
+    def begin_transfer(self, ticket: str, now: float) -> ops.Renew:
         """The Renew of ``transfer``: from its arrival on, whoever knows the ticket may adopt. Until it is answered the
         lease stays ours; nobody else knows the ticket."""
         with self.lock:
             self._require(now)
             self._extending += 1
-            return self._apart(self._wanted_ms, now)._replace(ticket=ticket)
+            return self._awaited_renew(self._wanted_ms, now)._replace(ticket=ticket)
 
-    def handed_over(
+    def end_transfer(
         self, giving: Transfer, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float
     ) -> None:
         """It waits for its adopter now, for a whole ttl, and is ours no longer. LeaseLost when it was not ours."""
         with self.lock:
-            self._answered(renew, sent, reply, now)
+            self._apply_reply(renew, sent, reply, now)
             self._require(now)
             giving.done = True
             self.phase = RELEASED
@@ -544,7 +544,7 @@ class Changeable(Transferable):
         """May it only read?"""
         return self.rule == READ
 
-    def downgrading(self, now: float) -> ops.Renew:
+    def begin_downgrade(self, now: float) -> ops.Renew:
         """The Renew of ``downgrade``. From here on it only reads, before the store has heard of it: others may read
         beside it as soon as that has. May be repeated until its caller was told that it succeeded."""
         with self.lock:
@@ -556,12 +556,12 @@ class Changeable(Transferable):
             self._changes = changes._replace(lowering=True, untold=True)
             return self._begin_change(now)
 
-    def downgraded(self) -> None:
+    def end_downgrade(self) -> None:
         """Its caller is told."""
         with self.lock:
             self._changes = (self._changes or NONE)._replace(untold=False).left()
 
-    def saying(self, meta: str, now: float) -> ops.Renew:
+    def begin_meta_change(self, meta: str, now: float) -> ops.Renew:
         """The Renew that says something else of its holder."""
         with self.lock:
             self._require(now)
@@ -570,7 +570,7 @@ class Changeable(Transferable):
 
     def _begin_change(self, now: float) -> ops.Renew:
         self._extending += 1
-        return self._apart(self._wanted_ms, now)
+        return self._awaited_renew(self._wanted_ms, now)
 
     def _not_a_writer(self) -> InvalidRequest:
         if self.rule == READ:

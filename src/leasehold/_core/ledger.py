@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     pushes: tuple[ops.Push, ...]
 
 
-def everyone(address: str) -> bool:
+def always_reachable(address: str) -> bool:
     """The default answer to "can a push reach this address?"."""
     return True
 
@@ -45,7 +45,7 @@ def apply(
     state: State,
     now: Instant,
     op: ops.ResourceOp,
-    reachable: Callable[[str], bool] = everyone,
+    reachable: Callable[[str], bool] = always_reachable,
     advanced: bool = False,
 ) -> Outcome:
     """One turn. ``reachable`` is asked before a waiter is granted behind its back: False means that its
@@ -60,23 +60,23 @@ def apply(
     if turn.queue:
         turn.hand_on()
     if turn.watchers:
-        turn.tell_watchers()
+        turn.push_to_watchers()
     return Outcome(turn.state(), reply, tuple(turn.pushes))
 
 
-def ends(step: ops.ResourceOp, reply: ops.Reply) -> bool:
+def ends_group(step: ops.ResourceOp, reply: ops.Reply) -> bool:
     """Is no further step of a Together to be tried? Whoever waits for one resource must not take the next."""
     return isinstance(step, ops.Claim) and not isinstance(reply, ops.Granted)
 
 
-def together(replies: Sequence[Any]) -> ops.Replies:
+def group_reply(replies: Sequence[Any]) -> ops.Replies:
     """The reply to a Together."""
     return ops.Replies(tuple(replies))
 
 
 def tidy(state: State, now: Instant) -> State:
     """What is left of a state when its time is applied; equal to ``EMPTY`` when it need not be kept."""
-    turn = Turn(state, now, "", "", everyone)
+    turn = Turn(state, now, "", "", always_reachable)
     turn.expire()
     return turn.state()
 
@@ -116,7 +116,7 @@ def claim(turn: Turn, op: ops.Claim) -> ops.ClaimReply:
         turn.leave(op.owner)
         return turn.too_many(op.permits, op.limit)
     if place is not None:
-        heard = turn.hear(place, op.beat, op.floor)
+        heard = turn.record_beat(place, op.beat, op.floor)
         turn.hand_on(asking=op.owner if heard else "")
         return turn.standing(op.owner)
     waiter = Waiter(
@@ -155,7 +155,7 @@ def beat(turn: Turn, op: ops.Beat) -> ops.BeatReply:
     if turn.impossible(waiter.rule, waiter.permits, waiter.limit):
         turn.leave(op.owner)
         return turn.too_many(waiter.permits, waiter.limit)
-    if turn.hear(place, op.beat, 0 if turn.wrong_floor(op.floor) else op.floor):
+    if turn.record_beat(place, op.beat, 0 if turn.wrong_floor(op.floor) else op.floor):
         turn.hand_on(asking=op.owner)
     return turn.standing(op.owner)
 
@@ -193,7 +193,7 @@ def release(turn: Turn, op: ops.Release) -> ops.Released | ops.NotYours:
     outcome = "released" if ours else turn.why_not(op.owner, op.fence).reason
     if op.forget_ms and turn.grant_of(op.owner) is None:
         turn.leave(op.owner)
-        turn.bury(op.owner, op.fence, outcome, op.forget_ms)
+        turn.add_tombstone(op.owner, op.fence, outcome, op.forget_ms)
     return ops.Released() if ours else ops.NotYours(outcome)
 
 
@@ -208,7 +208,7 @@ def withdraw(turn: Turn, op: ops.Withdraw) -> ops.Withdrawn:
     if turn.watchers:
         turn.watchers = tuple([one for one in turn.watchers if one.owner != op.owner])
     if op.forget_ms:
-        turn.bury(op.owner, grant.fence if grant else 0, "withdrawn", op.forget_ms)
+        turn.add_tombstone(op.owner, grant.fence if grant else 0, "withdrawn", op.forget_ms)
     return ops.Withdrawn(found)
 
 
@@ -250,7 +250,7 @@ def evict(turn: Turn, op: ops.Evict) -> ops.Evicted | ops.NotYours | ops.Rejecte
         return ops.Rejected(f"the holder may work for {remaining_ms} ms more: a shorter delay needs force=True")
     turn.holders.remove(grant)
     fence = turn.mint(0)  # above the victim's: a guard that is told of it refuses the victim at once
-    turn.bury(grant.owner, fence, "evicted", tombstone_ms(grant.ttl_ms), op.request)
+    turn.add_tombstone(grant.owner, fence, "evicted", tombstone_ms(grant.ttl_ms), op.request)
     turn.close(grant, max(turn.now.ms + delay_ms, grant.closed_until_ms))
     turn.note("evicted", grant, op.note)
     if grant.holder_address:
@@ -292,7 +292,7 @@ def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Rejecte
     )
     turn.holders.remove(grant)
     turn.holders.append(taken)  # they stand in the order of their fences
-    turn.bury(grant.owner, grant.fence, "adopted", tombstone_ms(grant.ttl_ms), op.adopter)
+    turn.add_tombstone(grant.owner, grant.fence, "adopted", tombstone_ms(grant.ttl_ms), op.adopter)
     return turn.granted(taken)
 
 

@@ -60,7 +60,7 @@ class ResourceRecords:
     )
 
     def __init__(
-        self, state: State, now: Instant, resource: str, speaker: str, reachable: Callable[[str], bool]
+        self, state: State, now: Instant, resource: str, requester: str, reachable: Callable[[str], bool]
     ) -> None:
         self.before = state.holders
         self.holders = list(state.holders)
@@ -77,7 +77,7 @@ class ResourceRecords:
         self.closed_length_ms = state.closed_length_ms
         self.now = now
         self.resource = resource
-        self.speaker = speaker
+        self.speaker = requester
         self.reachable = reachable
         self.pushes: list[ops.Push] = []
 
@@ -126,7 +126,7 @@ class ResourceRecords:
 
     # ------------------------------------------------------------ tombstones and notes
 
-    def bury(self, owner: str, fence: int, outcome: str, keep_ms: int, detail: str = "") -> None:
+    def add_tombstone(self, owner: str, fence: int, outcome: str, keep_ms: int, detail: str = "") -> None:
         """Leave a tombstone. The first outcome stays; only its time can grow."""
         if keep_ms <= 0:
             return
@@ -167,7 +167,7 @@ class ResourceRecords:
             ops.Push(address, event, self.resource, grant.owner, grant.fence, beat, remaining_ms, grant.slots)
         )
 
-    def tell_watchers(self) -> None:
+    def push_to_watchers(self) -> None:
         """Who holds, and what it says of itself, has changed: whoever wants to know is told, once. Who is not there any
         more is forgotten."""
         if _seen(self.before) == _seen(self.holders):
@@ -229,7 +229,7 @@ class Turn(ResourceRecords):
             if grant.expires_ms > ms:
                 continue
             self.holders.remove(grant)
-            self.bury(grant.owner, grant.fence, "expired", grant.expires_ms + tombstone_ms(grant.ttl_ms) - ms)
+            self.add_tombstone(grant.owner, grant.fence, "expired", grant.expires_ms + tombstone_ms(grant.ttl_ms) - ms)
             self.close(grant, max(grant.closed_until_ms, grant.expires_ms + grant.delay_ms))
         if self.queue:
             self.queue = [one for one in self.queue if ms - one.beat_ms <= forgotten_after_ms(one.ttl_ms)]
@@ -355,7 +355,7 @@ class Turn(ResourceRecords):
             del self.queue[place]
         return place is not None
 
-    def hear(self, place: int, beat: int, floor: int) -> bool:
+    def record_beat(self, place: int, beat: int, floor: int) -> bool:
         """Note a sign of life. One that was overtaken by a later beat says nothing about now."""
         waiter = self.queue[place]
         if beat <= waiter.beat:

@@ -122,7 +122,7 @@ class AsyncDriver:
         """An op that asks nothing of the store."""
         if isinstance(op, Park):
             return await connection.next_push(op.owner, op.until)
-        self.engine.watchdog.later(op)
+        self.engine.watchdog.run_later(op)
         return None
 
     # ------------------------------------------------------------ what a lease needs of its loop

@@ -15,7 +15,7 @@ from leasehold.errors import LeaseholdError
 
 NOW = float("-inf")
 FIRST_RETRY, LAST_RETRY = 0.02, 1.0
-Done: TypeAlias = Callable[[Reply | LeaseholdError], object]
+OnReply: TypeAlias = Callable[[Reply | LeaseholdError], object]
 
 
 class BackgroundOp:
@@ -23,12 +23,12 @@ class BackgroundOp:
 
     __slots__ = ("busy", "done", "next_at", "op", "pause", "until")
 
-    def __init__(self, later: Defer, now: float, done: Done | None) -> None:
+    def __init__(self, later: Defer, now: float, on_reply: OnReply | None) -> None:
         self.op = later.op
         self.until = now + later.seconds
         self.next_at = NOW
         self.pause = FIRST_RETRY
-        self.done = done
+        self.done = on_reply
         self.busy = False  # somebody tries it now
 
 
@@ -41,7 +41,7 @@ class BackgroundOps:
         self._lock = threading.RLock()
         self._open: list[BackgroundOp] = []
 
-    def add(self, later: Defer, done: Done | None = None) -> None:
+    def add(self, later: Defer, done: OnReply | None = None) -> None:
         """``done`` is called once: with the reply, or with the last error when it was given up."""
         with self._lock:
             self._open.append(BackgroundOp(later, self._clock.now(), done))
@@ -53,14 +53,14 @@ class BackgroundOps:
         with self._lock:
             return min((errand.next_at for errand in self._open if not errand.busy), default=NEVER)
 
-    def hurry(self) -> list[BackgroundOp]:
+    def make_due(self) -> list[BackgroundOp]:
         """The end is near: none waits for its next try. Those that somebody else is trying just now."""
         with self._lock:
             for errand in self._open:
                 errand.next_at = NOW
             return [errand for errand in self._open if errand.busy]
 
-    def once_more(self, missed: list[BackgroundOp], budget_ms: int) -> None:
+    def retry_missed(self, missed: list[BackgroundOp], budget_ms: int) -> None:
         """Somebody tried these, and will not do so again: wait for him, and try what has failed."""
         end = time.monotonic() + 2 * budget_ms / 1000
         while any(errand.busy for errand in missed) and time.monotonic() < end:

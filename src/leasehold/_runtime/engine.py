@@ -51,10 +51,10 @@ class Engine:
         self._floor = 0
         self.registry = LeaseRegistry()
         self.pending: set[Attempt] = set()  # acquires that are under way
-        self.blocked: set[tuple[str, int]] = set()  # places in the program where a thread waits inside an event loop
+        self.warned_places: set[tuple[str, int]] = set()  # places in the program where a thread waits inside an event loop
         self.closed = self._ended = False
         self.epoch = 0  # another one in each forked child
-        self.watchdog.on_gone = _weakly(self)
+        self.watchdog.on_unusable = _weakly(self)
         self.watchdog.on_dismissed = _ending(self.connections, store)
         _engines.add(self)
         _watchdogs.add(self.watchdog)
@@ -80,7 +80,7 @@ class Engine:
 
     # ------------------------------------------------------------ who holds what
 
-    def remember(self, held: HeldLease, anchor: object) -> None:
+    def register(self, held: HeldLease, anchor: object) -> None:
         """This thread or task holds this. In one step with the look whether the coordinator is open: what close()
         does not see would be held by nobody."""
         with self.watchdog.transitions:
@@ -92,17 +92,17 @@ class Engine:
         if not shutdown.armed:
             shutdown.arm(_at_exit)
 
-    def mine(self, resource: str, anchor: object) -> HeldLease | None:
+    def find_held(self, resource: str, anchor: object) -> HeldLease | None:
         """What the calling thread or task holds of this resource."""
         return self.registry.find(resource, anchor)
 
     def own(self, name: Name) -> list[OwnLease]:
         """What the calling thread or task holds of this resource as of now: for whoever has to wait for it."""
         anchor, now = self.caller(), self.clock.now()
-        found, held = [], self.mine(name.text, anchor)
+        found, held = [], self.find_held(name.text, anchor)
         while held is not None:
             if held.settle(now) in ALIVE:
-                found.append(held.own(anchor))
+                found.append(held.as_own_lease(anchor))
             held = held.outer
         return found
 
@@ -111,7 +111,7 @@ class Engine:
         self.watchdog.remove(held)
         with self.watchdog.transitions:
             self.registry.remove(held)
-        held.let_go()
+        held.drop_references()
 
     def unregister(self, held: HeldLease) -> None:
         with self.watchdog.transitions:
@@ -123,7 +123,7 @@ class Engine:
         """Nobody knows how far it came."""
         if attempt in self.pending:
             for withdrawal in attempt.withdrawals():
-                self.watchdog.later(Defer(withdrawal, BUDGET_MS / 1000))
+                self.watchdog.run_later(Defer(withdrawal, BUDGET_MS / 1000))
 
     def ensure_open(self) -> None:
         if self.closed:
@@ -147,7 +147,7 @@ class Engine:
         if self._ended:
             return
         self.shut()
-        self.watchdog.give_back(self.watchdog.all(), "closed")
+        self.watchdog.give_back(self.watchdog.leases(), "closed")
         self.watchdog.stop()
         self.watchdog.give_up()
         self.registry.clear()

@@ -68,7 +68,7 @@ class AcquireEvents:
     def observed_async_connection(self, connection: PushRouter) -> PushRouter:
         return ObservedAsyncConnection(connection, self)  # type: ignore[return-value]  # a driver needs of it what this one has
 
-    def finds_it_taken(self, reply: object) -> bool:
+    def is_contention(self, reply: object) -> bool:
         """Is this the moment at which it is known?"""
         return not self.contended and isinstance(reply, (Queued, Busy))
 
@@ -77,7 +77,7 @@ class AcquireEvents:
         curious = self._observers.curious and isinstance(reply, Queued)
         return Inspect(self._name.text, LEAST_BUDGET_MS, queue=False) if curious else None
 
-    def found_taken(self, reply: Any, op: Any, view: object = None) -> None:
+    def contention(self, reply: Any, op: Any, view: object = None) -> None:
         """Somebody else holds it; ``view`` when somebody was curious. By then it may have been handed to us."""
         self.contended = True
         queued = isinstance(reply, Queued)
@@ -123,9 +123,9 @@ class ObservedConnection:
         return reply
 
     def observe_reply(self, reply: Reply, op: StoreOp) -> None:
-        if self._acquire_events.finds_it_taken(reply):
+        if self._acquire_events.is_contention(reply):
             look = self._acquire_events.inspection_of_holder(reply)
-            self._acquire_events.found_taken(reply, op, None if look is None else self._try(look))
+            self._acquire_events.contention(reply, op, None if look is None else self._try(look))
 
     def _try(self, look: Inspect) -> Reply | None:
         """That the holder cannot be seen harms nobody."""
@@ -149,9 +149,9 @@ class ObservedAsyncConnection:
         return reply
 
     async def observe_reply(self, reply: Reply, op: StoreOp) -> None:
-        if self._acquire_events.finds_it_taken(reply):
+        if self._acquire_events.is_contention(reply):
             look = self._acquire_events.inspection_of_holder(reply)
-            self._acquire_events.found_taken(reply, op, None if look is None else await self._try(look))
+            self._acquire_events.contention(reply, op, None if look is None else await self._try(look))
 
     async def _try(self, look: Inspect) -> Reply | None:
         try:
@@ -202,7 +202,7 @@ class LeaseEvents:
         unclear = isinstance(error, LeaseholdError)
         outcome = "failed" if unclear else "not_owner"
         why = str(error) if isinstance(error, LeaseholdError) else error.reason
-        again, held.doubted = held.doubted == held.deadline, held.deadline
+        again, held.doubted_deadline = held.doubted_deadline == held.deadline, held.deadline
         self._observers.tell(events.NotRenewed(self._subject(held), outcome, why, again))
 
     def downgraded(self, held: HeldLease) -> None:
@@ -210,14 +210,14 @@ class LeaseEvents:
 
     def lost(self, held: HeldLease) -> None:
         self._observers.tell(events.Lost(self._subject(held), held.reason, self._held_for(held)))
-        held.told = True
+        held.end_reported = True
         self.unguarded(held)
 
     def released(self, held: HeldLease, ours: bool | None) -> None:
         """What came of giving it back; None: nobody knows."""
         kind = events.Released if ours else events.ReleaseUnknown if ours is None else events.StaleRelease
         self._observers.tell(kind(self._subject(held), self._held_for(held)))
-        held.told = True
+        held.end_reported = True
         self.unguarded(held)
 
     def unguarded(self, held: HeldLease) -> None:

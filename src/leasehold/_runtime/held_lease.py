@@ -29,37 +29,37 @@ Listener = Callable[[], None]
 class LeaseReference(weakref.ref[Any]):
     """The Lease object of a holding, for as long as somebody refers to it."""
 
-    __slots__ = ("abandoned", "held")
+    __slots__ = ("dropped_leases", "held")
 
     held: HeldLease
-    abandoned: DroppedLeases
+    dropped_leases: DroppedLeases
 
 
 def _gone(shell: LeaseReference) -> None:
     """May run at any bytecode of any thread, inside any lock: it only puts into the inbox."""
-    shell.abandoned.put(shell.held)
+    shell.dropped_leases.put(shell.held)
 
 
 class LockReference(weakref.ref[Any]):
     """A lock object that a holding was acquired through. Most are dropped at once, and this goes with them. One that
     entered it again stands before those that did so earlier: each of them can release it."""
 
-    __slots__ = ("before", "held")
+    __slots__ = ("earlier", "held")
 
-    before: LockReference | None
+    earlier: LockReference | None
     held: HeldLease
 
 
 def _dropped(keeper: LockReference) -> None:
     """Wherever this runs: it only makes itself forgotten."""
     if keeper.held.keeper is keeper:
-        keeper.held.keeper = _there(keeper.before)
+        keeper.held.keeper = _there(keeper.earlier)
 
 
 def _there(keeper: LockReference | None) -> LockReference | None:
     """This one, or the first before it that is still there."""
     while keeper is not None and keeper() is None:
-        keeper = keeper.before
+        keeper = keeper.earlier
     return keeper
 
 
@@ -76,7 +76,7 @@ class HeldLease(Changeable):
         "anchor",
         "bodies",
         "depth",
-        "doubted",
+        "doubted_deadline",
         "entered",
         "exported",
         "guarded",
@@ -88,12 +88,12 @@ class HeldLease(Changeable):
         "outer",
         "shell",
         "since",
-        "told",
+        "end_reported",
         "warned",
     )
 
     entered: int  # the id of the thread or task inside a with of the Lease itself; not set while there is none
-    left: bool = False  # whoever used it has gone on, and left it behind; see ``Reign``
+    left_behind: bool = False  # whoever used it has gone on, and left it behind; see ``Reign``
 
     def __init__(
         self, name: Name, taken: LocalGrant, lock: AbstractContextManager[Any], options: Options, anchor: object
@@ -103,8 +103,8 @@ class HeldLease(Changeable):
         self.acquired_at = time.time()
         self.since = taken.at  # the same, on the local clock
         self.number = 0  # of its acquire, where somebody observes
-        self.told = False  # observers have heard of its end
-        self.doubted = 0.0  # the deadline when they last heard of a failed renewal: a confirmation moves it
+        self.end_reported = False  # observers have heard of its end
+        self.doubted_deadline = 0.0  # the deadline when they last heard of a failed renewal: a confirmation moves it
         self.nonce = ""  # of its ticket, once somebody wants to give it away
         self.exported = False  # its fence was read, or sent along
         self.guarded = False  # it was shown to a guard
@@ -113,7 +113,7 @@ class HeldLease(Changeable):
         self.depth = 1
         self.bodies = 0  # with statements of its lock that it is inside of
         self.outer: HeldLease | None = None  # held by the same thread or task before, and lost
-        self.shell: LeaseReference | None = None
+        self.lease_reference: LeaseReference | None = None
         self.keeper: LockReference | None = None
         self.interrupt: Any = None  # the listener of the asyncio body that runs now
         self._listeners: tuple[Listener, ...] | None = ()  # None: they were told
@@ -121,21 +121,21 @@ class HeldLease(Changeable):
 
     # ------------------------------------------------------------ who can use it
 
-    def watch(self, lease: object, abandoned: DroppedLeases) -> None:
+    def track_lease(self, lease: object, abandoned: DroppedLeases) -> None:
         """Notice when the Lease object goes away."""
-        self.shell = shell = LeaseReference(lease, _gone)
+        self.lease_reference = shell = LeaseReference(lease, _gone)
         shell.held = self
-        shell.abandoned = abandoned
+        shell.dropped_leases = abandoned
 
-    def keep(self, keeper: object) -> None:
+    def track_lock(self, lock_reference: object) -> None:
         """Acquired through this lock object, which can release it."""
-        kept = LockReference(keeper, _dropped)
+        kept = LockReference(lock_reference, _dropped)
         kept.held = self
-        kept.before = before = _there(self.keeper)
+        kept.earlier = before = _there(self.keeper)
         if before is not None:
-            if before() is keeper:
+            if before() is lock_reference:
                 return
-            before.before = _there(before.before)  # nothing piles up
+            before.earlier = _there(before.earlier)  # nothing piles up
         self.keeper = kept
 
     def enter_again(self, ttl_ms: int, now: float) -> bool:
@@ -146,7 +146,7 @@ class HeldLease(Changeable):
                 return False
             self._require(now)
             self.depth += 1
-            self.want(ttl_ms)
+            self.raise_ttl(ttl_ms)
             return True
 
     def require_single(self) -> None:
@@ -162,7 +162,7 @@ class HeldLease(Changeable):
         with self.lock:
             self._require(now)
             self.require_single()
-            return Changeable.downgrading(self, now)
+            return Changeable.begin_downgrade(self, now)
 
     def giving(self) -> Transfer:
         """A lease has one ticket, however often it is tried and by however many threads: whatever arrives last in the
@@ -178,7 +178,7 @@ class HeldLease(Changeable):
         """Unless it was entered again meanwhile, by its own thread while another gives it away."""
         with self.lock:
             self.require_single()
-            Changeable.handed_over(self, giving, renew, sent, reply, now)
+            Changeable.end_transfer(self, giving, renew, sent, reply, now)
 
     def step_out(self) -> bool:
         """One level up; False when it was the last, and the lease is to be given back."""
@@ -190,30 +190,30 @@ class HeldLease(Changeable):
     def usable(self) -> bool:
         """Can anybody still use this lease? One that was entered is used by its body, and ends with its thread. The
         body keeps the Lease object: when that is gone, an interrupt hit the very beginning of ``__exit__``."""
-        if self.shell is None:  # it is just being handed out: the watchdog may see it before its Lease is made
-            return not self.finished()
+        if self.lease_reference is None:  # it is just being handed out: the watchdog may see it before its Lease is made
+            return not self.caller_ended()
         if self.bodies:
-            return not self.finished() and self.lease() is not None
+            return not self.caller_ended() and self.lease() is not None
         if self.lease() is not None:
             return True
-        return _there(self.keeper) is not None and not self.finished()
+        return _there(self.keeper) is not None and not self.caller_ended()
 
-    def own(self, anchor: object) -> OwnLease:
+    def as_own_lease(self, anchor: object) -> OwnLease:
         """As the thread or task that acquired it sees it, when it has to wait for the same resource."""
         options = self.options
         ends = not options.renews or options.max_hold is not None or options.max_idle is not None
-        return OwnLease(self.rule, self.slots, not ends and self.inside(anchor))
+        return OwnLease(self.rule, self.slots, not ends and self.in_body(anchor))
 
-    def inside(self, anchor: object) -> bool:
+    def in_body(self, anchor: object) -> bool:
         """Is that one, who acquired it, in a body of it?"""
         return self.bodies > 0 or getattr(self, "entered", 0) == id(anchor)
 
     def lease(self) -> Any:
         """The Lease object, if somebody refers to it."""
-        shell = self.shell
+        shell = self.lease_reference
         return None if shell is None else shell()
 
-    def finished(self) -> bool:
+    def caller_ended(self) -> bool:
         """Has the thread or task that acquired it ended (trap 3)?"""
         anchor: Any = self.anchor()
         if anchor is None:
@@ -225,9 +225,9 @@ class HeldLease(Changeable):
         """Was correctness to be protected, and has nobody who could refuse it ever seen the fence? Told once."""
         return self.options.protects == "correctness" and not (self.exported or self.guarded or self.warned)
 
-    def let_go(self) -> None:
+    def drop_references(self) -> None:
         """It is over: forget the people."""
-        self.shell = self.keeper = None
+        self.lease_reference = self.keeper = None
         self.outer = None
 
     # ------------------------------------------------------------ who must hear of its loss
@@ -248,7 +248,7 @@ class HeldLease(Changeable):
                 return
         listener()
 
-    def asked_for(self) -> bool:
+    def revocation_requested(self) -> bool:
         """Has somebody asked for it?"""
         return self._revocation is None
 
@@ -259,7 +259,7 @@ class HeldLease(Changeable):
         for listener in listeners or ():
             _call(listener, "a revocation")
 
-    def tell(self) -> bool:
+    def notify_loss(self) -> bool:
         """Tell everybody, once. True for the caller who did. Listeners run outside the lock."""
         with self.lock:
             if self.phase != LOST or self._listeners is None:

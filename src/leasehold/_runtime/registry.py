@@ -79,7 +79,7 @@ class LeaseRegistry:
         """Leases that are over and whose thread or task has ended, so that nothing piles up."""
         for key, entry in list(self._by_id.items()):
             leases = [entry] if isinstance(entry, HeldLease) else list(entry.values())
-            if not any(held.phase in ALIVE or not held.finished() for held in leases):
+            if not any(held.phase in ALIVE or not held.caller_ended() for held in leases):
                 self._by_id.pop(key, None)
         self._prune_at = 2 * len(self._by_id) + 64
 
@@ -112,9 +112,9 @@ class Attempt:
     __slots__ = ("_pushes", "acquire_events", "ask", "claims")
 
     def __init__(
-        self, ask: AcquireRequest, acquire_events: AcquireEvents | None, pushes: dict[str, Any] | None = None
+        self, request: AcquireRequest, acquire_events: AcquireEvents | None, pushes: dict[str, Any] | None = None
     ) -> None:
-        self.ask = ask
+        self.ask = request
         self.acquire_events = acquire_events  # for those who observe, if anybody does
         self.claims: list[tuple[AcquireRequest, str]] = []
         self._pushes = pushes  # where what comes for its owners is kept; for threads their mailbox does that
@@ -127,13 +127,13 @@ class Attempt:
             self._pushes[owner] = None
         return owner
 
-    def expect_no_more(self) -> None:
+    def forget_pushes(self) -> None:
         """It is over."""
         if self._pushes is not None:
             for _, owner in self.claims:
                 self._pushes.pop(owner, None)
 
-    def is_of(self, owner: str) -> bool:
+    def has_owner(self, owner: str) -> bool:
         """Has it claimed as this one?"""
         return any(one == owner for _, one in self.claims)
 

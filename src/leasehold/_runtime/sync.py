@@ -72,7 +72,7 @@ def perform_locally(engine: Engine, op: Park | Defer, connection: Connection) ->
     if isinstance(op, Park):
         warn_in_event_loop(engine)
         return connections.next_push(connection, engine.clock, op.owner, op.until)
-    engine.watchdog.later(op)
+    engine.watchdog.run_later(op)
     return None
 
 
@@ -84,8 +84,8 @@ def warn_in_event_loop(engine: Engine) -> None:
         return
     frame = calling_frame()
     place = ("?", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-    if place not in engine.blocked and len(engine.blocked) < MOST_PLACES:
-        engine.blocked.add(place)
+    if place not in engine.warned_places and len(engine.warned_places) < MOST_PLACES:
+        engine.warned_places.add(place)
         log.warn(
             "a lock for threads has to wait inside a running event loop (%s, line %s), and nothing else runs there "
             "until then: use leasehold.aio.connect() there, or asyncio.to_thread()",

@@ -31,13 +31,13 @@ class DroppedLeases:
 
     def __init__(self, pushes: HolderPushes | None = None) -> None:
         self._items: SimpleQueue[HeldLease] = SimpleQueue()
-        self._bell = PolledWakeup(pushes) if pushes is not None and pushes.polled else Wakeup(pushes)
-        self.ring = self._bell.ring
-        self.wait = self._bell.wait
+        self._wakeup = PolledWakeup(pushes) if pushes is not None and pushes.polled else Wakeup(pushes)
+        self.wake = self._wakeup.wake
+        self.wait = self._wakeup.wait
 
     def put(self, held: HeldLease) -> None:
         self._items.put(held)
-        self.ring()
+        self.wake()
 
     def read(self) -> Iterator[HeldLease]:
         """All that is there now."""
@@ -53,20 +53,20 @@ class Wakeup:
 
     def __init__(self, pushes: HolderPushes | None = None) -> None:
         self._pushes = pushes
-        self._silent = threading.Lock()  # taken while it is silent
-        self._silent.acquire()
+        self._asleep = threading.Lock()  # taken while it is silent
+        self._asleep.acquire()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         try:
-            self._silent.release()
+            self._asleep.release()
         except RuntimeError:  # it rings already
             pass
 
     def wait(self, seconds: float) -> None:
         """Until it rings. Not with a queue's own timeout: in CPython an interrupted one can wait for ever."""
         if self._pushes is not None:
-            self._pushes.fileno(self.ring)  # from now on whoever delivers rings
-        self._silent.acquire(timeout=seconds)
+            self._pushes.fileno(self.wake)  # from now on whoever delivers rings
+        self._asleep.acquire(timeout=seconds)
 
 
 class PolledWakeup:
@@ -75,13 +75,13 @@ class PolledWakeup:
 
     def __init__(self, pushes: HolderPushes) -> None:
         self._pushes = pushes
-        self._rung = False  # since somebody last waited
+        self._woken = False  # since somebody last waited
         self._out = self._in = -1
 
-    def ring(self, write: Callable[[int, bytes], int] = os.write) -> None:
+    def wake(self, write: Callable[[int, bytes], int] = os.write) -> None:
         """Wake the thread that waits. The default is bound early: at the end of a program ``os`` may be gone
         before the last lease is."""
-        self._rung = True  # first: whoever opens the pipe looks at this afterwards
+        self._woken = True  # first: whoever opens the pipe looks at this afterwards
         if self._in >= 0:
             try:
                 write(self._in, b"!")
@@ -95,12 +95,12 @@ class PolledWakeup:
             poll.register(self._out, select.POLLIN)
         else:
             seconds = min(seconds, LOOK_AFTER)
-        descriptor = self._pushes.fileno(self.ring)
+        descriptor = self._pushes.fileno(self.wake)
         if descriptor >= 0:
             poll.register(descriptor, select.POLLIN)
-        if not self._rung:
+        if not self._woken:
             poll.poll(seconds * 1000)
-        self._rung = False
+        self._woken = False
         if self._out >= 0:
             try:
                 os.read(self._out, 4096)

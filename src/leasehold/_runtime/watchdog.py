@@ -19,7 +19,7 @@ from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold._core.ops import Defer, NotYours, Released, Renew, Renewed, Reply
 from leasehold._core.policy import margin
 from leasehold._core.ports import Store
-from leasehold._runtime.background import NOW, BackgroundOp, BackgroundOps, Done
+from leasehold._runtime.background import NOW, BackgroundOp, BackgroundOps, OnReply
 from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.wakeups import DroppedLeases
 from leasehold.errors import LeaseholdError, StoreUnavailable
@@ -44,26 +44,26 @@ class Watchdog:
         self._store = store
         self._observers = observers
         self._clock = store.clock
-        self.on_gone: Callable[[HeldLease], None] = lambda held: None  # nobody can use it any more
+        self.on_unusable: Callable[[HeldLease], None] = lambda held: None  # nobody can use it any more
         self.on_dismissed: Callable[[], None] = lambda: None
         self._begin()
 
     def _begin(self) -> None:
         self.transitions = threading.RLock()  # every change of a holding's phase
         self.holder_pushes = self._store.holder_pushes()
-        self.abandoned = DroppedLeases(self.holder_pushes)
+        self.dropped = DroppedLeases(self.holder_pushes)
         self._starting = threading.RLock()
         self._rounds = threading.RLock()  # one at a time: when round() returns, what the thread found is told, too
         self._paused = False
         self._held: set[HeldLease] = set()
-        self._dropped: set[HeldLease] = set()  # nobody refers to them, but their thread or task is there
+        self._expiring: set[HeldLease] = set()  # nobody refers to them, but their thread or task is there
         self._background_ops = BackgroundOps(self._store)
         self._missed: list[BackgroundOp] = []  # the thread was trying these when everything was given back
         self._thread: threading.Thread | None = None
         self._runs: list[threading.Thread] = []  # the first of them does
         self._made_of = threading.Lock
         self._wake_at = AWAKE  # until when the thread sleeps; AWAKE while it does not
-        self._asked = NEVER  # and when it was last asked to look, also for a lease that is gone by now
+        self._requested_at = NEVER  # and when it was last asked to look, also for a lease that is gone by now
         self._stopped = False  # end now
         self._dismissed = False  # end when nothing is left to do
 
@@ -72,23 +72,23 @@ class Watchdog:
     def add(self, held: HeldLease) -> None:
         """Look after this lease from now on."""
         self._held.add(held)
-        at = held.look_at()
+        at = held.check_at()
         if at < self._wake_at or self._thread is None:  # mostly it will look in time anyway
-            self._rouse(at)
+            self._wake(at)
 
     def remove(self, held: HeldLease) -> None:
         """It was given back. Nobody is woken: the next round simply does not find it."""
         self._held.discard(held)
 
-    def look_again(self, held: HeldLease) -> None:
+    def check_again(self, held: HeldLease) -> None:
         """Its times have changed."""
-        self._rouse(held.look_at())
+        self._wake(held.check_at())
 
-    def later(self, later: Defer, done: Done | None = None) -> None:
+    def run_later(self, later: Defer, done: OnReply | None = None) -> None:
         """Do this in the background, soon; ``done`` hears what came of it."""
         self._background_ops.add(later, done)
         try:
-            self._rouse(NOW)
+            self._wake(NOW)
         except StoreUnavailable:  # no thread can be started: then this one does it
             self._background_ops.run(int(LONGEST_ERRAND * 1000))
 
@@ -96,16 +96,16 @@ class Watchdog:
         """Do this with the next round, or when everything is given back."""
         self._background_ops.add(later)
 
-    def all(self) -> list[HeldLease]:
+    def leases(self) -> list[HeldLease]:
         return list(self._held)
 
-    def _rouse(self, at: float) -> None:
+    def _wake(self, at: float) -> None:
         """After what there is to do was noted: see _sleep. Who finds the thread just being started rings, too."""
         if self._thread is None:
             self._start()
         if at < self._wake_at:
-            self._asked = at
-            self.abandoned.ring()
+            self._requested_at = at
+            self.dropped.wake()
 
     def _start(self) -> None:
         with self._starting:
@@ -113,7 +113,7 @@ class Watchdog:
                 return
             if self._made_of is not threading.Lock:  # gevent patched the process, as gunicorn's worker does
                 self._made_of = threading.Lock
-                self.abandoned = DroppedLeases(self.holder_pushes)  # the bell of before would stop every greenlet
+                self.dropped = DroppedLeases(self.holder_pushes)  # the bell of before would stop every greenlet
             thread = threading.Thread(target=self._run, name="leasehold-watchdog", daemon=True)
             try:
                 thread.start()
@@ -135,7 +135,7 @@ class Watchdog:
                 self.round()
             except Exception as error:  # a bug here must not end every lease of the process
                 log.warn("the watchdog had an error and goes on: %r", error, error=error)
-                self.abandoned.wait(AFTER_ERROR)
+                self.dropped.wait(AFTER_ERROR)
         self._try_missed()  # first: a store may send over the connection that its news come by
         if self.holder_pushes is not None:  # this thread opened it
             self.holder_pushes.close()
@@ -147,15 +147,15 @@ class Watchdog:
         """Until the first lease needs a look, or somebody asks for one. Who adds something does so first and then looks
         at ``_wake_at``: while we look at what there is, everybody must ring, else both could miss each other."""
         self._wake_at = NEVER
-        self._wake_at = wake_at = min(self.next_at(), self._asked)
+        self._wake_at = wake_at = min(self.next_at(), self._requested_at)
         pause = LONGEST_NAP if self._paused else min(self._clock.nap(wake_at), LONGEST_NAP)
-        if self._dropped:
+        if self._expiring:
             pause = min(pause, LOOK_AGAIN)
         if pause > 0 and not self._over():
-            self.abandoned.wait(pause)
+            self.dropped.wait(pause)
         self._wake_at = AWAKE
-        if self._clock.now() >= self._asked:
-            self._asked = NEVER
+        if self._clock.now() >= self._requested_at:
+            self._requested_at = NEVER
 
     def _over(self) -> bool:
         return self._stopped or (self._dismissed and not self._background_ops)
@@ -168,47 +168,47 @@ class Watchdog:
 
     def next_at(self) -> float:
         """When there is something to do, a lease or an errand; for them, too."""
-        first = min([held.look_at() for held in self.all()], default=NEVER)
+        first = min([held.check_at() for held in self.leases()], default=NEVER)
         return min(first, self._background_ops.next_at())
 
     def pause(self, paused: bool = True) -> None:
         """Take no round until this is taken back: a test plays a process that is stopped."""
         with self._rounds:  # one that is under way ends first
             self._paused = paused
-        self.abandoned.ring()
+        self.dropped.wake()
 
     def _round(self) -> None:
-        self._hear_of_abandoned()
-        self._hear_news()
+        self._check_dropped()
+        self._read_pushes()
         now = self._clock.now()
         due, over = [], []
-        for held in self.all():
+        for held in self.leases():
             if held.settle(now) not in ALIVE:
                 self.remove(held)
-                if held.tell():
+                if held.notify_loss():
                     over.append(held)
             elif held.renew_at <= now + margin(held.ttl_ms / 1000) / 2:
                 due.append(held)  # a little early, so that leases that fall due together travel together
         self._renew([held for held in due if held.usable() or self._still_wanted(held)])
         for held in over:  # observers after the renewals: a slow one must not cost others their leases
-            self._tell_observers(held)
+            self._report_loss(held)
         if self._background_ops:
             self._background_ops.run(self._spare_ms())
-        self._hear_news()  # what came beside a reply rings no bell
+        self._read_pushes()  # what came beside a reply rings no bell
 
-    def tell(self, held: HeldLease) -> None:
+    def report_loss(self, held: HeldLease) -> None:
         """Its loss reaches everybody who must know, once (trap 1)."""
         if held.phase != LOST:
             return
         self.remove(held)
-        if held.tell():
-            self._tell_observers(held)
+        if held.notify_loss():
+            self._report_loss(held)
 
-    def _tell_observers(self, held: HeldLease) -> None:
+    def _report_loss(self, held: HeldLease) -> None:
         if self._observers.listens() or held.reason not in log.ASKED_FOR or held.unguarded():
             self.lease_events().lost(held)
 
-    def tell_of_release(self, held: HeldLease, ours: bool) -> None:
+    def report_release(self, held: HeldLease, ours: bool) -> None:
         """It was given back, in time or not. Who was not told of its beginning is not told of this."""
         if held.number:
             self.lease_events().released(held, ours)
@@ -223,7 +223,7 @@ class Watchdog:
 
     def _spare_ms(self) -> int:
         """How long errands may take: never so long that a lease is lost meanwhile."""
-        first = min((held.stop_at() for held in self.all()), default=NEVER)
+        first = min((held.stop_at() for held in self.leases()), default=NEVER)
         spare = (first - self._clock.now()) / 4
         return int(min(max(spare, SHORTEST_ERRAND), LONGEST_ERRAND) * 1000)
 
@@ -244,17 +244,17 @@ class Watchdog:
         unsure = []
         for few in _slices(len(asked)):
             unsure += apply_replies(asked[few], renews[few], now, replies[few], at, self.transitions)
-        over = [held for held in due if held.phase == LOST and held.tell()]  # the work first, then who observes it
+        over = [held for held in due if held.phase == LOST and held.notify_loss()]  # the work first, then who observes it
         for held, error in unsure:
             if held.phase in (UNSURE, LOST):
                 self.lease_events().not_renewed(held, error)
         if stops:
-            self._tell_renewed(asked, replies, [stop - at for stop in stops])
+            self._report_renewed(asked, replies, [stop - at for stop in stops])
         for held in over:
             self.remove(held)
-            self._tell_observers(held)
+            self._report_loss(held)
 
-    def _tell_renewed(self, asked: list[HeldLease], replies: list[Reply | LeaseholdError], slacks: list[float]) -> None:
+    def _report_renewed(self, asked: list[HeldLease], replies: list[Reply | LeaseholdError], slacks: list[float]) -> None:
         """Of what was given back meanwhile nothing is told any more (trap 43)."""
         lease_events = self.lease_events()
         for held, reply, slack in zip(asked, replies, slacks, strict=True):
@@ -265,28 +265,28 @@ class Watchdog:
 
     # ------------------------------------------------------------ what nobody can use
 
-    def _hear_of_abandoned(self) -> None:
-        for held in list(self._dropped):
-            if held.phase not in ALIVE or held.finished():
-                self._dropped.discard(held)
+    def _check_dropped(self) -> None:
+        for held in list(self._expiring):
+            if held.phase not in ALIVE or held.caller_ended():
+                self._expiring.discard(held)
                 if held.phase in ALIVE:
                     self._still_wanted(held)
-        for held in self.abandoned.read():
+        for held in self.dropped.read():
             if held.phase in ALIVE:
                 self._still_wanted(held)
             elif not held.bodies:
-                self.on_gone(held)
+                self.on_unusable(held)
                 self._give_back_rest(held)
 
-    def _hear_news(self) -> None:
+    def _read_pushes(self) -> None:
         """What the store tells of leases of ours, before a renewal would find out."""
         for push in self.holder_pushes.read() if self.holder_pushes is not None else ():
-            for held in self.all():
+            for held in self.leases():
                 if (held.owner, held.fence) != (push.owner, push.fence):
                     continue
                 if push.event == "evicted":
                     held.refused(push.event)
-                    self.tell(held)
+                    self.report_loss(held)
                 elif push.event == "revoke":
                     held.revoke()
 
@@ -295,28 +295,28 @@ class Watchdog:
         any more is let expire, because the work that it protected may still be going on somewhere."""
         if held.usable():
             return True
-        self.on_gone(held)
-        if held.finished() or (held.bodies and held.lease() is None):
+        self.on_unusable(held)
+        if held.caller_ended() or (held.bodies and held.lease() is None):
             self.remove(held)
             if held.bodies:  # a body that goes on elsewhere, such as a generator's, must hear of it
                 held.lose("closed")
-                self.tell(held)
+                self.report_loss(held)
             release = held.begin_release(self._clock.now())
             if release is not None:
-                self._background_ops.add(Defer(release, held.ttl_ms / 1000), self.teller(held))
-        elif held not in self._dropped:  # several Lease objects may have stood for it, one after the other
+                self._background_ops.add(Defer(release, held.ttl_ms / 1000), self.release_reporter(held))
+        elif held not in self._expiring:  # several Lease objects may have stood for it, one after the other
             held.renew_at = NEVER
-            self._dropped.add(held)  # a task is done a moment after its frame has let go of everything
+            self._expiring.add(held)  # a task is done a moment after its frame has let go of everything
             _warn_abandoned(held)
         return False
 
     def _give_back_rest(self, held: HeldLease) -> None:
         """What was lost here for a reason of our own may still be ours in the store, and its work has stopped."""
-        release = held.begin_release(self._clock.now()) if held.left else None
+        release = held.begin_release(self._clock.now()) if held.left_behind else None
         if release is not None:
             self._background_ops.add(Defer(release, held.ttl_ms / 1000))
 
-    def teller(self, held: HeldLease) -> Done | None:
+    def release_reporter(self, held: HeldLease) -> OnReply | None:
         """Tells, later, what came of giving it back."""
         if not self._observers.listens() and not held.unguarded():
             return None
@@ -337,43 +337,43 @@ class Watchdog:
                 release = held.begin_release(now)
                 if release is not None:
                     self._background_ops.add(Defer(release, 0))
-                if held.tell():
+                if held.notify_loss():
                     over.append(held)
                 self.remove(held)  # last: should an interrupt make us begin again
-            self._missed += self._background_ops.hurry()
+            self._missed += self._background_ops.make_due()
             self._background_ops.run(int(LONGEST_ERRAND * 1000))
         finally:
             for held in over:  # when all are given back: a slow observer must not keep them
-                self._tell_observers(held)
+                self._report_loss(held)
 
     def stop(self) -> None:
         """End the thread; wait for it unless it is the one that asks."""
         self._stopped = True
-        self.abandoned.ring()
+        self.dropped.wake()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=5)
 
     def give_up(self) -> None:
         """What was not given back until now is left to its ttl."""
-        for held in self.all():
+        for held in self.leases():
             held.lose("closed")
-            self.tell(held)
+            self.report_loss(held)
         self._background_ops.give_up(StoreUnavailable("the coordinator is closed"))
 
     def finish(self) -> None:
         """The process ends, and would take the thread along: what a dropped coordinator has left to do is done now."""
         if self._dismissed:
-            self.give_back(self.all(), "closed")
+            self.give_back(self.leases(), "closed")
             self._try_missed()
 
     def _try_missed(self) -> None:
-        self._background_ops.once_more(self._missed, int(LONGEST_ERRAND * 1000))
+        self._background_ops.retry_missed(self._missed, int(LONGEST_ERRAND * 1000))
 
     def dismiss(self) -> None:
         """The coordinator was dropped without close(): end when errands are done. Called by the garbage collector."""
         self._dismissed = True
-        self.abandoned.ring()
+        self.dropped.wake()
 
     def forked(self) -> None:
         """In a forked child: the thread is gone, its locks may be held by nobody, the leases are the parent's."""

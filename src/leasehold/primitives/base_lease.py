@@ -34,7 +34,7 @@ class BaseLease:
         self._held = held
         self._lost: Any = None  # the event, once the program has used it
         self._revoked: Any = None  # likewise
-        held.watch(self, engine.watchdog.abandoned)
+        held.track_lease(self, engine.watchdog.dropped)
 
     @property
     def resource(self) -> str:
@@ -99,7 +99,7 @@ class BaseLease:
         """Report that the work is alive: with ``max_idle`` a lease ends when its work is silent for longer."""
         self.check()
         self._held.beat(self._engine.clock.now())
-        self._engine.watchdog.look_again(self._held)
+        self._engine.watchdog.check_again(self._held)
 
     @property
     def guarded(self) -> bool:
@@ -147,12 +147,12 @@ class BaseLease:
         held, watchdog = self._held, self._engine.watchdog
         if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
             watchdog.lease_events().not_renewed(held, error)
-        watchdog.tell(held)
-        watchdog.look_again(held)
+        watchdog.report_loss(held)
+        watchdog.check_again(held)
         release = held.recall(transfer)
         if release is not None:
             self._engine.forget(held)
-            watchdog.later(Defer(release, held.ttl_ms / 1000), watchdog.teller(held))
+            watchdog.run_later(Defer(release, held.ttl_ms / 1000), watchdog.release_reporter(held))
 
     def _show_to_guard(self) -> int:
         """The fence, for a guard."""
@@ -177,7 +177,7 @@ class BaseLease:
         if phase in ALIVE:
             phase = held.settle(self._engine.clock.now())
         if phase == LOST:
-            self._engine.watchdog.tell(held)
+            self._engine.watchdog.report_loss(held)
         return phase
 
     def _report_renewal(self, stop_at: float) -> None:
@@ -197,12 +197,12 @@ class BaseLease:
         """A release was answered; ``ours`` says whether the lease was held until then."""
         held, watchdog = self._held, self._engine.watchdog
         if not ours:
-            watchdog.tell(held)
+            watchdog.report_loss(held)
         self._engine.forget(held)
         if held.phase == RELEASING:  # the coordinator was closed in between
             self._release_unconfirmed()
         elif ours or self._released_late():
-            watchdog.tell_of_release(held, ours)
+            watchdog.report_release(held, ours)
 
     def _released_late(self) -> bool:
         """Was it released by a holder that should have stopped before?"""
@@ -212,7 +212,7 @@ class BaseLease:
         """The release goes on in the background, or was confirmed just before an interrupt. Nothing is reported when it
         had not begun."""
         phase = self._held.phase
-        if phase not in ALIVE and not self._held.told:
+        if phase not in ALIVE and not self._held.end_reported:
             self._engine.watchdog.lease_events().released(self._held, True if phase == RELEASED else None)
 
     def _after_body(self, error: BaseException | None, ours: bool = False) -> None:

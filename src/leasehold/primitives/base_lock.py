@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from leasehold._core.durations import Duration
     from leasehold._core.ports import Connection
     from leasehold._core.tickets import Ticket
-    from leasehold._runtime.background import Done
+    from leasehold._runtime.background import OnReply
     from leasehold._runtime.events import AcquireEvents
 
 
@@ -119,7 +119,7 @@ class BaseLock(ABC):
         held = HeldLease(self._name, grant, engine.watchdog.transitions, self._options, anchor)
         if events is not None:
             events.granted(held)  # first: its loss, however soon, must be reported after it
-        engine.remember(held, anchor)
+        engine.register(held, anchor)
         return held
 
     @abstractmethod
@@ -150,7 +150,7 @@ class BaseLock(ABC):
     def _finish(self, attempt: Attempt, borrowed: list[Connection] | None = None) -> None:
         """The last steps of every acquire. Safe to repeat after an interrupt: a connection that it caught between the
         two lists is closed with its last reference, and none is ever given back twice."""
-        attempt.expect_no_more()
+        attempt.forget_pushes()
         self._engine.pending.discard(attempt)
         while borrowed:
             self._engine.connections.give_back(borrowed.pop())
@@ -158,8 +158,8 @@ class BaseLock(ABC):
     def _leases_of(self, attempt: Attempt, anchor: object) -> set[HeldLease]:
         """What this attempt was granted. The registry knows it, or only the watchdog when that has already noticed
         that no lease object refers to it."""
-        known = {self._engine.mine(self._name.text, anchor), *self._engine.watchdog.all()}
-        return {held for held in known if held is not None and attempt.is_of(held.owner)}
+        known = {self._engine.find_held(self._name.text, anchor), *self._engine.watchdog.leases()}
+        return {held for held in known if held is not None and attempt.has_owner(held.owner)}
 
     # ------------------------------------------------------------ entering again
 
@@ -169,7 +169,7 @@ class BaseLock(ABC):
     def _reenter(self, anchor: object) -> Any:
         """The lease that this thread or task holds already, entered once more. None: it must claim as any other
         caller, because it holds nothing, has given it back, or holds a lease of another kind. A lost one is raised."""
-        held = self._engine.mine(self._name.text, anchor)
+        held = self._engine.find_held(self._name.text, anchor)
         if held is None or held.rule == SEMAPHORE:
             return None
         depth, now = held.depth, self._engine.clock.now()
@@ -231,21 +231,21 @@ class BaseLock(ABC):
         if depth > 1:
             held.depth = depth - 1
         else:
-            self._release_in_background(held, self._engine.watchdog.teller(held))
+            self._release_in_background(held, self._engine.watchdog.release_reporter(held))
 
-    def _release_in_background(self, held: HeldLease, done: Done | None = None) -> None:
+    def _release_in_background(self, held: HeldLease, done: OnReply | None = None) -> None:
         """Release it, however far an earlier release came; ``done`` is called with the outcome."""
         release = held.begin_release(self._engine.clock.now())
         self._engine.forget(held)
         if release is not None:
-            self._engine.watchdog.later(Defer(release, held.ttl_ms / 1000), done)
+            self._engine.watchdog.run_later(Defer(release, held.ttl_ms / 1000), done)
 
     # ------------------------------------------------------------ what the caller holds
 
     def _last_held(self, anchor: object) -> HeldLease | None:
         """The last lease of this lock's kind that this thread or task has acquired: a permit of the same resource, for
         instance, is not released through a lock (trap 8)."""
-        held = self._engine.mine(self._name.text, anchor)
+        held = self._engine.find_held(self._name.text, anchor)
         while held is not None and held.rule not in self._kinds:
             held = held.outer
         return held

@@ -64,14 +64,14 @@ class BaseElectionLock(BaseLock):
         if acquire_events is not None:
             held.carried = dict(engine.observers.carried(acquire_events.number))
             acquire_events.granted(held)  # first: its loss, however soon, must come after it
-        engine.remember(held, anchor)
+        engine.register(held, anchor)
         return held
 
     def _release_unreported(self, anchor: object, before: object) -> None:
         """An interrupt came between being elected and telling anybody: nobody would give it back."""
-        held = self._engine.mine(self._name.text, anchor)
+        held = self._engine.find_held(self._name.text, anchor)
         if held is not None and held is not before and held.phase in ALIVE:
-            self._release_in_background(held, self._engine.watchdog.teller(held))
+            self._release_in_background(held, self._engine.watchdog.release_reporter(held))
 
 
 class ElectionLock(BaseElectionLock, Lock):
@@ -86,7 +86,7 @@ class ElectionLock(BaseElectionLock, Lock):
         self._election = election
 
     def _acquire(self, wait: float | None, thread: threading.Thread, ticket: Ticket | None = None) -> Term:
-        before = self._engine.mine(self._name.text, thread)
+        before = self._engine.find_held(self._name.text, thread)
         try:
             term: Any = Lock._acquire(self, wait, thread, ticket)
             self._election._begin(term)
@@ -109,7 +109,7 @@ class AsyncElectionLock(BaseElectionLock, AsyncLock):
         self._election = election
 
     async def _acquire(self, wait: float | None, task: asyncio.Task[Any], ticket: Ticket | None = None) -> AsyncTerm:
-        before = self._engine.mine(self._name.text, task)
+        before = self._engine.find_held(self._name.text, task)
         try:
             term: Any = await AsyncLock._acquire(self, wait, task, ticket)
             self._election._begin(term)
@@ -139,7 +139,7 @@ class BaseCampaign:
         """The loop has a new term. It can be used as long as the loop can, also by who refers to no term."""
         held_term: HeldTerm = term._held
         held_term.looping = True
-        held_term.keep(self)
+        held_term.track_lock(self)
         self._since = self._engine.clock.now()
         self._held_term = held_term
 
@@ -168,7 +168,7 @@ class BaseCampaign:
         held_term = getattr(self, "_held_term", None)
         if held_term is not None:
             held_term.left = True
-            self._engine.watchdog.abandoned.put(held_term)
+            self._engine.watchdog.dropped.put(held_term)
 
     def __reduce__(self) -> str:
         """A copy that is dropped would give back what this one leads."""
@@ -211,7 +211,7 @@ class Campaign(BaseCampaign):
         if not self._finish():
             raise StopIteration
         thread = current_thread()
-        before = self._engine.mine(self._name.text, thread)
+        before = self._engine.find_held(self._name.text, thread)
         try:
             term = self._lock._acquire(self._options.wait, thread)
             self._begin_term(term)

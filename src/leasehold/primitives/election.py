@@ -63,7 +63,7 @@ class BaseElection(ABC):
             if held_term.settle(self._engine.clock.now()) in ALIVE:
                 held_term.lose(RESIGNED)
             led = led or (held_term.phase == LOST and held_term.reason == RESIGNED)
-            self._engine.watchdog.tell(held_term)
+            self._engine.watchdog.report_loss(held_term)
         return led
 
     def _campaign_options(self, wait: Duration | Unset | None, value: Any) -> Options:

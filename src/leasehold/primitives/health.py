@@ -115,10 +115,10 @@ class HealthMonitor:
             self._failures += 1
         if self._failures < self._health.retries:
             held_term.beat(now, max(self._starts_until - now, 0.0))
-            self._watchdog.look_again(held_term)
+            self._watchdog.check_again(held_term)
             return held_term.phase in ALIVE
         held_term.lose(UNHEALTHY)
-        self._watchdog.tell(held_term)
+        self._watchdog.report_loss(held_term)
         return False
 
     def _complain(self, error: Exception) -> None:

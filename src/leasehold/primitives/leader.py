@@ -104,7 +104,7 @@ class BaseObservation(ABC):
         if watched is not None and self._epoch == self._engine.epoch:
             self._give_back_connection(watched)
             if not self._engine.closed:
-                self._engine.watchdog.later(Defer(Withdraw(watched.resource, watched.owner), WATCH_EVERY_MS / 1000))
+                self._engine.watchdog.run_later(Defer(Withdraw(watched.resource, watched.owner), WATCH_EVERY_MS / 1000))
 
     @abstractmethod
     def _give_back_connection(self, watched: resource_flows.WatchRequest) -> None: ...

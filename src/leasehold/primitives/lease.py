@@ -81,8 +81,8 @@ class Lease(BaseLease):
             self._report_failed_renewal(error, alive)
             raise
         finally:
-            self._engine.watchdog.tell(self._held)
-            self._engine.watchdog.look_again(self._held)
+            self._engine.watchdog.report_loss(self._held)
+            self._engine.watchdog.check_again(self._held)
 
     def transfer(self) -> str:
         """Give the lease away. Returns a ticket with which one other process can ``adopt`` it until its ttl is over.
@@ -163,7 +163,7 @@ class AsyncLease(BaseLease):
             self._revoked = self._driver.event()
             self._held.listen_for_revocation(self._driver.on_loop(self._loop, self._revoked.set))
         event: asyncio.Event = self._revoked
-        if self._held.asked_for():  # the first use need not wait for the next turn of the loop
+        if self._held.revocation_requested():  # the first use need not wait for the next turn of the loop
             event.set()
         return event
 
@@ -186,8 +186,8 @@ class AsyncLease(BaseLease):
             self._report_failed_renewal(error, alive)
             raise
         finally:
-            self._engine.watchdog.tell(self._held)
-            self._engine.watchdog.look_again(self._held)
+            self._engine.watchdog.report_loss(self._held)
+            self._engine.watchdog.check_again(self._held)
 
     async def transfer(self) -> str:
         """Give the lease away. Returns a ticket with which one other process can ``adopt`` it until its ttl is over.

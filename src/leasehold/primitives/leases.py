@@ -123,7 +123,7 @@ class BaseLeases(tuple[*Mix], Generic[B, *Mix]):
             if not isinstance(error, LeaseholdError):
                 release = lease._held.begin_release(self._engine.clock.now())
                 if release is not None:
-                    self._engine.watchdog.later(Defer(release, lease._held.ttl_ms / 1000))
+                    self._engine.watchdog.run_later(Defer(release, lease._held.ttl_ms / 1000))
             lease._release_unconfirmed()
 
     def _forget(self) -> None:
@@ -271,7 +271,7 @@ class AsyncLeases(BaseLeases[AsyncLease, *AsyncEach]):
             for lease in self._leases:
                 lease._held.listen_for_revocation(self._driver.on_loop(self._loop, self._revoked.set))
         event: asyncio.Event = self._revoked
-        if any(lease._held.asked_for() for lease in self._leases):
+        if any(lease._held.revocation_requested() for lease in self._leases):
             event.set()
         return event
 

@@ -54,7 +54,7 @@ class Lock(BaseLock):
             lease = self._acquire(self._wait(wait), current_thread())
         except NotAcquired:
             return None
-        lease._held.keep(self)
+        lease._held.track_lock(self)
         return lease
 
     def try_acquire(self) -> Lease | None:
@@ -149,7 +149,7 @@ class AsyncLock(BaseLock):
             lease = await self._acquire(self._wait(wait), self._driver.task())
         except NotAcquired:
             return None
-        lease._held.keep(self)
+        lease._held.track_lock(self)
         return lease
 
     async def try_acquire(self) -> AsyncLease | None:

@@ -160,19 +160,19 @@ class GroupAttempt:
     def _granted(self) -> list[HeldLease]:
         """All that was granted, by the registry and the watchdog: an interrupt may have kept it out of ``_kept``."""
         engine = self._engine
-        of_caller = [engine.mine(part._name.text, self._anchor) for part in self._rest]
-        known = [*engine.watchdog.all(), *(held for held in of_caller if held is not None)]
+        of_caller = [engine.find_held(part._name.text, self._anchor) for part in self._rest]
+        known = [*engine.watchdog.leases(), *(held for held in of_caller if held is not None)]
         return [held for held in known if self.attempt.is_of(held.owner)]
 
     def _release_in_background(self, held: HeldLease) -> None:
         part = next(part for part in self._parts if part._name.text == held.name.text)
-        part._release_in_background(held, self._engine.watchdog.teller(held))
+        part._release_in_background(held, self._engine.watchdog.release_reporter(held))
 
     def _report_end(self, held: HeldLease) -> None:
         """The flow has released it, or does so in the background."""
         if held.phase == LOST:
-            self._engine.watchdog.tell(held)
-        elif held.number and not held.told:
+            self._engine.watchdog.report_loss(held)
+        elif held.number and not held.end_reported:
             self._engine.watchdog.lease_events().released(held, True if held.phase == RELEASED else None)
         self._engine.forget(held)
 
@@ -245,7 +245,7 @@ class BaseAll:
             if depth > 1:
                 held.depth = depth - 1
             else:
-                self._parts[place]._release_in_background(held, self._engine.watchdog.teller(held))
+                self._parts[place]._release_in_background(held, self._engine.watchdog.release_reporter(held))
 
     def _not_held(self) -> NotHeld:
         return NotHeld(
@@ -281,7 +281,7 @@ class All(BaseAll, Generic[*Each]):
         except NotAcquired:
             return None
         for lease in leases._leases:
-            lease._held.keep(self)
+            lease._held.track_lock(self)
         return leases
 
     def try_acquire(self) -> Leases[*Each] | None:
@@ -366,7 +366,7 @@ class AsyncAll(BaseAll, Generic[*AsyncEach]):
         except NotAcquired:
             return None
         for lease in leases._leases:
-            lease._held.keep(self)
+            lease._held.track_lock(self)
         return leases
 
     async def try_acquire(self) -> AsyncLeases[*AsyncEach] | None:

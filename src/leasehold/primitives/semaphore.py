@@ -191,7 +191,7 @@ class Semaphore(BaseSemaphore, Lock):
             permit = self._with_permits(permits)._acquire(self._wait(wait), current_thread())
         except NotAcquired:
             return None
-        permit._held.keep(self)
+        permit._held.track_lock(self)
         return permit
 
     def try_acquire(self, permits: int | None = None) -> Permit | None:
@@ -259,7 +259,7 @@ class AsyncSemaphore(BaseSemaphore, AsyncLock):
             permit = await self._with_permits(permits)._acquire(self._wait(wait), self._driver.task())
         except NotAcquired:
             return None
-        permit._held.keep(self)
+        permit._held.track_lock(self)
         return permit
 
     async def try_acquire(self, permits: int | None = None) -> AsyncPermit | None:

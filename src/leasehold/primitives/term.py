@@ -47,7 +47,7 @@ class HeldTerm(HeldLease):
         self.value: Any = (self.options.meta or {}).get("value")  # the value, as the store last confirmed it
         self.loop: Any = None  # the event loop that leads, if one does
         self.looping = False  # it is a term of a loop, which goes on to campaign when this one is lost
-        self.left = False  # that loop was left: nobody uses it any more, whoever still refers to it
+        self.left_behind = False  # that loop was left: nobody uses it any more, whoever still refers to it
 
     def at_end(self, callback: Callable[[], object]) -> None:
         """Call this, quickly and from any thread, when the term has ended; at once when it has."""
@@ -78,7 +78,7 @@ class HeldTerm(HeldLease):
 
     def tell(self) -> bool:
         """Lost."""
-        told = HeldLease.tell(self)
+        told = HeldLease.notify_loss(self)
         if self.phase == LOST:
             self.end()
         return told
@@ -105,19 +105,19 @@ class HeldTerm(HeldLease):
 
     def usable(self) -> bool:
         """Nobody, once its loop was left."""
-        return not self.left and HeldLease.usable(self)
+        return not self.left_behind and HeldLease.usable(self)
 
     def own(self, anchor: object) -> OwnLease:
         """The same, and it leads."""
-        return HeldLease.own(self, anchor)._replace(leads=True)
+        return HeldLease.as_own_lease(self, anchor)._replace(leads=True)
 
     def inside(self, anchor: object) -> bool:
         """A loop of terms is a body, too."""
-        return HeldLease.inside(self, anchor) or (self.looping and not self.left)
+        return HeldLease.in_body(self, anchor) or (self.looping and not self.left_behind)
 
     def finished(self) -> bool:
         """Has whoever led come to an end?"""
-        return self.left or HeldLease.finished(self)
+        return self.left_behind or HeldLease.caller_ended(self)
 
 
 # ---------------------------------------------------------------- term
@@ -210,8 +210,8 @@ class Term(BaseTerm, Lease):
                 self._publish_failed(error)
                 raise
             finally:
-                self._engine.watchdog.tell(self._held)
-                self._engine.watchdog.look_again(self._held)
+                self._engine.watchdog.report_loss(self._held)
+                self._engine.watchdog.check_again(self._held)
 
     def __enter__(self) -> Term:
         Lease.__enter__(self)
@@ -250,8 +250,8 @@ class AsyncTerm(BaseTerm, AsyncLease):
                 self._publish_failed(error)
                 raise
             finally:
-                self._engine.watchdog.tell(self._held)
-                self._engine.watchdog.look_again(self._held)
+                self._engine.watchdog.report_loss(self._held)
+                self._engine.watchdog.check_again(self._held)
 
     async def __aenter__(self) -> AsyncTerm:
         await AsyncLease.__aenter__(self)

@@ -87,9 +87,9 @@ class MemoryStore:
             reply, more = self._turn(step)
             replies.append(reply)
             pushes += more
-            if ledger.ends(step, reply):
+            if ledger.ends_group(step, reply):
                 break
-        return ledger.together(replies), pushes
+        return ledger.group_reply(replies), pushes
 
     async def execute_async(self, op: StoreOp) -> Reply:
         return self.execute(op)

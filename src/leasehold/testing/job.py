@@ -196,8 +196,8 @@ class Job:
     async def watch(self, holding: Holding, naps: int) -> None:
         """Settle, renew, and tell of the loss. Who was frozen meanwhile (``naps``) can only be told late."""
         while holding.settle(self.now()) in ALIVE:
-            if holding.look_at() > self.now():
-                await Park(f"watch {holding.owner}", holding.look_at())
+            if holding.check_at() > self.now():
+                await Park(f"watch {holding.owner}", holding.check_at())
             else:
                 began = self.worker.world.now
                 await flows.renew(holding, self.now())

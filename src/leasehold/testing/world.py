@@ -127,9 +127,9 @@ class World:
         replies: list[ops.Reply] = []
         for step in op.steps:
             replies.append(self.turn(step))
-            if ledger.ends(step, replies[-1]):
+            if ledger.ends_group(step, replies[-1]):
                 break
-        return ledger.together(replies)
+        return ledger.group_reply(replies)
 
     def stall(self, seconds: float) -> None:
         """Until calm at most, and never cut short: requests that queue up keep their order."""

@@ -18,7 +18,7 @@ Hold = leasehold.AsyncLeasehold
 
 def held(hold: Hold) -> Any:
     """The one lease that this coordinator has."""
-    (one,) = hold._engine.watchdog.all()
+    (one,) = hold._engine.watchdog.leases()
     return one.lease()
 
 

@@ -397,9 +397,9 @@ class SQLiteStore:
             outcome = self._apply(database, now, step, drafts)
             replies.append(outcome.reply)
             pushes.extend(outcome.pushes)
-            if ledger.ends(step, outcome.reply):
+            if ledger.ends_group(step, outcome.reply):
                 break
-        return ledger.Outcome(ledger.EMPTY, ledger.together(replies), tuple(pushes))
+        return ledger.Outcome(ledger.EMPTY, ledger.group_reply(replies), tuple(pushes))
 
     def _apply(
         self, database: Database, now: Instant, op: ResourceOp | Scan | Leaks, drafts: Drafts | None
