@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         StoreUnavailable,
         Unsupported,
     )
-    from leasehold.primitives.decorator import SKIPPED, Skipped
+    from leasehold.primitives.decorated_function import SKIPPED, Skipped
     from leasehold.primitives.election import AsyncElection, Election
     from leasehold.primitives.inspection import Eviction, Holder, Inspection, Note, Waiting
     from leasehold.primitives.leader import Leader
@@ -112,7 +112,7 @@ __all__ = [
 # Where each name comes from. It is loaded when somebody first asks for it: a command that needs little starts fast.
 _MODULES = ("aio", "errors")
 _PLACES = {
-    "SKIPPED": "primitives.decorator",
+    "SKIPPED": "primitives.decorated_function",
     "All": "primitives.multi",
     "AsyncAll": "primitives.multi",
     "AsyncElection": "primitives.election",
@@ -144,7 +144,7 @@ _PLACES = {
     "ReadWriteLease": "primitives.rwlock",
     "ReadWriteLock": "primitives.rwlock",
     "Semaphore": "primitives.semaphore",
-    "Skipped": "primitives.decorator",
+    "Skipped": "primitives.decorated_function",
     "Term": "primitives.term",
     "Verdict": "advice.verdict",
     "Waiting": "primitives.inspection",

@@ -1,20 +1,24 @@
-"""Options: how a lock behaves, checked and in internal units. Those that are the same are one object for many locks."""
+"""The options of a lock, checked before anything is sent and kept in internal units. Locks with equal options share one
+object."""
 
 from __future__ import annotations
 
 import sys
 from functools import lru_cache
 
-from leasehold._core.durations import optional_ms, optional_seconds, ttl_ms, wait_seconds
+from leasehold._core.durations import is_long, optional_ms, optional_seconds, ttl_ms, wait_seconds
 from leasehold._core.light_typing import TYPE_CHECKING, Any
+from leasehold._core.types import meta_text
 from leasehold.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from leasehold._core.durations import Duration
 
 
 class Options:
-    """Never changed once it is made. A plain class: each acquire reads most of it."""
+    """Immutable by convention. A plain class, because each acquire reads most of it."""
 
     __slots__ = (
         "at_least_ms",
@@ -32,6 +36,7 @@ class Options:
 
     def __init__(
         self,
+        *,
         ttl_ms: int,
         wait: float | None,
         renews: bool = True,
@@ -57,37 +62,51 @@ class Options:
         self.delay_ms = delay_ms
 
     def with_meta(self, meta: dict[str, Any], text: str) -> Options:
-        """The same, for somebody who says this about himself."""
-        return Options(
-            self.ttl_ms,
-            self.wait,
-            self.renews,
-            self.max_hold,
-            self.max_idle,
-            self.at_least_ms,
-            self.reentrant,
-            self.protects,
-            meta,
-            text,
-            self.delay_ms,
-        )
+        """The same with this meta, and its JSON."""
+        return self._changed(meta=meta, meta_text=text)
 
     def with_wait(self, wait: float | None) -> Options:
-        """The same, for somebody who has this much patience."""
-        other = self.with_meta(self.meta or {}, self.meta_text)
-        other.wait = wait
+        """The same with another wait."""
+        return self._changed(wait=wait)
+
+    def _changed(self, **changes: Any) -> Options:
+        other = Options.__new__(Options)
+        for name in self.__slots__:
+            setattr(other, name, changes[name] if name in changes else getattr(self, name))
         return other
-
-
-# ---------------------------------------------------------------- asking
-#
-# What somebody asks of a lock, checked and in internal units, before anything is sent.
 
 
 _INSIDE = ("leasehold._runtime", "leasehold.coordinator", "leasehold.primitives")
 
 
-def make_options(
+def checked_options(
+    *,
+    ttl: Duration,
+    wait: Duration | None,
+    renew: bool = True,
+    max_hold: Duration | None = None,
+    max_idle: Duration | None = None,
+    at_least: Duration | None = None,
+    delay: Duration | None = None,
+    reentrant: bool = False,
+    protects: str | None = None,
+    meta: Mapping[str, Any] | None = None,
+    warns: bool = True,
+) -> Options:
+    """The options of ``lock`` and its like, checked. A long ttl warns, unless another process chose it."""
+    try:  # by position: that is the fastest key of a cache, and only these two functions know the order
+        options = _known(ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects)
+    except TypeError:  # what cannot be hashed gets the same error as any other wrong value
+        options = _make(ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects)
+    if warns and is_long(options.ttl_ms):
+        _warn_long()
+    if meta is None:
+        return options
+    text = meta_text(meta)
+    return options.with_meta(dict(meta), text)
+
+
+def _make(
     ttl: Duration,
     wait: Duration | None,
     renew: bool,
@@ -111,10 +130,10 @@ def make_options(
     )
 
 
-known_options = lru_cache(maxsize=256, typed=True)(make_options)  # typed: True is no duration, though 1 is
+_known = lru_cache(maxsize=256, typed=True)(_make)  # typed: True is no duration, though 1 is
 
 
-def warn_long() -> None:
+def _warn_long() -> None:
     import warnings
 
     warnings.warn(
@@ -126,7 +145,8 @@ def warn_long() -> None:
 
 
 def _outside() -> int:
-    """The stacklevel of whoever called lock(), rwlock().read() and the like, for the function that calls this one."""
+    """The stacklevel, for the function that calls this one, of the program that called lock(), rwlock().read() and the
+    like."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals["__name__"].startswith(_INSIDE):
         level, frame = level + 1, frame.f_back

@@ -1,193 +1,237 @@
-"""Leasehold and AsyncLeasehold: the coordinators that hand out locks. The only place where rooms are wired."""
+"""Leasehold and AsyncLeasehold: the coordinators that hand out locks. The only place where rooms are wired.
+
+Methods that only make an object are in ``base`` and ``patterns``, those for operators in ``operators``. Here is what
+must exist once for each flavour, side by side.
+"""
 
 from __future__ import annotations
 
-import os
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 
-from leasehold._core.durations import is_long, wait_seconds
-from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, TypeVar
-from leasehold._core.names import Name, check_id_key, check_namespace, known_name, make_name
-from leasehold._core.ports import Store
-from leasehold._core.types import meta_text
-from leasehold._runtime.engine import Engine
-from leasehold._runtime.options import Options, known_options, make_options, warn_long
-from leasehold.coordinator.cron import AsyncScheduling, Scheduling
-from leasehold.coordinator.decorators import AsyncDecorating, Decorating
-from leasehold.coordinator.once import AsyncRunningOnce, RunningOnce
-from leasehold.coordinator.operators import AsyncOperating, Operating
-from leasehold.coordinator.primitives import (
-    Adopting,
-    AsyncAdopting,
-    AsyncElecting,
-    AsyncGathering,
-    AsyncSharing,
-    Counting,
-    Electing,
-    Gathering,
-    Sharing,
+from leasehold._core.durations import wait_seconds
+from leasehold._core.light_typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    overload,
 )
-from leasehold.coordinator.results import Shelving
-from leasehold.coordinator.single_flight import AsyncFlying, Flying
+from leasehold._core.names import Name
+from leasehold._core.ports import Store
+from leasehold._runtime.options import Options
+from leasehold.coordinator.base import Coordinator
+from leasehold.coordinator.operators import AsyncOperators, Operators
 from leasehold.coordinator.stores import open_store
-from leasehold.observe.observers import Observers
-from leasehold.primitives.base_lock import UNSET, Unset
+from leasehold.primitives.base_lock import UNSET
 from leasehold.primitives.lock import AsyncLock, Lock
 
 if TYPE_CHECKING:
-    from datetime import date
-    from uuid import UUID
+    from typing import Unpack
 
     from leasehold._core.durations import Duration
+    from leasehold.coordinator.base import LockOptions, Wait
+    from leasehold.coordinator.patterns import Id
     from leasehold.coordinator.stores import Target
     from leasehold.observe.events import Observer
+    from leasehold.patterns.cron import AsyncCron, Cron
+    from leasehold.patterns.once.once import AsyncLeasedOnce, AsyncOnce, LeasedOnce, Once  # noqa: F401  # in strings
+    from leasehold.patterns.single_flight.single_flight import (  # noqa: F401  # in strings
+        AsyncSingleFlight,
+        AsyncSingleFlightFunction,
+        SingleFlight,
+        SingleFlightFunction,
+    )
+    from leasehold.primitives.decorated_function import Skipped
+    from leasehold.primitives.election import AsyncElection, Election
+    from leasehold.primitives.health import Health
+    from leasehold.primitives.lease import AsyncLease, Lease
+    from leasehold.primitives.multi import All, AsyncAll
+    from leasehold.primitives.rwlock import AsyncReadWriteLock, ReadWriteLock
     from leasehold.primitives.semaphore import AsyncSemaphore, Semaphore
 
-    Id = str | int | UUID | date
+    # ``all`` keeps the lease classes of up to five locks apart for type checkers; the leases of more are plain ones.
+    A = TypeVar("A")
+    B = TypeVar("B")
+    C = TypeVar("C")
+    D = TypeVar("D")
+    E = TypeVar("E")
+    L_co = TypeVar("L_co", covariant=True)
 
-L = TypeVar("L", Lock, AsyncLock)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Work: TypeAlias = Coroutine[Any, Any, R]
+Unskipped: TypeAlias = Literal["raise", "wait"]
+Skip: TypeAlias = Literal["skip"]
 
 
-class Coordinator(Shelving, ABC, Generic[L]):
-    """What both flavours share. Making one sends nothing; the first call connects."""
+if TYPE_CHECKING:
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        namespace: str | None = None,
-        wait: Duration | None = None,
-        observers: Iterable[Observer] = (),
-        hide_ids: str | bytes | None = None,
-    ) -> None:
-        self._namespace = check_namespace(_or_env(namespace, "LEASEHOLD_NAMESPACE"))
-        self._id_key = check_id_key(_or_env(hide_ids, "LEASEHOLD_ID_KEY"))
-        self._default_wait = wait_seconds(wait)
-        self._engine = Engine(store, Observers(observers))
-        self._closers: list[Callable[[], Any]] = []  # of what patterns have opened and started
+    class Part(Protocol[L_co]):
+        """A lock that gives leases of one class."""
 
-    def lock(
-        self,
-        kind: str,
-        *ids: Id,
-        ttl: Duration = 30,
-        wait: Duration | Unset | None = UNSET,
-        renew: bool = True,
-        max_hold: Duration | None = None,
-        max_idle: Duration | None = None,
-        at_least: Duration | None = None,
-        delay: Duration | None = None,
-        reentrant: bool = False,
-        protects: str | None = None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> L:
-        """A lock on one resource: exclusive, first come first served, fenced.
+        @property
+        def resource(self) -> str: ...
+        def __enter__(self) -> L_co: ...
 
-        ``kind`` says what sort of thing it is and ``ids`` which one. ``ttl`` is how long the lease lasts without
-        renewal; with ``renew`` it is renewed while somebody uses it, at most for ``max_hold``, and only while the
-        work calls ``lease.beat()`` every ``max_idle``. ``wait`` is how long to block: None for ever, 0 one try.
-        Inside its own body it never comes free: to wait for ever there is InvalidRequest, and ``rlock`` enters again.
-        ``at_least`` keeps others out for that long even when it is released earlier, and ``delay`` for that long after
-        its time was over without a release: whoever had it may not have noticed yet. ``protects`` says what for:
-        with ``"correctness"`` a lease that ends without a guard having seen its fence, or anybody having read it, is
-        told of. ``meta`` is shown to whoever inspects the holder.
-        """
-        if isinstance(wait, Unset):
-            wait = self._default_wait
-        asked = (ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects)
-        return self._make_lock(*self._asked(kind, ids, asked, meta))
+    class AsyncPart(Protocol[L_co]):
+        """A lock for asyncio that gives leases of one class."""
 
-    def _asked(
-        self, kind: str, ids: tuple[Id, ...], asked: tuple[Any, ...], meta: Mapping[str, Any] | None
-    ) -> tuple[Name, Options]:
-        """Which resource, and how it is to be held, checked."""
-        try:
-            options = known_options(*asked)
-            name = known_name(self._namespace, self._id_key, kind, *ids)
-        except TypeError:  # what cannot be hashed is refused as any other wrong thing
-            options = make_options(*asked)
-            name = make_name(self._namespace, kind, ids, self._id_key)
-        if is_long(options.ttl_ms):
-            warn_long()
-        if meta is not None:
-            text = meta_text(meta)
-            options = options.with_meta(dict(meta), text)
-        return name, options
+        @property
+        def resource(self) -> str: ...
+        async def __aenter__(self) -> L_co: ...
 
-    def rlock(
-        self,
-        kind: str,
-        *ids: Id,
-        ttl: Duration = 30,
-        wait: Duration | Unset | None = UNSET,
-        renew: bool = True,
-        max_hold: Duration | None = None,
-        max_idle: Duration | None = None,
-        at_least: Duration | None = None,
-        delay: Duration | None = None,
-        protects: str | None = None,
-        meta: Mapping[str, Any] | None = None,
-    ) -> L:
-        """A lock that the thread or task which holds it may enter again: ``lock(..., reentrant=True)``."""
-        return self.lock(
-            kind,
-            *ids,
-            ttl=ttl,
-            wait=wait,
-            renew=renew,
-            max_hold=max_hold,
-            max_idle=max_idle,
-            at_least=at_least,
-            delay=delay,
-            reentrant=True,
-            protects=protects,
-            meta=meta,
-        )
+    class CronDecorator(Protocol):
+        """What ``cron`` returns."""
 
-    def _decorator(
-        self, kind: str, ids: tuple[Id, ...], on_busy: str, lease_as: str | None, options: dict[str, Any]
-    ) -> Any:
-        from leasehold.primitives.decorator import decorator, default_wait  # needs inspect, which is slow to load
+        def __call__(self, function: Callable[P, R], /) -> Cron[P, R]: ...
 
-        model = self.lock(
-            kind, **{**default_wait(kind, on_busy), **options}
-        )  # what is wrong is said now, and not at calls
+    class AsyncCronDecorator(Protocol):
+        """What ``cron`` returns for asyncio."""
 
-        def make(*ids: str) -> L:
-            return self._make_lock(known_name(self._namespace, self._id_key, kind, *ids), model._options)
+        def __call__(self, function: Callable[P, Work[R]], /) -> AsyncCron[P, Work[R]]: ...
 
-        return decorator(make, ids, on_busy, lease_as, isinstance(model, AsyncLock))
+    class LeasedFlight(Protocol):
+        """What ``single_flight`` with ``lease_as`` returns: types lose the parameters with that of the lease."""
 
-    @abstractmethod
-    def _make_lock(self, name: Name, options: Options) -> L: ...
+        def __call__(self, function: Callable[..., R], /) -> SingleFlightFunction[..., R]: ...
 
-    def __reduce__(self) -> str:
-        """Its connections, its thread and what it holds are this process's."""
-        raise TypeError("a coordinator stays in its process: send its URL, and call connect() in the other process")
+    class AsyncLeasedFlight(Protocol):
+        """What ``single_flight`` with ``lease_as`` returns for asyncio."""
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} on {self._engine.store.name}>"
+        def __call__(self, function: Callable[..., Work[R]], /) -> AsyncSingleFlightFunction[..., R]: ...
 
 
 class Leasehold(
-    Coordinator[Lock],
-    Adopting,
-    Counting["Semaphore"],
-    Decorating,
-    Electing,
-    Flying,
-    Gathering,
-    Operating,
-    RunningOnce,
-    Scheduling,
-    Sharing,
+    Coordinator[
+        Lock,
+        "Semaphore",
+        "ReadWriteLock",
+        "Election",
+        "Once",
+        "LeasedOnce",
+        "SingleFlight",
+        "LeasedFlight",
+        "CronDecorator",
+    ],
+    Operators,
 ):
-    """A coordinator for threads; made by :func:`leasehold.connect`. ``close()`` gives back what it holds."""
+    """A coordinator for threads; made by :func:`leasehold.connect`. ``close()`` releases what it holds."""
+
+    @overload
+    def all(self, a: Part[A], /, *, wait: Wait = UNSET) -> All[A]: ...
+    @overload
+    def all(self, a: Part[A], b: Part[B], /, *, wait: Wait = UNSET) -> All[A, B]: ...
+    @overload
+    def all(self, a: Part[A], b: Part[B], c: Part[C], /, *, wait: Wait = UNSET) -> All[A, B, C]: ...
+    @overload
+    def all(self, a: Part[A], b: Part[B], c: Part[C], d: Part[D], /, *, wait: Wait = UNSET) -> All[A, B, C, D]: ...
+    @overload
+    def all(
+        self, a: Part[A], b: Part[B], c: Part[C], d: Part[D], e: Part[E], /, *, wait: Wait = UNSET
+    ) -> All[A, B, C, D, E]: ...
+    @overload
+    def all(self, *locks: Lock, wait: Wait = UNSET) -> All[*tuple[Lease, ...]]: ...
+    def all(self, *locks: Part[Any], wait: Wait = UNSET) -> All[*tuple[Any, ...]]:
+        """All of these or none: any mix of locks, sides of read-write locks and permits of this coordinator.
+
+        They are claimed in the order of their names, so that two callers that give the same locks in different orders
+        never wait for each other; what is free is granted in one round trip. The leases come in the order of the locks.
+        ``wait`` is how long to block for all of them together: the coordinator's unless it is given, and never that of
+        the locks. However it ends without all of them, nothing stays held.
+
+        While it waits for one, those before it are held and renewed; when one of those is lost meanwhile, all of them
+        are released and claimed anew. A lock with ``reentrant`` that this thread or task holds already is entered
+        again: that costs no round trip, and leaving steps out of it.
+
+        >>> import leasehold
+        >>> with leasehold.connect("memory://") as hold:
+        ...     with hold.all(hold.lock("stock", 7), hold.lock("order", 42), wait="5s") as (stock, order):
+        ...         stock.resource, order.resource
+        ('stock:7', 'order:42')
+        """
+        from leasehold.primitives.multi import All, checked
+
+        return All(self._engine, checked(self._engine, locks, Lock), wait_seconds(self._wait(wait)))
+
+    @overload
+    def locked(
+        self, kind: str, *ids: Id, on_busy: Unskipped = "raise", lease_as: None = None, **options: Unpack[LockOptions]
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+    @overload
+    def locked(
+        self, kind: str, *ids: Id, on_busy: Skip, lease_as: None = None, **options: Unpack[LockOptions]
+    ) -> Callable[[Callable[P, R]], Callable[P, R | Skipped]]: ...
+    @overload
+    def locked(
+        self, kind: str, *ids: Id, on_busy: Unskipped = "raise", lease_as: str, **options: Unpack[LockOptions]
+    ) -> Callable[[Callable[..., R]], Callable[..., R]]: ...
+    @overload
+    def locked(
+        self, kind: str, *ids: Id, on_busy: Skip, lease_as: str, **options: Unpack[LockOptions]
+    ) -> Callable[[Callable[..., R]], Callable[..., R | Skipped]]: ...
+    def locked(
+        self, kind: str, *ids: Id, on_busy: str = "raise", lease_as: str | None = None, **options: Unpack[LockOptions]
+    ) -> Any:
+        """Decorate a function or a method: each call runs under the lock of that name, in the calling thread.
+
+        An id may be a template: ``"{site}"``, ``"{self.id}"``, ``"{order[number]}"``, ``"{args[0]}"`` are taken from
+        the arguments of the call, including defaults. When the lock is busy, ``on_busy="raise"`` raises NotAcquired and
+        ``"skip"`` returns ``leasehold.SKIPPED``, after one try or after ``wait``; ``"wait"`` waits as ``lock`` does.
+        ``lease_as`` names a keyword-only parameter through which the function gets its lease. All options of ``lock``
+        are taken.
+
+        >>> import leasehold
+        >>> hold = leasehold.connect("memory://")
+        >>> @hold.locked("rebuild", "{site}", ttl=60, on_busy="skip", lease_as="lease")
+        ... def rebuild(site, *, lease):
+        ...     return lease.resource
+        >>> rebuild("nl")
+        'rebuild:nl'
+        >>> with hold.lock("rebuild", "nl"):
+        ...     rebuild("nl")
+        SKIPPED
+        >>> hold.close()
+        """
+        return self._decorator(kind, ids, on_busy, lease_as, dict(options))
+
+    def adopt(
+        self,
+        ticket: str,
+        *,
+        ttl: Duration | None = None,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        max_idle: Duration | None = None,
+        protects: str | None = None,
+    ) -> Lease:
+        """Take over a lease that was given away with ``lease.transfer()``, here or in another process.
+
+        It has a new owner and a new fence: a guard that sees it refuses the previous holder. Its class is that of the
+        lease that was given away: a reader's or a writer's is a ``ReadWriteLease``. ``ttl`` is the previous holder's
+        unless it is given. LeaseLost when the lease has expired, or another process has adopted it: a ticket is good
+        once.
+
+        >>> import leasehold
+        >>> with leasehold.connect("memory://") as hold:
+        ...     ticket = hold.lock("report-export", 42).acquire().transfer()
+        ...     with hold.adopt(ticket) as lease:
+        ...         lease.resource
+        'report-export:42'
+        """
+        from leasehold.primitives.lock import Adopter
+
+        known, name, options = self._adoption(
+            ticket, ttl, renew=renew, max_hold=max_hold, max_idle=max_idle, protects=protects
+        )
+        return Adopter(self._engine, name, options)._adopt(known)
 
     def close(self) -> None:
-        """Give back what is held and let go of the store. What was held is lost (``closed``)."""
+        """Release what is held and close the store. Leases that were held are lost (``closed``)."""
         try:
             while self._closers:
                 self._closers.pop()()
@@ -198,9 +242,19 @@ class Leasehold(
         return Lock(self._engine, name, options)
 
     def _make_semaphore(self, name: Name, options: Options, limit: int, permits: int) -> Semaphore:
-        from leasehold.primitives.semaphore import Semaphore  # loaded only by those who use it
+        from leasehold.primitives.semaphore import Semaphore  # loaded only by programs that use it
 
         return Semaphore(self._engine, name, options, limit, permits)
+
+    def _make_rwlock(self, name: Name) -> ReadWriteLock:
+        from leasehold.primitives.rwlock import ReadWriteLock
+
+        return ReadWriteLock(self._engine, name, self._default_wait)
+
+    def _make_election(self, name: Name, options: Options, value: Any, health: Health | None) -> Election:
+        from leasehold.primitives.election import Election
+
+        return Election(self._engine, name, options, value, health)
 
     def __enter__(self) -> Leasehold:
         return self
@@ -212,17 +266,18 @@ class Leasehold(
 
 
 class AsyncLeasehold(
-    Coordinator[AsyncLock],
-    AsyncAdopting,
-    Counting["AsyncSemaphore"],
-    AsyncDecorating,
-    AsyncElecting,
-    AsyncFlying,
-    AsyncGathering,
-    AsyncOperating,
-    AsyncRunningOnce,
-    AsyncScheduling,
-    AsyncSharing,
+    Coordinator[
+        AsyncLock,
+        "AsyncSemaphore",
+        "AsyncReadWriteLock",
+        "AsyncElection",
+        "AsyncOnce",
+        "AsyncLeasedOnce",
+        "AsyncSingleFlight",
+        "AsyncLeasedFlight",
+        "AsyncCronDecorator",
+    ],
+    AsyncOperators,
 ):
     """A coordinator for asyncio; made by :func:`leasehold.aio.connect`."""
 
@@ -237,24 +292,107 @@ class AsyncLeasehold(
         observers: Iterable[Observer] = (),
         hide_ids: str | bytes | None = None,
     ) -> None:
-        from leasehold._runtime.aio import AsyncDriver  # asyncio is loaded only by those who use it
+        from leasehold._runtime.aio import AsyncDriver  # asyncio is loaded only by programs that use it
 
         super().__init__(store, namespace=namespace, wait=wait, observers=observers, hide_ids=hide_ids)
         self._driver = AsyncDriver(self._engine)
 
+    @overload
+    def all(self, a: AsyncPart[A], /, *, wait: Wait = UNSET) -> AsyncAll[A]: ...
+    @overload
+    def all(self, a: AsyncPart[A], b: AsyncPart[B], /, *, wait: Wait = UNSET) -> AsyncAll[A, B]: ...
+    @overload
+    def all(self, a: AsyncPart[A], b: AsyncPart[B], c: AsyncPart[C], /, *, wait: Wait = UNSET) -> AsyncAll[A, B, C]: ...
+    @overload
+    def all(
+        self, a: AsyncPart[A], b: AsyncPart[B], c: AsyncPart[C], d: AsyncPart[D], /, *, wait: Wait = UNSET
+    ) -> AsyncAll[A, B, C, D]: ...
+    @overload
+    def all(
+        self,
+        a: AsyncPart[A],
+        b: AsyncPart[B],
+        c: AsyncPart[C],
+        d: AsyncPart[D],
+        e: AsyncPart[E],
+        /,
+        *,
+        wait: Wait = UNSET,
+    ) -> AsyncAll[A, B, C, D, E]: ...
+    @overload
+    def all(self, *locks: AsyncLock, wait: Wait = UNSET) -> AsyncAll[*tuple[AsyncLease, ...]]: ...
+    def all(self, *locks: AsyncPart[Any], wait: Wait = UNSET) -> AsyncAll[*tuple[Any, ...]]:
+        """All of these or none; see :meth:`leasehold.Leasehold.all`."""
+        from leasehold.primitives.multi import AsyncAll, checked
+
+        parts = checked(self._engine, locks, AsyncLock)
+        return AsyncAll(self._engine, parts, wait_seconds(self._wait(wait)), self._driver)
+
+    @overload
+    def locked(
+        self, kind: str, *ids: Id, on_busy: Unskipped = "raise", lease_as: None = None, **options: Unpack[LockOptions]
+    ) -> Callable[[Callable[P, Work[R]]], Callable[P, Work[R]]]: ...
+    @overload
+    def locked(
+        self, kind: str, *ids: Id, on_busy: Skip, lease_as: None = None, **options: Unpack[LockOptions]
+    ) -> Callable[[Callable[P, Work[R]]], Callable[P, Work[R | Skipped]]]: ...
+    @overload
+    def locked(
+        self, kind: str, *ids: Id, on_busy: Unskipped = "raise", lease_as: str, **options: Unpack[LockOptions]
+    ) -> Callable[[Callable[..., Work[R]]], Callable[..., Work[R]]]: ...
+    @overload
+    def locked(
+        self, kind: str, *ids: Id, on_busy: Skip, lease_as: str, **options: Unpack[LockOptions]
+    ) -> Callable[[Callable[..., Work[R]]], Callable[..., Work[R | Skipped]]]: ...
+    def locked(
+        self, kind: str, *ids: Id, on_busy: str = "raise", lease_as: str | None = None, **options: Unpack[LockOptions]
+    ) -> Any:
+        """Decorate a coroutine function: each call runs under the lock of that name, in the calling task.
+
+        The rest is as for threads, see :meth:`leasehold.Leasehold.locked`. When the lease is lost the call is
+        cancelled, and raises LeaseLost.
+
+        >>> import asyncio, leasehold
+        >>> async def main():
+        ...     async with leasehold.aio.connect("memory://") as hold:
+        ...         @hold.locked("rebuild", "{site}", on_busy="skip")
+        ...         async def rebuild(site):
+        ...             await asyncio.sleep(0.01)
+        ...             return "rebuilt"
+        ...         return await asyncio.gather(rebuild("nl"), rebuild("nl"), rebuild("be"))
+        >>> asyncio.run(main())
+        ['rebuilt', SKIPPED, 'rebuilt']
+        """
+        return self._decorator(kind, ids, on_busy, lease_as, dict(options))
+
+    async def adopt(
+        self,
+        ticket: str,
+        *,
+        ttl: Duration | None = None,
+        renew: bool = True,
+        max_hold: Duration | None = None,
+        max_idle: Duration | None = None,
+        protects: str | None = None,
+    ) -> AsyncLease:
+        """Take over a lease that was given away; see :meth:`leasehold.Leasehold.adopt`."""
+        from leasehold.primitives.lock import AsyncAdopter
+
+        known, name, options = self._adoption(
+            ticket, ttl, renew=renew, max_hold=max_hold, max_idle=max_idle, protects=protects
+        )
+        return await AsyncAdopter(self._engine, name, options, self._driver)._adopt(known)
+
     async def close(self) -> None:
-        """Give back what is held and let go of the store. What was held is lost (``closed``)."""
+        """Release what is held and close the store. Leases that were held are lost (``closed``)."""
         try:
             while self._closers:
                 closing = self._closers.pop()()
                 if closing is not None:
                     await closing
         finally:
-            await self._close_engine()
-
-    async def _close_engine(self) -> None:
-        self._driver.close()
-        await self._driver.in_thread(self._engine.close)
+            self._driver.close()
+            await self._driver.in_thread(self._engine.close)
 
     def _make_lock(self, name: Name, options: Options) -> AsyncLock:
         return AsyncLock(self._engine, name, options, self._driver)
@@ -263,6 +401,16 @@ class AsyncLeasehold(
         from leasehold.primitives.semaphore import AsyncSemaphore
 
         return AsyncSemaphore(self._engine, name, options, self._driver, limit, permits)
+
+    def _make_rwlock(self, name: Name) -> AsyncReadWriteLock:
+        from leasehold.primitives.rwlock import AsyncReadWriteLock
+
+        return AsyncReadWriteLock(self._engine, name, self._default_wait, self._driver)
+
+    def _make_election(self, name: Name, options: Options, value: Any, health: Health | None) -> AsyncElection:
+        from leasehold.primitives.election import AsyncElection
+
+        return AsyncElection(self._engine, name, options, value, health, self._driver)
 
     async def __aenter__(self) -> AsyncLeasehold:
         return self
@@ -283,10 +431,10 @@ def connect(
 ) -> Leasehold:
     """A coordinator for threads, over the store that ``target`` names.
 
-    ``target`` is a URL: ``redis://host``, ``sqlite:///path`` (on this host, every user who may write the file) or
+    ``target`` is a URL: ``redis://host``, ``sqlite:///path`` (this host, every user that may write the file) or
     ``memory://`` (this process); or a client of redis-py or valkey-py, whose server and settings are used and which is
     never closed. Without one it is ``LEASEHOLD_URL``, else the embedded store in the user's state folder. ``wait`` is
-    the default of every lock; ``observers`` hear of what happens (``leasehold.observe``); ``hide_ids`` is a key under
+    the default of every lock; ``observers`` receive the events (``leasehold.observe``); ``hide_ids`` is a key under
     which ids are hashed before they are stored.
 
     >>> import leasehold
@@ -295,7 +443,3 @@ def connect(
     'report-export:42'
     """
     return Leasehold(open_store(target), namespace=namespace, wait=wait, observers=observers, hide_ids=hide_ids)
-
-
-def _or_env(value: Any, variable: str) -> Any:
-    return os.environ.get(variable) or None if value is None else value

@@ -1,6 +1,6 @@
-"""What operators need of a coordinator, in both flavours: look, scan, take away, ask for, and find leaks.
+"""The methods of a coordinator for operators, in both flavours: inspect, scan, evict, revoke, and find leaks.
 
-Most programs never call any of it: what it needs is loaded when they do.
+Most programs never call any of them: what they need is loaded when they do.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from leasehold._runtime.identity import new_owner
 from leasehold.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
     from leasehold._core.durations import Duration
+    from leasehold._runtime.aio import AsyncDriver
+    from leasehold._runtime.engine import Engine
     from leasehold.primitives.base_lease import BaseLease
     from leasehold.primitives.base_lock import BaseLock
     from leasehold.primitives.election import BaseElection
+    from leasehold.primitives.inspection import Eviction, Inspection
     from leasehold.primitives.rwlock import AsyncReadWriteLock, ReadWriteLock
 
     Resource = str | BaseLock | BaseElection | BaseLease | ReadWriteLock | AsyncReadWriteLock
-    from collections.abc import AsyncIterator, Iterator
 
-    from leasehold._runtime.aio import AsyncDriver
-    from leasehold._runtime.engine import Engine
-    from leasehold.primitives.inspection import Eviction, Inspection
-
-# ---------------------------------------------------------------- orders
+# ---------------------------------------------------------------- requests
 #
-# What operators ask of a coordinator, checked before anything is sent.
+# Arguments are checked before anything is sent.
 
 
-MOST_SAID = 300  # characters of a reason, and of a name
+MOST_NOTE = 300  # characters of a reason, and of a name
 
 
 class EvictionRequest(NamedTuple):
-    """An eviction that was asked for, checked."""
+    """The checked arguments of ``evict``."""
 
     names: list[Name]
     fence: int
@@ -50,8 +50,8 @@ class EvictionRequest(NamedTuple):
     note: str
 
 
-def named(hold: Any, resource: Resource) -> list[Name]:
-    """The name of what a lock, a lease or a text form means to this coordinator; a text may mean either of two."""
+def resource_names_of(hold: Any, resource: Resource) -> list[Name]:
+    """The name of a lock, a lease or a text form in this coordinator; a text may mean either of two."""
     if isinstance(resource, str):
         return resource_names(hold._namespace, resource, hold._id_key)
     known = getattr(resource, "_name", None) or getattr(getattr(resource, "_held", None), "name", None)
@@ -63,15 +63,15 @@ def named(hold: Any, resource: Resource) -> list[Name]:
 
 
 def pattern_of(hold: Any, pattern: object) -> tuple[str, str]:
-    """Where to look, and what for: in this namespace, also when the pattern says so itself, as the names that a scan
-    shows; without one, in the whole store."""
+    """The prefix of this namespace, and the pattern below it. A pattern may begin with the namespace, as the names that
+    a scan shows do. Without a namespace the scan covers the whole store."""
     if not isinstance(pattern, str) or not 0 < len(pattern) <= MAX_NAME_BYTES:
         raise InvalidRequest(f"a pattern is text such as 'report-export:*', of at most {MAX_NAME_BYTES} characters")
     here = f"{hold._namespace}/" if hold._namespace else ""
     return here, pattern if pattern.startswith(here) else here + pattern
 
 
-def order(
+def eviction_request(
     hold: Any,
     resource: Resource,
     fence: object,
@@ -82,23 +82,30 @@ def order(
 ) -> EvictionRequest:
     if fence is None:
         raise InvalidRequest("evict needs the fence of the lease that is meant: inspect() says which it is")
-    meant = check_fence(fence)
-    who = public_owner(new_owner()) if by is None else _said(by, "by")
-    import json
+    checked = check_fence(fence)
+    operator = public_owner(new_owner()) if by is None else _note_text(by, "by")
+    import json  # not at the top: a lock on SQLite must start without it
 
-    note = json.dumps({"by": who, "reason": _said(reason, "reason")}, ensure_ascii=False)
+    note = json.dumps({"by": operator, "reason": _note_text(reason, "reason")}, ensure_ascii=False)
     if len(note.encode()) > MAX_NOTE_BYTES:
         raise InvalidRequest(f"by and reason together take at most about {MAX_NOTE_BYTES - 30} bytes")
     delay_ms = None if delay is None else _delay_ms(delay)
     if not isinstance(force, bool):
         raise InvalidRequest(f"force must be True or False, not {type(force).__name__}")
-    return EvictionRequest(named(hold, resource), meant, os.urandom(16).hex(), delay_ms, force, note)
+    return EvictionRequest(
+        names=resource_names_of(hold, resource),
+        fence=checked,
+        request=os.urandom(16).hex(),
+        delay_ms=delay_ms,
+        force=force,
+        note=note,
+    )
 
 
-def _said(text: object, what: str) -> str:
-    """What will stand in the audit trail: one line that says something."""
-    if not isinstance(text, str) or not text.strip() or len(text) > MOST_SAID or not text.isprintable():
-        raise InvalidRequest(f"{what} is one printable line for the audit trail, of at most {MOST_SAID} characters")
+def _note_text(text: object, what: str) -> str:
+    """A line of the audit trail."""
+    if not isinstance(text, str) or not text.strip() or len(text) > MOST_NOTE or not text.isprintable():
+        raise InvalidRequest(f"{what} is one printable line for the audit trail, of at most {MOST_NOTE} characters")
     return text.strip()
 
 
@@ -110,7 +117,7 @@ def _delay_ms(delay: Duration) -> int:
 
 
 def check_fence(fence: object) -> int:
-    """0 is the one of a client that knows nothing of fences, and only sets the key of the owner."""
+    """0 is the fence of a client without fences, which only sets the key of the owner."""
     if isinstance(fence, bool) or not isinstance(fence, int):
         raise InvalidRequest(f"a fence is an int, not {type(fence).__name__}")
     if fence < 0:
@@ -119,22 +126,22 @@ def check_fence(fence: object) -> int:
 
 
 def check_pattern(pattern: object) -> str:
-    """Of keys, as Redis understands it."""
+    """A pattern of keys, as Redis understands it."""
     if not isinstance(pattern, str) or not pattern:
         raise InvalidRequest("a pattern of keys is text such as 'lock:*'")
     return pattern
 
 
-# ---------------------------------------------------------------- operating
+# ---------------------------------------------------------------- methods
 
 
-class Operating:
-    """For threads."""
+class Operators:
+    """The methods for operators, for threads."""
 
     _engine: Engine
 
     def inspect(self, resource: Resource) -> Inspection:
-        """One resource as the store sees it now: who holds it, who waits, and what operators did to it.
+        """One resource as the store sees it now: its holders, its queue, and its audit trail.
 
         ``resource`` is a lock, a lease or a text form.
 
@@ -145,13 +152,12 @@ class Operating:
         """
         from leasehold.primitives.inspection import inspection
 
-        name, view = self._operate(resource_flows.inspect, named(self, resource))
+        name, view = self._operate(resource_flows.inspect, resource_names_of(self, resource))
         return inspection(name.text, view)
 
     def scan(self, pattern: str = "*") -> Iterator[Inspection]:
         """Every resource of this namespace (without one: of the whole store) whose name matches and that is held,
-        waited for or closed, or has an audit trail. In a pattern only ``*`` and ``?`` are special."""
-
+        queued for or closed, or has an audit trail. In a pattern only ``*`` and ``?`` are special."""
         return self._scan(*pattern_of(self, pattern))
 
     def _scan(self, here: str, pattern: str) -> Iterator[Inspection]:
@@ -175,32 +181,30 @@ class Operating:
         delay: Duration | None = None,
         force: bool = False,
     ) -> Eviction:
-        """Take away the lease that has this fence. Its holder is told, and loses it (``evicted``).
+        """Take away the lease that has this fence. Its holder is notified, and loses it (``evicted``).
 
-        Nobody is granted for ``delay``: by default for what the lease had left, because its holder may work for as long
-        as that; less needs ``force=True`` and the certainty that it has stopped. ``reason`` and ``by`` are kept with
-        the resource as an audit trail. NotHeld when nobody holds with this fence any more."""
+        No lease is granted for ``delay``: by default for the rest of this one, because its holder may go on working for
+        that long; less needs ``force=True`` and the certainty that it has stopped. ``reason`` and ``by`` are kept with
+        the resource as an audit trail. NotHeld when no holder has this fence any more."""
         from leasehold.primitives.inspection import Eviction
 
-        asked = order(self, resource, fence, reason, by, delay, force)
-        name, victim, reply = self._operate(resource_flows.evict, *asked)
+        request = eviction_request(self, resource, fence, reason, by, delay, force)
+        name, victim, reply = self._operate(resource_flows.evict, *request)
         return Eviction(name.text, public_owner(victim.owner), reply.fence, reply.closed_ms / 1000)
 
     def revoke(self, resource: Resource, *, fence: int | None = None) -> bool:
-        """Ask the holder to give its lease back: its ``lease.revoked`` is set. It may go on; see ``evict`` for force.
-        Where several share the resource all are asked, or the one with this fence. False when not all of them can be
-        told. NotHeld when nobody holds, or nobody with this fence."""
-
-        meant = None if fence is None else check_fence(fence)
-        reached: bool = self._operate(resource_flows.revoke, named(self, resource), meant)
+        """Ask the holder to release its lease: its ``lease.revoked`` is set. It may go on; ``evict`` forces it. Where
+        several share the resource all are asked, or the one with this fence. False when not all of them can be reached.
+        NotHeld when there is no holder, or none with this fence."""
+        checked = None if fence is None else check_fence(fence)
+        reached: bool = self._operate(resource_flows.revoke, resource_names_of(self, resource), checked)
         return reached
 
     def leaks(self, pattern: str = "lock:*") -> list[str]:
-        """Keys without a TTL, of whichever library, that match (as Redis understands patterns): locks that nobody will
-        ever get. Leasehold leaves none; on memory and SQLite there can be none."""
-
+        """Keys without a TTL, of whichever library, that match (as Redis understands patterns): locks that never become
+        free. Leasehold leaves none; on memory and SQLite there can be none."""
         keys: list[str] = self._operate(resource_flows.leaks, check_pattern(pattern))
-        tell_of_leaks(self._engine, keys)
+        report_leaks(self._engine, keys)
         return keys
 
     def _operate(self, flow: Any, *arguments: Any) -> Any:
@@ -208,8 +212,8 @@ class Operating:
         return sync.run(self._engine, flow(*arguments))
 
 
-class AsyncOperating:
-    """For asyncio: the same, awaited."""
+class AsyncOperators:
+    """The methods for operators, for asyncio."""
 
     _engine: Engine
     _driver: AsyncDriver
@@ -218,12 +222,11 @@ class AsyncOperating:
         """One resource as the store sees it now; see :meth:`leasehold.Leasehold.inspect`."""
         from leasehold.primitives.inspection import inspection
 
-        name, view = await self._operate(resource_flows.inspect, named(self, resource))
+        name, view = await self._operate(resource_flows.inspect, resource_names_of(self, resource))
         return inspection(name.text, view)
 
     def scan(self, pattern: str = "*") -> AsyncIterator[Inspection]:
         """Every resource that matches, for ``async for``; see :meth:`leasehold.Leasehold.scan`."""
-
         return self._scan(*pattern_of(self, pattern))
 
     async def _scan(self, here: str, pattern: str) -> AsyncIterator[Inspection]:
@@ -251,22 +254,20 @@ class AsyncOperating:
         """Take away the lease that has this fence; see :meth:`leasehold.Leasehold.evict`."""
         from leasehold.primitives.inspection import Eviction
 
-        asked = order(self, resource, fence, reason, by, delay, force)
-        name, victim, reply = await self._operate(resource_flows.evict, *asked)
+        request = eviction_request(self, resource, fence, reason, by, delay, force)
+        name, victim, reply = await self._operate(resource_flows.evict, *request)
         return Eviction(name.text, public_owner(victim.owner), reply.fence, reply.closed_ms / 1000)
 
     async def revoke(self, resource: Resource, *, fence: int | None = None) -> bool:
-        """Ask the holder to give its lease back; see :meth:`leasehold.Leasehold.revoke`."""
-
-        meant = None if fence is None else check_fence(fence)
-        reached: bool = await self._operate(resource_flows.revoke, named(self, resource), meant)
+        """Ask the holder to release its lease; see :meth:`leasehold.Leasehold.revoke`."""
+        checked = None if fence is None else check_fence(fence)
+        reached: bool = await self._operate(resource_flows.revoke, resource_names_of(self, resource), checked)
         return reached
 
     async def leaks(self, pattern: str = "lock:*") -> list[str]:
         """Keys without a TTL, of whichever library; see :meth:`leasehold.Leasehold.leaks`."""
-
         keys: list[str] = await self._operate(resource_flows.leaks, check_pattern(pattern))
-        tell_of_leaks(self._engine, keys)
+        report_leaks(self._engine, keys)
         return keys
 
     async def _operate(self, flow: Any, *arguments: Any) -> Any:
@@ -274,7 +275,7 @@ class AsyncOperating:
         return await self._driver.drive(flow(*arguments))
 
 
-def tell_of_leaks(engine: Engine, keys: list[str]) -> None:
+def report_leaks(engine: Engine, keys: list[str]) -> None:
     if engine.observers.observers:
         from leasehold.observe.events import Leaking
 

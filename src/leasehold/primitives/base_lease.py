@@ -1,7 +1,7 @@
-"""What a lease says about itself, the same in both flavours.
+"""The part of a lease that never waits, the same in both flavours.
 
-``state``, ``check()`` and ``remaining()`` are computed from the clock on each call: a process that was frozen past
-its deadline learns so at its next look, before any message arrives.
+``state``, ``check()`` and ``remaining()`` are computed from the clock on each call: a process that was frozen past its
+deadline sees that at the next call, before any message arrives.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 class BaseLease:
-    """What both flavours share. None of this asks the store."""
+    """A lease of either flavour. Nothing here asks the store."""
 
     __slots__ = ("__weakref__", "_engine", "_held", "_lost", "_revoked")
 
     def __init__(self, engine: Engine, held: HeldLease) -> None:
         self._engine = engine
         self._held = held
-        self._lost: Any = None  # the event, once somebody has asked for it
-        self._revoked: Any = None  # and the other one
+        self._lost: Any = None  # the event, once the program has used it
+        self._revoked: Any = None  # likewise
         held.track_lease(self, engine.watchdog.dropped)
 
     @property
@@ -43,7 +43,7 @@ class BaseLease:
 
     @property
     def owner(self) -> str:
-        """The owner token, unique for this acquisition. It is a secret: whoever has it can release."""
+        """The owner token, unique for this acquisition. It is a secret: a process that has it can release the lease."""
         return self._held.owner
 
     @property
@@ -60,19 +60,20 @@ class BaseLease:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What the holder said about itself."""
+        """The ``meta`` that the lock was made with."""
         return dict(self._held.options.meta or {})
 
     @property
     def acquired_at(self) -> datetime:
-        """When it was granted, by the wall clock, for display."""
+        """When the lease was granted, by the wall clock, for display."""
         from datetime import UTC, datetime
 
         return datetime.fromtimestamp(self._held.acquired_at, UTC)
 
     @property
     def deadline(self) -> float:
-        """When the lease ends, on the local suspend-safe clock; never later than what the store confirmed."""
+        """When the lease ends, on a local clock that goes on while the machine is suspended; never later than the store
+        confirmed."""
         return self._held.deadline
 
     @property
@@ -95,19 +96,19 @@ class BaseLease:
             self._held.require(self._engine.clock.now())
 
     def beat(self) -> None:
-        """Tell that the work is alive: with ``max_idle`` a lease whose work is silent for longer is ended."""
+        """Report that the work is alive: with ``max_idle`` a lease ends when its work is silent for longer."""
         self.check()
         self._held.beat(self._engine.clock.now())
         self._engine.watchdog.check_again(self._held)
 
     @property
     def guarded(self) -> bool:
-        """Has a guard seen it?"""
+        """Has a guard seen this lease?"""
         return self._held.guarded
 
     @property
     def exported(self) -> bool:
-        """Was its fence read, or sent along with ``headers()``? Then somebody else may refuse a stale one."""
+        """Was its fence read, or sent with ``headers()``? Then another system may refuse a stale one."""
         return self._held.exported
 
     def headers(self) -> dict[str, str]:
@@ -130,37 +131,37 @@ class BaseLease:
             "ttl_ms": held.ttl_ms,
         }
 
-    def _give(self) -> Transfer:
+    def _begin_transfer(self) -> Transfer:
         self._settle()
         return self._held.giving()
 
-    def _given(self, giving: Transfer) -> str:
-        """The ticket, when it was handed over."""
+    def _finish_transfer(self, transfer: Transfer) -> str:
+        """The ticket, once the store has confirmed the transfer."""
         held = self._held
-        self._ended(ours=True)
-        return Ticket(held.name.text, held.fence, held.ttl_ms, giving.nonce).text()
+        self._finish_release(ours=True)
+        return Ticket(held.name.text, held.fence, held.ttl_ms, transfer.nonce).text()
 
-    def _not_given(self, giving: Transfer, error: BaseException) -> None:
-        """No ticket leaves transfer(). Mostly the lease is still ours, and is renewed; who was interrupted after it was
-        handed over gives it back, because nobody else could."""
+    def _transfer_failed(self, transfer: Transfer, error: BaseException) -> None:
+        """transfer() returns no ticket. Usually the lease is still ours and goes on to be renewed. After an interrupt
+        that came when the transfer was already confirmed it is released, because no other process has the ticket."""
         held, watchdog = self._held, self._engine.watchdog
         if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
             watchdog.lease_events().not_renewed(held, error)
         watchdog.report_loss(held)
         watchdog.check_again(held)
-        release = held.recall(giving)
+        release = held.recall(transfer)
         if release is not None:
             self._engine.forget(held)
             watchdog.run_later(Defer(release, held.ttl_ms / 1000), watchdog.release_reporter(held))
 
     def _show_to_guard(self) -> int:
-        """Its fence, for a guard."""
+        """The fence, for a guard."""
         held = self._held
         held.guarded = True
         return held.fence
 
     def _fenced_off(self, seen: int | None, downstream: str, observers: Iterable[Observer] = ()) -> None:
-        """A guard, with its own observers, refused this lease. Claims from here on ask for more than what it has seen
+        """A guard, with its own observers, refused this lease. Later claims ask for a fence above the one it has seen
         (trap 14)."""
         from leasehold.observe.events import FencedOff, subject
 
@@ -179,36 +180,37 @@ class BaseLease:
             self._engine.watchdog.report_loss(held)
         return phase
 
-    def _extended(self, stop_at: float) -> None:
-        """Confirmed, when work would have had to stop at that time."""
+    def _report_renewal(self, stop_at: float) -> None:
+        """An extension was confirmed; before it, work would have had to stop at ``stop_at``."""
         if self._engine.observers.listens():
             self._engine.watchdog.lease_events().renewed(self._held, stop_at - self._engine.clock.now())
 
-    def _not_extended(self, error: LeaseholdError, alive: bool) -> None:
-        """Not confirmed. A loss of what was alive, and that is no matter of the clock, was the store's answer."""
+    def _report_failed_renewal(self, error: LeaseholdError, alive: bool) -> None:
+        """An extension was not confirmed. When a lease that was alive is lost before its time, the store refused it."""
         held, engine = self._held, self._engine
         if not isinstance(error, LeaseLost):
             engine.watchdog.lease_events().not_renewed(held, error)
         elif alive and engine.clock.now() < held.stop_at() and engine.observers.listens():
             engine.watchdog.lease_events().not_renewed(held, NotYours(held.reason))
 
-    def _ended(self, ours: bool) -> None:
+    def _finish_release(self, ours: bool) -> None:
+        """A release was answered; ``ours`` says whether the lease was held until then."""
         held, watchdog = self._held, self._engine.watchdog
         if not ours:
             watchdog.report_loss(held)
         self._engine.forget(held)
-        if held.phase == RELEASING:  # the coordinator was closed meanwhile
-            self._unknown()
-        elif ours or self._late():
+        if held.phase == RELEASING:  # the coordinator was closed in between
+            self._release_unconfirmed()
+        elif ours or self._released_late():
             watchdog.report_release(held, ours)
 
-    def _late(self) -> bool:
-        """Was it given back by somebody who should have stopped before?"""
+    def _released_late(self) -> bool:
+        """Was it released by a holder that should have stopped before?"""
         return self._held.phase == LOST and self._held.reason not in ("closed", "forked")
 
-    def _unknown(self) -> None:
-        """The release goes on in the background, or was confirmed just before an interrupt. One that has not begun is
-        none."""
+    def _release_unconfirmed(self) -> None:
+        """The release goes on in the background, or was confirmed just before an interrupt. Nothing is reported when it
+        had not begun."""
         phase = self._held.phase
         if phase not in ALIVE and not self._held.end_reported:
             self._engine.watchdog.lease_events().released(self._held, True if phase == RELEASED else None)
@@ -224,7 +226,7 @@ class BaseLease:
         chain(error, loss)
 
     def __reduce__(self) -> str:
-        """Two processes that believe in one lease would be two owners."""
+        """Two processes with one lease would be two owners."""
         raise TypeError(
             "a lease stays in its process: to hand it over, send ticket = lease.transfer(), and call "
             "hold.adopt(ticket) there; for a guard, send lease.fence"

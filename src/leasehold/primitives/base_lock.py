@@ -1,15 +1,16 @@
-"""What every lock-like primitive shares in both flavours: what to ask for, which bodies are open, what the calling
-thread or task holds, and what is left to clean up when an exception ends an acquire or a body."""
+"""What every lock-like primitive shares in both flavours: the request it sends, the attempt that is under way, the
+``with`` bodies that are open, the leases of the calling thread or task, and the clean-up after an exception."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 
 from leasehold._core import flows
 from leasehold._core.durations import wait_seconds
 from leasehold._core.flows import AcquireRequest
 from leasehold._core.holding import ALIVE, LOST, LocalGrant
-from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeAlias
 from leasehold._core.names import Name
 from leasehold._core.ops import Defer, Op
 from leasehold._core.rules import EXCLUSIVE, MUTEX, READ, RULES, SEMAPHORE
@@ -23,6 +24,7 @@ from leasehold.primitives.base_lease import BaseLease
 
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
+    from leasehold._core.ports import Connection
     from leasehold._core.tickets import Ticket
     from leasehold._runtime.background import OnReply
     from leasehold._runtime.events import AcquireEvents
@@ -38,18 +40,16 @@ class Unset:
 UNSET = Unset()
 RULE_NAMES = tuple(RULES)
 
-
-B = TypeVar("B", bound=BaseLease)
-Body: TypeAlias = "tuple[BaseLease, Body | None]"  # its lease, and the body around it
+Body: TypeAlias = "tuple[BaseLease, Body | None]"  # the lease of a body, and the body around it
 
 
-class BaseLock:
-    """What both flavours share: what to ask for, and what the calling thread or task holds."""
+class BaseLock(ABC):
+    """The part of a lock that never waits. ``anchor`` is the calling thread, or the calling task in asyncio."""
 
     __slots__ = ("__weakref__", "_bodies", "_engine", "_name", "_options")
 
     _rule = MUTEX
-    _kinds: tuple[str, ...] = EXCLUSIVE  # what of its resource can be given back through it
+    _kinds: tuple[str, ...] = EXCLUSIVE  # the rules whose leases release() of this lock gives back
     _permits = 1
     _limit = 1
 
@@ -64,92 +64,82 @@ class BaseLock:
         """The text form of the resource's name."""
         return self._name.text
 
-    def _ask(self, wait: float | None, address: str, acquire_events: AcquireEvents | None) -> AcquireRequest:
-        options = self._options
-        holder_address, meta = self._engine.holder_address(), options.meta_text
-        if acquire_events is not None:
-            meta = acquire_events.carried_meta(options.meta) or meta
-        return AcquireRequest(
-            self._name,
-            options.ttl_ms,
-            wait,
-            options.renews,
-            options.at_least_ms,
-            self._rule,
-            self._permits,
-            self._limit,
-            address,
-            holder_address,
-            meta,
-            options.delay_ms,
-        )
-
-    def _flow(self, ask: AcquireRequest, attempt: Attempt, ticket: Ticket | None) -> Coroutine[Op, Any, LocalGrant]:
-        """How to get there: from the queue, or with somebody's ticket."""
-        engine = self._engine
-        if ticket is None:
-            return flows.acquire(ask, attempt.new_owner, engine.floor, engine.clock.now(), None, engine)
-        return flows.adopt(ask, ticket, attempt.new_owner(), engine.floor, engine.clock.now())
-
-    def _looks_back(self) -> bool:
-        """May it enter what this thread or task holds already?"""
-        return self._options.reentrant
+    # ------------------------------------------------------------ acquiring
 
     def _wait(self, wait: Duration | Unset | None) -> float | None:
         return self._options.wait if isinstance(wait, Unset) else wait_seconds(wait)
 
     def _acquire_events(self, wait: float | None) -> AcquireEvents | None:
-        """For those who listen, if anybody does."""
+        """What reports this acquire to observers; None when there are none."""
         if not self._engine.observers.listens():
             return None
         from leasehold._runtime.events import AcquireEvents
 
         return AcquireEvents(self._engine, self._name, self._options.ttl_ms, wait)
 
-    def _keep(self, taken: LocalGrant, anchor: object, acquire_events: AcquireEvents | None) -> HeldLease:
-        """The grant is ours: have it looked after."""
+    def _request(self, wait: float | None, address: str, events: AcquireEvents | None) -> AcquireRequest:
+        options = self._options
+        meta = options.meta_text
+        if events is not None:
+            meta = events.carried_meta(options.meta) or meta
+        return AcquireRequest(
+            name=self._name,
+            ttl_ms=options.ttl_ms,
+            wait=wait,
+            renews=options.renews,
+            at_least_ms=options.at_least_ms,
+            rule=self._rule,
+            permits=self._permits,
+            limit=self._limit,
+            address=address,
+            holder_address=self._engine.holder_address(),
+            meta=meta,
+            delay_ms=options.delay_ms,
+        )
+
+    def _attempt(
+        self,
+        wait: float | None,
+        address: str,
+        pushes: dict[str, Any] | None,
+        events: AcquireEvents | None,
+        ticket: Ticket | None,
+    ) -> tuple[Attempt, Coroutine[Op, Any, LocalGrant]]:
+        """A new attempt and its flow, which queues for the resource, or adopts the lease of a ticket."""
         engine = self._engine
-        held = HeldLease(self._name, taken, engine.watchdog.transitions, self._options, anchor)
-        if acquire_events is not None:
-            acquire_events.granted(held)  # first: its loss, however soon, must come after it
+        request = self._request(wait, address, events)
+        attempt = Attempt(request, events, pushes)
+        if ticket is None:
+            return attempt, flows.acquire(request, attempt.new_owner, engine.floor, engine.clock.now(), None, engine)
+        return attempt, flows.adopt(request, ticket, attempt.new_owner(), engine.floor, engine.clock.now())
+
+    def _keep(self, grant: LocalGrant, anchor: object, events: AcquireEvents | None) -> HeldLease:
+        """Register what was granted with this thread or task, and with the watchdog."""
+        engine = self._engine
+        held = HeldLease(self._name, grant, engine.watchdog.transitions, self._options, anchor)
+        if events is not None:
+            events.granted(held)  # first: its loss, however soon, must be reported after it
         engine.register(held, anchor)
         return held
 
-    def _reenter(self, anchor: object, lease: Callable[[HeldLease], B]) -> B | None:
-        """What this thread or task holds already. What it lost is an error, what it has given back is past, and what is
-        of another kind is in the way: then it claims, as anybody does."""
-        held = self._engine.find_held(self._name.text, anchor)
-        if held is None or held.rule == SEMAPHORE:
-            return None
-        depth, now = held.depth, self._engine.clock.now()
-        try:
-            if not self._enters(held):
-                if held.settle(now) == LOST:
-                    raise held.loss()
-                return None
-            if not held.enter_again(self._options.ttl_ms, now):
-                return None
-            if self._enters(held):
-                return lease(held)
-            held.step_out()  # another thread was just quicker to downgrade it
-            return None
-        except BaseException:
-            held.depth = min(held.depth, depth)  # nobody will step out of where an interrupt came in between
-            raise
+    @abstractmethod
+    def _lease(self, held: HeldLease, anchor: Any) -> Any:
+        """The lease object for what this thread or task holds: the existing one, or a new one."""
 
-    def _enters(self, held: HeldLease) -> bool:
-        """Is it of a kind that can be entered again through this lock? Who reads cannot write."""
-        return not held.shared or self._rule == READ
+    # ------------------------------------------------------------ the end of an acquire
+    #
+    # Lock._acquire and AsyncLock._acquire end in the same four steps, in this order: clean up the claim (only after an
+    # exception), forget its pushes, discard the attempt, give the connection back.
 
     def _clean_up(
-        self, flow: Any, attempt: Attempt, taken: LocalGrant | None, anchor: object, error: BaseException
+        self, flow: Any, attempt: Attempt, grant: LocalGrant | None, anchor: object, error: BaseException
     ) -> None:
-        """An acquire ended by an exception. A flow that ended with it has left nothing behind; one whose driver was
-        interrupted has, and so has one that was granted what could not be kept."""
-        if taken is not None:
-            for held in self._granted(attempt, anchor):
-                self._give_back(held)
-        if taken is not None or flow.cr_frame is not None:
+        """After an exception: leave nothing claimed. A flow that raised it has cleaned up itself. One whose driver was
+        interrupted has not, and neither has one whose grant could not be kept."""
+        if grant is not None:
+            for held in self._leases_of(attempt, anchor):
+                self._release_in_background(held)
+        if grant is not None or flow.cr_frame is not None:
             self._engine.withdraw(attempt)
             flow.close()
         if attempt.acquire_events is not None:
@@ -157,30 +147,71 @@ class BaseLock:
         if self._engine.closed:
             shutdown.wait_for_exit()
 
-    def _granted(self, attempt: Attempt, anchor: object) -> set[HeldLease]:
-        """What it was granted: known to its thread or task, or to the watchdog alone when that was quicker to hear
-        that nobody refers to it."""
+    def _finish(self, attempt: Attempt, borrowed: list[Connection] | None = None) -> None:
+        """The last steps of every acquire. Safe to repeat after an interrupt: a connection that it caught between the
+        two lists is closed with its last reference, and none is ever given back twice."""
+        attempt.forget_pushes()
+        self._engine.pending.discard(attempt)
+        while borrowed:
+            self._engine.connections.give_back(borrowed.pop())
+
+    def _leases_of(self, attempt: Attempt, anchor: object) -> set[HeldLease]:
+        """What this attempt was granted. The registry knows it, or only the watchdog when that has already noticed
+        that no lease object refers to it."""
         known = {self._engine.find_held(self._name.text, anchor), *self._engine.watchdog.leases()}
         return {held for held in known if held is not None and attempt.has_owner(held.owner)}
 
+    # ------------------------------------------------------------ entering again
+
+    def _may_reenter(self) -> bool:
+        return self._options.reentrant
+
+    def _reenter(self, anchor: object) -> Any:
+        """The lease that this thread or task holds already, entered once more. None: it must claim as any other
+        caller, because it holds nothing, has given it back, or holds a lease of another kind. A lost one is raised."""
+        held = self._engine.find_held(self._name.text, anchor)
+        if held is None or held.rule == SEMAPHORE:
+            return None
+        depth, now = held.depth, self._engine.clock.now()
+        try:
+            if not self._can_reenter(held):
+                if held.settle(now) == LOST:
+                    raise held.loss()
+                return None
+            if not held.enter_again(self._options.ttl_ms, now):
+                return None
+            if self._can_reenter(held):
+                return self._lease(held, anchor)
+            held.step_out()  # another thread downgraded it in between
+            return None
+        except BaseException:
+            held.depth = min(held.depth, depth)  # after an interrupt here no body will step out again
+            raise
+
+    def _can_reenter(self, held: HeldLease) -> bool:
+        """A reader cannot write."""
+        return not held.shared or self._rule == READ
+
+    # ------------------------------------------------------------ with bodies
+
     def _enter(self, lease: BaseLease, anchor: object) -> None:
-        """A with body begins. Its exit must find this very lease: the same thread may lose it and acquire anew."""
+        """A body begins. Its exit must find this very lease: the same thread may lose it and acquire anew."""
         self._bodies[anchor] = (lease, self._bodies.get(anchor))
         lease._held.bodies += 1
 
-    def _innermost(self, whoever: Callable[[], object]) -> Any:
-        """The lease of the body that ends now: the innermost of the calling thread or task. A body that moved, such as
-        a generator's that is closed elsewhere, is certain when it is the only one of this lock object."""
+    def _innermost(self, caller: Callable[[], object]) -> Any:
+        """The lease of the body that ends now, which is the innermost of the caller. A body that moved to another
+        thread or task, as a generator's does, is found when it is the only one of this lock object."""
         bodies = list(self._bodies.values())
-        body = bodies[0] if len(bodies) == 1 else self._bodies.get(whoever())
+        body = bodies[0] if len(bodies) == 1 else self._bodies.get(caller())
         if body is None:
             raise self._not_held()
         return body[0]
 
     def _leave(self, lease: BaseLease) -> None:
-        """Its body is over."""
+        """A body ends."""
         held, bodies = lease._held, self._bodies
-        anchor = held.anchor()  # whoever entered, and the body keeps him alive
+        anchor = held.anchor()  # the thread or task that entered: the body keeps it alive
         body = bodies.get(anchor)
         if body is None or body[0] is not lease:
             return
@@ -190,34 +221,37 @@ class BaseLock:
             bodies[anchor] = body[1]
         held.bodies -= 1
 
-    def _give_up(self, lease: BaseLease, depth: int | None = None) -> None:
-        """An interrupt hit the beginning or the end of a body: whatever was done already, it ends in the background.
-        An inner one, by its depth when its end began, only steps out: the outer one may bear the interrupt."""
+    def _abandon(self, lease: BaseLease, depth: int | None = None) -> None:
+        """An interrupt hit the beginning or the end of a body: release in the background, however far it came. An
+        inner body, known by the depth at which its end began, only steps out: the outer one may survive the
+        interrupt."""
         held = lease._held
         self._leave(lease)
         depth = held.depth if depth is None else depth
         if depth > 1:
             held.depth = depth - 1
         else:
-            self._give_back(held, self._engine.watchdog.release_reporter(held))
+            self._release_in_background(held, self._engine.watchdog.release_reporter(held))
 
-    def _give_back(self, held: HeldLease, done: OnReply | None = None) -> None:
-        """In the background, whatever was done already; ``done`` hears what came of it."""
+    def _release_in_background(self, held: HeldLease, done: OnReply | None = None) -> None:
+        """Release it, however far an earlier release came; ``done`` is called with the outcome."""
         release = held.begin_release(self._engine.clock.now())
         self._engine.forget(held)
         if release is not None:
             self._engine.watchdog.run_later(Defer(release, held.ttl_ms / 1000), done)
 
-    def _mine(self, anchor: object) -> HeldLease | None:
-        """The last that this thread or task has acquired of what this lock is for: a permit of the same resource, say,
-        is not given back through a lock (trap 8)."""
+    # ------------------------------------------------------------ what the caller holds
+
+    def _last_held(self, anchor: object) -> HeldLease | None:
+        """The last lease of this lock's kind that this thread or task has acquired: a permit of the same resource, for
+        instance, is not released through a lock (trap 8)."""
         held = self._engine.find_held(self._name.text, anchor)
         while held is not None and held.rule not in self._kinds:
             held = held.outer
         return held
 
     def _held_by(self, anchor: object) -> HeldLease:
-        held = self._mine(anchor)
+        held = self._last_held(anchor)
         if held is None:
             raise self._not_held()
         return held
@@ -230,10 +264,10 @@ class BaseLock:
         )
 
     def _owned_by(self, anchor: object) -> bool:
-        return self._alive(self._mine(anchor), self._kinds)
+        return self._alive(self._last_held(anchor), self._kinds)
 
     def _alive(self, held: HeldLease | None, kinds: tuple[str, ...] = RULE_NAMES) -> bool:
-        """This one, or one that the same thread or task had before it: who reads may read twice."""
+        """Is this lease alive, or one that the same thread or task acquired before it? A reader may read twice."""
         now = self._engine.clock.now()
         while held is not None:
             if held.rule in kinds and held.settle(now) in ALIVE:
@@ -242,7 +276,7 @@ class BaseLock:
         return False
 
     def __reduce__(self) -> str:
-        """It leads to the coordinator of this process, and knows whose bodies are open here."""
+        """A lock belongs to the coordinator of this process, and knows which bodies are open here."""
         raise TypeError("a lock stays in its process: send its kind and ids, and make it there from connect()")
 
     def __repr__(self) -> str:

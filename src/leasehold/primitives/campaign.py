@@ -67,11 +67,11 @@ class BaseElectionLock(BaseLock):
         engine.register(held, anchor)
         return held
 
-    def _rescue(self, anchor: object, before: object) -> None:
+    def _release_unreported(self, anchor: object, before: object) -> None:
         """An interrupt came between being elected and telling anybody: nobody would give it back."""
         held = self._engine.find_held(self._name.text, anchor)
         if held is not None and held is not before and held.phase in ALIVE:
-            self._give_back(held, self._engine.watchdog.release_reporter(held))
+            self._release_in_background(held, self._engine.watchdog.release_reporter(held))
 
 
 class ElectionLock(BaseElectionLock, Lock):
@@ -93,7 +93,7 @@ class ElectionLock(BaseElectionLock, Lock):
             won: Term = term
             return won
         except BaseException:
-            self._rescue(thread, before)
+            self._release_unreported(thread, before)
             raise
 
 
@@ -116,45 +116,45 @@ class AsyncElectionLock(BaseElectionLock, AsyncLock):
             won: AsyncTerm = term
             return won
         except BaseException:
-            self._rescue(task, before)
+            self._release_unreported(task, before)
             raise
 
 
 class BaseCampaign:
     """What both flavours share."""
 
-    _seat: BaseElectionLock
+    _lock: BaseElectionLock
 
     def __init__(self, election: BaseElection, options: Options) -> None:
         start_period = 0.0 if election._health is None else election._health.start_period
         self._engine = election._engine
         self._name = election._name
         self._options = options
-        self._reign: HeldTerm | None = None  # the last one of the loop
+        self._held_term: HeldTerm | None = None  # the last one of the loop
         self._since = 0.0  # when it began
-        self._rests = RestPeriods(options.ttl_ms / 1000, start_period)
+        self._rest_periods = RestPeriods(options.ttl_ms / 1000, start_period)
         self._over = False
 
-    def _won(self, term: Any) -> None:
+    def _begin_term(self, term: Any) -> None:
         """The loop has a new term. It can be used as long as the loop can, also by who refers to no term."""
-        reign: HeldTerm = term._held
-        reign.looping = True
-        reign.track_lock(self)
+        held_term: HeldTerm = term._held
+        held_term.looping = True
+        held_term.track_lock(self)
         self._since = self._engine.clock.now()
-        self._reign = reign
+        self._held_term = held_term
 
-    def _goes_on(self, reign: HeldTerm) -> bool:
+    def _continues(self, held_term: HeldTerm) -> bool:
         """A term of the loop was given back: is there to be another?"""
-        self._reign = None
-        self._over = self._over or reign.reason == RESIGNED
+        self._held_term = None
+        self._over = self._over or held_term.reason == RESIGNED
         return not self._over
 
-    def _rest_until(self, reign: HeldTerm) -> float:
+    def _rest_until(self, held_term: HeldTerm) -> float:
         """When to stand again. The end of ``max_hold`` is one that was asked for."""
         now = self._engine.clock.now()
-        if reign.phase == LOST and reign.reason != "max_hold":
-            return now + self._rests.after(reign.reason, now - self._since)
-        self._rests.forget()
+        if held_term.phase == LOST and held_term.reason != "max_hold":
+            return now + self._rest_periods.after(held_term.reason, now - self._since)
+        self._rest_periods.forget()
         return now
 
     def _nap(self, until: float) -> float:
@@ -165,10 +165,10 @@ class BaseCampaign:
     def __del__(self) -> None:
         """The loop was left: by break, return or an exception. May run at any bytecode of any thread: the watchdog
         gives back what is left."""
-        reign = getattr(self, "_reign", None)
-        if reign is not None:
-            reign.left_behind = True
-            self._engine.watchdog.dropped.put(reign)
+        held_term = getattr(self, "_held_term", None)
+        if held_term is not None:
+            held_term.left = True
+            self._engine.watchdog.dropped.put(held_term)
 
     def __reduce__(self) -> str:
         """A copy that is dropped would give back what this one leads."""
@@ -183,25 +183,25 @@ class Campaign(BaseCampaign):
 
     def __init__(self, election: BaseElection, options: Options) -> None:
         BaseCampaign.__init__(self, election, options)
-        self._seat: ElectionLock = ElectionLock(election, options)
+        self._lock: ElectionLock = ElectionLock(election, options)
 
     def __enter__(self) -> Term:
         thread = current_thread()
-        before = self._seat._bodies.get(thread)
+        before = self._lock._bodies.get(thread)
         try:
-            term: Any = self._seat.__enter__()
+            term: Any = self._lock.__enter__()
             won: Term = term
             return won
         except BaseException:
-            body = self._seat._bodies.get(thread)
+            body = self._lock._bodies.get(thread)
             if body is not None and body is not before:  # an interrupt, after it was entered
-                self._seat._give_up(body[0])
+                self._lock._abandon(body[0])
             raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._seat.__exit__(kind, error, trace)
+        self._lock.__exit__(kind, error, trace)
 
     def __iter__(self) -> Campaign:
         return self
@@ -213,11 +213,11 @@ class Campaign(BaseCampaign):
         thread = current_thread()
         before = self._engine.find_held(self._name.text, thread)
         try:
-            term = self._seat._acquire(self._options.wait, thread)
-            self._won(term)
+            term = self._lock._acquire(self._options.wait, thread)
+            self._begin_term(term)
             return term  # in the same try: an interrupt on the way out must not lose it
         except BaseException:
-            self._seat._rescue(thread, before)
+            self._lock._release_unreported(thread, before)
             raise
 
     def close(self) -> None:
@@ -226,15 +226,15 @@ class Campaign(BaseCampaign):
         self._finish()
 
     def _finish(self) -> bool:
-        reign = self._reign
-        if reign is None:
+        held_term = self._held_term
+        if held_term is None:
             return not self._over
-        rest_until = self._rest_until(reign)
+        rest_until = self._rest_until(held_term)
         try:
-            self._seat._lease(reign).release()
+            self._lock._lease(held_term, current_thread()).release()
         except OutcomeUnknown:  # it goes on in the background
-            self._engine.forget(reign)
-        if not self._goes_on(reign):
+            self._engine.forget(held_term)
+        if not self._continues(held_term):
             return False
         while nap := self._nap(rest_until):
             time.sleep(nap)
@@ -247,17 +247,17 @@ class AsyncCampaign(BaseCampaign):
     def __init__(self, election: BaseElection, options: Options, driver: AsyncDriver) -> None:
         BaseCampaign.__init__(self, election, options)
         self._driver = driver
-        self._seat: AsyncElectionLock = AsyncElectionLock(election, options, driver)
+        self._lock: AsyncElectionLock = AsyncElectionLock(election, options, driver)
 
     async def __aenter__(self) -> AsyncTerm:
-        term: Any = await self._seat.__aenter__()
+        term: Any = await self._lock.__aenter__()
         won: AsyncTerm = term
         return won
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._seat.__aexit__(kind, error, trace)
+        await self._lock.__aexit__(kind, error, trace)
 
     def __aiter__(self) -> AsyncCampaign:
         return self
@@ -266,8 +266,8 @@ class AsyncCampaign(BaseCampaign):
         """Give the last term back, and lead the next one."""
         if not await self._finish():
             raise StopAsyncIteration
-        term = await self._seat._acquire(self._options.wait, self._driver.task())
-        self._won(term)
+        term = await self._lock._acquire(self._options.wait, self._driver.task())
+        self._begin_term(term)
         return term
 
     async def close(self) -> None:
@@ -276,15 +276,15 @@ class AsyncCampaign(BaseCampaign):
         await self._finish()
 
     async def _finish(self) -> bool:
-        reign = self._reign
-        if reign is None:
+        held_term = self._held_term
+        if held_term is None:
             return not self._over
-        rest_until = self._rest_until(reign)
+        rest_until = self._rest_until(held_term)
         try:
-            await self._seat._lease(reign, self._driver.task()).release()
+            await self._lock._lease(held_term, self._driver.task()).release()
         except OutcomeUnknown:  # it goes on in the background
-            self._engine.forget(reign)
-        if not self._goes_on(reign):
+            self._engine.forget(held_term)
+        if not self._continues(held_term):
             return False
         while nap := self._nap(rest_until):
             await self._driver.sleep(nap)

@@ -24,7 +24,7 @@ from leasehold.primitives.base_lock import UNSET, Unset
 from leasehold.primitives.campaign import AsyncCampaign, Campaign
 from leasehold.primitives.health import AsyncHealthMonitor, Health, HealthMonitor, check_function
 from leasehold.primitives.lease import _in_thread
-from leasehold.primitives.term import RESIGNED, AsyncTerm, HeldTerm, Term, said
+from leasehold.primitives.term import RESIGNED, AsyncTerm, HeldTerm, Term, meta_with_value
 
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
@@ -42,10 +42,10 @@ class BaseElection(ABC):
         self._engine = engine
         self._name = name
         self._health = health
-        self._options = _saying(options, value)
+        self._options = _with_value(options, value)
         self._elected: list[Callable[..., Any]] = []
         self._demoted: list[Callable[..., Any]] = []
-        self._reigns: dict[int, HeldTerm] = {}  # the terms that are led through this object, by their numbers
+        self._held_terms: dict[int, HeldTerm] = {}  # the terms that are led through this object, by their numbers
 
     @property
     def resource(self) -> str:
@@ -59,39 +59,39 @@ class BaseElection(ABC):
         has ended, the lease is given back and the next candidate leads; a body that goes on regardless keeps it until
         its deadline. A loop of terms ends. It asks nobody, so there is nothing to await."""
         led = False
-        for reign in list(self._reigns.values()):
-            if reign.settle(self._engine.clock.now()) in ALIVE:
-                reign.lose(RESIGNED)
-            led = led or (reign.phase == LOST and reign.reason == RESIGNED)
-            self._engine.watchdog.report_loss(reign)
+        for held_term in list(self._held_terms.values()):
+            if held_term.settle(self._engine.clock.now()) in ALIVE:
+                held_term.lose(RESIGNED)
+            led = led or (held_term.phase == LOST and held_term.reason == RESIGNED)
+            self._engine.watchdog.report_loss(held_term)
         return led
 
-    def _candidate(self, wait: Duration | Unset | None, value: Any) -> Options:
+    def _campaign_options(self, wait: Duration | Unset | None, value: Any) -> Options:
         """How a campaign asks, checked."""
-        options = self._options if isinstance(value, Unset) else _saying(self._options, value)
+        options = self._options if isinstance(value, Unset) else _with_value(self._options, value)
         return options if isinstance(wait, Unset) else options.with_wait(wait_seconds(wait))
 
     def _begin(self, term: Any) -> None:
         """Somebody was elected, and has a Term for it. What follows its end is set up first: it may come at once."""
-        reign: HeldTerm = term._held
-        reign.loop = getattr(term, "_loop", None)
-        self._reigns[reign.fence] = reign
-        reign.at_end(_forgetter(self._reigns, reign.fence))
-        reign.at_end(self._teller(reign))
-        self._tell(self._elected, term, "on_elected")
+        held_term: HeldTerm = term._held
+        held_term.loop = getattr(term, "_loop", None)
+        self._held_terms[held_term.fence] = held_term
+        held_term.at_end(_remover(self._held_terms, held_term.fence))
+        held_term.at_end(self._demotion_reporter(held_term))
+        self._call(self._elected, term, "on_elected")
         if self._health is not None:
-            self._mind(self._health, term, reign)
+            self._monitor_health(self._health, term, held_term)
 
-    def _teller(self, reign: HeldTerm) -> Listener:
+    def _demotion_reporter(self, held_term: HeldTerm) -> Listener:
         """Tells of the end of a term. The Term may be gone by then; another object stands for it as well."""
 
         def tell() -> None:
             if self._demoted:
-                self._tell(self._demoted, reign.lease() or self._term_of(reign), "on_demoted")
+                self._call(self._demoted, held_term.lease() or self._term_of(held_term), "on_demoted")
 
         return tell
 
-    def _tell(self, callbacks: list[Callable[..., Any]], term: Any, what: str) -> None:
+    def _call(self, callbacks: list[Callable[..., Any]], term: Any, what: str) -> None:
         """Whatever becomes of them, the term goes on."""
         for callback in callbacks:
             try:
@@ -103,10 +103,10 @@ class BaseElection(ABC):
     def _listener(self, callback: Callable[..., Any], term: Any, what: str) -> Listener: ...
 
     @abstractmethod
-    def _mind(self, health: Health, term: Any, reign: HeldTerm) -> None: ...
+    def _monitor_health(self, health: Health, term: Any, held_term: HeldTerm) -> None: ...
 
     @abstractmethod
-    def _term_of(self, reign: HeldTerm) -> Any: ...
+    def _term_of(self, held_term: HeldTerm) -> Any: ...
 
     def __reduce__(self) -> str:
         """It leads to the coordinator of this process, and knows who leads here."""
@@ -141,7 +141,7 @@ class Election(BaseElection):
         around the work, which ends with the loss of its own term and swallows that. After ``resign()`` the loop ends.
         Leaving the loop in any other way gives the term back, in the background.
         """
-        return Campaign(self, self._candidate(wait, value))
+        return Campaign(self, self._campaign_options(wait, value))
 
     def leader(self) -> Leader | None:
         """Who leads now, or None. Asks the store; true only in the past by the time you read it."""
@@ -173,11 +173,11 @@ class Election(BaseElection):
     def _listener(self, callback: Callable[..., Any], term: Any, what: str) -> Listener:
         return _in_thread(callback, lambda: (term,), what)
 
-    def _mind(self, health: Health, term: Any, reign: HeldTerm) -> None:
-        HealthMonitor(health, reign, self._engine.watchdog, self._engine.clock).start()
+    def _monitor_health(self, health: Health, term: Any, held_term: HeldTerm) -> None:
+        HealthMonitor(health, held_term, self._engine.watchdog, self._engine.clock).start()
 
-    def _term_of(self, reign: HeldTerm) -> Term:
-        return Term(self._engine, reign)
+    def _term_of(self, held_term: HeldTerm) -> Term:
+        return Term(self._engine, held_term)
 
 
 class AsyncElection(BaseElection):
@@ -193,7 +193,7 @@ class AsyncElection(BaseElection):
         """Stand for election, with ``async with`` or ``async for``; see :meth:`leasehold.Election.campaign`.
 
         The task inside ``async with`` is cancelled on loss. In a loop of terms that is ``async with term:``."""
-        return AsyncCampaign(self, self._candidate(wait, value), self._driver)
+        return AsyncCampaign(self, self._campaign_options(wait, value), self._driver)
 
     async def leader(self) -> Leader | None:
         """Who leads now, or None. Asks the store; true only in the past by the time you read it."""
@@ -223,17 +223,17 @@ class AsyncElection(BaseElection):
     def _listener(self, callback: Callable[..., Any], term: Any, what: str) -> Listener:
         return self._driver.callback(term._loop, callback, lambda: (term,), what)
 
-    def _mind(self, health: Health, term: Any, reign: HeldTerm) -> None:
-        minder = AsyncHealthMonitor(health, reign, self._engine.watchdog, self._engine.clock)
-        minder.start_on(self._driver, term._loop)
+    def _monitor_health(self, health: Health, term: Any, held_term: HeldTerm) -> None:
+        monitor = AsyncHealthMonitor(health, held_term, self._engine.watchdog, self._engine.clock)
+        monitor.start_on(self._driver, term._loop)
 
-    def _term_of(self, reign: HeldTerm) -> AsyncTerm:
-        return AsyncTerm(self._engine, reign, self._driver, reign.loop)
+    def _term_of(self, held_term: HeldTerm) -> AsyncTerm:
+        return AsyncTerm(self._engine, held_term, self._driver, held_term.loop)
 
 
-def _saying(options: Options, value: Any) -> Options:
+def _with_value(options: Options, value: Any) -> Options:
     """The same, for a candidate who publishes this once it leads."""
-    meta = said(options.meta, value)
+    meta = meta_with_value(options.meta, value)
     if not meta:
         return options.with_meta(meta, "")
     import json
@@ -242,8 +242,8 @@ def _saying(options: Options, value: Any) -> Options:
     return options.with_meta(json.loads(text), text)  # what others see; and nobody can change it behind our back
 
 
-def _forgetter(reigns: dict[int, HeldTerm], fence: int) -> Listener:
+def _remover(held_terms: dict[int, HeldTerm], fence: int) -> Listener:
     def forget() -> None:
-        reigns.pop(fence, None)
+        held_terms.pop(fence, None)
 
     return forget

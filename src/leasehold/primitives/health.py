@@ -70,22 +70,22 @@ def _is_coroutine(function: object) -> bool:
 class HealthMonitor:
     """Asks, for one term."""
 
-    def __init__(self, health: Health, reign: HeldTerm, watchdog: Watchdog, clock: Clock) -> None:
+    def __init__(self, health: Health, held_term: HeldTerm, watchdog: Watchdog, clock: Clock) -> None:
         self._health = health
         self._failures = 0  # in a row
         self._starts_until = clock.now() + health.start_period
-        self._reign = reign
+        self._held_term = held_term
         self._watchdog = watchdog
         self._clock = clock
-        self._every = renew_after(reign.options.ttl_ms / 1000)
+        self._every = renew_after(held_term.options.ttl_ms / 1000)
         self._over = threading.Event()
         if health.start_period:  # also for an answer that takes all of it
-            reign.beat(clock.now(), health.start_period)
+            held_term.beat(clock.now(), health.start_period)
 
     def start(self) -> None:
         """In a thread of its own, which ends with the term."""
         thread = threading.Thread(target=self._run, name="leasehold-health", daemon=True)
-        self._reign.at_end(self._over.set)  # first: an interrupt after its start must not let it run for ever
+        self._held_term.at_end(self._over.set)  # first: an interrupt after its start must not let it run for ever
         try:
             thread.start()
         except RuntimeError as error:
@@ -108,22 +108,22 @@ class HealthMonitor:
     def judge(self, fit: object, asked: float) -> bool:
         """True and None are good answers. After too many others in a row it is no longer the leader from here on, and
         hears of it. Who does not lead any more is not asked again."""
-        reign, now = self._reign, self._clock.now()
+        held_term, now = self._held_term, self._clock.now()
         if fit is None or fit:
             self._failures, self._starts_until = 0, asked
         elif asked >= self._starts_until:
             self._failures += 1
         if self._failures < self._health.retries:
-            reign.beat(now, max(self._starts_until - now, 0.0))
-            self._watchdog.check_again(reign)
-            return reign.phase in ALIVE
-        reign.lose(UNHEALTHY)
-        self._watchdog.report_loss(reign)
+            held_term.beat(now, max(self._starts_until - now, 0.0))
+            self._watchdog.check_again(held_term)
+            return held_term.phase in ALIVE
+        held_term.lose(UNHEALTHY)
+        self._watchdog.report_loss(held_term)
         return False
 
     def _complain(self, error: Exception) -> None:
         if not self._over.is_set():
-            log.warn("the health check of %s raised %r", self._reign.name.kind, error, error=error)
+            log.warn("the health check of %s raised %r", self._held_term.name.kind, error, error=error)
 
 
 class AsyncHealthMonitor(HealthMonitor):
@@ -131,9 +131,9 @@ class AsyncHealthMonitor(HealthMonitor):
 
     def start_on(self, driver: AsyncDriver, loop: asyncio.AbstractEventLoop) -> None:
         """On the loop of the term, which is the running one."""
-        self._reign.at_end(self._over.set)
+        self._held_term.at_end(self._over.set)
         task = loop.create_task(self._ask(driver))
-        self._reign.at_end(driver.on_loop(loop, task.cancel))
+        self._held_term.at_end(driver.on_loop(loop, task.cancel))
 
     async def _ask(self, driver: AsyncDriver) -> None:
         while not self._over.is_set():

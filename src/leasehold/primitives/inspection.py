@@ -70,7 +70,7 @@ class Inspection(NamedTuple):
 
     def __repr__(self) -> str:
         """Without the ids, which ``.resource`` says: a repr ends up in logs."""
-        by = ", ".join(map(_shown, self.holders))
+        by = ", ".join(map(_holder_text, self.holders))
         waiting = f"{len(self.waiters)} waiting" if self.waiters else "nobody waits"
         limit = f", limit={self.limit}" if self.limit else ""
         held = f"held by {by}" if by else "unreadable" if self.unreadable else "free"
@@ -114,8 +114,8 @@ def inspection(resource: str, view: ops.View) -> Inspection:
     )
 
 
-def _shown(holder: Holder) -> str:
-    """One holder in a line; what everybody has who holds alone is not said."""
+def _holder_text(holder: Holder) -> str:
+    """One holder in a line; what everybody has who holds alone is not note."""
     how = "" if holder.mode == "exclusive" else f" {holder.mode}"
     slots = f" {','.join(map(str, holder.slots))}" if holder.slots else ""
     return f"{holder.owner}{how}{slots} fence={holder.fence} expires_in={holder.expires_in:.3f}s"
@@ -142,8 +142,8 @@ def _waiting(waiter: types.Waiter, now_ms: int) -> Waiting:
 
 
 def _note(note: types.AuditNote) -> Note:
-    said = _meta(note.text)
-    by, reason = str(said.get("by", "")), str(said.get("reason", ""))
+    text = _meta(note.text)
+    by, reason = str(text.get("by", "")), str(text.get("reason", ""))
     return Note(_time(note.at_us), note.event, note.owner, note.fence, by, reason)
 
 

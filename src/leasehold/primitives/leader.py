@@ -61,7 +61,7 @@ class BaseObservation(ABC):
         self._known: tuple[Grant, ...] | None = None
         self._closed = False
         self._reading = False
-        self._watching: resource_flows.WatchRequest | None = None  # once it has begun
+        self._watch: resource_flows.WatchRequest | None = None  # once it has begun
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {parse_name(self._resource).shown}{' closed' if self._closed else ''}>"
@@ -71,11 +71,11 @@ class BaseObservation(ABC):
         From any thread."""
         self._closed = True
         if not self._reading:
-            self._let_go()
+            self._stop_watching()
 
     def _begin_reading(self) -> None:
         if self._epoch != self._engine.epoch:  # in a forked child: all of this is the parent's, also who was reading
-            self._epoch, self._watching, self._reading = self._engine.epoch, None, False
+            self._epoch, self._watch, self._reading = self._engine.epoch, None, False
             self._forked()
         if self._reading:
             raise InvalidRequest("an observation is read by one at a time: call observe() for each of them")
@@ -84,13 +84,13 @@ class BaseObservation(ABC):
     def _end_reading(self) -> None:
         self._reading = False
         if self._closed:
-            self._let_go()
+            self._stop_watching()
 
     def _changed(self, view: ops.View) -> Leader | None:
         self._known = view.holders
         return leader_of(self._resource, view)
 
-    def _over(self, error: StoreUnavailable) -> bool:
+    def _ends_with(self, error: StoreUnavailable) -> bool:
         """The stream ends with its coordinator; any other trouble is told, and one may go on with the next change."""
         if not self._engine.closed:
             return False
@@ -98,16 +98,16 @@ class BaseObservation(ABC):
         shutdown.wait_for_exit()
         return True
 
-    def _let_go(self) -> None:
+    def _stop_watching(self) -> None:
         """Nobody is to be told any more."""
-        watched, self._watching = self._watching, None
+        watched, self._watch = self._watch, None
         if watched is not None and self._epoch == self._engine.epoch:
-            self._return(watched)
+            self._give_back_connection(watched)
             if not self._engine.closed:
                 self._engine.watchdog.run_later(Defer(Withdraw(watched.resource, watched.owner), WATCH_EVERY_MS / 1000))
 
     @abstractmethod
-    def _return(self, watched: resource_flows.WatchRequest) -> None: ...
+    def _give_back_connection(self, watched: resource_flows.WatchRequest) -> None: ...
 
     @abstractmethod
     def _forked(self) -> None: ...
@@ -144,7 +144,7 @@ class Observation(BaseObservation):
         except ObservationClosed:
             raise StopIteration from None
         except StoreUnavailable as error:
-            if self._over(error):
+            if self._ends_with(error):
                 raise StopIteration from None
             raise
         finally:
@@ -152,12 +152,12 @@ class Observation(BaseObservation):
 
     def _begin(self) -> resource_flows.WatchRequest:
         self._engine.ensure_open()
-        if self._watching is None:
+        if self._watch is None:
             self._connections.append(self._engine.connections.borrow())
-            self._watching = resource_flows.WatchRequest(self._resource, new_owner(), self._connections[0].address)
-        return self._watching
+            self._watch = resource_flows.WatchRequest(self._resource, new_owner(), self._connections[0].address)
+        return self._watch
 
-    def _return(self, watched: resource_flows.WatchRequest) -> None:
+    def _give_back_connection(self, watched: resource_flows.WatchRequest) -> None:
         try:
             connection = self._connections.pop()
         except IndexError:  # somebody else closes it too, and was quicker
@@ -210,7 +210,7 @@ class AsyncObservation(BaseObservation):
         except ObservationClosed:
             raise StopAsyncIteration from None
         except StoreUnavailable as error:
-            if self._over(error):
+            if self._ends_with(error):
                 raise StopAsyncIteration from None
             raise
         finally:
@@ -219,20 +219,20 @@ class AsyncObservation(BaseObservation):
     def _begin(self) -> tuple[resource_flows.WatchRequest, PushRouter]:
         self._engine.ensure_open()
         connection = self._driver.connection(self._driver.task().get_loop())
-        if self._watching is None or connection is not self._connection:
-            self._let_go()
+        if self._watch is None or connection is not self._connection:
+            self._stop_watching()
             self._connection = connection
-            self._watching = resource_flows.WatchRequest(self._resource, new_owner(), connection.address)
-            connection.pushes[self._watching.owner] = None
-        return self._watching, connection
+            self._watch = resource_flows.WatchRequest(self._resource, new_owner(), connection.address)
+            connection.pushes[self._watch.owner] = None
+        return self._watch, connection
 
     def close(self) -> None:
         """No more changes: whoever waits for the next one stops, and the store forgets this observer."""
         BaseObservation.close(self)
-        if self._reading and self._connection is not None and self._watching is not None:
-            self._connection.wake(self._watching.owner)
+        if self._reading and self._connection is not None and self._watch is not None:
+            self._connection.wake(self._watch.owner)
 
-    def _return(self, watched: resource_flows.WatchRequest) -> None:
+    def _give_back_connection(self, watched: resource_flows.WatchRequest) -> None:
         if self._connection is not None:
             self._connection.pushes.pop(watched.owner, None)
 

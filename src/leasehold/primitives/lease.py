@@ -1,4 +1,4 @@
-"""A lease: a granted claim with an owner, a fence and a deadline. What ``acquire`` and ``with`` hand out."""
+"""A lease: a granted claim with an owner, a fence and a deadline. ``acquire`` and ``with`` return one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Lease(BaseLease):
 
     @property
     def lost(self) -> threading.Event:
-        """Set when the lease is lost: for work that waits."""
+        """An event that is set when the lease is lost, for work that waits."""
         if self._lost is None:
             self._lost = threading.Event()
             self._held.listen(self._lost.set)
@@ -55,7 +55,8 @@ class Lease(BaseLease):
 
     @property
     def revoked(self) -> threading.Event:
-        """Set when somebody asks for the lease (``hold.revoke``): finish soon, and give it back. It is still yours."""
+        """An event that is set when an operator asks for the lease (``hold.revoke``): finish soon, and release it.
+        Until then it is still yours."""
         if self._revoked is None:
             self._revoked = threading.Event()
             self._held.listen_for_revocation(self._revoked.set)
@@ -63,49 +64,49 @@ class Lease(BaseLease):
         return event
 
     def on_revoked(self, callback: Callable[[], object]) -> None:
-        """Call ``callback()`` in a thread of its own when somebody asks for the lease."""
+        """Call ``callback()`` in a thread of its own when an operator asks for the lease."""
         self._held.listen_for_revocation(_in_thread(_callable(callback, "on_revoked"), tuple, "on_revoked"))
 
     def extend(self, ttl: Duration) -> None:
-        """Set the end of the lease to ``ttl`` from now: sets, never adds. Later renewals use it too."""
+        """Make the lease end ``ttl`` from now, whatever it had left. Later renewals use this ttl too."""
         self._change(flows.extend, ttl_ms(ttl))
 
     def _change(self, flow: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
-        """A renewal that its caller waits for, and with it whatever this flow changes."""
+        """Run a flow that renews the lease and changes something with it."""
         alive, stop_at = self._settle() in ALIVE, self._held.stop_at()
         try:
             sync.run(self._engine, flow(self._held, *arguments, self._engine.clock.now()))
-            self._extended(stop_at)
+            self._report_renewal(stop_at)
         except (StoreUnavailable, OutcomeUnknown, LeaseLost) as error:
-            self._not_extended(error, alive)
+            self._report_failed_renewal(error, alive)
             raise
         finally:
             self._engine.watchdog.report_loss(self._held)
             self._engine.watchdog.check_again(self._held)
 
     def transfer(self) -> str:
-        """Give the lease away: the text is a ticket, with which one other process can ``adopt`` it, until its ttl is
-        over. From here on it is no longer yours (``released``). When this raises an error, it still is."""
-        giving = self._give()
+        """Give the lease away. Returns a ticket with which one other process can ``adopt`` it until its ttl is over.
+        From here on it is no longer yours (``released``). When this raises an error, it still is."""
+        transfer = self._begin_transfer()
         try:
-            sync.run(self._engine, flows.transfer(self._held, giving, self._engine.clock.now()))
-            return self._given(giving)
+            sync.run(self._engine, flows.transfer(self._held, transfer, self._engine.clock.now()))
+            return self._finish_transfer(transfer)
         except BaseException as error:
-            self._not_given(giving, error)
+            self._transfer_failed(transfer, error)
             raise
 
     def release(self) -> bool:
-        """Give the lease back. False: it was no longer ours. OutcomeUnknown: not confirmed; may be repeated."""
+        """Release the lease. False: it had already been lost. OutcomeUnknown: not confirmed; may be repeated."""
         if self._held.step_out():
             return self._settle() != LOST
         try:
             ours = sync.run(self._engine, flows.release(self._held, self._engine.clock.now()))
-            self._ended(ours)
-        except StoreUnavailable:  # the coordinator is closed, and close() gives it back
-            self._ended(False)
+            self._finish_release(ours)
+        except StoreUnavailable:  # the coordinator is closed, and close() releases it
+            self._finish_release(False)
             return False
         except BaseException:  # not confirmed, or interrupted
-            self._unknown()
+            self._release_unconfirmed()
             raise
         return ours
 
@@ -138,7 +139,7 @@ class AsyncLease(BaseLease):
 
     @property
     def lost(self) -> asyncio.Event:
-        """Set, on the loop that acquired it, when the lease is lost."""
+        """An event that is set, on the loop that acquired it, when the lease is lost."""
         if self._lost is None:
             self._lost = self._driver.event()
             self._held.listen(self._driver.on_loop(self._loop, self._lost.set))
@@ -156,60 +157,61 @@ class AsyncLease(BaseLease):
 
     @property
     def revoked(self) -> asyncio.Event:
-        """Set when somebody asks for the lease (``hold.revoke``): finish soon, and give it back. It is still yours."""
+        """An event that is set when an operator asks for the lease (``hold.revoke``): finish soon, and release it.
+        Until then it is still yours."""
         if self._revoked is None:
             self._revoked = self._driver.event()
             self._held.listen_for_revocation(self._driver.on_loop(self._loop, self._revoked.set))
         event: asyncio.Event = self._revoked
-        if self._held.revocation_requested():  # no need to wait for the loop's next turn
+        if self._held.revocation_requested():  # the first use need not wait for the next turn of the loop
             event.set()
         return event
 
     def on_revoked(self, callback: Callable[[], object | Awaitable[object]]) -> None:
-        """Call ``callback()``, a function or a coroutine function, on the loop when somebody asks for the lease."""
+        """Call ``callback()``, a function or a coroutine function, on the loop when an operator asks for the lease."""
         checked = _callable(callback, "on_revoked")
         self._held.listen_for_revocation(self._driver.callback(self._loop, checked, tuple, "on_revoked"))
 
     async def extend(self, ttl: Duration) -> None:
-        """Set the end of the lease to ``ttl`` from now: sets, never adds. Later renewals use it too."""
+        """Make the lease end ``ttl`` from now, whatever it had left. Later renewals use this ttl too."""
         await self._change(flows.extend, ttl_ms(ttl))
 
     async def _change(self, flow: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
-        """A renewal that its caller waits for, and with it whatever this flow changes."""
+        """Run a flow that renews the lease and changes something with it."""
         alive, stop_at = self._settle() in ALIVE, self._held.stop_at()
         try:
             await self._driver.drive(flow(self._held, *arguments, self._engine.clock.now()))
-            self._extended(stop_at)
+            self._report_renewal(stop_at)
         except (StoreUnavailable, OutcomeUnknown, LeaseLost) as error:
-            self._not_extended(error, alive)
+            self._report_failed_renewal(error, alive)
             raise
         finally:
             self._engine.watchdog.report_loss(self._held)
             self._engine.watchdog.check_again(self._held)
 
     async def transfer(self) -> str:
-        """Give the lease away: the text is a ticket, with which one other process can ``adopt`` it, until its ttl is
-        over. From here on it is no longer yours (``released``). When this raises an error, it still is."""
-        giving = self._give()
+        """Give the lease away. Returns a ticket with which one other process can ``adopt`` it until its ttl is over.
+        From here on it is no longer yours (``released``). When this raises an error, it still is."""
+        transfer = self._begin_transfer()
         try:
-            await self._driver.drive(flows.transfer(self._held, giving, self._engine.clock.now()))
-            return self._given(giving)
+            await self._driver.drive(flows.transfer(self._held, transfer, self._engine.clock.now()))
+            return self._finish_transfer(transfer)
         except BaseException as error:
-            self._not_given(giving, error)
+            self._transfer_failed(transfer, error)
             raise
 
     async def release(self) -> bool:
-        """Give the lease back. False: it was no longer ours. OutcomeUnknown: not confirmed; may be repeated."""
+        """Release the lease. False: it had already been lost. OutcomeUnknown: not confirmed; may be repeated."""
         if self._held.step_out():
             return self._settle() != LOST
         try:
             ours = await self._driver.drive(flows.release(self._held, self._engine.clock.now()))
-            self._ended(ours)
-        except StoreUnavailable:  # the coordinator is closed, and close() gives it back
-            self._ended(False)
+            self._finish_release(ours)
+        except StoreUnavailable:  # the coordinator is closed, and close() releases it
+            self._finish_release(False)
             return False
         except BaseException:  # not confirmed, or interrupted
-            self._unknown()
+            self._release_unconfirmed()
             raise
         return ours
 
@@ -221,8 +223,8 @@ class AsyncLease(BaseLease):
         return self
 
     def _begin(self, task: asyncio.Task[Any], interrupt: Interrupt | None = None) -> None:
-        """A body begins in this task, unless the lease is lost by now: what comes later, the interrupt hears of. The
-        leases of one body have one together."""
+        """A body begins in this task, unless the lease is already lost; a later loss cancels the task through the
+        interrupt. The leases of one body share an interrupt."""
         held = self._held
         self._bodies += 1
         if held.interrupt is None:
@@ -232,7 +234,7 @@ class AsyncLease(BaseLease):
             self.check()
 
     def _end(self) -> Interrupt | None:
-        """A body is over: when it was the outermost, nobody is cancelled any more. The interrupt, if it has fired."""
+        """A body ends: after the outermost one the task is not cancelled any more. The interrupt, if it has fired."""
         self._bodies -= 1
         interrupt: Interrupt | None = self._held.interrupt
         if interrupt is None or self._bodies:
@@ -266,7 +268,7 @@ def _callable(callback: Any, what: str) -> Any:
 def _in_thread(
     callback: Callable[..., object], arguments: Callable[[], tuple[Any, ...]], what: str
 ) -> Callable[[], None]:
-    """A listener that runs somebody's callback apart: it may block or raise, and harms nobody."""
+    """A listener that runs a callback in its own thread, where it may block or raise."""
 
     def run() -> None:
         try:
@@ -278,7 +280,7 @@ def _in_thread(
         try:
             threading.Thread(target=run, name=f"leasehold-{what.replace('_', '-')}", daemon=True).start()
         except RuntimeError:
-            if not shutdown.begun:  # then Python 3.12 starts none; others do, and end it before it has done much
+            if not shutdown.begun:  # at exit Python 3.12 starts no thread; other versions do, and end it soon
                 raise
 
     return start

@@ -1,6 +1,6 @@
-"""Leases: what ``hold.all(...)`` gives. Several leases of one body, in the order in which their locks were given.
+"""The leases of ``hold.all(...)``: several leases of one body, in the order in which their locks were given.
 
-They are one thing to whoever works under them: held when all are, lost as soon as one is.
+Together they are held while all are held, and lost as soon as one is lost.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ B = TypeVar("B", bound=BaseLease)
 Mix = TypeVarTuple("Mix")
 Each = TypeVarTuple("Each", default=Unpack[tuple[Lease, ...]])
 AsyncEach = TypeVarTuple("AsyncEach", default=Unpack[tuple[AsyncLease, ...]])
-STATES = ("lost", "released", "unsure", "held")  # the first that one of them is in is that of all
+STATES = ("lost", "released", "unsure", "held")  # the state of all is the first of these that one of them is in
 
 
 class BaseLeases(tuple[*Mix], Generic[B, *Mix]):
-    """What both flavours share. None of this asks the store. It is a tuple, so that a type checker knows the class of
-    each lease also when they are taken apart."""
+    """Several leases of either flavour. Nothing here asks the store. It is a tuple, so that a type checker knows the
+    class of each lease when they are unpacked."""
 
     def __new__(cls, _engine: Engine, leases: Sequence[B], *_more: Any) -> Self:
         return tuple.__new__(cls, leases)
@@ -44,12 +44,12 @@ class BaseLeases(tuple[*Mix], Generic[B, *Mix]):
     def __init__(self, engine: Engine, leases: Sequence[B]) -> None:
         self._engine = engine
         self._leases = tuple(leases)
-        self._lost: Any = None  # the event, once somebody has asked for it
-        self._revoked: Any = None  # and the other one
+        self._lost: Any = None  # the event, once the program has used it
+        self._revoked: Any = None  # likewise
 
     @property
     def fences(self) -> dict[str, int | None]:
-        """The fencing token of each, by its resource: every part has a sequence of its own, and a guard of its own."""
+        """The fencing token of each, by its resource: every part has its own sequence, and its own guard."""
         return {lease.resource: lease.fence for lease in self._leases}
 
     @property
@@ -59,7 +59,7 @@ class BaseLeases(tuple[*Mix], Generic[B, *Mix]):
         return next(state for state in STATES if state in states)
 
     def remaining(self) -> float:
-        """Seconds until work must stop, unless a renewal succeeds before: those of the one that has least."""
+        """Seconds until work must stop, unless a renewal succeeds before: the smallest of them."""
         return min(lease.remaining() for lease in self._leases)
 
     def check(self) -> None:
@@ -69,7 +69,7 @@ class BaseLeases(tuple[*Mix], Generic[B, *Mix]):
             lease.check()
 
     def beat(self) -> None:
-        """Tell that the work is alive, to those that have a ``max_idle``."""
+        """Report that the work is alive, for those that have a ``max_idle``."""
         for lease in self._leases:
             lease.beat()
 
@@ -81,28 +81,28 @@ class BaseLeases(tuple[*Mix], Generic[B, *Mix]):
         return next((lease for lease in self._leases if lease._settle() == LOST), None)
 
     def _listen(self, listener: Callable[[BaseLease], Listener]) -> None:
-        """Have it called once, for the first that is lost."""
+        """Call a listener once, for the first lease that is lost."""
         latch = threading.Lock()
         for lease in self._leases:
             lease._held.listen(_once(latch, listener(lease)))
         self._first_lost()
 
     def _listen_for_revocation(self, listener: Listener) -> None:
-        """Have it called once, whichever is asked for first."""
+        """Call a listener once, when the first of them is revoked."""
         once = _once(threading.Lock(), listener)
         for lease in self._leases:
             lease._held.listen_for_revocation(once)
 
     def _entered(self, anchor: object) -> None:
-        """A body of their own begins, and not one of the ``all`` that they are of."""
+        """A body of the leases themselves begins, not one of the ``all`` that they come from."""
         for lease in self._leases:
             lease._held.entered = id(anchor)
 
-    # ------------------------------------------------------------ giving back
+    # ------------------------------------------------------------ releasing
 
     def _step_out(self) -> tuple[list[B], list[B]]:
-        """What was entered again, and is left now; and what is to be given back. What was given back on its own is
-        neither."""
+        """Those that were entered again and are only left now, and those that are to be released. One that was already
+        released is neither."""
         left: list[B] = []
         rest: list[B] = []
         for lease in self._leases:
@@ -110,24 +110,24 @@ class BaseLeases(tuple[*Mix], Generic[B, *Mix]):
                 (left if lease._held.step_out() else rest).append(lease)
         return left, rest
 
-    def _given_back(self, left: list[B], rest: list[B], ours: list[bool]) -> bool:
-        """True when there was something, and all of it was ours."""
+    def _finish_releases(self, left: list[B], rest: list[B], ours: list[bool]) -> bool:
+        """True when there was something to release, and none of it had been lost."""
         for lease, one in zip(rest, ours, strict=True):
-            lease._ended(one)
+            lease._finish_release(one)
         kept = [lease._settle() != LOST for lease in left]
         return bool(kept or ours) and all(kept) and all(ours)
 
-    def _not_confirmed(self, rest: list[B], error: BaseException) -> None:
-        """It goes on in the background. An interrupt may have come before all of it was on its way."""
+    def _releases_unconfirmed(self, rest: list[B], error: BaseException) -> None:
+        """The releases go on in the background. An interrupt may have come before all of them had begun."""
         for lease in rest:
             if not isinstance(error, LeaseholdError):
                 release = lease._held.begin_release(self._engine.clock.now())
                 if release is not None:
                     self._engine.watchdog.run_later(Defer(release, lease._held.ttl_ms / 1000))
-            lease._unknown()
+            lease._release_unconfirmed()
 
     def _forget(self) -> None:
-        """What goes on in the background, goes on alone."""
+        """Drop them here: what is not released yet goes on in the background."""
         for lease in self._leases:
             if not lease._held.depth:
                 self._engine.forget(lease._held)
@@ -144,7 +144,7 @@ class BaseLeases(tuple[*Mix], Generic[B, *Mix]):
         chain(error, loss)
 
     def __reduce__(self) -> str:
-        """Two processes that believe in one lease would be two owners."""
+        """Two processes with one lease would be two owners."""
         raise TypeError(
             "leases stay in their process: to hand one over, send ticket = lease.transfer(), and call "
             "hold.adopt(ticket) there; for guards, send leases.fences"
@@ -169,7 +169,7 @@ class Leases(BaseLeases[Lease, *Each]):
 
     @property
     def lost(self) -> threading.Event:
-        """Set when one of them is lost: for work that waits."""
+        """An event that is set when one of them is lost, for work that waits."""
         if self._lost is None:
             self._lost = threading.Event()
             for lease in self._leases:
@@ -185,7 +185,8 @@ class Leases(BaseLeases[Lease, *Each]):
 
     @property
     def revoked(self) -> threading.Event:
-        """Set when somebody asks for one of them (``hold.revoke``): finish soon, and give back. It is still yours."""
+        """An event that is set when an operator asks for one of them (``hold.revoke``): finish soon, and release. Until
+        then they are still yours."""
         if self._revoked is None:
             self._revoked = threading.Event()
             for lease in self._leases:
@@ -194,29 +195,29 @@ class Leases(BaseLeases[Lease, *Each]):
         return event
 
     def on_revoked(self, callback: Callable[[], object]) -> None:
-        """Call ``callback()`` in a thread of its own when somebody asks for the first of them."""
+        """Call ``callback()`` in a thread of its own when an operator asks for the first of them."""
         self._listen_for_revocation(_in_thread(_callable(callback, "on_revoked"), tuple, "on_revoked"))
 
     def extend(self, ttl: Duration) -> None:
-        """Set the end of each to ``ttl`` from now, one after the other: sets, never adds."""
+        """Make each end ``ttl`` from now, one after the other, whatever it had left."""
         self.check()
         for lease in self._leases:
             lease.extend(ttl)
 
     def release(self) -> bool:
-        """Give all of them back, in one step. False: one was no longer ours. OutcomeUnknown: not confirmed; may be
-        repeated. What was entered again is only left; what was given back on its own is passed over."""
+        """Release all of them, in one step. False: one had already been lost. OutcomeUnknown: not confirmed; may be
+        repeated. One that was entered again is only left; one that was already released is passed over."""
         left, rest = self._step_out()
         ours = []
         try:
             if rest:
                 flow = release_all([lease._held for lease in rest], self._engine.clock.now())
                 ours = sync.run(self._engine, flow)
-            return self._given_back(left, rest, ours)
-        except StoreUnavailable:  # the coordinator is closed, and close() gives them back
-            return self._given_back(left, rest, [False] * len(rest))
+            return self._finish_releases(left, rest, ours)
+        except StoreUnavailable:  # the coordinator is closed, and close() releases them
+            return self._finish_releases(left, rest, [False] * len(rest))
         except BaseException as error:  # not confirmed, or interrupted
-            self._not_confirmed(rest, error)
+            self._releases_unconfirmed(rest, error)
             raise
 
     def __enter__(self) -> Leases[*Each]:
@@ -246,7 +247,7 @@ class AsyncLeases(BaseLeases[AsyncLease, *AsyncEach]):
 
     @property
     def lost(self) -> asyncio.Event:
-        """Set, on the loop that acquired them, when one of them is lost."""
+        """An event that is set, on the loop that acquired them, when one of them is lost."""
         if self._lost is None:
             self._lost = self._driver.event()
             for lease in self._leases:
@@ -263,7 +264,8 @@ class AsyncLeases(BaseLeases[AsyncLease, *AsyncEach]):
 
     @property
     def revoked(self) -> asyncio.Event:
-        """Set when somebody asks for one of them (``hold.revoke``): finish soon, and give back. It is still yours."""
+        """An event that is set when an operator asks for one of them (``hold.revoke``): finish soon, and release. Until
+        then they are still yours."""
         if self._revoked is None:
             self._revoked = self._driver.event()
             for lease in self._leases:
@@ -274,31 +276,31 @@ class AsyncLeases(BaseLeases[AsyncLease, *AsyncEach]):
         return event
 
     def on_revoked(self, callback: Callable[[], object | Awaitable[object]]) -> None:
-        """Call ``callback()``, a function or a coroutine function, on the loop when somebody asks for the first of
-        them."""
+        """Call ``callback()``, a function or a coroutine function, on the loop when an operator asks for the first
+        of them."""
         checked = _callable(callback, "on_revoked")
         self._listen_for_revocation(self._driver.callback(self._loop, checked, tuple, "on_revoked"))
 
     async def extend(self, ttl: Duration) -> None:
-        """Set the end of each to ``ttl`` from now, one after the other: sets, never adds."""
+        """Make each end ``ttl`` from now, one after the other, whatever it had left."""
         self.check()
         for lease in self._leases:
             await lease.extend(ttl)
 
     async def release(self) -> bool:
-        """Give all of them back, in one step. False: one was no longer ours. OutcomeUnknown: not confirmed; may be
-        repeated. What was entered again is only left; what was given back on its own is passed over."""
+        """Release all of them, in one step. False: one had already been lost. OutcomeUnknown: not confirmed; may be
+        repeated. One that was entered again is only left; one that was already released is passed over."""
         left, rest = self._step_out()
         ours = []
         try:
             if rest:
                 flow = release_all([lease._held for lease in rest], self._engine.clock.now())
                 ours = await self._driver.drive(flow)
-            return self._given_back(left, rest, ours)
-        except StoreUnavailable:  # the coordinator is closed, and close() gives them back
-            return self._given_back(left, rest, [False] * len(rest))
+            return self._finish_releases(left, rest, ours)
+        except StoreUnavailable:  # the coordinator is closed, and close() releases them
+            return self._finish_releases(left, rest, [False] * len(rest))
         except BaseException as error:  # not confirmed, or interrupted
-            self._not_confirmed(rest, error)
+            self._releases_unconfirmed(rest, error)
             raise
 
     async def __aenter__(self) -> AsyncLeases[*AsyncEach]:
@@ -309,7 +311,7 @@ class AsyncLeases(BaseLeases[AsyncLease, *AsyncEach]):
         return self
 
     def _begin(self, task: asyncio.Task[Any]) -> None:
-        """A body begins in this task. One interrupt hears of whichever is lost: a task is cancelled once."""
+        """A body begins in this task. The leases share one interrupt, so that a task is cancelled once."""
         interrupt = self._driver.interrupt(task)
         begun: list[AsyncLease] = []
         try:
@@ -322,7 +324,7 @@ class AsyncLeases(BaseLeases[AsyncLease, *AsyncEach]):
             raise
 
     def _end(self) -> set[Interrupt]:
-        """A body is over: the interrupts that have fired, of which there is mostly one."""
+        """A body ends. Returns the interrupts that have fired, usually at most one."""
         ended = [lease._end() for lease in self._leases]
         return {one for one in ended if one is not None}
 
@@ -343,7 +345,7 @@ class AsyncLeases(BaseLeases[AsyncLease, *AsyncEach]):
 
 
 def _once(latch: threading.Lock, listener: Listener) -> Listener:
-    """The first of them that is called closes the latch for the others."""
+    """A listener that does nothing once another one with the same latch was called."""
 
     def first() -> None:
         if latch.acquire(blocking=False):

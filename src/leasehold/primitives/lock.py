@@ -1,8 +1,11 @@
 """The lock: exclusive, first come first served, fenced; re-entrant on request.
 
 Ownership is by thread, or by task in asyncio. A child task never owns what its parent holds, a shared lock object
-never releases somebody else's lease, and re-entering costs no round trip and keeps the fence. Whoever would wait for
-itself for ever is told so, where it has to wait (``_core/claims.py``).
+never releases the lease of another thread or task, and re-entering costs no round trip and keeps the fence. A thread
+or task that would wait for itself for ever gets an error instead (``_core/claims.py``).
+
+``Lock`` and ``AsyncLock`` stand side by side so that they can be compared line by line: what differs is what is
+awaited, and that a thread borrows a connection while an event loop has one of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +21,6 @@ from leasehold._runtime import sync
 from leasehold._runtime.engine import Engine
 from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.options import Options
-from leasehold._runtime.registry import Attempt
 from leasehold.errors import LeaseholdError, NotAcquired
 from leasehold.primitives.base_lock import UNSET, BaseLock, Unset
 from leasehold.primitives.lease import AsyncLease, Lease
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from leasehold._core.durations import Duration
     from leasehold._core.tickets import Ticket
     from leasehold._runtime.aio import AsyncDriver
-    from leasehold._runtime.engine import Engine
-    from leasehold._runtime.held_lease import HeldLease
 
 
 class Lock(BaseLock):
@@ -49,7 +49,7 @@ class Lock(BaseLock):
     _lease_class = Lease
 
     def acquire(self, wait: Duration | Unset | None = UNSET) -> Lease | None:
-        """A lease, or None when the wait was over first. ``wait=None`` waits for ever, 0 tries once."""
+        """Wait for a lease; None when the wait is over first. ``wait=None`` waits for ever, 0 tries once."""
         try:
             lease = self._acquire(self._wait(wait), current_thread())
         except NotAcquired:
@@ -58,20 +58,21 @@ class Lock(BaseLock):
         return lease
 
     def try_acquire(self) -> Lease | None:
-        """One try: a lease, or None."""
+        """Try once: a lease, or None."""
         return self.acquire(wait=0)
 
     def release(self) -> bool:
-        """Give back the calling thread's lease. False: it was no longer ours."""
-        return self._lease(self._held_by(current_thread())).release()
+        """Release the lease of the calling thread. False: it had already been lost."""
+        thread = current_thread()
+        return self._lease(self._held_by(thread), thread).release()
 
     def locked(self) -> bool:
-        """Does anybody hold it now? Asks the store; true only in the past by the time you read it."""
+        """Is it held, by any process? Asks the store; the answer may be out of date by the time you read it."""
         self._engine.ensure_open()
         return bool(sync.run(self._engine, inspect_resource(self._name.text, queue=False)).holders)
 
     def owned(self) -> bool:
-        """Does the calling thread hold it? Asks nobody."""
+        """Does the calling thread hold it? Costs no round trip."""
         return self._owned_by(current_thread())
 
     def __enter__(self) -> Lease:
@@ -80,7 +81,7 @@ class Lock(BaseLock):
         try:
             self._enter(lease, thread)
         except BaseException:
-            self._give_up(lease)
+            self._abandon(lease)
             raise
         return lease
 
@@ -95,51 +96,44 @@ class Lock(BaseLock):
             lease.__exit__(kind, error, trace)
         except LeaseholdError:
             raise
-        except BaseException:  # an interrupt, here of all places
-            self._give_up(lease or self._innermost(current_thread), depth)
+        except BaseException:  # an interrupt
+            self._abandon(lease or self._innermost(current_thread), depth)
             raise
 
     def _acquire(self, wait: float | None, thread: threading.Thread, ticket: Ticket | None = None) -> Lease:
         engine = self._engine
         engine.ensure_open()
-        if self._looks_back() and (known := self._reenter(thread, self._lease)) is not None:
-            return known
-        acquire_events = self._acquire_events(wait)
+        if self._may_reenter() and (known := self._reenter(thread)) is not None:
+            return known  # type: ignore[no-any-return]  # of _lease
+        events = self._acquire_events(wait)
         connection = engine.connections.borrow()
-        ask = self._ask(wait, connection.address, acquire_events)
-        attempt = Attempt(ask, acquire_events)
-        flow = self._flow(ask, attempt, ticket)
-        taken = None
+        borrowed = [connection]
+        attempt, flow = self._attempt(wait, connection.address, None, events, ticket)
+        grant = None
         try:
-            try:
-                engine.pending.add(attempt)
-                taken = sync.drive(
-                    engine,
-                    flow,
-                    connection if acquire_events is None else acquire_events.observed_connection(connection),
-                )
-                lease = self._lease_class(engine, self._keep(taken, thread, acquire_events))
-            finally:
-                engine.connections.give_back(connection)
-            engine.pending.discard(attempt)
-            return lease  # in the same try: an interrupt on the way out must not lose it
+            engine.pending.add(attempt)
+            watched = connection if events is None else events.observed_connection(connection)
+            grant = sync.drive(engine, flow, watched)
+            lease = self._lease_class(engine, self._keep(grant, thread, events))
+            self._finish(attempt, borrowed)
+            return lease  # inside the try: an interrupt on the way out must not lose it
         except BaseException as error:
             try:
-                self._clean_up(flow, attempt, taken, thread, error)
+                self._clean_up(flow, attempt, grant, thread, error)
             finally:
-                engine.pending.discard(attempt)
+                self._finish(attempt, borrowed)
             raise
 
     def _adopt(self, ticket: Ticket) -> Lease:
         return self._acquire(None, current_thread(), ticket)
 
-    def _lease(self, held: HeldLease) -> Lease:
+    def _lease(self, held: HeldLease, thread: threading.Thread) -> Lease:
         known = held.lease()
         return known if isinstance(known, Lease) else self._lease_class(self._engine, held)
 
 
 class AsyncLock(BaseLock):
-    """A lock for asyncio: the same, awaited. The task inside ``async with`` is cancelled on loss."""
+    """A lock for asyncio: as :class:`Lock`, awaited. The task inside ``async with`` is cancelled when it is lost."""
 
     __slots__ = ("_driver",)
 
@@ -150,7 +144,7 @@ class AsyncLock(BaseLock):
         self._driver = driver
 
     async def acquire(self, wait: Duration | Unset | None = UNSET) -> AsyncLease | None:
-        """A lease, or None when the wait was over first. ``wait=None`` waits for ever, 0 tries once."""
+        """Wait for a lease; None when the wait is over first. ``wait=None`` waits for ever, 0 tries once."""
         try:
             lease = await self._acquire(self._wait(wait), self._driver.task())
         except NotAcquired:
@@ -159,28 +153,32 @@ class AsyncLock(BaseLock):
         return lease
 
     async def try_acquire(self) -> AsyncLease | None:
-        """One try: a lease, or None."""
+        """Try once: a lease, or None."""
         return await self.acquire(wait=0)
 
     async def release(self) -> bool:
-        """Give back the calling task's lease. False: it was no longer ours."""
+        """Release the lease of the calling task. False: it had already been lost."""
         task = self._driver.task()
         return await self._lease(self._held_by(task), task).release()
 
     async def locked(self) -> bool:
-        """Does anybody hold it now? Asks the store; true only in the past by the time you read it."""
+        """Is it held, by any process? Asks the store; the answer may be out of date by the time you read it."""
         self._engine.ensure_open()
         return bool((await self._driver.drive(inspect_resource(self._name.text, queue=False))).holders)
 
     def owned(self) -> bool:
-        """Does the calling task hold it? Asks nobody."""
+        """Does the calling task hold it? Costs no round trip."""
         return self._owned_by(self._driver.task())
 
     async def __aenter__(self) -> AsyncLease:
         task = self._driver.task()
         lease = await self._acquire(self._options.wait, task)
-        lease._begin(task)
-        self._enter(lease, task)
+        try:
+            lease._begin(task)
+            self._enter(lease, task)
+        except BaseException:
+            self._abandon(lease)
+            raise
         return lease
 
     async def __aexit__(
@@ -193,28 +191,26 @@ class AsyncLock(BaseLock):
     async def _acquire(self, wait: float | None, task: asyncio.Task[Any], ticket: Ticket | None = None) -> AsyncLease:
         engine = self._engine
         engine.ensure_open()
-        known = self._reenter(task, lambda held: self._lease(held, task)) if self._looks_back() else None
-        if known is not None:
-            return known
+        if self._may_reenter() and (known := self._reenter(task)) is not None:
+            return known  # type: ignore[no-any-return]  # of _lease
+        events = self._acquire_events(wait)
         loop = task.get_loop()
-        acquire_events = self._acquire_events(wait)
-        connection = self._driver.connection(loop)
-        ask = self._ask(wait, connection.address, acquire_events)
-        attempt = Attempt(ask, acquire_events, connection.pushes)
-        flow = self._flow(ask, attempt, ticket)
-        taken = None
+        connection = self._driver.connection(loop)  # all tasks of the loop share it: there is nothing to give back
+        attempt, flow = self._attempt(wait, connection.address, connection.pushes, events, ticket)
+        grant = None
         try:
             engine.pending.add(attempt)
-            taken = await self._driver.drive(
-                flow, connection if acquire_events is None else acquire_events.observed_async_connection(connection)
-            )
-            return self._lease_class(engine, self._keep(taken, task, acquire_events), self._driver, loop)
+            watched = connection if events is None else events.observed_async_connection(connection)
+            grant = await self._driver.drive(flow, watched)
+            lease = self._lease_class(engine, self._keep(grant, task, events), self._driver, loop)
+            self._finish(attempt)
+            return lease  # inside the try: an interrupt on the way out must not lose it
         except BaseException as error:
-            self._clean_up(flow, attempt, taken, task, error)
+            try:
+                self._clean_up(flow, attempt, grant, task, error)
+            finally:
+                self._finish(attempt)
             raise
-        finally:
-            engine.pending.discard(attempt)
-            attempt.forget_pushes()
 
     async def _adopt(self, ticket: Ticket) -> AsyncLease:
         return await self._acquire(None, self._driver.task(), ticket)
@@ -226,14 +222,11 @@ class AsyncLock(BaseLock):
         return self._lease_class(self._engine, held, self._driver, task.get_loop())
 
 
-# ---------------------------------------------------------------- kinds
-#
-# Which class of lease fits what somebody holds. A primitive with leases of its own has a row for its rule here.
+# ---------------------------------------------------------------- adopted leases
 
-
-# rule -> where its leases are, and what they are called for threads; those for asyncio are called Async and the same.
-# Loaded when there is one.
-LEASES = {
+# rule -> the module and the name of its lease class for threads; that for asyncio is named Async and the same. A rule
+# that is not here has a plain Lease. Loaded when it is needed.
+LEASE_CLASSES = {
     READ: ("rwlock", "ReadWriteLease"),
     WRITE: ("rwlock", "ReadWriteLease"),
     SEMAPHORE: ("semaphore", "Permit"),
@@ -241,15 +234,15 @@ LEASES = {
 
 
 def lease_class(rule: str, asyncio: bool = False) -> Any:
-    """That of what is held by this rule."""
+    """The class of the leases of this rule."""
     from importlib import import_module
 
-    place, name = LEASES.get(rule, ("lease", "Lease"))
+    place, name = LEASE_CLASSES.get(rule, ("lease", "Lease"))
     return getattr(import_module(f"leasehold.primitives.{place}"), f"Async{name}" if asyncio else name)
 
 
 class Adopter(Lock):
-    """Takes over what a ticket names, whatever it is: the store says so with the grant."""
+    """Adopts the lease that a ticket names. The grant says by which rule it is held, and so which class it has."""
 
     __slots__ = ()
 
@@ -260,7 +253,7 @@ class Adopter(Lock):
 
 
 class AsyncAdopter(AsyncLock):
-    """The same for asyncio."""
+    """Adopts the lease that a ticket names, for asyncio."""
 
     __slots__ = ()
 

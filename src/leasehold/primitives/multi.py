@@ -1,45 +1,184 @@
 """All or nothing: several locks of one coordinator, taken together.
 
-They are claimed in one order, that of their names, whatever the order in which they were given: whoever waits for one
-of them holds only what stands before it, so two who ask in opposite orders cannot wait for each other. Those that are
-free are granted in one step, and given back in one.
+They are claimed in the order of their names, whatever the order in which they were given: a caller that waits for one
+of them holds only those before it, so two callers that ask in opposite orders cannot wait for each other. Those that
+are free are granted in one step, and released in one.
 
-What a thread or task holds already when it asks stands outside that order. Take everything with one ``all`` where you
-can, and give ``wait`` an end where you cannot.
+What a thread or task already holds when it calls is outside that order. Take everything with one ``all`` where you can,
+and give ``wait`` an end where you cannot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from threading import current_thread
 from types import TracebackType
 
+from leasehold._core.claims import AcquireRequest
 from leasehold._core.durations import wait_seconds
+from leasehold._core.group import acquire_all
+from leasehold._core.holding import ALIVE, LOST, RELEASED, Holding, LocalGrant
 from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
-from leasehold._runtime import sync
+from leasehold._core.ops import Op
+from leasehold._runtime import shutdown, sync
 from leasehold._runtime.engine import Engine
 from leasehold._runtime.held_lease import HeldLease
+from leasehold._runtime.registry import Attempt
 from leasehold.errors import InvalidRequest, LeaseholdError, NotAcquired, NotHeld
+from leasehold.primitives.base_lease import BaseLease
 from leasehold.primitives.base_lock import UNSET, BaseLock, Unset
 from leasehold.primitives.leases import AsyncEach, AsyncLeases, BaseLeases, Each, Leases
 from leasehold.primitives.lock import AsyncLock, Lock
-from leasehold.primitives.multi_acquire import GroupAttempt
 
 if TYPE_CHECKING:
     import asyncio
     import threading
 
     from leasehold._core.durations import Duration
+    from leasehold._core.ports import Connection
     from leasehold._runtime.aio import AsyncDriver
-    from leasehold._runtime.engine import Engine
-    from leasehold.primitives.lock import AsyncLock
+    from leasehold._runtime.events import GroupAcquireEvents
 
-Several: TypeAlias = "BaseLeases[Any, *tuple[Any, ...]]"
-Body: TypeAlias = "tuple[Several, Body | None]"  # its leases, and the body around it
+AnyLeases: TypeAlias = "BaseLeases[Any, *tuple[Any, ...]]"
+Body: TypeAlias = "tuple[AnyLeases, Body | None]"  # the leases of a body, and the body around it
+
+
+class GroupAttempt:
+    """One acquire of several locks that is under way: what it has entered again, claimed and been granted. The same in
+    both flavours: ``anchor`` is a thread or a task, ``parts`` are in the order in which they are claimed. The flow
+    calls ``new_owner`` and ``keep``."""
+
+    def __init__(self, engine: Engine, parts: Sequence[BaseLock], anchor: object, wait: float | None) -> None:
+        self._engine = engine
+        self._parts = parts
+        self._anchor = anchor
+        self._wait = wait
+        self._entered: dict[BaseLock, BaseLease | None] = {}
+        self._rest: list[BaseLock] = []  # the parts that must be claimed
+        self._requests: list[AcquireRequest] = []
+        self._kept: list[HeldLease] = []  # all that was granted, also what has been released since
+        self._borrowed: list[Connection] = []
+        self._flow: Any = None
+        self.held: list[Any] = []  # at the end: one for each of the rest
+        self.attempt: Any = None  # once there is something to claim
+        self.events: GroupAcquireEvents | None = None
+
+    # ------------------------------------------------------------ beginning
+
+    def enter_again(self) -> bool:
+        """Enter what this thread or task already holds and may re-enter: that costs no round trip. True when something
+        is left to claim."""
+        for part in self._parts:
+            if part._may_reenter():
+                self._entered[part] = part._reenter(self._anchor)
+        self._rest = [part for part in self._parts if self._entered.get(part) is None]
+        return bool(self._rest)
+
+    def borrow(self) -> Connection:
+        """A connection of the calling thread, until ``finish``."""
+        self._borrowed.append(self._engine.connections.borrow())
+        return self._borrowed[0]
+
+    def flow(self, address: str, pushes: dict[str, Any] | None = None) -> Coroutine[Op, Any, list[Holding]]:
+        """The flow that claims the rest. From here on ``close()`` of the coordinator withdraws it."""
+        engine = self._engine
+        if engine.observers.listens():
+            from leasehold._runtime.events import GroupAcquireEvents
+
+            self.events = GroupAcquireEvents(engine, self._wait)
+        self._requests = [part._request(self._wait, address, self._events_of(part)) for part in self._rest]
+        self.attempt = Attempt(self._requests[0], None, pushes)
+        engine.pending.add(self.attempt)
+        self._flow = acquire_all(self._requests, self, engine.floor, engine.clock.now(), engine)
+        flow: Coroutine[Op, Any, list[Holding]] = self._flow
+        return flow
+
+    def _events_of(self, part: BaseLock) -> Any:
+        return None if self.events is None else self.events.of(part._name, part._options.ttl_ms)
+
+    # ------------------------------------------------------------ called by the flow
+
+    def new_owner(self, place: int) -> str:
+        self._events_of(self._rest[place])
+        owner: str = self.attempt.new_owner(self._requests[place])
+        return owner
+
+    def keep(self, place: int, grant: LocalGrant) -> HeldLease:
+        part = self._rest[place]
+        held = part._keep(grant, self._anchor, self._events_of(part))
+        held.warned = True  # no guard can see it before all are granted
+        self._kept.append(held)
+        if self.events is not None:
+            self.events.kept(part._name)
+        return held
+
+    # ------------------------------------------------------------ the end
+    #
+    # The same steps in the same order as at the end of Lock._acquire; see BaseLock.
+
+    def leases(self, parts: Sequence[BaseLock]) -> list[BaseLease]:
+        """All are granted: the lease of each part. One that was entered again may have been lost in between."""
+        for entered in self._entered.values():
+            if entered is not None:
+                entered.check()
+        found = {part: lease for part, lease in self._entered.items() if lease is not None}
+        for part, held in zip(self._rest, self.held, strict=True):
+            held.warned = False
+            found[part] = part._lease(held, self._anchor)
+        for held in [one for one in self._kept if one not in self.held]:
+            self._report_end(held)
+        return [found[part] for part in parts]
+
+    def clean_up(self, error: BaseException, expected: tuple[type[BaseException], ...]) -> None:
+        """After an exception: leave nothing claimed. A flow that ended with an expected one has cleaned up itself; one
+        that was interrupted may not have."""
+        for lease in self._entered.values():
+            if lease is not None and not lease._held.step_out():
+                self._release_in_background(lease._held)
+        interrupted = self._flow is not None and (self._flow.cr_frame is not None or not isinstance(error, expected))
+        for held in {*self._kept, *(self._granted() if interrupted else ())}:
+            if held.phase in ALIVE:
+                self._release_in_background(held)
+            else:
+                self._report_end(held)
+        if interrupted:
+            self._engine.withdraw(self.attempt)
+            self._flow.close()
+        if self.events is not None:
+            self.events.failed(error)
+        if self._engine.closed:
+            shutdown.wait_for_exit()
+
+    def finish(self) -> None:
+        """The last steps, as in BaseLock._finish. Safe to repeat after an interrupt."""
+        if self.attempt is not None:
+            self.attempt.expect_no_more()
+            self._engine.pending.discard(self.attempt)
+        while self._borrowed:
+            self._engine.connections.give_back(self._borrowed.pop())
+
+    def _granted(self) -> list[HeldLease]:
+        """All that was granted, by the registry and the watchdog: an interrupt may have kept it out of ``_kept``."""
+        engine = self._engine
+        of_caller = [engine.find_held(part._name.text, self._anchor) for part in self._rest]
+        known = [*engine.watchdog.leases(), *(held for held in of_caller if held is not None)]
+        return [held for held in known if self.attempt.is_of(held.owner)]
+
+    def _release_in_background(self, held: HeldLease) -> None:
+        part = next(part for part in self._parts if part._name.text == held.name.text)
+        part._release_in_background(held, self._engine.watchdog.release_reporter(held))
+
+    def _report_end(self, held: HeldLease) -> None:
+        """The flow has released it, or does so in the background."""
+        if held.phase == LOST:
+            self._engine.watchdog.report_loss(held)
+        elif held.number and not held.end_reported:
+            self._engine.watchdog.lease_events().released(held, True if held.phase == RELEASED else None)
+        self._engine.forget(held)
 
 
 class BaseAll:
-    """What both flavours share: which locks, in which order, and which bodies are open."""
+    """The part of an ``all`` that never waits: its locks, their order, and the bodies that are open."""
 
     __slots__ = ("__weakref__", "_bodies", "_engine", "_ordered", "_parts", "_wait")
 
@@ -55,37 +194,37 @@ class BaseAll:
         """The text forms of their names, in the order in which they were given."""
         return tuple(part.resource for part in self._parts)
 
-    def _seconds(self, wait: Duration | Unset | None) -> float | None:
+    def _wait_seconds(self, wait: Duration | Unset | None) -> float | None:
         return self._wait if isinstance(wait, Unset) else wait_seconds(wait)
 
-    def _mine(self, anchor: object) -> list[tuple[Any, HeldLease]]:
-        """What this thread or task holds of them."""
-        found = [(part, part._mine(anchor)) for part in self._parts]
-        mine = [(part, held) for part, held in found if held is not None]
-        if not mine:
+    def _leases(self, anchor: object) -> list[Any]:
+        """The leases of those parts that this thread or task holds."""
+        found = [(part, part._last_held(anchor)) for part in self._parts]
+        leases = [part._lease(held, anchor) for part, held in found if held is not None]
+        if not leases:
             raise self._not_held()
-        return mine
+        return leases
 
     # ------------------------------------------------------------ bodies
 
-    def _enter(self, leases: Several, anchor: object) -> None:
-        """A with body begins. Its exit must find these very leases."""
+    def _enter(self, leases: AnyLeases, anchor: object) -> None:
+        """A body begins. Its exit must find these very leases."""
         self._bodies[anchor] = (leases, self._bodies.get(anchor))
         for lease in leases:
             lease._held.bodies += 1
 
-    def _innermost(self, whoever: Callable[[], object]) -> Any:
-        """Those of the body that ends now: see BaseLock._innermost."""
+    def _innermost(self, caller: Callable[[], object]) -> Any:
+        """The leases of the body that ends now; see BaseLock._innermost."""
         bodies = list(self._bodies.values())
-        body = bodies[0] if len(bodies) == 1 else self._bodies.get(whoever())
+        body = bodies[0] if len(bodies) == 1 else self._bodies.get(caller())
         if body is None:
             raise self._not_held()
         return body[0]
 
-    def _leave(self, leases: Several) -> None:
-        """Their body is over."""
+    def _leave(self, leases: AnyLeases) -> None:
+        """A body ends."""
         bodies = self._bodies
-        anchor = leases[0]._held.anchor()  # whoever entered, and the body keeps him alive
+        anchor = leases[0]._held.anchor()  # the thread or task that entered: the body keeps it alive
         body = bodies.get(anchor)
         if body is None or body[0] is not leases:
             return
@@ -96,9 +235,9 @@ class BaseAll:
         for lease in leases:
             lease._held.bodies -= 1
 
-    def _give_up(self, leases: Several, depths: Sequence[int] = ()) -> None:
-        """An interrupt hit the beginning or the end of a body: whatever was done already, it ends in the background.
-        What was entered again, by its depth when the end began, is only left."""
+    def _abandon(self, leases: AnyLeases, depths: Sequence[int] = ()) -> None:
+        """An interrupt hit the beginning or the end of a body: release in the background, however far it came. What
+        was entered again, known by the depth at which the end began, only steps out."""
         self._leave(leases)
         for place, lease in enumerate(leases):
             held = lease._held
@@ -106,7 +245,7 @@ class BaseAll:
             if depth > 1:
                 held.depth = depth - 1
             else:
-                self._parts[place]._give_back(held, self._engine.watchdog.release_reporter(held))
+                self._parts[place]._release_in_background(held, self._engine.watchdog.release_reporter(held))
 
     def _not_held(self) -> NotHeld:
         return NotHeld(
@@ -115,7 +254,7 @@ class BaseAll:
         )
 
     def __reduce__(self) -> str:
-        """It leads to the coordinator of this process."""
+        """An all belongs to the coordinator of this process."""
         raise TypeError("an all stays in its process: send the kinds and ids, and make it there from connect()")
 
     def __repr__(self) -> str:
@@ -135,10 +274,10 @@ class All(BaseAll, Generic[*Each]):
     __slots__ = ()
 
     def acquire(self, wait: Duration | Unset | None = UNSET) -> Leases[*Each] | None:
-        """A lease of each, or None when the wait was over before all were there; then none is held. ``wait`` is for all
-        of them together: None waits for ever, 0 tries once."""
+        """Wait for a lease of each; None, and none is held, when the wait is over first. ``wait`` is for all of them
+        together: None waits for ever, 0 tries once."""
         try:
-            leases = self._acquire(self._seconds(wait), current_thread())
+            leases = self._acquire(self._wait_seconds(wait), current_thread())
         except NotAcquired:
             return None
         for lease in leases._leases:
@@ -146,20 +285,19 @@ class All(BaseAll, Generic[*Each]):
         return leases
 
     def try_acquire(self) -> Leases[*Each] | None:
-        """One try: a lease of each, or None."""
+        """Try once: a lease of each, or None."""
         return self.acquire(wait=0)
 
     def release(self) -> bool:
-        """Give back what the calling thread holds of them. False: one was no longer ours."""
-        mine = [part._lease(held) for part, held in self._mine(current_thread())]
-        return Leases(self._engine, mine).release()
+        """Release those that the calling thread holds. False: one had already been lost."""
+        return Leases(self._engine, self._leases(current_thread())).release()
 
     def locked(self) -> bool:
-        """Is one of them taken now? Asks the store for each; true only in the past by the time you read it."""
+        """Is one of them held, by any process? Asks the store for each; the answer may soon be out of date."""
         return any(part.locked() for part in self._parts)
 
     def owned(self) -> bool:
-        """Does the calling thread hold all of them? Asks nobody."""
+        """Does the calling thread hold all of them? Costs no round trip."""
         return all(part.owned() for part in self._parts)
 
     def __enter__(self) -> Leases[*Each]:
@@ -168,7 +306,7 @@ class All(BaseAll, Generic[*Each]):
         try:
             self._enter(leases, thread)
         except BaseException:
-            self._give_up(leases)
+            self._abandon(leases)
             raise
         return leases
 
@@ -184,44 +322,35 @@ class All(BaseAll, Generic[*Each]):
             leases.__exit__(kind, error, trace)
         except LeaseholdError:
             raise
-        except BaseException:  # an interrupt, here of all places
-            self._give_up(leases or self._innermost(current_thread), depths)
+        except BaseException:  # an interrupt
+            self._abandon(leases or self._innermost(current_thread), depths)
             raise
 
     def _acquire(self, wait: float | None, thread: threading.Thread) -> Leases[*Each]:
         engine = self._engine
         engine.ensure_open()
-        getting = GroupAttempt(engine, self._ordered, thread, wait)
+        group = GroupAttempt(engine, self._ordered, thread, wait)
         try:
-            if getting.enter_again(_lease):
-                self._claim(getting)
-            found = getting.leases(_lease)
-            leases: Leases[*Each] = Leases(engine, [found[part] for part in self._parts])  # type: ignore[misc]  # each part's own
-            getting.finish()
-            return leases  # in the same try: an interrupt on the way out must not lose them
+            if group.enter_again():
+                connection = group.borrow()
+                flow, events = group.flow(connection.address), group.events
+                watched = connection if events is None else events.observed_connection(connection)
+                group.held = sync.drive(engine, flow, watched)
+            found: Any = group.leases(self._parts)
+            leases: Leases[*Each] = Leases(engine, found)
+            group.finish()
+            return leases  # inside the try: an interrupt on the way out must not lose them
         except BaseException as error:
             try:
-                getting.clean_up(error, (LeaseholdError,))
+                group.clean_up(error, (LeaseholdError,))
             finally:
-                getting.finish()
+                group.finish()
             raise
-
-    def _claim(self, getting: GroupAttempt) -> None:
-        engine = self._engine
-        connection = engine.connections.borrow()
-        try:
-            flow = getting.flow(connection.address)
-            group_events = getting.group_events
-            getting.held = sync.drive(
-                engine, flow, connection if group_events is None else group_events.observed_connection(connection)
-            )
-        finally:
-            engine.connections.give_back(connection)
 
 
 class AsyncAll(BaseAll, Generic[*AsyncEach]):
-    """Several locks for asyncio, all or nothing: the same, awaited. The task inside ``async with`` is cancelled when
-    one of them is lost."""
+    """Several locks for asyncio, all or nothing: as :class:`All`, awaited. The task inside ``async with`` is cancelled
+    when one of them is lost."""
 
     __slots__ = ("_driver",)
 
@@ -230,10 +359,10 @@ class AsyncAll(BaseAll, Generic[*AsyncEach]):
         self._driver = driver
 
     async def acquire(self, wait: Duration | Unset | None = UNSET) -> AsyncLeases[*AsyncEach] | None:
-        """A lease of each, or None when the wait was over before all were there; then none is held. ``wait`` is for all
-        of them together: None waits for ever, 0 tries once."""
+        """Wait for a lease of each; None, and none is held, when the wait is over first. ``wait`` is for all of them
+        together: None waits for ever, 0 tries once."""
         try:
-            leases = await self._acquire(self._seconds(wait), self._driver.task())
+            leases = await self._acquire(self._wait_seconds(wait), self._driver.task())
         except NotAcquired:
             return None
         for lease in leases._leases:
@@ -241,24 +370,23 @@ class AsyncAll(BaseAll, Generic[*AsyncEach]):
         return leases
 
     async def try_acquire(self) -> AsyncLeases[*AsyncEach] | None:
-        """One try: a lease of each, or None."""
+        """Try once: a lease of each, or None."""
         return await self.acquire(wait=0)
 
     async def release(self) -> bool:
-        """Give back what the calling task holds of them. False: one was no longer ours."""
+        """Release those that the calling task holds. False: one had already been lost."""
         task = self._driver.task()
-        mine = [part._lease(held, task) for part, held in self._mine(task)]
-        return await AsyncLeases(self._engine, mine, self._driver, task.get_loop()).release()
+        return await AsyncLeases(self._engine, self._leases(task), self._driver, task.get_loop()).release()
 
     async def locked(self) -> bool:
-        """Is one of them taken now? Asks the store for each; true only in the past by the time you read it."""
+        """Is one of them held, by any process? Asks the store for each; the answer may soon be out of date."""
         for part in self._parts:
             if await part.locked():
                 return True
         return False
 
     def owned(self) -> bool:
-        """Does the calling task hold all of them? Asks nobody."""
+        """Does the calling task hold all of them? Costs no round trip."""
         return all(part.owned() for part in self._parts)
 
     async def __aenter__(self) -> AsyncLeases[*AsyncEach]:
@@ -268,7 +396,7 @@ class AsyncAll(BaseAll, Generic[*AsyncEach]):
             leases._begin(task)
             self._enter(leases, task)
         except BaseException:
-            self._give_up(leases)
+            self._abandon(leases)
             raise
         return leases
 
@@ -284,65 +412,55 @@ class AsyncAll(BaseAll, Generic[*AsyncEach]):
 
         engine = self._engine
         engine.ensure_open()
-        getting = GroupAttempt(engine, self._ordered, task, wait)
-
-        def lease(part: Any, held: HeldLease) -> Any:
-            return part._lease(held, task)
-
+        group = GroupAttempt(engine, self._ordered, task, wait)
         try:
-            if getting.enter_again(lease):
-                await self._claim(getting, task)
-            found: Any = getting.leases(lease)
-            return AsyncLeases(engine, [found[part] for part in self._parts], self._driver, task.get_loop())
+            if group.enter_again():
+                connection = self._driver.connection(task.get_loop())
+                flow, events = group.flow(connection.address, connection.pushes), group.events
+                watched = connection if events is None else events.observed_async_connection(connection)
+                group.held = await self._driver.drive(flow, watched)
+            found: Any = group.leases(self._parts)
+            leases: AsyncLeases[*AsyncEach] = AsyncLeases(engine, found, self._driver, task.get_loop())
+            group.finish()
+            return leases  # inside the try: an interrupt on the way out must not lose them
         except BaseException as error:
-            getting.clean_up(error, (LeaseholdError, CancelledError))
+            try:
+                group.clean_up(error, (LeaseholdError, CancelledError))
+            finally:
+                group.finish()
             raise
-        finally:
-            getting.finish()
-
-    async def _claim(self, getting: GroupAttempt, task: asyncio.Task[Any]) -> None:
-        connection = self._driver.connection(task.get_loop())
-        flow = getting.flow(connection.address, connection.pushes)
-        group_events = getting.group_events
-        getting.held = await self._driver.drive(
-            flow, connection if group_events is None else group_events.observed_async_connection(connection)
-        )
-
-
-def _lease(part: Any, held: HeldLease) -> Any:
-    return part._lease(held)
 
 
 # ---------------------------------------------------------------- parts
 #
-# What ``hold.all`` is given, checked: locks of one coordinator, each of another resource.
+# The arguments of ``hold.all`` must be locks of one coordinator, each of another resource.
 
 
-MOST_PARTS = 100  # they are claimed in one step, and meanwhile nobody else gets an answer
+MOST_PARTS = 100  # they are claimed in one step, and the store answers no other client meanwhile
 L = TypeVar("L", Lock, AsyncLock)
 
 
 def checked(engine: Engine, locks: tuple[Any, ...], flavour: type[L]) -> tuple[L, ...]:
-    """They can be taken together, or it is said what to do."""
+    """The locks, or InvalidRequest when they cannot be taken together."""
     if not 0 < len(locks) <= MOST_PARTS:
         raise InvalidRequest(
             f"all() takes 1 to {MOST_PARTS} locks, not {len(locks)}: hold.all(hold.lock('stock'), hold.lock('order'))"
         )
-    known: set[str] = set()
+    seen: set[str] = set()
     for lock in locks:
         _check(engine, lock, flavour)
-        if lock.resource in known:
+        if lock.resource in seen:
             raise InvalidRequest(
                 f"{lock._name.kind} is given twice with the same ids, and would wait for itself: name each once",
                 resource=lock.resource,
             )
-        known.add(lock.resource)
+        seen.add(lock.resource)
     return locks
 
 
 def _check(engine: Engine, lock: Any, flavour: type[L]) -> None:
     if not isinstance(lock, flavour):
-        raise InvalidRequest(_no_part(lock, flavour))
+        raise InvalidRequest(_wrong_part(lock, flavour))
     if lock._engine is not engine:
         raise InvalidRequest(
             f"{lock._name.kind} is a lock of another coordinator: make all of them from the one whose all() you call. "
@@ -352,7 +470,7 @@ def _check(engine: Engine, lock: Any, flavour: type[L]) -> None:
         )
 
 
-def _no_part(thing: object, flavour: type[BaseLock]) -> str:
+def _wrong_part(thing: object, flavour: type[BaseLock]) -> str:
     what = type(thing).__name__
     if isinstance(thing, BaseAll):
         return f"all() takes locks, not another {what}: give it the locks of both, and they are taken in one order"

@@ -1,19 +1,20 @@
 """The read-write lock: many may read together, or one may write. One queue, in order of arrival.
 
-    held by          a reader comes     a writer comes
-    nobody           reads at once      writes at once
-    readers          reads beside them  waits until the last of them has gone
+    held by          a reader arrives   a writer arrives
+    no one           reads at once      writes at once
+    readers          reads beside them  waits until the last of them has left
     a writer         waits              waits
 
-A reader that comes while a writer waits stands behind that writer: nobody is overtaken, so nobody starves. Readers who
-stand next to each other in the queue come in together. A writer can lower its lease to a reader's (``downgrade``); a
-reader never becomes a writer: two who both wait for that would wait for each other for ever.
+A reader that arrives while a writer waits queues behind that writer: no waiter is overtaken, so none starves. Readers
+that are next to each other in the queue are granted together. A writer can turn its lease into a reader's
+(``downgrade``); a reader never becomes a writer: two readers that both waited for that would wait for each other for
+ever.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from leasehold._core import flows
 from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -21,7 +22,7 @@ from leasehold._core.names import Name
 from leasehold._core.rules import MUTEX, READ, WRITE
 from leasehold._runtime.engine import Engine
 from leasehold._runtime.held_lease import HeldLease
-from leasehold._runtime.options import Options
+from leasehold._runtime.options import Options, checked_options
 from leasehold.primitives.base_lease import BaseLease
 from leasehold.primitives.base_lock import UNSET, BaseLock, Unset
 from leasehold.primitives.lease import AsyncLease, Lease
@@ -35,20 +36,20 @@ if TYPE_CHECKING:
 
 
 class BaseReadWriteLease(BaseLease):
-    """What both flavours share."""
+    """A reader's or writer's lease of either flavour."""
 
     __slots__ = ()
 
     @property
     def shared(self) -> bool:
-        """Does it only read? Then others may read beside it, and a guard takes it with ``shared=True`` alone."""
+        """Does it only read? Then others may read beside it, and a guard accepts it only with ``shared=True``."""
         return self._held.shared
 
     def __repr__(self) -> str:
         return f"{BaseLease.__repr__(self)[:-1]} {'reads' if self.shared else 'writes'}>"
 
     def _downgraded(self) -> None:
-        """Confirmed."""
+        """The store has confirmed a downgrade."""
         if self._engine.observers.listens():
             self._engine.watchdog.lease_events().downgraded(self._held)
 
@@ -59,17 +60,18 @@ class ReadWriteLease(BaseReadWriteLease, Lease):
     __slots__ = ()
 
     def downgrade(self) -> None:
-        """From writing to reading, in one step: nobody writes in between, and readers who wait come in at once.
+        """Change from writing to reading, in one step: no other process writes in between, and readers that wait are
+        granted at once.
 
         The fence stays. From the call on the lease only reads (``shared``), also when the store does not answer
-        (StoreUnavailable, OutcomeUnknown): then every renewal says so again, and the call may be repeated.
-        InvalidRequest when it reads already, or was entered several times.
+        (StoreUnavailable, OutcomeUnknown): then every renewal repeats it, and the call may be repeated. InvalidRequest
+        when it reads already, or was entered several times.
 
         >>> import leasehold
         >>> with leasehold.connect("memory://") as hold:
         ...     config = hold.rwlock("config", "nl")
         ...     with config.write() as lease:
-        ...         lease.downgrade()  # written; whoever wants to read need not wait until we have read it again
+        ...         lease.downgrade()  # written; other readers need not wait while we go on reading
         ...         lease.shared
         True
         """
@@ -83,7 +85,7 @@ class AsyncReadWriteLease(BaseReadWriteLease, AsyncLease):
     __slots__ = ()
 
     async def downgrade(self) -> None:
-        """From writing to reading, in one step; see :meth:`leasehold.ReadWriteLease.downgrade`."""
+        """Change from writing to reading, in one step; see :meth:`leasehold.ReadWriteLease.downgrade`."""
         await self._change(flows.downgrade)
         self._downgraded()
 
@@ -92,25 +94,25 @@ class AsyncReadWriteLease(BaseReadWriteLease, AsyncLease):
 
 
 class BaseSideLock(BaseLock):
-    """What every side shares, in both flavours."""
+    """One side of a read-write lock, in either flavour."""
 
     __slots__ = ()
 
     _kinds = (READ, WRITE)
 
-    def _enters(self, held: HeldLease) -> bool:
-        """What was taken with ``lock`` is no writer's lease, and cannot be lowered."""
-        return held.rule != MUTEX and super()._enters(held)
+    def _can_reenter(self, held: HeldLease) -> bool:
+        """A lease of ``lock`` is no writer's lease, and cannot be downgraded."""
+        return held.rule != MUTEX and super()._can_reenter(held)
 
 
 class SideLock(BaseSideLock, Lock):
-    """A side for threads: a lock whose leases know whether they share."""
+    """One side for threads: a lock whose leases know whether they share."""
 
     __slots__ = ()
 
     _lease_class = ReadWriteLease
 
-    if TYPE_CHECKING:  # as Lock does it, and what it gives is known better
+    if TYPE_CHECKING:  # the methods of Lock, with the exact class of their leases
 
         def acquire(self, wait: Duration | Unset | None = UNSET) -> ReadWriteLease | None: ...
         def try_acquire(self) -> ReadWriteLease | None: ...
@@ -118,7 +120,7 @@ class SideLock(BaseSideLock, Lock):
 
 
 class AsyncSideLock(BaseSideLock, AsyncLock):
-    """A side for asyncio."""
+    """One side for asyncio."""
 
     __slots__ = ()
 
@@ -132,7 +134,8 @@ class AsyncSideLock(BaseSideLock, AsyncLock):
 
 
 class ReadLock(SideLock):
-    """To read, beside others who read; made by ``hold.rwlock(...).read(...)``. It has every form that a lock has."""
+    """A lock to read, beside other readers; made by ``hold.rwlock(...).read(...)``. It is used in all the ways of a
+    :class:`Lock`."""
 
     __slots__ = ()
 
@@ -140,7 +143,8 @@ class ReadLock(SideLock):
 
 
 class WriteLock(SideLock):
-    """To write, alone; made by ``hold.rwlock(...).write(...)``. It has every form that a lock has."""
+    """A lock to write, alone; made by ``hold.rwlock(...).write(...)``. It is used in all the ways of a
+    :class:`Lock`."""
 
     __slots__ = ()
 
@@ -148,7 +152,7 @@ class WriteLock(SideLock):
 
 
 class AsyncReadLock(AsyncSideLock):
-    """To read, beside others who read, in asyncio."""
+    """A lock to read, beside other readers, for asyncio."""
 
     __slots__ = ()
 
@@ -156,7 +160,7 @@ class AsyncReadLock(AsyncSideLock):
 
 
 class AsyncWriteLock(AsyncSideLock):
-    """To write, alone, in asyncio."""
+    """A lock to write, alone, for asyncio."""
 
     __slots__ = ()
 
@@ -167,22 +171,21 @@ class AsyncWriteLock(AsyncSideLock):
 
 R = TypeVar("R", ReadLock, AsyncReadLock)
 W = TypeVar("W", WriteLock, AsyncWriteLock)
-Check = Callable[[tuple[Any, ...], Mapping[str, Any] | None], Options]
 
 
 class BaseReadWriteLock(ABC, Generic[R, W]):
-    """What both flavours share: the resource, and how each side is asked for."""
+    """A read-write lock of either flavour."""
 
-    __slots__ = ("_check", "_engine", "_name")
+    __slots__ = ("_default_wait", "_engine", "_name")
 
-    def __init__(self, engine: Engine, name: Name, check: Check) -> None:
+    def __init__(self, engine: Engine, name: Name, default_wait: float | None) -> None:
         self._engine = engine
         self._name = name
-        self._check = check  # the coordinator's: what is asked for, in internal units
+        self._default_wait = default_wait  # of the coordinator
 
     @property
     def resource(self) -> str:
-        """The text form of the resource's name: both sides are of one resource."""
+        """The text form of the resource's name, which is the same for both sides."""
         return self._name.text
 
     def read(
@@ -199,12 +202,12 @@ class BaseReadWriteLock(ABC, Generic[R, W]):
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> R:
-        """A lock to read: many hold it together, and nobody writes meanwhile. Takes what ``lock`` takes.
+        """A lock to read: many hold it together, and none writes meanwhile. Takes what ``lock`` takes.
 
-        ``at_least`` and ``delay`` keep writers out, and let readers in. With ``reentrant`` whoever reads or writes may
-        enter it again; without, a second one inside the first is a claim like any other, and waits behind a writer
-        who waits for the first to go. Inside the body of one's own ``write()`` that is for ever: InvalidRequest, unless
-        ``wait`` has an end.
+        ``at_least`` and ``delay`` keep writers out, and let readers in. With ``reentrant`` a thread or task that reads
+        or writes may enter it again. Without, a second lease inside the first is a claim like any other, and queues
+        behind a writer that waits for the first to end. Inside the body of its own ``write()`` that would be for ever:
+        InvalidRequest, unless ``wait`` has an end.
 
         >>> import leasehold
         >>> with leasehold.connect("memory://") as hold:
@@ -213,8 +216,19 @@ class BaseReadWriteLock(ABC, Generic[R, W]):
         ...         one.shared, one.fence < two.fence
         (True, True)
         """
-        asked = (ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects)
-        return self._read(self._check(asked, meta))
+        options = checked_options(
+            ttl=ttl,
+            wait=self._default_wait if isinstance(wait, Unset) else wait,
+            renew=renew,
+            max_hold=max_hold,
+            max_idle=max_idle,
+            at_least=at_least,
+            delay=delay,
+            reentrant=reentrant,
+            protects=protects,
+            meta=meta,
+        )
+        return self._read(options)
 
     def write(
         self,
@@ -230,11 +244,11 @@ class BaseReadWriteLock(ABC, Generic[R, W]):
         protects: str | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> W:
-        """A lock to write: nobody reads or writes beside it. Takes what ``lock`` takes.
+        """A lock to write: no other process reads or writes beside it. Takes what ``lock`` takes.
 
-        Who reads cannot become a writer: two readers who both wait to write would wait for each other. Inside the
-        body of one's own ``read()`` a wait without an end is refused at once (InvalidRequest); a try is as busy as any,
-        and a wait with an end is over then (NotAcquired, which says why).
+        A reader cannot become a writer: two readers that both wait to write would wait for each other. Inside the body
+        of its own ``read()`` a wait without an end is refused at once (InvalidRequest); one try finds it busy, and a
+        wait with an end runs out (NotAcquired, which says why).
 
         >>> import leasehold
         >>> with leasehold.connect("memory://") as hold:
@@ -243,8 +257,19 @@ class BaseReadWriteLock(ABC, Generic[R, W]):
         ...         lease.shared, config.read().try_acquire()
         (False, None)
         """
-        asked = (ttl, wait, renew, max_hold, max_idle, at_least, delay, reentrant, protects)
-        return self._write(self._check(asked, meta))
+        options = checked_options(
+            ttl=ttl,
+            wait=self._default_wait if isinstance(wait, Unset) else wait,
+            renew=renew,
+            max_hold=max_hold,
+            max_idle=max_idle,
+            at_least=at_least,
+            delay=delay,
+            reentrant=reentrant,
+            protects=protects,
+            meta=meta,
+        )
+        return self._write(options)
 
     @abstractmethod
     def _read(self, options: Options) -> R: ...
@@ -253,7 +278,7 @@ class BaseReadWriteLock(ABC, Generic[R, W]):
     def _write(self, options: Options) -> W: ...
 
     def __reduce__(self) -> str:
-        """It leads to the coordinator of this process."""
+        """A lock belongs to the coordinator of this process."""
         raise TypeError("a lock stays in its process: send its kind and ids, and make it there from connect()")
 
     def __repr__(self) -> str:
@@ -262,7 +287,7 @@ class BaseReadWriteLock(ABC, Generic[R, W]):
 
 class ReadWriteLock(BaseReadWriteLock[ReadLock, WriteLock]):
     """A read-write lock for threads; made by ``hold.rwlock(kind, *ids)``. It holds nothing itself: ``read()`` and
-    ``write()`` give locks."""
+    ``write()`` return locks."""
 
     __slots__ = ()
 
@@ -274,12 +299,12 @@ class ReadWriteLock(BaseReadWriteLock[ReadLock, WriteLock]):
 
 
 class AsyncReadWriteLock(BaseReadWriteLock[AsyncReadLock, AsyncWriteLock]):
-    """A read-write lock for asyncio: the same, and what it gives is awaited."""
+    """A read-write lock for asyncio: as :class:`ReadWriteLock`, with locks for asyncio."""
 
     __slots__ = ("_driver",)
 
-    def __init__(self, engine: Engine, name: Name, check: Check, driver: AsyncDriver) -> None:
-        BaseReadWriteLock.__init__(self, engine, name, check)
+    def __init__(self, engine: Engine, name: Name, default_wait: float | None, driver: AsyncDriver) -> None:
+        BaseReadWriteLock.__init__(self, engine, name, default_wait)
         self._driver = driver
 
     def _read(self, options: Options) -> AsyncReadLock:

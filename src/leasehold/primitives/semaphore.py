@@ -1,8 +1,8 @@
-"""The semaphore: at most so many hold at once. Permits are leases in numbered slots, which expire and are renewed.
+"""The semaphore: a limited number of permits at once. A permit is a lease with numbered slots.
 
-A claim's own limit decides until somebody stores one for everybody (``resize``). Permits are handed out first come
-first served, several of one claim all at once, so that a big claim is not starved by small ones. A crash gives its
-permits back when their ttl is over; a release that comes too late frees nothing.
+The limit of a claim applies until ``resize`` stores one for every process. Permits are granted first come first served,
+several of one claim all at once, so that a big claim is not starved by small ones. The permits of a process that
+crashes become free when their ttl is over; a release that comes too late frees nothing.
 """
 
 from __future__ import annotations
@@ -36,41 +36,41 @@ if TYPE_CHECKING:
 
 # ---------------------------------------------------------------- permit
 #
-# A permit: a lease of a semaphore, with the numbers of the slots that it fills.
+# A permit is a lease of a semaphore, with the numbers of its slots.
 
 
 class BasePermit(BaseLease):
-    """What a permit says about itself beyond what every lease does."""
+    """A permit of either flavour: what it has beyond every lease."""
 
     __slots__ = ()
 
     @property
     def slot(self) -> int:
-        """The number of its place: the lowest that was free. No other permit has it at the same time."""
+        """The number of its slot: the lowest that was free. No other permit has it at the same time."""
         return self._held.slots[0]
 
     @property
     def slots(self) -> tuple[int, ...]:
-        """All of its places, when it was acquired with several ``permits``."""
+        """All of its slots, when it was acquired with several ``permits``."""
         return self._held.slots
 
     @property
     def slot_resource(self) -> str:
         """The name under which guards check it: ``guard.check(tx, permit, resource=permit.slot_resource)``. Permits are
-        valid side by side, and fences grow for each slot."""
+        valid side by side, and fences grow separately for each slot."""
         return slot_name(self.resource, self.slot)
 
     @property
     def slot_resources(self) -> tuple[str, ...]:
-        """The same of all of its places: a guard takes each of them."""
+        """The names of all of its slots: a guard takes each of them."""
         return tuple([slot_name(self.resource, slot) for slot in self.slots])
 
     def headers(self, slot: int | None = None) -> dict[str, str]:
-        """Fence, the resource of its slot, and owner (not its secret) as HTTP headers. One with several slots names the
+        """Fence, resource of the slot and owner (not its secret) as HTTP headers. A permit with several slots names the
         one that the request works in."""
-        return self._headers(slot_name(self.resource, self._chosen(slot)))
+        return self._headers(slot_name(self.resource, self._chosen_slot(slot)))
 
-    def _chosen(self, slot: object) -> int:
+    def _chosen_slot(self, slot: object) -> int:
         slots = self.slots
         if slot is None and len(slots) == 1:
             return slots[0]
@@ -118,42 +118,42 @@ class AsyncPermit(BasePermit, AsyncLease):
 
 
 class BaseSemaphore(BaseLock):
-    """What both flavours share: how many, and what is told when others go by another limit."""
+    """A semaphore of either flavour."""
 
     __slots__ = ()
 
     _rule = SEMAPHORE
     _kinds = (SEMAPHORE,)
 
-    def _keep(self, taken: LocalGrant, anchor: object, acquire_events: AcquireEvents | None) -> HeldLease:
-        held = BaseLock._keep(self, taken, anchor, acquire_events)
-        if taken.limit:
+    def _keep(self, grant: LocalGrant, anchor: object, events: AcquireEvents | None) -> HeldLease:
+        held = BaseLock._keep(self, grant, anchor, events)
+        if grant.limit:
             from leasehold.observe.events import subject
 
-            self._tell_limit(taken.limit, lambda: subject(held, self._engine.store.name, held.number))
+            self._report_limit(grant.limit, lambda: subject(held, self._engine.store.name, held.number))
         return held
 
     def _clean_up(
-        self, flow: Any, attempt: Attempt, taken: LocalGrant | None, anchor: object, error: BaseException
+        self, flow: Any, attempt: Attempt, grant: LocalGrant | None, anchor: object, error: BaseException
     ) -> None:
-        BaseLock._clean_up(self, flow, attempt, taken, anchor, error)
+        BaseLock._clean_up(self, flow, attempt, grant, anchor, error)
         if isinstance(error, NotAcquired) and error.limit:
             number = 0 if attempt.acquire_events is None else attempt.acquire_events.number
-            self._tell_limit(error.limit, lambda: self._asker(number))
+            self._report_limit(error.limit, lambda: self._subject(number))
 
-    def _asker(self, number: int) -> Any:
+    def _subject(self, number: int) -> Any:
         from leasehold.observe.events import Subject
 
         name, store = self._name, self._engine.store.name
         return Subject(name.kind, name.id_hash, identity.process_prefix(), None, self._options.ttl_ms, store, number)
 
-    def _tell_limit(self, found: int, who: Any) -> None:
-        """Once for each coordinator, resource and limit found: it is a mistake in a program, not news of every day."""
+    def _report_limit(self, found: int, subject: Any) -> None:
+        """Report another limit, once for each coordinator, resource and limit: it is a mistake in a program."""
         observers = self._engine.observers
         if observers.first_limit(self._name.text, found):
             from leasehold.observe.events import LimitDiffers
 
-            observers.tell(LimitDiffers(who(), self._limit, found))
+            observers.tell(LimitDiffers(subject(), self._limit, found))
 
     def __repr__(self) -> str:
         several = f" permits={self._permits}" if self._permits > 1 else ""
@@ -184,27 +184,27 @@ class Semaphore(BaseSemaphore, Lock):
         self._permits = permits
 
     def acquire(self, wait: Duration | Unset | None = UNSET, permits: int | None = None) -> Permit | None:
-        """A permit, or None when the wait was over first. With ``permits``, so many at once in one lease: all of them,
-        or none. ``wait=None`` waits for ever, 0 tries once. InvalidRequest when there are fewer by now, also while
-        waiting."""
+        """Wait for a permit; None when the wait is over first. With ``permits``, that many in one lease: all of them,
+        or none. ``wait=None`` waits for ever, 0 tries once. InvalidRequest when the limit is or becomes lower than
+        that."""
         try:
-            permit = self._asking(permits)._acquire(self._wait(wait), current_thread())
+            permit = self._with_permits(permits)._acquire(self._wait(wait), current_thread())
         except NotAcquired:
             return None
         permit._held.track_lock(self)
         return permit
 
     def try_acquire(self, permits: int | None = None) -> Permit | None:
-        """One try: a permit, or None."""
+        """Try once: a permit, or None."""
         return self.acquire(wait=0, permits=permits)
 
     def release(self) -> bool:
-        """Give back the permit that the calling thread has acquired last. False: it was no longer ours."""
+        """Release the permit that the calling thread acquired last. False: it had already been lost."""
         return Lock.release(self)
 
     def resize(self, limit: int) -> None:
-        """Store a limit for everybody, whatever they were made with. Nobody loses a permit: when there are more than
-        that, those who wait do so until enough are given back. When there are more to have, they get theirs at once. It
+        """Store a limit for every process, whatever limit its semaphore was made with. No permit is lost: after a lower
+        limit, waiters wait until enough permits are released; after a higher one, they are granted at once. The limit
         is forgotten when the semaphore has not been used for 30 days; ``hold.inspect(...).limit`` shows it."""
         self._engine.ensure_open()
         checked = check_count(limit, "limit")
@@ -212,25 +212,25 @@ class Semaphore(BaseSemaphore, Lock):
         self._limit = checked
 
     def available(self) -> int:
-        """How many permits could be had now: 0 while something exclusive holds the resource, and while permits are
-        above a lowered limit. Asks the store; true only in the past by the time you read it."""
+        """How many permits are free: 0 while an exclusive lease holds the resource, and while more permits are held
+        than a lowered limit allows. Asks the store; the answer may be out of date by the time you read it."""
         self._engine.ensure_open()
         return left(sync.run(self._engine, inspect_resource(self._name.text, queue=False)), self._limit)
 
     def locked(self) -> bool:
-        """Would ``acquire`` have to wait now, for permits or for others who wait? Asks the store."""
+        """Would ``acquire`` have to wait, for permits or behind other waiters? Asks the store."""
         self._engine.ensure_open()
         view = sync.run(self._engine, inspect_resource(self._name.text))
         return must_wait(view, self._permits, self._limit)
 
-    def _asking(self, count: int | None) -> Semaphore:
-        """This one, for another number of permits."""
+    def _with_permits(self, count: int | None) -> Semaphore:
+        """This semaphore, for another number of permits."""
         if count is None:
             return self
         checked = check_permits(count, self._limit)
         return Semaphore(self._engine, self._name, self._options, self._limit, checked)
 
-    if TYPE_CHECKING:  # what they give is of _lease_class
+    if TYPE_CHECKING:  # they return a _lease_class
 
         def __enter__(self) -> Permit: ...
 
@@ -238,7 +238,7 @@ class Semaphore(BaseSemaphore, Lock):
 
 
 class AsyncSemaphore(BaseSemaphore, AsyncLock):
-    """A semaphore for asyncio: the same, awaited. The task inside ``async with`` is cancelled on loss."""
+    """A semaphore for asyncio: as :class:`Semaphore`, awaited. The task inside ``async with`` is cancelled on loss."""
 
     __slots__ = ("_limit", "_permits")
 
@@ -252,50 +252,50 @@ class AsyncSemaphore(BaseSemaphore, AsyncLock):
         self._permits = permits
 
     async def acquire(self, wait: Duration | Unset | None = UNSET, permits: int | None = None) -> AsyncPermit | None:
-        """A permit, or None when the wait was over first. With ``permits``, so many at once in one lease: all of them,
-        or none. ``wait=None`` waits for ever, 0 tries once. InvalidRequest when there are fewer by now, also while
-        waiting."""
+        """Wait for a permit; None when the wait is over first. With ``permits``, that many in one lease: all of them,
+        or none. ``wait=None`` waits for ever, 0 tries once. InvalidRequest when the limit is or becomes lower than
+        that."""
         try:
-            permit = await self._asking(permits)._acquire(self._wait(wait), self._driver.task())
+            permit = await self._with_permits(permits)._acquire(self._wait(wait), self._driver.task())
         except NotAcquired:
             return None
         permit._held.track_lock(self)
         return permit
 
     async def try_acquire(self, permits: int | None = None) -> AsyncPermit | None:
-        """One try: a permit, or None."""
+        """Try once: a permit, or None."""
         return await self.acquire(wait=0, permits=permits)
 
     async def release(self) -> bool:
-        """Give back the permit that the calling task has acquired last. False: it was no longer ours."""
+        """Release the permit that the calling task acquired last. False: it had already been lost."""
         return await AsyncLock.release(self)
 
     async def resize(self, limit: int) -> None:
-        """Store a limit for everybody; see :meth:`leasehold.Semaphore.resize`."""
+        """Store a limit for every process; see :meth:`leasehold.Semaphore.resize`."""
         self._engine.ensure_open()
         checked = check_count(limit, "limit")
         await self._driver.drive(resize(self._name.text, checked))
         self._limit = checked
 
     async def available(self) -> int:
-        """How many permits could be had now; see :meth:`leasehold.Semaphore.available`."""
+        """How many permits are free; see :meth:`leasehold.Semaphore.available`."""
         self._engine.ensure_open()
         return left(await self._driver.drive(inspect_resource(self._name.text, queue=False)), self._limit)
 
     async def locked(self) -> bool:
-        """Would ``acquire`` have to wait now, for permits or for others who wait? Asks the store."""
+        """Would ``acquire`` have to wait, for permits or behind other waiters? Asks the store."""
         self._engine.ensure_open()
         view = await self._driver.drive(inspect_resource(self._name.text))
         return must_wait(view, self._permits, self._limit)
 
-    def _asking(self, count: int | None) -> AsyncSemaphore:
-        """This one, for another number of permits."""
+    def _with_permits(self, count: int | None) -> AsyncSemaphore:
+        """This semaphore, for another number of permits."""
         if count is None:
             return self
         checked = check_permits(count, self._limit)
         return AsyncSemaphore(self._engine, self._name, self._options, self._driver, self._limit, checked)
 
-    if TYPE_CHECKING:  # what they give is of _lease_class
+    if TYPE_CHECKING:  # they return a _lease_class
 
         async def __aenter__(self) -> AsyncPermit: ...
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from leasehold._runtime.aio import AsyncDriver
 
-# ---------------------------------------------------------------- reign
+# ---------------------------------------------------------------- held_term
 #
 # A holding of an election, and everybody who must hear that its term has ended, however it did.
 
@@ -38,41 +38,41 @@ UNFIT = (UNHEALTHY, "max_idle")  # whoever stepped down for this had better not 
 class HeldTerm(HeldLease):
     """One term of this process. Its end is told once: before its release is sent, and with its loss."""
 
-    __slots__ = ("_endings", "carried", "left_behind", "loop", "looping", "said")
+    __slots__ = ("_end_callbacks", "carried", "left_behind", "loop", "looping", "value")
 
     def __init__(self, *known: Any) -> None:
         HeldLease.__init__(self, *known)
-        self._endings: tuple[Callable[[], object], ...] | None = ()  # None: it has ended
+        self._end_callbacks: tuple[Callable[[], object], ...] | None = ()  # None: it has ended
         self.carried: dict[str, Any] = {}  # what observers want to travel with it
-        self.said: Any = (self.options.meta or {}).get("value")  # the value, as the store last confirmed it
+        self.value: Any = (self.options.meta or {}).get("value")  # the value, as the store last confirmed it
         self.loop: Any = None  # the event loop that leads, if one does
         self.looping = False  # it is a term of a loop, which goes on to campaign when this one is lost
         self.left_behind = False  # that loop was left: nobody uses it any more, whoever still refers to it
 
-    def at_end(self, ending: Callable[[], object]) -> None:
+    def at_end(self, callback: Callable[[], object]) -> None:
         """Call this, quickly and from any thread, when the term has ended; at once when it has."""
         with self.lock:
-            if self._endings is not None:
-                self._endings += (ending,)
+            if self._end_callbacks is not None:
+                self._end_callbacks += (callback,)
                 return
-        ending()
+        callback()
 
     def end(self) -> None:
         """It is over: tell everybody, once. Whoever is interrupted here leaves the rest to the next who ends it."""
-        while (ending := self._next_ending()) is not None:
+        while (callback := self._next_callback()) is not None:
             try:
-                ending()
+                callback()
             except Exception as error:  # the others must hear of it too
                 log.warn("the end of a term could not be told: %r", error, error=error)
 
-    def _next_ending(self) -> Callable[[], object] | None:
+    def _next_callback(self) -> Callable[[], object] | None:
         with self.lock:
-            if not self._endings:
-                self._endings = None
+            if not self._end_callbacks:
+                self._end_callbacks = None
                 return None
-            ending, *rest = self._endings
-            self._endings = tuple(rest)
-            return ending
+            callback, *rest = self._end_callbacks
+            self._end_callbacks = tuple(rest)
+            return callback
 
     # ------------------------------------------------------------ how it ends
 
@@ -98,7 +98,7 @@ class HeldTerm(HeldLease):
 
     def forked(self, lock: AbstractContextManager[Any]) -> None:
         """In a forked child: the term is the parent's, and so are those who hear of its end."""
-        self._endings = None
+        self._end_callbacks = None
         HeldLease.forked(self, lock)
 
     # ------------------------------------------------------------ who can use it
@@ -140,37 +140,37 @@ class BaseTerm(BaseLease):
     @property
     def value(self) -> Any:
         """What the leader has published, as the store last confirmed it. None: nothing."""
-        return self._held.said
+        return self._held.value
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What the holder said about itself; the value is in it."""
-        return said(self._held.options.meta, self._held.said)
+        """What the holder says about itself; the value is in it."""
+        return meta_with_value(self._held.options.meta, self._held.value)
 
-    def _text(self, value: Any) -> str:
+    def _meta_text(self, value: Any) -> str:
         """What the grant is to say from now on, with what observers want to travel in it."""
         import json
 
-        own = said(self._held.options.meta, value)
+        own = meta_with_value(self._held.options.meta, value)
         json_text(own, "value")
         return json.dumps({**self._held.carried, **own}, ensure_ascii=False, separators=(",", ":"))
 
-    def _published(self, value: Any) -> None:
+    def _confirm_value(self, value: Any) -> None:
         import json
 
-        self._held.said = json.loads(json.dumps(value))  # what others see; and nobody can change it behind our back
+        self._held.value = json.loads(json.dumps(value))  # what others see; and nobody can change it behind our back
 
-    def _unpublished(self, error: BaseException) -> None:
+    def _publish_failed(self, error: BaseException) -> None:
         """Not confirmed, or not ours any more."""
         held, watchdog = self._held, self._engine.watchdog
         if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
             watchdog.lease_events().not_renewed(held, error)
 
-    def _late(self) -> bool:
+    def _released_late(self) -> bool:
         """Whoever stepped down gives the term back when the body has ended, and has until its deadline for that."""
         held = self._held
         stepped_down = held.reason in (RESIGNED, UNHEALTHY) and self._engine.clock.now() < held.deadline
-        return BaseLease._late(self) and not stepped_down
+        return BaseLease._released_late(self) and not stepped_down
 
     def _is_own_loss(self, error: BaseException | None) -> bool:
         """Is this error how the body of this very term heard that it was lost?"""
@@ -199,15 +199,15 @@ class Term(BaseTerm, Lease):
     def publish(self, value: Any) -> None:
         """Let everybody see this, as ``election.leader().value`` and with ``observe()``. It is some JSON of at most
         4096 bytes; None takes it back. LeaseLost when this is no longer the leader."""
-        text = self._text(value)
+        text = self._meta_text(value)
         self.check()  # in a forked child nobody may be left who gives the latch back
         with self._publishing:
             try:
                 self.check()
                 sync.run(self._engine, flows.change_meta(self._held, text, self._engine.clock.now()))
-                self._published(value)
+                self._confirm_value(value)
             except BaseException as error:
-                self._unpublished(error)
+                self._publish_failed(error)
                 raise
             finally:
                 self._engine.watchdog.report_loss(self._held)
@@ -240,14 +240,14 @@ class AsyncTerm(BaseTerm, AsyncLease):
 
     async def publish(self, value: Any) -> None:
         """Let everybody see this; see :meth:`leasehold.Term.publish`."""
-        text = self._text(value)
+        text = self._meta_text(value)
         async with self._publishing:
             try:
                 self.check()
                 await self._driver.drive(flows.change_meta(self._held, text, self._engine.clock.now()))
-                self._published(value)
+                self._confirm_value(value)
             except BaseException as error:
-                self._unpublished(error)
+                self._publish_failed(error)
                 raise
             finally:
                 self._engine.watchdog.report_loss(self._held)
@@ -269,7 +269,7 @@ class AsyncTerm(BaseTerm, AsyncLease):
         return self._held.looping and self._is_own_loss(error)
 
 
-def said(meta: dict[str, Any] | None, value: Any) -> dict[str, Any]:
+def meta_with_value(meta: dict[str, Any] | None, value: Any) -> dict[str, Any]:
     """What a leader says of itself, with this value."""
     own = {key: one for key, one in (meta or {}).items() if key != "value"}
     return own if value is None else {**own, "value": value}

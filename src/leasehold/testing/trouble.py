@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any
 
 from leasehold._core.holding import ALIVE, NEVER
 from leasehold._core.ports import Clock
 from leasehold._core.types import Instant
 from leasehold._runtime.engine import Engine
-from leasehold.coordinator import Coordinator
+from leasehold.coordinator import AsyncLeasehold, Leasehold
 from leasehold.errors import InvalidRequest
 from leasehold.primitives.base_lease import BaseLease
 from leasehold.testing.clock import UNTIL_CALLED, WATCHDOG, TurnableClock
@@ -20,7 +19,7 @@ from leasehold.testing.standin import StandInStore
 _freezing = threading.RLock()
 
 
-def freeze(lease: BaseLease | Coordinator[Any]) -> Freeze:
+def freeze(lease: BaseLease | Leasehold | AsyncLeasehold) -> Freeze:
     """Pause the process that holds this lease, or plays this coordinator: until the ``with`` body ends, or ``thaw()``.
 
     None of its leases is renewed, and for it time stands still: it believes that it holds what it held, however far
@@ -68,7 +67,7 @@ def expire(lease: BaseLease) -> None:
     store.clock.advance(store.expires_in(lease.resource, lease.owner))
 
 
-def outage(hold: Coordinator[Any] | BaseLease) -> AbstractContextManager[None]:
+def outage(hold: Leasehold | AsyncLeasehold | BaseLease) -> AbstractContextManager[None]:
     """The store of this coordinator cannot be reached, by anybody, while the ``with`` body runs.
 
     An acquire raises ``StoreUnavailable``; a lease whose renewal falls due is ``unsure``, and lost when it stays so.
@@ -146,7 +145,7 @@ class StoppedClock:
 
 
 def _engine(thing: object, call: str) -> Engine:
-    if not isinstance(thing, (BaseLease, Coordinator)):
+    if not isinstance(thing, (BaseLease, Leasehold, AsyncLeasehold)):
         raise InvalidRequest(f"{call}() takes a lease or a coordinator, not {type(thing).__name__}")
     return thing._engine
 

@@ -21,8 +21,7 @@ from leasehold._runtime.watchdog import Watchdog
 from leasehold.primitives.base_lock import BaseLock
 from leasehold.primitives.lease import Lease
 from leasehold.primitives.leases import BaseLeases, Leases
-from leasehold.primitives.multi import All, BaseAll
-from leasehold.primitives.multi_acquire import GroupAttempt
+from leasehold.primitives.multi import All, BaseAll, GroupAttempt
 from tests.model.interrupts.test_lock import at_entry, at_line, interrupt, interrupted, url_of
 from tests.support.lock import PATIENCE, STORES, elsewhere, eventually, in_thread, look
 
@@ -55,7 +54,7 @@ PLACES: list[tuple[Callable[..., Any], int]] = [
     (group.release_all, 1),
     (Holding.begin_release, 2),
     (Holding.end_release, 2),
-    (Lease._ended, 2),
+    (Lease._finish_release, 2),
     (Engine.forget, 2),
 ]
 
@@ -88,7 +87,7 @@ def test_an_interrupt_leaves_nothing_held(kind: str, function: Callable[..., Any
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize(
     "function",
-    [HeldLease.step_out, group.release_all, Holding.begin_release, Holding.end_release, BaseLeases._given_back],
+    [HeldLease.step_out, group.release_all, Holding.begin_release, Holding.end_release, BaseLeases._finish_releases],
 )
 @pytest.mark.filterwarnings("ignore:coroutine 'release_all' was never awaited")  # its very beginning is interrupted
 def test_an_interrupted_release_can_be_repeated(kind: str, function: Callable[..., Any], tmp_path: Path) -> None:

@@ -33,9 +33,9 @@ PLACES: list[tuple[Callable[..., Any], int]] = [
     (HeldTerm.begin_release, 1),
     (HeldTerm.end, 1),
     (HeldLease.begin_release, 1),
-    (HeldTerm._next_ending, 1),
-    (HeldTerm._next_ending, 2),
-    (HeldTerm._next_ending, 3),
+    (HeldTerm._next_callback, 1),
+    (HeldTerm._next_callback, 2),
+    (HeldTerm._next_callback, 3),
 ]
 
 
@@ -84,7 +84,7 @@ def test_an_interrupted_term_is_over(function: Callable[..., Any], nth: int) -> 
         eventually(lambda: not asking(), "nobody asks any more")
 
 
-@pytest.mark.parametrize("function", [BaseCampaign._won, HeldLease.track_lock], ids=lambda one: one.__qualname__)
+@pytest.mark.parametrize("function", [BaseCampaign._begin_term, HeldLease.track_lock], ids=lambda one: one.__qualname__)
 @pytest.mark.parametrize("nth", [1, 2])
 def test_an_interrupted_loop_is_over(function: Callable[..., Any], nth: int) -> None:
     """Between being elected and the first line of the body as well."""

@@ -45,7 +45,7 @@ PLACES: list[tuple[Callable[..., Any], int]] = [
     (MemoryStore.execute, 2),
     (Holding.end_release, 1),
     (ConnectionPool.give_back, 2),
-    (BaseLease._ended, 1),
+    (BaseLease._finish_release, 1),
     (Engine.forget, 1),
     (HeldLease.drop_references, 1),
     (Watchdog.report_release, 1),

@@ -18,7 +18,7 @@ import pytest
 import leasehold
 from leasehold import SKIPPED, InvalidRequest, LeaseLost, NotAcquired, StoreUnavailable
 from leasehold._core.ops import Claim, Evict
-from leasehold.coordinator.decorators import LockOptions
+from leasehold.coordinator.base import LockOptions
 from tests.support.lock import (
     PATIENCE,
     STORES,

@@ -15,7 +15,7 @@ import pytest
 
 import leasehold
 from leasehold import errors
-from leasehold.coordinator import Coordinator
+from leasehold.coordinator.base import Coordinator
 from leasehold.primitives.base_lease import BaseLease
 from leasehold.primitives.base_lock import BaseLock
 

@@ -17,7 +17,7 @@ from leasehold._runtime.registry import LeaseRegistry
 def hold(resource: str, anchor: object, fence: int = 9) -> HeldLease:
     """A lease of 30 s."""
     taken = LocalGrant("host:7:secret.1", fence, 30_000, 100.0, 30_000, 100.0, False)
-    return HeldLease(Name(resource, resource), taken, threading.RLock(), Options(30_000, None), anchor)
+    return HeldLease(Name(resource, resource), taken, threading.RLock(), Options(ttl_ms=30_000, wait=None), anchor)
 
 
 class Worker:

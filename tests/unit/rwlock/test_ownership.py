@@ -11,7 +11,7 @@ import pytest
 import leasehold
 from leasehold import AsyncReadWriteLease, InvalidRequest, LeaseLost, NotAcquired, NotHeld, ReadWriteLease
 from leasehold._core.ops import Claim
-from leasehold.primitives.lock import LEASES, lease_class
+from leasehold.primitives.lock import LEASE_CLASSES, lease_class
 from leasehold.stores.clock import ManualClock
 from tests.support.lock import STORES, Spy, elsewhere, eventually, in_thread, look, nothing_left, open_store, sync_scene
 
@@ -188,7 +188,7 @@ def test_an_adopted_lease_is_of_its_own_kind(spy: Spy, side: str) -> None:
             assert type(plain) is leasehold.Lease
 
 
-@pytest.mark.parametrize("rule", LEASES)
+@pytest.mark.parametrize("rule", LEASE_CLASSES)
 def test_the_table_of_leases_names_what_is_there(rule: str) -> None:
     """Each row leads to a class for threads and its twin for asyncio."""
     assert issubclass(lease_class(rule), leasehold.Lease)
