@@ -167,7 +167,7 @@ class BaseCampaign:
         gives back what is left."""
         held_term = getattr(self, "_held_term", None)
         if held_term is not None:
-            held_term.left = True
+            held_term.left_behind = True
             self._engine.watchdog.dropped.put(held_term)
 
     def __reduce__(self) -> str:

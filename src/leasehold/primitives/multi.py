@@ -152,7 +152,7 @@ class GroupAttempt:
     def finish(self) -> None:
         """The last steps, as in BaseLock._finish. Safe to repeat after an interrupt."""
         if self.attempt is not None:
-            self.attempt.expect_no_more()
+            self.attempt.forget_pushes()
             self._engine.pending.discard(self.attempt)
         while self._borrowed:
             self._engine.connections.give_back(self._borrowed.pop())
@@ -162,7 +162,7 @@ class GroupAttempt:
         engine = self._engine
         of_caller = [engine.find_held(part._name.text, self._anchor) for part in self._rest]
         known = [*engine.watchdog.leases(), *(held for held in of_caller if held is not None)]
-        return [held for held in known if self.attempt.is_of(held.owner)]
+        return [held for held in known if self.attempt.has_owner(held.owner)]
 
     def _release_in_background(self, held: HeldLease) -> None:
         part = next(part for part in self._parts if part._name.text == held.name.text)
