@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs what a redis-py could break against each that is supported, one line for each.  usage: tools/matrix.sh [-k ...]
+# Runs the tests of clients against each supported version of redis-py.     usage: tools/matrix.sh [-k ...]
 #
-# Each has a virtual environment of its own, .venv-matrix/VERSION, which is made with the Python of .venv when it is
-# missing or older than pyproject.toml, and kept. PYTHON names another.
+# Each version has a virtual environment of its own, .venv-matrix/VERSION. It is made with the Python of .venv (or with
+# PYTHON) when it is missing or older than pyproject.toml, and kept.
 set -eu
 
 python="${PYTHON:-.venv/bin/python}"

@@ -82,7 +82,7 @@ def an_equal_fence_of_another_is_refused(guard: Guard) -> None:
     """Two owners with one fence: the second is refused, and so is a check without an owner."""
     guard.check(10, resource=RESOURCE, owner=A)
     for owner in (B, None):
-        error = raises(StaleOwner, lambda owner=owner: guard.check(10, resource=RESOURCE, owner=owner))  # type: ignore[misc]  # a lambda's default
+        error = raises(StaleOwner, lambda owner=owner: guard.check(10, resource=RESOURCE, owner=owner))
         assert error.seen == error.fence == 10
 
 
@@ -121,7 +121,7 @@ def every_digit_counts(guard: Guard) -> None:
     """Fences above 2**53, where a double begins to round, and the highest that there is (trap 17)."""
     for fence in (2**53, 2**53 + 1, 2**63 - 2, 2**63 - 1):
         guard.check(fence, resource=RESOURCE, owner=A)
-        error = raises(StaleOwner, lambda fence=fence: guard.check(fence - 1, resource=RESOURCE, owner=A))  # type: ignore[misc]  # a lambda's default
+        error = raises(StaleOwner, lambda fence=fence: guard.check(fence - 1, resource=RESOURCE, owner=A))
         assert (error.fence, error.seen) == (fence - 1, fence)
 
 
@@ -294,7 +294,7 @@ def what_is_no_fence(guard: Guard) -> None:
     """Zero, negative, boolean, textual, fractional, too large: a mistake, and not a stale owner."""
     mistakes: list[Any] = [0, -1, 2**63, True, False, "12", b"12", 12.0, None, [12]]
     for mistake in mistakes:
-        raises(InvalidRequest, lambda fence=mistake: guard.check(fence, resource=RESOURCE))  # type: ignore[misc]  # a lambda's default
+        raises(InvalidRequest, lambda fence=mistake: guard.check(fence, resource=RESOURCE))
 
 
 @case
@@ -302,7 +302,7 @@ def what_is_no_resource_or_owner(guard: Guard) -> None:
     """Anything but text without NUL and surrogates, of a size that fits; a bare fence needs a resource."""
     mistakes: list[Any] = [None, "", "x" * 513, "a\0b", "\ud800", 42, b"job"]
     for mistake in mistakes:
-        raises(InvalidRequest, lambda resource=mistake: guard.check(12, resource=resource))  # type: ignore[misc]  # a lambda's default
+        raises(InvalidRequest, lambda resource=mistake: guard.check(12, resource=resource))
     owners: list[Any] = ["", 42, b"token", "\ud800", True]
     for mistake in owners:
-        raises(InvalidRequest, lambda owner=mistake: guard.check(12, resource=RESOURCE, owner=owner))  # type: ignore[misc]  # a lambda's default
+        raises(InvalidRequest, lambda owner=mistake: guard.check(12, resource=RESOURCE, owner=owner))
