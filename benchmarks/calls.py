@@ -54,7 +54,7 @@ class Profile:
             self.calls.setdefault(threading.get_ident(), []).append(made)
 
     def count(self) -> Count:
-        """Of the current thread."""
+        """The calls of the current thread."""
         return counted(self.calls.get(threading.get_ident(), []))
 
 
@@ -83,7 +83,7 @@ def profiled(counts: list[Count]) -> Iterator[None]:
 
 
 def calls_of(call: Callable[[], object]) -> Count:
-    """Of one execution, after some that are not counted."""
+    """The calls of one execution, after some that are not counted."""
     for _ in range(WARM_UP):
         call()
     counts: list[Count] = []
@@ -128,7 +128,7 @@ def async_lock(url: str) -> Count:
 
 
 def guard_check() -> Count:
-    """In a transaction that has begun."""
+    """The transaction has begun before."""
     guard, db = FenceGuard(), sqlite3.connect(":memory:")
     guard.create(db)
     with leasehold.connect("memory://calls") as hold, hold.lock("a") as lease:
@@ -163,7 +163,7 @@ def repeated_once(url: str) -> Count:
 
 
 def renewal(url: str) -> Count:
-    """Of one round in which one lease is renewed, on the watchdog's own thread."""
+    """The calls of one round in which one lease is renewed, on the watchdog's own thread."""
     profile = Profile()
     threading.setprofile(profile)  # for the threads that are started from now on
     try:

@@ -117,7 +117,7 @@ def compare(title: str, runs: dict[str, Run], base: str, unit: str = "writes/s")
 
 
 def each(calls: dict[str, Callable[[], None]]) -> dict[str, Run]:
-    """On this thread."""
+    """The calls, each repeated on this thread."""
     return {name: repeated(call) for name, call in calls.items()}
 
 

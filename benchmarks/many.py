@@ -99,7 +99,7 @@ class Theirs:
         _none_lost("redis-py, loop", sum(replies))
 
     def check(self, began: float) -> None:
-        """Each key was renewed since then; that it has our owner, the script has checked."""
+        """Each key was renewed since then; the script has checked that it has our owner."""
         left: list[int] = []
         for keys in self._batches():
             with self._client.pipeline(transaction=False) as pipe:

@@ -22,7 +22,7 @@ SCRIPT = "import sys\nfrom leasehold.cli import main\nif __name__ == '__main__':
 
 
 def to_the_end(*command: str) -> Callable[[], float]:
-    """Until the process has ended."""
+    """Measures until the process has ended."""
 
     def run() -> float:
         began = time.perf_counter()
@@ -33,7 +33,7 @@ def to_the_end(*command: str) -> Callable[[], float]:
 
 
 def to_the_first_byte(*command: str) -> Callable[[], float]:
-    """Until something is written to standard output."""
+    """Measures until the process writes to standard output."""
 
     def run() -> float:
         reading, writing = os.pipe()

@@ -22,13 +22,13 @@ for version in '6.2.0' '7.*' '8.1.*'; do
     prepare "$version" "$folder"
     found="$("$folder/bin/python" -c 'import redis; print(redis.__version__)')"
     # shellcheck disable=SC2086 # several words
-    if said="$("$folder/bin/python" -m pytest -q -n 2 --dist worksteal -m 'not soak' \
+    if output="$("$folder/bin/python" -m pytest -q -n 2 --dist worksteal -m 'not soak' \
         -k 'redis or not test_contract' $tests "$@" 2>&1)"; then
         verdict=ok
     else
         verdict=FAILED status=1
-        echo "$said" | grep -E '^(FAILED|ERROR)' || echo "$said" | tail -20
+        echo "$output" | grep -E '^(FAILED|ERROR)' || echo "$output" | tail -20
     fi
-    printf 'redis-py %-8s %-6s %s\n' "$found" "$verdict" "$(echo "$said" | tail -1)"
+    printf 'redis-py %-8s %-6s %s\n' "$found" "$verdict" "$(echo "$output" | tail -1)"
 done
 exit "$status"

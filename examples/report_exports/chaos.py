@@ -81,7 +81,7 @@ class Chaos:
         self.frozen = self.killed = 0
 
     def run(self, seconds: float, show: Callable[[], None]) -> None:
-        """For that long. At the end all workers are awake."""
+        """Freeze and kill for that long. At the end all workers are awake."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self._crew.check()

@@ -64,7 +64,7 @@ def judge(lines: Iterable[Line], editions: Mapping[int, int]) -> Verdict:
 
 
 def verdict(connection: psycopg.Connection) -> Verdict:
-    """On everything until now, in one snapshot."""
+    """The verdict on everything until now, from one snapshot."""
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         lines = connection.execute("SELECT report, what, fence, worker FROM history ORDER BY id").fetchall()

@@ -35,6 +35,13 @@ def option(one: Option) -> click.Option:
     return click.Option(names, is_flag=not one.value, metavar=one.value or None, type=kind, help=one.help, default=None)
 
 
+def parameters(table: tuple[Option, ...]) -> list[click.Parameter]:
+    """NAME, the options of the table, and the command to run."""
+    name = click.Argument(["name"], shell_complete=shell_completion.names)
+    command = click.Argument(["command"], nargs=-1, metavar="-- COMMAND...", type=click.Path())
+    return [name, *[option(one) for one in table], command]
+
+
 def common(function: Callable[..., None]) -> Callable[..., None]:
     """Adds the options of the store to a command. They may be given before the command's name as well; those behind
     it count. A failure ends the command with its exit code."""
@@ -110,11 +117,7 @@ def commands(ctx: click.Context, /, **given: Any) -> None:
 @commands.command(
     cls=RunCommand,
     short_help="Run a command under a lease.",
-    params=[
-        click.Argument(["name"], shell_complete=shell_completion.names),
-        *[option(one) for one in RUN],
-        click.Argument(["command"], nargs=-1, metavar="-- COMMAND...", type=click.Path()),
-    ],
+    params=parameters(RUN),
 )
 def run(request: RunRequest) -> None:
     """Run a command while holding the lease on NAME, so that it runs once at a time.
@@ -150,11 +153,7 @@ def run(request: RunRequest) -> None:
 @commands.command(
     cls=ElectCommand,
     short_help="Run a command while leader.",
-    params=[
-        click.Argument(["name"], shell_complete=shell_completion.names),
-        *[option(one) for one in ELECT],
-        click.Argument(["command"], nargs=-1, metavar="-- COMMAND...", type=click.Path()),
-    ],
+    params=parameters(ELECT),
 )
 def elect(request: ElectRequest) -> None:
     """Stand for the election NAME, and run a command while leader.
@@ -190,12 +189,7 @@ def elect(request: ElectRequest) -> None:
 @commands.command(
     cls=CronCommand,
     short_help="Run a command at the ticks of a cron expression.",
-    params=[
-        click.Argument(["expression"]),
-        click.Argument(["name"], shell_complete=shell_completion.names),
-        *[option(one) for one in CRON],
-        click.Argument(["command"], nargs=-1, metavar="-- COMMAND...", type=click.Path()),
-    ],
+    params=[click.Argument(["expression"]), *parameters(CRON)],
 )
 def cron(request: CronRequest) -> None:
     """Run a command at each tick of EXPRESSION, on one of the hosts that run the same line.

@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any
 
 from leasehold._core.durations import is_long, ttl_ms
@@ -18,7 +17,7 @@ from leasehold.cli.output import CommandEnded, ExitCode, Output, printable
 from leasehold.cli.process import Child, Signals
 from leasehold.cli.run import await_lease, check_start, environment, exit_code_of, open_signals, prepared
 from leasehold.cli.supervisor import Supervisor, report_loss
-from leasehold.cli.terminal import echo, elapsed, paint, table
+from leasehold.cli.terminal import echo, elapsed, json_fields, paint, table
 from leasehold.coordinator import Leasehold
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost
 from leasehold.patterns.cron.cron import CronOptions
@@ -57,7 +56,7 @@ def _print_history(request: CronRequest) -> None:
     with open_hold(request.url, namespace) as hold:
         runs = finish(history(hold._flavour, hold._results, hold.lock(kind, *ids), request.limit or 0))
     if request.as_json:
-        echo(json.dumps([_document(run) for run in runs], indent=2))
+        echo(json.dumps([json_fields(run) for run in runs], indent=2))
     elif runs:
         table(HEADS, [_row(run) for run in runs])
     else:
@@ -76,12 +75,6 @@ def _print_upcoming(request: CronRequest) -> None:
     else:
         for tick in ticks:
             echo(f"{tick:%a %Y-%m-%d %H:%M:%S} {tick.tzname()}")
-
-
-def _document(run: Run) -> dict[str, Any]:
-    """For programs: stable keys, times in ISO 8601."""
-    fields: dict[str, Any] = run._asdict()
-    return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in fields.items()}
 
 
 def _row(run: Run) -> list[str]:
@@ -138,7 +131,7 @@ class CronLoop:
             raise failed(error) from error
 
     def serve(self, signals: Signals) -> int:
-        """Until a signal ends us, or until there were enough runs."""
+        """Run at each tick, until a signal ends us or there were enough runs; the exit code."""
         self._signals = signals
         try:
             with self._store() as (_, wanted):
@@ -161,7 +154,7 @@ class CronLoop:
         return code
 
     def _sleep(self, now: float) -> None:
-        """Until the next tick, or until the clock was set back."""
+        """Wait for the next tick, or until the clock was set back."""
         tick = self._schedule.after(now)
         while now <= (moment := self._clock.now()) < tick:
             now = moment

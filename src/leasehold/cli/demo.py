@@ -61,14 +61,14 @@ COLOURS = {"A": "cyan", "B": "magenta"}
 
 
 class JsonLines:
-    """One event in a line, and nothing else."""
+    """Prints one event in a line, and nothing else."""
 
     def show(self, event: dict[str, Any]) -> None:
         print(json.dumps(event), flush=True)
 
 
 class Timeline:
-    """Time, who, what happened and, at the right, the fence."""
+    """Prints the time, the worker, what happened and, at the right, the fence."""
 
     def __init__(self, plain: bool = False) -> None:
         self._plain = plain or not coloured()

@@ -40,8 +40,8 @@ class HealthCommand:
         self._command = command
         self._mask = mask
         self._changed = threading.Condition()
-        self._pid = 0  # of the one that runs now
-        self._status = 0  # of the one that has ended
+        self._pid = 0  # of the check that runs now; 0: none
+        self._status = 0  # of the check that ended last
         self._over = threading.Event()
 
     def __call__(self) -> bool:
@@ -155,7 +155,7 @@ def _lead(
 
 
 class TermSupervisor(Supervisor):
-    """Of one command in one term. Processes of the health check end here, too."""
+    """Supervises one command in one term. It also reaps the processes of the health check."""
 
     def __init__(self, child: Child, term: Any, signals: Signals, output: Output, health: HealthCommand | None) -> None:
         super().__init__(child, term, "term", signals, output)

@@ -9,7 +9,7 @@ from typing import Any
 
 from leasehold.cli.coordinator import failed, open_hold
 from leasehold.cli.output import printable
-from leasehold.cli.terminal import bar, echo, elapsed, paint, table
+from leasehold.cli.terminal import bar, echo, elapsed, json_fields, paint, table
 from leasehold.errors import LeaseholdError
 from leasehold.primitives.inspection import Holder, Inspection, Note, Waiting
 
@@ -52,16 +52,11 @@ def document(seen: Inspection) -> dict[str, Any]:
         "fence": seen.fence,
         "closed_for": seen.closed_for,
         "limit": seen.limit,
-        "holders": [_plain(one) for one in seen.holders],
-        "waiters": [_plain(one) for one in seen.waiters],
-        "notes": [_plain(one) for one in seen.notes],
+        "holders": [json_fields(one) for one in seen.holders],
+        "waiters": [json_fields(one) for one in seen.waiters],
+        "notes": [json_fields(one) for one in seen.notes],
         "unreadable": list(seen.unreadable),
     }
-
-
-def _plain(record: Holder | Waiting | Note) -> dict[str, Any]:
-    fields: dict[str, Any] = record._asdict()
-    return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in fields.items()}
 
 
 # ---------------------------------------------------------------- for people

@@ -50,14 +50,14 @@ class Output:
         self.shows_progress = as_json or (sys.stderr is not None and sys.stderr.isatty())
 
     def report(self, event: str, text: str, **fields: Any) -> None:
-        """For people and programs."""
+        """Print an event for people and programs."""
         if self._as_json:
             self.record(event, message=text, **fields)
         else:
             _print(f"leasehold: {printable(text)}")
 
     def record(self, event: str, **fields: Any) -> None:
-        """For programs only."""
+        """Print an event for programs only."""
         if self._as_json:
             import json  # most runs print nothing
 

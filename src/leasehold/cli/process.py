@@ -27,8 +27,8 @@ __all__ = ["ABSENT", "HARMLESS", "Child", "ReceivedSignal", "Signals", "descenda
 
 
 def known(*names: str) -> set[int]:
-    """Those of these signals that this system has: on another one, a command must still be able to print that it needs
-    Linux."""
+    """The signals among these that the system has: where some are missing, a command must still be able to print that
+    it needs Linux."""
     return {getattr(signal, name) for name in names if hasattr(signal, name)}
 
 
@@ -188,7 +188,7 @@ class Child:
             os.kill(self.pid, number)
 
     def ended(self, status: int) -> None:
-        """It was reaped with this status."""
+        """The process was reaped with this status."""
         code = os.waitstatus_to_exitcode(status)
         self.code = code if code >= 0 else ExitCode.of_signal(-code)
 
@@ -197,7 +197,7 @@ class Child:
         return int(os.read(self._error, 16) or b"0")
 
     def abandon(self) -> None:
-        """It has ended or is not to be started: leave no process and no descriptor behind."""
+        """The command has ended, or is not to be started: leave no process and no descriptor behind."""
         if self._start >= 0:
             os.close(self._start)
             os.kill(self.pid, signal.SIGKILL)

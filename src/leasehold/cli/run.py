@@ -142,7 +142,7 @@ def _hint(request: RunRequest) -> str:
 def await_lease(
     request: RunRequest, output: Output, signals: Signals, thread: LeaseThread, hold: Leasehold, lock: Lock | Election
 ) -> Lease:
-    """Until it is granted. A signal that would end us ends the wait at once, and nothing is left behind."""
+    """Wait until the lease is granted. A signal that would end us ends the wait at once, and nothing is left behind."""
     seconds = PROGRESS_AFTER
     while thread.lease is None:
         if thread.error is not None:

@@ -30,7 +30,7 @@ UNKILLABLE = 10.0  # seconds after SIGKILL
 
 
 class Supervisor:
-    """Of one command, under one lease."""
+    """Supervises one command under one lease."""
 
     def __init__(self, child: Child, lease: Lease, on_lost: str, signals: Signals, output: Output) -> None:
         self._child = child
@@ -45,7 +45,7 @@ class Supervisor:
         self.ending = False  # a signal was received that is to end leasehold, too
 
     def watch(self) -> int:
-        """Until the command, and all that must end with it, has ended. Its exit code."""
+        """Wait until the command, and all that must end with it, has ended; its exit code."""
         while not self._over():
             received = self._signals.wait(self._wait_for())
             self._check_lease()
@@ -106,7 +106,7 @@ class Supervisor:
                 self._other_ended(pid, status)
 
     def _other_ended(self, pid: int, status: int) -> None:
-        """For a subclass that starts more processes than the command."""
+        """A process other than the command has ended. A subclass that starts more processes overrides this."""
 
     def _changed(self, status: int) -> None:
         if not os.WIFSTOPPED(status):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import datetime
+from typing import Any
 
 import click
 
@@ -57,6 +59,12 @@ def table(heads: list[str], rows: list[list[str]]) -> None:
     for row, own_widths in zip(cells, widths, strict=True):
         padded = [cell + " " * (most - own) for cell, most, own in zip(row, columns, own_widths, strict=True)]
         echo("  ".join(padded).rstrip())
+
+
+def json_fields(record: Any) -> dict[str, Any]:
+    """A named tuple for programs: stable keys, times in ISO 8601, lengths in seconds."""
+    fields: dict[str, Any] = record._asdict()
+    return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in fields.items()}
 
 
 # ---------------------------------------------------------------- files

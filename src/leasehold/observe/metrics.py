@@ -167,7 +167,7 @@ class Counter(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """In seconds, by kind."""
+    """A histogram of seconds, by kind."""
 
     help: str
     buckets: tuple[float, ...]

@@ -77,7 +77,7 @@ class Observers:
             self._report(observer, error)
 
     def _report(self, observer: object, error: BaseException) -> None:
-        """Once for each: a broken observer must not fill the log."""
+        """Log the error, once for each observer: a broken one must not fill the log."""
         if id(observer) not in self._reported:
             self._reported.add(id(observer))
             log.warn("an observer raised %r; it still gets events, and this is logged once", error, error=error)

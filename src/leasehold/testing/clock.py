@@ -207,7 +207,7 @@ class TurnableClock(ManualClock):
         return [*self.waiters.wake_times(), *(engine.watchdog.next_at() for engine in self._engines())]
 
     def _engines(self) -> list[Engine]:
-        """Of the coordinators that are not frozen."""
+        """The engines of the coordinators that are not frozen."""
         return [engine for engine in engines_on(self) if engine.clock is self]
 
     # ------------------------------------------------------------ what is due
@@ -279,7 +279,7 @@ def _check_real_time(end: float) -> None:
 
 
 def _join_callbacks() -> None:
-    """Each callback of ``on_lost`` has a thread of its own."""
+    """Wait for the callbacks of ``on_lost``, each of which has a thread of its own."""
     end = time.monotonic() + FOR_CALLBACKS
     for thread in threading.enumerate():
         if thread.name.startswith(CALLBACK) and thread is not threading.current_thread():

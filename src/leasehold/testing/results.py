@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import random
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,7 +27,7 @@ from leasehold.guards.fence import accept
 from leasehold.observe.events import Event, FencedOff
 from leasehold.patterns.results.result_store import LONGEST_TEXT, Entry
 from leasehold.stores.memory import MemoryStore
-from leasehold.testing.guards import A, B, raises
+from leasehold.testing.guards import A, B, race, raises
 
 Case = Callable[[Any], None]
 CASES: dict[str, Case] = {}
@@ -317,29 +316,17 @@ def _accepted(results: Any, what: str, holder: Presenter, written: str) -> bool:
 @case
 def threads_at_once(results: Any) -> None:
     """Eight threads write in a race: the fence of the entry only grows, and the highest wins."""
-    fences = list(range(1, 49))
-    random.Random(7).shuffle(fences)  # the same order for every result store
-    failures: list[BaseException] = []
 
-    def write(lane: int) -> None:
-        try:
-            seen = 0
-            for fence in fences[lane::8]:
-                with suppress(StaleOwner):
-                    results.write(Presenter(NAME, fence), str(fence), 60)
-                found = results.read(NAME)
-                assert found.text == str(found.fence) and found.fence >= seen, f"{found.fence} after {seen}"
-                seen = found.fence
-        except BaseException as error:
-            failures.append(error)
+    def write(fences: list[int]) -> None:
+        seen = 0
+        for fence in fences:
+            with suppress(StaleOwner):
+                results.write(Presenter(NAME, fence), str(fence), 60)
+            found = results.read(NAME)
+            assert found.text == str(found.fence) and found.fence >= seen, f"{found.fence} after {seen}"
+            seen = found.fence
 
-    threads = [threading.Thread(target=write, args=(lane,)) for lane in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert not any(thread.is_alive() for thread in threads), "a thread waits for ever"
-    assert not failures, failures
+    race(write, 48)
     assert results.read(NAME)[:2] == ("48", 48)
 
 
