@@ -50,7 +50,7 @@ bench: .venv/.has-bench ## measure start-up, every primitive and pattern, the em
 	@tools/servers.sh redis postgresql mariadb
 	$(BIN)/python -m benchmarks.startup && $(BIN)/python -m benchmarks.observers && $(BIN)/python -m benchmarks.guards
 	$(BIN)/python -m benchmarks.primitives && $(BIN)/python -m benchmarks.patterns && $(BIN)/python -m benchmarks.jobs
-	$(BIN)/python -m benchmarks.embedded
+	$(BIN)/python -m benchmarks.embedded && $(BIN)/python -m benchmarks.calls
 	$(BIN)/python -m benchmarks.redis $(ARGS)
 
 matrix: .venv/.made servers ## the tests of clients against each redis-py that is supported

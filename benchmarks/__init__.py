@@ -1,1 +1,1 @@
-"""Benchmarks: peers and Leasehold side by side in one interleaved run, reported as ratios. No test asserts a time."""
+"""Benchmarks: Leasehold beside its peers in one interleaved run, reported as ratios. No test asserts a time."""

@@ -1,7 +1,7 @@
 """The embedded store against filelock and against bare SQLite: ``python -m benchmarks.embedded``.
 
-Leases here are fenced, queued and looked after by the watchdog; filelock is a bare mutual exclusion, and the floor is
-the two transactions that a lease needs at least, with nothing decided in them."""
+Leases here are fenced, queued and renewed by the watchdog; filelock is bare mutual exclusion. The floor is the two
+transactions that a lease needs at least, without any decision in them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import statistics
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import filelock
 
 import leasehold
-from benchmarks.measure import Series, interleave, show
+from benchmarks.measure import Run, Series, interleave, pairs, show
 from benchmarks.race import Locks, Result, race
 
 
-def floor(path: Path) -> Callable[[int], None]:
+def floor(path: Path) -> Run:
     """Two transactions that read and write one row."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -40,40 +40,27 @@ def floor(path: Path) -> Callable[[int], None]:
     return run
 
 
-def lock_pairs(hold: leasehold.Leasehold) -> Callable[[int], None]:
-    """A new lock object for each use, as people write it."""
-
-    def run(count: int) -> None:
-        for _ in range(count):
-            with hold.lock("bench", 42, ttl=30):
-                pass
-
-    return run
+def lock_pairs(hold: leasehold.Leasehold) -> Run:
+    return pairs(lambda: hold.lock("bench", 42, ttl=30))
 
 
-def filelock_pairs(path: Path) -> Callable[[int], None]:
+def filelock_pairs(path: Path) -> Run:
     lock = filelock.FileLock(path)
-
-    def run(count: int) -> None:
-        for _ in range(count):
-            with lock:
-                pass
-
-    return run
+    return pairs(lambda: lock)
 
 
-def asyncio_pairs(url: str) -> Callable[[int], None]:
-    async def pairs(count: int) -> None:
+def asyncio_pairs(url: str) -> Run:
+    async def run(count: int) -> None:
         async with leasehold.aio.connect(url) as hold:
             for _ in range(count):
                 async with hold.lock("bench", 43, ttl=30):
                     pass
 
-    return lambda count: asyncio.run(pairs(count))
+    return lambda count: asyncio.run(run(count))
 
 
-def threads(hold: leasehold.Leasehold, waiters: int) -> Callable[[int], None]:
-    """Threads of one process that hand one lock on, ``count`` times in all."""
+def threads(hold: leasehold.Leasehold, waiters: int) -> Run:
+    """Threads of one process that hand one lock on, ``count`` times in total."""
 
     def run(count: int) -> None:
         def turns() -> None:
@@ -102,7 +89,7 @@ def theirs(folder: str) -> Iterator[Locks]:
 
 
 def processes(folder: Path, count: int, rounds: int, seconds: float) -> None:
-    """True handoffs between processes, and who got how many."""
+    """True handoffs between processes, and how many turns each process got."""
     results: dict[str, list[Result]] = {"Leasehold, sqlite": [], "filelock": []}
     for number in range(rounds):
         for name, peer in {"Leasehold, sqlite": ours, "filelock": theirs}.items():
@@ -132,7 +119,7 @@ def main() -> None:
                 "floor: two bare SQLite transactions": floor(folder / "floor.db"),
             }
             series = interleave(contenders, 500, 15)
-            show("One caller, nobody else: acquire and release", "pairs/s", series, "filelock")
+            show("One caller, no contention: acquire and release", "pairs/s", series, "filelock")
             print("threads ...", file=sys.stderr)
             crowd = {f"{n} threads": threads(hold, n) for n in (2, 16, 64)}
             show("Threads of one process on one lock", "turns/s", interleave(crowd, 640, 5), "2 threads")

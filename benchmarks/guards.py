@@ -1,8 +1,8 @@
 """What a guarded write costs beside a bare one: ``python -m benchmarks.guards [part ...]``.
 
-One row is written again and again: bare; behind ``guard.check``; with ``guard.update``; and with a version column that
+One row is written again and again: bare; after ``guard.check``; with ``guard.update``; and with a version column that
 people compare by hand, which protects that row and nothing else. Nothing is flushed to a disk in any of them: a flush
-takes as long with a guard as without, so with one the ratios come out closer to 1. Client and server share one core.
+takes as long with a guard as without, so with flushes the ratios are closer to 1. Client and server share one core.
 
 The parts: memory, sqlite, psycopg, asyncpg, pymysql, redis."""
 
@@ -22,12 +22,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import redis
+import redis.asyncio
+
 import leasehold
-from benchmarks import redis_guard
-from benchmarks.measure import Run, interleave, show, sized
-from benchmarks.redis_guard import awaited, repeated
+from benchmarks.measure import Run, awaited, interleave, parse_parts, repeated, show, sized
 from benchmarks.server import Server
 from leasehold.guards import memory
+from leasehold.guards.redis import FenceGuard as RedisGuard
 from leasehold.guards.sql import FenceGuard
 from leasehold.stores.memory import MemoryStore
 from tests.support.servers.mariadb import MariaServer
@@ -39,6 +41,9 @@ ROWS = "INSERT INTO reports VALUES (1, 'new', 0, NULL), (2, 'new', 0, NULL), (3,
 PLAIN = "UPDATE reports SET status = ? WHERE id = ?"
 COMPARE = "UPDATE reports SET status = ?, version = version + 1 WHERE id = ? AND version = ?"
 SECONDS, ROUNDS = 0.06, 11
+BARE_SET = "bare SET"
+REDIS_LEASE: dict[str, Any] = {"resource": "report-export:42", "owner": "host:1:secret.1"}
+REDIS_BODY = "return redis.call('SET', KEYS[1], ARGV[1])"
 
 Execute = Callable[[str, tuple[Any, ...]], int]  # -> how many rows
 Begin = Callable[[], AbstractContextManager[Any]]
@@ -46,7 +51,7 @@ Begin = Callable[[], AbstractContextManager[Any]]
 
 @contextmanager
 def a_lease() -> Iterator[leasehold.Lease]:
-    """One that lasts."""
+    """A lease that lasts as long as the benchmark."""
     with leasehold.connect(MemoryStore()) as hold, hold.lock("report-export", 42, ttl="1h") as lease:
         yield lease
 
@@ -55,7 +60,7 @@ def a_lease() -> Iterator[leasehold.Lease]:
 
 
 def steps(tx: Any, begin: Begin, execute: Execute, mark: str, lease: leasehold.Lease) -> dict[str, Callable[[], None]]:
-    """Each in a transaction of its own, on a row of its own. The value changes, else MariaDB would write nothing."""
+    """Each in a transaction and on a row of its own. The value changes: otherwise MariaDB would write nothing."""
     guard, numbers, versions = FenceGuard(), itertools.count(), itertools.count()
     plain, compare = PLAIN.replace("?", mark), COMPARE.replace("?", mark)
 
@@ -107,12 +112,12 @@ def async_steps(connection: Any, lease: leasehold.Lease) -> dict[str, Callable[[
 
 
 def compare(title: str, runs: dict[str, Run], base: str, unit: str = "writes/s") -> None:
-    """In rounds of equal length."""
+    """Measure in rounds of equal length, and print the table."""
     show(title, unit, interleave(runs, sized(runs, SECONDS), ROUNDS), base, cpu=True)
 
 
 def each(calls: dict[str, Callable[[], None]]) -> dict[str, Run]:
-    """On this thread."""
+    """The calls, each repeated on this thread."""
     return {name: repeated(call) for name, call in calls.items()}
 
 
@@ -120,7 +125,7 @@ def each(calls: dict[str, Callable[[], None]]) -> dict[str, Run]:
 
 
 def in_memory() -> None:
-    """A dict, which is what such a guard protects in tests."""
+    """A dict, which is what this guard protects in tests."""
     guard, lock, rows = memory.FenceGuard(), threading.Lock(), {}
     with a_lease() as lease:
 
@@ -219,8 +224,46 @@ def prepare(connection: Any, execute: Callable[[str], object]) -> None:
 def on_redis() -> None:
     """One script, one round trip."""
     with Server() as server:
-        redis_guard.blocking(server)
-        redis_guard.on_a_loop(server)
+        redis_blocking(server)
+        redis_on_a_loop(server)
+
+
+def redis_blocking(server: Server) -> None:
+    with redis.Redis.from_url(server.url()) as client:
+        guard = RedisGuard(client)
+        calls: dict[str, Callable[[], object]] = {
+            BARE_SET: lambda: client.set("k", "value"),
+            "a script that sets": lambda: client.eval(REDIS_BODY, 1, "k", "value"),
+            "guard.set": lambda: guard.set("k", "value", 10, **REDIS_LEASE),
+            "guard.get": lambda: guard.get("k", 10, **REDIS_LEASE),
+            "guard.check": lambda: guard.check(10, **REDIS_LEASE),
+            "guard.eval": lambda: guard.eval(REDIS_BODY, 10, keys=["k"], args=["value"], **REDIS_LEASE),
+        }
+        runs = {name: repeated(call) for name, call in calls.items()}
+        with server.one_core():
+            show(
+                "redis-py, one thread, one core", "calls/s", interleave(runs, sized(runs, 0.15), 11), BARE_SET, cpu=True
+            )
+        print(f"\n  {'':<44}{'round trips':>14}{'commands':>12}")
+        for name, call in calls.items():
+            before = server.usage()
+            for _ in range(100):
+                call()
+            used = server.usage().since(before)
+            print(f"  {name:<44}{used.requests / 100:>14.2f}{used.commands / 100:>12.2f}")
+
+
+def redis_on_a_loop(server: Server) -> None:
+    with asyncio.Runner() as runner:
+        client = redis.asyncio.Redis.from_url(server.url())
+        guard = RedisGuard(client)
+        runs = {
+            BARE_SET: awaited(runner, lambda: client.set("k", "value")),
+            "guard.set": awaited(runner, lambda: guard.set("k", "value", 10, **REDIS_LEASE)),
+        }
+        with server.one_core():
+            show("asyncio, one task, one core", "calls/s", interleave(runs, sized(runs, 0.15), 11), BARE_SET, cpu=True)
+        runner.run(client.aclose())
 
 
 PARTS: dict[str, Callable[[], None]] = {
@@ -234,13 +277,10 @@ PARTS: dict[str, Callable[[], None]] = {
 
 
 def main() -> None:
-    """Each part that was asked for, or all."""
+    """The parts that were named, or all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="*", help=f"which to run, of {', '.join(PARTS)}; all when none is named")
-    parts = parser.parse_args().part or list(PARTS)
-    if wrong := set(parts) - set(PARTS):
-        parser.error(f"no such part: {', '.join(sorted(wrong))}")
-    # With the servers that are started below: what is seen then is work, not the wake-up of another core.
+    parts = parse_parts(parser, PARTS).part
+    # The servers below inherit it: what is measured then is work, not the wake-up of another core.
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     for name in parts:
         print(f"guards: {name} ...", file=sys.stderr)

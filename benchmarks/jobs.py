@@ -1,9 +1,9 @@
 """Jobs a second, beside procrastinate on the same PostgreSQL: ``python -m benchmarks.jobs [--jobs N] [--rounds N]``.
 
-Both put jobs in one by one, and both do jobs that do nothing, so that what is seen is the price of a claim and of a
-completion. Both are asyncio over psycopg, with a pool of as many connections, and listen to no notifications; the jobs
-of both stay in their tables when they are done. procrastinate also keeps a log of events for each job, by triggers; we
-keep none. Below that are the same on threads, by SQLAlchemy, by asyncpg, and on SQLite and MariaDB.
+Both enqueue jobs one by one, and their jobs do nothing, so that what is measured is a claim and a completion. Both are
+asyncio over psycopg, with a pool of as many connections, and use no notifications; the jobs of both stay in their
+tables when they are done. procrastinate also keeps a log of events for each job, by triggers; Leasehold keeps none.
+Then the same on threads, with SQLAlchemy, with asyncpg, and on SQLite and MariaDB.
 
 Nothing is flushed to a disk. Client and server share one core, so that rates do not depend on which is woken where."""
 
@@ -41,20 +41,11 @@ async def nothing(job: Any) -> None:
     """The work."""
 
 
-def awaited(runner: asyncio.Runner, call: Put) -> Run:
-    """As the others are called."""
-
-    def run(count: int) -> None:
-        runner.run(call(count))
-
-    return run
-
-
 # ---------------------------------------------------------------- the two, on one loop
 
 
 async def ours(pool: Any) -> dict[str, Put]:
-    """What is measured: to put in, and to work off what was put in before."""
+    """The calls to measure: enqueue jobs, and work off the jobs that were enqueued before."""
     jobs = AsyncJobs(pool)
     await jobs.create()
 
@@ -80,7 +71,7 @@ async def ours(pool: Any) -> dict[str, Put]:
 
 
 async def theirs(pool: Any) -> dict[str, Put]:
-    """The same. Its worker logs, and listens, unless it is told not to."""
+    """The same. By default its worker logs and uses notifications: both are turned off."""
     connector = procrastinate.PsycopgConnector()
     app = procrastinate.App(connector=connector)
     await app.open_async(pool)
@@ -109,8 +100,15 @@ async def theirs(pool: Any) -> dict[str, Put]:
     return {"put": put, "fill": fill, "1": work(1), "4": work(4)}
 
 
+def on_loop(runner: asyncio.Runner, call: Put) -> Run:
+    def run(count: int) -> None:
+        runner.run(call(count))
+
+    return run
+
+
 def filled(runner: asyncio.Runner, calls: dict[str, Put], name: str) -> Run:
-    """Filled before the clock starts."""
+    """The jobs are enqueued before the clock starts."""
 
     def run(count: int) -> float:
         runner.run(calls["fill"](count))
@@ -122,7 +120,7 @@ def filled(runner: asyncio.Runner, calls: dict[str, Put], name: str) -> Run:
 
 
 def pool_of(dsn: str) -> psycopg_pool.AsyncConnectionPool:
-    """Made alike for both, and opened on the loop."""
+    """The same pool for both, opened on the loop."""
     return psycopg_pool.AsyncConnectionPool(dsn, min_size=CONNECTIONS, max_size=CONNECTIONS, open=False)
 
 
@@ -135,9 +133,9 @@ def beside_procrastinate(server: PostgresServer, jobs: int, rounds: int) -> None
             runner.run(stack.enter_async_context(pool))
         calls = {OURS: runner.run(ours(pools[0])), THEIRS: runner.run(theirs(pools[1]))}
         settle(server)
-        runs: dict[str, Run] = {name: awaited(runner, one["put"]) for name, one in calls.items()}
+        runs: dict[str, Run] = {name: on_loop(runner, one["put"]) for name, one in calls.items()}
         show("Enqueue, one by one", "jobs/s", interleave(runs, jobs, rounds), THEIRS)
-        runner.run(calls[THEIRS]["1"](0))  # what is left of the part before
+        runner.run(calls[THEIRS]["1"](0))  # the jobs that the first part left
         runner.run(calls[OURS]["batches"](0))
         for workers in ("1", "4"):
             runs = {name: filled(runner, one, workers) for name, one in calls.items()}
@@ -148,7 +146,7 @@ def beside_procrastinate(server: PostgresServer, jobs: int, rounds: int) -> None
 
 
 def settle(server: PostgresServer) -> None:
-    """The statistics of new tables, as autovacuum would make them."""
+    """Make the statistics of new tables, as autovacuum would."""
     server.execute("ANALYZE")
 
 
@@ -156,7 +154,7 @@ def settle(server: PostgresServer) -> None:
 
 
 def on_threads(jobs: Jobs) -> Run:
-    """Claim and complete, one at once."""
+    """Claim and complete, one at a time."""
 
     def run(count: int) -> float:
         jobs.enqueue_many({"number": number} for number in range(count))
@@ -173,7 +171,7 @@ def on_a_loop(runner: asyncio.Runner, engine: Any) -> Run:
 
 
 async def opened(pool: Any) -> Any:
-    """On the loop that it is used on."""
+    """Opens the pool on the loop that uses it."""
     return await pool
 
 
@@ -218,7 +216,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    logging.getLogger("procrastinate").setLevel(logging.ERROR)  # it says that this program is a script
+    logging.getLogger("procrastinate").setLevel(logging.ERROR)  # it warns that this program is a script
     print("jobs ...", file=sys.stderr)
     with PostgresServer() as server:
         beside_procrastinate(server, options.jobs, options.rounds)

@@ -26,7 +26,7 @@ RENEW = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpir
 
 
 class Renewing(NamedTuple):
-    """How one contender renews all that it holds, and how it is seen that it did."""
+    """How one contender renews all its leases, and how the result is checked."""
 
     renew: Callable[[], None]
     check: Callable[[float], None]
@@ -37,23 +37,23 @@ class Renewing(NamedTuple):
 
 
 class Ours:
-    """Leases of one coordinator. Its watchdog is made to do a round here, where it can be measured."""
+    """Leases of one coordinator. A round of its watchdog is done on this thread, where it can be measured."""
 
     def __init__(self, hold: leasehold.Leasehold) -> None:
         self._engine = hold._engine
         self._leases = [hold.lock("renew", number, ttl=TTL).acquire() for number in range(COUNT)]
 
     def prepare(self) -> None:
-        """Everything is due. Its thread sleeps until a third of the ttl is over, and does not see that."""
+        """Make every lease due. The watchdog's own thread sleeps for a third of the ttl, and does not notice."""
         for held in self._engine.watchdog.leases():
             held.renew_at = 0
 
     def renew(self) -> None:
-        """What the thread does when it wakes."""
+        """What the watchdog's thread does when it wakes."""
         self._engine.watchdog.round()
 
     def check(self, began: float) -> None:
-        """The store says for each that it is ours and was renewed since then."""
+        """In the store each lease has our owner, and was renewed since then."""
         leases = [lease for lease in self._leases if lease is not None and lease.state == "held"]
         views = self._engine.store.execute_many([Inspect(lease.resource) for lease in leases])
         least_ms = (TTL - (time.monotonic() - began)) * 1000
@@ -83,7 +83,7 @@ class Theirs:
             yield self._keys[start : start + PIPELINE]
 
     def pipeline(self) -> None:
-        """As few round trips as people make them."""
+        """In pipelines."""
         replies: list[Any] = []
         for keys in self._batches():
             with self._client.pipeline(transaction=False) as pipe:
@@ -93,13 +93,13 @@ class Theirs:
         _none_lost("redis-py, pipeline", sum(replies))
 
     def loop(self) -> None:
-        """A round trip for each."""
-        ask: Any = self._client.evalsha
-        replies = [ask(self._script, 1, key, "owner-of-" + key, str(TTL * 1000)) for key in self._keys]
+        """With one round trip for each key."""
+        evalsha: Any = self._client.evalsha
+        replies = [evalsha(self._script, 1, key, "owner-of-" + key, str(TTL * 1000)) for key in self._keys]
         _none_lost("redis-py, loop", sum(replies))
 
     def check(self, began: float) -> None:
-        """Each key was renewed since then; the script has said that it is ours."""
+        """Each key was renewed since then; the script has checked that it has our owner."""
         left: list[int] = []
         for keys in self._batches():
             with self._client.pipeline(transaction=False) as pipe:
@@ -116,7 +116,7 @@ def _none_lost(name: str, renewed: int) -> None:
 
 
 def renewals(server: Server, with_us: bool, rounds: int = 5) -> None:
-    """CPU of client and server for one round over all of them."""
+    """CPU time of client and server for one round over all leases."""
     pipeline = f"redis-py, pipelines of {PIPELINE}"
     with ExitStack() as stack:
         theirs = Theirs(stack.enter_context(redis.Redis.from_url(server.url(1))))
@@ -169,7 +169,7 @@ def hold_ours(url: str) -> Iterator[Callable[[int], object]]:
 
 @contextmanager
 def hold_redis_py(url: str) -> Iterator[Callable[[int], object]]:
-    """The lock object is what must be kept: it has the token."""
+    """The lock object must be kept: it has the token."""
 
     def acquire(number: int) -> object:
         lock = client.lock(f"memory:{number}", timeout=TTL)
@@ -183,7 +183,7 @@ def hold_redis_py(url: str) -> Iterator[Callable[[int], object]]:
 def weigh(holder: Callable[[str], Any], url: str) -> tuple[float, float]:
     """In a process of its own: bytes of this process and of Redis for each held lease."""
     with redis.Redis.from_url(url) as client, holder(url) as acquire:
-        kept = [acquire(number) for number in range(-200, 0)]  # what is needed once is there then
+        kept = [acquire(number) for number in range(-200, 0)]  # so that what is allocated once does not count
         resident, stored = _resident(), usage(client).memory
         kept += [acquire(number) for number in range(COUNT)]
         weights = (_resident() - resident) / COUNT, (usage(client).memory - stored) / COUNT
@@ -197,7 +197,7 @@ def _resident() -> int:
 
 
 def memory(server: Server, with_us: bool, rounds: int = 3) -> None:
-    """What a held lease weighs on both sides."""
+    """What a held lease takes on both sides."""
     holders: dict[str, Callable[[str], Any]] = {"redis-py Lock": hold_redis_py}
     if with_us:
         holders["Leasehold"] = hold_ours

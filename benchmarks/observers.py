@@ -1,11 +1,10 @@
 """What observers cost: ``python -m benchmarks.observers``. Pairs of acquire and release on the memory store, where
-nothing else takes long, by who listens. All in one run, so that the ratios mean something."""
+nothing else takes long, with each observer in turn in one run, so that the ratios mean something."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
 
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -14,25 +13,25 @@ from prometheus_client import CollectorRegistry
 
 import leasehold
 from benchmarks.embedded import lock_pairs
-from benchmarks.measure import interleave, show
+from benchmarks.measure import Run, interleave, show
 from leasehold.observe.events import Event, Observer
 from leasehold.observe.otel import OpenTelemetryObserver
 from leasehold.observe.prometheus import PrometheusObserver
 from leasehold.stores.memory import MemoryStore
 
-NOBODY = "nobody listens"
+NONE = "no observer"
 
 
 def nothing(event: Event) -> None:
-    """The cheapest observer: what is left is the cost of telling."""
+    """The cheapest observer: what is left is the cost of making and passing events."""
 
 
-def pairs(*observers: Observer) -> Callable[[int], None]:
+def pairs(*observers: Observer) -> Run:
     return lock_pairs(leasehold.connect(MemoryStore(), observers=observers))
 
 
-def logged() -> Callable[[int], None]:
-    """Every record is made and formatted, and written nowhere."""
+def logged() -> Run:
+    """Every record is made and formatted, and not written."""
     run, logger = pairs(), logging.getLogger("leasehold")
 
     class Formatted(logging.Handler):
@@ -61,15 +60,15 @@ def main() -> None:
     logging.getLogger("leasehold").propagate = False
     print("observers ...", file=sys.stderr)
     contenders = {
-        NOBODY: pairs(),
-        "nobody listens, once more": pairs(),  # how much of a difference is noise
+        NONE: pairs(),
+        "no observer, once more": pairs(),  # the difference is noise
         "an observer that does nothing": pairs(nothing),
         "Prometheus": pairs(PrometheusObserver(CollectorRegistry())),
         "OpenTelemetry, spans and metrics": pairs(telemetry()),
         "the log at DEBUG": logged(),
     }
     series = interleave(contenders, 2000, 15)
-    show("Who listens: acquire and release on memory://", "pairs/s", series, NOBODY, cpu=True)
+    show("Observers: acquire and release on memory://", "pairs/s", series, NONE, cpu=True)
 
 
 if __name__ == "__main__":

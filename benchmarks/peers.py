@@ -1,6 +1,6 @@
-"""Who is measured over Redis: each opens a client at a URL and makes locks by number, in the way its users write it.
+"""The contenders over Redis: each opens a client at a URL and makes locks by number, in the way its users write it.
 
-The floor is what a lease over Redis costs at least: a bare socket, hiredis, and bytes that were packed before."""
+The floor is the least that a lease over Redis can cost: a bare socket, hiredis, and packed requests."""
 
 from __future__ import annotations
 
@@ -61,20 +61,20 @@ class Floor:
     def __init__(self, link: socket.socket) -> None:
         self._link = link
         self._reader = hiredis.Reader()
-        self.claim, self.release = packed(self.ask(_pack("SCRIPT", "LOAD", COMPARE_AND_DELETE)), "floor")
+        self.claim, self.release = packed(self.request(_pack("SCRIPT", "LOAD", COMPARE_AND_DELETE)), "floor")
 
-    def ask(self, request: bytes) -> Any:
-        """One round trip; every reply here fits one packet."""
+    def request(self, request: bytes) -> Any:
+        """One round trip; every reply here fits into one packet."""
         self._link.sendall(request)
         self._reader.feed(self._link.recv(65536))
         return self._reader.gets()
 
     def __enter__(self) -> None:
-        if self.ask(self.claim) != b"OK":
+        if self.request(self.claim) != b"OK":
             raise RuntimeError("the floor did not get its key")
 
     def __exit__(self, *_: object) -> None:
-        if self.ask(self.release) != 1:
+        if self.request(self.release) != 1:
             raise RuntimeError("the floor lost its key")
 
 
@@ -103,7 +103,7 @@ async def redis_asyncio(url: str) -> AsyncIterator[AsyncLocks]:
 
 @asynccontextmanager
 async def redis_asyncio_pool(url: str) -> AsyncIterator[AsyncLocks]:
-    """With a pool that waits for a connection: the default one raises when more tasks ask than it may open."""
+    """With a pool that waits for a connection: the default one raises when it has no free connection."""
     pool = redis.asyncio.BlockingConnectionPool.from_url(url, max_connections=POOL, timeout=None)
     async with redis.asyncio.Redis.from_pool(pool) as client:
         yield lambda number: client.lock(f"redis-asyncio:{number}", timeout=TTL)
@@ -125,27 +125,27 @@ class AsyncFloor(asyncio.Protocol):
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """One request is under way, so this is its reply."""
+        """Only one request is under way, so this is its reply."""
         self._reader.feed(data)
         self._reply.set_result(self._reader.gets())
 
     async def load(self) -> None:
-        """Once, before the first use."""
-        sha = await self.ask(_pack("SCRIPT", "LOAD", COMPARE_AND_DELETE))
+        """Load the script, before the first use."""
+        sha = await self.request(_pack("SCRIPT", "LOAD", COMPARE_AND_DELETE))
         self.claim, self.release = packed(sha, "floor-asyncio")
 
-    def ask(self, request: bytes) -> asyncio.Future[Any]:
+    def request(self, request: bytes) -> asyncio.Future[Any]:
         """One round trip."""
         self._reply = self._loop.create_future()
         self.transport.write(request)
         return self._reply
 
     async def __aenter__(self) -> None:
-        if await self.ask(self.claim) != b"OK":
+        if await self.request(self.claim) != b"OK":
             raise RuntimeError("the floor did not get its key")
 
     async def __aexit__(self, *_: object) -> None:
-        if await self.ask(self.release) != 1:
+        if await self.request(self.release) != 1:
             raise RuntimeError("the floor lost its key")
 
 
@@ -162,7 +162,7 @@ async def floor_asyncio(url: str) -> AsyncIterator[AsyncLocks]:
 
 
 def packed(sha: bytes, key: str) -> tuple[bytes, bytes]:
-    """The two requests of a pair."""
+    """The two requests of a pair: claim and release."""
     owner = "0123456789abcdef0123456789abcdef"
     return _pack("SET", key, owner, "NX", "PX", TTL * 1000), _pack("EVALSHA", sha, 1, key, owner)
 

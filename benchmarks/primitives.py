@@ -1,8 +1,8 @@
 """What the other primitives cost beside the plain lock, and how fair they are: ``python -m benchmarks.primitives``.
 
-Three parts: pairs of acquire and release with nobody else there; handoffs with 2, 16 and 64 that wait, and the commands
-that one costs the server; and crowds of unlike claims, readers beside writers and big claims beside small ones, with
-how often each got its turn and how long it waited."""
+Three parts: pairs of acquire and release without contention; handoffs among 2, 16 and 64 waiters, with the commands
+that one handoff costs the server; and crowds of unlike claims, readers beside writers and large claims beside small
+ones, with how often each got its turn and how long it waited."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import leasehold
-from benchmarks.measure import Run, interleave, show
+from benchmarks.measure import interleave, parse_parts, show
+from benchmarks.measure import pairs as repeated_pairs
 from benchmarks.race import Locks, race, threads
 from benchmarks.server import Server
 
@@ -39,7 +41,7 @@ ALONE: dict[str, Make] = {
 
 
 class _Nested:
-    """What people write who have no ``all``."""
+    """What people write without ``all``."""
 
     def __init__(self, outer: leasehold.Lock, inner: leasehold.Lock) -> None:
         self._outer, self._inner = outer, inner
@@ -57,20 +59,11 @@ def pairs(url: str, name: str) -> None:
     """Acquire and release, a new object for each, as people write it."""
     with leasehold.connect(url) as hold:
         held = [hold.semaphore("bench", 4, limit=3).acquire() for _ in range(2)]
-        contenders = {one: _pairs(hold, make) for one, make in ALONE.items()}
-        show(f"One caller, nobody waits: {name}", "pairs/s", interleave(contenders, 300, 15), LOCK)
+        contenders = {one: repeated_pairs(partial(make, hold)) for one, make in ALONE.items()}
+        show(f"One caller, no contention: {name}", "pairs/s", interleave(contenders, 300, 15), LOCK)
         for permit in held:
             if permit is not None:
                 permit.release()
-
-
-def _pairs(hold: leasehold.Leasehold, make: Make) -> Run:
-    def run(count: int) -> None:
-        for _ in range(count):
-            with make(hold):
-                pass
-
-    return run
 
 
 # ---------------------------------------------------------------- with others waiting
@@ -83,7 +76,7 @@ EXCLUSIVE: dict[str, Callable[[leasehold.Leasehold, int], Any]] = {
 
 
 def handoffs(server: Server) -> None:
-    """Commands for each handoff: they must not grow with the number of those who wait."""
+    """The commands for each handoff must not grow with the number of waiters."""
     print("\nThreads of one process that hand one thing on, Redis")
     print(f"  {'':<27}{'waiting':>8}{'handoffs/s':>12}{'fairness':>9}{'commands':>10}{'requests':>10}")
     with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +102,7 @@ def _peer(make: Callable[[leasehold.Leasehold, int], Any]) -> Any:
 
 
 class Party(NamedTuple):
-    """One process of a crowd: what it is called, and what it asks for again and again."""
+    """One process of a crowd: its name, and what it claims again and again."""
 
     name: str
     mode: str
@@ -131,22 +124,22 @@ def _claim(hold: leasehold.Leasehold, mode: str) -> Any:
 
 
 def _play(url: str, party: Party, begin: float, seconds: float) -> list[float]:
-    """How long each of its turns was waited for."""
+    """How long it waited for each of its turns."""
     waits = []
     with leasehold.connect(url) as hold:
         time.sleep(max(begin - time.monotonic(), 0))  # all at once
         while time.monotonic() < begin + seconds:
-            asked = time.perf_counter()
+            claimed = time.perf_counter()
             with _claim(hold, party.mode):
-                waits.append(time.perf_counter() - asked)
+                waits.append(time.perf_counter() - claimed)
                 time.sleep(party.stay)  # what it holds for
     return waits
 
 
 def crowds(url: str, name: str, seconds: float = 3.0) -> None:
-    """Turns and waits of each kind of party, in processes of their own that ask again at once."""
+    """Turns and waits of each kind of party, in processes of their own that claim again at once."""
     for title, parties in CROWDS.items():
-        print(f"\n{title}, each holds for 1 ms and asks again at once: {name}")
+        print(f"\n{title}, each holds for 1 ms and claims again at once: {name}")
         print(f"  {'':<12}{'turns of each':>14}{'most / fewest':>15}{'wait p50 ms':>13}{'p99':>8}{'longest':>9}")
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(len(parties), mp_context=spawn) as pool:
@@ -172,10 +165,7 @@ def _show_kind(kind: str, each: list[list[float]]) -> None:
 def main() -> None:
     """Everything, in about a minute and a half; progress goes to stderr."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.primitives", description="Every primitive, compared.")
-    parser.add_argument("part", nargs="*", help="which to run, of pairs, handoffs, crowds; all when none is named")
-    parts = parser.parse_args().part or ["pairs", "handoffs", "crowds"]
-    if unknown := set(parts) - {"pairs", "handoffs", "crowds"}:
-        parser.error(f"unknown part: {', '.join(sorted(unknown))}")
+    parts = parse_parts(parser, ("pairs", "handoffs", "crowds")).part
     with tempfile.TemporaryDirectory() as folder, Server() as server:
         stores = {"SQLite": f"sqlite:///{folder}/leases.db", "Redis": server.url()}
         for part in parts:

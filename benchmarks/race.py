@@ -1,9 +1,9 @@
 """Several processes or threads take turns on one lock. Counts true handoffs (to another party), fairness and how long
-a handoff takes, and checks while it measures that nobody is inside with somebody else and that fences grow.
+a handoff takes, and checks at the same time that two parties are never inside together and that fences grow.
 
-Nothing is done inside, and whoever has released asks again at once: fairness means that it then waits its turn. The
-score board is shared memory that only the holder touches: it is itself a test of the lock. Now and then the holder
-stays for a moment: a turn alone is so short that a second thread inside would hardly ever be seen."""
+Nothing is done inside, and a party that has released claims again at once: fairness means that it then waits its turn.
+The score board is shared memory that only the holder touches: it is itself a test of the lock. Now and then the holder
+stays for a moment: a turn alone is so short that a second thread inside would hardly ever be noticed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from benchmarks.measure import Usage
 
 Lock = AbstractContextManager[Any]
 Locks = Callable[[int], Lock]  # makes the lock of that number
-Peer = Callable[[str], AbstractContextManager[Locks]]  # opens a client at a place: a folder, a URL
+Peer = Callable[[str], AbstractContextManager[Locks]]  # opens a client at a place: a folder or a URL
 
 INSIDE, LAST, HANDOFFS, FENCE, BROKEN, STOP, RELEASED = range(7)
 MOST = 100  # parties, counted from 1
@@ -32,7 +32,7 @@ STAY_EVERY, STAY_SECONDS = 128, 0.00005
 
 
 class Result(NamedTuple):
-    """What a race gave."""
+    """What was measured in a race."""
 
     handoffs_per_s: float
     fairness: float  # most turns of a party over fewest
@@ -62,7 +62,7 @@ class Board:
         self._words[word] = value
 
     def turn(self, me: int, fence: int) -> None:
-        """What the holder does: look whether it is alone, and count."""
+        """What the holder does: check that it is alone, and count."""
         now, words = time.monotonic_ns(), self._words
         if words[INSIDE]:
             words[BROKEN] += 1
@@ -89,14 +89,14 @@ class Board:
 
 
 def take_turns(board: Board, me: int, lock: Lock) -> None:
-    """One party: take turns until told to stop."""
+    """One party: take turns until the board says stop."""
     board[READY + me] = 1
     while not board[STOP]:
         with lock as lease:
             board.turn(me, getattr(lease, "fence", None) or 0)
 
 
-def be_a_process(path: Path, me: int, peer: Peer, place: str) -> None:
+def run_party(path: Path, me: int, peer: Peer, place: str) -> None:
     """One party that is a process of its own, with its own client."""
     with peer(place) as locks:
         take_turns(Board(path), me, locks(1))
@@ -107,7 +107,7 @@ def processes(path: Path, peer: Peer, place: str, parties: int) -> Iterator[list
     """Each party is a process."""
     pool = ProcessPoolExecutor(parties, multiprocessing.get_context("spawn"))
     with _ended(pool):
-        yield [pool.submit(be_a_process, path, me, peer, place) for me in range(1, parties + 1)]
+        yield [pool.submit(run_party, path, me, peer, place) for me in range(1, parties + 1)]
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def threads(path: Path, peer: Peer, place: str, parties: int) -> Iterator[list[F
 
 @contextmanager
 def _ended(pool: Executor) -> Iterator[None]:
-    """Wait for everybody, unless something went wrong: then somebody may be stuck, and the error must be seen."""
+    """Wait for all parties, unless something went wrong: then one may be stuck, and the error must be seen."""
     try:
         yield
     except BaseException:
@@ -139,7 +139,7 @@ def race(
     crowd: Callable[[Path, Peer, str, int], AbstractContextManager[list[Future[None]]]] = processes,
     usage: Callable[[], Usage] = lambda: Usage(0, 0, 0.0, 0),
 ) -> Result:
-    """Let them run, and read the board."""
+    """Let the parties run for so long, and read the board."""
     if parties >= MOST:
         raise ValueError(f"the board has room for {MOST - 1} parties")
     folder.mkdir()
@@ -164,7 +164,7 @@ def _await_start(board: Board, futures: list[Future[None]]) -> None:
             if future.done():
                 future.result()
         if time.monotonic() > until:
-            raise RuntimeError("somebody did not start")
+            raise RuntimeError("a party did not start")
         time.sleep(0.01)
     time.sleep(SETTLE_SECONDS)
 
@@ -178,7 +178,7 @@ def _watch(board: Board, parties: int, seconds: float, usage: Callable[[], Usage
     gained = [board[word] - before for word, before in zip(mine, turns, strict=True)]
     handoffs = last - first
     if handoffs < 2:
-        raise RuntimeError(f"{handoffs} handoffs in {seconds} s: somebody is stuck")
+        raise RuntimeError(f"{handoffs} handoffs in {seconds} s: a party is stuck")
     percent = statistics.quantiles(board.journal_us(first, last), n=100)
     return Result(
         handoffs / (ended - began),

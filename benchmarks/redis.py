@@ -1,7 +1,7 @@
 """Leasehold over Redis against the floor, redis-py and python-redis-lock: ``python -m benchmarks.redis [part ...]``.
 
-Leases here are fenced, queued and looked after by the watchdog; the locks of redis-py and python-redis-lock are bare
-keys that expire. The parts: pairs, asyncio, tasks, handoffs, renewals, memory. ``--peers`` leaves us out."""
+Leases here are fenced, queued and renewed by the watchdog; the locks of redis-py and python-redis-lock are bare keys
+that expire. The parts: pairs, asyncio, tasks, handoffs, renewals, memory. ``--peers`` leaves Leasehold out."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import many, peers
-from benchmarks.measure import Run, Series, interleave, show, sized
+from benchmarks.measure import Run, Series, interleave, parse_parts, show, sized
+from benchmarks.measure import pairs as repeated_pairs
 from benchmarks.peers import COMPARE_AND_DELETE, POOL, AsyncLocks
-from benchmarks.race import Locks, Peer, Result, processes, race, threads
+from benchmarks.race import Peer, Result, processes, race, threads
 from benchmarks.server import Server
 
 FLOOR = "floor: bare connection, hiredis, packed"
@@ -30,19 +31,8 @@ AsyncPeer = Callable[[str], AbstractAsyncContextManager[AsyncLocks]]
 # ---------------------------------------------------------------- one caller
 
 
-def sync_run(locks: Locks) -> Run:
-    """A new lock object for each use, as people write it."""
-
-    def run(count: int) -> None:
-        for _ in range(count):
-            with locks(42):
-                pass
-
-    return run
-
-
 def pairs(server: Server, with_us: bool) -> None:
-    """One thread, nobody else."""
+    """One thread, no contention."""
     contenders: dict[str, Peer] = {
         FLOOR: peers.floor,
         "redis-py Lock": peers.redis_py,
@@ -51,7 +41,8 @@ def pairs(server: Server, with_us: bool) -> None:
     if with_us:
         contenders |= {"Leasehold": peers.ours, "Leasehold, one lock object": peers.ours_reused}
     with server.one_core(), ExitStack() as stack:
-        runs = {name: sync_run(stack.enter_context(peer(server.url()))) for name, peer in contenders.items()}
+        clients = {name: stack.enter_context(peer(server.url())) for name, peer in contenders.items()}
+        runs = {name: repeated_pairs(partial(locks, 42)) for name, locks in clients.items()}
         series = interleave(runs, sized(runs, 0.15), 11)
     title = "One thread, client and Redis on one core: acquire and release"
     show(title, "pairs/s", series, FLOOR, "redis-py Lock", cpu=True)
@@ -73,7 +64,7 @@ def on_loop(server: Server, contenders: dict[str, AsyncPeer]) -> Iterator[tuple[
 
 
 def async_run(runner: asyncio.Runner, locks: AsyncLocks, tasks: int = 1) -> Run:
-    """So many tasks, each on a key of its own, ``count`` pairs in all."""
+    """So many tasks, each on a key of its own, ``count`` pairs in total."""
 
     async def one(number: int, turns: int) -> None:
         for _ in range(turns):
@@ -91,7 +82,7 @@ def async_run(runner: asyncio.Runner, locks: AsyncLocks, tasks: int = 1) -> Run:
 
 
 def asyncio_pairs(server: Server, with_us: bool) -> None:
-    """One task, nobody else."""
+    """One task, no contention."""
     contenders: dict[str, AsyncPeer] = {
         FLOOR: peers.floor_asyncio,
         "redis.asyncio Lock": peers.redis_asyncio,
@@ -106,7 +97,7 @@ def asyncio_pairs(server: Server, with_us: bool) -> None:
 
 
 def task_pairs(server: Server, with_us: bool) -> None:
-    """Many tasks, beside what Redis can do at all when it is asked in C and in batches."""
+    """Many tasks, beside the most that Redis can do, with a client in C that sends batches."""
     contenders: dict[str, AsyncPeer] = {"redis.asyncio Lock": peers.redis_asyncio_pool}
     if with_us:
         contenders["Leasehold, asyncio"] = peers.ours_asyncio
@@ -127,7 +118,7 @@ def ceiling_set(server: Server, count: int) -> float:
 
 
 def ceiling_pair(server: Server, count: int) -> float:
-    """redis-benchmark repeats one command: the two halves of a pair are timed apart."""
+    """redis-benchmark repeats one command, so the two halves of a pair are timed separately."""
     claims = _redis_benchmark(server, count, "SET", "bench", "owner", "PX", "30000")
     releases = _redis_benchmark(server, count, "EVAL", COMPARE_AND_DELETE, "1", "nothing", "owner")
     return 1 / (1 / claims + 1 / releases)
@@ -192,13 +183,10 @@ PARTS: dict[str, Callable[[Server, bool], None]] = {
 def main() -> None:
     """Everything, in under three minutes; progress goes to stderr."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.redis", description="Leasehold over Redis, and peers.")
-    parser.add_argument("part", nargs="*", help=f"which to run, of {', '.join(PARTS)}; all when none is named")
     parser.add_argument("--peers", action="store_true", help="only the floor and the peers, without Leasehold")
-    arguments = parser.parse_args()
-    if unknown := set(arguments.part) - set(PARTS):
-        parser.error(f"unknown part: {', '.join(sorted(unknown))}")
+    arguments = parse_parts(parser, PARTS)
     with Server() as server:
-        for name in arguments.part or PARTS:
+        for name in arguments.part:
             began = time.monotonic()
             print(f"{name} ...", end=" ", file=sys.stderr, flush=True)
             server.empty()

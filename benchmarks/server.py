@@ -1,4 +1,4 @@
-"""A redis-server of our own for a benchmark: on a free port of 127.0.0.1, nothing on disk, one core on request."""
+"""A redis-server for one benchmark: on a free port of 127.0.0.1, nothing on disk, pinned to one core on request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--loglev
 
 
 def usage(client: redis.Redis) -> Usage:
-    """Ask for all of it at once."""
+    """All of it, with one request."""
     info: Any = client.info("stats", "commandstats", "cpu", "memory")
     calls = [stats["calls"] for name, stats in info.items() if name.startswith("cmdstat_") and name != "cmdstat_info"]
     cpu_ms = (info["used_cpu_sys"] + info["used_cpu_user"]) * 1000
@@ -29,7 +29,7 @@ def usage(client: redis.Redis) -> Usage:
 
 
 class Server:
-    """Runs while it is entered."""
+    """A server that runs inside its ``with`` block."""
 
     def __init__(self) -> None:
         if shutil.which("redis-server") is None:
@@ -38,20 +38,20 @@ class Server:
         self._stack = ExitStack()
 
     def url(self, db: int = 0) -> str:
-        """Where clients find it."""
+        """The URL for clients."""
         return f"redis://127.0.0.1:{self.port}/{db}"
 
     def usage(self) -> Usage:
-        """What it has done up to now."""
+        """What it has done until now."""
         return usage(self._client)
 
     def empty(self) -> None:
-        """Forget every key, so that one contender's leftovers do not meet the next."""
+        """Delete every key, so that the next contender does not find those of the last."""
         self._client.flushall()
 
     @contextmanager
     def one_core(self) -> Iterator[None]:
-        """This process and the server on one core: what is seen then is work, not the wake-up of another core."""
+        """This process and the server on one core: what is measured then is work, not the wake-up of another core."""
         before = os.sched_getaffinity(0)
         try:
             self._pin({max(before)})
@@ -60,7 +60,7 @@ class Server:
             self._pin(before)
 
     def _pin(self, cores: set[int]) -> None:
-        """Affinity belongs to a thread; those that are started later inherit it."""
+        """Affinity belongs to a thread; threads that are started later inherit it."""
         for pid in (os.getpid(), self._process.pid):
             for thread in Path(f"/proc/{pid}/task").iterdir():
                 os.sched_setaffinity(int(thread.name), cores)

@@ -1,7 +1,7 @@
 """How long ``leasehold run`` takes until its command runs: ``python -m benchmarks.startup``.
 
-The embedded store, nobody else on it; what is compared alternates in one run. A command has begun when its first byte
-arrives: ``echo`` by itself is measured too, for what it adds.
+It uses the embedded store without contention, and the contenders alternate in one run. A command has begun when its
+first byte arrives: ``echo`` alone is measured as well, to show what it adds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SCRIPT = "import sys\nfrom leasehold.cli import main\nif __name__ == '__main__':
 
 
 def to_the_end(*command: str) -> Callable[[], float]:
-    """Until the process has ended."""
+    """Measures until the process has ended."""
 
     def run() -> float:
         began = time.perf_counter()
@@ -33,7 +33,7 @@ def to_the_end(*command: str) -> Callable[[], float]:
 
 
 def to_the_first_byte(*command: str) -> Callable[[], float]:
-    """Until something is written to standard output."""
+    """Measures until the process writes to standard output."""
 
     def run() -> float:
         reading, writing = os.pipe()
@@ -51,7 +51,7 @@ def to_the_first_byte(*command: str) -> Callable[[], float]:
 
 
 def measure(contenders: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """In turn, round after round; the first round only fills caches."""
+    """Each contender in turn, round after round; the first round only fills caches."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(rounds + 1):
         for name, run in contenders.items():

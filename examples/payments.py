@@ -1,4 +1,4 @@
-"""Payments that are made once, however often they are asked for: the money and the answer in one transaction."""
+"""Payments that are made once, however often they are requested: the money and the result in one transaction."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ Pay = Callable[[str, str, int], Any]
 
 
 def database(path: str) -> Callable[[], AbstractContextManager[sqlite3.Connection]]:
-    """What begins a transaction, and commits it."""
+    """A function that begins a transaction; leaving its ``with`` block commits it."""
 
     @contextmanager
     def begin() -> Iterator[sqlite3.Connection]:
@@ -31,7 +31,7 @@ def make_tables(path: str) -> SQLResultStore:
 
 
 def payments(hold: leasehold.Leasehold, path: str, screen: Callable[[Any], None] = lambda lease: None) -> Pay:
-    """A function that pays once for each ``request_id``, after a look by ``screen``, which may take its time.
+    """A function that pays once for each ``request_id``, after a check by ``screen``, which may take a while.
     ``KeyReused``: the same id came with another payment."""
     once = hold.once("payment", "{request_id}", keep="24h", fingerprint="{account}{amount}", store=make_tables(path))
     begin = database(path)
@@ -55,6 +55,6 @@ def paid(path: str) -> list[tuple[str, int]]:
 
 
 def main(path: str) -> None:
-    with leasehold.connect() as hold:  # where LEASEHOLD_URL says
+    with leasehold.connect() as hold:  # to the store in LEASEHOLD_URL
         pay = payments(hold, path)
         print(pay("r-1", "alice", 5), pay("r-1", "alice", 5), paid(path))

@@ -16,7 +16,7 @@ def make_tables(db: sqlite3.Connection) -> None:
 
 
 def export(hold: leasehold.Leasehold, db: sqlite3.Connection, report_id: int, render: Callable[[int], str]) -> None:
-    """Render a report and save it. ``NotAcquired``: another worker is at it."""
+    """Render a report and save it. ``NotAcquired``: another worker is exporting it."""
     with hold.lock("report-export", report_id, ttl="30s", wait="5s") as lease:
         content = render(report_id)
         with db:
@@ -25,12 +25,12 @@ def export(hold: leasehold.Leasehold, db: sqlite3.Connection, report_id: int, re
 
 
 def main(db: sqlite3.Connection) -> None:
-    with leasehold.connect() as hold:  # where LEASEHOLD_URL says
+    with leasehold.connect() as hold:  # to the store in LEASEHOLD_URL
         export(hold, db, 42, render=lambda report_id: f"report {report_id}")
 
 
 async def serve(hold: leasehold.AsyncLeasehold, handle: Callable[[leasehold.AsyncLease], Awaitable[None]]) -> None:
-    """Handle requests in one worker of the fleet; the next one takes over when it is gone."""
+    """Handle requests in one worker of the fleet; another one takes over when it is gone."""
     async with hold.lock("report-server", ttl="10s") as lease:
         while True:
             await handle(lease)

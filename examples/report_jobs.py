@@ -1,4 +1,4 @@
-"""Exports reports in the background: each export takes effect once, whatever becomes of the worker that does it."""
+"""Exports reports in the background: each export takes effect once, whatever happens to its worker."""
 
 import sqlite3
 import sys
@@ -20,22 +20,22 @@ class Reports:
             yield db
 
     def make_tables(self) -> None:
-        """Once, when the program starts."""
+        """Called once, when the program starts."""
         self.jobs.create()
         with self.begin() as db:
             db.execute("CREATE TABLE IF NOT EXISTS reports (id INTEGER PRIMARY KEY, title TEXT, content TEXT)")
 
     def order(self, report_id: int, title: str) -> None:
-        """The report and its job, both or neither; ordered twice, it is made once."""
+        """Insert the report and its job, both or neither. A report that is ordered twice is made once."""
         with self.begin() as db:
             db.execute("INSERT OR IGNORE INTO reports (id, title) VALUES (?, ?)", (report_id, title))
             self.jobs.enqueue({"report": report_id}, key=f"report:{report_id}", tx=db)
 
     def export(self, job: Job, render: Callable[[str], str] = str.upper) -> None:
-        """Save the content and complete the job in one step: who was superseded saves nothing."""
+        """Save the content and complete the job in one step: a worker that was superseded saves nothing."""
         with self.begin() as db:
             [(title,)] = db.execute("SELECT title FROM reports WHERE id = ?", (job.payload["report"],))
-        content = render(title)  # takes long; heartbeats keep the job meanwhile
+        content = render(title)  # takes long; heartbeats keep the job during that time
         with self.begin() as db:
             db.execute("UPDATE reports SET content = ? WHERE id = ?", (content, job.payload["report"]))
             job.complete(tx=db)

@@ -1,4 +1,4 @@
-"""Rolls up what was sold, every few seconds, in one process of many. A run that was lost is made up for by the next."""
+"""Rolls up sales every few seconds, in one process of many. The next run makes up for a run that was lost."""
 
 import sqlite3
 import sys
@@ -17,10 +17,10 @@ def make_tables(db: sqlite3.Connection) -> None:
 
 
 def roll_up(db: sqlite3.Connection, tick: datetime, lease: leasehold.Lease) -> None:
-    """All that was sold before the tick and is not rolled up yet: whether or not the last run came to its end."""
+    """Roll up all sales before the tick that are not rolled up yet, whether or not the last run finished."""
     with db:
         db.execute("BEGIN IMMEDIATE")
-        guard.check(db, lease)  # frozen for longer than the lease? Then another run has been here
+        guard.check(db, lease)  # refuses a run that was frozen for longer than its lease
         sold = db.execute(
             "SELECT rowid, amount FROM sales WHERE NOT rolled_up AND at < ?", [tick.timestamp()]
         ).fetchall()
@@ -30,10 +30,10 @@ def roll_up(db: sqlite3.Connection, tick: datetime, lease: leasehold.Lease) -> N
 
 
 def main(path: str, expression: str) -> None:
-    """Until it is interrupted."""
+    """Run until interrupted."""
     db = sqlite3.connect(path, timeout=20)
     make_tables(db)
-    with leasehold.connect() as hold:  # where LEASEHOLD_URL says
+    with leasehold.connect() as hold:  # to the store in LEASEHOLD_URL
 
         @hold.cron(expression, "rollup", ttl="2s", lease_as="lease")
         def rollup(tick: datetime, *, lease: leasehold.Lease) -> None:

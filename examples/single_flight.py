@@ -1,4 +1,4 @@
-"""Prices that are slow to get: one worker of the fleet asks for them, and everybody shows them."""
+"""Prices that are slow to fetch: one worker of the fleet fetches them, and all workers show them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +9,8 @@ Prices = dict[str, float]
 
 
 def price_list(hold: leasehold.Leasehold, fetch: Callable[[str], Prices]) -> Any:
-    """``prices(market)``: at most a minute old, or ten more while somebody asks for new ones. A market that is down is
-    asked again after five seconds."""
+    """``prices(market)``: at most a minute old, or up to ten more while new ones are fetched. A market that is down is
+    tried again after five seconds."""
 
     @hold.single_flight("prices", "{market}", ttl="10s", fresh="1m", stale="10m", errors="5s", wait="20s")
     def prices(market: str) -> Prices:
@@ -20,12 +20,12 @@ def price_list(hold: leasehold.Leasehold, fetch: Callable[[str], Prices]) -> Any
 
 
 def change_price(prices: Any, market: str, save: Callable[[], None]) -> None:
-    """Whoever shows a price after this shows the new one."""
+    """After this, every worker shows the new price."""
     save()
     prices.forget(market)
 
 
 def main(fetch: Callable[[str], Prices]) -> Prices:
-    with leasehold.connect() as hold:  # where LEASEHOLD_URL says
+    with leasehold.connect() as hold:  # to the store in LEASEHOLD_URL
         found: Prices = price_list(hold, fetch)("nl")
         return found

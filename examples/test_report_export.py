@@ -25,10 +25,10 @@ def test_a_report_is_saved(hold, db):
     assert not hold.lock("report-export", 42).locked()
 
 
-def test_another_worker_is_at_it(hold, connect_leasehold, db):
+def test_another_worker_is_exporting_it(hold, connect_leasehold, db):
     other = connect_leasehold()  # another process
     with other.lock("report-export", 42), pytest.raises(NotAcquired):
-        export(hold, db, 42, render=lambda report_id: "ours")  # waits 5 s, which take no time here
+        export(hold, db, 42, render=lambda report_id: "ours")  # waits 5 s, which pass at once here
     assert saved(db) == []
 
 

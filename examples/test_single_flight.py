@@ -9,13 +9,13 @@ from leasehold.testing import freeze
 
 class Market:
     def __init__(self):
-        self.asked = 0
+        self.fetched = 0
         self.price = 1.0
         self.down = False
 
     def fetch(self, market):
         """Slow, and sometimes down."""
-        self.asked += 1
+        self.fetched += 1
         if self.down:
             raise ConnectionError(f"{market} is down")
         return {"bread": self.price}
@@ -26,17 +26,17 @@ def market():
     return Market()
 
 
-def soon(what):
+def wait_until(condition):
     end = time.monotonic() + 10
-    while not what():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.001)  # the rebuild in the background is another thread
 
 
-def test_the_fleet_asks_once(hold, connect_leasehold, market):
+def test_the_fleet_fetches_once(hold, connect_leasehold, market):
     ours, theirs = price_list(hold, market.fetch), price_list(connect_leasehold(), market.fetch)
     assert ours("nl") == theirs("nl") == {"bread": 1.0}
-    assert market.asked == 1
+    assert market.fetched == 1
 
 
 def test_old_prices_are_shown_while_new_ones_come(hold, leasehold_clock, market):
@@ -45,24 +45,24 @@ def test_old_prices_are_shown_while_new_ones_come(hold, leasehold_clock, market)
     market.price = 2.0
     leasehold_clock.advance("2m")
     assert prices("nl") == {"bread": 1.0}
-    soon(lambda: prices("nl") == {"bread": 2.0})
-    assert market.asked == 2
+    wait_until(lambda: prices("nl") == {"bread": 2.0})
+    assert market.fetched == 2
 
 
-def test_a_market_that_is_down_is_not_asked_by_all(hold, connect_leasehold, leasehold_clock, market):
+def test_a_market_that_is_down_is_tried_once(hold, connect_leasehold, leasehold_clock, market):
     market.down = True
     ours, theirs = price_list(hold, market.fetch), price_list(connect_leasehold(), market.fetch)
     with pytest.raises(ConnectionError):
         ours("nl")
     with pytest.raises(RemoteError, match="nl is down"):
         theirs("nl")
-    assert market.asked == 1
+    assert market.fetched == 1
     leasehold_clock.advance("6s")
     market.down = False
     assert theirs("nl") == {"bread": 1.0}
 
 
-def test_a_change_is_seen_by_everybody(hold, connect_leasehold, market):
+def test_a_change_is_seen_by_all_workers(hold, connect_leasehold, market):
     ours, theirs = price_list(hold, market.fetch), price_list(connect_leasehold(), market.fetch)
     ours("nl")
     change_price(theirs, "nl", save=lambda: setattr(market, "price", 3.0))
@@ -84,4 +84,4 @@ def test_a_worker_that_was_paused_overwrites_nothing(hold, connect_leasehold, le
 
 def test_code_that_connects_by_itself(leasehold_url, market):
     assert main(market.fetch) == main(market.fetch) == {"bread": 1.0}
-    assert market.asked == 1
+    assert market.fetched == 1

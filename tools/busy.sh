@@ -1,9 +1,9 @@
 #!/bin/sh
 # Keeps the machine busy while a command runs.     usage: tools/busy.sh [-t SECONDS] [COMMAND ...]
 #
-# Two loops that compute and one writer that waits for the disk after every block: what a test meets on a machine with
-# other work. It ends with the command, whose exit status it passes on, and after SECONDS (default 1800) at the latest.
-# Without a command it lasts for SECONDS.
+# Two loops that compute and one writer that waits for the disk after every block, as on a machine with other work. The
+# load ends with the command, whose exit status it passes on, and after SECONDS (default 1800) at the latest. Without a
+# command it lasts for SECONDS.
 #
 #   tools/busy.sh make test
 #   tools/busy.sh -t 60

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs what a redis-py could break against each that is supported, one line for each.  usage: tools/matrix.sh [-k ...]
+# Runs the tests of clients against each supported version of redis-py.     usage: tools/matrix.sh [-k ...]
 #
-# Each has a virtual environment of its own, .venv-matrix/VERSION, which is made with the Python of .venv when it is
-# missing or older than pyproject.toml, and kept. PYTHON names another.
+# Each version has a virtual environment of its own, .venv-matrix/VERSION. It is made with the Python of .venv (or with
+# PYTHON) when it is missing or older than pyproject.toml, and kept.
 set -eu
 
 python="${PYTHON:-.venv/bin/python}"
@@ -22,13 +22,13 @@ for version in '6.2.0' '7.*' '8.1.*'; do
     prepare "$version" "$folder"
     found="$("$folder/bin/python" -c 'import redis; print(redis.__version__)')"
     # shellcheck disable=SC2086 # several words
-    if said="$("$folder/bin/python" -m pytest -q -n 2 --dist worksteal -m 'not soak' \
+    if output="$("$folder/bin/python" -m pytest -q -n 2 --dist worksteal -m 'not soak' \
         -k 'redis or not test_contract' $tests "$@" 2>&1)"; then
         verdict=ok
     else
         verdict=FAILED status=1
-        echo "$said" | grep -E '^(FAILED|ERROR)' || echo "$said" | tail -20
+        echo "$output" | grep -E '^(FAILED|ERROR)' || echo "$output" | tail -20
     fi
-    printf 'redis-py %-8s %-6s %s\n' "$found" "$verdict" "$(echo "$said" | tail -1)"
+    printf 'redis-py %-8s %-6s %s\n' "$found" "$verdict" "$(echo "$output" | tail -1)"
 done
 exit "$status"

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Installs what the tests start, when it is missing.     usage: tools/servers.sh [redis|postgresql|mariadb|compiler ...]
+# Installs the servers of the tests that are missing.   usage: tools/servers.sh [redis|postgresql|mariadb|compiler ...]
 #
-# Redis, PostgreSQL and MariaDB, and a C compiler for the clock that tests turn under Redis; or only what is named.
-# Debian and Ubuntu: they are installed when we may, else the command to type is printed. No service is started or
-# enabled.
+# Redis, PostgreSQL and MariaDB, and a C compiler for the clock that tests turn under Redis; or only those that are
+# named. On Debian and Ubuntu they are installed as root or with sudo that needs no password; otherwise the command to
+# type is printed. No service is started or enabled.
 set -eu
 
 fail() {
@@ -26,7 +26,7 @@ missing_postgresql() {
 }
 
 missing_mariadb() {
-    # Programs without a service. The second package brings a helper of mariadb-install-db.
+    # These packages have no service. The second one has a helper of mariadb-install-db.
     PATH="$PATH:/usr/sbin"
     { command -v mariadbd && command -v my_print_defaults; } >/dev/null || echo mariadb-server-core mariadb-client-core
 }
@@ -47,7 +47,7 @@ become_root() {
 }
 
 forbid_services() {
-    # Debian starts a service as soon as it is installed, unless this file says no. Where there is one, it stays.
+    # Debian starts a service as soon as it is installed, unless this file forbids it. One that exists is kept.
     [ ! -e /usr/sbin/policy-rc.d ] || return 0
     policy=/usr/sbin/policy-rc.d
     printf '#!/bin/sh\nexit 101\n' | $become tee "$policy" >/dev/null
@@ -55,7 +55,7 @@ forbid_services() {
 }
 
 forbid_cluster() {
-    # Debian makes a database for the service of PostgreSQL. Nobody here needs one.
+    # Debian creates a database for the service of PostgreSQL, which is not needed here.
     case "$missing" in *postgresql*) ;; *) return 0 ;; esac
     $become mkdir -p "${cluster%/*}"
     echo "create_main_cluster = false" | $become tee "$cluster" >/dev/null
@@ -67,7 +67,7 @@ clean_up() {
 }
 
 install_packages() {
-    # Nothing may go for it: the MySQL of a machine and MariaDB exclude each other.
+    # No package may be removed for it: MySQL and MariaDB exclude each other.
     # shellcheck disable=SC2086 # several words
     $become env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends --no-remove $missing
 }
@@ -93,7 +93,7 @@ trap clean_up EXIT
 trap 'exit 1' HUP INT TERM
 forbid_services
 forbid_cluster
-# The lists may be old or missing; then they are fetched, and we try once more.
+# The package lists may be old or missing: then they are fetched, and the installation is tried once more.
 install_packages >/dev/null 2>&1 || { $become apt-get update -qq && install_packages >/dev/null; } ||
     fail "that did not work. Please type:  sudo apt-get install -y $missing"
 disable redis-server

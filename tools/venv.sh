@@ -1,8 +1,8 @@
 #!/bin/sh
 # Makes the virtual environment .venv.     usage: tools/venv.sh [PYTHON]
 #
-# Takes the first of PYTHON, python3.11, python3 that is Python 3.11 or newer. Debian and Ubuntu ship venv in a
-# package of its own: it is installed when we may, else the command to type is printed.
+# Uses the first of PYTHON, python3.11, python3 that is Python 3.11 or newer. Debian and Ubuntu have venv in a package
+# of its own: it is installed as root or with sudo that needs no password; otherwise the command to type is printed.
 set -eu
 
 fail() {
@@ -11,7 +11,7 @@ fail() {
 }
 
 find_python() {
-    # Each is run, not only looked up: a pyenv shim may exist without its Python.
+    # Each is run, not only looked up: a shim of pyenv may exist without its Python.
     for candidate in ${1:-python3.11 python3}; do
         if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
             echo "$candidate"
@@ -35,7 +35,7 @@ install_venv_module() {
         fail "$python has no venv module. Please type:  sudo apt-get install -y $package"
     fi
     echo "leasehold: installing $package"
-    # The lists may be old or missing; then they are fetched, and we try once more.
+    # The package lists may be old or missing: then they are fetched, and the installation is tried once more.
     $become apt-get install -y -qq "$package" >/dev/null 2>&1 ||
         { $become apt-get update -qq && $become apt-get install -y -qq "$package" >/dev/null; } ||
         fail "$package could not be installed. Please type:  sudo apt-get install -y $package"

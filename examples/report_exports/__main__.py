@@ -1,4 +1,4 @@
-"""Set up, let them work under chaos, and print what came of it: ``python -m examples.report_exports --help``."""
+"""Set up, let the workers run under chaos, and print the result: ``python -m examples.report_exports --help``."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from examples.report_exports.chaos import Chaos, Crew
 from examples.report_exports.judge import Verdict, verdict
 
 WHAT = "Workers export reports, are frozen and killed, and a judge counts which of their late writes got through."
-START = 30.0  # seconds for the first worker to do something
+START = 30.0  # seconds until the first export
 
 
 def arguments() -> argparse.Namespace:
-    """What was asked for."""
+    """The options, checked."""
     parser = argparse.ArgumentParser(prog="python -m examples.report_exports", description=WHAT)
     parser.add_argument("--redis", metavar="URL", help="where leases live (default: a server of our own)")
     parser.add_argument("--postgres", metavar="DSN", help="where reports live (default: a server of our own)")
@@ -34,68 +34,68 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", metavar="N", type=float, default=10, help="how long (default: 10)")
     parser.add_argument("--no-guard", action="store_true", help="the same without a guard, to see the difference")
     parser.add_argument("--json", action="store_true", help="the result as JSON")
-    parser.add_argument("--seed", metavar="N", type=int, help="what chaos does when (default: drawn)")
-    asked = parser.parse_args()
-    if asked.workers < 2 or not 0 < asked.seconds <= 3600:
+    parser.add_argument("--seed", metavar="N", type=int, help="of the chaos (default: random)")
+    options = parser.parse_args()
+    if options.workers < 2 or not 0 < options.seconds <= 3600:
         parser.error("at least 2 workers, and at most an hour")
-    asked.seed = random.randrange(10**6) if asked.seed is None else asked.seed
-    return asked
+    options.seed = random.randrange(10**6) if options.seed is None else options.seed
+    return options
 
 
 @contextmanager
 def database(dsn: str, name: str) -> Iterator[str]:
-    """A schema of its own in that database, gone afterwards. Gives the address that leads into it."""
-    options = f"{conninfo_to_dict(dsn).get('options', '')} -csearch_path={name}".strip()
+    """A new schema in that database, dropped afterwards. Yields the DSN that leads into it."""
+    settings = f"{conninfo_to_dict(dsn).get('options', '')} -csearch_path={name}".strip()
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {name}".encode())
         try:
-            yield make_conninfo(dsn, options=options)
+            yield make_conninfo(dsn, options=settings)
         finally:
             connection.execute(f"DROP SCHEMA {name} CASCADE".encode())
 
 
-def run(asked: argparse.Namespace, progress: screen.Progress) -> dict[str, Any]:
-    """All of it, and what came of it."""
-    name, reports = f"report_exports_{secrets.token_hex(4)}", max(asked.workers // 2, 1)
-    progress.say("servers and workers start ...")
+def run(options: argparse.Namespace, progress: screen.Progress) -> dict[str, Any]:
+    """Run everything, and return the result."""
+    name, reports = f"report_exports_{secrets.token_hex(4)}", max(options.workers // 2, 1)
+    progress.show("servers and workers start ...")
     with ExitStack() as stack:
-        redis = asked.redis or stack.enter_context(servers.redis_server())
-        dsn = stack.enter_context(database(asked.postgres or stack.enter_context(servers.postgres_server()), name))
+        redis = options.redis or stack.enter_context(servers.redis_server())
+        dsn = stack.enter_context(database(options.postgres or stack.enter_context(servers.postgres_server()), name))
         connection = stack.enter_context(psycopg.connect(dsn, autocommit=True))
         app.create(connection, reports)
         hold = stack.enter_context(leasehold.connect(redis, namespace=name))
         environment = {"LEASEHOLD_URL": redis, "LEASEHOLD_NAMESPACE": name, "DATABASE_URL": dsn}
-        crew = stack.enter_context(Crew(asked.workers, reports, asked.seconds, not asked.no_guard, environment))
-        chaos = Chaos(crew, hold, reports, asked.seed)
+        crew = stack.enter_context(Crew(options.workers, reports, options.seconds, not options.no_guard, environment))
+        chaos = Chaos(crew, hold, reports, options.seed)
         await_work(crew, connection)
-        chaos.rage(asked.seconds, lambda: progress.tell(lambda: result(asked, chaos, verdict(connection))))
+        chaos.run(options.seconds, lambda: progress.update(lambda: result(options, chaos, verdict(connection))))
         crew.stop()
-        return result(asked, chaos, verdict(connection))
+        return result(options, chaos, verdict(connection))
 
 
 def await_work(crew: Crew, connection: psycopg.Connection) -> None:
-    """Until the first export: Python and drivers take a moment to load."""
+    """Wait for the first export: Python and drivers take a moment to load."""
     end = time.monotonic() + START
     while not verdict(connection).exports:
-        crew.look_after()
+        crew.check()
         if time.monotonic() > end:
             raise RuntimeError(f"no export within {START:g} s")
-        time.sleep(0.1)  # between two looks at the workers
+        time.sleep(0.1)  # between two checks
 
 
-def result(asked: argparse.Namespace, chaos: Chaos, found: Verdict) -> dict[str, Any]:
-    """As data."""
-    how = {"workers": asked.workers, "seconds": asked.seconds, "seed": asked.seed, "guard": not asked.no_guard}
+def result(options: argparse.Namespace, chaos: Chaos, found: Verdict) -> dict[str, Any]:
+    """The result as data."""
+    how = {"workers": options.workers, "seconds": options.seconds, "seed": options.seed, "guard": not options.no_guard}
     return {**how, **found._asdict(), "frozen": chaos.frozen, "killed": chaos.killed, "clean": found.clean}
 
 
 def main() -> int:
     """0; 1 when the guard let something through; 2 when there was nothing to judge."""
-    asked = arguments()
+    options = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     progress = screen.Progress()
     try:
-        found = run(asked, progress)
+        found = run(options, progress)
     except (servers.Missing, leasehold.LeaseholdError, psycopg.Error, RuntimeError) as error:
         progress.end()
         print(f"report_exports: {error}", file=sys.stderr)
@@ -104,8 +104,8 @@ def main() -> int:
         progress.end()
         return 130
     progress.end()
-    print(json.dumps(found) if asked.json else screen.summary(found))
-    return 0 if found["clean"] or asked.no_guard else 1
+    print(json.dumps(found) if options.json else screen.summary(found))
+    return 0 if found["clean"] or options.no_guard else 1
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The application: reports that are exported again and again. Every write is guarded, in one of two forms.
 
 ``guard.check(tx, lease)`` inside a transaction protects whatever that transaction reads and writes.
-``guard.update(tx, ...)`` protects one row that has a fence column: no further table, and one statement.
+``guard.update(tx, ...)`` protects one row that has a fence column, with one statement and without another table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ guard = FenceGuard(downstream="reports")
 
 
 def create(connection: psycopg.Connection, reports: int) -> None:
-    """Once, in a migration. The guard keeps its fences in a table of its own: leasehold_fences."""
+    """Run once, in a migration. The guard keeps its fences in a table of its own: leasehold_fences."""
     with connection.transaction():
         connection.execute(SCHEMA)
         guard.create(connection)
@@ -43,17 +43,17 @@ class Exporter:
         self.guard = guard
 
     def export(self, lease: Lease, report: int) -> None:
-        """Make the next edition. StaleOwner: somebody else does it now, and we have changed nothing since then."""
+        """Make the next edition. StaleOwner: another worker does it now, and we have changed nothing since then."""
         self.set_state(lease, report, "exporting")
         edition = self.begin(lease, report)
         content = render(report, edition + 1)
-        lease.check()  # a worker that was paused while it rendered learns it here, and stops: LeaseLost
-        upload(content)  # but a pause can come after every look at the lease ...
-        self.save(lease, report, edition + 1, content)  # ... and only the guard looks in the same step as the write
+        lease.check()  # a worker that was paused while it rendered finds out here, and stops: LeaseLost
+        upload(content)  # but a pause can come after every check of the lease ...
+        self.save(lease, report, edition + 1, content)  # ... and only the guard checks in the same step as the write
         self.set_state(lease, report, "done")
 
     def begin(self, lease: Lease, report: int) -> int:
-        """Show the guard our fence before the first read: what we read now, no older owner can change any more."""
+        """Show the guard our fence before the first read: from then on no older owner can change what we read."""
         with self.connection.transaction():
             self.guard.check(self.connection, lease)
             found = self.connection.execute("SELECT edition FROM reports WHERE id = %s", [report]).fetchone()
@@ -64,8 +64,8 @@ class Exporter:
     def save(self, lease: Lease, report: int, edition: int, content: str) -> None:
         """Check and write in one transaction. The check locks its row, so a newer owner waits until we have committed.
 
-        Rendering takes long, so it is not part of it. If it were short, all would be one transaction: check, read,
-        write."""
+        Rendering takes long, so it is not part of the transaction. If it were short, all would be one transaction:
+        check, read, write."""
         with self.connection.transaction():
             self.guard.check(self.connection, lease)
             self.connection.execute(
@@ -87,16 +87,16 @@ class Exporter:
             self.note("state", lease.fence, report)
 
     def note(self, what: str, fence: int | None, report: int) -> None:
-        """Evidence for the judge, committed together with what it tells of. The application does not need it."""
+        """A record for the judge, committed together with the change. The application itself does not need it."""
         values = [report, what, fence, os.getpid()]
         self.connection.execute("INSERT INTO history (report, what, fence, worker) VALUES (%s, %s, %s, %s)", values)
 
 
 class NoGuard:
-    """What people write when they believe in the lock: the same steps, and nothing that refuses."""
+    """What people write when they trust the lock alone: the same steps, without anything that refuses."""
 
     def check(self, tx: psycopg.Connection, lease: Lease) -> None:
-        """Look away."""
+        """Checks nothing."""
 
     def update(
         self, tx: psycopg.Connection, table: str, *, key: Mapping[str, Any], values: Mapping[str, Any], **_: Any
@@ -112,5 +112,5 @@ def render(report: int, edition: int) -> str:
 
 
 def upload(content: str) -> None:
-    """So does this."""
+    """Takes long in real life, too."""
     time.sleep(random.uniform(0.06, 0.15))  # the work

@@ -1,4 +1,4 @@
-"""Worker processes, and somebody who freezes them in the middle of their work, wakes them too late, and kills them."""
+"""Worker processes, and the chaos that freezes them in the middle of their work, wakes them too late and kills them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from examples.report_exports.servers import tied
 from examples.report_exports.worker import TTL
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 10.0  # seconds for workers to end in peace
+PATIENCE = 10.0  # seconds for workers to end by themselves
 TICK = 0.05
 FREEZES_A_TICK, KILLS_A_TICK = 0.2, 0.02  # how probable each is
 
 
 class Crew:
-    """So many workers, all the time. ``with`` ends them, also those that are frozen."""
+    """A constant number of workers. ``with`` ends them, also those that are frozen."""
 
     def __init__(self, size: int, reports: int, seconds: float, guarded: bool, environment: Mapping[str, str]) -> None:
-        words = [str(reports), str(seconds + 60), "guarded" if guarded else "bare"]  # they end even if we forget them
-        self._command = tied([sys.executable, "-m", "examples.report_exports.worker", *words], signal.SIGKILL)
+        # The limit of a minute more is for workers whose crew was killed.
+        arguments = [str(reports), str(seconds + 60), "guarded" if guarded else "bare"]
+        self._command = tied([sys.executable, "-m", "examples.report_exports.worker", *arguments], signal.SIGKILL)
         self._environment = {**os.environ, **environment, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
         self.size = size
         self.workers: dict[int, subprocess.Popen[bytes]] = {}
@@ -38,24 +39,24 @@ class Crew:
         return self
 
     def hire(self) -> None:
-        """One more. In a session of its own: Ctrl-C is for us, and we end it."""
+        """Start one more, in a session of its own: Ctrl-C ends this process, which ends the workers."""
         worker = subprocess.Popen(self._command, env=self._environment, start_new_session=True)
         self.workers[worker.pid] = worker
 
     def kill(self, pid: int) -> None:
-        """It had no time to give anything back."""
+        """Kill it at once: it has no time to release its lease."""
         worker = self.workers.pop(pid)
         worker.kill()
         worker.wait()
 
-    def look_after(self) -> None:
-        """Nobody may end by himself."""
+    def check(self) -> None:
+        """No worker may end by itself."""
         for pid, worker in self.workers.items():
             if worker.poll() is not None:
                 raise RuntimeError(f"worker {pid} has ended by itself with {worker.returncode}: see above")
 
     def stop(self) -> None:
-        """Let each finish what it is at."""
+        """Let each finish its export."""
         for worker in self.workers.values():
             worker.send_signal(signal.SIGCONT)
             worker.terminate()
@@ -71,22 +72,22 @@ class Crew:
 
 
 class Chaos:
-    """Freezes and kills, at random and yet with an aim: the store knows who holds a report."""
+    """Freezes and kills workers at random. It freezes workers that hold a report, which the store knows."""
 
     def __init__(self, crew: Crew, hold: leasehold.Leasehold, reports: int, seed: int) -> None:
         self._crew, self._hold, self._reports = crew, hold, reports
         self._dice = random.Random(seed)
-        self._frozen: dict[int, float] = {}  # and when each wakes
+        self._frozen: dict[int, float] = {}  # when each frozen worker wakes
         self.frozen = self.killed = 0
 
-    def rage(self, seconds: float, tell: Callable[[], None]) -> None:
-        """For that long. At the end everybody is awake."""
+    def run(self, seconds: float, show: Callable[[], None]) -> None:
+        """Freeze and kill for that long. At the end all workers are awake."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            self._crew.look_after()
+            self._crew.check()
             self._strike()
-            tell()
-            time.sleep(TICK)  # between two looks at who holds
+            show()
+            time.sleep(TICK)  # between two strikes
         self._wake(before=float("inf"))
 
     def _strike(self) -> None:
@@ -97,7 +98,7 @@ class Chaos:
             self._kill()
 
     def _freeze(self) -> None:
-        """Whoever holds a report, for longer than its lease lasts."""
+        """Freeze the holder of a report, for longer than its lease lasts."""
         pid = self._holder(self._dice.randint(1, self._reports))
         if pid in self._crew.workers and pid not in self._frozen:
             os.kill(pid, signal.SIGSTOP)
@@ -105,12 +106,12 @@ class Chaos:
             self.frozen += 1
 
     def _holder(self, report: int) -> int:
-        """A lease says in which process it is held: ``<instance>:<pid>``."""
+        """The process that holds the lease, from its owner: ``<instance>:<pid>``."""
         holder = self._hold.inspect(self._hold.lock("report-export", report)).holder
         return int(holder.owner.rpartition(":")[2]) if holder else 0
 
     def _kill(self) -> None:
-        """Anybody, and hire another one."""
+        """Kill any worker, and start another one."""
         pid = self._dice.choice(sorted(self._crew.workers))
         self._frozen.pop(pid, None)
         self._crew.kill(pid)

@@ -1,10 +1,10 @@
 """The judge: stale writes and lost updates, counted in what was committed. It knows nothing of guards.
 
-Each transaction has left a line in the table ``history``, together with what it wrote. Whoever writes to a report holds
-its row until the commit, so the numbers of the lines are the order in which writes to that report took effect.
+Each transaction has left a line in the table ``history``, together with what it wrote. A transaction that writes to a
+report locks its row until the commit, so the numbers of the lines are the order in which these writes took effect.
 
-A write is stale when somebody with a higher fence had begun or written there before. An update is lost when somebody
-made an edition that another one overwrote without having seen it: then there are fewer editions than were saved.
+A write is stale when a worker with a higher fence had begun or written there before. An update is lost when a worker
+overwrote an edition without having read it: then there are fewer editions than were saved.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import psycopg
 
-WRITES = {"saved": "reports", "state": "progress"}  # and the table that each goes to
+WRITES = {"saved": "reports", "state": "progress"}  # the table of each
 PLACES = {**WRITES, "began": "reports"}
 
 
@@ -22,30 +22,30 @@ class Line(NamedTuple):
     """What one transaction did."""
 
     report: int
-    what: str  # began, saved, state; lost: a worker noticed by itself; refused: the guard said no
+    what: str  # began, saved, state; lost: the worker noticed by itself; refused: by the guard
     fence: int
     worker: int
 
 
 class Verdict(NamedTuple):
-    """What happened."""
+    """The counts of one run."""
 
     exports: int
     noticed: int  # leases lost, found out by the worker itself
     stale_tried: int
     stale_accepted: int
     updates_lost: int
-    wrongly_refused: int  # although nobody newer had been there
+    wrongly_refused: int  # although no newer owner had been there
 
     @property
     def clean(self) -> bool:
-        """Is everything as it should be with a guard?"""
+        """Whether everything is as it should be with a guard."""
         return not (self.stale_accepted or self.updates_lost or self.wrongly_refused)
 
 
 def judge(lines: Iterable[Line], editions: Mapping[int, int]) -> Verdict:
-    """Walk through the history in its order. ``editions`` says which one each report has at the end."""
-    highest: dict[tuple[int, str], tuple[int, int]] = {}  # the highest fence at each place, and whose it was
+    """Read the history in its order. ``editions`` is the edition of each report at the end."""
+    highest: dict[tuple[int, str], tuple[int, int]] = {}  # the highest fence at each place, and its worker
     newest: dict[int, int] = {}
     count = dict.fromkeys(("saved", "state", "began", "lost", "refused"), 0)
     accepted = wrongly = 0
@@ -64,7 +64,7 @@ def judge(lines: Iterable[Line], editions: Mapping[int, int]) -> Verdict:
 
 
 def verdict(connection: psycopg.Connection) -> Verdict:
-    """On everything up to now, in one look."""
+    """The verdict on everything until now, from one snapshot."""
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         lines = connection.execute("SELECT report, what, fence, worker FROM history ORDER BY id").fetchall()

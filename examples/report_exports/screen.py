@@ -1,4 +1,4 @@
-"""What people see: a line that moves while it runs, and the figures at the end."""
+"""What people see: a line that changes while it runs, and the figures at the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Report exports: {workers} workers, {seconds:g} s, {guarded}, seed {seed}
 
 
 class Progress:
-    """On a terminal one line that is written again and again, elsewhere a line every two seconds. Not on stdout: that
+    """On a terminal one line that is rewritten, elsewhere a line every two seconds. On standard error: standard output
     is for the result."""
 
     def __init__(self, stream: TextIO = sys.stderr) -> None:
@@ -31,26 +31,26 @@ class Progress:
         self._next = 0.0
         self._began = 0.0
 
-    def say(self, text: str) -> None:
-        """In place of what stood there."""
+    def show(self, text: str) -> None:
+        """Replace the line."""
         self._stream.write(f"\r\033[K{text}" if self._moves else f"{text}\n")
         self._stream.flush()
 
-    def tell(self, look: Callable[[], Mapping[str, Any]]) -> None:
-        """If it is time for it: to look costs something too."""
+    def update(self, figures: Callable[[], Mapping[str, Any]]) -> None:
+        """Show the figures, if it is time for it: to compute them costs something, too."""
         now = time.monotonic()
         if now < self._next:
             return
         self._began = self._began or now
         line = "{exports} exports, {frozen} frozen, {killed} killed; stale writes: {stale_tried} tried, "
-        self.say(f"{now - self._began:4.0f} s  " + (line + "{stale_accepted} accepted").format(**look()))
-        took = time.monotonic() - now  # a long history takes long to judge; chaos must not wait for it all the time
+        self.show(f"{now - self._began:4.0f} s  " + (line + "{stale_accepted} accepted").format(**figures()))
+        took = time.monotonic() - now  # a long history takes long to judge, and the chaos waits for it
         self._next = now + max(self._pause, 10 * took)
 
     def end(self) -> None:
-        """Leave nothing behind."""
+        """Clear the line."""
         if self._moves:
-            self.say("")
+            self.show("")
 
 
 def summary(found: Mapping[str, Any]) -> str:
@@ -61,15 +61,15 @@ def summary(found: Mapping[str, Any]) -> str:
 
 def _meaning(found: Mapping[str, Any]) -> tuple[str, str]:
     if found["clean"] and found["guard"]:
-        return "Whoever came too late has changed nothing. See the same without a guard: --no-guard", GREEN
+        return "No late worker has changed anything. See the same without a guard: --no-guard", GREEN
     if found["clean"]:
-        return "Nobody came too late this time: luck, and nothing else. Once more, or longer: --seconds 30", PLAIN
+        return "No worker came too late this time: that was luck. Once more, or longer: --seconds 30", PLAIN
     if found["guard"]:
         return f"The guard let something through. Please report it, with the seed {found['seed']}.", RED
-    return "A lease alone does not stop whoever was paused: it wrote late, over what its successor had written.", RED
+    return "A lease alone does not stop a paused worker: it wrote late, over what its successor had written.", RED
 
 
 def _painted(text: str, colour: str) -> str:
-    """https://no-color.org, and whoever reads us through a pipe."""
+    """Without colours for NO_COLOR (https://no-color.org), on a dumb terminal and in a pipe."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
     return text if plain or colour == PLAIN else f"{colour}{text}{PLAIN}"

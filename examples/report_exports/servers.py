@@ -1,4 +1,4 @@
-"""A Redis and a PostgreSQL for one run: from the programs that are installed, in a folder that goes away afterwards.
+"""A Redis and a PostgreSQL for one run: from the programs that are installed, in a folder that is removed afterwards.
 
 They listen on sockets in that folder, and on no port."""
 
@@ -21,12 +21,12 @@ DEBIAN = Path("/usr/lib/postgresql")  # where it keeps each version of PostgreSQ
 
 
 class Missing(Exception):
-    """Something is not installed."""
+    """A server is not installed."""
 
 
 @contextmanager
 def redis_server() -> Iterator[str]:
-    """Its URL."""
+    """A Redis that runs inside the block. Yields its URL."""
     program = shutil.which("redis-server")
     if program is None:
         raise Missing(_advice("redis-server", "--redis redis://HOST:6379/0"))
@@ -39,7 +39,7 @@ def redis_server() -> Iterator[str]:
 
 @contextmanager
 def postgres_server() -> Iterator[str]:
-    """Its DSN."""
+    """A PostgreSQL that runs inside the block. Yields its DSN."""
     newest = sorted(DEBIAN.glob("*/bin"), key=lambda path: int(path.parts[-2]))[-1:]
     found = shutil.which("postgres", path=os.pathsep.join([os.environ.get("PATH", ""), *map(str, newest)]))
     if found is None:
@@ -64,16 +64,16 @@ def postgres_server() -> Iterator[str]:
 
 @contextmanager
 def _running(
-    command: Sequence[str], folder: Path, farewell: signal.Signals, ready: Callable[[], bool], **user: Any
+    command: Sequence[str], folder: Path, ending: signal.Signals, ready: Callable[[], bool], **user: Any
 ) -> Iterator[None]:
     log = folder / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            tied(command, farewell),
+            tied(command, ending),
             cwd=folder,
             stdout=output,
             stderr=output,
-            start_new_session=True,  # Ctrl-C is for us, and we end it
+            start_new_session=True,  # Ctrl-C ends this process, which ends the server
             **user,
         )
     try:
@@ -81,21 +81,21 @@ def _running(
         while not ready():
             if process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"{command[0]} did not start:\n{log.read_text()}")
-            time.sleep(0.01)  # a look at a server that starts
+            time.sleep(0.01)  # between two checks
         yield
     finally:
-        process.send_signal(farewell)
+        process.send_signal(ending)
         process.wait(PATIENCE)
 
 
-def tied(command: Sequence[str], farewell: signal.Signals) -> list[str]:
-    """A command that gets a signal when we are gone, even if we were killed. Where there is no setpriv: without."""
-    knot = ["setpriv", "--pdeathsig", farewell.name.removeprefix("SIG")] if shutil.which("setpriv") else []
-    return [*knot, *command]
+def tied(command: Sequence[str], ending: signal.Signals) -> list[str]:
+    """A command that gets this signal when our process ends, even if it was killed; not where setpriv is missing."""
+    prefix = ["setpriv", "--pdeathsig", ending.name.removeprefix("SIG")] if shutil.which("setpriv") else []
+    return [*prefix, *command]
 
 
 def _account() -> dict[str, Any]:
-    """PostgreSQL refuses to run as root: nobody does it then."""
+    """PostgreSQL refuses to run as root: then it runs as the user ``nobody``."""
     if os.getuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")
@@ -103,4 +103,4 @@ def _account() -> dict[str, Any]:
 
 
 def _advice(package: str, option: str) -> str:
-    return f"{package} is not installed. Install it (apt-get install {package}), or name one that runs: {option}"
+    return f"{package} is not installed. Install it (apt-get install {package}), or give one that runs: {option}"

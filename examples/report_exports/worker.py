@@ -1,7 +1,7 @@
-"""One worker: takes a report that nobody else is at, exports it, takes the next.
+"""One worker: takes a report that no other worker holds, exports it, takes the next.
 
-The environment says where things are: LEASEHOLD_URL and LEASEHOLD_NAMESPACE for the leases, DATABASE_URL for the
-reports. SIGTERM lets it finish the report that it is at.
+Its environment names the store of the leases, LEASEHOLD_URL and LEASEHOLD_NAMESPACE, and the database of the reports,
+DATABASE_URL. After SIGTERM it finishes its report, and ends.
 
     python -m examples.report_exports.worker REPORTS SECONDS guarded|bare
 """
@@ -30,19 +30,19 @@ def turn(hold: leasehold.Leasehold, exporter: Exporter, report: int) -> None:
         with hold.lock("report-export", report, ttl=TTL, wait=1, protects="correctness") as lease:
             exporter.export(lease, report)
     except leasehold.NotAcquired:
-        pass  # others are busy with this one: take another
+        pass  # other workers hold this one: take another
     except leasehold.LeaseLost as lost:
-        exporter.note("lost", lost.fence, report)  # we noticed by ourselves that we came too late
+        exporter.note("lost", lost.fence, report)  # we noticed ourselves that we were too late
     except leasehold.StaleOwner as stale:
         exporter.note("refused", stale.fence, report)  # we did not notice. The guard did, and rolled everything back
     except (Conflict, psycopg.errors.LockNotAvailable):
-        pass  # another transaction was faster, and ours is rolled back: the report's next turn does it all again
+        pass  # another transaction was faster, and ours is rolled back: the next turn does it all again
     except (leasehold.StoreUnavailable, leasehold.OutcomeUnknown):
-        time.sleep(0.1)  # Redis or PostgreSQL did not answer. Nothing is ours, or it ends by itself: try again
+        time.sleep(0.1)  # Redis or PostgreSQL did not reply. We hold nothing, or it expires: try again
 
 
 def main(reports: int, seconds: float, guarded: bool) -> None:
-    """Work until the time is over or somebody says stop."""
+    """Work until the time is over or SIGTERM arrives."""
     logging.getLogger("leasehold").setLevel(logging.ERROR)  # it warns of each lost lease, and here they are counted
     leaving: list[bool] = []
     signal.signal(signal.SIGTERM, lambda *_: leaving.append(True))
@@ -51,7 +51,7 @@ def main(reports: int, seconds: float, guarded: bool) -> None:
         psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection,
         leasehold.connect() as hold,
     ):
-        connection.execute("SET lock_timeout = '5s'")  # nobody waits for ever for a worker that is frozen: Conflict
+        connection.execute("SET lock_timeout = '5s'")  # no worker waits for ever for one that is frozen: Conflict
         exporter = Exporter(connection, guard if guarded else NoGuard())
         while not leaving and time.monotonic() < end:
             turn(hold, exporter, random.randint(1, reports))

@@ -1,4 +1,4 @@
-"""``python -m leasehold``: the command line, where the ``leasehold`` script is not on the path."""
+"""``python -m leasehold``: the command line, for when the ``leasehold`` script is not on the path."""
 
 from __future__ import annotations
 

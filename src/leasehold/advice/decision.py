@@ -1,4 +1,4 @@
-"""From a need to a verdict: which rule decides, what is said about it, and what else is to be heeded."""
+"""From a need to a verdict: the rule that decides, the reasons, and the warnings."""
 
 from __future__ import annotations
 
@@ -32,13 +32,15 @@ ANSWERS: dict[tuple[str, object], str] = {
         True,
     ): ("The effect can be made idempotent: after an unclear end it can be done again, and nothing changes."),
     ("idempotent", False): (
-        "The effect cannot be made idempotent: after an unclear end nobody knows whether it may be done again."
+        "The effect cannot be made idempotent: after an unclear end it is not known whether it may be done again."
     ),
     ("downstream_fences", True): (
-        "What is written to can refuse a stale fence: a stale owner is stopped there, so a late write does no harm."
+        "The system that is written to can refuse a stale fence: a stale owner is stopped there, and a late write does "
+        "no harm."
     ),
     ("downstream_fences", False): (
-        "What is written to cannot refuse a stale fence: a stale owner is not recognised where the effect happens."
+        "The system that is written to cannot refuse a stale fence: a stale owner is not recognised where the effect "
+        "happens."
     ),
     ("durable_state", True): (
         "There is durable state that can decide: the database does so in one statement, without a clock."
@@ -56,21 +58,21 @@ ANSWERS: dict[tuple[str, object], str] = {
 UNKNOWN = {
     "duplicates": "What a duplicate is",
     "idempotent": "Whether the effect can be made idempotent",
-    "downstream_fences": "Whether what is written to can refuse a stale fence",
+    "downstream_fences": "Whether the system that is written to can refuse a stale fence",
     "durable_state": "Whether there is durable state that can decide",
     "survives_failover": "Whether the lock must survive a failover",
     "duration": "How long the work can take",
     "audit": "Whether an audit trail is required",
     "regions": "Whether partitions between regions are expected",
 }
-"""How an answer that nobody gave is named, in the order in which they are told."""
+"""What an answer is called that is not known, in the order in which they are listed."""
 UNKNOWN_WORK = (
-    "The kind of work is not known, and counts as general mutual exclusion: say it, and the verdict may be closer."
+    "The kind of work is not known, and counts as general mutual exclusion: with it the verdict may be more precise."
 )
 
 
 class Caution(NamedTuple):
-    """A warning, and the facts and columns with which it is due."""
+    """A warning, and the facts and columns that cause it."""
 
     due: dict[str, object]
     text: str
@@ -95,7 +97,7 @@ WARNINGS = (
     ),
     Caution(
         {"tool": "semaphore + jobs", "durable_state": False},
-        "Give the jobs a table: a permit that ends forgets what was begun.",
+        "Give the jobs a table: a permit that ends does not record which jobs were begun.",
     ),
     Caution(
         {"tool": "consensus store"},
@@ -126,9 +128,9 @@ WARNINGS = (
 )
 
 
-# ---------------------------------------------------------------- deciding
+# ---------------------------------------------------------------- the decision
 #
-# From a need to the columns of its verdict: the rule that fits, and the store that a lease would live in.
+# From a need to the columns of its verdict: the rule that applies, and the store for the lease.
 
 
 DUPLICATES = {"harmless": "yes", "costly": "costly, not wrong", "wrong": "no"}
@@ -136,7 +138,7 @@ NOWHERE, ONE_REDIS, CONSENSUS = "none is needed", "one Redis or Sentinel, with t
 
 
 class Columns(NamedTuple):
-    """What a verdict says, without its reasons."""
+    """A verdict without its reasons."""
 
     tool: str
     lease: str
@@ -147,7 +149,7 @@ class Columns(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The rule that fits, the facts that it was found by, and the columns."""
+    """The rule that applies, the facts by which it was found, and the columns."""
 
     rule: Rule
     known: Facts
@@ -176,7 +178,8 @@ def decide(need: Need) -> Decision:
 
 
 def _store(rule: Rule, known: Facts) -> str:
-    """A lease that only saves work may be forgotten. One that more depends on may not, until somebody says so."""
+    """A store may forget a lease that only saves work. Where more depends on the lease it may not, unless the answers
+    allow it."""
     if rule.lease == NO:
         return NOWHERE
     apart = known.regions is True and known.duplicates != "harmless"
@@ -186,9 +189,9 @@ def _store(rule: Rule, known: Facts) -> str:
     return ONE_REDIS
 
 
-# ---------------------------------------------------------------- advising
+# ---------------------------------------------------------------- the verdict
 #
-# advise: the verdict on a need, with reasons that name the answers, also those that nobody gave.
+# ``advise``: the verdict on a need, with reasons that name the answers and those that are not known.
 
 
 FIELD_OF = {"long": "duration", "short": "duration", "several": "limit"}
@@ -197,7 +200,7 @@ LENGTHS = {
     SHORT: f"at most {duration_text(SHORT)}",
     LONG * 2: f"over {duration_text(LONG)}",
 }
-TRIED: dict[str, tuple[Any, ...]] = {**CHOICES, "duration": tuple(LENGTHS)}  # a length of each sort
+TRIED: dict[str, tuple[Any, ...]] = {**CHOICES, "duration": tuple(LENGTHS)}  # a duration of each class
 
 
 def advise(need: Need) -> Verdict:
@@ -211,45 +214,45 @@ def advise(need: Need) -> Verdict:
     """
     if not isinstance(need, Need):
         raise InvalidRequest(f"advise takes a Need, not {type(need).__name__}: leasehold.Need(protects=...)")
-    made = decide(need)
-    reasons = (*_given(need, made), *_unknown(need, made.columns))
+    decision = decide(need)
+    reasons = (*_given(need, decision), *_unknown(need, decision.columns))
     return Verdict(
-        situation=made.rule.situation,
-        reach=made.rule.reach,
+        situation=decision.rule.situation,
+        reach=decision.rule.reach,
         reasons=reasons,
-        warnings=tuple(_warnings(need, made)),
-        **{field: getattr(made.columns, field) for field in COLUMNS},
+        warnings=tuple(_warnings(need, decision)),
+        **{field: getattr(decision.columns, field) for field in COLUMNS},
     )
 
 
-def _given(need: Need, made: Decision) -> Iterator[str]:
-    """The answers that the rule was found by, what the rule says, and the answers that chose the store."""
+def _given(need: Need, decision: Decision) -> Iterator[str]:
+    """The answers by which the rule was found, the reason of the rule, and the answers that decided the store."""
     yield ANSWERS["protects", need.protects]
-    yield made.rule.why
-    needed = [FIELD_OF.get(field, field) for field in made.rule.needs]
+    yield decision.rule.why
+    needed = [FIELD_OF.get(field, field) for field in decision.rule.needs]
     for field in dict.fromkeys([*needed, "duplicates", "survives_failover", "regions"]):
         if field == "duration":
-            yield from _about_duration(need, made)
-        elif field == "limit" and made.known.several:
+            yield from _about_duration(need, decision)
+        elif field == "limit" and decision.known.several:
             yield f"Up to {need.limit} may run at once, and no more."
         elif field not in ("protects", "work") and (field, getattr(need, field)) in ANSWERS:
             yield ANSWERS[field, getattr(need, field)]
 
 
-def _about_duration(need: Need, made: Decision) -> Iterator[str]:
-    if made.known.long and need.duration is not None:
+def _about_duration(need: Need, decision: Decision) -> Iterator[str]:
+    if decision.known.long and need.duration is not None:
         yield (
             f"The work takes {answer_text(need.duration)}: over {duration_text(LONG)} a lease is the wrong home for "
             "ownership."
         )
-    if made.known.short and "short" in made.rule.needs:
+    if decision.known.short and "short" in decision.rule.needs:
         yield (
-            f"The work takes {answer_text(need.duration)}: at most {duration_text(SHORT)}, so a row lock keeps nobody "
-            "waiting long."
+            f"The work takes {answer_text(need.duration)}: at most {duration_text(SHORT)}, so a row lock makes no "
+            "one wait long."
         )
 
 
-# ---------------------------------------------------------------- what nobody said
+# ---------------------------------------------------------------- answers that are not known
 
 
 class OtherAnswer(NamedTuple):
@@ -260,7 +263,7 @@ class OtherAnswer(NamedTuple):
 
 
 def _unknown(need: Need, columns: Columns) -> Iterator[str]:
-    """Of each answer that is not known and would matter: what it counts as, and what the others would lead to."""
+    """For each answer that is not known and would matter: what it counts as, and what others would lead to."""
     if need.work is None:
         yield UNKNOWN_WORK
     for field, name in UNKNOWN.items():
@@ -292,10 +295,10 @@ def _difference(ours: Columns, theirs: Columns) -> str:
     return theirs.tool if field == "tool" else f"{COLUMNS[field]}: {getattr(theirs, field)}"
 
 
-def _warnings(need: Need, made: Decision) -> Iterator[str]:
-    """``trail``: what was said of an audit, where the transaction does not speak of it already."""
-    trail = "told" if "{audit}" in made.rule.transaction else need.audit
-    there = {**made.known._asdict(), "tool": made.rule.tool, "trail": trail}
+def _warnings(need: Need, decision: Decision) -> Iterator[str]:
+    """``trail``: the answer about an audit trail, unless the column of the transaction mentions it already."""
+    trail = "mentioned" if "{audit}" in decision.rule.transaction else need.audit
+    known = {**decision.known._asdict(), "tool": decision.rule.tool, "trail": trail}
     for one in WARNINGS:
-        if all(there[field] == value for field, value in one.due.items()):
+        if all(known[field] == value for field, value in one.due.items()):
             yield one.text

@@ -1,30 +1,27 @@
-"""Need: the answers to the questions. Those that make no sense, or contradict each other, are refused at once."""
+"""Need: the answers to the questions. Answers that make no sense or contradict each other are refused at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from leasehold._core.durations import optional_seconds
 from leasehold._core.policy import LONG_TTL_MS, MOST_PERMITS
 from leasehold.advice.questions import CHOICES, answer_text
 from leasehold.errors import InvalidRequest
 
-if TYPE_CHECKING:
-    pass
-
 # ---------------------------------------------------------------- contradictions
 #
-# Answers that cannot both be true. Whoever gives them is told both, before anything is advised.
+# Answers that cannot both be true. The error names both, and there is no advice.
 
 
 LONG = LONG_TTL_MS / 1000
 
 
 class Contradiction(NamedTuple):
-    """Two fields, when their answers clash, and why. Who gave answers by name is told the names, too."""
+    """Two fields, when their answers clash, and why. The error names the fields and their answers."""
 
     one: str
     other: str
@@ -36,7 +33,7 @@ CONTRADICTIONS = (
     Contradiction(
         "protects", "duplicates",
         lambda need: need.protects == "correctness" and need.duplicates == "harmless",
-        "where two at once make something wrong, a duplicate is not harmless. If nobody minds, it is efficiency",
+        "where two at once make something wrong, a duplicate is not harmless. If no one minds, it is efficiency",
     ),
     Contradiction(
         "protects", "duplicates",
@@ -56,7 +53,7 @@ CONTRADICTIONS = (
     Contradiction(
         "work", "limit",
         lambda need: need.work in ("transition", "section", "command") and (need.limit or 1) > 1,
-        "that is done by one at a time. For several at once, say which task",
+        "that is done by one at a time. Work that several may do at once is a task",
     ),
     Contradiction(
         "work", "duration",
@@ -74,7 +71,7 @@ def refuse_contradictions(need: Need) -> None:
 
 
 def _seconds(need: Need) -> float:
-    """It is kept as seconds; text and timedeltas are for whoever makes a need."""
+    """A need keeps its duration as seconds, also when it was given as text or as a timedelta."""
     assert isinstance(need.duration, float)  # noqa: S101  # for type checkers
     return need.duration
 
@@ -96,7 +93,7 @@ MOST_COLUMNS = 16
 class Need:
     """What a piece of work needs of coordination. None is "not known", and counts as the careful answer.
 
-    ``protects`` is the one answer that there must be. ``dataclasses.replace(need, audit=True)`` makes another one.
+    ``protects`` must be answered. ``dataclasses.replace(need, audit=True)`` makes a need with one other answer.
 
     >>> import leasehold
     >>> leasehold.Need(protects="efficiency", work="cache", duplicates="harmless").duplicates
@@ -111,16 +108,16 @@ class Need:
     """What is harmed if two run at once, or a stale one writes: ``efficiency``, work is done twice, or
     ``correctness``, something is wrong afterwards."""
     work: Work | None = None
-    """What it is: ``cache`` (a value that can be made again), ``schedule`` (something that the clock starts), ``task``
-    (one job of many), ``transition`` (a row changes its state), ``section`` (rows of one database are read and then
-    written), ``command`` (to be processed once), ``message`` (of a broker), ``external`` (an effect outside of our
+    """What the work is: ``cache`` (a value that can be made again), ``schedule`` (something that the clock starts),
+    ``task`` (one job of many), ``transition`` (a row changes its state), ``section`` (rows of one database are read and
+    then written), ``command`` (to be processed once), ``message`` (of a broker), ``external`` (an effect outside of our
     database), ``workflow`` (many steps, over hours or days), ``general`` (none of these)."""
     duplicates: Duplicates | None = None
     """What a duplicate is: ``harmless``, ``costly`` (wasted work) or ``wrong`` (it must not happen)."""
     idempotent: bool | None = None
     """Can the effect be made idempotent, so that doing it again changes nothing?"""
     downstream_fences: bool | None = None
-    """Can whatever is written to refuse a stale fence?"""
+    """Can the system that is written to refuse a stale fence?"""
     survives_failover: bool | None = None
     """Must the state of the lock survive a failover, or the loss of its store?"""
     duration: Duration | None = None
@@ -132,7 +129,7 @@ class Need:
     regions: bool | None = None
     """Are partitions between regions expected?"""
     limit: int | None = None
-    """How many may run at once, for each tenant or in all. None is one."""
+    """How many may run at once, for each tenant or in total. None is one."""
     unique: tuple[str, ...] | None = None
     """The columns that tell one piece of the work from another, such as ``("customer", "period")``."""
 
@@ -145,13 +142,13 @@ class Need:
         refuse_contradictions(self)
 
     def answers(self) -> dict[str, Any]:
-        """The answers that there are, as JSON knows them; ``Need.of`` takes them back."""
+        """The answers that were given, in types of JSON; ``Need.of`` makes a need of them."""
         given = {one.name: getattr(self, one.name) for one in fields(self)}
         return {name: list(value) if name == "unique" else value for name, value in given.items() if value is not None}
 
     @classmethod
     def of(cls, answers: Mapping[str, Any]) -> Need:
-        """A need from a mapping, as it comes out of a file: keys are the names of the fields."""
+        """A need from a mapping, such as a JSON file: its keys are the names of the fields."""
         names = [one.name for one in fields(cls)]
         for key in answers:
             if key not in names:
@@ -189,3 +186,51 @@ def _columns(value: object) -> tuple[str, ...] | None:
         if not isinstance(one, str) or not one.strip() or not one.isprintable():
             raise InvalidRequest("unique takes names of columns, each a text that can be printed")
     return tuple(one.strip() for one in value)
+
+
+# ---------------------------------------------------------------- cases
+#
+# Six well-known cases with all their answers, for ``leasehold advise --case NAME``.
+
+
+OTHER_NAMES = {"monthly-invoice-generation": "monthly-invoices"}
+
+
+class Cases(dict[str, Need]):
+    """Needs by name. A case with two names is found by both, and listed once."""
+
+    def __missing__(self, name: str) -> Need:
+        if name not in OTHER_NAMES:
+            raise KeyError(name)
+        return self[OTHER_NAMES[name]]
+
+
+CASES: Final[Mapping[str, Need]] = Cases({
+    "cache-rebuild": Need(
+        protects="efficiency", work="cache", duplicates="harmless", idempotent=True, downstream_fences=False,
+        survives_failover=False, duration="10s", durable_state=False, audit=False, regions=False,
+    ),
+    "search-index-refresh": Need(
+        protects="efficiency", work="schedule", duplicates="harmless", idempotent=True, downstream_fences=True,
+        survives_failover=False, duration="10m", durable_state=False, audit=False, regions=False,
+    ),
+    "report-export": Need(
+        protects="efficiency", work="task", duplicates="costly", idempotent=True, downstream_fences=True,
+        survives_failover=False, duration="5m", durable_state=True, audit=False, regions=False,
+    ),
+    "monthly-invoices": Need(
+        protects="correctness", work="schedule", duplicates="wrong", idempotent=True, downstream_fences=True,
+        survives_failover=False, duration="40m", durable_state=True, audit=True, regions=False,
+        unique=("customer", "period"),
+    ),
+    "payment-capture": Need(
+        protects="correctness", work="external", duplicates="wrong", idempotent=True, downstream_fences=False,
+        survives_failover=False, duration="10s", durable_state=True, audit=True, regions=False,
+    ),
+    "legal-case-assignment": Need(
+        protects="correctness", work="transition", duplicates="wrong", idempotent=True, downstream_fences=True,
+        survives_failover=False, duration="1s", durable_state=True, audit=True, regions=False,
+    ),
+})  # fmt: skip
+"""A need for each name: ``cache-rebuild``, ``search-index-refresh``, ``report-export``, ``monthly-invoices``,
+``payment-capture`` and ``legal-case-assignment``. ``monthly-invoice-generation`` is ``monthly-invoices``."""

@@ -1,4 +1,4 @@
-"""The questions, in the order in which they are asked: which field each fills, and what can be answered."""
+"""The questions in their order: the field that each fills, its wording, and the possible answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Question(NamedTuple):
-    """One field. ``choices``: each answer and what it means; none for a length, a number or names."""
+    """The question for one field. ``choices``: each answer and its meaning; empty for a duration, a number or names."""
 
     field: str
     text: str
@@ -27,7 +27,7 @@ QUESTIONS = (
     ),
     Question(
         "work",
-        "What is it?",
+        "What is the work?",
         (
             ("cache", "a value that can be made again"),
             ("schedule", "something that the clock starts"),
@@ -44,10 +44,10 @@ QUESTIONS = (
     Question(
         "duplicates",
         "What is a duplicate?",
-        (("harmless", "nobody minds"), ("costly", "wasted work, nothing worse"), ("wrong", "it must not happen")),
+        (("harmless", "no one minds"), ("costly", "wasted work, nothing worse"), ("wrong", "it must not happen")),
     ),
     Question("idempotent", "Can the effect be made idempotent, so that doing it again changes nothing?", YES_NO),
-    Question("downstream_fences", "Can whatever is written to refuse a stale fence?", YES_NO),
+    Question("downstream_fences", "Can the system that is written to refuse a stale fence?", YES_NO),
     Question(
         "durable_state",
         "Is there durable state that can decide: a conditional update or a unique constraint of a database?",
@@ -56,20 +56,18 @@ QUESTIONS = (
     Question("unique", "Which columns tell one piece of the work from another?", example="such as customer, period"),
     Question("survives_failover", "Must the state of the lock survive a failover, or the loss of its store?", YES_NO),
     Question("duration", "How long can the work take?", example="such as 200ms, 5m, 3h"),
-    Question("limit", "How many may run at once, for each tenant or in all?", example="such as 3"),
+    Question("limit", "How many may run at once, for each tenant or in total?", example="such as 3"),
     Question("audit", "Is an audit trail required?", YES_NO),
     Question("regions", "Are partitions between regions expected?", YES_NO),
 )
 CHOICES = {one.field: tuple(value for value, _ in one.choices) for one in QUESTIONS if one.choices}
 
 
-# ---------------------------------------------------------------- words
-#
-# Answers and lengths, as people say them.
+# ---------------------------------------------------------------- answers as text
 
 
 def answer_text(value: object) -> str:
-    """An answer: yes and no for what is true or not, a length with its unit."""
+    """An answer as text: yes or no for a bool, a duration with its unit."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
@@ -78,7 +76,7 @@ def answer_text(value: object) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """A stretch of time that can be typed where a duration is asked for: 250ms, 12s, 1.5s, 90m, 2h."""
+    """A length of time, in the form in which durations are given: 250ms, 12s, 1.5s, 90m, 2h."""
     ms = round(seconds * 1000)
     if ms < 1000:
         return f"{seconds * 1000:g}ms" if ms < 1 else f"{ms}ms"

@@ -1,8 +1,8 @@
-"""The rules: a table that is read from the top, and the first line whose answers are all given decides.
+"""The rules: a table that is read from the top. The first line whose ``needs`` are all met decides.
 
 ``needs`` are facts and the values that they must have. In ``transaction``, ``{unique}`` stands for the columns that
-were named (``{unique:command id}``: or else for that), and ``{audit}`` for " + audit" where a trail is wanted. The last
-line of each kind of need asks for nothing more, so that every need finds one.
+were named (``{unique:command id}`` has a default for when none were), and ``{audit}`` for " + audit" where a trail is
+wanted. The last lines for efficiency and for correctness have no other needs, so that every need meets one.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 # ---------------------------------------------------------------- facts
 #
-# What the answers mean to the rules. Where there was no answer stands the careful one.
+# What the answers mean to the rules. An answer that is not known counts as the careful one.
 #
-# A careful answer is the one with which the verdict promises less: the effect cannot be repeated, nobody downstream
-# checks a fence, no database decides, an audit trail is wanted where correctness is at stake. Nothing unknown is
-# short.
+# The careful answer is the one with which the verdict promises less: the effect cannot be repeated, no downstream
+# system checks a fence, no database decides, an audit trail is wanted where correctness is at stake. Work of unknown
+# length is not short.
 
 
 LONG = LONG_TTL_MS / 1000
-SHORT = 1.0  # seconds that a row lock may be held, and others fail or wait meanwhile
+SHORT = 1.0  # seconds that a row lock may be held, while others fail or wait
 
 
 class Facts(NamedTuple):
@@ -50,7 +50,7 @@ IN_A_DATABASE = ("transition", "section")
 
 
 def facts(need: Need) -> Facts:
-    """A lock that a failover may forget stays unknown: what that means depends on what the lease is for."""
+    """``survives_failover`` and ``regions`` may stay unknown: what that means depends on what the lease is for."""
     correctness = need.protects == "correctness"
     seconds = need.duration if isinstance(need.duration, float) else None
     return Facts(
@@ -77,7 +77,7 @@ FENCED: Final = "yes, with its fence"
 SAVES_WORK: Final = "only to save work"
 NO: Final = "no"
 
-# How far each mechanism carries.
+# How far each mechanism suffices.
 CACHE = Reach("usually enough", "overkill", "not needed")
 CRON = Reach("usually enough", "maybe", "not needed")
 JOB = Reach("often, with idempotency", "maybe", "maybe")
@@ -184,19 +184,19 @@ RULES = (
         "an external effect that can neither check a fence nor be repeated",
         {"work": "external", "downstream_fences": False, "idempotent": False, "durable_state": True, **CORRECTNESS},
         "transition", SAVES_WORK, "not sufficient", "yes, intent recorded before the effect{audit}", STATE,
-        "The work is an external effect: only who has changed the row to 'begun' may act, and nobody else ever does.",
+        "The work is an external effect: only the process that changed the row to 'begun' may act, and no other does.",
     ),
     Rule(
         "an external effect that cannot check a fence",
         {"work": "external", "downstream_fences": False, "duplicates": "costly", **EFFICIENCY},
         "once", YES, "not possible", "unique constraint", EFFECT,
-        "The work is an external effect: a key that is stored with the result tells the next one that it is done.",
+        "The work is an external effect: a key that is stored with the result shows the next one that it is done.",
     ),
     # ------------------------------------------------------------ schedules, jobs, caches
     Rule(
         "a schedule whose result must exist once", {"work": "schedule", "durable_state": True, **CORRECTNESS},
         "cron + insert_once", SAVES_WORK, "yes", "yes, {unique}", STATE,
-        "The work is a schedule: one run a tick saves work; the constraint keeps the books when two have run.",
+        "The work is a schedule: one run a tick saves work; the constraint refuses a second result when two have run.",
     ),
     Rule(
         "a duplicate non-critical schedule", {"work": "schedule", **EFFICIENCY},
@@ -207,13 +207,13 @@ RULES = (
         "a single worker for a job, where correctness is at stake",
         {"work": "task", "durable_state": True, **CORRECTNESS},
         "jobs", SAVES_WORK, "yes, on the job row", "yes, conditional update of its status{audit}", STATE,
-        "The work is a task: the row says who owns the job, and refuses whoever finishes it late.",
+        "The work is a task: the row names the owner of the job, and refuses a worker that finishes late.",
     ),
     Rule(
         "a single worker for an idempotent job",
         {"work": "task", "durable_state": True, "duplicates": "costly", **EFFICIENCY},
         "lock + guard", YES, "yes, on the job row", "conditional update of its status", JOB,
-        "The work is a task: the lease keeps others from beginning, the row refuses whoever finishes late.",
+        "The work is a task: the lease keeps others from beginning, the row refuses a worker that finishes late.",
     ),
     Rule(
         "a duplicate cache rebuild", {"work": "cache", **EFFICIENCY},
@@ -225,12 +225,12 @@ RULES = (
         "a section too long for a row lock", {"work": "section", **CORRECTNESS},
         "lock + guard", SAVES_WORK, "yes, in the same transaction as the write", "yes, check and write together{audit}",
         STATE,
-        "The work is a section: the lease keeps others away while it lasts, and the guard refuses who comes back late.",
+        "The work is a section: the lease keeps others away while it lasts, and the guard refuses a late write.",
     ),
     Rule(
         "costly work on a row", {"durable_state": True, "duplicates": "costly", **EFFICIENCY},
         "lock + guard", YES, "yes, on the row", "conditional update of the row", JOB,
-        "The lease saves the work, the row refuses whoever finishes late.",
+        "The lease saves the work, the row refuses a worker that finishes late.",
     ),
     Rule(
         "general mutual exclusion, occasional duplicates harmless", {"duplicates": "harmless", **EFFICIENCY},
@@ -250,7 +250,7 @@ RULES = (
     Rule(
         "correctness that a fence can keep", {"downstream_fences": True, **CORRECTNESS},
         "lock + guard", FENCED, "yes, checked at every write", "yes, check and write in one step", EFFECT,
-        "The lease says who may work, and the guard refuses whoever is late.",
+        "The lease decides which process may work, and the guard refuses a late write.",
     ),
     Rule(
         "correctness of an effect that can be repeated", {"idempotent": True, **CORRECTNESS},
@@ -260,13 +260,13 @@ RULES = (
     Rule(
         "correctness without anything that could refuse a late write", CORRECTNESS,
         "consensus store", SAVES_WORK, "not sufficient", "yes, conditional write where the state lives{audit}", STATE,
-        "Nothing that was said could refuse a late write: first give the state a home that decides.",
+        "Nothing among the answers could refuse a late write: first keep the state where a write can be refused.",
     ),
 )  # fmt: skip
 
 
 def rule_for(known: Facts) -> Rule:
-    """The first that fits."""
+    """The first rule whose needs are met."""
     return next(rule for rule in RULES if fits(known, rule.needs))
 
 

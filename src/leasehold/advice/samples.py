@@ -1,4 +1,4 @@
-"""How long the work takes, out of what was recorded: a list of durations, or the metrics of a scrape."""
+"""How long the work takes, from recorded samples: a list of durations, or the metrics of a scrape."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXPOSITION = re.compile(r"[a-zA-Z_:][\w:]*(\s*\{|\s)")  # the name of a metric; 
 
 
 class Measured(NamedTuple):
-    """``p999`` is in seconds; None: longer than the last bucket, ``at_least``, and nobody knows how much."""
+    """``p999`` is in seconds; None: it is longer than the last bucket, ``at_least``, and it is unknown by how much."""
 
     p999: float | None
     samples: int
@@ -30,21 +30,21 @@ class Measured(NamedTuple):
 
 
 def measured(text: str, kind: str | None = None) -> Measured:
-    """The p99.9 of durations, one a line (``8s``, ``120ms``, or a bare number of seconds; blank lines and ``#`` are
-    passed over), or of the histogram ``leasehold_hold_seconds`` in the text format of Prometheus. ``kind`` chooses
-    where that has several.
+    """The p99.9 of durations, one a line (``8s``, ``120ms``, or a bare number of seconds; blank lines and lines with
+    ``#`` are skipped), or of the histogram ``leasehold_hold_seconds`` in the text format of Prometheus. ``kind``
+    chooses one where the histogram has several.
 
     >>> from leasehold.advice import measured
     >>> measured("1s\\n250ms\\n8\\n").p999
     8.0
     """
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
-    said = [(number, line) for number, line in lines if line and not line.startswith("#")]
-    if any(EXPOSITION.match(line) for _, line in said):
-        return _of_histogram(_buckets(said), kind)
+    samples = [(number, line) for number, line in lines if line and not line.startswith("#")]
+    if any(EXPOSITION.match(line) for _, line in samples):
+        return _of_histogram(_buckets(samples), kind)
     if kind is not None:
         raise InvalidRequest("kind chooses among metrics, and these are durations: leave it out")
-    return _of_durations([_duration(number, line) for number, line in said])
+    return _of_durations([_duration(number, line) for number, line in samples])
 
 
 def _of_durations(found: list[float]) -> Measured:
@@ -72,7 +72,7 @@ def _is_number(text: str) -> bool:
 
 
 def _buckets(lines: list[tuple[int, str]]) -> dict[str, dict[float, float]]:
-    """For each kind, how many took at most so long; those of several processes are added up."""
+    """For each kind, how many samples are at most as long as each bound; several processes are added up."""
     kinds: dict[str, dict[float, float]] = {}
     for number, line in lines:
         if not line.startswith(f"{METRIC}_bucket"):
@@ -107,7 +107,7 @@ def _of_histogram(kinds: dict[str, dict[float, float]], kind: str | None) -> Mea
     last = bounds[-2] if len(bounds) > 1 else 0.0
     few = _few(total, "it is the bucket of the longest of them")
     if bounds[place] == math.inf:
-        return Measured(None, total, last, (*few, f"p99.9 is over {last:g}s, the last bucket; how much, nobody knows"))
+        return Measured(None, total, last, (*few, f"p99.9 is over {last:g}s, the last bucket; by how much is unknown"))
     bucket = f"p99.9 is at most {bounds[place]:g}s: that is the upper bound of its bucket, and it may be less"
     return Measured(bounds[place], total, bounds[place], (*few, bucket))
 
@@ -124,7 +124,7 @@ def _chosen(kinds: dict[str, dict[float, float]], kind: str | None) -> dict[floa
 
 
 def _rank(total: int) -> int:
-    """Which one, counted from 1, the p99.9 is. Whole numbers, for 0.999 × 1000 is a little more than 999."""
+    """The rank of the p99.9, counted from 1. Rounded, for in floats 0.999 × 1000 is a little more than 999."""
     return max(math.ceil(round(total * SHARE, 6)), 1)
 
 

@@ -13,9 +13,9 @@ from leasehold.errors import InvalidRequest
 
 Duration: TypeAlias = float | str | timedelta
 
-LEAST = 5.0  # seconds of a lease that is renewed: below that, a short trouble of the network costs it
+LEAST = 5.0  # seconds of a lease that is renewed: a shorter one is lost to a brief fault of the network
 TIMES = 2  # a pause may begin just before a renewal is due: half of the ttl is room for both
-PAUSE, NETWORK = 5.0, 1.0  # seconds, where nobody has measured
+PAUSE, NETWORK = 5.0, 1.0  # seconds, where they were not measured
 LONG = LONG_TTL_MS / 1000
 
 
@@ -31,9 +31,10 @@ class TtlAdvice:
     renew: bool
     """Whether the watchdog renews it."""
     renew_every: float | None
-    """How often it does. None: never."""
+    """How often the watchdog renews it. None: never."""
     stop_at: float
-    """What is left of the lease when work must stop: with renewal, when that does not succeed; 0 is the deadline."""
+    """What is left of the lease when work must stop, because renewal does not succeed; 0 without renewal: work may
+    go on until the deadline."""
     room: float
     """How long renewals may fail before the work must stop."""
     tool: Literal["lock", "jobs"]
@@ -41,10 +42,10 @@ class TtlAdvice:
     reasons: tuple[str, ...]
     """How it was computed."""
     warnings: tuple[str, ...] = ()
-    """What to heed."""
+    """What to be careful about."""
 
     def as_dict(self) -> dict[str, Any]:
-        """For programs: keys that stay, and nothing that JSON does not know."""
+        """For programs: stable keys, in types of JSON."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
     def __str__(self) -> str:
@@ -63,7 +64,7 @@ class TtlAdvice:
             *how,
             f"a crash     blocks others for at most {duration_text(self.ttl)}",
         ]
-        for head, sentences in (("why", self.reasons), ("heed", self.warnings)):
+        for head, sentences in (("why", self.reasons), ("warning", self.warnings)):
             lines += [f"{head if not number else '':<10}  {one}" for number, one in enumerate(sentences)]
         return "\n".join(lines)
 
@@ -71,10 +72,10 @@ class TtlAdvice:
 def ttl_for(
     p999: Duration | None = None, pause: Duration = PAUSE, network: Duration = NETWORK, renew: bool = True
 ) -> TtlAdvice:
-    """How long a lease should be. ``p999`` is how long 99.9 % of the runs take at most, ``pause`` the longest time for
-    which a process that is well may stand still, ``network`` the slowest answer of the store that you accept.
+    """How long a lease should be. ``p999`` is how long 99.9 % of the runs take at most, ``pause`` the longest pause
+    of a healthy process, ``network`` the slowest reply of the store that you accept.
 
-    With renewal the work may take as long as it likes, and ``p999`` need not be known.
+    With renewal the work may take any time, and ``p999`` need not be known.
 
     >>> from leasehold.advice import ttl_for
     >>> ttl_for(p999="8s", pause="5s", network="1s").ttl
@@ -83,14 +84,14 @@ def ttl_for(
     14.0
     """
     work = None if p999 is None else seconds(p999, "p999")
-    still, answer = seconds(pause, "pause"), seconds(network, "network")
+    longest_pause, slowest_reply = seconds(pause, "pause"), seconds(network, "network")
     if not isinstance(renew, bool):
         raise InvalidRequest(f"renew must be True or False, not {type(renew).__name__}")
     if renew:
-        return _renewed(work, still, answer)
+        return _renewed(work, longest_pause, slowest_reply)
     if work is None:
         raise InvalidRequest("without renewal, say how long the work takes: p999, which 99.9 % of the runs stay below")
-    return _plain(work, still, answer)
+    return _not_renewed(work, longest_pause, slowest_reply)
 
 
 def _renewed(work: float | None, pause: float, network: float) -> TtlAdvice:
@@ -107,7 +108,7 @@ def _renewed(work: float | None, pause: float, network: float) -> TtlAdvice:
     )  # fmt: skip
 
 
-def _plain(work: float, pause: float, network: float) -> TtlAdvice:
+def _not_renewed(work: float, pause: float, network: float) -> TtlAdvice:
     wanted = work + pause + network
     reasons = [
         (
@@ -124,7 +125,7 @@ def _plain(work: float, pause: float, network: float) -> TtlAdvice:
 
 
 def _fitness(ttl: float, work: float | None) -> dict[str, Any]:
-    """Whether a lease is the right tool for it at all."""
+    """Whether a lease is the right tool at all."""
     warnings = []
     if max(ttl, work or 0.0) > LONG:
         what = "the ttl" if ttl > LONG else "the work"

@@ -1,4 +1,4 @@
-"""Verdict: which coordination fits, in the words of a table, and why."""
+"""Verdict: which coordination fits, as the columns of a table, and why."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ COLUMNS = {
 
 
 class Reach(NamedTuple):
-    """How far each mechanism carries for this."""
+    """How far each mechanism suffices."""
 
     one_redis: str
     redlock: str
@@ -61,7 +61,7 @@ class Reach(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What ``leasehold.advise`` says. ``str(verdict)`` is for people, ``verdict.as_dict()`` for programs.
+    """The result of ``leasehold.advise``. ``str(verdict)`` is for people, ``verdict.as_dict()`` for programs.
 
     >>> import leasehold
     >>> verdict = leasehold.advise(leasehold.Need(protects="efficiency", work="cache", duplicates="harmless"))
@@ -70,9 +70,9 @@ class Verdict:
     """
 
     situation: str
-    """Which line of the table this is."""
+    """The line of the table that applies."""
     tool: Tool
-    """What to use: a thing of Leasehold, or one elsewhere."""
+    """What to use: a part of Leasehold, or something else."""
     lease: Acceptable
     """Is a lease acceptable? ``yes``, ``yes, with its fence`` (where a guard checks that), ``only to save work`` (and
     something else decides) or ``no`` (it would add nothing)."""
@@ -87,12 +87,12 @@ class Verdict:
     reach: Reach
     """How far one Redis, Redlock, and consensus or a database carry."""
     reasons: tuple[str, ...]
-    """Why, by the answers that were given; and what answers that are not known were taken for."""
+    """Why, by the answers that were given; and what the answers that are not known count as."""
     warnings: tuple[str, ...] = ()
-    """What else to heed."""
+    """What else to be careful about."""
 
     def as_dict(self) -> dict[str, Any]:
-        """For programs: keys that stay, and nothing that JSON does not know."""
+        """For programs: stable keys, in types of JSON."""
         plain = {**asdict(self), "reach": self.reach._asdict()}
         return {key: list(value) if isinstance(value, tuple) else value for key, value in plain.items()}
 
@@ -100,6 +100,6 @@ class Verdict:
         lines = [f"Use {TOOLS[self.tool]}.", f"It is {self.situation}.", ""]
         lines += [f"  {label:<21}  {getattr(self, field)}" for field, label in COLUMNS.items()]
         lines += [f"  {'how far it carries':<21}  {self.reach}"]
-        for head, sentences in (("Why", self.reasons), ("Heed", self.warnings)):
+        for head, sentences in (("Why", self.reasons), ("Warnings", self.warnings)):
             lines += ["", head, *[f"  - {one}" for one in sentences]] if sentences else []
         return "\n".join(lines)

@@ -12,12 +12,12 @@ import sys
 
 __all__ = ["main"]
 
-COMPLETING = "_LEASEHOLD_COMPLETE"  # set by the shell when it wants to know how a line goes on
+COMPLETING = "_LEASEHOLD_COMPLETE"  # set by the shell when it wants completions of a line
 
 
 def main() -> None:
-    """Run the command line, or say what is missing to run it."""
-    gc.disable()  # what is loaded now is no garbage: to look for it would take a tenth of the start
+    """Run the command line, or print what is missing to run it."""
+    gc.disable()  # what is loaded now is no garbage, and collections would take a tenth of the start
     from leasehold.cli.arguments import quick
 
     request = None if COMPLETING in os.environ else quick(sys.argv[1:])
@@ -39,21 +39,21 @@ def _with_click() -> None:
     gc.enable()
     try:
         commands(prog_name="leasehold", complete_var=COMPLETING)
-    except OSError as error:  # a full disk, where we print to; click takes care of a pipe that nobody reads
+    except OSError as error:  # such as a full disk; click handles a closed pipe itself
         print(f"leasehold: {error.strerror}", file=sys.stderr)
         raise SystemExit(1) from error
 
 
 def _without_click(words: list[str]) -> int:
-    """What is missing, and the exit code. ``leasehold run`` works without: what is wrong with one is told instead."""
+    """Print what is missing; the exit code. ``leasehold run`` works without click: for it, print its usage error."""
     from leasehold.cli.arguments import Usage, parse
-    from leasehold.cli.exit_codes import CONFIG, USAGE
+    from leasehold.cli.output import ExitCode
 
-    text, code = "the command line needs click. Please type:  pip install 'leasehold[cli]'", CONFIG
+    text, code = "the command line needs click. Please type:  pip install 'leasehold[cli]'", ExitCode.CONFIG
     try:
         if not {"-h", "--help"} & set(words):
             parse(words)
-    except Usage as mistake:
-        text, code = str(mistake), USAGE
+    except Usage as error:
+        text, code = str(error), ExitCode.USAGE
     print(f"leasehold: {text}", file=sys.stderr)
     return code

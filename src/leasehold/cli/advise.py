@@ -1,4 +1,4 @@
-"""``leasehold advise``: which coordination fits a known case, answers in a file, or somebody who is asked."""
+"""``leasehold advise``: which coordination fits a known case, answers in a file, or answers at the terminal."""
 
 from __future__ import annotations
 
@@ -13,30 +13,28 @@ import click
 from leasehold.advice import CASES, Need, Verdict, advise
 from leasehold.advice.questions import QUESTIONS, Question
 from leasehold.advice.verdict import COLUMNS
-from leasehold.cli import exit_codes
 from leasehold.cli.arguments import duration
-from leasehold.cli.exit_codes import CommandEnded
-from leasehold.cli.output import printable
-from leasehold.cli.signals import signal
-from leasehold.cli.terminal import paint, say, text_of
+from leasehold.cli.output import CommandEnded, ExitCode, printable
+from leasehold.cli.process import signal
+from leasehold.cli.terminal import echo, paint, text_of
 from leasehold.errors import InvalidRequest
 
-# ---------------------------------------------------------------- asking
+# ---------------------------------------------------------------- questions
 #
-# The questions of ``leasehold advise``, asked on standard error: what standard output gets is the verdict.
+# The questions are asked on standard error: standard output gets the verdict.
 
 
-TRIES = 5  # for one question: then somebody else is typing than we think
+TRIES = 5  # for one question: then the input is not typed by a person
 WORDS = {"yes": True, "y": True, "no": False, "n": False}
 NOT_KNOWN = "Enter: not known"
 
 
 class NoAnswer(Exception):
-    """This is none, and why."""
+    """What was typed is no answer. The message says why."""
 
 
 def ask() -> Need:
-    """Every question once, until there is an answer that goes with those before."""
+    """Ask every question, each until its answer agrees with those before."""
     _show('Enter is "not known", and counts as the careful answer. Ctrl-C ends it.\n')
     answers: dict[str, Any] = {}
     try:
@@ -45,10 +43,10 @@ def ask() -> Need:
             answers[question.field] = _answer(question, answers)
     except KeyboardInterrupt:
         _show("")
-        raise CommandEnded(exit_codes.of_signal(signal.SIGINT), "interrupted", "no verdict") from None
+        raise CommandEnded(ExitCode.of_signal(signal.SIGINT), "interrupted", "no verdict") from None
     except EOFError:
         _show("")
-        raise CommandEnded(exit_codes.USAGE, "failed", "the answers ended before the questions: no verdict") from None
+        raise CommandEnded(ExitCode.USAGE, "failed", "the answers ended before the questions: no verdict") from None
     _show("")
     return Need(**answers)
 
@@ -64,11 +62,11 @@ def _answer(question: Question, before: dict[str, Any]) -> object:
             return answer
         except (NoAnswer, InvalidRequest) as why:
             _show(f"  {printable(str(why))}")
-    raise CommandEnded(exit_codes.USAGE, "failed", f"{TRIES} answers to one question could not be used: no verdict")
+    raise CommandEnded(ExitCode.USAGE, "failed", f"{TRIES} answers to one question could not be used: no verdict")
 
 
 def _line(question: Question) -> str:
-    """What somebody types. ``input`` would write to standard output."""
+    """The line that the user types. ``input`` would write to standard output."""
     hint = "yes, no" if question.choices and question.choices[0][0] is True else question.example
     _show(
         f"  {hint + '; ' if hint else ''}{NOT_KNOWN if question.field != 'protects' else 'it must be answered'} > ", ""
@@ -80,7 +78,7 @@ def _line(question: Question) -> str:
 
 
 def parsed(question: Question, typed: str) -> object:
-    """The answer: a choice by its number, its name or how that begins; a length; a number; names of columns."""
+    """The answer: a choice by its number, its name or a prefix of that; a duration; a number; names of columns."""
     if not typed:
         if question.field == "protects":
             raise NoAnswer("without this answer there is no verdict")
@@ -104,34 +102,34 @@ def _choice(question: Question, typed: str) -> object:
         return WORDS[typed]
     if typed.isascii() and typed.isdigit() and 1 <= int(typed[:4]) <= len(values):
         return values[int(typed[:4]) - 1]
-    begun = [value for value in values if str(value).startswith(typed)]
-    if len(begun) != 1:
+    matching = [value for value in values if str(value).startswith(typed)]
+    if len(matching) != 1:
         raise NoAnswer(f"type one of {', '.join(map(str, values))}, or its number")
-    return begun[0]
+    return matching[0]
 
 
 def _show(text: str, end: str = "\n") -> None:
     click.echo(text + end, err=True, nl=False)
 
 
-# ---------------------------------------------------------------- advise
+# ---------------------------------------------------------------- the command
 
 
 COLOURS = {"yes": "green", "no": "red", "only to save work": "yellow", "yes, with its fence": "green"}
-NOTHING_GIVEN = "there is nobody to ask: name a --case, give --answers FILE, or run it on a terminal"
+NOTHING_GIVEN = "there are no answers: name a --case, give --answers FILE, or run it on a terminal"
 
 
-def give_advice(case: str | None, answers: str | None, as_json: bool) -> None:
+def print_verdict(case: str | None, answers: str | None, as_json: bool) -> None:
     """Print the verdict."""
     try:
         need = _need(case, answers)
         verdict = advise(need)
     except InvalidRequest as error:
-        raise CommandEnded(exit_codes.USAGE, "failed", str(error)) from error
+        raise CommandEnded(ExitCode.USAGE, "failed", str(error)) from error
     if as_json:
-        say(json.dumps({"need": need.answers(), **verdict.as_dict()}, indent=2, ensure_ascii=False))
+        echo(json.dumps({"need": need.answers(), **verdict.as_dict()}, indent=2, ensure_ascii=False))
     else:
-        _tell(verdict)
+        _print(verdict)
 
 
 def _need(case: str | None, answers: str | None) -> Need:
@@ -151,12 +149,12 @@ def _need(case: str | None, answers: str | None) -> Need:
 
 
 def _read(path: str) -> Need:
-    """A JSON object whose keys are the fields of a need. What is wrong with it is told with the name of the file."""
+    """A JSON object whose keys are the fields of a need. An error names the file."""
     try:
         return Need.of(_object(text_of(path)))
     except (InvalidRequest, ValueError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise CommandEnded(exit_codes.USAGE, "failed", f"{printable(path)}: {why}") from error
+        raise CommandEnded(ExitCode.USAGE, "failed", f"{printable(path)}: {why}") from error
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -170,7 +168,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The last of two answers would win without a word."""
+    """Refuse a key that is given twice: without this, the last one would silently win."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("an answer is given twice")
@@ -180,17 +178,17 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 # ---------------------------------------------------------------- for people
 
 
-def _tell(verdict: Verdict) -> None:
-    """As ``str(verdict)``, with colours where they are welcome."""
+def _print(verdict: Verdict) -> None:
+    """As ``str(verdict)``, with colours on a terminal."""
     head, *rest = str(verdict).split("\n")
-    say(paint(head, bold=True))
+    echo(paint(head, bold=True))
     for line in rest:
         for part in _wrapped(line):
-            say(_painted(part, verdict))
+            echo(_painted(part, verdict))
 
 
 def _wrapped(line: str) -> list[str]:
-    """As wide as the terminal; whoever reads us through a pipe gets whole sentences."""
+    """Wrapped to the width of the terminal; in a pipe, each sentence stays on one line."""
     if not line.startswith("  - ") or sys.stdout is None or not sys.stdout.isatty():
         return [line]
     columns = max(shutil.get_terminal_size().columns, 40)
@@ -198,7 +196,7 @@ def _wrapped(line: str) -> list[str]:
 
 
 def _painted(line: str, verdict: Verdict) -> str:
-    if line in ("Why", "Heed"):
+    if line in ("Why", "Warnings"):
         return paint(line, bold=True)
     if line.startswith(f"  {COLUMNS['lease']} "):
         return line.removesuffix(verdict.lease) + paint(verdict.lease, COLOURS[verdict.lease])

@@ -1,10 +1,10 @@
-"""What somebody typed, taken apart by hand: click alone would take longer to load than all of ``leasehold run`` may."""
+"""The options of the commands, and a parser for them: click alone takes longer to load than ``leasehold run`` may."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from leasehold.cli import exit_codes
+from leasehold.cli.output import ExitCode
 
 # ---------------------------------------------------------------- options
 #
@@ -13,8 +13,8 @@ from leasehold.cli import exit_codes
 
 
 class Option:
-    """One option. ``value`` is what the help calls its value; empty: it takes none. ``default`` is what is read when
-    it is absent; ``unset`` says what happens then where that is no value."""
+    """One option. ``value`` is what the help calls its value; empty: it takes none. ``default`` is its value when it is
+    absent; ``unset`` describes what happens then, where there is no such value."""
 
     __slots__ = ("choices", "default", "field", "names", "text", "unset", "value")
 
@@ -31,7 +31,7 @@ class Option:
 
     @property
     def help(self) -> str:
-        """Its text and its default. An example is in the text, and says so."""
+        """Its text and its default."""
         return described(self.text, self.default or self.unset)
 
 
@@ -41,14 +41,14 @@ def described(text: str, default: str) -> str:
 
 
 def defaults(table: tuple[Option, ...]) -> dict[str, str]:
-    """What is read for the options that are absent."""
+    """The values of the options that are absent."""
     return {option.field: option.default for option in table if option.default}
 
 
 COMMON = (
     Option("url", "--url", "URL", "The store, such as redis://host.", unset="LEASEHOLD_URL, else a file of this user"),
     Option("namespace", "--namespace", "TEXT", "A prefix of all names.", unset="LEASEHOLD_NAMESPACE, else none"),
-    Option("as_json", "--json", "", "For programs: JSON in place of words."),
+    Option("as_json", "--json", "", "For programs: JSON in place of text."),
 )
 
 RUN = (
@@ -58,12 +58,12 @@ RUN = (
     Option("no_wait", "-n --no-wait", "", "One try: do not wait."),
     Option("at_least", "--at-least", "DURATION", "Keep others out for that long, even when the command ends earlier.",
            unset="as long as it runs"),
-    Option("shared", "--shared", "", "Beside others who say --shared too, as readers; never beside one who does not."),
+    Option("shared", "--shared", "", "Beside other runs with --shared, as readers; never beside one without it."),
     Option("limit", "--limit", "N", "Beside others, up to N at a time.", unset="alone"),
     Option("on_lost", "--on-lost", "term|kill|warn", "What to do with the command when the lease is lost.",
            "term", "kill", "warn", default="term"),
-    Option("busy_code", "-E --busy-code", "CODE", "Exit with this when it is busy.", default=str(exit_codes.BUSY)),
-    Option("skip_ok", "--skip-ok", "", "Busy is fine: exit with 0 and say nothing."),
+    Option("busy_code", "-E --busy-code", "CODE", "Exit with this when it is busy.", default=str(ExitCode.BUSY)),
+    Option("skip_ok", "--skip-ok", "", "Busy is fine: exit with 0 and print nothing."),
     *COMMON,
 )  # fmt: skip
 
@@ -71,21 +71,21 @@ ELECT = (
     Option("ttl", "--ttl", "DURATION", "How long a term lasts when this process is gone; until then it is renewed.",
            default="10s"),
     Option("wait", "--wait", "DURATION", "How long to stand for each term.", unset="for ever"),
-    Option("value", "--value", "JSON|TEXT", "What everybody can see while we lead, such as an address."),
+    Option("value", "--value", "JSON|TEXT", "What others can read while we lead, such as an address."),
     Option("health", "--health", "COMMAND", "A shell command, run every third of the ttl while we lead. When it fails "
            "too often in a row, step down."),
     Option("health_start_period", "--health-start-period", "DURATION", "How long the command may take to become "
            "healthy: failures do not count until then, or until the first success.", default="30s"),
     Option("health_retries", "--health-retries", "N", "How many failures in a row are too many.", default="3"),
-    Option("once", "--once", "", "Lead one term: when it is lost, exit in place of standing again."),
+    Option("once", "--once", "", "Lead one term: when it is lost, exit instead of standing again."),
     *COMMON,
 )  # fmt: skip
 
 CRON = (
-    Option("timezone", "--timezone", "ZONE", "By whose hours, such as Europe/Amsterdam.", default="UTC"),
-    Option("missed", "--missed", "skip|once|all", "Ticks that nobody ran: leave it at that, one run for all, or one "
+    Option("timezone", "--timezone", "ZONE", "The time zone of EXPRESSION, such as Europe/Amsterdam.", default="UTC"),
+    Option("missed", "--missed", "skip|once|all", "Ticks that no host ran: skip them, one run for all, or one run "
            "each.", "skip", "once", "all", default="skip"),
-    Option("overlap", "--overlap", "skip|wait", "A tick that comes during a run: leave it out, or run it after.",
+    Option("overlap", "--overlap", "skip|wait", "A tick that comes during a run: skip it, or run it afterwards.",
            "skip", "wait", default="skip"),
     Option("grace", "--grace", "DURATION", "How late a tick may begin before it is missed.",
            unset="1m, at least two ttls"),
@@ -97,7 +97,7 @@ CRON = (
            default="30s"),
     Option("on_lost", "--on-lost", "term|kill|warn", "What to do with the command when the lease is lost.",
            "term", "kill", "warn", default="term"),
-    Option("runs", "--runs", "N", "End after so many runs here, with the exit code of the last.", unset="no end"),
+    Option("runs", "--runs", "N", "End after N runs on this host, with the exit code of the last.", unset="no end"),
     Option("history", "--history", "NAME", "Print the last runs of NAME, and run nothing."),
     Option("limit", "--limit", "N", "With --history: how many.", default="20"),
     Option("upcoming", "--next", "N", "Print the next N ticks of EXPRESSION, and run nothing."),
@@ -105,11 +105,11 @@ CRON = (
 )  # fmt: skip
 
 
-# ---------------------------------------------------------------- arguments
+# ---------------------------------------------------------------- requests
 
 
 class Usage(Exception):
-    """What was typed makes no sense. The message says why."""
+    """The arguments make no sense. The message says why."""
 
 
 class RunRequest:
@@ -135,7 +135,7 @@ class RunRequest:
         self.busy_code = 0 if self.skip_ok else _code(given["busy_code"])
 
     def _complete(self, given: dict[str, str]) -> dict[str, str]:
-        """With the defaults of this command, and those of ``run`` where it has no such option."""
+        """The values with the defaults of this command, and those of ``run`` for options that it lacks."""
         return {**defaults(RUN), **defaults(self.table), **given}
 
 
@@ -150,7 +150,7 @@ class ElectRequest(RunRequest):
         self.health = given.get("health")
         for key, option in (("health_start_period", "--health-start-period"), ("health_retries", "--health-retries")):
             if key in given and self.health is None:
-                raise Usage(f"{option} is about --health: say which command to check with")
+                raise Usage(f"{option} is about --health: give the command to check with")
         given = self._complete(given)
         self.health_start_period = duration(given["health_start_period"])
         self.health_retries = _number(given["health_retries"], "--health-retries")
@@ -176,8 +176,11 @@ class CronRequest(RunRequest):
         self.upcoming = _number(given["upcoming"], "--next") if "upcoming" in given else None
 
 
+# ---------------------------------------------------------------- the parser
+
+
 def quick(words: list[str]) -> RunRequest | None:
-    """A plain ``leasehold [options] run ...``. None: something else, or something wrong, which click says better."""
+    """A plain ``leasehold [options] run ...``. None: another command, or an error, which click reports better."""
     try:
         return parse(words)
     except Usage:
@@ -185,13 +188,13 @@ def quick(words: list[str]) -> RunRequest | None:
 
 
 def parse(words: list[str]) -> RunRequest | None:
-    """The same, which says what is wrong with a ``run``."""
+    """The same, but a wrong ``run`` raises ``Usage``."""
     given, rest = options(words, COMMON) if "run" in words else ({}, [])
     return parse_run(rest[1:], given) if rest[:1] == ["run"] else None
 
 
 def parse_run(words: list[str], given: dict[str, str]) -> RunRequest:
-    """All that follows ``run``: one name, and options before and behind it, until ``--``; then the command."""
+    """All that follows ``run``: one name, with options before and behind it, then ``--`` and the command."""
     given, name, command = _parts(words, given, RUN, "what to lock")
     for one, other, why in (
         ("wait", "no_wait", "-n does not wait: leave out --wait"),
@@ -209,7 +212,7 @@ def parse_elect(words: list[str], given: dict[str, str]) -> ElectRequest:
 
 
 def parse_cron(words: list[str], given: dict[str, str]) -> CronRequest:
-    """All that follows ``cron``: an expression, a name and a command, or a question."""
+    """All that follows ``cron``: an expression, a name and a command; or ``--history``, or ``--next``."""
     given, rest = options(words, CRON, given)
     if "history" in given:
         if rest or "upcoming" in given:
@@ -249,12 +252,12 @@ def _parts(
 def options(
     words: list[str], table: Iterable[Option], before: dict[str, str] | None = None
 ) -> tuple[dict[str, str], list[str]]:
-    """Those that the words begin with, added to what was given before, and the rest."""
+    """The options with which the words begin, added to those given before; and the rest of the words."""
     known = {name: option for option in table for name in option.names}
     given = dict(before or {})
     rest = list(words)
     while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
-        word, equals, value = _apart(rest.pop(0))
+        word, equals, value = _split(rest.pop(0))
         option = known.get(word)
         if option is None:
             raise Usage(f"no such option: {word}")
@@ -273,15 +276,15 @@ def options(
     return given, rest
 
 
-def _apart(word: str) -> tuple[str, str, str]:
-    """``--wait=10s`` and ``-E3`` carry their value with them."""
+def _split(word: str) -> tuple[str, str, str]:
+    """An option, and the value that may stand in the same word: ``--wait=10s``, ``-E3``."""
     if word.startswith("--"):
         return word.partition("=")
     return word[:2], word[2:], word[2:]
 
 
 def duration(text: str) -> str | float:
-    """As the library takes it. A bare number is seconds, as with sleep(1), timeout(1) and flock(1)."""
+    """A duration for the library. A bare number is seconds, as with sleep(1), timeout(1) and flock(1)."""
     try:
         return float(text)
     except ValueError:
@@ -289,7 +292,7 @@ def duration(text: str) -> str | float:
 
 
 def _json_or_text(text: str | None) -> object:
-    """What is no JSON is text: an address need not be quoted twice."""
+    """A value that is no JSON is text: an address need not be quoted twice."""
     if text is None:
         return None
     import json

@@ -1,4 +1,4 @@
-"""The commands and their options. What a command does is imported when it is called: the others start faster."""
+"""The commands and their options. The code of a command is imported when it is called, so that each starts fast."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from leasehold import __version__
-from leasehold.cli import completion as completing
+from leasehold.cli import completion as shell_completion
 from leasehold.cli.arguments import (
     COMMON,
     CRON,
@@ -25,20 +25,26 @@ from leasehold.cli.arguments import (
     parse_elect,
     parse_run,
 )
-from leasehold.cli.exit_codes import CommandEnded
-from leasehold.cli.output import Output
+from leasehold.cli.output import CommandEnded, Output
 
 
 def option(one: Option) -> click.Option:
-    """One of the table, as click knows it."""
+    """An option of the table as one of click's."""
     kind = click.Choice(one.choices) if one.choices else None
     names = [*one.names, one.field]
     return click.Option(names, is_flag=not one.value, metavar=one.value or None, type=kind, help=one.help, default=None)
 
 
+def parameters(table: tuple[Option, ...]) -> list[click.Parameter]:
+    """NAME, the options of the table, and the command to run."""
+    name = click.Argument(["name"], shell_complete=shell_completion.names)
+    command = click.Argument(["command"], nargs=-1, metavar="-- COMMAND...", type=click.Path())
+    return [name, *[option(one) for one in table], command]
+
+
 def common(function: Callable[..., None]) -> Callable[..., None]:
-    """What a command and the group before it are told about the store; the command's word counts. A failure ends it
-    with the exit code that belongs to it."""
+    """Adds the options of the store to a command. They may be given before the command's name as well; those behind
+    it count. A failure ends the command with its exit code."""
 
     @functools.wraps(function)
     def called(*arguments: Any, url: str | None, namespace: str | None, as_json: bool | None, **more: Any) -> None:
@@ -51,7 +57,7 @@ def common(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def storeless(function: Callable[..., None]) -> Callable[..., None]:
-    """The same for a command that needs no store: it is told whether to speak JSON."""
+    """The same for a command that needs no store: its only common option is ``--json``."""
 
     @functools.wraps(function)
     def called(*arguments: Any, as_json: bool | None, **more: Any) -> None:
@@ -60,7 +66,7 @@ def storeless(function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(*arguments, as_json=as_json, **more)
         except CommandEnded as ended:
-            Output(as_json).say(ended.event, str(ended), **ended.fields)
+            Output(as_json).report(ended.event, str(ended), **ended.fields)
             raise SystemExit(ended.code) from ended
 
     called.__click_params__ = [option(COMMON[-1])]  # type: ignore[attr-defined]  # as above
@@ -68,12 +74,12 @@ def storeless(function: Callable[..., None]) -> Callable[..., None]:
 
 
 class RunCommand(click.Command):
-    """Parsed by our own rules, shown by click."""
+    """A command that is parsed by ``arguments``, so that there is one parser, and documented by click."""
 
     parse: Callable[[list[str], dict[str, str]], RunRequest] = staticmethod(parse_run)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As ``arguments`` does, so that there is one way to read a line."""
+        """Leaves only help and completion to click."""
         before = args[: args.index("--")] if "--" in args else args
         if ctx.resilient_parsing or {"-h", "--help"} & set(before):
             return super().parse_args(ctx, before if {"-h", "--help"} & set(before) else args)
@@ -111,18 +117,14 @@ def commands(ctx: click.Context, /, **given: Any) -> None:
 @commands.command(
     cls=RunCommand,
     short_help="Run a command under a lease.",
-    params=[
-        click.Argument(["name"], shell_complete=completing.names),
-        *[option(one) for one in RUN],
-        click.Argument(["command"], nargs=-1, metavar="-- COMMAND...", type=click.Path()),
-    ],
+    params=parameters(RUN),
 )
 def run(request: RunRequest) -> None:
     """Run a command while holding the lease on NAME, so that it runs once at a time.
 
     NAME is a kind, or a kind and ids: backup, report-export:42. A DURATION is a number of seconds, or text such as 30s,
     5m, 1h30m. The command finds the fence of its lease in LEASEHOLD_FENCE. Signals are passed on to it. When the lease
-    is lost, it is stopped before anybody else can start.
+    is lost, it is stopped before another holder can start.
 
     \b
     Examples:
@@ -151,17 +153,14 @@ def run(request: RunRequest) -> None:
 @commands.command(
     cls=ElectCommand,
     short_help="Run a command while leader.",
-    params=[
-        click.Argument(["name"], shell_complete=completing.names),
-        *[option(one) for one in ELECT],
-        click.Argument(["command"], nargs=-1, metavar="-- COMMAND...", type=click.Path()),
-    ],
+    params=parameters(ELECT),
 )
 def elect(request: ElectRequest) -> None:
     """Stand for the election NAME, and run a command while leader.
 
-    When the term is lost, the command is stopped before anybody else can lead, and we stand again. When the command
-    ends by itself, we resign and exit with its code. Signals are passed on to it: after SIGTERM it ends, and so do we.
+    When the term is lost, the command is stopped before another candidate can lead, and we stand again. When the
+    command ends by itself, we resign and exit with its code. Signals are passed on to it: after SIGTERM it ends, and so
+    do we.
     The command finds the number of its term in LEASEHOLD_TERM, which is a fence. A DURATION is a number of seconds, or
     text such as 30s, 5m, 1h30m.
 
@@ -190,15 +189,10 @@ def elect(request: ElectRequest) -> None:
 @commands.command(
     cls=CronCommand,
     short_help="Run a command at the ticks of a cron expression.",
-    params=[
-        click.Argument(["expression"]),
-        click.Argument(["name"], shell_complete=completing.names),
-        *[option(one) for one in CRON],
-        click.Argument(["command"], nargs=-1, metavar="-- COMMAND...", type=click.Path()),
-    ],
+    params=[click.Argument(["expression"]), *parameters(CRON)],
 )
 def cron(request: CronRequest) -> None:
-    """Run a command at each tick of EXPRESSION, on one host of those that do the same.
+    """Run a command at each tick of EXPRESSION, on one of the hosts that run the same line.
 
     A tick is claimed before it is run, so that clocks may differ by seconds; a run that dies is not repeated. The
     command finds the time for which it was scheduled in LEASEHOLD_TICK, and the fence of its lease in LEASEHOLD_FENCE.
@@ -210,8 +204,8 @@ def cron(request: CronRequest) -> None:
       leasehold cron '0 3 * * *' nightly -- ./nightly.sh
       leasehold cron '*/5 * * * *' rollup --missed once --at-most 4m -- make rollup
       leasehold cron '0 9 * * MON-FRI' mails --timezone Europe/Amsterdam -- ./mails
-      leasehold cron --history nightly          how it went
-      leasehold cron --next 5 '0 3 * * *'       when it will be
+      leasehold cron --history nightly          its last runs
+      leasehold cron --next 5 '0 3 * * *'       its next ticks
 
     \b
     Exit codes, of what ends it:
@@ -239,13 +233,13 @@ def ls(url: str | None, namespace: str | None, as_json: bool, pattern: str) -> N
       leasehold ls 'report-export:*'
       leasehold --json ls | jq -r '.[].resource'
     """
-    from leasehold.cli.inspection import ls as look
+    from leasehold.cli.inspection import ls as print_list
 
-    look(url, namespace, pattern, as_json)
+    print_list(url, namespace, pattern, as_json)
 
 
 @commands.command(short_help="Show one resource.")
-@click.argument("name", shell_complete=completing.names)
+@click.argument("name", shell_complete=shell_completion.names)
 @common
 def inspect(url: str | None, namespace: str | None, as_json: bool, name: str) -> None:
     """Show one resource: its holder, who waits, and what operators did to it.
@@ -255,18 +249,18 @@ def inspect(url: str | None, namespace: str | None, as_json: bool, name: str) ->
       leasehold inspect report-export:42
       leasehold inspect report-export:42 --json | jq .holders[0].owner
     """
-    from leasehold.cli.inspection import inspect as look
+    from leasehold.cli.inspection import inspect as print_resource
 
-    look(url, namespace, name, as_json)
+    print_resource(url, namespace, name, as_json)
 
 
-@commands.command(short_help="Say which coordination fits, and why.")
-@click.option("--case", metavar="NAME", shell_complete=completing.cases, help="One of the cases above.")
+@commands.command(short_help="Find out which coordination fits, and why.")
+@click.option("--case", metavar="NAME", shell_complete=shell_completion.cases, help="One of the cases above.")
 @click.option("--answers", metavar="FILE", type=click.Path(), help="Answers as JSON; - is standard input.")
 @storeless
 def advise(as_json: bool, case: str | None, answers: str | None) -> None:
-    """Say which coordination fits what you want to protect, and why: is a lease acceptable, is fencing required, is a
-    transaction required, are duplicates acceptable? Without a case or answers, it asks.
+    """Print which coordination fits what you want to protect, and why: is a lease acceptable, is fencing required, is a
+    transaction required, are duplicates acceptable? Without a case or answers, it asks questions.
 
     \b
     Cases:
@@ -281,27 +275,25 @@ def advise(as_json: bool, case: str | None, answers: str | None) -> None:
       leasehold advise --case report-export --json | jq .need > answers.json
       leasehold advise --answers answers.json
     """
-    from leasehold.cli.advise import give_advice
+    from leasehold.cli.advise import print_verdict
 
-    give_advice(case, answers, as_json)
+    print_verdict(case, answers, as_json)
 
 
-@commands.command(short_help="Say how long a lease should be.")
+@commands.command(short_help="Find out how long a lease should be.")
 @click.option("--from", "recorded", metavar="FILE", type=click.Path(), help="Durations, one a line, or the text of a "
               "scrape with leasehold_hold_seconds; - is standard input.")  # fmt: skip
-@click.option("--kind", metavar="KIND", help="Which, where a scrape has several.")
+@click.option("--kind", metavar="KIND", help="Which kind to take, where a scrape has several.")
 @click.option("--p999", metavar="DURATION", help="What 99.9 % of the runs stay below. With renewal it does not matter.")
-@click.option(
-    "--pause", metavar="DURATION", help=described("For how long a process that is well may stand still.", "5s")
-)
+@click.option("--pause", metavar="DURATION", help=described("The longest pause of a healthy process.", "5s"))
 @click.option(
     "--network", metavar="DURATION", help=described("The slowest answer of the store that is accepted.", "1s")
 )
-@click.option("--no-renew", is_flag=True, help="For a lease that nobody renews.")
+@click.option("--no-renew", is_flag=True, help="For a lease that is not renewed.")
 @storeless
 def ttl(as_json: bool, **given: Any) -> None:
-    """Say how long a lease should be, how often it is then renewed, and when work must stop. A DURATION is a number of
-    seconds, or text such as 250ms, 8s, 1m30s.
+    """Print how long a lease should be, how often it is then renewed, and when work must stop. A DURATION is a number
+    of seconds, or text such as 250ms, 8s, 1m30s.
 
     \b
     Examples:
@@ -310,9 +302,9 @@ def ttl(as_json: bool, **given: Any) -> None:
       leasehold ttl --from durations.txt --no-renew
       curl -s localhost:8000/metrics | leasehold ttl --from - --kind report-export --no-renew
     """
-    from leasehold.cli.ttl import give_ttl
+    from leasehold.cli.ttl import print_ttl
 
-    give_ttl(as_json=as_json, **given)
+    print_ttl(as_json=as_json, **given)
 
 
 @commands.command(short_help="See what a stale owner is.")
@@ -332,7 +324,7 @@ def demo(given: dict[str, Any], as_json: bool, no_color: bool) -> None:
 
 @commands.group(short_help="What a guard needs in your database.")
 def guard() -> None:
-    """What a guard needs where it stands."""
+    """What a guard needs at the resource that it protects."""
 
 
 @guard.command(short_help="Print the DDL of the SQL guard.")
@@ -341,9 +333,9 @@ def guard() -> None:
 )
 @click.option("--table", metavar="NAME", help=described("The guard's own table.", "leasehold_fences"))
 @click.option("--column", metavar="TABLE", help="Print what adds the columns of guard.update to a table of yours.")
-@click.option("--fence-column", metavar="NAME", help=described("That of the fence.", "last_fencing_token"))
-@click.option("--owner-column", metavar="NAME", help=described("That of the owner.", "last_owner"))
-@click.option("--json", "as_json", is_flag=True, default=None, help="For programs: JSON in place of words.")
+@click.option("--fence-column", metavar="NAME", help=described("Its column for the fence.", "last_fencing_token"))
+@click.option("--owner-column", metavar="NAME", help=described("Its column for the owner.", "last_owner"))
+@click.option("--json", "as_json", is_flag=True, default=None, help="For programs: JSON in place of text.")
 @click.pass_obj
 def sql(given: dict[str, Any], /, **options: Any) -> None:
     """Print the DDL that guard.create() would run, for a migration; it runs nothing.
@@ -361,7 +353,7 @@ def sql(given: dict[str, Any], /, **options: Any) -> None:
 
 
 @commands.command(short_help="Print a script for your shell.")
-@click.argument("shell", type=click.Choice(completing.SHELLS))
+@click.argument("shell", type=click.Choice(shell_completion.SHELLS))
 def completion(shell: str) -> None:
     """Print a script that teaches your shell to complete our commands, and the names in the embedded store.
 
@@ -371,4 +363,4 @@ def completion(shell: str) -> None:
       echo 'eval "$(leasehold completion zsh)"' >> ~/.zshrc
       leasehold completion fish > ~/.config/fish/completions/leasehold.fish
     """
-    click.echo(completing.script(shell, commands))
+    click.echo(shell_completion.script(shell, commands))

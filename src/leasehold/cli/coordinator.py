@@ -1,14 +1,15 @@
-"""From what somebody typed to a coordinator and a lock, and from errors to exit codes."""
+"""The coordinator of a command: opened from what was typed, its lease held by a thread, its errors as exit codes."""
 
 from __future__ import annotations
+
+import threading
 
 from leasehold._core.durations import is_long, ttl_ms
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.names import resource_names
-from leasehold.cli import exit_codes
-from leasehold.cli.exit_codes import CommandEnded
+from leasehold.cli.output import CommandEnded, ExitCode
 from leasehold.coordinator import Leasehold, connect
-from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
+from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.observe import log
 
 if TYPE_CHECKING:
@@ -17,19 +18,21 @@ if TYPE_CHECKING:
     from leasehold.cli.arguments import ElectRequest, RunRequest
     from leasehold.cli.output import Output
     from leasehold.observe.events import Event
+    from leasehold.primitives.campaign import Campaign
     from leasehold.primitives.election import Election
+    from leasehold.primitives.lease import Lease
     from leasehold.primitives.lock import Lock
 
-# ---------------------------------------------------------------- naming
+# ---------------------------------------------------------------- names
 #
 # NAME of ``leasehold run``: ``kind``, ``kind:id:id`` or, as ``leasehold ls`` shows it, ``namespace/kind:id``.
 #
-# It is the text form: what is special inside a part is percent-encoded, so that what ``ls`` prints can be typed.
+# It is the text form: special characters inside a part are percent-encoded, so that what ``ls`` prints can be typed.
 
 
 def parse_name(text: str, namespace: str | None = None) -> tuple[str | None, str, list[str]]:
-    """Namespace, kind and ids, as ``connect`` and ``lock`` take them. A namespace in the name must be the one that was
-    asked for, if any was."""
+    """Namespace, kind and ids, as ``connect`` and ``lock`` take them. A namespace in the name must be that of
+    ``--namespace``, if that is given."""
     resource_names("", text)  # refuses what is no text form
     head, *ids = text.split(":")
     prefix, slash, kind = head.rpartition("/")
@@ -43,33 +46,33 @@ def _plain(part: str) -> str:
     return first + "".join([chr(int(one[:2], 16)) + one[2:] for one in rest])
 
 
-# ---------------------------------------------------------------- opening
+# ---------------------------------------------------------------- coordinators and locks
 
 
 LONG = "a ttl over 1 h blocks recovery after a crash for that long; it is renewed anyway, so seconds are enough"
 
 
 def open_hold(url: str | None, namespace: str | None, observers: Iterable[Callable[[Event], object]] = ()) -> Leasehold:
-    """What the user or the environment says about the store is configuration: 78 when it is wrong."""
-    log.RECORDS.clear()  # what people should know, the command tells them itself
+    """The URL and the namespace, of the user or the environment, are configuration: 78 when they are wrong."""
+    log.RECORDS.clear()  # the command itself reports what people should know
     try:
         return connect(url, namespace=namespace, observers=observers)
     except (InvalidRequest, Unsupported) as error:
-        raise CommandEnded(exit_codes.CONFIG, "failed", str(error)) from error
+        raise CommandEnded(ExitCode.CONFIG, "failed", str(error)) from error
     except LeaseholdError as error:
         raise failed(error) from error
 
 
-def open_lock(request: RunRequest, voice: Output) -> tuple[Leasehold, Lock]:
-    """What ``leasehold run`` asks for; 2 when that makes no sense."""
+def open_lock(request: RunRequest, output: Output) -> tuple[Leasehold, Lock]:
+    """What ``leasehold run`` needs; 2 when the request makes no sense."""
     try:
         namespace, kind, ids = parse_name(request.name, request.namespace)
         long = is_long(ttl_ms(request.ttl))
     except InvalidRequest as error:
         raise failed(error) from error
     if long:
-        warn_once(voice)
-    hold = open_hold(request.url, namespace, () if request.limit is None else [_listener(request, voice)])
+        warn_of_long_ttl(output)
+    hold = open_hold(request.url, namespace, () if request.limit is None else [_limit_observer(request, output)])
     try:
         return hold, _lock(hold, request, kind, ids)
     except LeaseholdError as error:
@@ -85,23 +88,23 @@ def _lock(hold: Leasehold, request: RunRequest, kind: str, ids: list[str]) -> Lo
     return hold.lock(kind, *ids, ttl=ttl, wait=wait, at_least=at_least)
 
 
-def _listener(request: RunRequest, voice: Output) -> Callable[[Event], object]:
-    """Somebody has mistyped a limit, here or there: else nobody would notice."""
+def _limit_observer(request: RunRequest, output: Output) -> Callable[[Event], object]:
+    """Reports that others use another limit: one of them was mistyped, and nothing else would show it."""
 
-    def listen(event: Event) -> None:
+    def observe(event: Event) -> None:
         if type(event).__name__ == "LimitDiffers" and (request.as_json or not request.skip_ok):
-            asked, found = event.asked, event.found  # type: ignore[union-attr]  # by its name, and nothing is loaded for it
-            voice.say(
+            asked, found = event.asked, event.found  # type: ignore[union-attr]  # known by its name: nothing to import
+            output.report(
                 "limit",
-                f"{request.name}: others go by a limit of {found}, this one by {asked}: say one --limit everywhere",
+                f"{request.name}: others use a limit of {found}, this one {asked}: give the same --limit everywhere",
                 resource=request.name, asked=asked, found=found,
             )  # fmt: skip
 
-    return listen
+    return observe
 
 
 def open_election(request: ElectRequest, health: Callable[[], bool] | None) -> tuple[Leasehold, Election]:
-    """What ``leasehold elect`` asks for; 2 when that makes no sense."""
+    """What ``leasehold elect`` needs; 2 when the request makes no sense."""
     try:
         namespace, kind, ids = parse_name(request.name, request.namespace)
         ttl_ms(request.ttl)
@@ -119,19 +122,63 @@ def open_election(request: ElectRequest, health: Callable[[], bool] | None) -> t
         raise failed(error) from error
 
 
-def warn_once(voice: Output) -> None:
+def warn_of_long_ttl(output: Output) -> None:
     import warnings
 
-    warnings.simplefilter("ignore", UserWarning)  # the library's own words, with a line of ours beside them
-    voice.say("warning", LONG)
+    warnings.simplefilter("ignore", UserWarning)  # the library would warn as well, with a line of our source
+    output.report("warning", LONG)
 
 
 def failed(error: BaseException) -> BaseException:
-    """An error of the library as the end of a command; any other is a bug, and stays what it is."""
+    """An error of the library as the end of a command. Any other error is a bug, and is returned as it is."""
     if isinstance(error, InvalidRequest):
-        return CommandEnded(exit_codes.USAGE, "failed", str(error))
+        return CommandEnded(ExitCode.USAGE, "failed", str(error))
     if isinstance(error, Unsupported):
-        return CommandEnded(exit_codes.CONFIG, "failed", str(error))
+        return CommandEnded(ExitCode.CONFIG, "failed", str(error))
     if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
-        return CommandEnded(exit_codes.UNAVAILABLE, "unavailable", f"the store is unavailable: {error}")
+        return CommandEnded(ExitCode.UNAVAILABLE, "unavailable", f"the store is unavailable: {error}")
     return error
+
+
+# ---------------------------------------------------------------- the lease
+
+
+RELEASE_WAIT = 10.0  # seconds for a release; the store's own budget is half of that
+LOST_WAIT = 0.5  # seconds, when the lease is lost: the release changes nothing
+
+
+class LeaseThread:
+    """A thread that acquires one lease and holds it until ``finish``: the main thread waits for signals and supervises
+    the child meanwhile. ``wake`` is called when the lease is granted, lost or given back."""
+
+    def __init__(self, lock: Lock | Campaign, wake: Callable[[], None]) -> None:
+        self._lock = lock
+        self._wake = wake
+        self._over = threading.Event()
+        self.lease: Lease | None = None
+        self.error: BaseException | None = None  # why there is no lease, or how it ended
+        self._thread = threading.Thread(target=self._hold, name="leasehold-run", daemon=True)
+        self._thread.start()
+
+    def _hold(self) -> None:
+        try:
+            with self._lock as lease:
+                lease.on_lost(lambda _loss: self._wake())
+                self.lease = lease
+                self._wake()
+                self._over.wait()
+        except BaseException as error:  # the main thread handles it
+            self.error = error
+        finally:
+            self._wake()
+
+    def finish(self, lost: bool) -> LeaseLost | None:
+        """Give the lease back. Returns the loss, if it was lost before. ``lost``: that is known already, so there is
+        no need to wait for the release."""
+        self._over.set()
+        self._thread.join(LOST_WAIT if lost else RELEASE_WAIT)
+        if self.error is None or isinstance(self.error, LeaseLost):
+            return self.error
+        if isinstance(self.error, LeaseholdError):  # it was not given back, and will expire
+            return None
+        raise self.error

@@ -7,22 +7,17 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any
 
 from leasehold._core.durations import is_long, ttl_ms
-from leasehold.cli import exit_codes
 from leasehold.cli.arguments import CronRequest
-from leasehold.cli.child import Child
-from leasehold.cli.coordinator import failed, open_hold, parse_name, warn_once
-from leasehold.cli.elect import ENDING, idle
-from leasehold.cli.exit_codes import CommandEnded
-from leasehold.cli.lease_thread import LeaseThread
-from leasehold.cli.output import Output, printable
-from leasehold.cli.run import await_lease, complain_about_start, environment, prepared
-from leasehold.cli.signals import ReceivedSignal, Signals, signal
-from leasehold.cli.supervisor import Supervisor, tell_loss
-from leasehold.cli.terminal import lasting, paint, say, table
+from leasehold.cli.coordinator import LeaseThread, failed, open_hold, parse_name, warn_of_long_ttl
+from leasehold.cli.elect import idle
+from leasehold.cli.output import CommandEnded, ExitCode, Output, printable
+from leasehold.cli.process import Child, Signals
+from leasehold.cli.run import await_lease, check_start, environment, exit_code_of, open_signals, prepared
+from leasehold.cli.supervisor import Supervisor, report_loss
+from leasehold.cli.terminal import echo, elapsed, json_fields, paint, table
 from leasehold.coordinator import Leasehold
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost
 from leasehold.patterns.cron.cron import CronOptions
@@ -34,7 +29,7 @@ from leasehold.patterns.flavour import finish
 
 # ---------------------------------------------------------------- timetable
 #
-# ``leasehold cron --history`` and ``--next``: how it went, and when it will be.
+# ``leasehold cron --history`` and ``--next``: the runs of the past, and the ticks of the future.
 
 
 HEADS = ["TICK", "OUTCOME", "STARTED", "LASTED", "BY", "WHAT"]
@@ -42,33 +37,33 @@ COLOURS = {OK: "green", RUNNING: "cyan", ERROR: "red", LOST: "red", DIED: "red",
 MOST = 1000
 
 
-def answer(request: CronRequest) -> int:
-    """What was asked; the exit code."""
+def print_timetable(request: CronRequest) -> int:
+    """The last runs, or the next ticks; the exit code."""
     try:
         if request.history:
-            _history(request)
+            _print_history(request)
         else:
-            _upcoming(request)
+            _print_upcoming(request)
     except LeaseholdError as error:
         raise failed(error) from error
     return 0
 
 
-def _history(request: CronRequest) -> None:
+def _print_history(request: CronRequest) -> None:
     if not 0 < (request.limit or 0) <= KEPT:
         raise InvalidRequest(f"--limit is a number from 1 to {KEPT}: no more runs are kept")
     namespace, kind, ids = parse_name(request.name, request.namespace)
     with open_hold(request.url, namespace) as hold:
         runs = finish(history(hold._flavour, hold._results, hold.lock(kind, *ids), request.limit or 0))
     if request.as_json:
-        say(json.dumps([_document(run) for run in runs], indent=2))
+        echo(json.dumps([json_fields(run) for run in runs], indent=2))
     elif runs:
         table(HEADS, [_row(run) for run in runs])
     else:
-        say(f"Nothing is known of a cron {printable(request.name)}.")
+        echo(f"Nothing is known of a cron {printable(request.name)}.")
 
 
-def _upcoming(request: CronRequest) -> None:
+def _print_upcoming(request: CronRequest) -> None:
     if not 0 < (request.upcoming or 0) <= MOST:
         raise InvalidRequest(f"--next is a number from 1 to {MOST}")
     schedule, moment, ticks = Schedule(request.expression, request.timezone), time.time(), []
@@ -76,22 +71,16 @@ def _upcoming(request: CronRequest) -> None:
         moment = schedule.after(moment)
         ticks.append(schedule.moment(moment))
     if request.as_json:
-        say(json.dumps([tick.isoformat() for tick in ticks], indent=2))
+        echo(json.dumps([tick.isoformat() for tick in ticks], indent=2))
     else:
         for tick in ticks:
-            say(f"{tick:%a %Y-%m-%d %H:%M:%S} {tick.tzname()}")
-
-
-def _document(run: Run) -> dict[str, Any]:
-    """For programs: keys that stay, times in ISO 8601."""
-    fields: dict[str, Any] = run._asdict()
-    return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in fields.items()}
+            echo(f"{tick:%a %Y-%m-%d %H:%M:%S} {tick.tzname()}")
 
 
 def _row(run: Run) -> list[str]:
     started = "-" if run.started is None else f"{run.started:%H:%M:%S}"
     known = run.started is not None and run.ended is not None
-    lasted = lasting((run.ended - run.started).total_seconds()) if known else "-"  # type: ignore[operator]  # both are
+    lasted = elapsed((run.ended - run.started).total_seconds()) if known else "-"  # type: ignore[operator]  # both are
     tick = f"{run.tick:%Y-%m-%d %H:%M:%S} {run.tick.tzname()}"
     outcome = paint(printable(run.outcome), COLOURS.get(run.outcome))
     return [tick, outcome, started, lasted, printable(run.by) or "-", _what(run)]
@@ -108,49 +97,45 @@ def _what(run: Run) -> str:
 
 
 def cron(request: CronRequest) -> int:
-    """Run the command at each tick, or answer a question; the exit code."""
-    voice = Output(request.as_json)
-    try:
-        if request.history or request.upcoming is not None:
-            return answer(request)
-        if not hasattr(signal, "sigwaitinfo"):
-            raise CommandEnded(
-                exit_codes.CONFIG, "failed", "leasehold cron needs Linux: this system cannot wait for signals"
-            )
-        return CronLoop(request, voice).serve(Signals())
-    except CommandEnded as ended:
-        if ended.event:
-            voice.say(ended.event, str(ended), **ended.fields)
-        return ended.code
+    """Run the command at each tick, or print the timetable; the exit code."""
+    output = Output(request.as_json)
+    return exit_code_of(lambda: _cron(request, output), output)
+
+
+def _cron(request: CronRequest, output: Output) -> int:
+    if request.history or request.upcoming is not None:
+        return print_timetable(request)
+    return CronLoop(request, output).serve(open_signals("cron"))
 
 
 class CronLoop:
-    """One ``leasehold cron``. A coordinator lives for one look or one run: no thread is left when the command's process
-    is forked."""
+    """One ``leasehold cron``. Each coordinator lives for one query or one run: no thread is left when the command's
+    process is forked."""
 
     _signals: Signals
 
-    def __init__(self, request: CronRequest, voice: Output) -> None:
+    def __init__(self, request: CronRequest, output: Output) -> None:
         self._request = request
-        self._voice = voice
+        self._output = output
         self._clock = WallClock()
         self._since = self._clock.now()
         self._runs = 0
-        self._told = ""
+        self._exit_code = 0  # of the last run
+        self._reported = ""  # the error that was reported last
         try:
             self._schedule = Schedule(request.expression, request.timezone)
             self._name = parse_name(request.name, request.namespace)
             if is_long(ttl_ms(request.ttl)):
-                warn_once(voice)
+                warn_of_long_ttl(output)
         except LeaseholdError as error:
             raise failed(error) from error
 
     def serve(self, signals: Signals) -> int:
-        """Until a signal, or until there were enough runs."""
+        """Run at each tick, until a signal ends us or there were enough runs; the exit code."""
         self._signals = signals
         try:
             with self._store() as (_, wanted):
-                finish(wanted.books.look(self._since))  # what is wrong, or away, is said now
+                finish(wanted.books.look(self._since))  # a wrong URL or an absent store is reported now
         except LeaseholdError as error:
             raise failed(error) from error
         pause, code = FIRST_PAUSE, None
@@ -158,19 +143,18 @@ class CronLoop:
             now, runs = self._clock.now(), self._runs
             done, code = self._attempt(patient=pause < LONGEST_PAUSE)
             if done:
-                self._told, pause = "", FIRST_PAUSE
-                self._since = max(self._since, now)  # should the store forget all, what is settled is not run again
+                self._reported, pause = "", FIRST_PAUSE
+                self._since = max(self._since, now)  # even if the store forgets all, no settled tick is run again
                 self._sleep(now)
             elif code is None:
-                pause = (
-                    pause if runs == self._runs else FIRST_PAUSE
-                )  # it was our turn: there may be more to make up for
+                if runs != self._runs:  # there was a run of ours: more ticks may be due
+                    pause = FIRST_PAUSE
                 idle(self._signals, pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
         return code
 
     def _sleep(self, now: float) -> None:
-        """Until the next tick, or until the clock was set back."""
+        """Wait for the next tick, or until the clock was set back."""
         tick = self._schedule.after(now)
         while now <= (moment := self._clock.now()) < tick:
             now = moment
@@ -186,90 +170,80 @@ class CronLoop:
             yield hold, CronOptions(hold, (kind, *ids), self._schedule, held, **policy, clock=self._clock)
 
     def _attempt(self, patient: bool) -> tuple[bool, int | None]:
-        """Is there nothing to do until the next tick? And the exit code, if that is the end."""
+        """Whether there is nothing to do until the next tick; and the exit code, if that is the end."""
         try:
             with self._store() as (_, wanted):
                 plan = finish(wanted.books.look(self._since))
             if plan is None or (plan.taken and patient):
                 return plan is None, None
-            return False, self._attend(plan)
+            return False, self._run_due(plan)
         except TAKEN:
             return False, None
         except AWAY as error:
-            if type(error).__name__ != self._told:
-                self._told = type(error).__name__
-                self._voice.say("unavailable", str(error))
+            if type(error).__name__ != self._reported:
+                self._reported = type(error).__name__
+                self._output.report("unavailable", str(error))
             return False, None
         except LeaseholdError as error:
             raise failed(error) from error
 
-    def _attend(self, plan: DueTicks) -> int | None:
+    def _run_due(self, plan: DueTicks) -> int | None:
+        """Acquire the lease for these ticks and run the command; the exit code, if that was the last run."""
         child = prepared(self._request, self._signals)
         try:
             with self._store() as (hold, wanted):
                 lock = wanted.lock(plan.tick)
-                tenure = LeaseThread(lock, self._signals.wake)
+                thread = LeaseThread(lock, self._signals.wake)
                 try:
-                    lease = await_lease(self._request, self._voice, self._signals, tenure, hold, lock)
+                    lease = await_lease(self._request, self._output, self._signals, thread, hold, lock)
                 except CommandEnded:
-                    if isinstance(tenure.error, (*TAKEN, *AWAY)):
-                        raise tenure.error from None
+                    if isinstance(thread.error, (*TAKEN, *AWAY)):
+                        raise thread.error from None
                     raise
                 try:
                     claimed = finish(wanted.books.claim(lease, self._since))
                     begun = claimed is not None and self._may_begin(wanted, claimed)
                     supervisor = self._run(child, wanted, claimed) if claimed is not None and begun else None
                 finally:
-                    loss = tenure.finish(lost=lease.state == "lost")
+                    loss = thread.finish(lost=lease.state == "lost")
             if supervisor is None:
                 return None
-            complain_about_start(self._request, child)
+            check_start(self._request, child)
             return self._after(supervisor, loss)
         finally:
             child.abandon()
 
     def _may_begin(self, wanted: CronOptions, claimed: ClaimedTick) -> bool:
-        """Lost while it was claimed, by a store that was slow or by us, frozen: then others are at work."""
+        """False when the lease was lost while the tick was claimed, because the store was slow or we were frozen: then
+        another host may be at work."""
         loss = loss_of(claimed.lease)
         if loss is None:
             return True
-        tell_loss(self._voice, loss, "the command was not started")
+        report_loss(self._output, loss, "the command was not started")
         finish(wanted.books.settle(claimed, LOST, f"the lease was lost ({loss.reason}) before the run had begun"))
         return False
 
-    def _run(self, child: Child, wanted: CronOptions, claimed: ClaimedTick) -> CronSupervisor:
+    def _run(self, child: Child, wanted: CronOptions, claimed: ClaimedTick) -> Supervisor:
         lease, tick = claimed.lease, self._schedule.moment(claimed.tick).isoformat()
         child.start({**environment(lease), "LEASEHOLD_TICK": tick})
-        self._voice.note("started", resource=lease.resource, tick=tick, fence=lease.fence, pid=child.pid)
-        supervisor = CronSupervisor(child, lease, self._request.on_lost, self._signals, self._voice)
-        supervisor.exit_code = code = supervisor.watch()
+        self._output.record("started", resource=lease.resource, tick=tick, fence=lease.fence, pid=child.pid)
+        supervisor = Supervisor(child, lease, self._request.on_lost, self._signals, self._output)
+        self._exit_code = code = supervisor.watch()
         outcome, text = (OK, "") if code == 0 else (ERROR, f"exit code {code}")
         if supervisor.loss is not None:
             outcome, text = LOST, f"the lease was lost ({supervisor.loss.reason})"
         finish(wanted.books.settle(claimed, outcome, text))
         if outcome == ERROR:
-            self._voice.say("exited", f"{lease.resource}: the run of {tick} ended with {text}",
-                            resource=lease.resource, tick=tick, code=code)  # fmt: skip
+            self._output.report("exited", f"{lease.resource}: the run of {tick} ended with {text}",
+                                resource=lease.resource, tick=tick, code=code)  # fmt: skip
         else:
-            self._voice.note("exited", resource=lease.resource, tick=tick, code=code)
+            self._output.record("exited", resource=lease.resource, tick=tick, code=code)
         return supervisor
 
-    def _after(self, supervisor: CronSupervisor, loss: LeaseLost | None) -> int | None:
-        """One more is done: the exit code, if that was the last."""
-        if loss is not None and supervisor.loss is None:
-            tell_loss(self._voice, loss, "it was over before the command was")
+    def _after(self, supervisor: Supervisor, loss: LeaseLost | None) -> int | None:
+        """After a run: the exit code, if that was the last."""
+        lost = supervisor.lost(loss)
         self._runs += 1
         if not supervisor.ending and (self._request.runs is None or self._runs < self._request.runs):
             return None
-        return supervisor.exit_code if loss is None and supervisor.loss is None else exit_codes.LOST
-
-
-class CronSupervisor(Supervisor):
-    """Of one run. Whoever ends the command with a signal wants us to end, too."""
-
-    ending = False
-    exit_code = 0
-
-    def _hear(self, heard: ReceivedSignal) -> None:
-        self.ending = self.ending or heard.number in ENDING
-        super()._hear(heard)
+        return ExitCode.LOST if lost else self._exit_code

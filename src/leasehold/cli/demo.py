@@ -1,8 +1,8 @@
 """The demo: a frozen holder, its stale write, and the guard that refuses it.
 
-Two acts with the same workers and the same story; only in the second they have a guard. The director sends them
-words and signals and waits for each answer, so the order of events is never a matter of luck. What is told at the
-end is what the database says.
+Two acts with the same workers and the same events; only the second has a guard. The director, this process, sends them
+commands and signals and waits for each reply, so that the order of events does not depend on timing. The result that is
+shown at the end is read from the database.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from typing import IO, Any, Protocol, cast
 import click
 
 from leasehold.cli.demo_worker import PATIENCE, TTL
-from leasehold.cli.exit_codes import CONFIG
+from leasehold.cli.output import ExitCode
+from leasehold.cli.terminal import coloured
 from leasehold.errors import Unsupported
 from leasehold.guards.sql import FenceGuard
 from leasehold.stores.sqlite.file import boot_id
 
-# ---------------------------------------------------------------- demo screen
+# ---------------------------------------------------------------- screens
 #
-# How the demo is told: as a timeline for people, or as JSON lines for programs.
+# How events are shown: as a timeline for people, or as JSON lines for programs.
 
 
 PROLOGUE = f"""
@@ -55,26 +56,26 @@ more. So fences grow even when the store has lost its memory. Only their order c
 
 SUMMARY = "Stale writes accepted: 1 of 1 without a guard, 0 of 1 with one. A lease asks, a guard insists."
 
-WIDTH = 48  # of the words in a line: with a fence beside them it fits into 100 columns
+WIDTH = 48  # of the text in a line: with a fence beside it, the line fits into 100 columns
 COLOURS = {"A": "cyan", "B": "magenta"}
 
 
 class JsonLines:
-    """One event in a line, and nothing else."""
+    """Prints one event in a line, and nothing else."""
 
     def show(self, event: dict[str, Any]) -> None:
         print(json.dumps(event), flush=True)
 
 
 class Timeline:
-    """Time, who, what happened and, at the right, the fence."""
+    """Prints the time, the worker, what happened and, at the right, the fence."""
 
     def __init__(self, plain: bool = False) -> None:
-        self._plain = plain or _no_colours()
+        self._plain = plain or not coloured()
         self._older = ""
 
     def show(self, event: dict[str, Any]) -> None:
-        """Tell one event, as it happens."""
+        """Print one event, as it happens."""
         special: dict[str, Callable[[dict[str, Any]], None]] = {
             "act": self._act,
             "failed": self._failed,
@@ -89,16 +90,16 @@ class Timeline:
         self._print("\n" + self._paint(ACTS[event["guard"]], bold=True))
 
     def _line(self, event: dict[str, Any]) -> None:
-        what, colour = _told(event)
+        what, colour = _description(event)
         who = event["who"]
         at = self._paint(f"{event['at']:6.2f} s", dim=True)
-        words = self._paint(what, fg=colour, bold=True) if colour else what
+        text = self._paint(what, fg=colour, bold=True) if colour else what
         gap = " " * (WIDTH - len(what))
         name = self._paint(who, fg=COLOURS[who], bold=True) if who in COLOURS else " "
-        self._print(f"{at}  {name}  {words}{gap}{self._fence(event)}".rstrip())
+        self._print(f"{at}  {name}  {text}{gap}{self._fence(event)}".rstrip())
 
     def _fence(self, event: dict[str, Any]) -> str:
-        """The digits in which it differs from the one before stand out."""
+        """The fence; the digits in which it differs from the one before are bold."""
         if event["event"] not in ("acquired", "stale_write_accepted", "stale_write_refused"):
             return ""
         digits = f"{event['fence']:_}"
@@ -123,9 +124,9 @@ class Timeline:
         click.echo(text, err=err, color=not self._plain)
 
 
-def _told(event: dict[str, Any]) -> tuple[str, str | None]:
-    """An event in plain words, and its colour when it matters."""
-    words: dict[str, tuple[str, str | None]] = {
+def _description(event: dict[str, Any]) -> tuple[str, str | None]:
+    """An event in plain words, and its colour when it has one."""
+    descriptions: dict[str, tuple[str, str | None]] = {
         "acquired": ("gets the lease", None),
         "queued": ("wants it too, and waits in the queue", None),
         "frozen": ("is FROZEN in the middle of its work (SIGSTOP)", "yellow"),
@@ -137,43 +138,38 @@ def _told(event: dict[str, Any]) -> tuple[str, str | None]:
         "lease_lost": (f"leaves its with block: LeaseLost, {_how_bad(event)}", None),
         "report": (f"report 42 in the database is the work of {event.get('written_by')}", None),
     }
-    return words[event["event"]]
+    return descriptions[event["event"]]
 
 
 def _how_bad(event: dict[str, Any]) -> str:
     return "no harm done" if event.get("guard") else "too late"
 
 
-def _no_colours() -> bool:
-    """https://no-color.org, and whoever reads us through a pipe."""
-    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
-
-
-# ---------------------------------------------------------------- demo actor
+# ---------------------------------------------------------------- workers
 #
-# A worker process as the director of the demo sees it: told what to do, listened to, frozen, woken, ended.
+# A worker process as the director sees it: it receives commands and sends replies, and is frozen, woken and ended.
 
 
-FAILED, NO_STORE = 1, 69
-# The worker must find the same modules as we did, wherever those came from.
+FAILED = 1
+# The worker must find the same modules as this process, wherever they came from.
 START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from leasehold.cli.demo_worker import main; "
 
 
 class DemoFailed(Exception):
-    """Something did not go as the demo tells it. ``code`` is what to exit with."""
+    """The demo did not go as it should. ``code`` is the exit code."""
 
     def __init__(self, why: str, code: int = FAILED) -> None:
         super().__init__(why)
         self.code = code
 
 
-class DemoProcess:
+class DemoWorker:
     """One worker process."""
 
     def __init__(self, name: str, folder: Path, guarded: bool) -> None:
         self.name = name
         self._errors = folder / f"{name}.err"
-        self._heard = b""
+        self._received = b""
         program = START + f"main({name!r}, {str(folder)!r}, {guarded!r})"
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
@@ -183,46 +179,46 @@ class DemoProcess:
                 stderr=errors,
                 bufsize=0,
                 env={key: value for key, value in os.environ.items() if not key.startswith("LEASEHOLD_")},
-                start_new_session=True,  # Ctrl-C is for the director, who ends everybody in order
+                start_new_session=True,  # Ctrl-C is for the director, which ends the workers in order
             )
-        self._words = cast(IO[bytes], self._process.stdin)
-        self._answers = cast(IO[bytes], self._process.stdout)
+        self._commands = cast(IO[bytes], self._process.stdin)
+        self._replies = cast(IO[bytes], self._process.stdout)
 
-    def tell(self, word: str) -> None:
-        with suppress(BrokenPipeError):  # it has ended: hear() says why
-            self._words.write(f"{word}\n".encode())
+    def send(self, command: str) -> None:
+        with suppress(BrokenPipeError):  # it has ended: receive() finds out why
+            self._commands.write(f"{command}\n".encode())
 
-    def hear(self, *wanted: str) -> dict[str, Any]:
-        """What it tells next, which must be one of these."""
-        told: dict[str, Any] = json.loads(self._line())
-        if told["event"] == "error":
-            code = NO_STORE if told["kind"] == "StoreUnavailable" else FAILED
-            raise DemoFailed(f"worker {self.name} failed with {told['kind']}: {told['text']}", code)
-        if told["event"] not in wanted:
-            raise DemoFailed(f"worker {self.name} told {told['event']!r} where {' or '.join(wanted)} was due")
-        return told
+    def receive(self, *expected: str) -> dict[str, Any]:
+        """Its next reply, which must be one of these."""
+        reply: dict[str, Any] = json.loads(self._line())
+        if reply["event"] == "error":
+            code = ExitCode.UNAVAILABLE if reply["kind"] == "StoreUnavailable" else FAILED
+            raise DemoFailed(f"worker {self.name} failed with {reply['kind']}: {reply['text']}", code)
+        if reply["event"] not in expected:
+            raise DemoFailed(f"worker {self.name} sent {reply['event']!r} where {' or '.join(expected)} was due")
+        return reply
 
     def _line(self) -> bytes:
         give_up = time.monotonic() + PATIENCE
-        while b"\n" not in self._heard:
-            ready, _, _ = select.select([self._answers], [], [], max(give_up - time.monotonic(), 0))
-            data = os.read(self._answers.fileno(), 4096) if ready else b""
+        while b"\n" not in self._received:
+            ready, _, _ = select.select([self._replies], [], [], max(give_up - time.monotonic(), 0))
+            data = os.read(self._replies.fileno(), 4096) if ready else b""
             if not data:
-                ended = "ended" if ready else f"said nothing for {PATIENCE:g} s"
-                raise DemoFailed(f"worker {self.name} {ended}. {self._last_words()}".rstrip())
-            self._heard += data
-        line, _, self._heard = self._heard.partition(b"\n")
+                ended = "ended" if ready else f"sent nothing for {PATIENCE:g} s"
+                raise DemoFailed(f"worker {self.name} {ended}. {self._last_errors()}".rstrip())
+            self._received += data
+        line, _, self._received = self._received.partition(b"\n")
         return line
 
-    def _last_words(self) -> str:
+    def _last_errors(self) -> str:
         return self._errors.read_text(errors="replace").strip()[-1000:]
 
     def freeze(self) -> None:
-        """Stop it, and return when the kernel says that it stands still."""
+        """Stop it, and return when the kernel reports that it has stopped."""
         self._process.send_signal(signal.SIGSTOP)
         _, status = os.waitpid(self._process.pid, os.WUNTRACED)
         if not os.WIFSTOPPED(status):
-            raise DemoFailed(f"worker {self.name} ended and could not be frozen. {self._last_words()}")
+            raise DemoFailed(f"worker {self.name} ended and could not be frozen. {self._last_errors()}")
 
     def wake(self) -> None:
         self._process.send_signal(signal.SIGCONT)
@@ -234,44 +230,41 @@ class DemoProcess:
         except subprocess.TimeoutExpired:
             raise DemoFailed(f"worker {self.name} did not end") from None
         if code != 0:
-            raise DemoFailed(f"worker {self.name} ended with {code}. {self._last_words()}".rstrip())
+            raise DemoFailed(f"worker {self.name} ended with {code}. {self._last_errors()}".rstrip())
 
     def end(self) -> None:
         """End it now if it has not ended, frozen or not, and leave no zombie."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
-        self._words.close()
-        self._answers.close()
+        self._commands.close()
+        self._replies.close()
 
 
 @contextmanager
-def workers(folder: Path, guarded: bool) -> Iterator[tuple[DemoProcess, DemoProcess]]:
-    """A and B, ready; both have ended when this is left, whatever happened."""
-    actors: list[DemoProcess] = []
+def workers(folder: Path, guarded: bool) -> Iterator[tuple[DemoWorker, DemoWorker]]:
+    """A and B, ready. Both have ended when the block is left, whatever happened."""
+    started: list[DemoWorker] = []
     try:
-        actors.extend(DemoProcess(name, folder, guarded) for name in "AB")
-        for actor in actors:
-            actor.hear("ready")
-        yield actors[0], actors[1]
+        started.extend(DemoWorker(name, folder, guarded) for name in "AB")
+        for worker in started:
+            worker.receive("ready")
+        yield started[0], started[1]
     finally:
-        for actor in actors:
-            actor.end()
+        for worker in started:
+            worker.end()
 
 
-# ---------------------------------------------------------------- demo
-
-
-INTERRUPTED = 128 + signal.SIGINT
+# ---------------------------------------------------------------- the demo
 
 
 class Screen(Protocol):
-    """Where the events of the story go."""
+    """Where the events are shown."""
 
     def show(self, event: dict[str, Any]) -> None: ...
 
 
-class DemoRun:
-    """One act: its stage, and the events as they happen."""
+class DemoAct:
+    """One act: its folder and database, and its events as they happen."""
 
     def __init__(self, number: int, guarded: bool, folder: Path, screen: Screen) -> None:
         self.guarded = guarded
@@ -280,72 +273,72 @@ class DemoRun:
         self._screen = screen
         self._began = time.monotonic()
 
-    def tell(self, who: str, event: str, **details: Any) -> None:
+    def _show(self, who: str, event: str, **details: Any) -> None:
         at = round(time.monotonic() - self._began, 3)
         self._screen.show({"act": self._number, "at": at, "who": who, "event": event, **details})
 
     def play(self) -> None:
-        self._set_stage()
+        self._create_database()
         with workers(self.folder, self.guarded) as (a, b):
             self._began = time.monotonic()
-            self.tell("director", "act", guard=self.guarded)
+            self._show("director", "act", guard=self.guarded)
             older = self._freeze_the_holder(a, b)
             newer = self._take_over(b, older)
             self._wake_the_stale_owner(a, older, newer)
-            for actor in (a, b):
-                actor.finish()
-        self._look_at_the_report()
+            for worker in (a, b):
+                worker.finish()
+        self._check_report()
 
-    def _set_stage(self) -> None:
+    def _create_database(self) -> None:
         self.folder.mkdir()
         with closing(sqlite3.connect(self.folder / "reports.db")) as connection, connection:
             connection.execute("CREATE TABLE reports (report_id INTEGER PRIMARY KEY, written_by TEXT, fence BIGINT)")
             connection.execute("INSERT INTO reports VALUES (42, 'nobody', 0)")
             FenceGuard().create(connection)
 
-    def _freeze_the_holder(self, a: DemoProcess, b: DemoProcess) -> int:
-        a.tell("acquire")
-        a.hear("asks")
-        fence: int = a.hear("acquired")["fence"]
-        self.tell("A", "acquired", fence=fence)
-        b.tell("acquire")
-        b.hear("asks")
-        self.tell("B", "queued")
+    def _freeze_the_holder(self, a: DemoWorker, b: DemoWorker) -> int:
+        a.send("acquire")
+        a.receive("claiming")
+        fence: int = a.receive("acquired")["fence"]
+        self._show("A", "acquired", fence=fence)
+        b.send("acquire")
+        b.receive("claiming")
+        self._show("B", "queued")
         a.freeze()
-        self.tell("A", "frozen")
+        self._show("A", "frozen")
         return fence
 
-    def _take_over(self, b: DemoProcess, older: int) -> int:
-        granted = b.hear("acquired")
+    def _take_over(self, b: DemoWorker, older: int) -> int:
+        granted = b.receive("acquired")
         newer: int = granted["fence"]
-        self.tell("store", "expired", fence=older)
-        self.tell("B", "acquired", fence=newer, before=older, waited=granted["waited"])
+        self._show("store", "expired", fence=older)
+        self._show("B", "acquired", fence=newer, before=older, waited=granted["waited"])
         if newer <= older:
             raise DemoFailed(f"B's fence {newer} is not above A's {older}")
-        b.tell("write")
-        b.hear("wrote")
-        b.hear("released")
-        self.tell("B", "wrote", fence=newer)
+        b.send("write")
+        b.receive("wrote")
+        b.receive("released")
+        self._show("B", "wrote", fence=newer)
         return newer
 
-    def _wake_the_stale_owner(self, a: DemoProcess, older: int, newer: int) -> None:
+    def _wake_the_stale_owner(self, a: DemoWorker, older: int, newer: int) -> None:
         a.wake()
-        self.tell("A", "woke")
-        a.tell("write")
-        outcome = a.hear("wrote", "refused")
+        self._show("A", "woke")
+        a.send("write")
+        outcome = a.receive("wrote", "refused")
         if outcome["event"] == "refused":
-            self.tell("A", "stale_write_refused", fence=outcome["fence"], seen=outcome["seen"])
+            self._show("A", "stale_write_refused", fence=outcome["fence"], seen=outcome["seen"])
         else:
-            self.tell("A", "stale_write_accepted", fence=older, newer=newer)
-        lost = a.hear("lost", "released")
+            self._show("A", "stale_write_accepted", fence=older, newer=newer)
+        lost = a.receive("lost", "released")
         if lost["event"] != "lost":
-            raise DemoFailed("A was frozen past the end of its lease and was not told that it is lost")
-        self.tell("A", "lease_lost", reason=lost["reason"], guard=self.guarded)
+            raise DemoFailed("A was frozen past the end of its lease and did not notice that it was lost")
+        self._show("A", "lease_lost", reason=lost["reason"], guard=self.guarded)
 
-    def _look_at_the_report(self) -> None:
+    def _check_report(self) -> None:
         with closing(sqlite3.connect(self.folder / "reports.db")) as connection:
             author, fence = connection.execute("SELECT written_by, fence FROM reports").fetchone()
-        self.tell("reports", "report", written_by=author, fence=fence)
+        self._show("reports", "report", written_by=author, fence=fence)
         if self.guarded and author != "B":
             raise DemoFailed("the guard failed: B's report was overwritten by a stale owner")
         if not self.guarded and author != "A":
@@ -358,23 +351,23 @@ def run(screen: Screen) -> int:
         boot_id("the demo", "a machine or a container with Linux")
         with _tidy_when_terminated(), tempfile.TemporaryDirectory(prefix="leasehold-demo-") as folder:
             for number, guarded in ((1, False), (2, True)):
-                DemoRun(number, guarded, Path(folder, f"act-{number}"), screen).play()
+                DemoAct(number, guarded, Path(folder, f"act-{number}"), screen).play()
     except Unsupported as error:
         screen.show({"event": "failed", "why": str(error)})
-        return CONFIG
+        return ExitCode.CONFIG
     except DemoFailed as error:
         screen.show({"event": "failed", "why": str(error)})
         return error.code
     except KeyboardInterrupt:
         screen.show({"event": "failed", "why": "interrupted; the workers have ended and nothing is left behind"})
-        return INTERRUPTED
+        return ExitCode.of_signal(signal.SIGINT)
     screen.show({"event": "summary", "ok": True, "accepted_without_guard": 1, "accepted_with_guard": 0})
     return 0
 
 
 @contextmanager
 def _tidy_when_terminated() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the demo as Ctrl-C does: by way of every ``finally``."""
+    """SIGTERM and SIGHUP end the demo as Ctrl-C does, so that every ``finally`` runs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -388,4 +381,4 @@ def _tidy_when_terminated() -> Iterator[None]:
 
 
 def _leave(number: int, _frame: object) -> None:
-    raise SystemExit(128 + number)
+    raise SystemExit(ExitCode.of_signal(number))

@@ -1,7 +1,7 @@
 """One worker of the demo, in a process of its own. A and B run this same program.
 
-It obeys words on its standard input, one in a line, and tells what happened on its standard output, in JSON. The
-words only say when: so the order of the story does not depend on how fast the machine is.
+It reads commands from its standard input, one in a line, and writes what happened to its standard output, in JSON. The
+commands only say when, so that the order of events does not depend on how fast the machine is.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ PR_SET_PDEATHSIG = 1
 def work(name: str, folder: Path, guarded: bool) -> None:
     """Export report 42 under a lease: what a program of yours would do, with pauses where the director wants them."""
     with leasehold.connect(f"sqlite:///{quote(str(folder / 'leases.db'))}") as hold:
-        say("ready")
-        hear("acquire")
-        say("asks")
-        asked = time.monotonic()
+        send("ready")
+        expect("acquire")
+        send("claiming")
+        claimed = time.monotonic()
         try:
             with hold.lock("report-export", 42, ttl=TTL, wait=PATIENCE) as lease:
-                say("acquired", fence=lease.fence, waited=round(time.monotonic() - asked, 3))
-                hear("write")  # A is frozen here, in the middle of its work
+                send("acquired", fence=lease.fence, waited=round(time.monotonic() - claimed, 3))
+                expect("write")  # A is frozen here, in the middle of its work
                 write(name, folder, lease, guarded)
         except leasehold.LeaseLost as loss:
-            say("lost", reason=loss.reason)
+            send("lost", reason=loss.reason)
         else:
-            say("released")
+            send("released")
 
 
 def write(name: str, folder: Path, lease: leasehold.Lease, guarded: bool) -> None:
@@ -50,22 +50,22 @@ def write(name: str, folder: Path, lease: leasehold.Lease, guarded: bool) -> Non
             if guarded:
                 FenceGuard().check(connection, lease)
             connection.execute("UPDATE reports SET written_by = ?, fence = ?", (name, lease.fence))
-        say("wrote")
+        send("wrote")
     except leasehold.StaleOwner as error:
-        say("refused", fence=error.fence, seen=error.seen)
+        send("refused", fence=error.fence, seen=error.seen)
 
 
-def say(event: str, **details: Any) -> None:
+def send(event: str, **details: Any) -> None:
     print(json.dumps({"event": event, **details}), flush=True)
 
 
-def hear(word: str) -> None:
-    if sys.stdin.readline().strip() != word:
-        raise SystemExit("the director of this play has gone")
+def expect(command: str) -> None:
+    if sys.stdin.readline().strip() != command:
+        raise SystemExit("the director of the demo has ended")
 
 
 def die_with_parent() -> None:
-    """A worker that is frozen when somebody kills the director would stay so for ever."""
+    """A worker that is frozen when the director is killed would stay frozen for ever."""
     with contextlib.suppress(ImportError, OSError, AttributeError):
         import ctypes
 
@@ -77,5 +77,5 @@ def main(name: str, folder: str, guarded: bool) -> None:
     try:
         work(name, Path(folder), guarded)
     except leasehold.LeaseholdError as error:
-        say("error", kind=type(error).__name__, text=str(error))
+        send("error", kind=type(error).__name__, text=str(error))
         raise

@@ -1,4 +1,4 @@
-"""``leasehold run``: a command under a lease, from asking for it to the exit code."""
+"""``leasehold run``: a command under a lease, from the claim to the exit code."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ import gc
 import os
 
 from leasehold._core.light_typing import TYPE_CHECKING
-from leasehold.cli import exit_codes
 from leasehold.cli.arguments import RunRequest
-from leasehold.cli.child import ABSENT, Child
-from leasehold.cli.exit_codes import CommandEnded
-from leasehold.cli.output import Output
-from leasehold.cli.signals import HARMLESS, Signals, signal
+from leasehold.cli.output import CommandEnded, ExitCode, Output
+from leasehold.cli.process import ABSENT, HARMLESS, Child, Signals, signal
 
 if TYPE_CHECKING:
-    from leasehold.cli.lease_thread import LeaseThread
+    from collections.abc import Callable
+
+    from leasehold.cli.coordinator import LeaseThread
     from leasehold.coordinator import Leasehold
     from leasehold.primitives.election import Election
     from leasehold.primitives.lease import Lease
     from leasehold.primitives.lock import Lock
 
-FOR_A_SHELL = frozenset(" \t\n|&;<>$*?`()")  # what no name of a program has, as a rule
-OF_A_SHELL = frozenset(
+FOR_A_SHELL = frozenset(" \t\n|&;<>$*?`()")  # as a rule, no name of a program contains these
+BUILT_IN = frozenset(
     (
         ".", ":", "alias", "case", "cd", "eval", "exec", "export", "for", "if", "set", "shift", "source", "trap",
         "ulimit", "umask", "unset", "until", "while", "{",
@@ -33,23 +32,34 @@ PROGRESS_AFTER, PROGRESS_EVERY = 1.0, 10.0  # seconds
 
 def run(request: RunRequest) -> int:
     """Run the command under the lease; the exit code."""
-    voice = Output(request.as_json)
-    child = None
+    output = Output(request.as_json)
+    return exit_code_of(lambda: _run(request, output), output)
+
+
+def exit_code_of(command: Callable[[], int], output: Output) -> int:
+    """The exit code of one of our commands. When it ended early, report why."""
     try:
-        if not hasattr(signal, "sigwaitinfo"):
-            raise CommandEnded(
-                exit_codes.CONFIG, "failed", "leasehold run needs Linux: this system cannot wait for signals"
-            )
-        signals = Signals()
-        child = prepared(request, signals)
-        return _under_a_lease(request, voice, signals, child)
+        return command()
     except CommandEnded as ended:
         if ended.event:
-            voice.say(ended.event, str(ended), **ended.fields)
+            output.report(ended.event, str(ended), **ended.fields)
         return ended.code
+
+
+def open_signals(command: str) -> Signals:
+    if not hasattr(signal, "sigwaitinfo"):
+        text = f"leasehold {command} needs Linux: this system cannot wait for signals"
+        raise CommandEnded(ExitCode.CONFIG, "failed", text)
+    return Signals()
+
+
+def _run(request: RunRequest, output: Output) -> int:
+    signals = open_signals("run")
+    child = prepared(request, signals)
+    try:
+        return _under_a_lease(request, output, signals, child)
     finally:
-        if child is not None:
-            child.abandon()
+        child.abandon()
 
 
 def prepared(request: RunRequest, signals: Signals) -> Child:
@@ -57,71 +67,71 @@ def prepared(request: RunRequest, signals: Signals) -> Child:
         return Child(request.command, signals.mask)
     except OSError as error:
         raise CommandEnded(
-            exit_codes.NOT_EXECUTABLE, "failed", f"no process can be started: {os.strerror(error.errno or 0)}"
+            ExitCode.NOT_EXECUTABLE, "failed", f"no process can be started: {os.strerror(error.errno or 0)}"
         ) from error
 
 
-def _under_a_lease(request: RunRequest, voice: Output, signals: Signals, child: Child) -> int:
-    from leasehold.cli.coordinator import open_lock  # the rest of the library: the child prepares meanwhile
-    from leasehold.cli.lease_thread import LeaseThread
+def _under_a_lease(request: RunRequest, output: Output, signals: Signals, child: Child) -> int:
+    # The rest of the library is imported now, while the child prepares.
+    from leasehold.cli.coordinator import LeaseThread, open_lock
 
-    hold, lock = open_lock(request, voice)
+    hold, lock = open_lock(request, output)
     with hold:
-        tenure = LeaseThread(lock, signals.wake)
-        lease = await_lease(request, voice, signals, tenure, hold, lock)
+        thread = LeaseThread(lock, signals.wake)
+        lease = await_lease(request, output, signals, thread, hold, lock)
         child.start(environment(lease))
         gc.enable()
-        from leasehold.cli.supervisor import Supervisor, tell_loss  # it runs already
+        from leasehold.cli.supervisor import Supervisor  # imported when the command runs already
 
-        voice.note("acquired", resource=lease.resource, fence=lease.fence, ttl=lease.ttl, pid=child.pid)
-        supervisor = Supervisor(child, lease, request.on_lost, signals, voice)
+        output.record("acquired", resource=lease.resource, fence=lease.fence, ttl=lease.ttl, pid=child.pid)
+        supervisor = Supervisor(child, lease, request.on_lost, signals, output)
         code = supervisor.watch()
-        loss = tenure.finish(lost=supervisor.loss is not None)
-        if loss is not None and supervisor.loss is None:
-            tell_loss(voice, loss, "it was over before the command was")
-        voice.note("exited", resource=lease.resource, code=code)
-    complain_about_start(request, child)
-    return code if loss is None and supervisor.loss is None else exit_codes.LOST
+        lost = supervisor.lost(thread.finish(lost=supervisor.loss is not None))
+        output.record("exited", resource=lease.resource, code=code)
+    check_start(request, child)
+    return ExitCode.LOST if lost else code
 
 
 def environment(lease: Lease) -> dict[str, str]:
-    """For the child alone, and never read by us: it must not be taken for us (trap 45). So no secret is in it."""
+    """What the child's environment says of its lease. Leasehold never reads it: the child must not be taken for the
+    holder (trap 45). So it contains no secret."""
     from leasehold._core.rules import SEMAPHORE
     from leasehold._core.types import public_owner
 
-    told = {
+    variables = {
         "LEASEHOLD_FENCE": str(lease.fence),
         "LEASEHOLD_RESOURCE": lease.resource,
         "LEASEHOLD_OWNER": public_owner(lease.owner),
     }
     if lease._held.shared:
-        told["LEASEHOLD_SHARED"] = "1"
-    if lease._held.rule == SEMAPHORE:  # fences grow for each slot, and that is what a guard is told
+        variables["LEASEHOLD_SHARED"] = "1"
+    if lease._held.rule == SEMAPHORE:  # each slot has its own sequence of fences, so a guard needs the slot's name
         from leasehold._core.rules import slot_name
 
         slot = lease._held.slots[0]
-        told.update(LEASEHOLD_RESOURCE=slot_name(lease.resource, slot), LEASEHOLD_SLOT=str(slot))
-    return told
+        variables.update(LEASEHOLD_RESOURCE=slot_name(lease.resource, slot), LEASEHOLD_SLOT=str(slot))
+    return variables
 
 
-def complain_about_start(request: RunRequest, child: Child) -> None:
-    why, program = child.why_not(), request.command[0]
+def check_start(request: RunRequest, child: Child) -> None:
+    """After the child's end: raise if it never became the command."""
+    why, program = child.start_error(), request.command[0]
     if why in ABSENT:
         raise CommandEnded(
-            exit_codes.NOT_FOUND, "failed", f"{program}: command not found{_hint(request)}", command=program
+            ExitCode.NOT_FOUND, "failed", f"{program}: command not found{_hint(request)}", command=program
         )
     if why:
         hint = _hint(request) if why == errno.ENAMETOOLONG else ""
-        raise CommandEnded(exit_codes.NOT_EXECUTABLE, "failed", f"{program}: {os.strerror(why)}{hint}", command=program)
+        raise CommandEnded(ExitCode.NOT_EXECUTABLE, "failed", f"{program}: {os.strerror(why)}{hint}", command=program)
 
 
 def _hint(request: RunRequest) -> str:
-    """No shell reads the command. Who quoted a whole line of it, or begins with what only a shell knows, meant one."""
+    """No shell reads the command. A user who quotes a whole line, or begins with what only a shell knows, wants one."""
     program = request.command[0]
-    sets = program.partition("=")
-    if not (FOR_A_SHELL & set(program) or program in OF_A_SHELL or (sets[1] and sets[0].isidentifier())):
+    variable = program.partition("=")
+    if not (FOR_A_SHELL & set(program) or program in BUILT_IN or (variable[1] and variable[0].isidentifier())):
         return ""
-    import shlex  # only for those who are told so
+    import shlex  # only where the hint is printed
 
     return f"; for a line that a shell is to read, write: -- sh -c {shlex.quote(' '.join(request.command))}"
 
@@ -130,24 +140,31 @@ def _hint(request: RunRequest) -> str:
 
 
 def await_lease(
-    request: RunRequest, voice: Output, signals: Signals, tenure: LeaseThread, hold: Leasehold, lock: Lock | Election
+    request: RunRequest, output: Output, signals: Signals, thread: LeaseThread, hold: Leasehold, lock: Lock | Election
 ) -> Lease:
-    """Until it is granted. A signal that would end us ends the waiting at once, and nothing is left behind."""
-    patience = PROGRESS_AFTER
-    while tenure.lease is None:
-        if tenure.error is not None:
-            raise _refused(request, tenure.error)
-        heard = signals.wait(patience)
-        if heard is None:
-            patience = PROGRESS_EVERY
+    """Wait until the lease is granted. A signal that would end us ends the wait at once, and nothing is left behind."""
+    seconds = PROGRESS_AFTER
+    while thread.lease is None:
+        if thread.error is not None:
+            raise _refused(request, thread.error)
+        if not obey_signal(signals, seconds):
+            seconds = PROGRESS_EVERY
             gc.enable()  # this may take hours
-            if voice.tells_progress:
-                _tell_progress(voice, hold, lock)
-        elif heard.number == signal.SIGTSTP:
-            os.kill(os.getpid(), signal.SIGSTOP)
-        elif heard.number not in HARMLESS:
-            raise CommandEnded(exit_codes.of_signal(heard.number))
-    return tenure.lease
+            if output.shows_progress:
+                _report_progress(output, hold, lock)
+    return thread.lease
+
+
+def obey_signal(signals: Signals, seconds: float) -> bool:
+    """Wait for a signal while no command runs, and do as it says: end, or stop. False when none came in that time."""
+    received = signals.wait(seconds)
+    if received is None:
+        return False
+    if received.number == signal.SIGTSTP:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif received.number not in HARMLESS:
+        raise CommandEnded(ExitCode.of_signal(received.number))
+    return True
 
 
 def _refused(request: RunRequest, error: BaseException) -> BaseException:
@@ -158,21 +175,21 @@ def _refused(request: RunRequest, error: BaseException) -> BaseException:
         return failed(error)
     fields = {"resource": error.resource, "holder": error.holder, "retry_in": error.retry_in}
     quiet = request.skip_ok and not request.as_json
-    return CommandEnded(request.busy_code, "" if quiet else "busy", _who(error.resource, error.holder), **fields)
+    return CommandEnded(request.busy_code, "" if quiet else "busy", _state(error.resource, error.holder), **fields)
 
 
-def _tell_progress(voice: Output, hold: Leasehold, lock: Lock | Election) -> None:
+def _report_progress(output: Output, hold: Leasehold, lock: Lock | Election) -> None:
     from leasehold.errors import LeaseholdError
 
     try:
         seen = hold.inspect(lock)
-    except LeaseholdError:  # whoever waits hears of it soon enough
+    except LeaseholdError:  # the claim that waits meets the same error soon enough
         return
     holder = seen.holder.owner if seen.holder else None
     ahead = len(seen.waiters) - 1
-    text = f"waiting: {_who(lock.resource, holder)}" + (f"; {ahead} more wait" if ahead > 0 else "")
-    voice.say("waiting", text, resource=lock.resource, holder=holder, waiters=len(seen.waiters))
+    text = f"waiting: {_state(lock.resource, holder)}" + (f"; {ahead} more wait" if ahead > 0 else "")
+    output.report("waiting", text, resource=lock.resource, holder=holder, waiters=len(seen.waiters))
 
 
-def _who(resource: str | None, holder: str | None) -> str:
+def _state(resource: str | None, holder: str | None) -> str:
     return f"{resource} is held by {holder}" if holder else f"{resource} is busy"

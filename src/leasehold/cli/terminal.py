@@ -1,20 +1,21 @@
-"""How things look on a terminal: colours where they are welcome, bars, and times that people can read."""
+"""Text for people on a terminal: colours, bars, tables, lengths of time; and the text of a file that they name."""
 
 from __future__ import annotations
 
 import os
 import sys
+from datetime import datetime
+from typing import Any
 
 import click
 
-from leasehold.cli.exit_codes import USAGE, CommandEnded
-from leasehold.cli.output import printable, width
+from leasehold.cli.output import CommandEnded, ExitCode, printable, width
 
 BAR = 10  # characters
 
 
 def coloured() -> bool:
-    """https://no-color.org, dumb terminals, and whoever reads us through a pipe."""
+    """Whether to print colours: not with NO_COLOR (https://no-color.org), on a dumb terminal or into a pipe."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or sys.stdout is None:
         return False
     return sys.stdout.isatty()
@@ -24,7 +25,7 @@ def paint(text: str, colour: str | None = None, bold: bool = False, dim: bool = 
     return click.style(text, fg=colour, bold=bold or None, dim=dim or None) if coloured() else text
 
 
-def say(text: str = "") -> None:
+def echo(text: str = "") -> None:
     click.echo(text, color=coloured())
 
 
@@ -36,8 +37,8 @@ def bar(expires_in: float, ttl: float) -> str:
     return paint("#" * full, colour) + paint("." * (BAR - full), dim=True)
 
 
-def lasting(seconds: float) -> str:
-    """A stretch of time with one or two units: 0.4s, 12s, 3m 05s, 2h 10m, 5d 3h."""
+def elapsed(seconds: float) -> str:
+    """A length of time in one or two units: 0.4s, 12s, 3m 05s, 2h 10m, 5d 3h."""
     if seconds < 10:
         return f"{max(seconds, 0.0):.1f}s"
     whole = round(seconds)
@@ -51,38 +52,40 @@ def lasting(seconds: float) -> str:
 
 
 def table(heads: list[str], rows: list[list[str]]) -> None:
-    """Columns as wide as they must be. A cell may be painted."""
+    """Print columns as wide as their widest cell. A cell may be painted."""
     cells = [[paint(head, bold=True) for head in heads], *rows]
     widths = [[width(click.unstyle(cell)) for cell in row] for row in cells]
     columns = [max(column) for column in zip(*widths, strict=True)]
-    for row, taken in zip(cells, widths, strict=True):
-        padded = [cell + " " * (most - own) for cell, most, own in zip(row, columns, taken, strict=True)]
-        say("  ".join(padded).rstrip())
+    for row, own_widths in zip(cells, widths, strict=True):
+        padded = [cell + " " * (most - own) for cell, most, own in zip(row, columns, own_widths, strict=True)]
+        echo("  ".join(padded).rstrip())
 
 
-# ---------------------------------------------------------------- reading
-#
-# A file that somebody names on the command line, ``-`` for standard input: its text, or what is wrong with it.
+def json_fields(record: Any) -> dict[str, Any]:
+    """A named tuple for programs: stable keys, times in ISO 8601, lengths in seconds."""
+    fields: dict[str, Any] = record._asdict()
+    return {key: value.isoformat() if isinstance(value, datetime) else value for key, value in fields.items()}
 
 
-MOST_BYTES = 64 * 1024 * 1024  # more is the wrong file
+# ---------------------------------------------------------------- files
+
+
+MOST_BYTES = 64 * 1024 * 1024  # a larger file is named by mistake
 
 
 def text_of(path: str) -> str:
-    """All of it. A file that cannot be read was named by mistake: 2."""
+    """The text of a file that the user named; ``-`` is standard input. A file that cannot be read is wrong usage: 2."""
     try:
         if path == "-":
-            found = sys.stdin.buffer.read(MOST_BYTES + 1)
+            content = sys.stdin.buffer.read(MOST_BYTES + 1)
         else:
             with open(path, "rb") as file:
-                found = file.read(MOST_BYTES + 1)
+                content = file.read(MOST_BYTES + 1)
+        if len(content) <= MOST_BYTES:
+            return content.decode("utf-8-sig")
+        why = f"it has over {MOST_BYTES >> 20} MiB: is it the right file?"
     except OSError as error:
-        raise CommandEnded(USAGE, "failed", f"{printable(path)}: {error.strerror}") from error
-    if len(found) > MOST_BYTES:
-        raise CommandEnded(
-            USAGE, "failed", f"{printable(path)}: it has over {MOST_BYTES >> 20} MiB: is it the right file?"
-        )
-    try:
-        return found.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise CommandEnded(USAGE, "failed", f"{printable(path)}: this is no text in UTF-8") from error
+        why = error.strerror or str(error)
+    except UnicodeDecodeError:
+        why = "this is no text in UTF-8"
+    raise CommandEnded(ExitCode.USAGE, "failed", f"{printable(path)}: {why}")

@@ -1,2 +1,2 @@
-"""What happened, for those who watch: ``events`` (typed, for observers), ``log`` (the standard library's logging), and
-observers that come with Leasehold. Hand them to ``connect(..., observers=[...])``."""
+"""What happens to leases, reported: ``events`` (plain data, for observers), ``log`` (the standard library's logging),
+and the observers that come with Leasehold. Pass observers to ``connect(..., observers=[...])``."""

@@ -1,32 +1,32 @@
-"""Events: what happened to a lease, as plain data, told to whoever observes.
+"""Events: what happened to a lease, as plain data for observers.
 
 An observer is a callable that takes one event: ``connect(url, observers=[print])``. It is called on the thread or loop
-where the thing happened, after it happened and outside every lock: so it must be quick, must not block and should not
-call the coordinator back. One that raises harms nobody.
+where the event happened, after it happened and outside every lock: so it must be quick, must not block and should not
+call the coordinator back. An observer that raises affects neither the lease nor other observers.
 
-    Contended        an acquire found the resource taken: it waits in the queue, or was refused
+    Contended        an acquire found the resource held: it waits in the queue, or was refused
     Acquired         a lease was granted
     Refused          an acquire came to nothing: busy timeout cancelled unavailable unknown
     Renewed          a renewal or an extend was confirmed
-    NotRenewed       one was not: not_owner (the lease is lost) or failed (it is unsure)
-    Downgraded       a writer only reads from here on: others may read beside it
-    Lost             the lease is over while somebody believed in it
-    Released         it was given back
-    StaleRelease     it was given back too late: it was no longer ours
+    NotRenewed       a renewal or an extend was not confirmed: not_owner (the lease is lost) or failed (it is unsure)
+    Downgraded       a writer became a reader: others may read beside it
+    Lost             the lease ended while its holder still used it
+    Released         the lease was given back
+    StaleRelease     it was given back too late: another holder had it, or it had expired
     ReleaseUnknown   whether it was given back is not known; it ends with its ttl at the latest
     FencedOff        a guard refused an older fence
     Unguarded        protects="correctness", and the fence was neither checked by a guard nor read
-    LimitDiffers     of one semaphore others go by another limit; told once for each limit found
+    LimitDiffers     others use another limit for the same semaphore; reported once for each limit found
     Leaking          how many keys without a TTL ``leaks()`` has found
 
 Every acquire ends with ``Acquired`` or ``Refused``, and every ``Acquired`` is followed by ``Released``,
 ``StaleRelease``, ``ReleaseUnknown`` or ``Lost`` with the same number. The first of these ends the lease; another may
-come after it, such as a ``StaleRelease`` after ``Lost``. A forked child hears nothing of its parent's leases: theirs
+come after it, such as a ``StaleRelease`` after ``Lost``. A forked child gets no events of its parent's leases: they
 end in the parent.
 
 An observer may have two more members. ``wants_holder = True``: the ``Contended`` of an acquire that waits carries the
-metadata of the holder, which costs one look at the store. ``carry(number)`` gives a small mapping that travels in the
-metadata of the lease which is about to be asked for, such as the context of a trace.
+metadata of the holder, which costs one request to the store. ``carry(number)`` returns a small mapping that is stored
+in the metadata of the lease that is about to be claimed, such as the context of a trace.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from leasehold._core.types import public_owner
 
 
 class Subject(NamedTuple):
-    """What an event is about, and may be shown: never a full id or an owner token."""
+    """The lease that an event is about. All of it may be shown: it has no full id and no owner token."""
 
     kind: str
     id_hash: str
@@ -51,15 +51,15 @@ class Subject(NamedTuple):
 
 
 class HolderMeta(dict[str, Any]):
-    """What a holder said about itself. It is for reading, not for showing: ``repr`` does not tell."""
+    """The metadata of a holder. Its content is for the observer, not for logs: ``repr`` does not show it."""
 
     def __repr__(self) -> str:
         return f"<{len(self)} fields>"
 
 
 class Contended(NamedTuple):
-    """Found taken. ``queued``: it waits now. ``waited``: the seconds that it took to learn this. ``holder_meta`` is
-    filled in for an observer with ``wants_holder``, when it waits."""
+    """``queued``: the acquire waits now. ``waited``: the seconds that it took to learn this. ``holder_meta`` is filled
+    in for an observer with ``wants_holder``, when the acquire waits."""
 
     lease: Subject
     holder: str
@@ -87,14 +87,14 @@ class Refused(NamedTuple):
 
 
 class Renewed(NamedTuple):
-    """``slack`` seconds were left until the work would have had to stop."""
+    """``slack``: the seconds that were left until the work would have had to stop."""
 
     lease: Subject
     slack: float
 
 
 class NotRenewed(NamedTuple):
-    """``outcome``: not_owner or failed. ``again``: so did the one before, and nothing was confirmed in between."""
+    """``outcome``: not_owner or failed. ``again``: the renewal before it failed as well."""
 
     lease: Subject
     outcome: str
@@ -107,7 +107,7 @@ class Downgraded(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """``held`` is in seconds, as everywhere; ``reason`` as in LeaseLost."""
+    """``held`` is in seconds, as in every event; ``reason`` as in LeaseLost."""
 
     lease: Subject
     reason: str
@@ -138,15 +138,15 @@ class FencedOff(NamedTuple):
 
 
 class Unguarded(NamedTuple):
-    """``again``: it was told of a lease of this kind before."""
+    """``again``: the same was reported of a lease of this kind before."""
 
     lease: Subject
     again: bool = False
 
 
 class LimitDiffers(NamedTuple):
-    """``asked`` is the limit that the claim came with, ``found`` the one that was stored with ``resize``, or else that
-    others came with."""
+    """``asked`` is the limit of this claim, ``found`` the one that ``resize`` stored or, without one, that of other
+    claims."""
 
     lease: Subject
     asked: int
@@ -177,6 +177,6 @@ Observer: TypeAlias = Callable[[Event], object]
 
 
 def subject(holding: Holding, store: str = "", number: int = 0) -> Subject:
-    """What may be shown of a lease."""
+    """The part of a lease that may be shown."""
     name = holding.name
     return Subject(name.kind, name.id_hash, public_owner(holding.owner), holding.fence, holding.ttl_ms, store, number)

@@ -1,7 +1,7 @@
 """Log records, with the standard library's ``logging``. A record of a lease carries kind, id_hash, owner_prefix, fence
 and ttl_ms: never a full id, an owner token or a password. Acquire, renew and release at DEBUG; loss at WARNING.
 
-``logging`` is imported only when there is something that nobody may miss, or when the program uses it anyway.
+``logging`` is imported only for a warning, or when the program uses it anyway: a short command must start fast.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DEBUG, WARNING = 10, 30
 _logger: Any = None  # made when it is first needed
 
-# The name of each event in the log, its level, and the fields that it adds. Others are not logged.
+# The name of each event in the log, its level, and the fields that it adds. Other events are not logged.
 RECORDS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "Acquired": ("lease_acquired", DEBUG, ()),
     "Refused": ("lease_refused", DEBUG, ("outcome",)),
@@ -39,11 +39,11 @@ FIELDS = ("kind", "id_hash", "owner_prefix", "fence", "ttl_ms")
 
 
 def wanted(level: int) -> bool:
-    """Does anybody want to know?"""
-    return (_logger is not None or _found(level)) and bool(_logger.isEnabledFor(level))
+    """Whether a record of this level would be written."""
+    return (_logger is not None or _has_logger(level)) and bool(_logger.isEnabledFor(level))
 
 
-def _found(level: int) -> bool:
+def _has_logger(level: int) -> bool:
     global _logger
     if level < WARNING and "logging" not in sys.modules:
         return False
@@ -54,12 +54,12 @@ def _found(level: int) -> bool:
 
 
 def record(event: Event) -> None:
-    """One record about one lease. An error in somebody's log handler harms nobody."""
+    """Write one record about one lease. An error in a log handler must not affect the lease."""
     known = RECORDS.get(type(event).__name__)
     if known is None:
         return
     name, level, more = known
-    if _everyday(event):
+    if _is_routine(event):
         level = DEBUG
     if not wanted(level) or getattr(event, "outcome", "") == "not_owner":  # the loss has a record of its own
         return
@@ -74,14 +74,14 @@ def record(event: Event) -> None:
         return
 
 
-def _everyday(event: Event) -> bool:
-    """A loss that the program asked for; a failure that was told already. Thousands of leases, each tried again every
-    second while the store is away, must not fill the log."""
+def _is_routine(event: Event) -> bool:
+    """A loss that the program asked for, or a failure that was logged already. Thousands of leases, each tried again
+    every second while the store is away, must not fill the log."""
     return getattr(event, "reason", "") in ASKED_FOR or bool(getattr(event, "again", False))
 
 
 def warn(message: str, *args: Any, error: BaseException | None = None) -> None:
-    """One record about the machinery itself."""
+    """One record about Leasehold's own threads and connections."""
     import logging
 
     try:
@@ -91,7 +91,7 @@ def warn(message: str, *args: Any, error: BaseException | None = None) -> None:
 
 
 def debug(message: str, *args: Any) -> None:
-    """One record for whoever looks closely; nothing where nobody uses ``logging``."""
+    """The same at DEBUG; nothing where the program does not use ``logging``."""
     if "logging" in sys.modules:
         import logging
 

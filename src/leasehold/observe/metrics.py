@@ -1,6 +1,6 @@
-"""What is measured, and what each event adds to it: written once, for Prometheus and for OpenTelemetry.
+"""The metrics, and what each event adds to them: written once, for Prometheus and for OpenTelemetry.
 
-Labels are the kind, the store, and outcomes of which there are few: never an id.
+Labels have few values: the kind, the store, outcomes; never an id.
 """
 
 from __future__ import annotations
@@ -12,26 +12,21 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from leasehold._core.light_typing import Any, NamedTuple, Protocol, TypeAlias
 from leasehold.observe import events
 from leasehold.observe.events import Event
 
-# ---------------------------------------------------------------- tally
-#
-# What is under way now, as the events told it: leases that are held, acquires that wait, keys without a TTL.
-#
-# It counts by the number of each lease, so nothing drifts; it has no lock, so nobody waits; it says of each lease
-# once that it has ended; and a forked child begins with nothing.
+# ---------------------------------------------------------------- gauges
 
 
 MOST_LABELS = 200
-OTHER = "other"  # the label of whatever comes after that many
+OTHER = "other"  # the label of all values after that many
 
 
 class Labels:
-    """The values of one label, and no more than are good for a metrics server: a kind that somebody fills with ids must
-    not become a series for each."""
+    """The values of one label, as many as are good for a metrics server: a program that puts ids into the kind must not
+    create a series for each."""
 
     __slots__ = ("_known",)
 
@@ -51,11 +46,15 @@ class Labels:
 
 
 class Gauges:
-    """What is held and who waits in this process."""
+    """The present state of this process, by its events: leases that are held, acquires that wait, keys without a TTL.
+
+    Leases are kept by their number, so that no count drifts, and without a lock, so that no thread waits. The end of a
+    lease is counted once. A forked child begins with nothing.
+    """
 
     def __init__(self) -> None:
         self.kind = Labels()
-        self.leaking: int | None = None  # until somebody has looked
+        self.leaking: int | None = None  # until leaks() has counted them
         self.forked()
         at_fork(self)
 
@@ -74,7 +73,7 @@ class Gauges:
         self._waiting.pop(number, None)
 
     def ended(self, number: int) -> bool:
-        """True for the first that says so."""
+        """True for the first event that ends this lease."""
         return self._held.pop(number, None) is not None
 
     def held(self) -> dict[str, int]:
@@ -82,7 +81,7 @@ class Gauges:
         return self._counted([kind for kind, _ in list(self._held.values())])
 
     def waiters(self) -> dict[str, int]:
-        """The same of those who wait."""
+        """The same for acquires that wait."""
         return self._counted(list(self._waiting.values()))
 
     def _counted(self, kinds: list[str]) -> dict[str, int]:
@@ -100,32 +99,33 @@ class Gauges:
 
 
 class SignalSafeObserver(ABC):
-    """An observer whose libraries have locks of their own: what a signal handler does in the middle of one event comes
-    after it. Without this, a handler that takes a lease could wait for ever for a lock of its own thread."""
+    """An observer whose libraries have locks of their own. An event that a signal handler causes while its thread
+    handles another is handled after that one: without this, a handler that acquires a lease could wait for ever for a
+    lock of its own thread."""
 
     def __init__(self) -> None:
-        self._desk = ThreadState()
+        self._thread = ThreadState()
 
     def __call__(self, event: Event) -> None:
-        desk = self._desk
-        if desk.busy:
-            desk.later.append(event)
+        thread = self._thread
+        if thread.busy:
+            thread.later.append(event)
             return
-        desk.busy = True
+        thread.busy = True
         try:
             self.handle(event)
-            while desk.later:
-                self.handle(desk.later.popleft())
+            while thread.later:
+                self.handle(thread.later.popleft())
         finally:
-            desk.busy = False
+            thread.busy = False
 
     @abstractmethod
     def handle(self, event: Event) -> None:
-        """One event, to its end."""
+        """Handle one event; never called while the same thread handles another."""
 
 
 class ThreadState(threading.local):
-    """What one thread is at."""
+    """Whether this thread handles an event, and the events that it has to handle afterwards."""
 
     def __init__(self) -> None:
         self.busy = False
@@ -136,22 +136,22 @@ class ThreadState(threading.local):
 
 
 class ForkAware(Protocol):
-    """What its parent knew is nothing to a child."""
+    """State of a process that a forked child must not inherit. ``forked`` resets it."""
 
     def forked(self) -> None: ...
 
 
-_forgetful: weakref.WeakSet[ForkAware] = weakref.WeakSet()
+_fork_aware: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 
 
-def at_fork(thing: ForkAware) -> None:
+def at_fork(state: ForkAware) -> None:
     """Have its ``forked`` called in every forked child, for as long as it lives."""
-    _forgetful.add(thing)
+    _fork_aware.add(state)
 
 
 def _forked() -> None:
-    for thing in list(_forgetful):
-        thing.forked()
+    for state in list(_fork_aware):
+        state.forked()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork
@@ -167,7 +167,7 @@ class Counter(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """In seconds, by kind."""
+    """A histogram of seconds, by kind."""
 
     help: str
     buckets: tuple[float, ...]
@@ -177,11 +177,11 @@ COUNTERS = {
     "acquire": Counter("Acquires, by how they ended", ("kind", "store", "outcome")),
     "release": Counter("Releases, by how they ended", ("kind", "outcome")),
     "renew": Counter("Renewals, by how they ended", ("kind", "outcome")),
-    "lost": Counter("Leases that ended while somebody believed in them", ("kind", "reason")),
+    "lost": Counter("Leases that ended while their holder still used them", ("kind", "reason")),
     "stale_release": Counter("Releases that came too late", ("kind",)),
     "fencing_rejected": Counter("Writes that a guard refused because of an older fence", ("kind", "downstream")),
-    "unguarded": Counter("Leases that protect correctness, and whose fence nobody has seen", ("kind",)),
-    "contention": Counter("Acquires that found the resource taken", ("kind",)),
+    "unguarded": Counter("Leases that protect correctness, and whose fence was not used", ("kind",)),
+    "contention": Counter("Acquires that found the resource held", ("kind",)),
 }
 HISTOGRAMS = {
     "acquire_wait": Histogram(
@@ -198,7 +198,7 @@ WAITERS = "Acquires of this process that wait"
 OLDEST_HELD = "For how long the oldest lease of this process is held"
 KEYS_WITHOUT_TTL = "Keys without a TTL that leaks() found last"
 
-WAITED = ("timeout", "cancelled")  # refusals whose waiting counts: who tried once, or had no store, did not wait
+WAITED = ("timeout", "cancelled")  # refusals after a wait: a single try, or one without a store, did not wait
 Ending: TypeAlias = events.Lost | events.Released | events.StaleRelease | events.ReleaseUnknown
 
 
@@ -206,64 +206,84 @@ class Metrics(ABC):
     """The metrics of one registry or provider."""
 
     def __init__(self) -> None:
-        self.tally = Gauges()
+        self.gauges = Gauges()
         self.downstream = Labels()
 
     @abstractmethod
     def count(self, counter: str, *labels: str) -> None:
-        """One more."""
+        """Add one to a counter."""
 
     @abstractmethod
     def measure(self, histogram: str, kind: str, seconds: float) -> None:
-        """One more value."""
+        """Add one value to a histogram."""
 
-    def hear(self, event: events.Event) -> None:
-        """Whatever it adds."""
-        adds = ADDS.get(type(event))
-        if adds is not None:
-            adds(self, event)
+    def handle(self, event: events.Event) -> None:
+        """Add what this event counts for."""
+        handler = HANDLERS.get(type(event))
+        if handler is not None:
+            handler(self, event)
 
     def ended(self, event: Ending) -> str:
-        """However it ended; its kind. What it was held for is measured once."""
-        kind = self.tally.kind(event.lease.kind)
-        if self.tally.ended(event.lease.number):
+        """Record the end of a lease, and return its kind. How long it was held is measured once."""
+        kind = self.gauges.kind(event.lease.kind)
+        if self.gauges.ended(event.lease.number):
             self.measure("hold", kind, event.held)
         return kind
+
+
+Place = TypeVar("Place")
+Made = TypeVar("Made", bound=Metrics)
+
+
+class SharedMetrics(Generic[Place, Made]):
+    """One set of metrics for each registry or provider, which accepts each name only once."""
+
+    def __init__(self, make: Callable[[Place], Made]) -> None:
+        self._make = make
+        self._made: weakref.WeakKeyDictionary[Place, Made] = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def __call__(self, place: Place) -> Made:
+        with self._lock:
+            metrics = self._made.get(place)
+            if metrics is None:
+                metrics = self._made[place] = self._make(place)
+            return metrics
 
 
 # ---------------------------------------------------------------- what each event adds
 
 
 def _contended(metrics: Metrics, event: events.Contended) -> None:
-    kind = metrics.tally.kind(event.lease.kind)
+    kind = metrics.gauges.kind(event.lease.kind)
     metrics.count("contention", kind)
     if event.queued:
-        metrics.tally.waits(event.lease.number, kind)
+        metrics.gauges.waits(event.lease.number, kind)
 
 
 def _acquired(metrics: Metrics, event: events.Acquired) -> None:
-    kind = metrics.tally.kind(event.lease.kind)
-    metrics.tally.acquired(event.lease.number, kind)
+    kind = metrics.gauges.kind(event.lease.kind)
+    metrics.gauges.acquired(event.lease.number, kind)
     metrics.count("acquire", kind, event.lease.store, "acquired")
     metrics.measure("acquire_wait", kind, event.waited)
 
 
 def _refused(metrics: Metrics, event: events.Refused) -> None:
-    kind = metrics.tally.kind(event.lease.kind)
-    metrics.tally.refused(event.lease.number)
+    kind = metrics.gauges.kind(event.lease.kind)
+    metrics.gauges.refused(event.lease.number)
     metrics.count("acquire", kind, event.lease.store, event.outcome)
     if event.outcome in WAITED:
         metrics.measure("acquire_wait", kind, event.waited)
 
 
 def _renewed(metrics: Metrics, event: events.Renewed) -> None:
-    kind = metrics.tally.kind(event.lease.kind)
+    kind = metrics.gauges.kind(event.lease.kind)
     metrics.count("renew", kind, "renewed")
     metrics.measure("renew_slack", kind, event.slack)
 
 
 def _not_renewed(metrics: Metrics, event: events.NotRenewed) -> None:
-    metrics.count("renew", metrics.tally.kind(event.lease.kind), event.outcome)
+    metrics.count("renew", metrics.gauges.kind(event.lease.kind), event.outcome)
 
 
 def _lost(metrics: Metrics, event: events.Lost) -> None:
@@ -285,18 +305,18 @@ def _unknown(metrics: Metrics, event: events.ReleaseUnknown) -> None:
 
 
 def _fenced_off(metrics: Metrics, event: events.FencedOff) -> None:
-    metrics.count("fencing_rejected", metrics.tally.kind(event.lease.kind), metrics.downstream(event.downstream))
+    metrics.count("fencing_rejected", metrics.gauges.kind(event.lease.kind), metrics.downstream(event.downstream))
 
 
 def _unguarded(metrics: Metrics, event: events.Unguarded) -> None:
-    metrics.count("unguarded", metrics.tally.kind(event.lease.kind))
+    metrics.count("unguarded", metrics.gauges.kind(event.lease.kind))
 
 
 def _leaking(metrics: Metrics, event: events.Leaking) -> None:
-    metrics.tally.leaking = event.keys
+    metrics.gauges.leaking = event.keys
 
 
-ADDS: dict[type, Callable[[Metrics, Any], None]] = {
+HANDLERS: dict[type, Callable[[Metrics, Any], None]] = {
     events.Contended: _contended,
     events.Acquired: _acquired,
     events.Refused: _refused,

@@ -1,4 +1,4 @@
-"""The audience of one coordinator: who hears of its events. The log always does, where somebody reads it."""
+"""The observers of one coordinator, which get its events. The log gets them as well, where it is enabled."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 
 MOST_KINDS = 1000  # that are remembered
 MOST_LIMITS = 1000
-MOST_CARRIED_BYTES = 1024  # as JSON, besides what the user says about the holder
+MOST_CARRIED_BYTES = 1024  # as JSON, in addition to the user's own metadata
 
 
 class Observers:
     """Observers in the order in which they were given, each once."""
 
-    __slots__ = ("_carriers", "_complained", "_kinds", "_limits", "curious", "observers")
+    __slots__ = ("_carriers", "_kinds", "_limits", "_reported", "curious", "observers")
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self.observers = _checked(observers)
         self.curious = any(getattr(one, "wants_holder", False) for one in self.observers)
         self._carriers = [one.carry for one in self.observers if hasattr(one, "carry")]
-        self._complained: set[int] = set()
+        self._reported: set[int] = set()
         self._kinds: set[str] = set()
         self._limits: set[tuple[str, int]] = set()
 
     def listens(self) -> bool:
-        """Does anybody want to hear of what happens every day?"""
+        """Whether there is an observer, or a log, for routine events."""
         return bool(self.observers) or log.wanted(log.DEBUG)
 
     def tell(self, event: Event, others: Iterable[Observer] = ()) -> None:
-        """Everybody, and others who are not here anyway."""
+        """Pass an event to the log, to all observers, and to the others that are not among them."""
         self._call(log.record, log.record, event)
         for one in self.observers:
             self._call(one, one, event)
@@ -44,48 +44,47 @@ class Observers:
                 self._call(one, one, event)
 
     def first_of(self, kind: str) -> bool:
-        """Is this the first unguarded lease of its kind? A habit is told once, and counted further."""
+        """Whether this is the first unguarded lease of its kind: a warning is logged once, later ones are counted."""
         if kind in self._kinds or len(self._kinds) >= MOST_KINDS:
             return False
         self._kinds.add(kind)
         return True
 
     def first_limit(self, resource: str, found: int) -> bool:
-        """Is this the first time that this semaphore was found with this limit, and not with the one that was asked
-        for?"""
+        """Whether this semaphore was found with this limit, which is not that of the claim, for the first time."""
         if (resource, found) in self._limits or len(self._limits) >= MOST_LIMITS:
             return False
         self._limits.add((resource, found))
         return True
 
     def carried(self, number: int) -> Mapping[str, Any]:
-        """What observers want the metadata of this acquire's lease to carry, such as the context of a trace."""
+        """What observers add to the metadata of this acquire's lease, such as the context of a trace."""
         found: dict[str, Any] = {}
         for carry in self._carriers:
-            self._call(carry, _put_into, found, carry, number)
+            self._call(carry, _add_carried, found, carry, number)
         return found
 
     def _call(self, observer: object, call: Callable[..., object], *args: Any) -> None:
-        """An observer that raises harms nobody: neither the lease, nor the other observers. On the main thread an
-        interrupt may arrive inside it, which is not its own and goes on its way."""
+        """An observer that raises affects neither the lease nor the other observers. On the main thread an interrupt
+        may arrive inside the call: that is not the observer's error, and is raised."""
         try:
             call(*args)
         except Exception as error:
-            self._complain(observer, error)
+            self._report(observer, error)
         except BaseException as error:
             if threading.current_thread() is threading.main_thread():
                 raise
-            self._complain(observer, error)
+            self._report(observer, error)
 
-    def _complain(self, culprit: object, error: BaseException) -> None:
-        """Once for each: a broken observer must not fill the log."""
-        if id(culprit) not in self._complained:
-            self._complained.add(id(culprit))
-            log.warn("an observer raised %r; it is told further, and this is said once", error, error=error)
+    def _report(self, observer: object, error: BaseException) -> None:
+        """Log the error, once for each observer: a broken one must not fill the log."""
+        if id(observer) not in self._reported:
+            self._reported.add(id(observer))
+            log.warn("an observer raised %r; it still gets events, and this is logged once", error, error=error)
 
 
-def _put_into(found: dict[str, Any], carry: Callable[[int], Mapping[str, Any]], number: int) -> None:
-    """Only what can be written down, and is small, may travel."""
+def _add_carried(found: dict[str, Any], carry: Callable[[int], Mapping[str, Any]], number: int) -> None:
+    """Refuse what is no JSON, or too large."""
     import json
 
     more = dict(carry(number))

@@ -8,14 +8,11 @@ turns them into the same series. The spans are made by ``leasehold.observe.spans
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 
-from leasehold._core.light_typing import TYPE_CHECKING
 from leasehold.observe import metrics
 from leasehold.observe.events import Event
-from leasehold.observe.metrics import SignalSafeObserver
+from leasehold.observe.metrics import SharedMetrics, SignalSafeObserver
 
 try:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
@@ -27,16 +24,13 @@ except ModuleNotFoundError as missing:
 
 from leasehold.observe.spans import Spans
 
-if TYPE_CHECKING:
-    Look = Callable[[CallbackOptions], Iterable[Observation]]
-
 SCOPE = "leasehold"
 
 
 class OpenTelemetryObserver(SignalSafeObserver):
     """Metrics for ``meter_provider`` and spans for ``tracer_provider``, or for those that the program has set."""
 
-    wants_holder = True  # a span of waiting is linked to the holder's
+    wants_holder = True  # the span of a wait is linked to the holder's
 
     def __init__(
         self, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
@@ -47,15 +41,15 @@ class OpenTelemetryObserver(SignalSafeObserver):
         self._spans = Spans(self._traced.get_tracer(SCOPE))
 
     def handle(self, event: Event) -> None:
-        self._metrics.hear(event)
-        self._spans.hear(event)
+        self._metrics.handle(event)
+        self._spans.handle(event)
 
     def carry(self, number: int) -> Mapping[str, str]:
-        """The context of the span around the lease, for whoever will have to wait for it."""
+        """The context of the span around the lease, for those that will wait for it."""
         return self._spans.carry(number)
 
     def __eq__(self, other: object) -> bool:
-        """Two of the same providers are one, as with ``PrometheusObserver``."""
+        """Observers of the same providers are equal, as with ``PrometheusObserver``."""
         if not isinstance(other, OpenTelemetryObserver):
             return False
         return other._metrics is self._metrics and other._traced is self._traced
@@ -65,7 +59,7 @@ class OpenTelemetryObserver(SignalSafeObserver):
 
 
 class OpenTelemetryMetrics(metrics.Metrics):
-    """The metrics of one provider. ``leasehold.acquire`` here is ``leasehold_acquire_total`` there."""
+    """The metrics of one provider. ``leasehold.acquire`` here is ``leasehold_acquire_total`` in Prometheus."""
 
     def __init__(self, provider: MeterProvider) -> None:
         super().__init__()
@@ -80,12 +74,12 @@ class OpenTelemetryMetrics(metrics.Metrics):
             )
             for name, one in metrics.HISTOGRAMS.items()
         }
-        tally = self.tally
-        meter.create_observable_up_down_counter("leasehold.held", [_by_kind(tally.held)], "{lease}", metrics.HELD)
+        gauges = self.gauges
+        meter.create_observable_up_down_counter("leasehold.held", [_by_kind(gauges.held)], "{lease}", metrics.HELD)
         meter.create_observable_up_down_counter(
-            "leasehold.waiters", [_by_kind(tally.waiters)], "{waiter}", metrics.WAITERS
+            "leasehold.waiters", [_by_kind(gauges.waiters)], "{waiter}", metrics.WAITERS
         )
-        meter.create_observable_gauge("leasehold.oldest_held", [_by_kind(tally.oldest)], "s", metrics.OLDEST_HELD)
+        meter.create_observable_gauge("leasehold.oldest_held", [_by_kind(gauges.oldest)], "s", metrics.OLDEST_HELD)
         meter.create_observable_gauge("leasehold.keys_without_ttl", [self._leaking], "{key}", metrics.KEYS_WITHOUT_TTL)
 
     def count(self, counter: str, *labels: str) -> None:
@@ -95,22 +89,12 @@ class OpenTelemetryMetrics(metrics.Metrics):
         self._histograms[histogram].record(seconds, {"kind": kind})
 
     def _leaking(self, options: CallbackOptions) -> Iterable[Observation]:
-        keys = self.tally.leaking
+        keys = self.gauges.leaking
         return [] if keys is None else [Observation(keys)]
 
 
-def _by_kind(look: Callable[[], Mapping[str, float]]) -> Look:
-    return lambda options: [Observation(value, {"kind": kind}) for kind, value in look().items()]
+def _by_kind(values: Callable[[], Mapping[str, float]]) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    return lambda options: [Observation(value, {"kind": kind}) for kind, value in values().items()]
 
 
-_shared: weakref.WeakKeyDictionary[MeterProvider, OpenTelemetryMetrics] = weakref.WeakKeyDictionary()
-_sharing = threading.Lock()
-
-
-def _metrics_of(provider: MeterProvider) -> OpenTelemetryMetrics:
-    """A provider takes each name once."""
-    with _sharing:
-        known = _shared.get(provider)
-        if known is None:
-            known = _shared[provider] = OpenTelemetryMetrics(provider)
-        return known
+_metrics_of = SharedMetrics(OpenTelemetryMetrics)

@@ -2,20 +2,18 @@
 
     hold = leasehold.connect(url, observers=[PrometheusObserver()])
 
-What is held now is computed at each scrape from what the events said. All observers of one registry share its metrics,
+What is held now is computed at each scrape from the events before it. All observers of one registry share its metrics,
 so that several coordinators can have one each.
 """
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Iterable, Mapping
 
 from leasehold._core.light_typing import Any
 from leasehold.observe import metrics
 from leasehold.observe.events import Event
-from leasehold.observe.metrics import Gauges, SignalSafeObserver
+from leasehold.observe.metrics import Gauges, SharedMetrics, SignalSafeObserver
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
@@ -34,10 +32,10 @@ class PrometheusObserver(SignalSafeObserver):
         self._metrics = _metrics_of(REGISTRY if registry is None else registry)
 
     def handle(self, event: Event) -> None:
-        self._metrics.hear(event)
+        self._metrics.handle(event)
 
     def __eq__(self, other: object) -> bool:
-        """Two of one registry are one: where a lease and its guard have one each, the refusal is counted once."""
+        """Observers of one registry are equal: where a lease and its guard have one each, a refusal is counted once."""
         return isinstance(other, PrometheusObserver) and other._metrics is self._metrics
 
     def __hash__(self) -> int:
@@ -49,7 +47,7 @@ class PrometheusMetrics(metrics.Metrics):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__()
-        self._known: dict[tuple[str, ...], Any] = {}  # looking up labels takes longer than all the rest
+        self._known: dict[tuple[str, ...], Any] = {}  # ``labels()`` takes longer than all the rest
         self._counters = {
             name: Counter(f"leasehold_{name}_total", one.help, one.labels, registry=registry)
             for name, one in metrics.COUNTERS.items()
@@ -58,7 +56,7 @@ class PrometheusMetrics(metrics.Metrics):
             name: Histogram(f"leasehold_{name}_seconds", one.help, ["kind"], buckets=one.buckets, registry=registry)
             for name, one in metrics.HISTOGRAMS.items()
         }
-        registry.register(GaugeCollector(self.tally))
+        registry.register(GaugeCollector(self.gauges))
 
     def count(self, counter: str, *labels: str) -> None:
         key = (counter, *labels)
@@ -76,13 +74,13 @@ class PrometheusMetrics(metrics.Metrics):
 
 
 class GaugeCollector:
-    """A collector: what is so at the moment of the scrape."""
+    """Collects the gauges as they are at the moment of the scrape."""
 
-    def __init__(self, tally: Gauges) -> None:
-        self._tally = tally
+    def __init__(self, gauges: Gauges) -> None:
+        self._gauges = gauges
 
     def describe(self) -> Iterable[Metric]:
-        """The names that are taken by this, without counting anything."""
+        """The names of the gauges, for the registry, without their values."""
         return [
             _gauge("held", metrics.HELD, {}),
             _gauge("waiters", metrics.WAITERS, {}),
@@ -91,11 +89,11 @@ class GaugeCollector:
         ]
 
     def collect(self) -> Iterable[Metric]:
-        yield _gauge("held", metrics.HELD, self._tally.held())
-        yield _gauge("waiters", metrics.WAITERS, self._tally.waiters())
-        yield _gauge("oldest_held_seconds", metrics.OLDEST_HELD, self._tally.oldest())
-        leaking = self._tally.leaking
-        if leaking is not None:  # nothing is said before somebody has looked
+        yield _gauge("held", metrics.HELD, self._gauges.held())
+        yield _gauge("waiters", metrics.WAITERS, self._gauges.waiters())
+        yield _gauge("oldest_held_seconds", metrics.OLDEST_HELD, self._gauges.oldest())
+        leaking = self._gauges.leaking
+        if leaking is not None:  # no value before leaks() has counted them
             yield GaugeMetricFamily("leasehold_keys_without_ttl", metrics.KEYS_WITHOUT_TTL, leaking)
 
 
@@ -106,14 +104,4 @@ def _gauge(name: str, text: str, values: Mapping[str, float]) -> GaugeMetricFami
     return family
 
 
-_shared: weakref.WeakKeyDictionary[CollectorRegistry, PrometheusMetrics] = weakref.WeakKeyDictionary()
-_sharing = threading.Lock()
-
-
-def _metrics_of(registry: CollectorRegistry) -> PrometheusMetrics:
-    """A registry takes each name once."""
-    with _sharing:
-        known = _shared.get(registry)
-        if known is None:
-            known = _shared[registry] = PrometheusMetrics(registry)
-        return known
+_metrics_of = SharedMetrics(PrometheusMetrics)

@@ -1,14 +1,14 @@
-"""Spans of waiting and of holding, for ``OpenTelemetryObserver``.
+"""Spans of waits and of leases, for ``OpenTelemetryObserver``.
 
     leasehold wait    from the call to its end, when it had to wait; linked to the holder
     leasehold hold    from the grant to the end of the lease, with events renewed, unsure, lost
     leasehold lease   around both, when the caller is in no span
 
-Their parent is the caller's span. They are never made the current one, so nothing of them leaks into the caller.
+Their parent is the caller's span. They are never made the current one, so the caller's own spans do not change.
 
-A link must lead to a span that exists. The span of holding cannot be the one: it begins with the grant, and what
-travels in the holder's metadata is written when the lease is asked for. So a link leads to the span around it: the
-caller's own, or ``leasehold lease``. The span of holding is its child.
+A link must lead to a span that exists. That cannot be ``leasehold hold``: it begins with the grant, and the holder's
+metadata is written with the claim. So a link leads to the span around it: the caller's own, or ``leasehold lease``.
+``leasehold hold`` is its child.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Spans:
         at_fork(self)
 
     def forked(self) -> None:
-        """Those of the parent are the parent's to end."""
+        """The parent process ends its own spans."""
         self._around: dict[int, Span] = {}
         self._waiting: dict[int, Span] = {}
         self._holding: dict[int, Span] = {}
 
     def carry(self, number: int) -> Mapping[str, str]:
-        """The context of the span around the lease, unless nobody will ever see that."""
+        """The context of the span around the lease; empty when that span is not sampled, and so never exported."""
         span = get_current_span()
         if not span.get_span_context().is_valid:
             span = self._tracer.start_span("leasehold lease")
@@ -54,16 +54,16 @@ class Spans:
             return {}
         return {FIELD: f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"}
 
-    def hear(self, event: events.Event) -> None:
-        """Whatever it begins, marks or ends."""
-        does = DOES.get(type(event))
-        if does is not None:
-            does(self, event)
+    def handle(self, event: events.Event) -> None:
+        """Begin, mark or end the spans that this event is about."""
+        handler = HANDLERS.get(type(event))
+        if handler is not None:
+            handler(self, event)
 
-    # ------------------------------------------------------------ waiting
+    # ------------------------------------------------------------ the wait
 
     def contended(self, event: events.Contended) -> None:
-        if not event.queued:  # one try: nobody waits
+        if not event.queued:  # a single try does not wait
             return
         began = time.time_ns() - int(event.waited * 1e9)
         attributes = {**_attributes(event.lease), "leasehold.holder": event.holder}
@@ -95,17 +95,17 @@ class Spans:
             _end(span, outcome, failed)
 
     def _parent(self, number: int) -> Context | None:
-        """None: whatever is current where the caller is."""
+        """None: the span that is current in the caller."""
         around = self._around.get(number)
         return None if around is None else set_span_in_context(around)
 
-    # ------------------------------------------------------------ holding
+    # ------------------------------------------------------------ the lease
 
     def renewed(self, event: events.Renewed) -> None:
         self._mark(event.lease.number, "renewed", {"leasehold.slack": event.slack})
 
     def not_renewed(self, event: events.NotRenewed) -> None:
-        if event.outcome == "failed":  # else the loss says so
+        if event.outcome == "failed":  # otherwise a ``Lost`` follows
             self._mark(event.lease.number, "unsure", {"leasehold.error": event.error})
 
     def fenced_off(self, event: events.FencedOff) -> None:
@@ -137,7 +137,7 @@ class Spans:
             span.add_event(name, attributes)
 
     def _ended(self, event: Any, outcome: str, failed: bool = False) -> None:
-        """The first that says so ends it."""
+        """The first event that ends the lease ends its span."""
         span = self._holding.pop(event.lease.number, None)
         if span is None:
             return
@@ -149,7 +149,7 @@ class Spans:
 
 
 def _attributes(lease: events.Subject) -> dict[str, str | int]:
-    """What may be shown of it."""
+    """The part of a lease that may be shown."""
     shown: dict[str, str | int] = {
         "leasehold.kind": lease.kind,
         "leasehold.id_hash": lease.id_hash,
@@ -161,11 +161,12 @@ def _attributes(lease: events.Subject) -> dict[str, str | int]:
 
 
 def _links(holder_meta: Mapping[str, Any]) -> list[Link]:
-    """To the holder's span, if the holder has told which that is. Anybody may have written it."""
-    told = holder_meta.get(FIELD)
-    if not isinstance(told, str):
+    """A link to the holder's span, if the holder's metadata names one. It is not trusted: other programs may have
+    written it."""
+    value = holder_meta.get(FIELD)
+    if not isinstance(value, str):
         return []
-    found = TraceContextTextMapPropagator().extract({FIELD: told}, Context())
+    found = TraceContextTextMapPropagator().extract({FIELD: value}, Context())
     context = get_current_span(found).get_span_context()
     return [Link(context)] if context.is_valid else []
 
@@ -177,7 +178,7 @@ def _end(span: Span, outcome: str, failed: bool = False) -> None:
     span.end()
 
 
-DOES: dict[type, Callable[[Spans, Any], None]] = {
+HANDLERS: dict[type, Callable[[Spans, Any], None]] = {
     events.Contended: Spans.contended,
     events.Acquired: Spans.acquired,
     events.Refused: Spans.refused,

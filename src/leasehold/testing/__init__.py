@@ -1,4 +1,4 @@
-"""What tests of stores and of applications use. For applications: the fixtures of the pytest plugin, and these.
+"""Help for tests of applications: the fixtures of the pytest plugin, and the functions below.
 
 from leasehold.testing import expire, freeze, outage
 
@@ -25,7 +25,7 @@ _HOMES = {"StandInStore": "standin", "TurnableClock": "clock"}
 
 
 def __getattr__(name: str) -> Any:
-    """pytest loads this package in every run of everybody who has Leasehold: no store before somebody asks for one."""
+    """pytest loads this package in every run where Leasehold is installed, so nothing else is imported before use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""A clock that a test turns: when ``advance`` returns, all that follows from it has happened."""
+"""A clock that a test turns: when ``advance`` returns, everything that was due until then has happened."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 # ---------------------------------------------------------------- waiters
 #
-# Who waits for a lock on a clock that a test turns, and until when each of them sleeps.
+# The threads and tasks that wait for locks on a clock that a test turns, and until when each of them sleeps.
 #
-# A waiter is a thread or a task. It is noted with its claim, so that whoever turns the clock knows whose acquire it
-# is; it *sleeps* from the moment when it asks the clock how long to nap until it next looks at the clock or is sent a
-# push. Everything is held weakly: a lease belongs to its thread or task, and is given back when that one is gone.
+# A waiter is a thread or a task. It is registered with its claim, so that the thread that turns the clock knows whose
+# acquire it is. It *sleeps* from the moment when it asks the clock how long to nap until it next reads the clock or is
+# sent a push. All references are weak: a lease belongs to its thread or task, and is given back when that ends.
 
 
-def whoever() -> Any:
-    """The task that runs here, else the thread."""
+def current_waiter() -> Any:
+    """The current task, or else the current thread."""
     asyncio = sys.modules.get("asyncio")
     if asyncio is not None and asyncio._get_running_loop() is not None:
         return asyncio.current_task() or threading.current_thread()
@@ -35,7 +35,7 @@ def whoever() -> Any:
 
 
 class Sleep:
-    """One waiter: until when it sleeps, whether it does, and since when, in real seconds, it has been waiting."""
+    """The state of one waiter: until when it sleeps, whether it sleeps, and since when, in real seconds, it waits."""
 
     __slots__ = ("asleep", "since", "until")
 
@@ -46,7 +46,7 @@ class Sleep:
 
 
 class Waiters:
-    """Those of one clock."""
+    """The waiters on one clock."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -54,96 +54,96 @@ class Waiters:
         self._sleeps: weakref.WeakKeyDictionary[Any, Sleep] = weakref.WeakKeyDictionary()
 
     def claims(self, owner: str) -> None:
-        """The thread or task that runs here claims as this owner, and may have to wait."""
-        who = whoever()
+        """The current thread or task claims as this owner, and may have to wait."""
+        waiter = current_waiter()
         with self._lock:
-            self._by_owner[owner] = who
-            self._sleeps[who] = Sleep()
+            self._by_owner[owner] = waiter
+            self._sleeps[waiter] = Sleep()
 
     def sleeps(self, until: float) -> tuple[bool, float]:
-        """Whoever runs here is about to sleep. Is it a new sleep, and how long has it been waiting?"""
-        who = whoever()
+        """The current waiter is about to sleep. Returns whether this is a new sleep, and since when it has waited."""
+        waiter = current_waiter()
         with self._lock:
-            sleep = self._sleeps.setdefault(who, Sleep())
+            sleep = self._sleeps.setdefault(waiter, Sleep())
             new = sleep.until != until
             sleep.until, sleep.asleep = until, True
             return new, sleep.since
 
-    def looks(self) -> None:
-        """Whoever runs here looks at the clock: it does not sleep."""
-        self._wake(whoever())
+    def awake(self) -> None:
+        """The current waiter reads the clock: it does not sleep."""
+        self._wake(current_waiter())
 
     def roused(self, owner: str) -> None:
-        """A push is on its way to this owner, who will wake."""
+        """A push is on its way to this owner, which will wake."""
         self._wake(self._by_owner.get(owner))
 
-    def _wake(self, who: Any) -> None:
-        sleep = None if who is None else self._sleeps.get(who)
+    def _wake(self, waiter: Any) -> None:
+        sleep = None if waiter is None else self._sleeps.get(waiter)
         if sleep is not None:
             sleep.asleep = False
 
-    def untils(self) -> list[float]:
-        """When those who sleep will wake by themselves."""
+    def wake_times(self) -> list[float]:
+        """When the sleeping waiters will wake by themselves."""
         with self._lock:
             return [sleep.until for sleep in list(self._sleeps.values()) if sleep.asleep]
 
     def busy(self, owners: Sequence[str], now: float, loops_too: bool) -> bool:
-        """Has the waiter behind these owners of one acquire something to do now, and can it? Not all of them need have
-        claimed: of several locks those after one that is taken have not. What cannot run while we look: ourselves, who
-        has ended, and, unless ``loops_too``, the tasks of the loop that we stand on."""
+        """Whether the waiter behind these owners of one acquire has something to do now, and can do it. Not every owner
+        need have claimed: of several locks, those after one that is held have not. These cannot run during this call:
+        the current waiter, one that has ended and, unless ``loops_too``, the tasks of the current loop."""
         found = (self._by_owner.get(owner) for owner in reversed(owners))
-        who = next((one for one in found if one is not None), None)
-        if who is None:
+        waiter = next((one for one in found if one is not None), None)
+        if waiter is None:
             return True  # it has not claimed yet
-        if who is whoever() or not _can_run(who, loops_too):
+        if waiter is current_waiter() or not _can_run(waiter, loops_too):
             return False
-        sleep = self._sleeps.get(who)
+        sleep = self._sleeps.get(waiter)
         return sleep is None or not (sleep.asleep and sleep.until > now)
 
 
-def _can_run(who: Any, loops_too: bool) -> bool:
-    if isinstance(who, threading.Thread):
-        return who.is_alive()
-    loop = who.get_loop()
-    if who.done() or not loop.is_running():
+def _can_run(waiter: Any, loops_too: bool) -> bool:
+    if isinstance(waiter, threading.Thread):
+        return waiter.is_alive()
+    loop = waiter.get_loop()
+    if waiter.done() or not loop.is_running():
         return False
     return loops_too or loop is not sys.modules["asyncio"]._get_running_loop()
 
 
 def alone(home: threading.Thread) -> bool:
-    """Could nobody but us turn the clock: is this the test's own thread and, on a loop, its only task?"""
+    """Whether nothing else could turn the clock: this is the test's own thread and, on a loop, its only task."""
     if threading.current_thread() is not home:
         return False
-    who = whoever()
-    if who is home:
+    waiter = current_waiter()
+    if waiter is home:
         return True
-    return all(task is who or _runs_tests(task) for task in sys.modules["asyncio"].all_tasks())
+    return all(task is waiter or _runs_tests(task) for task in sys.modules["asyncio"].all_tasks())
 
 
 def _runs_tests(task: Any) -> bool:
-    """anyio runs a test in one task and waits for it in another, which will do nothing before the test is over."""
+    """anyio runs a test in one task and waits for it in another, which does nothing before the test is over."""
     return getattr(task.get_coro(), "__name__", "") == "_call_in_runner_task"
 
 
 # ---------------------------------------------------------------- clock
 
 
-WATCHDOG, CALLBACK = "leasehold-watchdog", "leasehold-on-"  # how names of threads begin
+WATCHDOG, CALLBACK = "leasehold-watchdog", "leasehold-on-"  # prefixes of the names of threads
 PATIENCE = 10.0  # real seconds before a test that would hang fails
-FOR_CALLBACKS = 1.0  # real seconds that the callbacks of a loss may take; one that blocks goes on alone
-FOR_OTHERS = 0.05  # real seconds in which another thread may end what a test waits for, before time flies
-LOOK_SOON, FOR_A_WHILE = 0.0001, 0.05  # and how those who wait look for a while after it was turned
+FOR_CALLBACKS = 1.0  # real seconds that the callbacks of a loss may take; then they are no longer waited for
+FOR_OTHERS = 0.05  # real seconds in which another thread may end a test's wait, before the clock turns by itself
+POLL_SOON, POLL_SOON_FOR = 0.0001, 0.05  # real seconds: how often waiters poll, for a while after the clock was turned
 UNTIL_CALLED = 3600.0
 MOST_ROUNDS = 100
-TURNS = 5  # of an event loop: enough for a task that is cancelled to hear of it
+TURNS = 5  # of an event loop: enough for a cancelled task to handle its cancellation
 
 
 class TurnableClock(ManualClock):
-    """Time that stands still until the test turns it. Every coordinator on it hears of it: leases are renewed when
-    they fall due, losses are told, those who wait for a lock wake up, in the order of time.
+    """A clock whose time passes only when the test turns it. Every coordinator on it then does what is due, in the
+    order of time: leases are renewed, losses are reported, waiters for a lock wake up.
 
-    One thing turns it besides: a test whose own thread (or only task) waits for a lock. Nobody else could then, so
-    time goes on to what comes next, until the lock is granted or the wait is over."""
+    It also turns by itself while the test's own thread (or only task) waits for a lock. Nothing else could turn it
+    then, so time passes to whatever is due next, until the lock is granted or the wait is over."""
 
     __slots__ = ("_home", "_turned", "_turning", "waiters")
 
@@ -159,31 +159,31 @@ class TurnableClock(ManualClock):
     def advance(self, duration: Duration) -> None:
         """Let that much time pass: seconds, a ``timedelta``, or text such as ``"31s"``.
 
-        Tasks of the event loop that this is called on cannot run meanwhile: they find themselves at the end of it
-        with their next await. Where they wait for locks, use :meth:`advance_async`."""
+        Tasks of the event loop that this is called on cannot run during the call: for them all the time has passed at
+        once. Where they wait for locks, use :meth:`advance_async`."""
         with self._turning:
             for _ in self._moments(in_seconds(duration, "duration")):
                 self._happen()
 
     async def advance_async(self, duration: Duration) -> None:
-        """The same from a task: the other tasks of its loop have their turns at every moment."""
+        """The same from a task: the other tasks of its loop run at every moment at which something is due."""
         import asyncio
 
         for _ in self._moments(in_seconds(duration, "duration")):
             self._happen()
             end = time.monotonic() + PATIENCE
             while not self._quiet(loops_too=True):
-                _still_patient(end)
+                _check_real_time(end)
                 await asyncio.sleep(0)  # not longer: an hour is thousands of moments
             for _ in range(TURNS):
                 await asyncio.sleep(0)
 
     def end(self) -> None:
-        """The test is over: whoever still waits finds out that its coordinator is closed."""
+        """The test is over: waiters that remain find out that their coordinator is closed."""
         ManualClock.advance(self, UNTIL_CALLED)
 
     def _moments(self, seconds: float) -> Iterator[None]:
-        """From one moment at which something is due to the next. What is due now already comes first."""
+        """Yields at each moment at which something is due, first at the present one."""
         end_us = self._now_us + round(seconds * 1_000_000)
         self._turned = time.monotonic()
         yield
@@ -192,35 +192,35 @@ class TurnableClock(ManualClock):
             yield
 
     def _turn_to(self, end_us: int) -> None:
-        """To the next moment at which something is due, at most to this end."""
+        """Turn to the next moment at which something is due, at most to this end."""
         now = ManualClock.now(self)
         due = min((at for at in self._due() if at > now), default=math.inf)
         with self._lock:
             if due * 1_000_000 < end_us:
-                end_us = max(math.ceil(due * 1_000_000), self._now_us + 1)  # what is due must not be just ahead
+                end_us = max(math.ceil(due * 1_000_000), self._now_us + 1)  # rounded up, so that it is due then
             passed = end_us - self._now_us
             self._now_us += passed
             self._wall_us += passed
         self._turned = time.monotonic()
 
     def _due(self) -> list[float]:
-        return [*self.waiters.untils(), *(engine.watchdog.next_at() for engine in self._engines())]
+        return [*self.waiters.wake_times(), *(engine.watchdog.next_at() for engine in self._engines())]
 
     def _engines(self) -> list[Engine]:
-        """Of those that are not frozen."""
+        """The engines of the coordinators that are not frozen."""
         return [engine for engine in engines_on(self) if engine.clock is self]
 
-    # ------------------------------------------------------------ what follows
+    # ------------------------------------------------------------ what is due
 
     def _happen(self) -> None:
-        """Do what is due now, and wait, in real time and with an end, for the threads that have something to do."""
+        """Do what is due now, and wait, in real time and with a limit, for the threads that have something to do."""
         for _ in range(MOST_ROUNDS):
             for engine in self._engines():
                 engine.watchdog.round()
             end = time.monotonic() + PATIENCE
             while not self._quiet(loops_too=False):
-                _still_patient(end)
-                time.sleep(LOOK_SOON)
+                _check_real_time(end)
+                time.sleep(POLL_SOON)
             if all(engine.watchdog.next_at() > ManualClock.now(self) for engine in self._engines()):
                 break
         _join_callbacks()
@@ -232,31 +232,31 @@ class TurnableClock(ManualClock):
             self.waiters.busy([owner for _, owner in list(attempt.claims)], now, loops_too) for attempt in attempts
         )
 
-    # ------------------------------------------------------------ for those who look at it
+    # ------------------------------------------------------------ the clock, as coordinators read it
 
     def now(self) -> float:
-        self.waiters.looks()
+        self.waiters.awake()
         return ManualClock.now(self)
 
     def nap(self, until: float) -> float:
         if until <= ManualClock.now(self):
             return 0.0
         if threading.current_thread().name == WATCHDOG:
-            return UNTIL_CALLED  # rounds that are due are taken by whoever turns
+            return UNTIL_CALLED  # the thread that turns the clock does the watchdog's rounds
         new, since = self.waiters.sleeps(until)
         waited = time.monotonic() - since
         if alone(self._home) and (waited > FOR_OTHERS or not new):
             return self._pass(until, waited)
-        stood = time.monotonic() - self._turned
-        if min(waited, stood) > PATIENCE:
+        unturned = time.monotonic() - self._turned
+        if min(waited, unturned) > PATIENCE:
             raise _hangs()
-        return LOOK_AGAIN if stood > FOR_A_WHILE else LOOK_SOON
+        return LOOK_AGAIN if unturned > POLL_SOON_FOR else POLL_SOON
 
     def _pass(self, until: float, waited: float) -> float:
-        """Nobody else could turn the clock: go on to what comes next."""
+        """Nothing else could turn the clock: turn it to what is due next."""
         if waited > PATIENCE:
             raise _hangs()
-        if not self._turning.acquire(blocking=False):  # another thread does, all the same
+        if not self._turning.acquire(blocking=False):  # another thread turns it, all the same
             return LOOK_AGAIN
         try:
             self._turn_to(math.ceil(until * 1_000_000) + 1)
@@ -268,18 +268,18 @@ class TurnableClock(ManualClock):
 
 def _hangs() -> AssertionError:
     return AssertionError(
-        f"a lock was waited for during {PATIENCE:g} s of real time: turn the clock from another thread or task, or see "
-        "to it that whoever holds the lock gives it back"
+        f"a lock was waited for during {PATIENCE:g} s of real time: turn the clock from another thread or task, or let "
+        "the holder of the lock give it back"
     )
 
 
-def _still_patient(end: float) -> None:
+def _check_real_time(end: float) -> None:
     if time.monotonic() > end:
-        raise AssertionError(f"what follows from turning the clock did not end within {PATIENCE:g} s of real time")
+        raise AssertionError(f"what was due when the clock was turned did not end within {PATIENCE:g} s of real time")
 
 
 def _join_callbacks() -> None:
-    """Each callback of ``on_lost`` has a thread of its own."""
+    """Wait for the callbacks of ``on_lost``, each of which has a thread of its own."""
     end = time.monotonic() + FOR_CALLBACKS
     for thread in threading.enumerate():
         if thread.name.startswith(CALLBACK) and thread is not threading.current_thread():

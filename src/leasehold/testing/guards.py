@@ -1,4 +1,4 @@
-"""The contract of a guard: one suite of cases for every guard, yours too.
+"""The contract of a guard: one suite of cases for every guard, including your own.
 
     import pytest
     from leasehold.testing.guards import CASES
@@ -41,10 +41,10 @@ def case(function: Case) -> Case:
     return function
 
 
-def raises(kind: type[E], call: Callable[[], object]) -> E:
-    """The error that this call raises; it must."""
+def raises(kind: type[E], call: Callable[..., object], *args: Any) -> E:
+    """The error that this call raises. A call that raises none fails the case."""
     try:
-        call()
+        call(*args)
     except kind as error:
         return error
     raise AssertionError(f"it was accepted, in place of {kind.__name__}")
@@ -55,7 +55,7 @@ def raises(kind: type[E], call: Callable[[], object]) -> E:
 
 @case
 def a_newer_fence_is_accepted(guard: Guard) -> None:
-    """Each holder after the other."""
+    """One holder after another is accepted."""
     for fence, owner in ((10, A), (11, B), (1794768018952706, A)):
         guard.check(fence, resource=RESOURCE, owner=owner)
 
@@ -70,7 +70,7 @@ def one_owner_may_write_many_times(guard: Guard) -> None:
 
 @case
 def an_older_fence_is_refused(guard: Guard) -> None:
-    """StaleOwner says both fences, and whom it concerns; the owner's secret is in none of it."""
+    """StaleOwner names both fences, the resource and the owner, without the owner's secret."""
     guard.check(10, resource=RESOURCE, owner=A)
     error = raises(StaleOwner, lambda: guard.check(9, resource=RESOURCE, owner=B))
     assert (error.fence, error.seen, error.resource, error.owner) == (9, 10, RESOURCE, "host-2:22")
@@ -79,16 +79,16 @@ def an_older_fence_is_refused(guard: Guard) -> None:
 
 @case
 def an_equal_fence_of_another_is_refused(guard: Guard) -> None:
-    """Two owners with one fence: the second is refused, and so is one who does not say who it is."""
+    """Two owners with one fence: the second is refused, and so is a check without an owner."""
     guard.check(10, resource=RESOURCE, owner=A)
     for owner in (B, None):
-        error = raises(StaleOwner, lambda owner=owner: guard.check(10, resource=RESOURCE, owner=owner))  # type: ignore[misc]  # a lambda's default
+        error = raises(StaleOwner, lambda owner=owner: guard.check(10, resource=RESOURCE, owner=owner))
         assert error.seen == error.fence == 10
 
 
 @case
 def a_fence_without_an_owner(guard: Guard) -> None:
-    """Who never says who it is may write many times; one with a name is another."""
+    """Checks without an owner may be repeated; a check with an owner counts as another one."""
     guard.check(10, resource=RESOURCE)
     guard.check(10, resource=RESOURCE)
     raises(StaleOwner, lambda: guard.check(10, resource=RESOURCE, owner=A))
@@ -97,7 +97,7 @@ def a_fence_without_an_owner(guard: Guard) -> None:
 
 @case
 def a_refusal_changes_nothing(guard: Guard) -> None:
-    """After it the last owner goes on, and the next is accepted."""
+    """After a refusal the last owner is still accepted, and so is the next one."""
     guard.check(10, resource=RESOURCE, owner=A)
     raises(StaleOwner, lambda: guard.check(9, resource=RESOURCE, owner=B))
     raises(StaleOwner, lambda: guard.check(10, resource=RESOURCE, owner=B))
@@ -121,14 +121,14 @@ def every_digit_counts(guard: Guard) -> None:
     """Fences above 2**53, where a double begins to round, and the highest that there is (trap 17)."""
     for fence in (2**53, 2**53 + 1, 2**63 - 2, 2**63 - 1):
         guard.check(fence, resource=RESOURCE, owner=A)
-        error = raises(StaleOwner, lambda fence=fence: guard.check(fence - 1, resource=RESOURCE, owner=A))  # type: ignore[misc]  # a lambda's default
+        error = raises(StaleOwner, lambda fence=fence: guard.check(fence - 1, resource=RESOURCE, owner=A))
         assert (error.fence, error.seen) == (fence - 1, fence)
 
 
 @case
 def any_history_is_judged_by_the_rule(guard: Guard) -> None:
     """A hundred random attempts: each is accepted or refused as the rule says."""
-    chance = random.Random(5)  # the same history for everybody
+    chance = random.Random(5)  # the same history for every guard
     last: dict[str, tuple[int | None, str]] = {}
     for step in range(100):
         resource, fence = f"job:{chance.randrange(3)}", chance.randrange(1, 12)
@@ -142,7 +142,7 @@ def any_history_is_judged_by_the_rule(guard: Guard) -> None:
 
 
 def accepted(guard: Guard, fence: Any, **more: Any) -> bool:
-    """Was it?"""
+    """Whether the guard accepts this fence."""
     try:
         guard.check(fence, **more)
     except StaleOwner:
@@ -152,28 +152,37 @@ def accepted(guard: Guard, fence: Any, **more: Any) -> bool:
 
 @case
 def threads_at_once(guard: Guard) -> None:
-    """Eight threads present fences in a race: the highest one wins, and nobody below it is accepted after it."""
-    fences = list(range(1, 81))
-    random.Random(7).shuffle(fences)  # the same order for everybody
+    """Eight threads present fences in a race: the highest one wins, and no lower one is accepted after it."""
+
+    def present(fences: list[int]) -> None:
+        for fence in fences:
+            if accepted(guard, fence, resource=RESOURCE, owner=A) and fence > 1:
+                assert not accepted(guard, fence - 1, resource=RESOURCE, owner=A), f"{fence - 1} after {fence}"
+
+    race(present, 80)
+    assert raises(StaleOwner, lambda: guard.check(79, resource=RESOURCE, owner=A)).seen == 80
+    guard.check(80, resource=RESOURCE, owner=A)
+
+
+def race(call: Callable[[list[int]], None], highest: int) -> None:
+    """Calls it in eight threads, each with a share of the fences up to the highest, in random order."""
+    fences = list(range(1, highest + 1))
+    random.Random(7).shuffle(fences)  # the same order in every run
     failures: list[BaseException] = []
 
-    def present(lane: int) -> None:
+    def run(share: list[int]) -> None:
         try:
-            for fence in fences[lane::8]:
-                if accepted(guard, fence, resource=RESOURCE, owner=A) and fence > 1:
-                    assert not accepted(guard, fence - 1, resource=RESOURCE, owner=A), f"{fence - 1} after {fence}"
+            call(share)
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=present, args=(lane,)) for lane in range(8)]
+    threads = [threading.Thread(target=run, args=(fences[lane::8],)) for lane in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert not any(thread.is_alive() for thread in threads), "somebody waits for ever"
+    assert not any(thread.is_alive() for thread in threads), "a thread waits for ever"
     assert not failures, failures
-    assert raises(StaleOwner, lambda: guard.check(79, resource=RESOURCE, owner=A)).seen == 80
-    guard.check(80, resource=RESOURCE, owner=A)
 
 
 # ---------------------------------------------------------------- leases
@@ -181,7 +190,7 @@ def threads_at_once(guard: Guard) -> None:
 
 @case
 def a_lease_is_presented_as_it_is(guard: Guard) -> None:
-    """A lease brings all that is needed, and knows afterwards that a guard has seen it. Only that: nobody read it."""
+    """A lease is all that a guard needs. Afterwards it is marked as guarded, and not as exported."""
     with connect(MemoryStore()) as hold, hold.lock("report-export", 42) as lease:
         guard.check(lease)
         assert lease.guarded and not lease.exported
@@ -190,18 +199,18 @@ def a_lease_is_presented_as_it_is(guard: Guard) -> None:
 
 
 @case
-def a_refusal_is_told_and_teaches(guard: Guard) -> None:
-    """Whoever observes the coordinator hears of it, once, and its next lease has a higher fence than the one seen."""
-    heard: list[Event] = []
-    with connect(MemoryStore(), observers=[heard.append]) as hold:
+def a_refusal_is_reported_and_raises_the_floor(guard: Guard) -> None:
+    """Observers of the coordinator get one event, and its next lease has a higher fence than the one seen."""
+    events: list[Event] = []
+    with connect(MemoryStore(), observers=[events.append]) as hold:
         stale = hold.lock("report-export", 42).acquire(wait=0)
         assert stale is not None
         newer = stale.fence + 60_000_000
         guard.check(newer, resource=stale.resource, owner=B)
         error = raises(StaleOwner, lambda: guard.check(stale))
         assert (error.fence, error.seen) == (stale.fence, newer)
-        (told,) = [one for one in heard if isinstance(one, FencedOff)]
-        assert (told.lease.kind, told.lease.fence, told.seen) == ("report-export", stale.fence, newer)
+        (event,) = [one for one in events if isinstance(one, FencedOff)]
+        assert (event.lease.kind, event.lease.fence, event.seen) == ("report-export", stale.fence, newer)
         stale.release()
         with hold.lock("report-export", 42) as lease:
             assert lease.fence > newer
@@ -209,8 +218,8 @@ def a_refusal_is_told_and_teaches(guard: Guard) -> None:
 
 
 @case
-def a_bare_fence_that_is_refused_teaches(guard: Guard) -> None:
-    """The coordinator that holds the lease of that fence, here in this process, asks for more than what was seen."""
+def a_bare_fence_that_is_refused_raises_the_floor(guard: Guard) -> None:
+    """The coordinator in this process that holds the lease of that fence claims a higher fence than the one seen."""
     with connect(MemoryStore()) as hold, connect(MemoryStore()) as other:
         stale = hold.lock("report-export", 42).acquire(wait=0)
         assert stale is not None
@@ -226,7 +235,7 @@ def a_bare_fence_that_is_refused_teaches(guard: Guard) -> None:
 
 @case
 def an_unfenced_lease_is_a_mistake(guard: Guard) -> None:
-    """It cannot be told from a stale one."""
+    """It cannot be distinguished from a stale one."""
     lease = SimpleNamespace(resource=RESOURCE, fence=None, owner=A)
     raises(InvalidRequest, lambda: guard.check(lease))
 
@@ -236,7 +245,7 @@ def an_unfenced_lease_is_a_mistake(guard: Guard) -> None:
 
 @case
 def a_shared_check_remembers_nothing(guard: Guard) -> None:
-    """A reader is refused below the last writer, and refuses nobody who comes later with a lower fence."""
+    """A reader is refused below the last writer. Its own fence refuses no later holder with a lower one."""
     guard.check(50, resource=RESOURCE, owner=A, shared=True)
     guard.check(10, resource=RESOURCE, owner=A)
     guard.check(30, resource=RESOURCE, owner=B, shared=True)
@@ -247,8 +256,8 @@ def a_shared_check_remembers_nothing(guard: Guard) -> None:
 
 
 @case
-def a_read_lease_says_that_it_reads(guard: Guard) -> None:
-    """It is checked with shared=True, and an exclusive one without."""
+def a_read_lease_is_checked_as_shared(guard: Guard) -> None:
+    """A read lease is checked with shared=True, and an exclusive one without."""
     reading = SimpleNamespace(resource=RESOURCE, fence=10, owner=A, shared=True)
     guard.check(reading, shared=True)
     raises(InvalidRequest, lambda: guard.check(reading))
@@ -273,7 +282,7 @@ def a_permit_names_its_slot(guard: Guard) -> None:
 
 @case
 def a_permit_of_several_slots_names_one(guard: Guard) -> None:
-    """Any of its own, and each by itself: it is stale in the one that has another holder, and not in the other."""
+    """Any slot of its own, and each by itself: it is stale in the slot that has another holder, not in the other."""
     slots = ("pool:0", "pool:1")
     pair = SimpleNamespace(resource="pool", fence=10, owner=A, slot=0, slot_resource=slots[0], slot_resources=slots)
     for slot in slots:
@@ -294,15 +303,15 @@ def what_is_no_fence(guard: Guard) -> None:
     """Zero, negative, boolean, textual, fractional, too large: a mistake, and not a stale owner."""
     mistakes: list[Any] = [0, -1, 2**63, True, False, "12", b"12", 12.0, None, [12]]
     for mistake in mistakes:
-        raises(InvalidRequest, lambda fence=mistake: guard.check(fence, resource=RESOURCE))  # type: ignore[misc]  # a lambda's default
+        raises(InvalidRequest, lambda fence=mistake: guard.check(fence, resource=RESOURCE))
 
 
 @case
 def what_is_no_resource_or_owner(guard: Guard) -> None:
-    """Text that can be written down, of a size that fits; a bare fence needs a resource."""
+    """Anything but text without NUL and surrogates, of a size that fits; a bare fence needs a resource."""
     mistakes: list[Any] = [None, "", "x" * 513, "a\0b", "\ud800", 42, b"job"]
     for mistake in mistakes:
-        raises(InvalidRequest, lambda resource=mistake: guard.check(12, resource=resource))  # type: ignore[misc]  # a lambda's default
+        raises(InvalidRequest, lambda resource=mistake: guard.check(12, resource=resource))
     owners: list[Any] = ["", 42, b"token", "\ud800", True]
     for mistake in owners:
-        raises(InvalidRequest, lambda owner=mistake: guard.check(12, resource=RESOURCE, owner=owner))  # type: ignore[misc]  # a lambda's default
+        raises(InvalidRequest, lambda owner=mistake: guard.check(12, resource=RESOURCE, owner=owner))

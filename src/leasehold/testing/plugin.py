@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def leasehold_clock() -> TurnableClock:
-    """The clock of this test's leases. It stands still until ``leasehold_clock.advance("31s")``."""
+    """The clock of this test's leases. Its time passes only with ``leasehold_clock.advance("31s")``."""
     from leasehold.testing.clock import TurnableClock
 
     return TurnableClock()
@@ -55,7 +55,7 @@ def connect_async_leasehold(leasehold_store: StandInStore) -> Callable[..., Asyn
 
 @pytest.fixture
 def hold(connect_leasehold: Callable[..., Leasehold]) -> Leasehold:
-    """A coordinator on a store of this test's own, whose clock it turns."""
+    """A coordinator on this test's own store, whose clock the test turns."""
     return connect_leasehold()
 
 
@@ -68,7 +68,7 @@ def async_hold(connect_async_leasehold: Callable[..., AsyncLeasehold]) -> AsyncL
 @pytest.fixture
 def leasehold_url(leasehold_store: StandInStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The URL of this test's store. ``LEASEHOLD_URL`` is set to it: code that calls ``leasehold.connect()`` during the
-    test meets the other fixtures there."""
+    test uses the same store as the other fixtures."""
     from secrets import token_hex
 
     space = f"test-{token_hex(8)}"

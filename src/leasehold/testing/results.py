@@ -1,4 +1,4 @@
-"""The contract of a result store: one suite of cases for every result store, yours too.
+"""The contract of a result store: one suite of cases for every result store, including your own.
 
     import pytest
     from leasehold.testing.results import CASES
@@ -7,20 +7,19 @@
     def test_my_result_store_keeps_the_contract(case):
         CASES[case](MyResultStore())
 
-Each case gets a result store on which nothing stands yet. One whose calls are awaited needs a wrapper that awaits them.
+Each case gets an empty result store. One whose calls are awaited needs a wrapper that awaits them.
 """
 
 from __future__ import annotations
 
 import math
 import random
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from leasehold.coordinator import connect
 from leasehold.errors import InvalidRequest, StaleOwner
@@ -28,21 +27,20 @@ from leasehold.guards.fence import accept
 from leasehold.observe.events import Event, FencedOff
 from leasehold.patterns.results.result_store import LONGEST_TEXT, Entry
 from leasehold.stores.memory import MemoryStore
+from leasehold.testing.guards import A, B, race, raises
 
 Case = Callable[[Any], None]
 CASES: dict[str, Case] = {}
 """Every case under its name: a function that takes a result store, and raises AssertionError or an error of the
 result store's."""
-E = TypeVar("E", bound=BaseException)
 
 NAME = "acme/page:42"
-A, B = "host-1:11:5ec2e75ec2e75ec2e75ec2e75ec2e7.1", "host-2:22:5ec2e75ec2e75ec2e75ec2e75ec2e7.2"
 SHORT = 0.05  # seconds
-PATIENCE = 30.0  # until something has ended
+PATIENCE = 30.0  # seconds until an entry must have ended
 
 
 class Presenter(NamedTuple):
-    """What a result store needs of a lease: ``Presenter("page:42", 7)`` in place of one."""
+    """The part of a lease that a result store needs: ``Presenter("page:42", 7)`` takes the place of one."""
 
     resource: str
     fence: int
@@ -55,26 +53,17 @@ def case(function: Case) -> Case:
     return function
 
 
-def raises(kind: type[E], call: Callable[..., object], *args: Any) -> E:
-    """The error that this call raises; it must."""
-    try:
-        call(*args)
-    except kind as error:
-        return error
-    raise AssertionError(f"it was accepted, in place of {kind.__name__}")
-
-
 def text(results: Any, name: str = NAME) -> str | None:
-    """What stands there."""
+    """The text of the entry."""
     found: Entry | None = results.read(name)
     return None if found is None else found.text
 
 
 def ended(results: Any, name: str = NAME) -> None:
-    """Wait until nothing stands there any more."""
+    """Wait until the entry has ended."""
     until = time.monotonic() + PATIENCE
     while results.read(name) is not None:
-        assert time.monotonic() < until, "it never ends"
+        assert time.monotonic() < until, "the entry does not end"
         time.sleep(SHORT / 5)
 
 
@@ -82,8 +71,8 @@ def ended(results: Any, name: str = NAME) -> None:
 
 
 @case
-def nothing_stands_on_a_new_results(results: Any) -> None:
-    """There is nothing to read; to open it presents the fence all the same."""
+def a_new_result_store_is_empty(results: Any) -> None:
+    """There is nothing to read; ``open`` presents the fence all the same."""
     assert results.read(NAME) is None
     assert results.open(Presenter(NAME, 10)) is None
     assert results.read(NAME) is None
@@ -92,7 +81,7 @@ def nothing_stands_on_a_new_results(results: Any) -> None:
 
 @case
 def what_is_written_is_read(results: Any) -> None:
-    """By anybody, and by its holder: the text, the fence under which it was written, its age and what is left."""
+    """By ``read`` and by its holder's ``open``: the text, the fence of its writer, its age and the time left."""
     assert results.write(Presenter(NAME, 10), "first", "1m") is None
     for found in (results.read(NAME), results.open(Presenter(NAME, 10))):
         assert isinstance(found, Entry) and (found.text, found.fence) == ("first", 10)
@@ -101,7 +90,7 @@ def what_is_written_is_read(results: Any) -> None:
 
 @case
 def time_goes_by(results: Any) -> None:
-    """An entry grows older and has less left; both together are as long as it is kept."""
+    """An entry grows older and has less time left; both together are as long as it is kept."""
     results.write(Presenter(NAME, 10), "text", timedelta(minutes=1))
     first = results.read(NAME)
     time.sleep(SHORT)
@@ -112,7 +101,7 @@ def time_goes_by(results: Any) -> None:
 
 @case
 def what_is_written_again_begins_anew(results: Any) -> None:
-    """The text, its age and its end are those of the last write, be it a shorter one."""
+    """The text, its age and its end are those of the last write, even if it keeps the entry for less time."""
     results.write(Presenter(NAME, 10), "long", "1d")
     results.write(Presenter(NAME, 10), "short", "1m")
     found = results.read(NAME)
@@ -123,7 +112,7 @@ def what_is_written_again_begins_anew(results: Any) -> None:
 
 @case
 def an_entry_ends(results: Any) -> None:
-    """After ``keep`` nothing stands there, and the next may write."""
+    """After ``keep`` there is no entry, and the next holder may write."""
     results.write(Presenter(NAME, 10), "brief", SHORT)
     ended(results)
     assert results.open(Presenter(NAME, 11)) is None
@@ -141,8 +130,8 @@ def the_shortest_and_the_longest_keep(results: Any) -> None:
 
 
 @case
-def none_takes_it_away(results: Any) -> None:
-    """Where something stands and where nothing does; the fence is remembered."""
+def none_removes_the_entry(results: Any) -> None:
+    """``None`` removes the entry, if there is one; the fence is remembered."""
     for fence in (10, 11):
         results.write(Presenter(NAME, fence), None, 60)
         assert results.read(NAME) is None and results.open(Presenter(NAME, fence)) is None
@@ -169,18 +158,18 @@ TEXTS = {
 
 @case
 def a_text_comes_back_as_it_was(results: Any) -> None:
-    """Every letter of it, whatever it looks like."""
-    for name, said in TEXTS.items():
-        results.write(Presenter(NAME, 10), said, 60)
-        assert (text(results), results.open(Presenter(NAME, 10)).text) == (said, said), name
+    """Every character of it."""
+    for name, written in TEXTS.items():
+        results.write(Presenter(NAME, 10), written, 60)
+        assert (text(results), results.open(Presenter(NAME, 10)).text) == (written, written), name
 
 
 @case
 def a_long_text(results: Any) -> None:
-    """A megabyte and more, of letters that are several bytes each."""
-    said = "€" * 400_000 + "end"
-    results.write(Presenter(NAME, 10), said, 60)
-    assert text(results) == said
+    """More than a megabyte, of characters that are several bytes each."""
+    written = "€" * 400_000 + "end"
+    results.write(Presenter(NAME, 10), written, 60)
+    assert text(results) == written
 
 
 # ---------------------------------------------------------------- who may write
@@ -188,7 +177,7 @@ def a_long_text(results: Any) -> None:
 
 @case
 def an_older_fence_is_refused(results: Any) -> None:
-    """To open and to write; the error says both fences, and whom it concerns, and nothing has changed."""
+    """By ``open`` and ``write``; the error names both fences, the resource and the owner, and nothing has changed."""
     results.write(Presenter(NAME, 10, A), "new", 60)
     before = results.read(NAME)
     stale = Presenter(NAME, 9, B)
@@ -221,7 +210,7 @@ def to_open_is_enough(results: Any) -> None:
 
 @case
 def an_entry_keeps_the_fence_of_its_writer(results: Any) -> None:
-    """Whoever opens it later has another one; its end stays the same, too."""
+    """A later holder that opens the entry changes neither its fence nor its end."""
     results.write(Presenter(NAME, 10, A), "text", 60)
     for found in (results.open(Presenter(NAME, 11, B)), results.read(NAME), results.open(Presenter(NAME, 12, A))):
         assert (found.text, found.fence) == ("text", 10) and found.left <= 60
@@ -231,7 +220,7 @@ def an_entry_keeps_the_fence_of_its_writer(results: Any) -> None:
 
 @case
 def one_holder_may_write_many_times(results: Any) -> None:
-    """Its fence is accepted again, so that what was not answered can be repeated."""
+    """Its fence is accepted again, so that a call without a reply can be repeated."""
     for number in range(3):
         results.open(Presenter(NAME, 10))
         results.write(Presenter(NAME, 10), f"text {number}", 60)
@@ -251,7 +240,7 @@ def an_equal_fence_of_another_is_refused(results: Any) -> None:
 
 @case
 def to_read_presents_nothing(results: Any) -> None:
-    """Whoever reads keeps nobody from writing."""
+    """``read`` does not keep a holder from writing."""
     results.write(Presenter(NAME, 10), "text", 60)
     for _ in range(3):
         results.read(NAME)
@@ -295,30 +284,30 @@ def resources_are_apart(results: Any) -> None:
 
 @case
 def any_history_is_judged_by_the_rule(results: Any) -> None:
-    """Sixty random steps: each is accepted or refused as the rule says, and what stands there is what was written."""
-    chance = random.Random(5)  # the same history for everybody
+    """Sixty random steps: each is accepted or refused as the rule says, and the entry is what was written last."""
+    chance = random.Random(5)  # the same history for every result store
     last: dict[str, tuple[int | None, str]] = {}
-    stands: dict[str, tuple[str, int] | None] = {}
+    entries: dict[str, tuple[str, int] | None] = {}
     for step in range(60):
         holder = Presenter(f"job:{chance.randrange(2)}", chance.randrange(1, 12), chance.choice([A, B]))
-        what = chance.choice(["open", "write", "take away"])
+        what = chance.choice(["open", "write", "remove"])
         before, whose = last.get(holder.resource, (None, ""))
         expected = accept(before, whose, holder.fence, holder.owner)
         assert _accepted(results, what, holder, f"step {step}") is expected, f"step {step}"
         if expected:
             last[holder.resource] = (holder.fence, holder.owner)
             if what != "open":
-                stands[holder.resource] = (f"step {step}", holder.fence) if what == "write" else None
+                entries[holder.resource] = (f"step {step}", holder.fence) if what == "write" else None
         found = results.read(holder.resource)
-        assert (found and found[:2]) == stands.get(holder.resource), f"step {step}"
+        assert (found and found[:2]) == entries.get(holder.resource), f"step {step}"
 
 
-def _accepted(results: Any, what: str, holder: Presenter, said: str) -> bool:
+def _accepted(results: Any, what: str, holder: Presenter, written: str) -> bool:
     try:
         if what == "open":
             results.open(holder)
         else:
-            results.write(holder, said if what == "write" else None, 60)
+            results.write(holder, written if what == "write" else None, 60)
     except StaleOwner:
         return False
     return True
@@ -326,30 +315,18 @@ def _accepted(results: Any, what: str, holder: Presenter, said: str) -> bool:
 
 @case
 def threads_at_once(results: Any) -> None:
-    """Eight threads write in a race: the fence of what stands there only grows, and the highest wins."""
-    fences = list(range(1, 49))
-    random.Random(7).shuffle(fences)  # the same order for everybody
-    failures: list[BaseException] = []
+    """Eight threads write in a race: the fence of the entry only grows, and the highest wins."""
 
-    def write(lane: int) -> None:
-        try:
-            seen = 0
-            for fence in fences[lane::8]:
-                with suppress(StaleOwner):
-                    results.write(Presenter(NAME, fence), str(fence), 60)
-                found = results.read(NAME)
-                assert found.text == str(found.fence) and found.fence >= seen, f"{found.fence} after {seen}"
-                seen = found.fence
-        except BaseException as error:
-            failures.append(error)
+    def write(fences: list[int]) -> None:
+        seen = 0
+        for fence in fences:
+            with suppress(StaleOwner):
+                results.write(Presenter(NAME, fence), str(fence), 60)
+            found = results.read(NAME)
+            assert found.text == str(found.fence) and found.fence >= seen, f"{found.fence} after {seen}"
+            seen = found.fence
 
-    threads = [threading.Thread(target=write, args=(lane,)) for lane in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert not any(thread.is_alive() for thread in threads), "somebody waits for ever"
-    assert not failures, failures
+    race(write, 48)
     assert results.read(NAME)[:2] == ("48", 48)
 
 
@@ -358,7 +335,7 @@ def threads_at_once(results: Any) -> None:
 
 @case
 def a_lease_is_presented_as_it_is(results: Any) -> None:
-    """A lease brings all that is needed, and knows afterwards that a guard has seen it."""
+    """A lease is all that a result store needs. Afterwards it is marked as guarded."""
     with connect(MemoryStore()) as hold, hold.lock("page", 42) as lease:
         assert results.open(lease) is None
         assert lease.guarded
@@ -367,18 +344,18 @@ def a_lease_is_presented_as_it_is(results: Any) -> None:
 
 
 @case
-def a_refusal_is_told_and_teaches(results: Any) -> None:
-    """Whoever observes the coordinator hears of it, once, and its next lease has a higher fence than the one seen."""
-    heard: list[Event] = []
-    with connect(MemoryStore(), observers=[heard.append]) as hold:
+def a_refusal_is_reported_and_raises_the_floor(results: Any) -> None:
+    """Observers of the coordinator get one event, and its next lease has a higher fence than the one seen."""
+    events: list[Event] = []
+    with connect(MemoryStore(), observers=[events.append]) as hold:
         stale = hold.lock("page", 42).acquire(wait=0)
         assert stale is not None
         newer = stale.fence + 60_000_000
         results.write(Presenter(stale.resource, newer), "newer", 60)
         error = raises(StaleOwner, results.write, stale, "late", 60)
         assert (error.fence, error.seen) == (stale.fence, newer)
-        (told,) = [one for one in heard if isinstance(one, FencedOff)]
-        assert (told.lease.kind, told.lease.fence, told.seen) == ("page", stale.fence, newer)
+        (event,) = [one for one in events if isinstance(one, FencedOff)]
+        assert (event.lease.kind, event.lease.fence, event.seen) == ("page", stale.fence, newer)
         stale.release()
         with hold.lock("page", 42) as lease:
             assert lease.fence > newer
@@ -439,7 +416,7 @@ def what_is_no_text(results: Any) -> None:
 
 @case
 def what_is_no_resource(results: Any) -> None:
-    """Text that can be written down, of a size that fits."""
+    """Anything but text without NUL and surrogates, of a size that fits."""
     mistakes: list[Any] = [None, "", "x" * 513, "a\0b", "\ud800", 42, b"page"]
     for mistake in mistakes:
         raises(InvalidRequest, results.read, mistake)

@@ -1,4 +1,4 @@
-"""Trouble for the holders of leases, on request: a paused process, time that ran out, a store that is away."""
+"""Faults on request: a paused process, a lease that expires, a store that cannot be reached."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ _freezing = threading.RLock()
 
 
 def freeze(lease: BaseLease | Leasehold | AsyncLeasehold) -> Freeze:
-    """Pause the process that holds this lease, or plays this coordinator: until the ``with`` body ends, or ``thaw()``.
+    """Pause the coordinator of this lease, or this coordinator, as if its process were paused: until the ``with`` body
+    ends, or ``thaw()``.
 
-    None of its leases is renewed, and for it time stands still: it believes that it holds what it held, however far
-    the clock is turned, and nobody tells it otherwise. Meanwhile another coordinator can take over. When it wakes, it
-    learns what it has lost. This works on every store; on one whose clock cannot be turned, real time must pass.
+    None of its leases is renewed, and its time stands still: it takes them for held, however far the clock is turned.
+    Meanwhile another coordinator can take over. When it wakes, it finds out what it has lost. This works on every
+    store; on one whose clock cannot be turned, real time must pass.
 
     >>> import leasehold
     >>> store = StandInStore()
@@ -42,10 +43,10 @@ def freeze(lease: BaseLease | Leasehold | AsyncLeasehold) -> Freeze:
 
 
 def expire(lease: BaseLease) -> None:
-    """The time of this lease is over: its store's clock is turned past its end, and it alone is not renewed.
+    """Let this lease expire: its store's clock is turned past its end, and only this lease is not renewed.
 
-    The holder learns so at once: ``state`` is lost, ``lost`` is set, callbacks are called; the body of an ``async
-    with`` is interrupted at its next await. Needs a clock that can be turned, as the plugin's fixtures have.
+    The holder learns of it at once: ``state`` is lost, ``lost`` is set, callbacks are called; the body of an ``async
+    with`` is interrupted at its next await. This needs a clock that can be turned, as in the plugin's fixtures.
 
     >>> import leasehold
     >>> store = StandInStore()
@@ -68,10 +69,10 @@ def expire(lease: BaseLease) -> None:
 
 
 def outage(hold: Leasehold | AsyncLeasehold | BaseLease) -> AbstractContextManager[None]:
-    """The store of this coordinator cannot be reached, by anybody, while the ``with`` body runs.
+    """No coordinator reaches the store of this one while the ``with`` body runs.
 
-    An acquire raises ``StoreUnavailable``; a lease whose renewal falls due is ``unsure``, and lost when it stays so.
-    Needs a store to test with, as the plugin's fixtures have.
+    An acquire raises ``StoreUnavailable``; a lease whose renewal falls due is ``unsure``, and lost when the outage
+    lasts. This needs a store for tests, as in the plugin's fixtures.
 
     >>> import leasehold
     >>> store = StandInStore()
@@ -102,7 +103,7 @@ class Freeze:
         self._over = False
 
     def thaw(self) -> None:
-        """Wake up. Safe to call twice; who was frozen twice wakes when both are over."""
+        """Wake up. Safe to call twice. A process that was frozen twice wakes when both freezes are over."""
         with _freezing:
             self._clock.freezes -= not self._over
             self._over = True
@@ -123,7 +124,7 @@ class Freeze:
 
 
 class StoppedClock:
-    """The time that a paused process believes in, until it wakes."""
+    """The clock of a paused process: it shows the time of the pause, until the process wakes."""
 
     def __init__(self, real: Clock) -> None:
         self.real = real
@@ -155,6 +156,6 @@ def _stand_in(thing: object, call: str) -> StandInStore:
     if isinstance(store, StandInStore):
         return store
     raise InvalidRequest(
-        f"{call}() needs a store to test with, not {store.name}: use the fixtures of the plugin, or a StandInStore. "
+        f"{call}() needs a store for tests, not {store.name}: use the fixtures of the plugin, or a StandInStore. "
         "On any store freeze(lease) stops the renewals, and the lease ends when its ttl has passed"
     )

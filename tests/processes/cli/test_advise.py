@@ -191,7 +191,7 @@ def test_wrong_answers_are_asked_again(desk: Desk) -> None:
         dialogue.type("\n")
         dialogue.type("everything\n", after="without this answer there is no verdict")
         dialogue.type("2\n", after="type one of efficiency, correctness, or its number")
-        dialogue.type("c\n", after="What is it?")
+        dialogue.type("c\n", after="What is the work?")
         dialogue.type("general\n", after="type one of cache,")  # c is cache or command
         dialogue.type("harmless\n", after="What is a duplicate?")
         dialogue.type("wrong\n", after="(protects: correctness; duplicates: harmless)")

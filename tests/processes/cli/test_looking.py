@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import leasehold
-from leasehold.cli.terminal import bar, lasting
+from leasehold.cli.terminal import bar, elapsed
 from tests.support.cli.desk import SOON, SOURCE, Desk
 from tests.support.servers.redis import RedisServer
 
@@ -83,7 +83,7 @@ def test_a_closed_door_and_its_history(desk: Desk) -> None:
     assert lease is not None
     desk.hold.evict("job", fence=lease.fence, reason="host on fire", by="alice")
     shown = desk.run("inspect", "job").stdout
-    assert "nobody holds it" in shown and "nobody is granted before" in shown
+    assert "nobody holds it" in shown and "no claim is granted before" in shown
     assert f"evicted {ME} (fence {lease.fence}) by alice: host on fire" in shown
     assert "closed for" in desk.run("ls").stdout
 
@@ -269,6 +269,6 @@ def test_colours_are_for_terminals(desk: Desk, environment: dict[str, str], colo
 def test_bars_and_times() -> None:
     """A bar is full after a renewal and never empty while something is left; times have one or two units."""
     assert [bar(left, 30) for left in (30, 15, 0.1, 0)] == ["#" * 10, "#" * 5 + "." * 5, "#" + "." * 9, "." * 10]
-    assert [lasting(one) for one in (0.04, 9.94, 12, 185, 7800, 442800)] == [
+    assert [elapsed(one) for one in (0.04, 9.94, 12, 185, 7800, 442800)] == [
         "0.0s", "9.9s", "12s", "3m 05s", "2h 10m", "5d 3h",
     ]  # fmt: skip

@@ -161,7 +161,7 @@ def test_limits_that_differ(desk: Desk) -> None:
     with desk.hold.semaphore("job", limit=2):
         done = desk.run("run", "job", "--limit", "3", "-n", "--", "true")
         assert (done.returncode, done.stderr) == (
-            0, "leasehold: job: others go by a limit of 2, this one by 3: say one --limit everywhere\n"
+            0, "leasehold: job: others use a limit of 2, this one 3: give the same --limit everywhere\n"
         )  # fmt: skip
         assert desk.run("run", "job", "--limit", "3", "--skip-ok", "--", "true").stderr == ""
         told = desk.run("run", "job", "--limit", "1", "-n", "--json", "--", "true").stderr.splitlines()

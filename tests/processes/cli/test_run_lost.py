@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.cli.child import Child
+from leasehold.cli.process import Child
 from tests.support.cli.desk import Desk, alive, pids
 from tests.support.servers.redis import RedisServer
 
@@ -166,5 +166,5 @@ def test_a_killed_stub_is_a_killed_command() -> None:
     _, status = os.waitpid(child.pid, 0)
     child.start({"LEASEHOLD_FENCE": "1"})
     child.ended(status)
-    assert (child.code, child.why_not()) == (137, 0)
+    assert (child.code, child.start_error()) == (137, 0)
     child.abandon()

@@ -47,8 +47,8 @@ def test_documents_for_programs(desk: Desk) -> None:
 def test_what_was_not_said_is_told(desk: Desk) -> None:
     """The margins that are assumed are named as such."""
     shown = desk.run("ttl").stdout
-    assert "note        --pause was not said, and counts as 5s\n" in shown
-    assert "note        --network was not said, and counts as 1s\n" in shown
+    assert "note        --pause was not given, and counts as 5s\n" in shown
+    assert "note        --network was not given, and counts as 1s\n" in shown
     assert "note" not in desk.run("ttl", *SAID).stdout
 
 
@@ -78,7 +78,7 @@ def test_beyond_the_last_bucket(desk: Desk) -> None:
     desk.path("metrics").write_text(scrape(job={"60.0": 10, "+Inf": 2000}))
     done = desk.run("ttl", "--from", "metrics", "--no-renew")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "p99.9 is over 1m" in done.stderr and "nobody can know" in done.stderr
+    assert "p99.9 is over 1m" in done.stderr and "the ttl cannot be known" in done.stderr
     found = document(desk, "--from", "metrics")
     assert (found["ttl"], found["p999"], found["tool"]) == (12.0, None, "lock")
     desk.path("metrics").write_text(scrape(job={"3600.0": 10, "+Inf": 2000}))
@@ -88,7 +88,7 @@ def test_beyond_the_last_bucket(desk: Desk) -> None:
 def test_over_an_hour(desk: Desk) -> None:
     """It says jobs."""
     done = desk.run("ttl", "--p999", "3h")
-    assert "heed        the work is over 1h: use durable ownership with a heartbeat (jobs)" in done.stdout
+    assert "warning     the work is over 1h: use durable ownership with a heartbeat (jobs)" in done.stdout
     assert document(desk, "--p999", "3h", "--no-renew")["tool"] == "jobs"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import leasehold
-from leasehold.cli import child
+from leasehold.cli.process import descendants
 
 SOURCE = Path(leasehold.__file__).parents[1]
 COMMAND = [sys.executable, "-m", "leasehold"]
@@ -77,7 +77,7 @@ class Desk:
         """End whatever a failed test left."""
         for process in self._started:
             if process.poll() is None:
-                for pid in [*child.descendants(process.pid), process.pid]:
+                for pid in [*descendants(process.pid), process.pid]:
                     kill(pid)
             process.communicate()
         self.hold.close()

@@ -123,4 +123,4 @@ def test_it_reads_well() -> None:
     lines = str(advise(CASES["monthly-invoices"])).splitlines()
     assert lines[0] == "Use hold.cron to save work, and a unique constraint for the result."
     assert "  transaction required   yes, unique (customer, period)" in lines
-    assert lines.index("Why") < lines.index("Heed")
+    assert lines.index("Why") < lines.index("Warnings")

@@ -76,7 +76,7 @@ def test_beyond_the_last_bucket() -> None:
     """What took longer than the last bucket is not guessed."""
     found = measured(scrape(job={"1.0": 10, "3600.0": 1990, "+Inf": 2000}))
     assert (found.p999, found.at_least) == (None, 3600.0)
-    assert found.warnings == ("p99.9 is over 3600s, the last bucket; how much, nobody knows",)
+    assert found.warnings == ("p99.9 is over 3600s, the last bucket; by how much is unknown",)
 
 
 def test_several_kinds() -> None:

@@ -111,4 +111,4 @@ def test_it_reads_well() -> None:
         "why         2 × (pause 5s + network 1s) = 12s",
         "            how long the work takes does not matter: it is renewed meanwhile",
     ]
-    assert str(ttl_for(p999="2h", renew=False)).splitlines()[-1].startswith("heed        the ttl is over 1h")
+    assert str(ttl_for(p999="2h", renew=False)).splitlines()[-1].startswith("warning     the ttl is over 1h")

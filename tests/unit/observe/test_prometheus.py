@@ -167,9 +167,9 @@ def test_a_registry_that_is_dropped_is_let_go(registry: CollectorRegistry) -> No
     """Sharing keeps no registry alive."""
     from leasehold.observe import prometheus
 
-    before = len(prometheus._shared)
+    before = len(prometheus._metrics_of._made)
     PrometheusObserver(CollectorRegistry())
-    assert len(prometheus._shared) == before
+    assert len(prometheus._metrics_of._made) == before
 
 
 def test_kinds_are_bounded(registry: CollectorRegistry) -> None:

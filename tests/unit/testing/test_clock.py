@@ -361,7 +361,7 @@ async def test_a_waiting_task_has_taken_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """When ``advance_async`` returns, and not a few turns of the loop later, however seldom the task looks."""
-    monkeypatch.setattr(clock_module, "FOR_A_WHILE", -1.0)
+    monkeypatch.setattr(clock_module, "POLL_SOON_FOR", -1.0)
     lease = await async_hold.lock("job", renew=False).acquire()
     task = asyncio.create_task(async_hold.lock("job").acquire())
     await eventually_async(waiters(leasehold_store, 1), "it waits")

@@ -353,6 +353,6 @@ def test_time_on_a_real_store_cannot_be_turned(url: str, tmp_path: Path, monkeyp
     with leasehold.connect(url) as hold:
         lease = acquired(hold.lock("trouble").acquire())
         for call in (expire, outage):
-            with pytest.raises(InvalidRequest, match=r"needs a store to test with, not (memory|sqlite).*freeze"):
+            with pytest.raises(InvalidRequest, match=r"needs a store for tests, not (memory|sqlite).*freeze"):
                 call(lease)
         assert lease.state == "held"
