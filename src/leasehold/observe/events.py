@@ -37,6 +37,25 @@ from leasehold._core.holding import Holding
 from leasehold._core.light_typing import Any, NamedTuple, TypeAlias
 from leasehold._core.types import public_owner
 
+__all__ = [
+    "Acquired",
+    "Contended",
+    "Downgraded",
+    "Event",
+    "FencedOff",
+    "Leaking",
+    "LimitDiffers",
+    "Lost",
+    "NotRenewed",
+    "Refused",
+    "ReleaseUnknown",
+    "Released",
+    "Renewed",
+    "StaleRelease",
+    "Subject",
+    "Unguarded",
+]
+
 
 class Subject(NamedTuple):
     """What an event is about, and may be shown: never a full id or an owner token."""

@@ -30,6 +30,8 @@ from leasehold.observe.spans import Spans
 if TYPE_CHECKING:
     Look = Callable[[CallbackOptions], Iterable[Observation]]
 
+__all__ = ["OpenTelemetryObserver"]
+
 SCOPE = "leasehold"
 
 
