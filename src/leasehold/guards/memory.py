@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from leasehold.observe.events import Observer
 
+__all__ = ["FenceGuard"]
+
 
 class FenceGuard(BaseGuard):
     """Refuses a stale owner among the threads of this process.

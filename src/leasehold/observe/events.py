@@ -37,6 +37,25 @@ from leasehold._core.holding import Holding
 from leasehold._core.light_typing import Any, NamedTuple, TypeAlias
 from leasehold._core.types import public_owner
 
+__all__ = [
+    "Acquired",
+    "Contended",
+    "Downgraded",
+    "Event",
+    "FencedOff",
+    "Leaking",
+    "LimitDiffers",
+    "Lost",
+    "NotRenewed",
+    "Refused",
+    "ReleaseUnknown",
+    "Released",
+    "Renewed",
+    "StaleRelease",
+    "Subject",
+    "Unguarded",
+]
+
 
 class Subject(NamedTuple):
     """The lease that an event is about. All of it may be shown: it has no full id and no owner token."""

@@ -24,6 +24,8 @@ except ModuleNotFoundError as missing:
 
 from leasehold.observe.spans import Spans
 
+__all__ = ["OpenTelemetryObserver"]
+
 SCOPE = "leasehold"
 
 

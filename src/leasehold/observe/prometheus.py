@@ -23,6 +23,8 @@ except ModuleNotFoundError as missing:
         "PrometheusObserver needs prometheus-client: pip install 'leasehold[prometheus]'", name=missing.name
     ) from missing
 
+__all__ = ["PrometheusObserver"]
+
 
 class PrometheusObserver(SignalSafeObserver):
     """Counts into ``registry``, or into the one that prometheus-client uses by default."""

@@ -7,6 +7,8 @@ import time
 
 from leasehold._core.types import Instant
 
+__all__ = ["ManualClock"]
+
 # A suspended machine must not believe that it still holds (decision 2). While it sleeps BOOTTIME counts, and elsewhere
 # the monotonic clock: that of macOS, and that of Windows, which has no clock_gettime.
 CLOCK_ID: int = getattr(time, "CLOCK_BOOTTIME", 0) or getattr(time, "CLOCK_MONOTONIC", 0)

@@ -22,6 +22,8 @@ from leasehold._core.types import Capabilities, State
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.clock import SystemClock
 
+__all__ = ["MemoryStore"]
+
 _spaces: dict[str, MemoryStore] = {}
 
 

@@ -26,6 +26,8 @@ from leasehold.guards.guard import Guard
 from leasehold.observe.events import Event, FencedOff
 from leasehold.stores.memory import MemoryStore
 
+__all__ = ["CASES"]
+
 Case = Callable[[Guard], None]
 CASES: dict[str, Case] = {}
 """Every case under its name: a function that takes a guard, and raises AssertionError or an error of the guard's."""

@@ -29,6 +29,8 @@ from leasehold.patterns.results.result_store import LONGEST_TEXT, Entry
 from leasehold.stores.memory import MemoryStore
 from leasehold.testing.guards import A, B, race, raises
 
+__all__ = ["CASES", "Presenter"]
+
 Case = Callable[[Any], None]
 CASES: dict[str, Case] = {}
 """Every case under its name: a function that takes a result store, and raises AssertionError or an error of the
