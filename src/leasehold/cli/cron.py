@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+from leasehold._core.driver import finish
 from leasehold._core.durations import is_long, ttl_ms
 from leasehold.cli import exit_codes
 from leasehold.cli.arguments import CronRequest
@@ -30,7 +31,6 @@ from leasehold.patterns.cron.history import ClaimedTick, history
 from leasehold.patterns.cron.runner import AWAY, FIRST_PAUSE, LONGEST_PAUSE, TAKEN, loss_of
 from leasehold.patterns.cron.schedule import DueTicks, Schedule, WallClock
 from leasehold.patterns.cron.state import DIED, ERROR, KEPT, LOST, MISSED, OK, RUNNING, SKIPPED, Run
-from leasehold.patterns.flavour import finish
 
 # ---------------------------------------------------------------- timetable
 #

@@ -10,13 +10,14 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+from leasehold._core.driver import finish
 from leasehold._core.durations import seconds, wait_seconds
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.cron.history import RunHistory, history
 from leasehold.patterns.cron.runner import TickRunner
 from leasehold.patterns.cron.schedule import CronClock, Policy, Schedule, WallClock
 from leasehold.patterns.cron.state import KEPT
-from leasehold.patterns.flavour import Flag, finish
+from leasehold.patterns.flavour import Flag
 from leasehold.patterns.results import ResultStore
 from leasehold.patterns.results.memory import shared
 from leasehold.primitives.decorated_function import Function, check_filled, check_function
@@ -297,7 +298,7 @@ class CronOptions:
         return self._hold.lock(*self._name, **options)
 
     async def _store_time(self) -> float | None:
-        seen = await self._hold._flavour.settled(self._hold.inspect(self.lock(None)))
+        seen = await self._hold._flavour.resolve(self._hold.inspect(self.lock(None)))
         holder = seen.holder
         return None if holder is None or holder.since is None else holder.since.timestamp()
 

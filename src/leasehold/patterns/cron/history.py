@@ -44,7 +44,7 @@ class RunHistory(NamedTuple):
 
     async def look(self, since: float) -> DueTicks | None:
         """What there may be to do. It may have changed in the next moment."""
-        entry = await self.flavour.settled(self.results.read(self.resource))
+        entry = await self.flavour.resolve(self.results.read(self.resource))
         state = self._state(entry)
         now = self.clock.now()
         if entry is not None and state is not None and self._differ(state, entry, now):
@@ -54,7 +54,7 @@ class RunHistory(NamedTuple):
 
     async def claim(self, lease: Any, since: float) -> ClaimedTick | None:
         """Under the lease: settle what is due, and say what is to be run. It is claimed when this returns."""
-        entry = await self.flavour.settled(self.results.open(lease))
+        entry = await self.flavour.resolve(self.results.open(lease))
         state = stored = self._state(entry)
         now = self.clock.now()
         if entry is not None and state is not None and self._differ(state, entry, now):
@@ -122,7 +122,7 @@ class RunHistory(NamedTuple):
         text = encode(state)
         for attempt in range(1, TRIES + 1):
             try:
-                await self.flavour.settled(self.results.write(lease, text, KEEP))
+                await self.flavour.resolve(self.results.write(lease, text, KEEP))
                 return
             except (StoreUnavailable, OutcomeUnknown):
                 if attempt == TRIES:
@@ -145,12 +145,12 @@ def _ms(moment: float) -> float:
 async def history(flavour: Flavour, results: ResultStore, lock: Any, limit: int) -> list[Run]:
     """The newest first, in the time zone of the cron. One that still runs, by this, and whose lease nobody has, has
     died."""
-    entry = await flavour.settled(results.read(lock.resource))
+    entry = await flavour.resolve(results.read(lock.resource))
     if entry is None:
         return []
     state = decode(entry.text, lock.resource)
-    if state.runs() and not await flavour.settled(lock.locked()):
-        again = await flavour.settled(results.read(lock.resource))
+    if state.runs() and not await flavour.resolve(lock.locked()):
+        again = await flavour.resolve(results.read(lock.resource))
         now = state if again is None else decode(again.text, lock.resource)
         state = now.buried() if now.lines == state.lines else now
     zone = zone_of(state.schedule.rpartition(" ")[2])

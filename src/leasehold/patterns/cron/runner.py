@@ -79,7 +79,7 @@ class TickRunner:
                 return DONE
             if plan.taken and patient:
                 return AGAIN
-            async with self._books.flavour.entered(self._lock(plan.tick)) as lease:
+            async with self._books.flavour.enter(self._lock(plan.tick)) as lease:
                 claimed = await self._books.claim(lease, since)
                 if claimed is None:
                     return AGAIN  # there was something to write down only
@@ -101,7 +101,7 @@ class TickRunner:
         kwargs = {} if self._lease_as is None else {self._lease_as: claimed.lease}
         try:
             claimed.lease.check()  # frozen since it was claimed? Then others are at work, and this is not begun
-            outcome = await self._books.flavour.called(self._function, args, kwargs)
+            outcome = await self._books.flavour.call(self._function, args, kwargs)
         except BaseException as error:  # a cancellation or an interrupt: the books are closed all the same
             done = isinstance(error, SystemExit) and not error.code
             await self._settle(claimed, None if done else error)

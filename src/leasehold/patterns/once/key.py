@@ -20,12 +20,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from leasehold._core.driver import finish
 from leasehold._runtime.backoff import Backoff
 from leasehold._runtime.engine import CLOSED
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.fence import label
 from leasehold.observe import log
-from leasehold.patterns.flavour import Flavour, finish
+from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.once import record
 from leasehold.patterns.results.result_store import DAY_MS, Entry, ResultStore
 from leasehold.patterns.serialization import is_large
@@ -134,7 +135,7 @@ class BaseKey:
 
     @asynccontextmanager
     async def _looking(self) -> AsyncIterator[None]:
-        settled, results = self._plan.flavour.settled, self._plan.results
+        settled, results = self._plan.flavour.resolve, self._plan.results
         if self._lock._engine.closed:
             raise StoreUnavailable(CLOSED, resource=self.resource)  # its result store is closed, too, and says less
         if self._known(await settled(results.read(self.resource))):
@@ -145,7 +146,7 @@ class BaseKey:
         error: BaseException | None = None
         for left in reversed(range(TRIES)):
             try:
-                async with self._plan.flavour.entered(self._lock) as lease:
+                async with self._plan.flavour.enter(self._lock) as lease:
                     if not self._known(await settled(results.open(lease))):
                         await self._begin(lease)
                         try:
@@ -179,7 +180,7 @@ class BaseKey:
 
     async def _begin(self, lease: Any) -> None:
         text, keep = record.running(self._print, self._tries), self._plan.running_ms / 1000
-        await self._plan.flavour.settled(self._plan.results.write(lease, text, keep))
+        await self._plan.flavour.resolve(self._plan.results.write(lease, text, keep))
         self._lease, self._process, self._phase = lease, os.getpid(), RUNS
 
     async def _failed(self, error: BaseException) -> None:
@@ -220,7 +221,7 @@ class BaseKey:
         if self._process != os.getpid():
             self._lease.check()  # LeaseLost
         keep = self._plan.keep_ms / 1000
-        await self._plan.flavour.settled(self._plan.results.write(self._lease, text, keep, **within))
+        await self._plan.flavour.resolve(self._plan.results.write(self._lease, text, keep, **within))
 
     def _after_loss(self, loss: LeaseholdError, error: BaseException | None) -> None:
         """The lease was lost. A result that the result store has taken is the result: nobody came in between."""
@@ -268,7 +269,7 @@ class BaseKey:
     async def _finish(self, text: str) -> None:
         self._phase, flavour = RAN, self._plan.flavour
         try:
-            await flavour.finished(self._store(text), self._in_a_hurry)
+            await flavour.uninterrupted(self._store(text), self._in_a_hurry)
         except BaseException as error:
             if self._phase == RAN and not isinstance(error, Exception) and not flavour.asynchronous:
                 self._in_a_hurry()  # Ctrl-C, here of all places: one more try, and then it goes on

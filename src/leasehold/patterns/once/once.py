@@ -83,7 +83,7 @@ class BaseOnce:
             key = self._key(BaseKey, plan, called.values(args, kwargs), args, dict(kwargs))
             return await self._run(key, function, args, kwargs)
 
-        shell = flavour.shell(flow)
+        shell = flavour.wrap(flow)
         if flavour.asynchronous:
 
             async def run(*args: Any, **kwargs: Any) -> Any:
@@ -100,7 +100,7 @@ class BaseOnce:
                     return CallOutcome(key.result)
                 if self._lease_as is not None:
                     kwargs[self._lease_as] = key._lease
-                outcome = await self._plan.flavour.called(function, args, kwargs)
+                outcome = await self._plan.flavour.call(function, args, kwargs)
                 if outcome.error is not None:
                     raise outcome.error
                 await key._complete(outcome.value)

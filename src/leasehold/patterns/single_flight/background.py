@@ -14,10 +14,10 @@ from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from typing import Any
 
+from leasehold._core.driver import finish
 from leasehold._runtime.engine import Engine
 from leasehold.errors import NotAcquired
 from leasehold.observe import log
-from leasehold.patterns.flavour import finish
 from leasehold.patterns.single_flight.flights import FlightResult
 from leasehold.patterns.single_flight.rebuild import outside_rebuilds
 

@@ -122,7 +122,7 @@ class Rebuilder:
     async def _called(self, resource: str, work: RebuildFunction, lease: Any) -> FlightResult:
         """What it gave, or its error. What cannot be kept has been made all the same: it is its caller's."""
         kwargs = work.kwargs if self._lease_as is None else {**work.kwargs, self._lease_as: lease}
-        outcome = await self.flavour.called(work.function, work.args, kwargs)
+        outcome = await self.flavour.call(work.function, work.args, kwargs)
         if outcome.error is not None:
             return FlightResult(error=outcome.error)
         try:
@@ -138,7 +138,7 @@ class Rebuilder:
         given: list[R] = []
         try:
             with self._inside(name):
-                async with self.flavour.entered(self._make_lock(name, wait)) as lease:
+                async with self.flavour.enter(self._make_lock(name, wait)) as lease:
                     given.append(await body(lease))
         except StaleOwner as error:
             if error.resource != name.text:
@@ -248,7 +248,7 @@ class Rebuilder:
             )
 
     async def _settled(self, value: R | Awaitable[R]) -> R:
-        return await self.flavour.settled(value)
+        return await self.flavour.resolve(value)
 
 
 def _unkept(resource: str, work: RebuildFunction, lease: Any, value: Any, error: Exception) -> FlightResult:

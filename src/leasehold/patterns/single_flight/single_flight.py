@@ -146,9 +146,9 @@ class BaseSingleFlight:
         async def refresh(*args: Any, **kwargs: Any) -> Any:
             return await self._refresh(name(args, kwargs), RebuildFunction(function, args, kwargs, serializer(), []))
 
-        dressed: Any = called.dress(self._flavour.shell(run))
-        dressed.forget = self._flavour.shell(forget)
-        dressed.refresh = self._flavour.shell(refresh)
+        dressed: Any = called.dress(self._flavour.wrap(run))
+        dressed.forget = self._flavour.wrap(forget)
+        dressed.refresh = self._flavour.wrap(refresh)
         return dressed
 
     def _asked_for(
@@ -255,16 +255,16 @@ class SingleFlight(BaseSingleFlight):
     def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """What is cached under this name, or the outcome of one rebuild with this function."""
         name = self._own_name()
-        return cast("R", self._flavour.shell(self._get)(name, self._asked_for(function, args, kwargs)))
+        return cast("R", self._flavour.wrap(self._get)(name, self._asked_for(function, args, kwargs)))
 
     def refresh(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Rebuild now, with this function."""
         name = self._own_name()
-        return cast("R", self._flavour.shell(self._refresh)(name, self._asked_for(function, args, kwargs)))
+        return cast("R", self._flavour.wrap(self._refresh)(name, self._asked_for(function, args, kwargs)))
 
     def forget(self) -> None:
         """Take away what is cached under this name."""
-        self._flavour.shell(self._forget)(self._own_name())
+        self._flavour.wrap(self._forget)(self._own_name())
 
 
 class AsyncSingleFlight(BaseSingleFlight):
