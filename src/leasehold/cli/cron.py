@@ -150,7 +150,7 @@ class CronLoop:
         self._signals = signals
         try:
             with self._store() as (_, wanted):
-                finish(wanted.books.look(self._since))  # what is wrong, or away, is said now
+                finish(wanted.run_history.due(self._since))  # what is wrong, or away, is said now
         except LeaseholdError as error:
             raise failed(error) from error
         pause, code = FIRST_PAUSE, None
@@ -189,8 +189,8 @@ class CronLoop:
         """Is there nothing to do until the next tick? And the exit code, if that is the end."""
         try:
             with self._store() as (_, wanted):
-                plan = finish(wanted.books.look(self._since))
-            if plan is None or (plan.taken and patient):
+                plan = finish(wanted.run_history.due(self._since))
+            if plan is None or (plan.busy and patient):
                 return plan is None, None
             return False, self._attend(plan)
         except TAKEN:
@@ -216,7 +216,7 @@ class CronLoop:
                         raise tenure.error from None
                     raise
                 try:
-                    claimed = finish(wanted.books.claim(lease, self._since))
+                    claimed = finish(wanted.run_history.claim(lease, self._since))
                     begun = claimed is not None and self._may_begin(wanted, claimed)
                     supervisor = self._run(child, wanted, claimed) if claimed is not None and begun else None
                 finally:
@@ -234,7 +234,7 @@ class CronLoop:
         if loss is None:
             return True
         tell_loss(self._voice, loss, "the command was not started")
-        finish(wanted.books.settle(claimed, LOST, f"the lease was lost ({loss.reason}) before the run had begun"))
+        finish(wanted.run_history.settle(claimed, LOST, f"the lease was lost ({loss.reason}) before the run had begun"))
         return False
 
     def _run(self, child: Child, wanted: CronOptions, claimed: ClaimedTick) -> CronSupervisor:
@@ -246,7 +246,7 @@ class CronLoop:
         outcome, text = (OK, "") if code == 0 else (ERROR, f"exit code {code}")
         if supervisor.loss is not None:
             outcome, text = LOST, f"the lease was lost ({supervisor.loss.reason})"
-        finish(wanted.books.settle(claimed, outcome, text))
+        finish(wanted.run_history.settle(claimed, outcome, text))
         if outcome == ERROR:
             self._voice.say("exited", f"{lease.resource}: the run of {tick} ended with {text}",
                             resource=lease.resource, tick=tick, code=code)  # fmt: skip

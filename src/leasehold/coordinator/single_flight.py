@@ -28,7 +28,7 @@ OnDown: TypeAlias = Literal["raise", "call"]
 class Flying:
     """For threads."""
 
-    _crew: Any = None
+    _shared_flights: Any = None
 
     @overload
     def single_flight(
@@ -120,7 +120,7 @@ class Flying:
 class AsyncFlying:
     """For asyncio: the same, awaited."""
 
-    _crew: Any = None
+    _shared_flights: Any = None
 
     @overload
     def single_flight(

@@ -74,7 +74,7 @@ class BaseGuard:
         if tell is not None:
             tell(seen, self.downstream, self._observers.observers)
         else:
-            teach(attempt.fence, seen)
+            raise_floors(attempt.fence, seen)
             self._announce(attempt, seen)
         return refusal(attempt, seen, why)
 
@@ -86,7 +86,7 @@ class BaseGuard:
         self._observers.tell(FencedOff(lease, self.downstream, seen))
 
 
-def teach(fence: int | None, seen: int | None) -> None:
+def raise_floors(fence: int | None, seen: int | None) -> None:
     """Whoever holds a lease with that fence, here in this process, asks for more than what was seen from now on. Loaded
     only now: most services that are given bare fences have no lock client."""
     if fence is not None and seen is not None:

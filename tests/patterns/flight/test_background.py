@@ -149,7 +149,7 @@ def test_the_result_store_is_closed_last(tmp_path: Path, caplog: pytest.LogCaptu
     results, at_close = hold._results, []
     hold._closers.insert(0, lambda: at_close.append(len(threads())))  # closed last of all
     closers = [getattr(one, "__self__", None) for one in hold._closers]
-    assert closers.index(results) < closers.index(hold._crew.background)
+    assert closers.index(results) < closers.index(hold._shared_flights.background)
     threading.Timer(0.05, slow.open.set).start()
     hold.close()
     assert at_close == [0] and not warnings(caplog)
@@ -250,7 +250,7 @@ def test_it_may_ask_for_what_is_being_made() -> None:
         @hold.single_flight("page", fresh="1h")
         def page() -> list[object]:
             value = old()
-            flights: Any = hold._crew.flights
+            flights: Any = hold._shared_flights.flights
             until(lambda: any(one.done._cond._waiters for one in flights._flights.values()), "it waits for us")
             return value
 

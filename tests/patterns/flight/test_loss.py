@@ -147,7 +147,7 @@ def test_followers_are_not_lost_with_their_leader(
         first = pool.submit(page, "a")
         assert inside.wait(10)
         second = pool.submit(page, "a")
-        flights: Any = hold._crew.flights
+        flights: Any = hold._shared_flights.flights
         until(lambda: any(one.done._cond._waiters for one in flights._flights.values()), "it follows")
         go.set()
         assert isinstance(first.exception(10), LeaseLost) or first.result() == "made"  # the other may be as quick
@@ -171,7 +171,7 @@ def test_a_leader_that_hangs_without_its_lease(hold: Leasehold, leasehold_clock:
         hangs = pool.submit(page, "a")
         until(lambda: leases, "it hangs")
         second = pool.submit(page, "a")
-        flights: Any = hold._crew.flights
+        flights: Any = hold._shared_flights.flights
         until(lambda: any(one.done._cond._waiters for one in flights._flights.values()), "it follows")
         try:
             hold.evict("page:a", fence=leases[0].fence, reason="it hangs", delay=0, force=True)
@@ -235,7 +235,7 @@ def test_followers_stay_with_a_leader_while_the_store_is_away(
     page = hold.single_flight("page", "{key}", lease_as="lease", cache=MemoryResultStore(clock=leasehold_clock))(slow)
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(page, "a") for _ in range(2)]
-        flights: Any = hold._crew.flights
+        flights: Any = hold._shared_flights.flights
         looks: list[Any] = []
         stay = flights._stay
 

@@ -29,7 +29,7 @@ def play(scene: Scene) -> None:
         async with aio.connect(store) as hold:
             await asyncio.wait_for(scene(hold, store), 10)
             left = [task for task in asyncio.all_tasks() if task.get_name().startswith("leasehold-")]
-            assert not left and not any(hold._crew.flights._loops.values())
+            assert not left and not any(hold._shared_flights.flights._loops.values())
 
     asyncio.run(main())
 

@@ -84,7 +84,7 @@ def crowd(function: Callable[[str], Any], count: int = CROWD) -> Iterator[list[F
 
 def waiting(hold: Any, count: int) -> None:
     """Until so many follow the flight, as their number of waits on its event says."""
-    flights = hold._crew.flights._flights
+    flights = hold._shared_flights.flights._flights
     until(lambda: any(len(one.done._cond._waiters) == count for one in flights.values()), f"{count} wait")
 
 
@@ -99,7 +99,7 @@ def test_one_leads_for_all(hold: leasehold.Leasehold, store: CountingStore) -> N
         values = [call.result(10) for call in calls]
     assert values == [["made"]] * CROWD and len({id(one) for one in values}) == CROWD
     assert (gate.calls, store.claims) == (1, 1)
-    assert not hold._crew.flights._flights
+    assert not hold._shared_flights.flights._flights
 
 
 def test_an_error_is_for_all(hold: leasehold.Leasehold, store: CountingStore) -> None:
@@ -136,7 +136,7 @@ def test_trouble_with_the_store_is_for_all(hold: leasehold.Leasehold, store: Cou
     store.execute = execute  # type: ignore[method-assign]  # from now on
     page = hold.single_flight("page", "{key}")(Gate().page)
     with crowd(page) as calls:
-        until(lambda: hold._crew and hold._crew.flights._flights, "one leads")
+        until(lambda: hold._shared_flights and hold._shared_flights.flights._flights, "one leads")
         waiting(hold, CROWD - 1)
         away.set()
         errors = [call.exception(10) for call in calls]
@@ -212,7 +212,7 @@ def test_the_impatience_of_the_leader_is_its_own(hold: leasehold.Leasehold) -> N
     assert lease is not None
     with ThreadPoolExecutor(2) as pool:
         leading = pool.submit(hasty, "a")
-        until(lambda: hold._crew.flights._flights, "it leads")
+        until(lambda: hold._shared_flights.flights._flights, "it leads")
         following = pool.submit(patient, "a")
         with pytest.raises(NotAcquired):
             leading.result(10)

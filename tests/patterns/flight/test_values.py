@@ -117,7 +117,7 @@ def test_an_old_value_is_served_meanwhile(memory: Side, counted: Counted) -> Non
     memory.advance(11)
     assert page("a") == 1
     memory.settle(lambda: counted.calls == 2, "nobody rebuilt it")
-    memory.settle(lambda: not memory.hold._crew.background._under_way, "the rebuild has no end")
+    memory.settle(lambda: not memory.hold._shared_flights.background._under_way, "the rebuild has no end")
     memory.advance(9)
     assert [page("a"), page("a")] == [1, 1] and counted.calls == 2
     memory.advance(2)

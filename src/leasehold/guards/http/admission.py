@@ -41,22 +41,22 @@ if TYPE_CHECKING:
 class ActiveRequest:
     """One request, and those it waits for."""
 
-    __slots__ = ("ahead", "fence", "overtaken", "resource", "shared", "wake")
+    __slots__ = ("earlier", "fence", "overtaken", "resource", "shared", "wake")
 
     def __init__(self, resource: str, fence: int, shared: bool, overtaken: Callable[[], None]) -> None:
         self.resource, self.fence, self.shared, self.overtaken = resource, fence, shared, overtaken
-        self.ahead: set[ActiveRequest] = set()
+        self.earlier: set[ActiveRequest] = set()
         self.wake: Callable[[], None] | None = None
 
 
 class ActiveRequests:
     """The requests of one process, by resource. It holds nothing about a resource that nobody is at work on."""
 
-    __slots__ = ("_lock", "_visits")
+    __slots__ = ("_lock", "_requests")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._visits: dict[str, set[ActiveRequest]] = {}
+        self._requests: dict[str, set[ActiveRequest]] = {}
 
     def enter(
         self, resource: str, fence: int, shared: bool = False, overtaken: Callable[[], None] = lambda: None
@@ -64,15 +64,15 @@ class ActiveRequests:
         """From here on newer fences see it. ``overtaken`` is called, from any thread, for each that waits for it."""
         visit = ActiveRequest(resource, fence, shared, overtaken)
         with self._lock:
-            self._visits.setdefault(resource, set()).add(visit)
+            self._requests.setdefault(resource, set()).add(visit)
         return visit
 
-    def line_up(self, visit: ActiveRequest, wake: Callable[[], None]) -> bool:
+    def wait_for_earlier(self, visit: ActiveRequest, wake: Callable[[], None]) -> bool:
         """May it go in at once? Else ``wake`` is called, from any thread, when those before it have left."""
         with self._lock:
-            others = self._visits.get(visit.resource, ())
+            others = self._requests.get(visit.resource, ())
             ahead = [other for other in others if other.fence < visit.fence and not other.shared]
-            visit.ahead, visit.wake = set(ahead), wake if ahead else None
+            visit.earlier, visit.wake = set(ahead), wake if ahead else None
         for other in ahead:
             other.overtaken()
         return not ahead
@@ -80,24 +80,24 @@ class ActiveRequests:
     def leave(self, visit: ActiveRequest) -> None:
         """It has ended, one way or another. To leave twice is to leave once."""
         with self._lock:
-            others = self._visits.get(visit.resource, set())
+            others = self._requests.get(visit.resource, set())
             others.discard(visit)
             if not others:
-                self._visits.pop(visit.resource, None)
+                self._requests.pop(visit.resource, None)
             woken = [wake for other in others if (wake := _without(other, visit)) is not None]
         for wake in woken:
             wake()
 
     def __len__(self) -> int:
-        return sum(map(len, self._visits.copy().values()))
+        return sum(map(len, self._requests.copy().values()))
 
 
 def _without(visit: ActiveRequest, left: ActiveRequest) -> Callable[[], None] | None:
     """How to wake it, when this was the last that it waited for."""
-    if left not in visit.ahead:
+    if left not in visit.earlier:
         return None
-    visit.ahead.discard(left)
-    return None if visit.ahead else visit.wake
+    visit.earlier.discard(left)
+    return None if visit.earlier else visit.wake
 
 
 # ---------------------------------------------------------------- door
@@ -115,16 +115,16 @@ class Admission:
 
     def __init__(self, guard: Guard, resource: Resource, methods: Iterable[str], wait: float | str | timedelta) -> None:
         self._guard = _checked(guard)
-        self.awaited = inspect.iscoroutinefunction(guard.check)
+        self.asynchronous = inspect.iscoroutinefunction(guard.check)
         self.methods = check_methods(methods)
         self.wait = min(seconds(wait, "wait"), threading.TIMEOUT_MAX)
-        self.inside = ActiveRequests()
-        self._naming = resource_of(resource)
+        self.active = ActiveRequests()
+        self._resource_of = resource_of(resource)
 
     def read(self, method: str, sent: Sent, request: Mapping[str, Any], path: str) -> Fencing | None:
         """What this request presents; None when it needs no fence and has none. Raises Refused."""
-        resource = None if self._naming is None else self._naming(request, path)
-        if resource is None and self._naming is not None:
+        resource = None if self._resource_of is None else self._resource_of(request, path)
+        if resource is None and self._resource_of is not None:
             return None
         needed = method.upper() in self.methods
         if not sent.get(headers.TOKEN):
@@ -138,13 +138,13 @@ class Admission:
             raise RequestRefused(problems.read_only(fencing.fence, fencing.resource))
         return fencing
 
-    def ask(self, fencing: Fencing) -> Awaitable[None] | None:
+    def check(self, fencing: Fencing) -> Awaitable[None] | None:
         """The guard's word."""
         return self._guard.check(fencing.fence, resource=fencing.resource, owner=fencing.owner, shared=fencing.shared)
 
 
 @contextmanager
-def unsure(fencing: Fencing) -> Iterator[None]:
+def unavailable_guard_refuses(fencing: Fencing) -> Iterator[None]:
     """A guard that cannot say yes has said no."""
     try:
         yield

@@ -12,8 +12,16 @@ from leasehold._core import headers
 from leasehold._core.headers import Fencing
 from leasehold.errors import StaleOwner
 from leasehold.guards.guard import Guard
-from leasehold.guards.http.admission import KEY, METHODS, ActiveRequest, Admission, Sent, concerns, unsure
-from leasehold.guards.http.asgi_client import ASGIClient, Message, Receive, Send, soon
+from leasehold.guards.http.admission import (
+    KEY,
+    METHODS,
+    ActiveRequest,
+    Admission,
+    Sent,
+    concerns,
+    unavailable_guard_refuses,
+)
+from leasehold.guards.http.asgi_client import ASGIClient, Message, Receive, Send, call_soon
 from leasehold.guards.http.problems import Problem, RequestRefused, occupied, problem
 from leasehold.guards.http.resource import Resource
 
@@ -57,8 +65,8 @@ class FencingMiddleware:
         wait: float | str | timedelta = 10,
     ) -> None:
         self.app = app
-        self._door = Admission(guard, resource, methods, wait)
-        self._patience = max(self._door.wait / 2, LEAST_PATIENCE)
+        self._admission = Admission(guard, resource, methods, wait)
+        self._patience = max(self._admission.wait / 2, LEAST_PATIENCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -67,7 +75,7 @@ class FencingMiddleware:
             return
         answer = _Response(send, scope["method"])
         try:
-            fencing = self._door.read(scope["method"], _sent(scope), scope, _path(scope))
+            fencing = self._admission.read(scope["method"], _sent(scope), scope, _path(scope))
             if fencing is None:
                 await self.app(scope, receive, answer.send)
             else:
@@ -80,30 +88,34 @@ class FencingMiddleware:
             await answer.refuse(problem(error))
 
     async def _guarded(self, fencing: Fencing, scope: Scope, receive: Receive, send: Send) -> None:
-        inside, client = self._door.inside, ASGIClient(receive, send, self._patience)
+        inside, client = self._admission.active, ASGIClient(receive, send, self._patience)
         visit = inside.enter(fencing.resource, fencing.fence, fencing.shared, client.overtaken)
         try:
-            with unsure(fencing):
-                await self._ask(fencing)
-            await self._turn(visit)
+            with unavailable_guard_refuses(fencing):
+                await self._check(fencing)
+            await self._wait_for_earlier(visit)
             scope[KEY] = fencing
             await self.app(scope, client.receive, client.send)
         finally:
             inside.leave(visit)
 
-    async def _ask(self, fencing: Fencing) -> None:
+    async def _check(self, fencing: Fencing) -> None:
         """A guard that is not awaited may take its time: it must not hold up everybody else on this loop."""
-        answer = self._door.ask(fencing) if self._door.awaited else await asyncio.to_thread(self._door.ask, fencing)
+        answer = (
+            self._admission.check(fencing)
+            if self._admission.asynchronous
+            else await asyncio.to_thread(self._admission.check, fencing)
+        )
         if inspect.isawaitable(answer):
             await answer
 
-    async def _turn(self, visit: ActiveRequest) -> None:
+    async def _wait_for_earlier(self, visit: ActiveRequest) -> None:
         """Wait, with an end, until requests of earlier owners have ended."""
         loop, free = asyncio.get_running_loop(), asyncio.Event()
-        if self._door.inside.line_up(visit, lambda: soon(loop, free.set)):
+        if self._admission.active.wait_for_earlier(visit, lambda: call_soon(loop, free.set)):
             return
         try:
-            async with asyncio.timeout(self._door.wait):
+            async with asyncio.timeout(self._admission.wait):
                 await free.wait()
         except TimeoutError as error:
             raise RequestRefused(occupied(visit.fence, visit.resource)) from error

@@ -31,7 +31,7 @@ class ASGIClient:
 
     def overtaken(self) -> None:
         """From any thread."""
-        soon(self._loop, self._hurry)
+        call_soon(self._loop, self._hurry)
 
     async def receive(self) -> Message:
         """When the whole body is here, the application listens whether the client goes. That may take as long as it
@@ -43,7 +43,7 @@ class ASGIClient:
                 message = await self._bounded(self._receive)
                 self._complete = not message.get("more_body", False)
                 return message
-            except _Hangs:
+            except _ClientHangs:
                 self._gone = True
         return {"type": "http.disconnect"}
 
@@ -70,17 +70,17 @@ class ASGIClient:
         except TimeoutError as error:
             if not limit.expired():  # the server's own
                 raise
-            raise _Hangs("a newer owner waits for this request to end, and its client hangs") from error
+            raise _ClientHangs("a newer owner waits for this request to end, and its client hangs") from error
         finally:
             if self._overtaken is not None:
                 self._left -= self._loop.time() - max(began, self._overtaken)
 
 
-class _Hangs(ConnectionAbortedError):
+class _ClientHangs(ConnectionAbortedError):
     """The kind of error that servers raise for a client that has gone."""
 
 
-def soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+def call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
     """Call it on that loop, from any thread."""
     try:
         loop.call_soon_threadsafe(call)

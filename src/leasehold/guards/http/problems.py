@@ -22,7 +22,7 @@ from leasehold._core.names import parse_name
 from leasehold._core.types import owner_prefix
 from leasehold.errors import InvalidRequest, LeaseholdError, StaleOwner, StoreUnavailable
 from leasehold.guards.fence import MAX_FENCE, Fenced
-from leasehold.guards.guard import teach
+from leasehold.guards.guard import raise_floors
 
 URN = "urn:leasehold:"
 STALE, MISSING, READ_ONLY = "stale-owner", "missing-token", "read-only-token"
@@ -199,7 +199,7 @@ def _stale(said: dict[str, Any], lease: Fenced) -> StaleOwner:
     if tell is not None:
         tell(seen, "http")
     else:
-        teach(lease.fence, seen)
+        raise_floors(lease.fence, seen)
     kind = lease.resource.partition(":")[0]
     error = _about(StaleOwner, f"the service has refused a stale owner of {kind}; roll back and stop the work", lease)
     error.seen = seen

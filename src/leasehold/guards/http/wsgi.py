@@ -14,7 +14,15 @@ from leasehold._core import headers
 from leasehold._core.headers import Fencing
 from leasehold.errors import InvalidRequest, StaleOwner
 from leasehold.guards.guard import Guard
-from leasehold.guards.http.admission import KEY, METHODS, ActiveRequest, Admission, Sent, concerns, unsure
+from leasehold.guards.http.admission import (
+    KEY,
+    METHODS,
+    ActiveRequest,
+    Admission,
+    Sent,
+    concerns,
+    unavailable_guard_refuses,
+)
 from leasehold.guards.http.problems import Problem, RequestRefused, occupied, problem
 from leasehold.guards.http.resource import Resource
 
@@ -51,8 +59,8 @@ class WSGIFencingMiddleware:
         wait: float | str | timedelta = 10,
     ) -> None:
         self.app = app
-        self._door = Admission(guard, resource, methods, wait)
-        if self._door.awaited:
+        self._admission = Admission(guard, resource, methods, wait)
+        if self._admission.asynchronous:
             raise InvalidRequest(_SYNC)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -74,26 +82,26 @@ class WSGIFencingMiddleware:
             return _Body(chunks, stack, answer.refuse)
 
     def _admit(self, environ: WSGIEnvironment, stack: ExitStack) -> None:
-        fencing = self._door.read(environ["REQUEST_METHOD"], _sent(environ), environ, _path(environ))
+        fencing = self._admission.read(environ["REQUEST_METHOD"], _sent(environ), environ, _path(environ))
         if fencing is None:
             return
-        visit = self._door.inside.enter(fencing.resource, fencing.fence, fencing.shared)
-        stack.callback(self._door.inside.leave, visit)
-        with unsure(fencing):
-            self._ask(fencing)
-        self._turn(visit)
+        visit = self._admission.active.enter(fencing.resource, fencing.fence, fencing.shared)
+        stack.callback(self._admission.active.leave, visit)
+        with unavailable_guard_refuses(fencing):
+            self._check(fencing)
+        self._wait_for_earlier(visit)
         environ[KEY] = fencing
 
-    def _ask(self, fencing: Fencing) -> None:
-        answer = self._door.ask(fencing)
+    def _check(self, fencing: Fencing) -> None:
+        answer = self._admission.check(fencing)
         if inspect.isawaitable(answer):
             getattr(answer, "close", bool)()  # else Python complains that nobody awaited it
             raise InvalidRequest(_SYNC)
 
-    def _turn(self, visit: ActiveRequest) -> None:
+    def _wait_for_earlier(self, visit: ActiveRequest) -> None:
         """Wait, with an end, until requests of earlier owners have ended."""
         free = threading.Event()
-        if not self._door.inside.line_up(visit, free.set) and not free.wait(self._door.wait):
+        if not self._admission.active.wait_for_earlier(visit, free.set) and not free.wait(self._admission.wait):
             raise RequestRefused(occupied(visit.fence, visit.resource))
 
 

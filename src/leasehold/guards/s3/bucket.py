@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.guards.fence import Presented
-from leasehold.guards.s3.record import ObjectState, parse, yours
+from leasehold.guards.s3.record import ObjectState, parse, user_metadata
 
 # ---------------------------------------------------------------- failures
 #
@@ -16,7 +16,7 @@ from leasehold.guards.s3.record import ObjectState, parse, yours
 
 
 # race: the condition did not hold. no: nothing was written. unknown: it may have been, or may still be.
-Verdict = Literal["race", "no", "unknown"]
+WriteFailure = Literal["race", "no", "unknown"]
 
 RIGHTS = (
     "does not allow what a guard needs: s3:GetObject and s3:PutObject on the objects, and s3:ListBucket on the bucket "
@@ -57,7 +57,7 @@ def is_missing(error: BaseException) -> bool:
     return _status(error) == 404 and _code(error) in {"404", "NoSuchKey", "NotFound"}
 
 
-def verdict(error: BaseException) -> Verdict:
+def classify(error: BaseException) -> WriteFailure:
     """What became of a put on a condition that ended with this error."""
     if _status(error) in {409, 412} or is_missing(error):
         return "race"
@@ -81,12 +81,12 @@ def refusal(where: str, error: BaseException) -> LeaseholdError:
     if code == "NotImplemented" or _status(error) == 501:
         return Unsupported(f"{where} does not know conditional writes (If-Match, If-None-Match): it cannot be guarded")
     if code in MISTAKES:
-        return InvalidRequest(f"{where} does not take this request: {_said(error)}")
+        return InvalidRequest(f"{where} does not take this request: {_description(error)}")
     why = WHY.get(code)
     if why is None and _status(error) == 0:
         # Not its text: that holds the URL, and with it the key, which is made of ids. This may end up in a log.
         return StoreUnavailable(f"{where} cannot be reached ({type(error).__name__}); the cause says more")
-    return StoreUnavailable(f"{where} {why or 'answered ' + _said(error)}. Nothing was written")
+    return StoreUnavailable(f"{where} {why or 'answered ' + _description(error)}. Nothing was written")
 
 
 def unanswered(where: str, resource: str, fence: int) -> OutcomeUnknown:
@@ -118,7 +118,7 @@ def _code(error: BaseException) -> str:
     return str(_response(error).get("Error", {}).get("Code", ""))
 
 
-def _said(error: BaseException) -> str:
+def _description(error: BaseException) -> str:
     return f"{_code(error)}: {_response(error).get('Error', {}).get('Message', '')}"[:200]
 
 
@@ -127,7 +127,7 @@ def _said(error: BaseException) -> str:
 
 CONDITIONS = ("IfMatch", "IfNoneMatch")
 # What a request to look needs as much as one to write; it is given once, to put().
-BOTH = ("ExpectedBucketOwner", "RequestPayer", "SSECustomerAlgorithm", "SSECustomerKey", "SSECustomerKeyMD5")
+READ_OPTIONS = ("ExpectedBucketOwner", "RequestPayer", "SSECustomerAlgorithm", "SSECustomerKey", "SSECustomerKeyMD5")
 
 More = Mapping[str, Any]
 
@@ -147,10 +147,10 @@ class NotWritten(Exception):
 
     ``doubt``: an earlier try of the client may have written it. ``silent``: no answer at all, and it may happen yet."""
 
-    def __init__(self, doubt: bool, silent: bool = False) -> None:
-        super().__init__(doubt, silent)
-        self.doubt = doubt
-        self.silent = silent
+    def __init__(self, maybe_written: bool, unanswered: bool = False) -> None:
+        super().__init__(maybe_written, unanswered)
+        self.doubt = maybe_written
+        self.silent = unanswered
 
 
 class Bucket:
@@ -169,21 +169,21 @@ class Bucket:
         """For messages."""
         return f"S3 (bucket {self.name[:100]})"
 
-    def look(self, key: str, more: More) -> ObjectState:
+    def head(self, key: str, more: More) -> ObjectState:
         """What there is, without its bytes."""
-        return self._seen(lambda: self._client.head_object(Bucket=self.name, Key=key, **_both(more)))
+        return self._state(lambda: self._client.head_object(Bucket=self.name, Key=key, **_read_options(more)))
 
     def read(self, key: str, more: More) -> ObjectState:
         """What there is."""
 
         def whole() -> Any:
-            response = self._client.get_object(Bucket=self.name, Key=key, **_both(more))
+            response = self._client.get_object(Bucket=self.name, Key=key, **_read_options(more))
             with response["Body"] as stream:
                 return {**response, "Body": stream.read()}
 
-        return self._seen(whole)
+        return self._state(whole)
 
-    def _seen(self, ask: Callable[[], Any]) -> ObjectState:
+    def _state(self, ask: Callable[[], Any]) -> ObjectState:
         try:
             response = ask()
         except Exception as error:  # whatever the client raises, or a checksum, a parser, a stream
@@ -193,7 +193,7 @@ class Bucket:
         etag, metadata = response.get("ETag"), response.get("Metadata", {})
         if not etag:
             raise StoreUnavailable(f"{self.where} gave no ETag, without which nothing can be written on a condition")
-        return ObjectState(etag, parse(metadata), yours(metadata), response.get("Body") or b"")
+        return ObjectState(etag, parse(metadata), user_metadata(metadata), response.get("Body") or b"")
 
     def write(self, key: str, body: bytes, before: ObjectState, more: More) -> str:
         """Write if there is still what was seen before; the new ETag. Raises Lost, or why nothing was written."""
@@ -201,10 +201,10 @@ class Bucket:
         try:
             response = self._client.put_object(Bucket=self.name, Key=key, Body=body, **still, **more)
         except Exception as error:
-            what = verdict(error)
+            what = classify(error)
             if what == "no":
                 raise refusal(self.where, error) from error
-            raise NotWritten(doubt=what == "unknown" or retried(error), silent=what == "unknown") from error
+            raise NotWritten(maybe_written=what == "unknown" or retried(error), unanswered=what == "unknown") from error
         return str(response.get("ETag") or "")
 
     def accepts(self, key: str, body: bytes, **still: str) -> bool:
@@ -212,7 +212,7 @@ class Bucket:
         try:
             self._client.put_object(Bucket=self.name, Key=key, Body=body, **still)
         except Exception as error:
-            if verdict(error) == "race":
+            if classify(error) == "race":
                 return False
             raise refusal(self.where, error) from error
         return True
@@ -222,8 +222,8 @@ class Bucket:
         return unanswered(self.where, attempt.resource, attempt.fence)
 
 
-def _both(more: More) -> dict[str, Any]:
-    return {name: more[name] for name in BOTH if name in more}
+def _read_options(more: More) -> dict[str, Any]:
+    return {name: more[name] for name in READ_OPTIONS if name in more}
 
 
 def _checked(client: Client) -> Client:

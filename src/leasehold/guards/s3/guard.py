@@ -19,7 +19,7 @@ from leasehold.errors import InvalidRequest, LeaseholdError, Unsupported
 from leasehold.guards.conflict import Conflict
 from leasehold.guards.fence import Fenced, Presented, label
 from leasehold.guards.guard import BaseGuard
-from leasehold.guards.s3.bucket import BOTH, Bucket, Client, NotWritten
+from leasehold.guards.s3.bucket import READ_OPTIONS, Bucket, Client, NotWritten
 from leasehold.guards.s3.record import OURS, Found, ObjectState, compose, is_repeat, safe_name
 
 if TYPE_CHECKING:
@@ -75,9 +75,11 @@ def check_after(after: object, key: str) -> None:
 def check_more(more: Mapping[str, Any]) -> dict[str, Any]:
     """More arguments for put_object; those that are the guard's own are refused."""
     for name in more:
-        if name in _GUARDED:
+        if name in _RESERVED:
             raise InvalidRequest(f"{name} is the guard's to set; leave it out")
-        if isinstance(more[name], str) and not (more[name].isprintable() or name in BOTH):  # a key may be any bytes
+        if isinstance(more[name], str) and not (
+            more[name].isprintable() or name in READ_OPTIONS
+        ):  # a key may be any bytes
             raise InvalidRequest(f"{name} becomes a header of HTTP: it cannot hold line breaks and the like")
     metadata = more.get("Metadata", {})
     if not isinstance(metadata, Mapping) or not all(
@@ -89,10 +91,10 @@ def check_more(more: Mapping[str, Any]) -> dict[str, Any]:
     return {**more, "Metadata": dict(metadata)}
 
 
-def check_reading(more: Mapping[str, Any]) -> Mapping[str, Any]:
-    unknown = sorted(set(more) - set(BOTH))
+def check_read_options(more: Mapping[str, Any]) -> Mapping[str, Any]:
+    unknown = sorted(set(more) - set(READ_OPTIONS))
     if unknown:
-        raise InvalidRequest(f"get() takes {', '.join(BOTH)} and no {unknown[0]}")
+        raise InvalidRequest(f"get() takes {', '.join(READ_OPTIONS)} and no {unknown[0]}")
     return more
 
 
@@ -103,7 +105,7 @@ def utf8(text: str, what: str) -> bytes:
         raise InvalidRequest(f"{what} holds a lone surrogate and cannot be written as UTF-8") from None
 
 
-_GUARDED = {"Bucket", "Key", "Body", "IfMatch", "IfNoneMatch", "WriteOffsetBytes"}
+_RESERVED = {"Bucket", "Key", "Body", "IfMatch", "IfNoneMatch", "WriteOffsetBytes"}
 
 
 # ---------------------------------------------------------------- guard
@@ -196,8 +198,8 @@ class FenceGuard(BaseGuard):
         Nothing is remembered, for that would be a write. What you write next with ``after=`` this is refused if
         anybody has written in between, so that read, change and write are safe all the same."""
         attempt = self.present(lease_or_fence, resource, owner, shared)
-        seen = self._bucket.read(check_key(key, self.prefix), check_reading(more))
-        self._judge(lease_or_fence, attempt, seen)
+        seen = self._bucket.read(check_key(key, self.prefix), check_read_options(more))
+        self._decide(lease_or_fence, attempt, seen)
         if seen.etag is None or not seen.there:
             return None
         return Found(key, seen.body, seen.etag, seen.record.fence, seen.metadata, seen.record.write)
@@ -216,7 +218,7 @@ class FenceGuard(BaseGuard):
         attempt = self.present(lease_or_fence, resource, owner)
         key = check_key(key, self.prefix)
         check_after(after, key)
-        self._carry_out(self._own(key, after=after, deletes=True, **check_more(more)), lease_or_fence, attempt)
+        self._carry_out(self._guard_write(key, after=after, deletes=True, **check_more(more)), lease_or_fence, attempt)
 
     # ------------------------------------------------------------ the door
 
@@ -236,9 +238,9 @@ class FenceGuard(BaseGuard):
         key = f"{self.prefix}fences/{safe_name(attempt.resource)}.fence"
         if attempt.shared:
             # Not by a look: to that a bucket which does not exist answers as one in which nobody has been.
-            self._judge(lease_or_fence, attempt, self._bucket.read(key, {}))
+            self._decide(lease_or_fence, attempt, self._bucket.read(key, {}))
             return
-        self._carry_out(self._own(key), lease_or_fence, attempt)
+        self._carry_out(self._guard_write(key), lease_or_fence, attempt)
 
     def verify(self) -> None:
         """Raise Unsupported if the bucket takes conditional writes and ignores their conditions, as older stores do.
@@ -248,14 +250,14 @@ class FenceGuard(BaseGuard):
         key, body = f"{self.prefix}probe", secrets.token_bytes(16)
         created = self._bucket.accepts(key, body, IfNoneMatch="*")
         if created and self._bucket.accepts(key, body, IfNoneMatch="*"):
-            raise Unsupported(_DEAF.format(where=self._bucket.where, condition="If-None-Match: *"))
+            raise Unsupported(_IGNORES_CONDITIONS.format(where=self._bucket.where, condition="If-None-Match: *"))
         if self._bucket.accepts(key, body, IfMatch='"00000000000000000000000000000000"'):
-            raise Unsupported(_DEAF.format(where=self._bucket.where, condition="If-Match"))
+            raise Unsupported(_IGNORES_CONDITIONS.format(where=self._bucket.where, condition="If-Match"))
         self._verified = True
 
     # ------------------------------------------------------------ one write
 
-    def _own(self, key: str, after: After = ..., deletes: bool = False, **more: Any) -> Write:
+    def _guard_write(self, key: str, after: After = ..., deletes: bool = False, **more: Any) -> Write:
         """A write whose bytes are nobody's business, and therefore unique."""
         write = secrets.token_hex(16)
         return Write(key, write.encode(), write, {"Metadata": {}, **more}, after, deletes=deletes)
@@ -263,9 +265,9 @@ class FenceGuard(BaseGuard):
     def _carry_out(self, order: Write, lease: Fenced | int, attempt: Presented) -> Found:
         if not self._verified:
             self.verify()
-        seen = self._bucket.look(order.key, order.more)
+        seen = self._bucket.head(order.key, order.more)
         for pause in chain(self._backoff, [0]):
-            self._judge(lease, attempt, seen, order)
+            self._decide(lease, attempt, seen, order)
             if self._recorded(order, attempt, seen):
                 return self._found(order, seen.etag, attempt)
             try:
@@ -273,15 +275,15 @@ class FenceGuard(BaseGuard):
             except NotWritten as lost:
                 failure = lost
             time.sleep(0 if failure.silent else pause)  # others write it, too: spread
-            seen = self._look_again(order, seen, attempt, failure)
+            seen = self._read_again(order, seen, attempt, failure)
             if seen.record.write == order.write:
                 return self._found(order, seen.etag, attempt)
         raise self._conflict(attempt, "others write it all the time")
 
-    def _look_again(self, order: Write, before: ObjectState, attempt: Presented, lost: NotWritten) -> ObjectState:
+    def _read_again(self, order: Write, before: ObjectState, attempt: Presented, lost: NotWritten) -> ObjectState:
         """What there is now. Our own write is known by its name; where it may be lost, the outcome is unknown."""
         try:
-            now = self._bucket.look(order.key, order.more)
+            now = self._bucket.head(order.key, order.more)
         except LeaseholdError:
             if not lost.doubt:
                 raise
@@ -291,7 +293,7 @@ class FenceGuard(BaseGuard):
             raise self._bucket.unanswered(attempt) from lost.__cause__
         return now
 
-    def _judge(self, lease: Fenced | int, attempt: Presented, seen: ObjectState, order: Write | None = None) -> None:
+    def _decide(self, lease: Fenced | int, attempt: Presented, seen: ObjectState, order: Write | None = None) -> None:
         """May it be done, with what there is now?"""
         last = seen.record
         if last.resource and last.resource != safe_name(attempt.resource):
@@ -340,7 +342,7 @@ def _unchanged(after: After, seen: ObjectState) -> bool:
     return seen.there and (after.etag, after.write) == (seen.etag, seen.record.write)
 
 
-_DEAF = (
+_IGNORES_CONDITIONS = (
     "{where} writes in spite of a condition that does not hold ({condition}): it cannot keep a stale owner out. Use a "
     "store with conditional writes, such as Amazon S3 or a current release of the one that you run"
 )

@@ -94,7 +94,7 @@ def compose(attempt: Presented, write: str, before: ObjectState, deleted: bool =
     return {OURS + name: text for name, text in ours.items() if text}
 
 
-def yours(metadata: Mapping[str, str]) -> dict[str, str]:
+def user_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     """Metadata without what is ours."""
     return {name: text for name, text in metadata.items() if not name.lower().startswith(OURS)}
 

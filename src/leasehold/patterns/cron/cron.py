@@ -51,23 +51,23 @@ class BaseCron(ABC, Generic[P, R]):
     ) -> None:
         functools.update_wrapper(self, function)
         self._hold = hold
-        self._books = books
+        self._run_history = books
         self._lock = lock
         self._function = function
-        self._attendant = TickRunner(books, lock, function, takes_tick(function, lease_as), lease_as)
+        self._runner = TickRunner(books, lock, function, takes_tick(function, lease_as), lease_as)
         self._starting = threading.Lock()
         self._stop: Any = None  # an event, from the first start on
-        self._serving = 0  # the process in which it is: a child that was forked has no thread of it
+        self._process = 0  # the process in which it is: a child that was forked has no thread of it
 
     @property
     def resource(self) -> str:
         """The name of its lease, and of its history."""
-        return self._books.resource
+        return self._run_history.resource
 
     @property
     def running(self) -> bool:
         """Was it started, and has not ended?"""
-        return self._serving == os.getpid()
+        return self._process == os.getpid()
 
     @property
     def stopping(self) -> bool:
@@ -76,28 +76,28 @@ class BaseCron(ABC, Generic[P, R]):
 
     def next(self) -> datetime:
         """The next tick, in the time zone of the cron."""
-        books = self._books
+        books = self._run_history
         return books.schedule.moment(books.schedule.after(books.clock.now()))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self._function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._books.schedule.expression!r} {self._books.resource}>"
+        return f"<{type(self).__name__} {self._run_history.schedule.expression!r} {self._run_history.resource}>"
 
     def _begin(self) -> Any:
         with self._starting:
             if self.running:
                 raise InvalidRequest(f"the cron {self.resource} is running already", resource=self.resource)
             self._hold._engine.ensure_open()
-            self._stop = self._books.flavour.event()
+            self._stop = self._run_history.flavour.event()
             self._ended = Flag()
-            self._serving = os.getpid()
+            self._process = os.getpid()
             self._hold._closers.append(self._close)  # behind the result store's, and so called before it
             return self._stop
 
     def _end(self) -> None:
-        self._serving = 0
+        self._process = 0
         self._ended.set()
         try:
             self._hold._closers.remove(self._close)
@@ -115,7 +115,7 @@ class BaseCron(ABC, Generic[P, R]):
     def _history(self, limit: object) -> Coroutine[Any, Any, list[Run]]:
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= KEPT:
             raise InvalidRequest(f"limit is a number from 1 to {KEPT}")
-        return history(self._books.flavour, self._books.results, self._lock(None), limit)
+        return history(self._run_history.flavour, self._run_history.results, self._lock(None), limit)
 
     @abstractmethod
     def stop(self, wait: Duration | None = PATIENCE) -> Any: ...
@@ -138,7 +138,7 @@ class Cron(BaseCron[P, R]):
         """Attend to the ticks from now on, in a daemon thread: keep the program alive. Given back, so that
         ``return rollup.start()`` reads well."""
         stop = self._begin()
-        serving = self._attendant.serve(stop, self._end)
+        serving = self._runner.serve(stop, self._end)
         self._thread = threading.Thread(target=finish, args=(serving,), name="leasehold-cron", daemon=True)
         try:
             self._thread.start()
@@ -152,7 +152,7 @@ class Cron(BaseCron[P, R]):
         """The same in the calling thread, until it is stopped."""
         stop = self._begin()
         self._thread = threading.current_thread()
-        finish(self._attendant.serve(stop, self._end))
+        finish(self._runner.serve(stop, self._end))
 
     def stop(self, wait: Duration | None = PATIENCE) -> bool:
         """No tick is begun any more. Waits for a run that is under way, at most ``wait`` (None: as long as it takes):
@@ -182,11 +182,11 @@ class AsyncCron(BaseCron[P, R]):
 
         asyncio.get_running_loop()
         self._cancelled = False
-        self._task = asyncio.create_task(self._attendant.serve(self._begin(), self._end), name="leasehold-cron")
-        self._task.add_done_callback(self._over)
+        self._task = asyncio.create_task(self._runner.serve(self._begin(), self._end), name="leasehold-cron")
+        self._task.add_done_callback(self._task_ended)
         return self
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
         """One that was cancelled before its first step has not told that it ended."""
         if self._task is task and self.running:
             self._end()
@@ -284,7 +284,7 @@ class CronOptions:
         policy = policy._replace(grace=_grace(grace, model._options.ttl_ms / 1000))
         results = hold._results if store is None else shared(store, hold._engine.store.name)
         clock = WallClock() if clock is None else clock
-        self.books = RunHistory(
+        self.run_history = RunHistory(
             hold._flavour, results, model.resource, model._name.shown, schedule, policy, clock, self._store_time
         )
 
@@ -316,7 +316,7 @@ def decorator(
     def decorate(function: Function) -> Any:
         check_function(function, asynchronous, "cron")
         kind: Any = AsyncCron if asynchronous else Cron
-        return kind(hold, wanted.books, wanted.lock, function, lease_as)
+        return kind(hold, wanted.run_history, wanted.lock, function, lease_as)
 
     return decorate
 

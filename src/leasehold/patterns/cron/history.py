@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from leasehold._core.types import public_owner
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StaleOwner, StoreUnavailable
-from leasehold.patterns.cron.schedule import CronClock, DueTicks, Policy, Schedule, decide, next_look, zone_of
+from leasehold.patterns.cron.schedule import CronClock, DueTicks, Policy, Schedule, decide, next_due, zone_of
 from leasehold.patterns.cron.state import RUNNING, CronState, Run, RunRecord, decode, encode
 from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.results import Entry, ResultStore
 
 KEEP = "3650d"  # a cron of 29 February must remember its last run
-FAR_OFF = 3600.0  # seconds by which clocks never differ, unless one of them is wrong
+LARGEST_DIFFERENCE = 3600.0  # seconds by which clocks never differ, unless one of them is wrong
 TRIES, PAUSE = 3, 0.2  # to write something down; seconds, and longer the second time
 
 log = logging.getLogger("leasehold.cron")
@@ -42,23 +42,23 @@ class RunHistory(NamedTuple):
     clock: CronClock
     store_time: Callable[[], Awaitable[float | None]]
 
-    async def look(self, since: float) -> DueTicks | None:
+    async def due(self, since: float) -> DueTicks | None:
         """What there may be to do. It may have changed in the next moment."""
         entry = await self.flavour.resolve(self.results.read(self.resource))
         state = self._state(entry)
         now = self.clock.now()
-        if entry is not None and state is not None and self._differ(state, entry, now):
+        if entry is not None and state is not None and self._clocks_differ(state, entry, now):
             return DueTicks(state.last)
-        plan = next_look(state, self.schedule, self.policy, now, since)
-        return plan._replace(taken=state.runs()) if plan is not None and state is not None else plan
+        plan = next_due(state, self.schedule, self.policy, now, since)
+        return plan._replace(busy=state.has_running()) if plan is not None and state is not None else plan
 
     async def claim(self, lease: Any, since: float) -> ClaimedTick | None:
         """Under the lease: settle what is due, and say what is to be run. It is claimed when this returns."""
         entry = await self.flavour.resolve(self.results.open(lease))
         state = stored = self._state(entry)
         now = self.clock.now()
-        if entry is not None and state is not None and self._differ(state, entry, now):
-            state, stored = await self._judged(state, now), None
+        if entry is not None and state is not None and self._clocks_differ(state, entry, now):
+            state, stored = await self._trusted_state(state, now), None
         plan = decide(state, self.schedule, self.policy, now, since)
         after = self._after(state, plan, now)
         if plan is not None and plan.tick is not None:
@@ -71,7 +71,9 @@ class RunHistory(NamedTuple):
     def _after(self, state: CronState | None, plan: DueTicks | None, now: float) -> CronState:
         """Nobody else holds the lease, so nothing runs."""
         known = (
-            CronState(self.schedule.text, int(now), _ms(now)) if state is None else state.buried()._replace(at=_ms(now))
+            CronState(self.schedule.text, int(now), _ms(now))
+            if state is None
+            else state.with_dead_runs()._replace(at=_ms(now))
         )
         if plan is None:
             return known
@@ -92,26 +94,26 @@ class RunHistory(NamedTuple):
 
     # ------------------------------------------------------------ clocks that are wrong
 
-    def _differ(self, state: CronState, entry: Entry, now: float) -> bool:
+    def _clocks_differ(self, state: CronState, entry: Entry, now: float) -> bool:
         """What the clock of whoever wrote would show by now, against ours."""
-        return self.clock.real and abs(now - (state.at + entry.age)) > FAR_OFF
+        return self.clock.real and abs(now - (state.at + entry.age)) > LARGEST_DIFFERENCE
 
-    async def _judged(self, state: CronState, now: float) -> CronState:
+    async def _trusted_state(self, state: CronState, now: float) -> CronState:
         """One of two clocks is wrong, and the store's says which. What a wrong one claimed of the future is void."""
         store = await self.store_time()
-        if store is not None and abs(now - store) > FAR_OFF:
+        if store is not None and abs(now - store) > LARGEST_DIFFERENCE:
             raise WrongClock(
                 f"nothing is run for {self.shown}: by the clock of this machine it is {self.schedule.moment(now)}, "
                 f"by the store's {self.schedule.moment(store)}; set the one that is wrong",
                 resource=self.resource,
             )
-        if state.last <= now + FAR_OFF:
+        if state.last <= now + LARGEST_DIFFERENCE:
             return state
         log.warning(
             "%s: a machine whose clock is wrong has claimed ticks up to %s: they are void",
             self.shown, self.schedule.moment(state.last),
         )  # fmt: skip
-        return state.before(now)
+        return state.without_future(now)
 
     def _state(self, entry: Entry | None) -> CronState | None:
         return None if entry is None else decode(entry.text, self.resource)
@@ -149,10 +151,10 @@ async def history(flavour: Flavour, results: ResultStore, lock: Any, limit: int)
     if entry is None:
         return []
     state = decode(entry.text, lock.resource)
-    if state.runs() and not await flavour.resolve(lock.locked()):
+    if state.has_running() and not await flavour.resolve(lock.locked()):
         again = await flavour.resolve(results.read(lock.resource))
         now = state if again is None else decode(again.text, lock.resource)
-        state = now.buried() if now.lines == state.lines else now
+        state = now.with_dead_runs() if now.lines == state.lines else now
     zone = zone_of(state.schedule.rpartition(" ")[2])
     shown = [line.shown(lambda moment: datetime.fromtimestamp(moment, zone)) for line in reversed(state.lines)]
     return shown[:limit]

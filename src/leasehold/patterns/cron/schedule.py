@@ -56,10 +56,10 @@ ALIASES = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-LONGEST = 200  # characters
+LONGEST_EXPRESSION = 200  # characters
 FIRST_WINDOW = 60.0  # seconds
-WIDER = 4
-OF_THE_MACHINE = ("localtime", "posixrules")  # files of the database that administrators set
+WINDOW_GROWTH = 4
+HOST_ZONES = ("localtime", "posixrules")  # files of the database that administrators set
 ADVICE = "such as '*/5 * * * *' (minute, hour, day of month, month, day of week) or '@daily'"
 
 
@@ -103,7 +103,7 @@ class Schedule:
                 found.append(tick)
             if len(found) >= most or begin <= floor:
                 return found
-            window *= WIDER
+            window *= WINDOW_GROWTH
 
     def moment(self, tick: float) -> datetime:
         """As people read it, in the time zone of the schedule."""
@@ -136,8 +136,8 @@ def _one_line(expression: object) -> str:
     if not isinstance(expression, str):
         raise InvalidRequest(f"a cron expression is text {ADVICE}, not {type(expression).__name__}")
     line = " ".join(expression.split())
-    if not line or len(expression) > LONGEST or not line.isprintable():
-        raise InvalidRequest(f"a cron expression is one line of at most {LONGEST} characters, {ADVICE}")
+    if not line or len(expression) > LONGEST_EXPRESSION or not line.isprintable():
+        raise InvalidRequest(f"a cron expression is one line of at most {LONGEST_EXPRESSION} characters, {ADVICE}")
     if line.startswith("@") and line.lower() not in ALIASES:
         raise InvalidRequest(f"{line!r} is not known: there is {', '.join(ALIASES)}, or an expression {ADVICE}")
     return line
@@ -149,7 +149,7 @@ def zone_of(name: object) -> tzinfo:
         raise InvalidRequest(f"timezone is a name such as 'Europe/Amsterdam', not {type(name).__name__}")
     if name == "UTC":
         return UTC
-    if name in OF_THE_MACHINE:
+    if name in HOST_ZONES:
         raise InvalidRequest(f"{name!r} may be another time zone on every host: write its name, 'Europe/Amsterdam'")
     from zoneinfo import ZoneInfo, available_timezones
 
@@ -169,7 +169,7 @@ def zone_of(name: object) -> tzinfo:
 # claimed, or is known to be missed or skipped. So a clock that is late finds it done, and one that was set back too.
 
 
-MOST = 1000  # ticks that are looked at, and that are made up for
+MOST_TICKS = 1000  # ticks that are looked at, and that are made up for
 
 
 class Policy(NamedTuple):
@@ -187,18 +187,18 @@ class DueTicks(NamedTuple):
     last: int
     tick: int | None = None
     lines: tuple[RunRecord, ...] = ()
-    taken: bool = False
+    busy: bool = False
 
 
 def decide(state: CronState | None, schedule: Schedule, policy: Policy, now: float, since: float) -> DueTicks | None:
     """None: nothing is due. ``since`` is when this process began: nothing is missed before a schedule was known."""
     known, floor = _floor(state, schedule, now, since)
-    ticks = schedule.recent(floor, now, MOST)
+    ticks = schedule.recent(floor, now, MOST_TICKS)
     if not ticks:
         return None if known else DueTicks(max(int(now), floor))
     lines = _forgotten(schedule, floor, ticks)
     latest = next((tick for tick in reversed(ticks) if not _left_out(state, policy, tick)), None)
-    for tick in ticks[-MOST:]:
+    for tick in ticks[-MOST_TICKS:]:
         busy = state is not None and state.busy_at(tick)
         due = tick == latest and (busy or policy.missed != "skip" or now - tick <= policy.grace)
         if due or (policy.missed == "all" and not _left_out(state, policy, tick)):
@@ -207,7 +207,7 @@ def decide(state: CronState | None, schedule: Schedule, policy: Policy, now: flo
     return DueTicks(ticks[-1], None, _merged(lines))
 
 
-def next_look(state: CronState | None, schedule: Schedule, policy: Policy, now: float, since: float) -> DueTicks | None:
+def next_due(state: CronState | None, schedule: Schedule, policy: Policy, now: float, since: float) -> DueTicks | None:
     """What may be to be done, for those who only look: where many are to be made up for, only the first matters."""
     if policy.missed == "all":
         known, floor = _floor(state, schedule, now, since)
@@ -234,9 +234,9 @@ def _left_out(state: CronState | None, policy: Policy, tick: int) -> bool:
 def _forgotten(schedule: Schedule, floor: float, ticks: list[int]) -> list[RunRecord]:
     """Those that are too many to look at."""
     first = schedule.after(floor)
-    if first == ticks[-MOST:][0]:
+    if first == ticks[-MOST_TICKS:][0]:
         return []
-    return [RunRecord(first, MISSED, until=[first, *ticks[:-MOST]][-1], ticks=None)]
+    return [RunRecord(first, MISSED, until=[first, *ticks[:-MOST_TICKS]][-1], ticks=None)]
 
 
 def _merged(lines: list[RunRecord]) -> tuple[RunRecord, ...]:

@@ -78,12 +78,12 @@ class CronState(NamedTuple):
         ]
         return self._replace(lines=tuple(lines))
 
-    def buried(self) -> CronState:
+    def with_dead_runs(self) -> CronState:
         """For whoever holds the lease: what still runs, by this, does not run under it."""
         lines = [line._replace(outcome=DIED) if line.outcome == RUNNING else line for line in self.lines]
         return self._replace(lines=tuple(lines))
 
-    def runs(self) -> bool:
+    def has_running(self) -> bool:
         """Is a run under way, as far as is known?"""
         return any(line.outcome == RUNNING for line in self.lines)
 
@@ -94,7 +94,7 @@ class CronState(NamedTuple):
             for line in self.lines
         )
 
-    def before(self, now: float) -> CronState:
+    def without_future(self, now: float) -> CronState:
         """Without what a clock that was wrong has claimed of the future."""
         known = [until for line in self.lines if (until := line.until or line.tick) <= now]
         return self._replace(last=max(known, default=int(now)))

@@ -29,7 +29,7 @@ from leasehold.observe import log
 from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.once import record
 from leasehold.patterns.results.result_store import DAY_MS, Entry, ResultStore
-from leasehold.patterns.serialization import is_large
+from leasehold.patterns.serialization import may_be_too_large
 
 if TYPE_CHECKING:
     from typing import Self
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from leasehold.primitives.base_lease import BaseLease
     from leasehold.primitives.lease import AsyncLease, Lease
 
-NEW, LOOKS, RUNS, RAN, STORED, OVER = "new", "looks", "runs", "ran", "stored", "over"
-LEFT, HANDED = "left to a transaction", "written in a transaction"
+NEW, READING, RUNNING, RAN, STORED, ENDED = "new", "looks", "runs", "ran", "stored", "over"
+LEFT_TO_TRANSACTION, WRITTEN_IN_TRANSACTION = "left to a transaction", "written in a transaction"
 TRIES = 4  # to begin: of a lease that ends before that, the next may have better luck
 RETRIES = Backoff(base=0.05, cap=2, attempts=1000)  # the ttl ends them long before
 
@@ -62,18 +62,19 @@ class BaseKey:
     """What both flavours share."""
 
     __slots__ = (
-        "_found", "_hurry", "_lease", "_lock", "_phase", "_plan", "_print", "_process", "_tries", "_turn", "_value",
+        "_context", "_fingerprint", "_found", "_hurry", "_lease", "_lock", "_options", "_phase", "_process", "_tries",
+        "_value",
     )  # fmt: skip
 
     def __init__(self, plan: OnceOptions, lock: Any, print_: str | None) -> None:
-        self._plan = plan
+        self._options = plan
         self._lock = lock
-        self._print = print_
+        self._fingerprint = print_
         self._phase = NEW
         self._found: record.OnceRecord | None = None
         self._lease: Any = None
         self._process = 0
-        self._turn: AbstractAsyncContextManager[None] | None = None
+        self._context: AbstractAsyncContextManager[None] | None = None
         self._value: Any = None
         self._tries = 1
         self._hurry = False
@@ -91,14 +92,14 @@ class BaseKey:
     @property
     def _completed(self) -> bool:
         """Was it done here, in this turn?"""
-        return self._phase in (STORED, HANDED)
+        return self._phase in (STORED, WRITTEN_IN_TRANSACTION)
 
     @property
     def result(self) -> Any:
         """What was stored, as everybody gets it. Raises RemoteError when an error was. When it could not be kept, who
         gave it to ``complete`` gets it here, and all others ResultNotKept."""
         if self._found is not None:
-            return self._found.result(self._plan.serializer)
+            return self._found.result(self._options.serializer)
         if self._completed:
             return self._value
         raise self._misused("it is not done yet: do the work, and call complete()")
@@ -110,9 +111,9 @@ class BaseKey:
         return self._tries > 1
 
     def _running(self, *more: str) -> BaseLease:
-        if self._phase in (RUNS, *more):
+        if self._phase in (RUNNING, *more):
             return self._lease  # type: ignore[no-any-return]  # a Lease or an AsyncLease
-        if self._found is None and self._phase in (NEW, LOOKS, OVER):
+        if self._found is None and self._phase in (NEW, READING, ENDED):
             raise self._misused("complete() belongs inside the with body of begin()")
         raise self._misused("it is done already: complete() is called once")
 
@@ -122,23 +123,23 @@ class BaseKey:
     # ------------------------------------------------------------ the turn
 
     @asynccontextmanager
-    async def _taking(self) -> AsyncIterator[None]:
+    async def _use(self) -> AsyncIterator[None]:
         """Its body runs when nobody has done it, under the lease; or when it is done, and has nothing to do."""
         if self._phase != NEW:
             raise self._misused("it was used before: call begin() again")
-        self._phase = LOOKS
+        self._phase = READING
         try:
-            async with self._looking():
+            async with self._replay_or_run():
                 yield
         finally:
-            self._phase = OVER if self._phase in (LOOKS, RUNS, LEFT) else self._phase
+            self._phase = ENDED if self._phase in (READING, RUNNING, LEFT_TO_TRANSACTION) else self._phase
 
     @asynccontextmanager
-    async def _looking(self) -> AsyncIterator[None]:
-        settled, results = self._plan.flavour.resolve, self._plan.results
+    async def _replay_or_run(self) -> AsyncIterator[None]:
+        settled, results = self._options.flavour.resolve, self._options.results
         if self._lock._engine.closed:
             raise StoreUnavailable(CLOSED, resource=self.resource)  # its result store is closed, too, and says less
-        if self._known(await settled(results.read(self.resource))):
+        if self._replays(await settled(results.read(self.resource))):
             yield
             return
         if self._lock.owned():
@@ -146,8 +147,8 @@ class BaseKey:
         error: BaseException | None = None
         for left in reversed(range(TRIES)):
             try:
-                async with self._plan.flavour.enter(self._lock) as lease:
-                    if not self._known(await settled(results.open(lease))):
+                async with self._options.flavour.enter(self._lock) as lease:
+                    if not self._replays(await settled(results.open(lease))):
                         await self._begin(lease)
                         try:
                             yield
@@ -155,23 +156,23 @@ class BaseKey:
                             error = caught
                             await self._failed(caught)
                             raise
-                        await self._ended()
+                        await self._left_without_outcome()
                         return
             except (LeaseLost, StaleOwner) as loss:
-                if self._phase == LOOKS and not self.done and left:
+                if self._phase == READING and not self.done and left:
                     continue  # somebody was faster before anything began: what he does, or did, is worth a look
-                self._after_loss(loss, error)
+                self._check_loss(loss, error)
             break
         if error is None and self._found is not None:
             yield
 
-    def _known(self, entry: Entry | None) -> bool:
+    def _replays(self, entry: Entry | None) -> bool:
         """Is it done? Somebody who runs it, or died over it, with another body is an error at once."""
         known = record.read(entry, self.resource)
         if known is None:
             self._tries = 1
             return False
-        known.check(self._print)
+        known.check(self._fingerprint)
         if known.done:
             self._found = known
             return True
@@ -179,20 +180,20 @@ class BaseKey:
         return False
 
     async def _begin(self, lease: Any) -> None:
-        text, keep = record.running(self._print, self._tries), self._plan.running_ms / 1000
-        await self._plan.flavour.resolve(self._plan.results.write(lease, text, keep))
-        self._lease, self._process, self._phase = lease, os.getpid(), RUNS
+        text, keep = record.running(self._fingerprint, self._tries), self._options.running_ms / 1000
+        await self._options.flavour.resolve(self._options.results.write(lease, text, keep))
+        self._lease, self._process, self._phase = lease, os.getpid(), RUNNING
 
     async def _failed(self, error: BaseException) -> None:
         """The body raised. What cancelled or interrupted it leaves the key as it is: how far it came is not known. So
         does the loss of this lease that the body has noticed by itself: that is no outcome of the work.
 
         Nothing that goes wrong here hides the body's error (trap 29)."""
-        if self._phase != RUNS or not isinstance(error, Exception) or self._is_our_loss(error):
+        if self._phase != RUNNING or not isinstance(error, Exception) or self._is_our_loss(error):
             return
         try:
-            if isinstance(error, self._plan.errors):
-                text = record.raised(self._print, error)
+            if isinstance(error, self._options.errors):
+                text = record.raised(self._fingerprint, error)
                 await self._finish(text)
                 self._found = record.read(Entry(text, self._lease.fence, 0, 0), self.resource)
             else:
@@ -206,10 +207,10 @@ class BaseKey:
             self._lease.fence,
         )
 
-    async def _ended(self) -> None:
+    async def _left_without_outcome(self) -> None:
         """The body has left without an outcome: then there is none, and the next may run. It may, too, when what says
         that somebody began cannot be taken away."""
-        if self._phase == RUNS:
+        if self._phase == RUNNING:
             with suppress(StoreUnavailable, OutcomeUnknown):
                 await self._free()
 
@@ -220,10 +221,10 @@ class BaseKey:
         """Not in a forked child: the result store would take it for its parent, who goes on with the work (trap 32)."""
         if self._process != os.getpid():
             self._lease.check()  # LeaseLost
-        keep = self._plan.keep_ms / 1000
-        await self._plan.flavour.resolve(self._plan.results.write(self._lease, text, keep, **within))
+        keep = self._options.keep_ms / 1000
+        await self._options.flavour.resolve(self._options.results.write(self._lease, text, keep, **within))
 
-    def _after_loss(self, loss: LeaseholdError, error: BaseException | None) -> None:
+    def _check_loss(self, loss: LeaseholdError, error: BaseException | None) -> None:
         """The lease was lost. A result that the result store has taken is the result: nobody came in between."""
         if self._phase == RAN:
             raise self._not_stored() from loss
@@ -239,13 +240,15 @@ class BaseKey:
         lease = self._running()
         text = ""
         try:
-            text, self._value = record.returned(self._print, self._plan.serializer, result, self.resource)
+            text, self._value = record.returned(self._fingerprint, self._options.serializer, result, self.resource)
             await self._finish(text)
         except (InvalidRequest, OutcomeUnknown) as error:
-            if isinstance(error, OutcomeUnknown) and (not is_large(text) or self._hurry or lease.state == "lost"):
+            if isinstance(error, OutcomeUnknown) and (
+                not may_be_too_large(text) or self._hurry or lease.state == "lost"
+            ):
                 raise  # one that is large may be the very reason: a server just hangs up
             self._value = result
-            await self._finish(record.unkept(self._print, result))  # it has happened: that much can be kept
+            await self._finish(record.unkept(self._fingerprint, result))  # it has happened: that much can be kept
             log.warn(
                 "%s ran, and its result could not be kept: %s. This caller gets it; whoever asks again with this key "
                 "is told ResultNotKept",
@@ -258,31 +261,31 @@ class BaseKey:
         not happened."""
         from leasehold.patterns.results.sql import SQLResultStore  # loaded only by those who use it
 
-        self._running(LEFT, HANDED)
-        if not isinstance(self._plan.results, SQLResultStore):
+        self._running(LEFT_TO_TRANSACTION, WRITTEN_IN_TRANSACTION)
+        if not isinstance(self._options.results, SQLResultStore):
             raise self._misused("tx= needs store=SQLResultStore(...) in the database of that transaction")
-        text, value = record.returned(self._print, self._plan.serializer, result, self.resource)
-        self._phase = LEFT  # from here on the transaction decides: nothing is taken away behind its back
+        text, value = record.returned(self._fingerprint, self._options.serializer, result, self.resource)
+        self._phase = LEFT_TO_TRANSACTION  # from here on the transaction decides: nothing is taken away behind its back
         await self._write(text, tx=tx)
-        self._value, self._phase = value, HANDED
+        self._value, self._phase = value, WRITTEN_IN_TRANSACTION
 
     async def _finish(self, text: str) -> None:
-        self._phase, flavour = RAN, self._plan.flavour
+        self._phase, flavour = RAN, self._options.flavour
         try:
-            await flavour.uninterrupted(self._store(text), self._in_a_hurry)
+            await flavour.uninterrupted(self._store(text), self._set_hurry)
         except BaseException as error:
             if self._phase == RAN and not isinstance(error, Exception) and not flavour.asynchronous:
-                self._in_a_hurry()  # Ctrl-C, here of all places: one more try, and then it goes on
+                self._set_hurry()  # Ctrl-C, here of all places: one more try, and then it goes on
                 with suppress(LeaseholdError):
                     await self._store(text)
             raise
 
-    def _in_a_hurry(self) -> None:
+    def _set_hurry(self) -> None:
         self._hurry = True
 
     async def _store(self, text: str) -> None:
         """It has happened, so it is worth more than one try: while the lease is held, and for its ttl at most."""
-        flavour, began = self._plan.flavour, time.monotonic()
+        flavour, began = self._options.flavour, time.monotonic()
         problem: LeaseholdError | None = None
         for pause in RETRIES:
             try:
@@ -290,7 +293,7 @@ class BaseKey:
                 self._phase = STORED
                 return
             except (StaleOwner, LeaseLost):
-                self._phase = OVER
+                self._phase = ENDED
                 raise
             except (StoreUnavailable, OutcomeUnknown) as error:
                 problem = error
@@ -332,15 +335,15 @@ class OnceKey(BaseKey):
         finish(self._complete(result, tx))
 
     def __enter__(self) -> Self:
-        self._turn = self._taking()
-        finish(self._turn.__aenter__())
+        self._context = self._use()
+        finish(self._context.__aenter__())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        assert self._turn is not None  # noqa: S101  # for the type checker: it was entered
-        return finish(self._turn.__aexit__(kind, error, trace))
+        assert self._context is not None  # noqa: S101  # for the type checker: it was entered
+        return finish(self._context.__aexit__(kind, error, trace))
 
 
 class AsyncOnceKey(BaseKey):
@@ -360,12 +363,12 @@ class AsyncOnceKey(BaseKey):
         await self._complete(result, tx)
 
     async def __aenter__(self) -> Self:
-        self._turn = self._taking()
-        await self._turn.__aenter__()
+        self._context = self._use()
+        await self._context.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        assert self._turn is not None  # noqa: S101  # for the type checker: it was entered
-        return await self._turn.__aexit__(kind, error, trace)
+        assert self._context is not None  # noqa: S101  # for the type checker: it was entered
+        return await self._context.__aexit__(kind, error, trace)

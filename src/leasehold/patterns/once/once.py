@@ -26,7 +26,7 @@ R = TypeVar("R")
 class BaseOnce:
     """What both flavours share. ``make`` gives the lock for the ids of a call."""
 
-    __slots__ = ("_lease_as", "_make", "_names", "_plan", "_printer", "_serializer", "_templates")
+    __slots__ = ("_fingerprint", "_lease_as", "_make", "_names", "_options", "_serializer", "_templates")
 
     def __init__(  # what hold.once was given
         self,
@@ -45,12 +45,12 @@ class BaseOnce:
         check_filled(lease_as)
         self._make = make
         self._templates = [Template(one) for one in templates]
-        self._printer = Fingerprint(fingerprint, id_key)
-        self._names = [name for one in self._templates for name in one.names] + self._printer.names
+        self._fingerprint = Fingerprint(fingerprint, id_key)
+        self._names = [name for one in self._templates for name in one.names] + self._fingerprint.names
         self._lease_as = lease_as
         keep_ms, self._serializer = check_keep(keep), check_serializer(serializer)
         kinds = _check_errors(errors)
-        self._plan = OnceOptions(flavour, store(), self._serializer or Codec(), keep_ms, kinds)
+        self._options = OnceOptions(flavour, store(), self._serializer or Codec(), keep_ms, kinds)
         if not any(one.names for one in self._templates):
             self._lock({})  # what is wrong with a name that is known is said now
 
@@ -61,25 +61,25 @@ class BaseOnce:
         self, kind: Any, plan: OnceOptions, values: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:  # of the flavour
         lock = self._lock(values)
-        return kind(plan, lock, self._printer.of(lock.resource, values, args, kwargs))
+        return kind(plan, lock, self._fingerprint.of(lock.resource, values, args, kwargs))
 
     def _begin(self, kind: Any, values: dict[str, Any]) -> Any:
         """Everything that the templates name must be given, and nothing else, unless a function takes it."""
-        unknown = [] if self._printer.function else [name for name in values if name not in self._names]
+        unknown = [] if self._fingerprint.function else [name for name in values if name not in self._names]
         if unknown:
             known = ", ".join(self._names) or "none"
             raise InvalidRequest(f"begin() knows no {unknown[0]!r}: the templates of this once name {known}")
-        plan = self._plan if self._serializer is not None else self._plan._replace(serializer=codec_here())
+        plan = self._options if self._serializer is not None else self._options._replace(serializer=codec_here())
         return self._key(kind, plan, values, (), values)
 
     def _decorated(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        flavour = self._plan.flavour
+        flavour = self._options.flavour
         check_function(function, flavour.asynchronous, "once")
         called = DecoratedFunction(function, self._names, self._lease_as)
         serializer = serializer_of(function, self._serializer)
 
         async def flow(*args: Any, **kwargs: Any) -> Any:
-            plan = self._plan._replace(serializer=serializer())
+            plan = self._options._replace(serializer=serializer())
             key = self._key(BaseKey, plan, called.values(args, kwargs), args, dict(kwargs))
             return await self._run(key, function, args, kwargs)
 
@@ -95,12 +95,12 @@ class BaseOnce:
     async def _run(self, key: BaseKey, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> CallOutcome:
         outcome = CallOutcome()
         try:
-            async with key._taking():
+            async with key._use():
                 if key.done:
                     return CallOutcome(key.result)
                 if self._lease_as is not None:
                     kwargs[self._lease_as] = key._lease
-                outcome = await self._plan.flavour.call(function, args, kwargs)
+                outcome = await self._options.flavour.call(function, args, kwargs)
                 if outcome.error is not None:
                     raise outcome.error
                 await key._complete(outcome.value)
@@ -116,7 +116,7 @@ class BaseOnce:
         raise TypeError("what once() gave stays in its process: make it there, from connect()")
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} keep={self._plan.keep_ms / 1000:g}s>"
+        return f"<{type(self).__name__} keep={self._options.keep_ms / 1000:g}s>"
 
 
 class Once(BaseOnce):

@@ -16,7 +16,7 @@ from leasehold.errors import LeaseholdError, OutcomeUnknown
 from leasehold.guards.fence import label
 from leasehold.patterns.errors import KeyReused, ResultNotKept, error_record, remote_error
 from leasehold.patterns.results.result_store import Entry
-from leasehold.patterns.serialization import document, kept, loaded, read_document
+from leasehold.patterns.serialization import document, dump_value, load_value, read_document
 
 MARK = "once/1"
 RUNNING, DONE = "running", "done"
@@ -55,7 +55,7 @@ class OnceRecord(NamedTuple):
             raise remote_error(self.fields["error"], self.resource, self.fence)
         if "unkept" in self.fields:
             raise not_kept(self.resource, self.fence, str(self.fields["unkept"]))
-        return loaded(serializer, self.fields.get("value"))
+        return load_value(serializer, self.fields.get("value"))
 
 
 def read(entry: Entry | None, resource: str) -> OnceRecord | None:
@@ -69,7 +69,7 @@ def running(print_: str | None, tries: int) -> str:
 
 def returned(print_: str | None, serializer: Any, value: object, resource: str) -> tuple[str, Any]:
     """The sheet, and the value as it will be read from it. InvalidRequest: it cannot be kept."""
-    text, read_again = kept(serializer, value, f"the result of {label(resource)}")
+    text, read_again = dump_value(serializer, value, f"the result of {label(resource)}")
     return document(MARK, {"state": DONE, "print": print_}, text), read_again
 
 

@@ -21,7 +21,7 @@ from leasehold.observe import log
 from leasehold.patterns.single_flight.flights import FlightResult
 from leasehold.patterns.single_flight.rebuild import outside_rebuilds
 
-MOST = 32  # at once
+MOST_AT_ONCE = 32  # at once
 MOST_PAUSES = 10_000
 GRACE = 2.0  # seconds that close() waits for those under way
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
@@ -42,26 +42,26 @@ class BackgroundRebuilds(ABC):
         """``run`` it, unless it runs already. ``shown`` is what a log may show of it."""
         if self._epoch != self._engine.epoch:  # a forked child: those of the parent go on there
             self._epoch, self._under_way = self._engine.epoch, {}
-        if self._over(self._under_way.get(key)):
+        if self._has_ended(self._under_way.get(key)):
             self._under_way.pop(key, None)
-        if key in self._under_way or len(self._under_way) >= MOST or self._engine.closed or self._pausing(key):
+        if key in self._under_way or len(self._under_way) >= MOST_AT_ONCE or self._engine.closed or self._pausing(key):
             return
         mark = object()
         if self._under_way.setdefault(key, mark) is mark:
             try:
-                self._begin(key, self._guarded(key, shown, run, ttl))
+                self._begin(key, self._run(key, shown, run, ttl))
             except BaseException:
                 self._under_way.pop(key, None)
                 raise
 
-    def _over(self, work: Any) -> bool:
+    def _has_ended(self, work: Any) -> bool:
         """Has it ended without a word?"""
         return False
 
     @abstractmethod
     def _begin(self, key: Any, flow: Coroutine[Any, Any, None]) -> None: ...
 
-    async def _guarded(self, key: Any, shown: str, run: Run, ttl: float) -> None:
+    async def _run(self, key: Any, shown: str, run: Run, ttl: float) -> None:
         outside_rebuilds()
         try:
             landing = await run()

@@ -16,7 +16,7 @@ from leasehold.errors import LeaseholdError
 from leasehold.guards.fence import label
 from leasehold.patterns.errors import ResultNotKept, error_record, remote_error
 from leasehold.patterns.results.result_store import Entry
-from leasehold.patterns.serialization import compact, document, kept, loaded, read_document
+from leasehold.patterns.serialization import compact, document, dump_value, load_value, read_document
 
 MARK = "flight/1"
 
@@ -78,12 +78,12 @@ def read_cached(entry: Entry | None, resource: str) -> CachedValue | None:
 
 def value_text(serializer: Any, value: object, what: str) -> str:
     """A value as text. InvalidRequest: it cannot be written, or not be read again."""
-    return document(MARK, {}, kept(serializer, value, what)[0])
+    return document(MARK, {}, dump_value(serializer, value, what)[0])
 
 
 def value_of(serializer: Any, text: str) -> Any:
     """A value of one's own: nobody else has the same object."""
-    return loaded(serializer, json.loads(text)["value"])
+    return load_value(serializer, json.loads(text)["value"])
 
 
 def error_text(error: Exception, beside: CachedValue | None, unkept: str | None = None) -> str:

@@ -24,8 +24,8 @@ from leasehold._runtime.sync import warn_in_event_loop
 from leasehold.errors import LeaseLost, NotAcquired, StoreUnavailable
 
 LONGEST_NAP = 1.0  # seconds until somebody who waits looks whether the coordinator was closed
-NOTHING = (NotAcquired, LeaseLost)  # what befell the leader alone
-TAKEN = frozenset({"deleted", "evicted", "max_hold", "max_idle", "taken"})  # not because the store did not answer
+LEADER_ONLY = (NotAcquired, LeaseLost)  # what befell the leader alone
+TAKEN_AWAY = frozenset({"deleted", "evicted", "max_hold", "max_idle", "taken"})  # not because the store did not answer
 
 Lead = Callable[["Flight", float | None], Coroutine[Any, Any, "FlightResult"]]
 
@@ -82,7 +82,7 @@ class Flights(ABC):
         """Be on the flight of this key, and lead it when nobody does. ``lead`` is given the flight, and closes it
         before its lease ends: who comes after that may not get what was read before."""
 
-    def patience(self, wait: float | None) -> RemainingWait:
+    def remaining_wait(self, wait: float | None) -> RemainingWait:
         return RemainingWait(self._engine.clock, wait)
 
     def _forked(self) -> bool:
@@ -92,7 +92,7 @@ class Flights(ABC):
         self._epoch = self._engine.epoch
         return True
 
-    def _stay(self, key: Any, patience: RemainingWait) -> None:
+    def _check_still_waiting(self, key: Any, patience: RemainingWait) -> None:
         """May somebody who waits go on waiting?"""
         if self._engine.closed:
             raise StoreUnavailable(CLOSED)
@@ -106,14 +106,14 @@ class Flights(ABC):
 class Flight:
     """One rebuild under way in this process."""
 
-    __slots__ = ("_flights", "_key", "_lease", "landing", "trouble")
+    __slots__ = ("_flights", "_key", "_lease", "failure", "result")
 
     def __init__(self, flights: dict[Any, Any], key: Any) -> None:
         self._flights = flights
         self._key = key
         self._lease: Callable[[], Any] | None = None
-        self.landing: FlightResult | None = None
-        self.trouble: FlightResult | None = None
+        self.result: FlightResult | None = None
+        self.failure: FlightResult | None = None
 
     def close(self) -> None:
         """Let nobody else in. Of two threads that do so, one may close the next flight, too: that one is then led for
@@ -121,20 +121,20 @@ class Flight:
         if self._flights.get(self._key) is self:
             self._flights.pop(self._key, None)
 
-    def holds(self, lease: Any) -> None:
+    def use_lease(self, lease: Any) -> None:
         """Under this lease, which is not kept alive by it."""
         self._lease = weakref.ref(lease)
 
     def lost(self) -> bool:
         """Was its lease taken away? When it ended because the store is away, there is nobody better to wait for."""
         lease = None if self._lease is None else self._lease()
-        return lease is not None and lease.state == LOST and lease._held.reason in TAKEN
+        return lease is not None and lease.state == LOST and lease._held.reason in TAKEN_AWAY
 
     def outcome(self, mine: bool) -> FlightResult | None:
         """For those who waited; None: it brought nothing. What befell the leader is for the leader."""
-        if self.trouble is not None and (mine or not isinstance(self.trouble.error, NOTHING)):
-            self.trouble.check()
-        return self.landing
+        if self.failure is not None and (mine or not isinstance(self.failure.error, LEADER_ONLY)):
+            self.failure.check()
+        return self.result
 
 
 class _ThreadFlight(Flight):
@@ -162,10 +162,10 @@ class ThreadFlights(Flights):
             try:  # from here on: an interrupt in between must not leave a flight that nobody leads
                 flight = self._flights.setdefault(key, mine)
                 if flight is mine:
-                    mine.landing = await lead(mine, patience.left())
-                    return mine.landing
+                    mine.result = await lead(mine, patience.left())
+                    return mine.result
             except Exception as error:
-                mine.trouble = FlightResult(error=error)
+                mine.failure = FlightResult(error=error)
                 raise
             finally:
                 mine.close()
@@ -173,7 +173,7 @@ class ThreadFlights(Flights):
             if not flight.done.is_set():
                 warn_in_event_loop(self._engine)
             while not flight.done.wait(patience.nap()):
-                self._stay(key, patience)
+                self._check_still_waiting(key, patience)
                 if flight.lost():
                     flight.close()
                     break
@@ -207,7 +207,7 @@ class TaskFlights(Flights):
             mine = flight is None or flight.task.done()  # one that was cancelled before it began has closed nothing
             if flight is None or mine:
                 flight = flights[key] = _TaskFlight(flights, key)
-                flight.task = asyncio.create_task(_fly(flight, lead, patience), name="leasehold-flight")
+                flight.task = asyncio.create_task(_run_flight(flight, lead, patience), name="leasehold-flight")
             await self._wait(key, flight, None if mine else patience)
             landing = flight.outcome(mine)
             if landing is not None:
@@ -232,7 +232,7 @@ class TaskFlights(Flights):
             while not flight.task.done():
                 await asyncio.wait([flight.task], timeout=None if patience is None else patience.nap())
                 if patience is not None and not flight.task.done():
-                    self._stay(key, patience)
+                    self._check_still_waiting(key, patience)
                     if flight.lost():
                         flight.close()
                         return
@@ -244,10 +244,10 @@ class TaskFlights(Flights):
                 await asyncio.wait([flight.task])  # who was cancelled must not go on before its work has stopped
 
 
-async def _fly(flight: _TaskFlight, lead: Lead, patience: RemainingWait) -> None:
+async def _run_flight(flight: _TaskFlight, lead: Lead, patience: RemainingWait) -> None:
     try:
-        flight.landing = await lead(flight, patience.left())
+        flight.result = await lead(flight, patience.left())
     except Exception as error:
-        flight.trouble = FlightResult(error=error)
+        flight.failure = FlightResult(error=error)
     finally:
         flight.close()

@@ -17,7 +17,7 @@ from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StaleOwn
 from leasehold.observe import log
 from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.results.result_store import ResultStore
-from leasehold.patterns.serialization import is_large, loaded
+from leasehold.patterns.serialization import load_value, may_be_too_large
 from leasehold.patterns.single_flight.cached_value import (
     CachedValue,
     Freshness,
@@ -32,7 +32,7 @@ from leasehold.patterns.single_flight.flights import Flight, FlightResult
 from leasehold.primitives.decorated_function import name_of
 
 DOWN = (StoreUnavailable, OutcomeUnknown)
-ALWAYS = float("inf")  # as what was seen: nothing on the result store is newer than that
+ANY_FENCE = float("inf")  # as what was seen: nothing on the result store is newer than that
 
 R = TypeVar("R")
 
@@ -57,7 +57,7 @@ class CurrentRebuild:
         self.over = False
 
 
-_aloft: ContextVar[tuple[CurrentRebuild, ...]] = ContextVar("leasehold-aloft", default=())
+_current: ContextVar[tuple[CurrentRebuild, ...]] = ContextVar("leasehold-aloft", default=())
 
 
 class Rebuilder:
@@ -67,23 +67,25 @@ class Rebuilder:
         self,
         flavour: Flavour,
         results: ResultStore,
-        terms: Freshness,
+        freshness: Freshness,
         lease_as: str | None,
         make_lock: Callable[[Name, float | None], Any],
         home: object,
     ) -> None:
         self.flavour = flavour
         self.results = results
-        self.terms = terms
+        self.terms = freshness
         self._lease_as = lease_as
         self._make_lock = make_lock
-        self._home = home  # of one coordinator: another one may wait for this one, and gets its turn when time is over
+        self._coordinator = (
+            home  # of one coordinator: another one may wait for this one, and gets its turn when time is over
+        )
 
-    async def look(self, name: Name) -> CachedValue | None:
+    async def read(self, name: Name) -> CachedValue | None:
         """What anybody can see."""
         return read_cached(await self._settled(self.results.read(name.text)), name.text)
 
-    async def fly(
+    async def rebuild_under_lease(
         self, name: Name, seen: float, work: RebuildFunction, wait: float | None, flight: Flight | None = None
     ) -> FlightResult:
         """Under the lease: take what came since ``seen`` (a fence), else rebuild. The flight is closed before the lease
@@ -91,18 +93,18 @@ class Rebuilder:
         known = flight or Flight({}, name.text)
 
         async def body(lease: Any) -> FlightResult:
-            known.holds(lease)
+            known.use_lease(lease)
             try:
                 page = await self._open(lease)
-                newer = self._taken(page, name, work) if page is not None and page.fence > seen else None
+                newer = self._result_of(page, name, work) if page is not None and page.fence > seen else None
                 return newer or await self._rebuild(lease, page, work)
             finally:
                 known.close()
 
         try:
-            return await self._holding(name, wait, body)
+            return await self._with_lease(name, wait, body)
         except LeaseLost as loss:
-            landing = await self._instead(name, loss, work)
+            landing = await self._newer_result(name, loss, work)
             if landing is None:
                 raise
             return landing
@@ -112,11 +114,11 @@ class Rebuilder:
             await self._open(lease)  # what another pattern wrote is not ours to take away
             await self._settled(self.results.write(lease, None, 1))
 
-        await self._holding(name, wait, body)
+        await self._with_lease(name, wait, body)
 
-    async def alone(self, name: Name, work: RebuildFunction) -> FlightResult:
+    async def call_without_lease(self, name: Name, work: RebuildFunction) -> FlightResult:
         """Without a lease."""
-        with self._inside(name):
+        with self._nested(name):
             return await self._called(name.text, work, None)
 
     async def _called(self, resource: str, work: RebuildFunction, lease: Any) -> FlightResult:
@@ -132,12 +134,12 @@ class Rebuilder:
 
     # ------------------------------------------------------------ under the lease
 
-    async def _holding(self, name: Name, wait: float | None, body: Callable[[Any], Coroutine[Any, Any, R]]) -> R:
+    async def _with_lease(self, name: Name, wait: float | None, body: Callable[[Any], Coroutine[Any, Any, R]]) -> R:
         """What the body gives counts: each of its writes was checked by the results. LeaseLost, when it gives
         nothing."""
         given: list[R] = []
         try:
-            with self._inside(name):
+            with self._nested(name):
                 async with self.flavour.enter(self._make_lock(name, wait)) as lease:
                     given.append(await body(lease))
         except StaleOwner as error:
@@ -157,19 +159,21 @@ class Rebuilder:
     async def _rebuild(self, lease: Any, page: CachedValue | None, work: RebuildFunction) -> FlightResult:
         landing = await self._called(lease.resource, work, lease)
         if landing.error is None:
-            landing = await self._put(lease, landing, work)
+            landing = await self._store_value(lease, landing, work)
         error = landing.error
         if error is None:
             return landing
         if isinstance(error, (LeaseLost, StaleOwner)) and error.resource == lease.resource:
             raise error
         try:
-            await self._tell(lease, landing, page, work)
+            await self._store_error(lease, landing, page, work)
         except StaleOwner as refused:
             raise refused from error  # what went wrong first must not get lost
         return landing
 
-    async def _tell(self, lease: Any, landing: FlightResult, page: CachedValue | None, work: RebuildFunction) -> None:
+    async def _store_error(
+        self, lease: Any, landing: FlightResult, page: CachedValue | None, work: RebuildFunction
+    ) -> None:
         """For those who wait, and for ``errors`` seconds for everybody. A value that still counts stays beside it."""
         assert landing.error is not None  # noqa: S101  # for the type checker: there is nothing else to tell
         counts = self.terms.errors if landing.unkept is None else self.terms.unkept
@@ -186,14 +190,16 @@ class Rebuilder:
         except InvalidRequest:  # too long together with the value, which then stays alone
             return
 
-    async def _put(self, lease: Any, landing: FlightResult, work: RebuildFunction) -> FlightResult:
+    async def _store_value(self, lease: Any, landing: FlightResult, work: RebuildFunction) -> FlightResult:
         """What cannot be written is still the outcome of this flight. A result store that refuses a value for what
         it is, or
         hangs up on one that is large, would do so each time: it is its caller's alone."""
         try:
             await self._settled(self.results.write(lease, landing.text, self.terms.keep))
         except (InvalidRequest, *DOWN) as trouble:
-            if isinstance(trouble, InvalidRequest) or (isinstance(trouble, OutcomeUnknown) and is_large(landing.text)):
+            if isinstance(trouble, InvalidRequest) or (
+                isinstance(trouble, OutcomeUnknown) and may_be_too_large(landing.text)
+            ):
                 value = value_of(work.serializer, landing.text)
                 return _unkept(lease.resource, work, lease, value, trouble)
             _not_kept(trouble)
@@ -204,7 +210,7 @@ class Rebuilder:
 
     # ------------------------------------------------------------ what others wrote
 
-    def _taken(self, page: CachedValue, name: Name, work: RebuildFunction) -> FlightResult | None:
+    def _result_of(self, page: CachedValue, name: Name, work: RebuildFunction) -> FlightResult | None:
         """The flight that was waited for. A value that cannot be read, of another version of the program, is none."""
         if self.terms.usable(page) and self._readable(page, work):
             return FlightResult(page.text)
@@ -212,35 +218,35 @@ class Rebuilder:
 
     def _readable(self, page: CachedValue, work: RebuildFunction) -> bool:
         try:
-            loaded(work.serializer, page.value)
+            load_value(work.serializer, page.value)
         except InvalidRequest:
             return False
         return True
 
-    async def _instead(self, name: Name, loss: LeaseLost, work: RebuildFunction) -> FlightResult | None:
+    async def _newer_result(self, name: Name, loss: LeaseLost, work: RebuildFunction) -> FlightResult | None:
         """What somebody newer wrote."""
         try:
-            page = await self.look(name)
+            page = await self.read(name)
         except DOWN:
             return None
         newer = page is not None and loss.fence is not None and page.fence > loss.fence
-        return self._taken(page, name, work) if newer and page is not None else None
+        return self._result_of(page, name, work) if newer and page is not None else None
 
     @contextlib.contextmanager
-    def _inside(self, name: Name) -> Iterator[None]:
-        self.not_inside(name)
-        aloft = CurrentRebuild((self._home, name.text))
-        token = _aloft.set((*_aloft.get(), aloft))
+    def _nested(self, name: Name) -> Iterator[None]:
+        self.check_not_nested(name)
+        aloft = CurrentRebuild((self._coordinator, name.text))
+        token = _current.set((*_current.get(), aloft))
         try:
             yield
         finally:
             aloft.over = True
-            _aloft.reset(token)
+            _current.reset(token)
 
-    def not_inside(self, name: Name) -> None:
+    def check_not_nested(self, name: Name) -> None:
         """Whoever waits for what it is itself at work on waits for ever."""
-        key = (self._home, name.text)
-        if any(one.key == key and not one.over for one in _aloft.get()):
+        key = (self._coordinator, name.text)
+        if any(one.key == key and not one.over for one in _current.get()):
             raise InvalidRequest(
                 "a rebuild asks for the very value that it is to make, and would wait for itself: call the function "
                 "under the decorator (.__wrapped__), or ask for another name",
@@ -264,4 +270,4 @@ def _not_kept(trouble: Exception) -> None:
 
 def outside_rebuilds() -> None:
     """For work that is started on its own: nobody waits for it."""
-    _aloft.set(())
+    _current.set(())

@@ -11,11 +11,11 @@ from leasehold._core.names import Name, known_name
 from leasehold._core.templates import Template
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.results.result_store import check_keep, check_results
-from leasehold.patterns.serialization import check_serializer, loaded, serializer_of
+from leasehold.patterns.serialization import check_serializer, load_value, serializer_of
 from leasehold.patterns.single_flight.background import TaskRebuilds, ThreadRebuilds
 from leasehold.patterns.single_flight.cached_value import CachedValue, Freshness, error_of, value_of
 from leasehold.patterns.single_flight.flights import Flight, FlightResult, TaskFlights, ThreadFlights
-from leasehold.patterns.single_flight.rebuild import ALWAYS, DOWN, Rebuilder, RebuildFunction
+from leasehold.patterns.single_flight.rebuild import ANY_FENCE, DOWN, Rebuilder, RebuildFunction
 from leasehold.primitives.decorated_function import DecoratedFunction, check_filled, check_function, check_kind
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class SingleFlightOptions:
         errors_s = 0.0 if errors is None else seconds(errors, "errors")
         check_keep(fresh_s + stale_s, "fresh and stale together")
         check_keep(errors_s or 1, "errors")
-        self.terms = Freshness(fresh_s, stale_s, errors_s)
+        self.freshness = Freshness(fresh_s, stale_s, errors_s)
         self.cache = None if cache is None else check_results(cache, "cache")
         self.serializer = check_serializer(serializer)
         check_filled(lease_as)
@@ -101,21 +101,21 @@ class BaseSingleFlight:
     def __init__(self, hold: Any, kind: str, ids: Sequence[object], asked: SingleFlightOptions, model: Any) -> None:
         check_kind(kind)
         self._engine = hold._engine
-        self._options = model._options
+        self._lock_options = model._options
         self._ids = [Template(one) for one in ids]
         self._fields = [name for one in self._ids for name in one.names]
         self._named = partial(known_name, hold._namespace, hold._id_key, kind)
-        self._asked = asked
+        self._options = asked
         results = hold._results if asked.cache is None else asked.cache
-        self._crew: SharedFlights = shared_flights(hold)
+        self._shared: SharedFlights = shared_flights(hold)
         self._flavour = hold._flavour
         make = partial(self._lock, hold._make_lock)
-        self._work = Rebuilder(self._flavour, results, asked.terms, asked.lease_as, make, id(self._engine))
+        self._rebuilder = Rebuilder(self._flavour, results, asked.freshness, asked.lease_as, make, id(self._engine))
         if not self._fields:
             self._name({})  # what is wrong with a name that is known is said now
 
     def _lock(self, make: Callable[..., Any], name: Name, wait: float | None) -> Any:
-        options = self._options
+        options = self._lock_options
         return make(name, options if wait == options.wait else options.with_wait(wait))
 
     def _name(self, values: dict[str, Any]) -> Name:
@@ -131,8 +131,8 @@ class BaseSingleFlight:
 
     def _decorate(self, function: Callable[..., Any]) -> Any:
         check_function(function, self._flavour.asynchronous, "single_flight")
-        called = DecoratedFunction(function, self._fields, self._asked.lease_as)
-        serializer = serializer_of(function, self._asked.serializer)
+        called = DecoratedFunction(function, self._fields, self._options.lease_as)
+        serializer = serializer_of(function, self._options.serializer)
 
         def name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Name:
             return self._name(called.values(args, kwargs))
@@ -151,36 +151,36 @@ class BaseSingleFlight:
         dressed.refresh = self._flavour.wrap(refresh)
         return dressed
 
-    def _asked_for(
+    def _rebuild_function(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> RebuildFunction:
         """For the call form."""
         check_function(function, self._flavour.asynchronous, "single_flight")
-        return RebuildFunction(function, args, kwargs, serializer_of(function, self._asked.serializer)(), [])
+        return RebuildFunction(function, args, kwargs, serializer_of(function, self._options.serializer)(), [])
 
     # ------------------------------------------------------------ a call
 
     async def _get(self, name: Name, work: RebuildFunction) -> Any:
         self._engine.ensure_open()
         try:
-            page = await self._work.look(name)
+            page = await self._rebuilder.read(name)
         except DOWN:
             if not self._may_call_alone():
                 raise
-            self._work.not_inside(name)
-            landing = await self._join(name, lambda _flight, _wait: self._work.alone(name, work))
-            return self._value(landing, work)
-        value = self._at_hand(page, name, work)
+            self._rebuilder.check_not_nested(name)
+            landing = await self._join(name, lambda _flight, _wait: self._rebuilder.call_without_lease(name, work))
+            return self._value_of(landing, work)
+        value = self._cached(page, name, work)
         if value is not NOTHING:
             return value
-        self._work.not_inside(name)
+        self._rebuilder.check_not_nested(name)
         seen = 0 if page is None else page.fence
-        landing = await self._join(name, lambda flight, wait: self._fly(name, seen, work, wait, flight))
-        return self._value(landing, work)
+        landing = await self._join(name, lambda flight, wait: self._lead(name, seen, work, wait, flight))
+        return self._value_of(landing, work)
 
-    def _at_hand(self, page: CachedValue | None, name: Name, work: RebuildFunction) -> Any:
+    def _cached(self, page: CachedValue | None, name: Name, work: RebuildFunction) -> Any:
         """What needs no waiting, if there is something: a value, or the error of a little while ago."""
-        terms = self._asked.terms
+        terms = self._options.freshness
         if page is None:
             return NOTHING
         value = self._readable(page, work) if terms.usable(page) else NOTHING
@@ -193,33 +193,33 @@ class BaseSingleFlight:
 
     def _readable(self, page: CachedValue, work: RebuildFunction) -> Any:
         try:
-            return loaded(work.serializer, page.value)
+            return load_value(work.serializer, page.value)
         except InvalidRequest:  # of another version of the program, say: it is made anew
             return NOTHING
 
     def _rebuild_later(self, page: CachedValue, name: Name, work: RebuildFunction) -> None:
-        run = partial(self._work.fly, name, page.fence, work, 0)
-        self._crew.background.start(self._key(name), name.shown, run, self._options.ttl_ms / 1000)
+        run = partial(self._rebuilder.rebuild_under_lease, name, page.fence, work, 0)
+        self._shared.background.start(self._key(name), name.shown, run, self._lock_options.ttl_ms / 1000)
 
     async def _join(self, name: Name, lead: Callable[..., Coroutine[Any, Any, FlightResult]]) -> FlightResult:
-        flights = self._crew.flights
-        return await flights.join(self._key(name), lead, flights.patience(self._options.wait))
+        flights = self._shared.flights
+        return await flights.join(self._key(name), lead, flights.remaining_wait(self._lock_options.wait))
 
-    async def _fly(
+    async def _lead(
         self, name: Name, seen: int, work: RebuildFunction, wait: float | None, flight: Flight
     ) -> FlightResult:
         """Trouble with the store that leaves this comes from before the function was called."""
         try:
-            return await self._work.fly(name, seen, work, wait, flight)
+            return await self._rebuilder.rebuild_under_lease(name, seen, work, wait, flight)
         except DOWN:
             if not self._may_call_alone():
                 raise
-        return await self._work.alone(name, work)
+        return await self._rebuilder.call_without_lease(name, work)
 
     def _may_call_alone(self) -> bool:
-        return self._asked.calls_alone and not self._engine.closed
+        return self._options.calls_alone and not self._engine.closed
 
-    def _value(self, landing: FlightResult, work: RebuildFunction) -> Any:
+    def _value_of(self, landing: FlightResult, work: RebuildFunction) -> Any:
         try:
             if landing.unkept is not None and work.unkept:
                 return work.unkept.pop()
@@ -230,18 +230,20 @@ class BaseSingleFlight:
 
     def _key(self, name: Name) -> Any:
         """Whoever shares the entry shares the flight."""
-        return (id(self._work.results), name.text)
+        return (id(self._rebuilder.results), name.text)
 
     async def _refresh(self, name: Name, work: RebuildFunction) -> Any:
         self._engine.ensure_open()
-        return self._value(await self._work.fly(name, ALWAYS, work, self._options.wait), work)
+        return self._value_of(
+            await self._rebuilder.rebuild_under_lease(name, ANY_FENCE, work, self._lock_options.wait), work
+        )
 
     async def _forget(self, name: Name) -> None:
         self._engine.ensure_open()
-        await self._work.forget(name, self._options.wait)
+        await self._rebuilder.forget(name, self._lock_options.wait)
 
     def __repr__(self) -> str:
-        terms = self._asked.terms
+        terms = self._options.freshness
         return f"<{type(self).__name__} fresh={terms.fresh:g}s stale={terms.stale:g}s errors={terms.errors:g}s>"
 
 
@@ -255,12 +257,12 @@ class SingleFlight(BaseSingleFlight):
     def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """What is cached under this name, or the outcome of one rebuild with this function."""
         name = self._own_name()
-        return cast("R", self._flavour.wrap(self._get)(name, self._asked_for(function, args, kwargs)))
+        return cast("R", self._flavour.wrap(self._get)(name, self._rebuild_function(function, args, kwargs)))
 
     def refresh(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Rebuild now, with this function."""
         name = self._own_name()
-        return cast("R", self._flavour.wrap(self._refresh)(name, self._asked_for(function, args, kwargs)))
+        return cast("R", self._flavour.wrap(self._refresh)(name, self._rebuild_function(function, args, kwargs)))
 
     def forget(self) -> None:
         """Take away what is cached under this name."""
@@ -277,12 +279,12 @@ class AsyncSingleFlight(BaseSingleFlight):
     async def call(self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """What is cached under this name, or the outcome of one rebuild with this coroutine function."""
         name = self._own_name()
-        return cast("R", await self._get(name, self._asked_for(function, args, kwargs)))
+        return cast("R", await self._get(name, self._rebuild_function(function, args, kwargs)))
 
     async def refresh(self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Rebuild now, with this coroutine function."""
         name = self._own_name()
-        return cast("R", await self._refresh(name, self._asked_for(function, args, kwargs)))
+        return cast("R", await self._refresh(name, self._rebuild_function(function, args, kwargs)))
 
     async def forget(self) -> None:
         """Take away what is cached under this name."""
@@ -301,9 +303,9 @@ class SharedFlights:
 
 def shared_flights(hold: Any) -> SharedFlights:
     """Made when it is first needed, by one of the threads that need it."""
-    if hold._crew is None:
+    if hold._shared_flights is None:
         made = SharedFlights(hold)
-        if hold.__dict__.setdefault("_crew", made) is made:
+        if hold.__dict__.setdefault("_shared_flights", made) is made:
             hold._closers.append(made.close)
-    crew: SharedFlights = hold._crew
+    crew: SharedFlights = hold._shared_flights
     return crew
