@@ -15,8 +15,7 @@ from leasehold.errors import (
     StoreUnavailable,
 )
 from leasehold.guards.http.admission import check_methods
-from leasehold.guards.http.asgi import App, Scope
-from leasehold.guards.http.asgi_client import Receive, Send
+from leasehold.guards.http.asgi import App, Receive, Scope, Send
 from leasehold.guards.http.problems import Problem, RequestRefused
 from leasehold.observe import log
 from leasehold.patterns.errors import KeyReused, ResultNotKept

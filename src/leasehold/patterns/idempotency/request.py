@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
 from leasehold.errors import InvalidRequest
-from leasehold.guards.http.asgi_client import Message, Receive
+from leasehold.guards.http.asgi import Message, Receive
 from leasehold.guards.http.problems import RequestRefused
 from leasehold.patterns.idempotency import response
 

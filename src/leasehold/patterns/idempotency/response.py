@@ -11,7 +11,7 @@ import base64
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from leasehold.guards.http.asgi_client import Message, Send
+from leasehold.guards.http.asgi import Message, Send
 from leasehold.guards.http.problems import BAD_REQUEST, CONFLICT, NOTHING_DONE, RETRY_AFTER, UNABLE, Problem
 
 # ---------------------------------------------------------------- problems
