@@ -28,7 +28,7 @@ OnDown: TypeAlias = Literal["raise", "call"]
 class Flying:
     """For threads."""
 
-    _shared_flights: Any = None
+    _crew: Any = None
 
     @overload
     def single_flight(
@@ -120,7 +120,7 @@ class Flying:
 class AsyncFlying:
     """For asyncio: the same, awaited."""
 
-    _shared_flights: Any = None
+    _crew: Any = None
 
     @overload
     def single_flight(
