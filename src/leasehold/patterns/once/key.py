@@ -1,11 +1,11 @@
-"""One use of a key, from the first look to the stored outcome.
+"""One use of a key, from the first read to the stored outcome.
 
-    read        done: replay. Runs with another body: refused at once, without waiting.
-    acquire     wait for whoever runs it now
-    open        present the fence, then look again: done while we waited, or left by one who died
-    running     written under the fence, so that others know the body and that somebody began
+    read        done: replay the outcome. Running with another body: refused at once, without waiting.
+    acquire     wait for the process that runs it now
+    open        present the fence, then read again: it may be done by now, or be left behind by a process that died
+    running     written under the fence, so that others know the body, and that the work has begun
     the body
-    done        written under the fence: one who slept, and whom somebody has followed, is refused (trap 39)
+    done        written under the fence: a process that was paused and has been succeeded is refused (trap 39)
     release
 
 Written once, for threads and asyncio.
@@ -17,8 +17,9 @@ import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from leasehold._core.driver import finish
 from leasehold._runtime.backoff import Backoff
@@ -37,14 +38,15 @@ if TYPE_CHECKING:
     from leasehold.primitives.base_lease import BaseLease
     from leasehold.primitives.lease import AsyncLease, Lease
 
-NEW, READING, RUNNING, RAN, STORED, ENDED = "new", "looks", "runs", "ran", "stored", "over"
+NEW, READING, RUNNING, RAN, STORED, ENDED = "new", "reading", "running", "ran", "stored", "ended"
 LEFT_TO_TRANSACTION, WRITTEN_IN_TRANSACTION = "left to a transaction", "written in a transaction"
-TRIES = 4  # to begin: of a lease that ends before that, the next may have better luck
+TRIES = 4  # to begin: when a lease ends before the work began, another one is tried
 RETRIES = Backoff(base=0.05, cap=2, attempts=1000)  # the ttl ends them long before
 
 
-class OnceOptions(NamedTuple):
-    """What ``once`` was given, checked."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnceOptions:
+    """The arguments of ``hold.once``, checked."""
 
     flavour: Flavour
     results: ResultStore
@@ -54,7 +56,8 @@ class OnceOptions(NamedTuple):
 
     @property
     def running_ms(self) -> int:
-        """Long enough to outlive the run: that somebody began is worth knowing when he does not come back."""
+        """How long it is remembered that the work began. It must outlive the run, for a process that does not come
+        back."""
         return max(self.keep_ms, DAY_MS)
 
 
@@ -66,10 +69,10 @@ class BaseKey:
         "_value",
     )  # fmt: skip
 
-    def __init__(self, plan: OnceOptions, lock: Any, print_: str | None) -> None:
-        self._options = plan
+    def __init__(self, options: OnceOptions, lock: Any, fingerprint: str | None) -> None:
+        self._options = options
         self._lock = lock
-        self._fingerprint = print_
+        self._fingerprint = fingerprint
         self._phase = NEW
         self._found: record.OnceRecord | None = None
         self._lease: Any = None
@@ -86,18 +89,18 @@ class BaseKey:
 
     @property
     def done(self) -> bool:
-        """Is there an outcome? Then nothing is to be done but to return ``result``."""
+        """Is there an outcome? Then there is nothing to do but to return ``result``."""
         return self._found is not None or self._completed
 
     @property
     def _completed(self) -> bool:
-        """Was it done here, in this turn?"""
+        """Was it done here, in this use of the key?"""
         return self._phase in (STORED, WRITTEN_IN_TRANSACTION)
 
     @property
     def result(self) -> Any:
-        """What was stored, as everybody gets it. Raises RemoteError when an error was. When it could not be kept, who
-        gave it to ``complete`` gets it here, and all others ResultNotKept."""
+        """What was stored, as every caller gets it. Raises RemoteError when an error was stored. If the result could
+        not be kept, the caller of ``complete`` gets it here, and all others ResultNotKept."""
         if self._found is not None:
             return self._found.result(self._options.serializer)
         if self._completed:
@@ -106,11 +109,12 @@ class BaseKey:
 
     @property
     def interrupted(self) -> bool:
-        """Somebody began before, and left neither outcome nor error: killed, cancelled, or too late. What it did may
-        have happened: look, where that can be seen."""
+        """An earlier attempt began, and left neither outcome nor error: it was killed, cancelled, or too late. Its work
+        may have happened: check, where that can be seen."""
         return self._tries > 1
 
     def _running(self, *more: str) -> BaseLease:
+        """The lease, if ``complete`` may be called in this phase."""
         if self._phase in (RUNNING, *more):
             return self._lease  # type: ignore[no-any-return]  # a Lease or an AsyncLease
         if self._found is None and self._phase in (NEW, READING, ENDED):
@@ -120,11 +124,12 @@ class BaseKey:
     def _misused(self, how: str) -> InvalidRequest:
         return InvalidRequest(f"this key of {label(self.resource)}: {how}", resource=self.resource)
 
-    # ------------------------------------------------------------ the turn
+    # ------------------------------------------------------------ the use
 
     @asynccontextmanager
     async def _use(self) -> AsyncIterator[None]:
-        """Its body runs when nobody has done it, under the lease; or when it is done, and has nothing to do."""
+        """Enters its body under the lease; or without one when the work is done already, and the body has nothing to
+        do."""
         if self._phase != NEW:
             raise self._misused("it was used before: call begin() again")
         self._phase = READING
@@ -136,10 +141,12 @@ class BaseKey:
 
     @asynccontextmanager
     async def _replay_or_run(self) -> AsyncIterator[None]:
-        settled, results = self._options.flavour.resolve, self._options.results
+        resolve, results = self._options.flavour.resolve, self._options.results
         if self._lock._engine.closed:
-            raise StoreUnavailable(CLOSED, resource=self.resource)  # its result store is closed, too, and says less
-        if self._replays(await settled(results.read(self.resource))):
+            raise StoreUnavailable(
+                CLOSED, resource=self.resource
+            )  # the result store is closed too, with a worse message
+        if self._replays(await resolve(results.read(self.resource))):
             yield
             return
         if self._lock.owned():
@@ -148,7 +155,7 @@ class BaseKey:
         for left in reversed(range(TRIES)):
             try:
                 async with self._options.flavour.enter(self._lock) as lease:
-                    if not self._replays(await settled(results.open(lease))):
+                    if not self._replays(await resolve(results.open(lease))):
                         await self._begin(lease)
                         try:
                             yield
@@ -160,14 +167,14 @@ class BaseKey:
                         return
             except (LeaseLost, StaleOwner) as loss:
                 if self._phase == READING and not self.done and left:
-                    continue  # somebody was faster before anything began: what he does, or did, is worth a look
+                    continue  # another process took over before the work began: read again what it did
                 self._check_loss(loss, error)
             break
         if error is None and self._found is not None:
             yield
 
     def _replays(self, entry: Entry | None) -> bool:
-        """Is it done? Somebody who runs it, or died over it, with another body is an error at once."""
+        """Is it done? Another body than that of an earlier attempt, running or dead, is an error at once."""
         known = record.read(entry, self.resource)
         if known is None:
             self._tries = 1
@@ -185,10 +192,10 @@ class BaseKey:
         self._lease, self._process, self._phase = lease, os.getpid(), RUNNING
 
     async def _failed(self, error: BaseException) -> None:
-        """The body raised. What cancelled or interrupted it leaves the key as it is: how far it came is not known. So
-        does the loss of this lease that the body has noticed by itself: that is no outcome of the work.
+        """The body raised. A cancellation or an interrupt leaves the key as it is: how far the work came is not known.
+        So does the loss of this very lease, which the body may have noticed itself: it is not an outcome of the work.
 
-        Nothing that goes wrong here hides the body's error (trap 29)."""
+        Nothing that fails here hides the body's error (trap 29)."""
         if self._phase != RUNNING or not isinstance(error, Exception) or self._is_our_loss(error):
             return
         try:
@@ -199,7 +206,9 @@ class BaseKey:
             else:
                 await self._free()
         except LeaseholdError as problem:
-            error.add_note(f"besides, {problem}")  # a chain would be a circle: it was raised in view of this error
+            error.add_note(
+                f"besides, {problem}"
+            )  # a chain would be a circle: the problem has this error as its context
 
     def _is_our_loss(self, error: Exception) -> bool:
         return isinstance(error, (LeaseLost, StaleOwner)) and (error.resource, error.fence) == (
@@ -208,8 +217,8 @@ class BaseKey:
         )
 
     async def _left_without_outcome(self) -> None:
-        """The body has left without an outcome: then there is none, and the next may run. It may, too, when what says
-        that somebody began cannot be taken away."""
+        """The body has ended without an outcome: the next attempt may run, even if the record that this one began
+        cannot be deleted."""
         if self._phase == RUNNING:
             with suppress(StoreUnavailable, OutcomeUnknown):
                 await self._free()
@@ -218,14 +227,15 @@ class BaseKey:
         await self._write(None)
 
     async def _write(self, text: str | None, **within: Any) -> None:
-        """Not in a forked child: the result store would take it for its parent, who goes on with the work (trap 32)."""
+        """Write under the fence. Not in a forked child: the result store would take it for its parent, which goes on
+        with the work (trap 32)."""
         if self._process != os.getpid():
-            self._lease.check()  # LeaseLost
+            self._lease.check()  # raises LeaseLost
         keep = self._options.keep_ms / 1000
         await self._options.flavour.resolve(self._options.results.write(self._lease, text, keep, **within))
 
     def _check_loss(self, loss: LeaseholdError, error: BaseException | None) -> None:
-        """The lease was lost. A result that the result store has taken is the result: nobody came in between."""
+        """The lease was lost. A result that the result store has accepted counts: no other holder came in between."""
         if self._phase == RAN:
             raise self._not_stored() from loss
         if error is not None or not self.done:
@@ -246,26 +256,28 @@ class BaseKey:
             if isinstance(error, OutcomeUnknown) and (
                 not may_be_too_large(text) or self._hurry or lease.state == "lost"
             ):
-                raise  # one that is large may be the very reason: a server just hangs up
+                raise  # a large result may be the cause: some servers just drop the connection
             self._value = result
-            await self._finish(record.unkept(self._fingerprint, result))  # it has happened: that much can be kept
+            await self._finish(
+                record.unkept(self._fingerprint, result)
+            )  # the work has happened: that much can be stored
             log.warn(
-                "%s ran, and its result could not be kept: %s. This caller gets it; whoever asks again with this key "
-                "is told ResultNotKept",
+                "%s ran, and its result could not be kept: %s. This caller gets it; later callers with this key get "
+                "ResultNotKept",
                 label(self.resource),
                 record.reason(error),
             )
 
     async def _complete_within(self, tx: Any, result: Any) -> None:
-        """In the user's own transaction, which may still be rolled back, and tried again: what cannot be kept has then
-        not happened."""
-        from leasehold.patterns.results.sql import SQLResultStore  # loaded only by those who use it
+        """Store the result in the user's own transaction, which may still be rolled back and tried again. So a result
+        that cannot be stored is an error: the work has not happened yet."""
+        from leasehold.patterns.results.sql import SQLResultStore  # loaded only when used
 
         self._running(LEFT_TO_TRANSACTION, WRITTEN_IN_TRANSACTION)
         if not isinstance(self._options.results, SQLResultStore):
             raise self._misused("tx= needs store=SQLResultStore(...) in the database of that transaction")
         text, value = record.returned(self._fingerprint, self._options.serializer, result, self.resource)
-        self._phase = LEFT_TO_TRANSACTION  # from here on the transaction decides: nothing is taken away behind its back
+        self._phase = LEFT_TO_TRANSACTION  # from here on the transaction decides: nothing is deleted behind its back
         await self._write(text, tx=tx)
         self._value, self._phase = value, WRITTEN_IN_TRANSACTION
 
@@ -275,7 +287,7 @@ class BaseKey:
             await flavour.uninterrupted(self._store(text), self._set_hurry)
         except BaseException as error:
             if self._phase == RAN and not isinstance(error, Exception) and not flavour.asynchronous:
-                self._set_hurry()  # Ctrl-C, here of all places: one more try, and then it goes on
+                self._set_hurry()  # Ctrl-C while storing: one more try, then it is raised
                 with suppress(LeaseholdError):
                     await self._store(text)
             raise
@@ -284,7 +296,8 @@ class BaseKey:
         self._hurry = True
 
     async def _store(self, text: str) -> None:
-        """It has happened, so it is worth more than one try: while the lease is held, and for its ttl at most."""
+        """Store the outcome. The work has happened, so it is tried again while the lease is held, for its ttl at
+        most."""
         flavour, began = self._options.flavour, time.monotonic()
         problem: LeaseholdError | None = None
         for pause in RETRIES:
@@ -304,14 +317,14 @@ class BaseKey:
 
     def _not_stored(self) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"{label(self.resource)} ran, and it is not known whether its outcome was stored: the next one with this "
-            "key may run it again",
+            f"{label(self.resource)} ran, and it is not known whether its outcome was stored: the next call with "
+            "this key may run it again",
             resource=self.resource,
             fence=self._lease.fence,
         )
 
     def __reduce__(self) -> str:
-        """It belongs to a lease of this process."""
+        """It cannot be pickled: it belongs to a lease of this process."""
         raise TypeError("a key stays in its process: send its ids, and begin there")
 
     def __repr__(self) -> str:
@@ -329,9 +342,9 @@ class OnceKey(BaseKey):
         return self._lease  # type: ignore[no-any-return]  # of its flavour
 
     def complete(self, result: Any = None, *, tx: Any = None) -> None:
-        """Store the result: from here on it is done. One that cannot be kept is logged: ``result`` has it here, and
-        whoever asks again is told ResultNotKept. With ``tx`` it is written in that transaction, and is done when
-        the transaction commits: the result store must then be an SQLResultStore in the same database."""
+        """Store the result: from here on the work is done. A result that cannot be kept is logged; ``result`` returns
+        it here, and later callers get ResultNotKept. With ``tx`` the result is written in that transaction, and the
+        work is done when it commits: the result store must then be an SQLResultStore in the same database."""
         finish(self._complete(result, tx))
 
     def __enter__(self) -> Self:
@@ -357,9 +370,9 @@ class AsyncOnceKey(BaseKey):
         return self._lease  # type: ignore[no-any-return]  # of its flavour
 
     async def complete(self, result: Any = None, *, tx: Any = None) -> None:
-        """Store the result: from here on it is done. One that cannot be kept is logged: ``result`` has it here, and
-        whoever asks again is told ResultNotKept. With ``tx`` it is written in that transaction, and is done when
-        the transaction commits: the result store must then be an SQLResultStore in the same database."""
+        """Store the result: from here on the work is done. A result that cannot be kept is logged; ``result`` returns
+        it here, and later callers get ResultNotKept. With ``tx`` the result is written in that transaction, and the
+        work is done when it commits: the result store must then be an SQLResultStore in the same database."""
         await self._complete(result, tx)
 
     async def __aenter__(self) -> Self:
