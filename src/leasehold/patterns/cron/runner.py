@@ -1,4 +1,4 @@
-"""Attending to ticks: sleep until one is due, take the lease, claim it, run it, write down what became of it."""
+"""Runs ticks: sleep until one is due, acquire the lease, claim the tick, run it, record the outcome."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ from leasehold.primitives.decorated_function import Function
 DONE, RAN, AGAIN = "done", "ran", "again"
 AWAY = (StoreUnavailable, OutcomeUnknown, WrongClock, StaleOwner)
 TAKEN = (NotAcquired, LeaseLost)
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds, while somebody else holds the lease
-SET_BACK = 1.0  # seconds that a clock may lose without anybody looking at the books again
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between tries, while another process holds the lease
+SET_BACK = 1.0  # seconds that the clock may be set back before the history is read again
 
 
 class TickRunner:
-    """Of one cron in one process. ``lock`` makes the lock: for a tick that will be run, or for a look at the books."""
+    """Runs the ticks of one cron in one process. ``lock`` makes the lock for a tick, or with None for the history."""
 
     def __init__(
         self,
-        books: RunHistory,
+        history: RunHistory,
         lock: Callable[[int | None], Any],
         function: Function,
+        *,
         takes_tick: bool,
         lease_as: str | None,
     ) -> None:
-        self._history = books
+        self._history = history
         self._lock = lock
         self._function = function
         self._takes_tick = takes_tick
         self._lease_as = lease_as
-        self._logged = ""
+        self._logged = ""  # the kind of the last problem that was logged
 
     async def serve(self, stop: Any, ended: Callable[[], None]) -> None:
-        """Until ``stop`` is set; a run under way is finished first. ``ended`` is called however it ends."""
+        """Run ticks until ``stop`` is set; a running run is finished first. ``ended`` is called however it ends."""
         try:
             await self._run_ticks(stop)
         except (Exception, SystemExit):
@@ -58,11 +59,11 @@ class TickRunner:
                 continue
             pause, self._logged = FIRST_PAUSE, ""
             if found == DONE:
-                since = max(since, now)  # should the store forget all, what is settled by now is not run again
+                since = max(since, now)  # even if the store loses its memory, what is settled by now is not run again
                 await self._sleep(stop, now)
 
     async def _sleep(self, stop: Any, now: float) -> None:
-        """Until the next tick, or until the clock was set back."""
+        """Sleep until the next tick, or until the clock was set back."""
         clock, tick = self._history.clock, self._history.schedule.after(now)
         while not stop.is_set():
             moment = clock.now()
@@ -72,17 +73,18 @@ class TickRunner:
             await self._history.flavour.waited(stop, clock.nap(tick))
 
     async def _attempt(self, since: float, patient: bool) -> str:
-        """One who is patient leaves the lease alone while somebody else is at work: to try would only disturb him."""
+        """Run the next due tick, if there is one. With ``patient`` the lease is left alone while another process runs a
+        tick: a try would only disturb it."""
         try:
-            plan = await self._history.due(since)
-            if plan is None:
+            due = await self._history.due(since)
+            if due is None:
                 return DONE
-            if plan.busy and patient:
+            if due.busy and patient:
                 return AGAIN
-            async with self._history.flavour.enter(self._lock(plan.tick)) as lease:
+            async with self._history.flavour.enter(self._lock(due.tick)) as lease:
                 claimed = await self._history.claim(lease, since)
                 if claimed is None:
-                    return AGAIN  # there was something to write down only
+                    return AGAIN  # only the history had to be updated
                 await self._run(claimed)
             return RAN
         except TAKEN:
@@ -90,9 +92,9 @@ class TickRunner:
         except AWAY as error:
             self._log_once(error)
             return AGAIN
-        except LeaseholdError:  # what is wrong, and stays so
+        except LeaseholdError:  # a mistake, which would not go away
             raise
-        except Exception as error:  # no thread, no memory, no descriptor: there may be one the next time
+        except Exception as error:  # such as no thread, memory or descriptor: there may be one the next time
             self._log_once(error, exc_info=error)
             return AGAIN
 
@@ -100,9 +102,9 @@ class TickRunner:
         args = (self._history.schedule.moment(claimed.tick),) if self._takes_tick else ()
         kwargs = {} if self._lease_as is None else {self._lease_as: claimed.lease}
         try:
-            claimed.lease.check()  # frozen since it was claimed? Then others are at work, and this is not begun
+            claimed.lease.check()  # if the process was paused since the claim, others are at work: do not begin
             outcome = await self._history.flavour.call(self._function, args, kwargs)
-        except BaseException as error:  # a cancellation or an interrupt: the books are closed all the same
+        except BaseException as error:  # also a cancellation or an interrupt: the outcome is recorded all the same
             done = isinstance(error, SystemExit) and not error.code
             await self._settle(claimed, None if done else error)
             if not self._ends_only_the_run(error):
@@ -111,9 +113,9 @@ class TickRunner:
             await self._settle(claimed, outcome.error)
 
     def _ends_only_the_run(self, error: BaseException) -> bool:
-        """Does only the run end, and not the cron? ``sys.exit()`` is how the main function of many a command ends; in
-        the main thread it may be a signal handler that wants the end of the program. In asyncio a task that the
-        function waited for was cancelled, and not this one."""
+        """Does the error end only the run, and not the cron? ``sys.exit()`` is how the main function of many commands
+        ends; in the main thread, however, a signal handler may have raised it to end the program. In asyncio a
+        cancellation ends only the run if it was of a task that the function awaited, and not of this one."""
         if not self._history.flavour.asynchronous:
             return isinstance(error, SystemExit) and current_thread() is not main_thread()
         import asyncio
@@ -123,25 +125,25 @@ class TickRunner:
 
     async def _settle(self, claimed: ClaimedTick, error: BaseException | None) -> None:
         loss = loss_of(claimed.lease)
-        what = "" if error is None or is_caused_by(loss, error) else error_text(error)
-        if what:
+        text = "" if error is None or is_caused_by(loss, error) else error_text(error)
+        if text:
             tick = self._history.schedule.moment(claimed.tick).isoformat()
             log.error("%s: the run of %s failed", self._history.shown, tick, exc_info=error)
         if loss is None:
-            await self._history.settle(claimed, ERROR if what else OK, what)
+            await self._history.settle(claimed, ERROR if text else OK, text)
             return
         lost = f"the lease was lost ({loss.reason}) before the run had ended"
-        await self._history.settle(claimed, LOST, f"{lost}; {what}" if what else lost)
+        await self._history.settle(claimed, LOST, f"{lost}; {text}" if text else lost)
 
     def _log_once(self, error: Exception, exc_info: Exception | None = None) -> None:
-        """Once, and again when it is another trouble."""
+        """Log a problem once, and again after one of another kind."""
         if type(error).__name__ != self._logged:
             self._logged = type(error).__name__
             log.error("%s: %s", self._history.shown, error_text(error) if exc_info else error, exc_info=exc_info)
 
 
 def error_text(error: BaseException) -> str:
-    """An error of somebody else's function, as text that every result store can hold, whatever is in it."""
+    """An error of the user's function, as text that every result store can hold."""
     kind = type(error).__name__
     try:
         text = f"{kind}: {error}".rstrip(": ")
@@ -160,7 +162,7 @@ def loss_of(lease: Any) -> LeaseLost | None:
 
 
 def is_caused_by(loss: LeaseLost | None, error: BaseException) -> bool:
-    """Has the run ended because its lease was lost? Then it was cancelled, or has looked, and that is no error."""
+    """Did the run end because its lease was lost? Then it was cancelled, or has checked its lease: not an error."""
     if loss is None:
         return False
     return not isinstance(error, Exception) or (isinstance(error, LeaseLost) and error.fence == loss.fence)
