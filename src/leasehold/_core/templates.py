@@ -7,7 +7,7 @@ into a name would be another id. A value must be what an id may be, wherever it 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from string import Formatter
 
 from leasehold._core.names import plain
@@ -32,6 +32,20 @@ class Template:
     def text(self, values: Mapping[str, object]) -> str:
         """The id for a call with these arguments."""
         return "".join([part if isinstance(part, str) else part.text(values) for part in self._parts])
+
+
+class NameTemplate:
+    """The ids of a name, each a template. ``names`` are the parameters that they need."""
+
+    __slots__ = ("_ids", "names")
+
+    def __init__(self, ids: Iterable[object]) -> None:
+        self._ids = [Template(written) for written in ids]
+        self.names = [name for template in self._ids for name in template.names]
+
+    def ids(self, values: Mapping[str, object]) -> list[str]:
+        """The ids for a call with these arguments."""
+        return [template.text(values) for template in self._ids]
 
 
 class Field:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from leasehold._core.driver import finish
 from leasehold._core.durations import is_long, ttl_ms
 from leasehold.cli.arguments import CronRequest
 from leasehold.cli.coordinator import LeaseThread, failed, open_hold, parse_name, warn_of_long_ttl
@@ -25,7 +26,6 @@ from leasehold.patterns.cron.history import ClaimedTick, history
 from leasehold.patterns.cron.runner import AWAY, FIRST_PAUSE, LONGEST_PAUSE, TAKEN, loss_of
 from leasehold.patterns.cron.schedule import DueTicks, Schedule, WallClock
 from leasehold.patterns.cron.state import DIED, ERROR, KEPT, LOST, MISSED, OK, RUNNING, SKIPPED, Run
-from leasehold.patterns.flavour import finish
 
 # ---------------------------------------------------------------- timetable
 #
@@ -135,7 +135,7 @@ class CronLoop:
         self._signals = signals
         try:
             with self._store() as (_, wanted):
-                finish(wanted.books.look(self._since))  # a wrong URL or an absent store is reported now
+                finish(wanted.run_history.due(self._since))  # a wrong URL or an absent store is reported now
         except LeaseholdError as error:
             raise failed(error) from error
         pause, code = FIRST_PAUSE, None
@@ -173,8 +173,8 @@ class CronLoop:
         """Whether there is nothing to do until the next tick; and the exit code, if that is the end."""
         try:
             with self._store() as (_, wanted):
-                plan = finish(wanted.books.look(self._since))
-            if plan is None or (plan.taken and patient):
+                plan = finish(wanted.run_history.due(self._since))
+            if plan is None or (plan.busy and patient):
                 return plan is None, None
             return False, self._run_due(plan)
         except TAKEN:
@@ -201,7 +201,7 @@ class CronLoop:
                         raise thread.error from None
                     raise
                 try:
-                    claimed = finish(wanted.books.claim(lease, self._since))
+                    claimed = finish(wanted.run_history.claim(lease, self._since))
                     begun = claimed is not None and self._may_begin(wanted, claimed)
                     supervisor = self._run(child, wanted, claimed) if claimed is not None and begun else None
                 finally:
@@ -220,7 +220,7 @@ class CronLoop:
         if loss is None:
             return True
         report_loss(self._output, loss, "the command was not started")
-        finish(wanted.books.settle(claimed, LOST, f"the lease was lost ({loss.reason}) before the run had begun"))
+        finish(wanted.run_history.settle(claimed, LOST, f"the lease was lost ({loss.reason}) before the run had begun"))
         return False
 
     def _run(self, child: Child, wanted: CronOptions, claimed: ClaimedTick) -> Supervisor:
@@ -232,7 +232,7 @@ class CronLoop:
         outcome, text = (OK, "") if code == 0 else (ERROR, f"exit code {code}")
         if supervisor.loss is not None:
             outcome, text = LOST, f"the lease was lost ({supervisor.loss.reason})"
-        finish(wanted.books.settle(claimed, outcome, text))
+        finish(wanted.run_history.settle(claimed, outcome, text))
         if outcome == ERROR:
             self._output.report("exited", f"{lease.resource}: the run of {tick} ended with {text}",
                                 resource=lease.resource, tick=tick, code=code)  # fmt: skip

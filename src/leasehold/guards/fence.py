@@ -1,4 +1,4 @@
-"""The rule that every guard keeps, and what may be presented to one. No database, no lock client.
+"""The rule that every guard applies, and what may be presented to a guard. No database, no lock client.
 
     a fence above the last            accepted, and remembered with its owner
     the last fence, from its owner    accepted: one holder may write many times
@@ -8,8 +8,8 @@
 A lease that may only read is checked *shared*: by the same rule, and nothing is remembered. A permit of a semaphore is
 one of several that are valid side by side: it is checked under the name of its slot.
 
-Guards remember a digest of the owner and never the token itself: whoever has the token can release the lease. The third
-line needs a remembered owner: it is not kept for bare fences that come without one, nor by ``update`` in SQL without an
+Guards remember a digest of the owner and never the token itself: the token is enough to release the lease. The third
+line needs a remembered owner: there is none for bare fences without an owner, nor for ``update`` in SQL without an
 ``owner_column``.
 """
 
@@ -29,9 +29,9 @@ UNKNOWN_OWNER = ""
 class Fenced(Protocol):
     """What a guard needs of a lease.
 
-    Two more members are looked at where they are: ``shared`` is True for a lease that may only read, and
-    ``slot_resource`` is the name under which a permit of a semaphore is checked; one that has several slots says all of
-    their names in ``slot_resources``."""
+    Two more members are optional: ``shared`` is True for a lease that may only read, and ``slot_resource`` is the name
+    under which a permit of a semaphore is checked; a permit with several slots has all their names in
+    ``slot_resources``."""
 
     @property
     def resource(self) -> str: ...
@@ -42,9 +42,9 @@ class Fenced(Protocol):
 
 
 class Presented(NamedTuple):
-    """Who wants to write what, checked. ``owner`` is a digest, ``shown`` the part of the token people may see.
+    """A fence with its resource and owner, checked. ``owner`` is a digest, ``shown`` the public part of the token.
 
-    ``shared``: it only wants to read, and is not to be remembered."""
+    ``shared``: the caller only reads, and nothing is remembered."""
 
     resource: str
     fence: int
@@ -53,14 +53,15 @@ class Presented(NamedTuple):
     shared: bool = False
 
     def follows(self, last_fence: int | None, last_owner: str) -> bool:
-        """Is this to be accepted after that? None: nothing was presented yet."""
+        """Is this accepted after the last fence and owner? ``last_fence`` is None when nothing was presented yet."""
         return accept(last_fence, last_owner, self.fence, self.owner)
 
 
 def accept(last_fence: int | None, last_owner: str, fence: int, owner: str) -> bool:
     """The rule. ``last_fence`` is None when nothing was presented yet; owners are digests.
 
-    Databases apply the same rule in SQL, inside one statement, and Redis in Lua; tests compare them with this."""
+    The guards for databases apply the same rule in SQL, inside one statement, and the one for Redis in Lua; tests
+    compare both with this function."""
     if last_fence is None or fence > last_fence:
         return True
     return fence == last_fence and owner == last_owner
@@ -85,7 +86,7 @@ def presented(
     if owner is not None:
         raise InvalidRequest("a lease brings its own resource and owner: leave resource= and owner= out")
     _check_mode(lease_or_fence, shared)
-    name = _name(lease_or_fence, resource)  # first: what is not checked was not shown to a guard either
+    name = _name(lease_or_fence, resource)  # first: if it raises, no guard has seen the lease
     return _checked(_fence(lease_or_fence), name, lease_or_fence.owner, shared)
 
 
@@ -93,7 +94,7 @@ _MEMBERS = ("resource", "fence", "owner")
 
 
 def _hint(given: object) -> str:
-    """What the caller may have meant."""
+    """A hint at what the caller may have meant."""
     if given is None:
         return ": lock.acquire() gives None when it was not its turn"
     if isinstance(given, str):
@@ -102,7 +103,7 @@ def _hint(given: object) -> str:
 
 
 def _check_mode(lease: Fenced, shared: bool) -> None:
-    """A reader must not write, and who may write presents its fence before its first read (trap 46)."""
+    """A reader must not write, and a writer presents its fence before its first read (trap 46)."""
     reads = getattr(lease, "shared", False) is True
     if reads and not shared:
         raise InvalidRequest(
@@ -117,8 +118,8 @@ def _check_mode(lease: Fenced, shared: bool) -> None:
 
 
 def _name(lease: Fenced, resource: str | None) -> str:
-    """Its resource; for a permit its slot, or one of them, which the caller names to show that it is meant (trap 47).
-    Of several, each has another owner later on: what is written in one is refused by that one."""
+    """The name to check: the resource; for a permit one of its slots, which the caller must name (trap 47). Each slot
+    of a permit may get another owner later, so a write is refused by the slot in whose name it is checked."""
     slot = getattr(lease, "slot_resource", None)
     if slot is None:
         if resource is not None:
@@ -133,7 +134,7 @@ def _name(lease: Fenced, resource: str | None) -> str:
 
 
 def _fence(lease: Fenced) -> object:
-    """Its fence. A lease of ours notes that a guard has seen it, which is more than that somebody has read it."""
+    """The fence of a lease. Our own leases note that a guard has seen it, which is more than a read of ``.fence``."""
     show = getattr(lease, "_show_to_guard", None)
     fence = lease.fence if show is None else show()
     if fence is None:
@@ -153,13 +154,13 @@ def _checked(fence: object, resource: object, owner: object, shared: bool) -> Pr
 
 @lru_cache(maxsize=256)  # a holder presents its fence many times
 def _identity(owner: str) -> tuple[str, str | None]:
-    """Its digest, and what people may see of it."""
+    """The digest of an owner token, and its public part."""
     shown = owner_prefix(owner)
     return owner_digest(owner), None if shown == "?" else shown
 
 
 def refusal(attempt: Presented, seen: int | None, why: str = "") -> StaleOwner:
-    """The error that tells a stale owner what happened and what to do. ``why``: it is not the age of its fence."""
+    """The error that tells a stale owner what happened and what to do. ``why`` replaces the usual reason."""
     return StaleOwner(
         f"stale owner of {label(attempt.resource)}: {why or _reason(attempt, seen)}",
         seen=seen,
@@ -190,7 +191,7 @@ def label(resource: object) -> str:
 
 
 def check_fence(fence: object) -> int:
-    """A fence that a store can have minted, and a BIGINT column can hold."""
+    """A fence that a store can have minted and a BIGINT column can hold."""
     if isinstance(fence, bool) or not isinstance(fence, int):
         raise InvalidRequest(f"a fence is an int, not {type(fence).__name__}")
     if not 0 < fence <= MAX_FENCE:
@@ -199,17 +200,17 @@ def check_fence(fence: object) -> int:
 
 
 def check_resource(resource: object) -> str:
-    """The text form of a resource, as ``lease.resource`` says it: ``namespace/kind:id:id``."""
+    """The text form of a resource, like ``lease.resource``: ``namespace/kind:id:id``."""
     if not isinstance(resource, str):
         raise InvalidRequest(f"resource must be text such as 'report-export:42', not {type(resource).__name__}")
     size = len(_utf8(resource, "resource"))
     if not 0 < size <= MAX_NAME_BYTES or "\0" in resource:
         raise InvalidRequest(f"resource must have 1 to {MAX_NAME_BYTES} bytes and no NUL")
-    return str.__str__(resource)  # str() of an Enum that is text would say another name
+    return str.__str__(resource)  # str() of an Enum that is text would give another name
 
 
 def check_owner(owner: object) -> str:
-    """An owner token, or what ``lease.headers()`` says of it."""
+    """An owner token, or the form of it that ``lease.headers()`` sends."""
     if not isinstance(owner, str) or not owner:
         raise InvalidRequest("owner must be the owner token as text; leave it out when it is not known")
     _utf8(owner, "owner")

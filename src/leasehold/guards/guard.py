@@ -1,4 +1,4 @@
-"""What every guard is, and what those of ours share: a name, those who observe it, and what a refusal leads to.
+"""The base class of all guards: their name, their observers, and what happens on a refusal.
 
 To write one of your own, derive from ``BaseGuard`` and keep the rule in one atomic step of the resource:
 
@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from leasehold._core.names import parse_name
-from leasehold.errors import InvalidRequest, StaleOwner
+from leasehold.errors import InvalidRequest, StaleOwner, StoreUnavailable
 from leasehold.guards.fence import Fenced, Presented, presented, refusal
 from leasehold.observe.observers import Observers
 
@@ -30,8 +30,16 @@ if TYPE_CHECKING:
     from leasehold.observe.events import Observer
 
 
+class Conflict(StoreUnavailable):
+    """Another process was faster, and nothing was written: run the whole step again, from its first read.
+
+    In SQL: a serialization failure, a deadlock, a lock that took too long. Roll back, and begin a new transaction. In
+    object storage: the object has changed since it was read. A conflict says nothing about which owner is newer; that
+    is StaleOwner. ``Backoff.call`` and ``acall`` try again after it; give them the whole step, with the read in it."""
+
+
 class Guard(Protocol):
-    """Whatever can refuse a stale owner: it raises StaleOwner, or says nothing. One for asyncio is awaited."""
+    """Anything that can refuse a stale owner: ``check`` raises StaleOwner or returns None; for asyncio, awaited."""
 
     def check(
         self,
@@ -47,8 +55,8 @@ class Guard(Protocol):
 class BaseGuard:
     """The part of a guard that is the same everywhere.
 
-    ``downstream`` names in logs and metrics what it protects. The observers of a lease's coordinator hear of its
-    refusal; ``observers`` are for a service that has no lock client and is given bare fences."""
+    ``downstream`` names what it protects, in logs and metrics. The observers of a lease's coordinator are notified of
+    a refusal; ``observers`` are for a service that has no lock client and is given bare fences."""
 
     __slots__ = ("_observers", "downstream")
 
@@ -63,18 +71,18 @@ class BaseGuard:
         owner: str | None = None,
         shared: bool = False,
     ) -> Presented:
-        """What somebody wants, checked before anything is sent. Raises InvalidRequest."""
+        """What a caller presents, checked before anything is sent. Raises InvalidRequest."""
         return presented(lease_or_fence, resource, owner, shared)
 
     def refused(self, lease_or_fence: Fenced | int, attempt: Presented, seen: int | None, why: str = "") -> StaleOwner:
-        """The error to raise. Whoever observes has been told, and the lease's coordinator has learnt the higher
-        fence: its next claim asks for more. So has one of this process when a bare fence is that of a lease which it
-        holds. ``why`` is said in place of the usual reason."""
-        tell = getattr(lease_or_fence, "_fenced_off", None)  # a lease of ours: its coordinator's observers
-        if tell is not None:
-            tell(seen, self.downstream, self._observers.observers)
+        """The error to raise. Before it returns, observers are notified and the lease's coordinator remembers the
+        higher fence, so that its next claim asks for a higher one. The same happens for a bare fence if a lease with
+        that fence is held in this process. ``why`` replaces the usual reason in the message."""
+        notify = getattr(lease_or_fence, "_fenced_off", None)  # only our own leases have it
+        if notify is not None:
+            notify(seen, self.downstream, self._observers.observers)
         else:
-            teach(attempt.fence, seen)
+            raise_floors(attempt.fence, seen)
             self._announce(attempt, seen)
         return refusal(attempt, seen, why)
 
@@ -86,9 +94,9 @@ class BaseGuard:
         self._observers.tell(FencedOff(lease, self.downstream, seen))
 
 
-def teach(fence: int | None, seen: int | None) -> None:
-    """Whoever holds a lease with that fence, here in this process, asks for more than what was seen from now on. Loaded
-    only now: most services that are given bare fences have no lock client."""
+def raise_floors(fence: int | None, seen: int | None) -> None:
+    """Make the holder of a lease with this fence, if it is in this process, claim fences above ``seen`` from now on.
+    The engine is imported late: most services that are given bare fences have no lock client."""
     if fence is not None and seen is not None:
         from leasehold._runtime import engine
 

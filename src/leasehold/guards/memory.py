@@ -1,4 +1,4 @@
-"""FenceGuard in memory: for tests, and for what lives in one process. It forgets when the process ends."""
+"""FenceGuard in memory: for tests, and for resources of one process. Its memory ends with the process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FenceGuard(BaseGuard):
         super().__init__(downstream=downstream, observers=observers)
         self._lock = threading.RLock()
         self._seen: dict[str, tuple[int, str]] = {}
-        self._bodies: list[tuple[str, int, str]] = []  # those that this thread, the one with the lock, is in
+        self._bodies: list[tuple[str, int, str]] = []  # the writing() bodies that the thread with the lock is in
 
     def check(
         self,
@@ -47,7 +47,7 @@ class FenceGuard(BaseGuard):
         owner: str | None = None,
         shared: bool = False,
     ) -> None:
-        """Accept and remember this fence, or raise StaleOwner. What follows is not one step with it: ``writing`` is."""
+        """Accept and remember this fence, or raise StaleOwner. To make check and write one step, use ``writing``."""
         with self.writing(lease_or_fence, resource=resource, owner=owner, shared=shared):
             pass
 
@@ -63,8 +63,8 @@ class FenceGuard(BaseGuard):
     ) -> Iterator[None]:
         """Check, and keep every other thread out until the body has ended: check, read and write are one step.
 
-        Raises StoreUnavailable when another body takes longer than ``wait``, and at once when it is a body of this very
-        thread: of another owner, whose task awaits in it. Do not await in the body."""
+        Raises StoreUnavailable when another body takes longer than ``wait``, and at once when another owner's body is
+        open in this same thread, which happens if its task awaits in it. Do not await in the body."""
         attempt = self.present(lease_or_fence, resource, owner, shared)
         if not self._lock.acquire(timeout=min(seconds(wait, "wait"), threading.TIMEOUT_MAX)):
             raise StoreUnavailable("another thread is still inside writing(): nothing was accepted, try again later")
@@ -76,12 +76,12 @@ class FenceGuard(BaseGuard):
                 return
         finally:
             self._lock.release()
-        raise self.refused(lease_or_fence, attempt, last_fence)  # observers are told outside the lock
+        raise self.refused(lease_or_fence, attempt, last_fence)  # outside the lock: observers may take their time
 
     @contextmanager
     def _body(self, attempt: Presented) -> Iterator[None]:
-        """A lock of threads lets a thread in again. What is then inside is another task of its loop, or an outer call:
-        one of another owner would write after this one, with an older fence."""
+        """A re-entrant lock lets its own thread in again: another task of its event loop, or an inner call. If that is
+        another owner, the outer body would write after it, with an older fence."""
         me = (attempt.resource, attempt.fence, attempt.owner)
         if any(other[0] == me[0] and other != me for other in self._bodies):
             raise StoreUnavailable(

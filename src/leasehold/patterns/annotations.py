@@ -15,9 +15,9 @@ from typing import Any
 
 from leasehold._runtime.sync import calling_frame
 from leasehold.errors import InvalidRequest
-from leasehold.patterns.hints import NOT_YET, NotKept, Walk
+from leasehold.patterns.hints import NOT_YET, AnnotationWalk, NotStorable
 from leasehold.patterns.scope import Scope
-from leasehold.patterns.values import Codec, kind_of, named
+from leasehold.patterns.values import Codec, format_of, type_names
 from leasehold.primitives.decorated_function import name_of
 
 
@@ -50,9 +50,9 @@ class ReturnCodec:
         local = {**around, **inner}
         try:
             hint = typing.get_type_hints(holder, module, local)["return"]
-            found = Walk(module, local)
+            found = AnnotationWalk(module, local)
             found.visit(hint)
-        except NotKept as error:
+        except NotStorable as error:
             raise InvalidRequest(
                 f"the result of {name_of(self._function)}() cannot be kept: its return annotation has {error}. "
                 "Annotate what it really returns: types of the standard library, dataclasses, NamedTuples, enums, "
@@ -63,8 +63,8 @@ class ReturnCodec:
             raise InvalidRequest(
                 f"the return annotation of {name_of(self._function)}() cannot be read: {error}"
             ) from error
-        names = named(found.classes)
-        kinds = {cls: kind_of(cls, name) for cls, name in names.items()}
+        names = type_names(found.classes)
+        kinds = {cls: format_of(cls, name) for cls, name in names.items()}
         return Codec({cls: kind for cls, kind in kinds.items() if kind is not None}, Scope(module, local).find)
 
 

@@ -1,7 +1,9 @@
-"""Patterns are written once, as coroutines, for threads and for asyncio.
+"""The few operations that patterns do differently on a thread and on an event loop.
 
-What differs is said here: how a lock is entered, how a function is called, and what becomes of a result that may have
-to be awaited. On a thread nothing ever suspends, so that a coroutine runs to its end in one go (``finish``).
+A pattern is written once, as a coroutine. The driver (``leasehold._core.driver``) only says how a coroutine is run: for
+threads ``finish`` runs it to its end, for asyncio the user awaits it. A ``Flavour`` says what the coroutine awaits: the
+user's lock, function or result store is a blocking one on a thread and an awaitable one on an event loop. On a thread
+none of these methods ever suspends, which is what ``finish`` needs.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, TypeVar
 
+from leasehold._core.driver import finish as finish  # noqa: PLC0414  # patterns.jobs and patterns.tables import it from here
 from leasehold.errors import InvalidRequest
 from leasehold.primitives.decorated_function import not_a_coroutine
 
@@ -22,42 +25,46 @@ R = TypeVar("R")
 
 
 class Flavour(ABC):
-    """For threads, or for asyncio."""
+    """What a pattern awaits: ``OnThread`` for ``Leasehold``, ``OnLoop`` for ``AsyncLeasehold``.
+
+    It stands beside the driver because a pattern does not yield requests: it enters locks and calls the user's code,
+    and on an event loop both must happen in the user's own task, so that cancellation and context variables reach
+    them."""
 
     asynchronous: bool
 
     @abstractmethod
-    def entered(self, lock: Any) -> AbstractAsyncContextManager[Any]:
-        """``async with flavour.entered(lock) as lease``: the lock's own ``with`` or ``async with``."""
+    def enter(self, lock: Any) -> AbstractAsyncContextManager[Any]:
+        """``async with flavour.enter(lock) as lease``: the lock's own ``with`` or ``async with``."""
 
     @abstractmethod
-    async def settled(self, value: R | Awaitable[R]) -> R:
-        """What a call gave that is done at once on a thread, and may have to be awaited on a loop."""
+    async def resolve(self, value: R | Awaitable[R]) -> R:
+        """The result of a call: ``value`` itself on a thread; on an event loop it is awaited if it has to be."""
 
     @abstractmethod
-    async def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallOutcome:
-        """Call what the user wrote; its error is part of the outcome. Cancellation and interrupts are none."""
+    async def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallOutcome:
+        """Call the user's function. An error is part of the outcome; cancellation and interrupts are raised."""
 
     @abstractmethod
     async def sleep(self, pause: float) -> None:
-        """Seconds in which nothing is done."""
+        """Do nothing for ``pause`` seconds."""
 
     @abstractmethod
-    async def finished(self, flow: Coroutine[Any, Any, R], hurry: Callable[[], object]) -> R:
-        """What must not end in the middle: a cancellation is raised when the flow has ended, which ``hurry`` asks for.
-        Who is cancelled once more leaves it to itself."""
+    async def uninterrupted(self, flow: Coroutine[Any, Any, R], hurry: Callable[[], object]) -> R:
+        """Run a flow that must not be cut short. A cancellation calls ``hurry``, which asks the flow to end soon, and
+        is raised when the flow has ended. A second cancellation no longer waits for the flow."""
 
     @abstractmethod
     def event(self) -> Any:
-        """Something that can be set, and waited for."""
+        """A new event, for ``waited``."""
 
     @abstractmethod
     async def waited(self, event: Any, seconds: float) -> bool:
-        """Until it is set, at most for so long. Is it set?"""
+        """Wait until the event is set, at most for ``seconds``. Is it set?"""
 
     @abstractmethod
-    def shell(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
-        """A coroutine function as people call it: a plain function for threads, itself for asyncio."""
+    def wrap(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+        """A coroutine function in the form that users call: a plain function for threads, itself for asyncio."""
 
 
 class CallOutcome:
@@ -70,37 +77,37 @@ class CallOutcome:
         self.error = error
 
     def get(self) -> Any:
-        """As if the function had just been called."""
+        """Return the value or raise the error, as the function did."""
         if self.error is not None:
             raise self.error
         return self.value
 
 
 class OnThread(Flavour):
-    """Nothing suspends."""
+    """Blocks the calling thread and never suspends."""
 
     asynchronous = False
 
-    def entered(self, lock: Any) -> AbstractAsyncContextManager[Any]:
+    def enter(self, lock: Any) -> AbstractAsyncContextManager[Any]:
         return LockAsContext(lock)
 
-    async def settled(self, value: R | Awaitable[R]) -> R:
+    async def resolve(self, value: R | Awaitable[R]) -> R:
         if inspect.isawaitable(value):
             if isinstance(value, Coroutine):
                 value.close()
             raise InvalidRequest("this coordinator is for threads, and was given something that must be awaited")
         return value
 
-    async def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallOutcome:
+    async def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallOutcome:
         try:
             return CallOutcome(not_a_coroutine(function(*args, **kwargs)))
         except Exception as error:
             return CallOutcome(error=error)
 
     async def sleep(self, pause: float) -> None:
-        time.sleep(pause)  # noqa: ASYNC251  # a thread has no loop to hold up
+        time.sleep(pause)  # noqa: ASYNC251  # there is no event loop to block
 
-    async def finished(self, flow: Coroutine[Any, Any, R], hurry: Callable[[], object]) -> R:
+    async def uninterrupted(self, flow: Coroutine[Any, Any, R], hurry: Callable[[], object]) -> R:
         return await flow
 
     def event(self) -> Any:
@@ -109,7 +116,7 @@ class OnThread(Flavour):
     async def waited(self, event: Any, seconds: float) -> bool:
         return bool(event.wait(seconds))
 
-    def shell(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+    def wrap(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
             return finish(flow(*args, **kwargs))
 
@@ -117,29 +124,38 @@ class OnThread(Flavour):
 
 
 class OnLoop(Flavour):
-    """Of the running event loop."""
+    """Awaits on the running event loop. asyncio is imported late: a program without it does not load it."""
 
     asynchronous = True
 
-    def entered(self, lock: Any) -> AbstractAsyncContextManager[Any]:
+    def enter(self, lock: Any) -> AbstractAsyncContextManager[Any]:
         return lock  # type: ignore[no-any-return]  # an AsyncLock is one
 
-    async def settled(self, value: R | Awaitable[R]) -> R:
+    async def resolve(self, value: R | Awaitable[R]) -> R:
         return await value if inspect.isawaitable(value) else value
 
-    async def called(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallOutcome:
+    async def call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallOutcome:
         try:
             return CallOutcome(await function(*args, **kwargs))
         except Exception as error:
             return CallOutcome(error=error)
 
     async def sleep(self, pause: float) -> None:
-        import asyncio  # loaded only by those who use it
+        import asyncio
 
         await asyncio.sleep(pause)
 
-    async def finished(self, flow: Coroutine[Any, Any, R], hurry: Callable[[], object]) -> R:
-        return await to_its_end(flow, hurry)
+    async def uninterrupted(self, flow: Coroutine[Any, Any, R], hurry: Callable[[], object]) -> R:
+        import asyncio
+
+        task = asyncio.ensure_future(flow)
+        task.add_done_callback(_retrieve_error)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            hurry()
+            await asyncio.wait([task])
+            raise
 
     def event(self) -> Any:
         import asyncio
@@ -154,33 +170,21 @@ class OnLoop(Flavour):
         except TimeoutError:
             return False
 
-    def shell(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+    def wrap(self, flow: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         return flow
 
 
-async def to_its_end(work: Awaitable[R], hurry: Callable[[], object] | None = None) -> R:
-    """What must not end in the middle, on an event loop: see ``Flavour.finished``."""
-    import asyncio
-
-    task = asyncio.ensure_future(work)
-    task.add_done_callback(_looked_at)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        if hurry is not None:
-            hurry()
-        await asyncio.wait([task])
-        raise
-
-
-def _looked_at(task: Any) -> None:
-    """Its error is known, or matters less than that somebody wants the end: nobody warns about it."""
+def _retrieve_error(task: Any) -> None:
+    """Mark the error of a task as seen. The caller has it, or was cancelled, which matters more; asyncio would warn
+    about it."""
     if not task.cancelled():
         task.exception()
 
 
 class Flag:
-    """As an Event of threading, which a signal handler must not set: it may have interrupted those who wait for it."""
+    """An event for threads that a signal handler may set.
+
+    ``threading.Event`` would deadlock there: the handler may have interrupted its own thread inside ``wait``."""
 
     __slots__ = ("_queue", "_set")
 
@@ -199,14 +203,14 @@ class Flag:
         if not self._set:
             try:
                 self._queue.get(timeout=None if seconds is None else max(seconds, 0.0))
-                self._queue.put(None)  # for others who wait
+                self._queue.put(None)  # for the next waiter
             except Empty:
                 pass
         return self._set
 
 
 class LockAsContext:
-    """A lock of threads in the clothes of ``async with``."""
+    """Adapts a thread lock to ``async with``."""
 
     __slots__ = ("_lock",)
 
@@ -219,14 +223,4 @@ class LockAsContext:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        return self._lock.__exit__(kind, error, trace)  # type: ignore[no-any-return]  # whatever the lock says
-
-
-def finish(flow: Coroutine[Any, Any, R]) -> R:
-    """Run a coroutine that never suspends, on the calling thread."""
-    try:
-        flow.send(None)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # what the coroutine returns
-    flow.close()
-    raise RuntimeError("a pattern waited for something on a thread that only an event loop can give")
+        return self._lock.__exit__(kind, error, trace)  # type: ignore[no-any-return]  # what the lock returns

@@ -24,20 +24,20 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from leasehold.patterns import models
-from leasehold.patterns.values import KNOWN, PLAIN, kind_of, parts_of
+from leasehold.patterns.values import PLAIN, STANDARD_TYPES, field_names, format_of
 
 NOT_YET = (NameError, AttributeError)  # not defined yet; the latter: in a module that is only half imported
 ANYTHING = (Any, object, None, ..., typing.Never, typing.NoReturn, typing.LiteralString)
 ABSTRACT = (Collection, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence, Set, Path, PurePath)
-ALWAYS = frozenset((*PLAIN, *KNOWN, *ABSTRACT, list))
+ALWAYS = frozenset((*PLAIN, *STANDARD_TYPES, *ABSTRACT, list))
 UNIONS = (typing.Union, types.UnionType)
 
 
-class NotKept(Exception):
+class NotStorable(Exception):
     """Says which part."""
 
 
-class Walk:
+class AnnotationWalk:
     """``around`` and ``local`` are the names that can be used in the annotation: of its module, and where it stands."""
 
     def __init__(self, around: Mapping[str, Any], local: Mapping[str, Any]) -> None:
@@ -76,7 +76,7 @@ class Walk:
 
     def _annotated(self, hint: Any, *more: Any) -> None:
         """What a model writes in its own way is its business."""
-        if not any(models.writes(one) for one in more):
+        if not any(models.is_serializer(one) for one in more):
             self.visit(hint)
 
     def _special(self, hint: Any) -> None:
@@ -90,7 +90,7 @@ class Walk:
         elif isinstance(hint, typing.ForwardRef):
             self._named(hint)
         elif self._model is None:
-            raise NotKept(str(hint))
+            raise NotStorable(str(hint))
 
     def _named(self, reference: typing.ForwardRef) -> None:
         """A name that is left in a type which contains itself, such as one for JSON: once for each module is enough."""
@@ -112,30 +112,30 @@ class Walk:
             return
         if typing.is_typeddict(cls):
             self._parts(cls)
-        elif kind_of(cls) is not None:
+        elif format_of(cls) is not None:
             if cls not in self.classes:
                 self.classes.append(cls)
             self._parts(cls)
-        elif self._model is None or not models.can_write(cls, *self._model):
-            raise NotKept(f"{cls.__module__}.{cls.__qualname__}")
+        elif self._model is None or not models.model_can_write(cls, *self._model):
+            raise NotStorable(f"{cls.__module__}.{cls.__qualname__}")
 
     def _parts(self, cls: Any) -> None:
         before = self._around, self._model
-        fields = models.fields_of(cls) if models.is_model(cls) else None
+        fields = models.model_field_types(cls) if models.is_model(cls) else None
         hints = self._hints(cls) if fields is None else fields
         self._around = vars(sys.modules.get(cls.__module__, types))
         try:
             for part, hint in hints.items():
                 self._model = before[1] if fields is None else (cls, part)
                 self.visit(hint)
-        except NotKept as error:
-            raise NotKept(f"{error} ({cls.__name__}.{part})") from None
+        except NotStorable as error:
+            raise NotStorable(f"{error} ({cls.__name__}.{part})") from None
         finally:
             self._around, self._model = before
 
     def _hints(self, cls: type) -> dict[str, Any]:
         """By its module; and where it is a class inside of a function, by what can be seen there."""
-        parts = parts_of(cls)
+        parts = field_names(cls)
         if not parts:
             return {}
         try:

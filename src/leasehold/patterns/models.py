@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from leasehold.patterns.values import FIELDS, Kind, Nested
+from leasehold.patterns.values import FIELDS, Nested, TypeFormat
 
 EXTRA = "__pydantic_extra__"  # what a model was given beside its fields
 PRIVATE = "__pydantic_private__"
@@ -23,14 +23,14 @@ def is_model(cls: Any) -> bool:
     return all(callable(getattr(cls, name, None)) for name in ("model_dump", "model_validate_json"))
 
 
-def fields_of(cls: Any) -> dict[str, Any]:
+def model_field_types(cls: Any) -> dict[str, Any]:
     """The types of its fields, by their names. What is defined further down may be known to Pydantic by now."""
     with suppress(Exception):
         cls.model_rebuild(raise_errors=False)
     return {name: field.annotation for name, field in cls.model_fields.items()}
 
 
-def kind(cls: Any, name: str) -> Kind:
+def model_format(cls: Any, name: str) -> TypeFormat:
     """By the names of its fields, where Pydantic can read these (from 2.11 on), else by their aliases."""
     by_name = "by_name" in inspect.signature(cls.model_validate_json).parameters
     how = {"by_alias": False, "by_name": True} if by_name else {}
@@ -41,10 +41,10 @@ def kind(cls: Any, name: str) -> Kind:
     def write(value: Any, _: Nested) -> Any:
         return value.model_dump(mode="json", round_trip=True, by_alias=not by_name, warnings=False)
 
-    return Kind(name, write, read, _by_fields(cls, f"{FIELDS}{name}") if by_name else None)
+    return TypeFormat(name, write, read, _by_fields(cls, f"{FIELDS}{name}") if by_name else None)
 
 
-def _by_fields(cls: Any, name: str) -> Kind:
+def _by_fields(cls: Any, name: str) -> TypeFormat:
     def read(written: dict[str, Any], nested: Nested) -> Any:
         values = {field: nested(one) for field, one in written.items()}
         given = values["root"] if getattr(cls, "__pydantic_root_model__", False) else values
@@ -54,19 +54,19 @@ def _by_fields(cls: Any, name: str) -> Kind:
         values = {field: getattr(value, field) for field in cls.model_fields}
         return {field: nested(one) for field, one in {**(getattr(value, EXTRA, None) or {}), **values}.items()}
 
-    return Kind(name, write, read)
+    return TypeFormat(name, write, read)
 
 
 # ---------------------------------------------------------------- what Pydantic cannot write
 
 
-def can_write(cls: Any, model: Any, field: str) -> bool:
+def model_can_write(cls: Any, model: Any, field: str) -> bool:
     """Can a model have this in a field, and come back equal? Not with a secret, which is masked when it is written,
     nor with a class that Pydantic only looks at. Whatever the model writes in its own way may."""
     return _writes_itself(model, field) or not (hasattr(cls, "get_secret_value") or _is_unknown(cls, model))
 
 
-def writes(metadata: Any) -> bool:
+def is_serializer(metadata: Any) -> bool:
     """Is this of an ``Annotated`` a serializer?"""
     return hasattr(metadata, "when_used")
 
@@ -76,7 +76,7 @@ def _writes_itself(model: Any, field: str) -> bool:
     if decorators is None or decorators.model_serializers or model.model_config.get("json_encoders"):
         return True
     named = {name for one in decorators.field_serializers.values() for name in one.info.fields}
-    return bool(named & {field, "*"}) or any(map(writes, model.model_fields[field].metadata))
+    return bool(named & {field, "*"}) or any(map(is_serializer, model.model_fields[field].metadata))
 
 
 def _is_unknown(cls: Any, model: Any) -> bool:

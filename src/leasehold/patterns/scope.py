@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leasehold._runtime.sync import calling_frame
-from leasehold.patterns.hints import NOT_YET, NotKept, Walk
-from leasehold.patterns.values import Codec, Kind, kind_of, named
+from leasehold.patterns.hints import NOT_YET, AnnotationWalk, NotStorable
+from leasehold.patterns.values import Codec, TypeFormat, format_of, type_names
 
 
 class Scope:
@@ -22,9 +22,9 @@ class Scope:
     def __init__(self, module: Mapping[str, Any], near: Mapping[str, Any]) -> None:
         self._module = module
         self._near = {name: one for name, one in near.items() if isinstance(one, type)}
-        self._known: dict[type, dict[type, Kind]] = {}
+        self._known: dict[type, dict[type, TypeFormat]] = {}
 
-    def find(self, name: str) -> dict[type, Kind]:
+    def find(self, name: str) -> dict[type, TypeFormat]:
         """How the class of that name is kept, and those in its fields. Nothing, where it cannot be kept, or where two
         classes share a name: another program might take the one for the other."""
         cls = self._class(name)
@@ -35,14 +35,14 @@ class Scope:
             self._known[cls] = kinds
         return kinds
 
-    def _kinds(self, cls: type) -> dict[type, Kind]:
-        walk = Walk(self._module, self._near)
+    def _kinds(self, cls: type) -> dict[type, TypeFormat]:
+        walk = AnnotationWalk(self._module, self._near)
         try:
             walk.visit(cls)
-        except (NotKept, TypeError, *NOT_YET):
+        except (NotStorable, TypeError, *NOT_YET):
             return {}
-        names = named(walk.classes)
-        kinds = {one: kind_of(one, known) for one, known in names.items() if known == f"class {one.__name__}"}
+        names = type_names(walk.classes)
+        kinds = {one: format_of(one, known) for one, known in names.items() if known == f"class {one.__name__}"}
         return {one: kind for one, kind in kinds.items() if kind is not None} if len(kinds) == len(names) else {}
 
     def _class(self, name: str) -> type | None:

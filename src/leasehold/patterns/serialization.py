@@ -20,7 +20,7 @@ from leasehold.errors import InvalidRequest
 from leasehold.patterns.annotations import ReturnCodec
 from leasehold.patterns.models import EXTRA, PRIVATE, is_model
 from leasehold.patterns.results.result_store import check_text
-from leasehold.patterns.values import BASES, Codec, as_base, is_tagged, names_a_class, parts_of
+from leasehold.patterns.values import BASES, Codec, as_base, field_names, is_tagged, names_a_class
 
 # ---------------------------------------------------------------- equality
 #
@@ -30,11 +30,11 @@ from leasehold.patterns.values import BASES, Codec, as_base, is_tagged, names_a_
 # name of a zone and the same moment with an offset, in the hour that a clock change repeats.
 
 
-def same(one: Any, other: Any) -> bool:
+def is_same(one: Any, other: Any) -> bool:
     """Of the same type and equal, all the way down. A subclass that was kept as what it derives from counts, too."""
     kind = type(other)
     if type(one) is not kind:
-        return kind in BASES and same(as_base(one), other)
+        return kind in BASES and is_same(as_base(one), other)
     if kind in (float, Decimal):
         return str(one) == str(other)
     if kind is datetime and one.tzinfo is not None and other.tzinfo is not None:
@@ -42,10 +42,10 @@ def same(one: Any, other: Any) -> bool:
     if kind is dict:
         one, other = list(one.items()), list(other.items())
     if kind in (list, tuple, dict):
-        return len(one) == len(other) and all(map(same, one, other))
-    parts = (*kind.model_fields, EXTRA, PRIVATE) if is_model(kind) else parts_of(kind)
+        return len(one) == len(other) and all(map(is_same, one, other))
+    parts = (*kind.model_fields, EXTRA, PRIVATE) if is_model(kind) else field_names(kind)
     if parts:
-        return all(same(getattr(one, part, None), getattr(other, part, None)) for part in parts)
+        return all(is_same(getattr(one, part, None), getattr(other, part, None)) for part in parts)
     return bool(one == other)
 
 
@@ -83,21 +83,21 @@ def serializer_of(function: Callable[..., Any], given: Any) -> Callable[[], Any]
     return ReturnCodec(function).codec if given is None else lambda: given
 
 
-def kept(serializer: Any, value: object, what: str) -> tuple[str, Any]:
+def dump_value(serializer: Any, value: object, what: str) -> tuple[str, Any]:
     """A value as JSON, for ``sheet``; and as everybody gets it who reads that. ``what`` it is stands in the error: "the
     result of page()"."""
     try:
-        return _kept(serializer, value, what, serializer.dumps)
+        return _dump_and_verify(serializer, value, what, serializer.dumps)
     except InvalidRequest:
         if not isinstance(serializer, Codec):
             raise
-    return _kept(serializer, value, what, partial(serializer.dumps, exact=True))
+    return _dump_and_verify(serializer, value, what, partial(serializer.dumps, exact=True))
 
 
-def _kept(serializer: Any, value: object, what: str, dumps: Callable[[Any], Any]) -> tuple[str, Any]:
+def _dump_and_verify(serializer: Any, value: object, what: str, dumps: Callable[[Any], Any]) -> tuple[str, Any]:
     text = _dumped(serializer, value, what, dumps)
     try:
-        again = loaded(serializer, json.loads(text))
+        again = load_value(serializer, json.loads(text))
     except InvalidRequest as error:
         why = f"it cannot be read again: {type(error.__cause__).__name__}"
         raise _refused(serializer, value, what, why) from error
@@ -108,7 +108,7 @@ def _kept(serializer: Any, value: object, what: str, dumps: Callable[[Any], Any]
 
 def _equal(value: object, again: object) -> bool:
     try:
-        return same(value, again)
+        return is_same(value, again)
     except Exception:  # of the user's classes
         return False
 
@@ -130,7 +130,7 @@ def _dumped(serializer: Any, value: object, what: str, dumps: Callable[[Any], An
     )
 
 
-def loaded(serializer: Any, written: Any) -> Any:
+def load_value(serializer: Any, written: Any) -> Any:
     """The value of ``kept``, as it stands in a sheet that was read. InvalidRequest: another serializer, or another
     version of a class, wrote it."""
     try:
@@ -157,7 +157,7 @@ def document(mark: str, fields: dict[str, Any], value: str | None = None) -> str
     return checked
 
 
-def is_large(text: str) -> bool:
+def may_be_too_large(text: str) -> bool:
     """Might a database refuse it for its size alone, and not say so but hang up?"""
     return len(text) >= LARGE
 

@@ -32,20 +32,20 @@ FIELDS = "fields of "  # before the name of a class that is written by its field
 Nested = Callable[[Any], Any]
 
 
-class Kind(NamedTuple):
+class TypeFormat(NamedTuple):
     """How values of one type are written and read. Both are given a function for the values inside. ``exact`` is
     another way, for values that the first one does not give back as they were."""
 
     name: str
     write: Callable[[Any, Nested], Any]
     read: Callable[[Any, Nested], Any]
-    exact: Kind | None = None
+    exact: TypeFormat | None = None
 
 
-Find = Callable[[str], Mapping[type, Kind]]
+Find = Callable[[str], Mapping[type, TypeFormat]]
 
 
-class NotKnown(TypeError):
+class UnknownType(TypeError):
     """A value of a type that is in no table, and not equal to what it derives from."""
 
 
@@ -53,14 +53,14 @@ class Codec:
     """Writes and reads the values of one function. ``classes`` are those of its return annotation; ``find`` gives those
     that it can name besides, each together with the classes in its fields."""
 
-    def __init__(self, classes: Mapping[type, Kind] | None = None, find: Find | None = None) -> None:
-        self.types = {**KNOWN, **(classes or {})}
+    def __init__(self, classes: Mapping[type, TypeFormat] | None = None, find: Find | None = None) -> None:
+        self.types = {**STANDARD_TYPES, **(classes or {})}
         self.names = _names(self.types)
         self.find = find
 
     def dumps(self, value: Any, exact: bool = False) -> str:
         """As JSON. Raises NotKnown, or whatever a class of the user's raises."""
-        return json.dumps(Text(self, exact).written(value), ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(Conversion(self, exact).written(value), ensure_ascii=False, separators=(",", ":"))
 
     def loads(self, text: str) -> Any:
         """The value again."""
@@ -68,10 +68,10 @@ class Codec:
 
     def read(self, written: Any) -> Any:
         """The same of JSON that is parsed already, and of which nobody else has parts."""
-        return Text(self).read(written)
+        return Conversion(self).read(written)
 
 
-class Text:
+class Conversion:
     """One text that is written or read. A class that had to be found is known from there on, with the classes in its
     fields: whoever reads the text finds the same ones at the same places, whatever else it has read before."""
 
@@ -107,13 +107,13 @@ class Text:
         name, content = written[TAG]
         return self._named(name).read(content, self.read)
 
-    def _found(self, kind: type) -> Kind | None:
+    def _found(self, kind: type) -> TypeFormat | None:
         if kind not in self._missed:
             self._learn(kind.__name__)
             self._missed.add(kind)
         return self._types.get(kind)
 
-    def _named(self, name: str) -> Kind:
+    def _named(self, name: str) -> TypeFormat:
         if name not in self._names:
             self._learn(name.rpartition(" ")[2])
         return self._names[name]
@@ -127,7 +127,7 @@ class Text:
             self._names = _names(self._types)
 
 
-def _names(types: Mapping[type, Kind]) -> dict[str, Kind]:
+def _names(types: Mapping[type, TypeFormat]) -> dict[str, TypeFormat]:
     ways = [way for how in types.values() for way in (how, how.exact) if way is not None]
     return {way.name: way for way in ways}
 
@@ -147,28 +147,28 @@ def is_tagged(text: str) -> bool:
 PLAIN = frozenset((type(None), bool, int, float, str))
 
 
-def _several(kind: type) -> Kind:
-    return Kind(
+def _several(kind: type) -> TypeFormat:
+    return TypeFormat(
         kind.__name__,
         lambda value, write: [write(one) for one in value],
         lambda written, read: kind(read(one) for one in written),
     )
 
 
-def _as_text(name: str, read: Callable[[str], Any]) -> Kind:
-    return Kind(name, lambda value, _: str(value), lambda written, _: read(written))
+def _as_text(name: str, read: Callable[[str], Any]) -> TypeFormat:
+    return TypeFormat(name, lambda value, _: str(value), lambda written, _: read(written))
 
 
-def _as_base64(kind: type) -> Kind:
-    return Kind(
+def _as_base64(kind: type) -> TypeFormat:
+    return TypeFormat(
         kind.__name__,
         lambda value, _: base64.b64encode(value).decode(),
         lambda written, _: kind(base64.b64decode(written)),
     )
 
 
-def _moment(kind: type[datetime] | type[time]) -> Kind:
-    return Kind(kind.__name__, _write_moment, lambda written, _: _read_moment(kind, *written))
+def _moment(kind: type[datetime] | type[time]) -> TypeFormat:
+    return TypeFormat(kind.__name__, _write_moment, lambda written, _: _read_moment(kind, *written))
 
 
 def _write_moment(value: Any, _: Nested) -> list[Any]:
@@ -177,7 +177,7 @@ def _write_moment(value: Any, _: Nested) -> list[Any]:
     if isinstance(zone, ZoneInfo) and zone.key:
         return [value.replace(tzinfo=None).isoformat(), value.fold, zone.key]
     if zone is not None and offset is None:
-        raise NotKnown("its time zone has no name and no offset")
+        raise UnknownType("its time zone has no name and no offset")
     return [value.replace(tzinfo=None if offset is None else timezone(offset)).isoformat(), value.fold]
 
 
@@ -186,8 +186,8 @@ def _read_moment(kind: Any, text: str, fold: int, zone: str | None = None) -> An
     return moment if zone is None else moment.replace(tzinfo=ZoneInfo(zone))
 
 
-KNOWN: dict[type, Kind] = {
-    dict: Kind(
+STANDARD_TYPES: dict[type, TypeFormat] = {
+    dict: TypeFormat(
         "dict",
         lambda value, write: [[write(key), write(one)] for key, one in value.items()],
         lambda written, read: {read(key): read(one) for key, one in written},
@@ -203,8 +203,8 @@ KNOWN: dict[type, Kind] = {
     type(PurePath()): _as_text("PurePath", PurePath),
     datetime: _moment(datetime),
     time: _moment(time),
-    date: Kind("date", lambda value, _: value.isoformat(), lambda written, _: date.fromisoformat(written)),
-    timedelta: Kind(
+    date: TypeFormat("date", lambda value, _: value.isoformat(), lambda written, _: date.fromisoformat(written)),
+    timedelta: TypeFormat(
         "timedelta",
         lambda value, _: [value.days, value.seconds, value.microseconds],
         lambda written, _: timedelta(*written),
@@ -233,14 +233,14 @@ def as_base(value: Any) -> Any:
     """What it derives from, if that is equal to it."""
     base = next((one for one in type(value).__mro__ if one in BASES), None)
     if base is None:
-        raise NotKnown(f"{type(value).__name__} is neither of the types that are always kept nor in the annotation")
+        raise UnknownType(f"{type(value).__name__} is neither of the types that are always kept nor in the annotation")
     plain = BASES[base](value)
     if type(plain) is not base or not bool(plain == value):
-        raise NotKnown(f"{type(value).__name__} is not equal to the {base.__name__} that it derives from")
+        raise UnknownType(f"{type(value).__name__} is not equal to the {base.__name__} that it derives from")
     return plain
 
 
-def named(classes: Iterable[type]) -> dict[type, str]:
+def type_names(classes: Iterable[type]) -> dict[type, str]:
     """The name in a tag for each class: its own; with its module where two have the same."""
     several = list(classes)
     often = Counter(one.__name__ for one in several)
@@ -255,20 +255,20 @@ def named(classes: Iterable[type]) -> dict[type, str]:
 # How instances of a user's class are written and read: an enum, a NamedTuple, a dataclass, a model of Pydantic's.
 
 
-def kind_of(cls: Any, name: str = "") -> Kind | None:
+def format_of(cls: Any, name: str = "") -> TypeFormat | None:
     """How it is kept, and under which name; None: it cannot be."""
     if issubclass(cls, enum.Enum):
         return _enum(cls, name) if cls.__members__ else None
     if models.is_model(cls):
-        return models.kind(cls, name)
+        return models.model_format(cls, name)
     if _is_named_tuple(cls):
-        return Kind(name, _attributes(cls._fields), lambda written, read: cls(**_values(written, read)))
+        return TypeFormat(name, _attributes(cls._fields), lambda written, read: cls(**_values(written, read)))
     if dataclasses.is_dataclass(cls) and not _missing(cls):
         return _dataclass(cls, name)
     return None
 
 
-def parts_of(cls: Any) -> tuple[str, ...]:
+def field_names(cls: Any) -> tuple[str, ...]:
     """The attributes whose annotations say what else can be in it. Models have other ways to say so."""
     if models.is_model(cls):
         return ()
@@ -291,13 +291,13 @@ def _values(written: dict[str, Any], read: Nested) -> dict[str, Any]:
     return {name: read(one) for name, one in written.items()}
 
 
-def _enum(cls: type[enum.Enum], name: str) -> Kind:
+def _enum(cls: type[enum.Enum], name: str) -> TypeFormat:
     if issubclass(cls, enum.Flag):  # several of them together have no name
-        return Kind(name, lambda value, write: write(value.value), lambda written, read: cls(read(written)))
-    return Kind(name, lambda value, _: value.name, lambda written, _: cls[written])
+        return TypeFormat(name, lambda value, write: write(value.value), lambda written, read: cls(read(written)))
+    return TypeFormat(name, lambda value, _: value.name, lambda written, _: cls[written])
 
 
-def _dataclass(cls: Any, name: str) -> Kind:
+def _dataclass(cls: Any, name: str) -> TypeFormat:
     """Made by its constructor, as everywhere. A field that this does not take is set afterwards."""
     later = {field.name for field in dataclasses.fields(cls) if not field.init}
 
@@ -308,7 +308,7 @@ def _dataclass(cls: Any, name: str) -> Kind:
             object.__setattr__(made, field, values[field])  # also of a frozen one
         return made
 
-    return Kind(name, _attributes(parts_of(cls)), read)
+    return TypeFormat(name, _attributes(field_names(cls)), read)
 
 
 def _missing(cls: Any) -> list[str]:
@@ -317,5 +317,5 @@ def _missing(cls: Any) -> list[str]:
     return [
         name
         for name, one in inspect.signature(cls).parameters.items()
-        if name not in parts_of(cls) and one.default is one.empty and one.kind not in several
+        if name not in field_names(cls) and one.default is one.empty and one.kind not in several
     ]

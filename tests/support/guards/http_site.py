@@ -102,7 +102,7 @@ async def stream(request: Request) -> Response:
 
 async def tell(request: Request) -> Response:
     """What there is."""
-    return JSONResponse(state.told(asgi._door.inside))
+    return JSONResponse(state.told(asgi._admission.active))
 
 
 async def anew(request: Request) -> Response:
@@ -139,7 +139,7 @@ def _wsgi(environ: Any, start_response: Any) -> Iterable[bytes]:
     path, asked = environ["PATH_INFO"], parse_qs(environ.get("QUERY_STRING", ""))
     answer: dict[str, Any] = {}
     if path == "/state":
-        answer = state.told(wsgi._door.inside)
+        answer = state.told(wsgi._admission.active)
     elif path == "/fresh":
         state.fresh()
     elif path == "/upload":

@@ -78,7 +78,7 @@ class ASGIService:
     @property
     def inside(self) -> ActiveRequests:
         """Who is at work."""
-        return self.middleware._door.inside
+        return self.middleware._admission.active
 
     def send(self, method: str, sent: Pairs, path: str = "/reports/42", root: str = "") -> Answer:
         """One request."""
@@ -125,7 +125,7 @@ class WSGIService:
     @property
     def inside(self) -> ActiveRequests:
         """Who is at work."""
-        return self.middleware._door.inside
+        return self.middleware._admission.active
 
     def send(self, method: str, sent: Pairs, path: str = "/reports/42", root: str = "") -> Answer:
         """One request."""

@@ -82,7 +82,7 @@ async def test_check_and_work_are_one_step() -> None:
 
 async def test_without_the_waiting_an_update_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same with a door at which nobody waits: B's update is overwritten by A. So the test above can fail."""
-    monkeypatch.setattr(ActiveRequests, "line_up", lambda *_: True)
+    monkeypatch.setattr(ActiveRequests, "wait_for_earlier", lambda *_: True)
     assert await overtaking(Counter()) == 1
 
 

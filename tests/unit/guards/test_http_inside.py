@@ -21,21 +21,21 @@ def test_a_newer_fence_waits_for_older_ones() -> None:
     inside, woken = ActiveRequests(), list[str]()
     first, second = inside.enter(R, 5), inside.enter(R, 7)
     newer = inside.enter(R, 9)
-    assert not inside.line_up(newer, lambda: woken.append("newer"))
+    assert not inside.wait_for_earlier(newer, lambda: woken.append("newer"))
     inside.leave(first)
     assert not woken
     inside.leave(second)
     inside.leave(second)
     assert woken == ["newer"]
     inside.leave(newer)
-    assert len(inside) == 0 and not inside._visits
+    assert len(inside) == 0 and not inside._requests
 
 
 def test_nobody_waits_for_a_newer_or_an_equal_fence() -> None:
     """One holder's requests run side by side, and other resources are apart."""
     inside = ActiveRequests()
     visits = [inside.enter(R, 9), inside.enter(R, 8), inside.enter(R, 8), inside.enter("report-export:43", 1)]
-    assert all(inside.line_up(visit, never) for visit in visits[1:])
+    assert all(inside.wait_for_earlier(visit, never) for visit in visits[1:])
     for visit in visits:
         inside.leave(visit)
     assert len(inside) == 0
@@ -46,7 +46,7 @@ def test_who_comes_after_the_line_is_no_reason_to_wait() -> None:
     nobody out."""
     inside, woken = ActiveRequests(), list[str]()
     older, newer = inside.enter(R, 5), inside.enter(R, 9)
-    assert not inside.line_up(newer, lambda: woken.append("newer"))
+    assert not inside.wait_for_earlier(newer, lambda: woken.append("newer"))
     inside.enter(R, 5)
     inside.leave(older)
     assert woken == ["newer"]
@@ -57,9 +57,9 @@ def test_readers_keep_nobody_waiting_and_wait_for_writers() -> None:
     inside, woken = ActiveRequests(), list[str]()
     inside.enter(R, 3, shared=True)
     writer = inside.enter(R, 5)
-    assert inside.line_up(writer, never)
+    assert inside.wait_for_earlier(writer, never)
     reader = inside.enter(R, 6, shared=True)
-    assert not inside.line_up(reader, lambda: woken.append("reader"))
+    assert not inside.wait_for_earlier(reader, lambda: woken.append("reader"))
     inside.leave(writer)
     assert woken == ["reader"]
 
@@ -78,7 +78,7 @@ def test_threads_work_in_the_order_of_their_fences() -> None:
             try:
                 with lock:  # the guard
                     stale, last[0] = fence < last[0], max(last[0], fence)
-                if stale or not (inside.line_up(visit, free.set) or free.wait(10)):
+                if stale or not (inside.wait_for_earlier(visit, free.set) or free.wait(10)):
                     continue
                 together.extend((fence, other) for other in at_work if other != fence)
                 at_work.append(fence)
@@ -93,7 +93,7 @@ def test_threads_work_in_the_order_of_their_fences() -> None:
     for thread in threads:
         thread.join(30)
     assert not together and not at_work
-    assert last[0] == max(map(max, fences)) and not inside._visits
+    assert last[0] == max(map(max, fences)) and not inside._requests
 
 
 def test_who_is_waited_for_is_told() -> None:
@@ -107,6 +107,6 @@ def test_who_is_waited_for_is_told() -> None:
 
     for fence in (5, 6, 7, 9, 10):
         visits[fence] = inside.enter(R, fence, shared=fence == 6, overtaken=partial(overtaken, fence))
-    assert not inside.line_up(visits[9], lambda: woken.append("newer"))
+    assert not inside.wait_for_earlier(visits[9], lambda: woken.append("newer"))
     assert sorted(told) == [5, 7] and woken == ["newer"]
-    assert inside.line_up(visits[9], never) and len(told) == 2
+    assert inside.wait_for_earlier(visits[9], never) and len(told) == 2

@@ -32,9 +32,9 @@ class Watched(ActiveRequests):
         super().__init__()
         self.waits = asyncio.Event()
 
-    def line_up(self, visit: ActiveRequest, wake: Callable[[], None]) -> bool:
+    def wait_for_earlier(self, visit: ActiveRequest, wake: Callable[[], None]) -> bool:
         """Those that are waited for have been told."""
-        free = super().line_up(visit, wake)
+        free = super().wait_for_earlier(visit, wake)
         if not free:
             self.waits.set()
         return free
@@ -47,7 +47,7 @@ class Save:
         self.middleware = FencingMiddleware(self.app, FenceGuard(), wait=wait)
         if patience is not None:
             self.middleware._patience = patience
-        self.inside = self.middleware._door.inside = Watched()
+        self.inside = self.middleware._admission.active = Watched()
         self.heard: list[str] = []
         self.writes: list[int] = []
         self.work: Callable[[Receive], Awaitable[object]] | None = None  # between the body of fence 11 and its write
@@ -84,7 +84,7 @@ class Save:
 
     def empty(self) -> bool:
         """Is nobody left inside?"""
-        return len(self.inside) == 0 and not self.inside._visits
+        return len(self.inside) == 0 and not self.inside._requests
 
 
 class Line:

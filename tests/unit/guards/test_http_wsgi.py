@@ -59,7 +59,7 @@ def test_check_and_work_are_one_step() -> None:
 
 def test_without_the_waiting_an_update_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same with a door at which nobody waits. So the test above can fail."""
-    monkeypatch.setattr(ActiveRequests, "line_up", lambda *_: True)
+    monkeypatch.setattr(ActiveRequests, "wait_for_earlier", lambda *_: True)
     assert overtaking() == 1
 
 

@@ -12,7 +12,7 @@ import pytest
 from leasehold.errors import InvalidRequest
 from leasehold.patterns import RemoteError
 from leasehold.patterns.errors import error_record, remote_error
-from leasehold.patterns.serialization import MARK, check_serializer, document, kept, loaded, read_document
+from leasehold.patterns.serialization import MARK, check_serializer, document, dump_value, load_value, read_document
 from leasehold.patterns.values import Codec
 
 
@@ -31,19 +31,22 @@ class Wire:
 )
 def test_values_come_back(serializer: Any, value: object) -> None:
     """Whatever the serializer makes of it stands in a sheet of JSON, and comes back."""
-    text = document("test/1", {"more": 1}, kept(check_serializer(serializer), value, "it")[0])
+    text = document("test/1", {"more": 1}, dump_value(check_serializer(serializer), value, "it")[0])
     fields = read_document("test/1", text, "page:a")
     assert fields["more"] == 1 and "\0" not in text
-    assert loaded(serializer, fields["value"]) == value
+    assert load_value(serializer, fields["value"]) == value
 
 
 def test_how_it_looks() -> None:
     """JSON of ours stands there as it is, text as text and bytes as base64."""
-    assert document("test/1", {}, kept(Codec(), {"ü": 1}, "it")[0]) == '{"leasehold":"test/1","value":{"json":{"ü":1}}}'
-    assert kept(Codec(), (1, '"$":'), "it")[0] == '{"tagged":{"$":["tuple",[1,"\\"$\\":"]]}}'
-    assert kept(Codec(), [1, '"$":'], "it")[0] == '{"json":[1,"\\"$\\":"]}'
-    assert kept(json, (1,), "it") == ('{"text":"[1]"}', [1])
-    written = json.loads(kept(pickle, 1, "it")[0])
+    assert (
+        document("test/1", {}, dump_value(Codec(), {"ü": 1}, "it")[0])
+        == '{"leasehold":"test/1","value":{"json":{"ü":1}}}'
+    )
+    assert dump_value(Codec(), (1, '"$":'), "it")[0] == '{"tagged":{"$":["tuple",[1,"\\"$\\":"]]}}'
+    assert dump_value(Codec(), [1, '"$":'], "it")[0] == '{"json":[1,"\\"$\\":"]}'
+    assert dump_value(json, (1,), "it") == ('{"text":"[1]"}', [1])
+    written = json.loads(dump_value(pickle, 1, "it")[0])
     assert base64.b64decode(written["base64"]) == pickle.dumps(1)
 
 
@@ -51,7 +54,7 @@ def test_with_another_serializer() -> None:
     """What another one wrote is refused, in place of a guess."""
     for one, other in ((Codec(), pickle), (pickle, Codec()), (pickle, json), (pickle, Wire())):
         with pytest.raises(InvalidRequest, match=r"another serializer or annotation, or by another version"):
-            loaded(other, json.loads(kept(one, [1], "it")[0]))
+            load_value(other, json.loads(dump_value(one, [1], "it")[0]))
 
 
 def test_errors_do_not_show_values() -> None:
@@ -64,7 +67,7 @@ def test_errors_do_not_show_values() -> None:
         loads = dumps
 
     with pytest.raises(InvalidRequest) as caught:
-        kept(Talks(), "secret", "the result of page()")
+        dump_value(Talks(), "secret", "the result of page()")
     assert "secret" not in str(caught.value)
     assert "the result of page() is of type str and cannot be serialized with Talks (ValueError)" in str(caught.value)
 

@@ -18,7 +18,7 @@ import pytest
 
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.annotations import ReturnCodec
-from leasehold.patterns.serialization import kept, loaded
+from leasehold.patterns.serialization import dump_value, load_value
 from leasehold.patterns.values import Codec
 from tests.support.patterns import goods
 from tests.support.patterns.goods import (
@@ -70,7 +70,7 @@ def codec(annotation: Any) -> Codec:
 
 def again(value: Any, annotation: Any = Any) -> Any:
     """What everybody gets."""
-    return kept(codec(annotation), value, "it")[1]
+    return dump_value(codec(annotation), value, "it")[1]
 
 
 def codec_in(**module: Any) -> Codec:
@@ -162,7 +162,7 @@ def test_by_the_annotation(annotation: Any, value: Any) -> None:
 )
 def test_subclasses(value: Any, plain: Any) -> None:
     """One that the function cannot name is kept as what it derives from, for everybody, where that is equal to it."""
-    back = kept(codec_in(), value, "it")[1]
+    back = dump_value(codec_in(), value, "it")[1]
     assert type(back) is type(plain) and back == plain == value
     assert "Mode" not in repr(back)
 
@@ -268,8 +268,8 @@ def test_models_that_json_has_no_words_for(annotation: Any, value: Any) -> None:
 def test_how_models_are_written() -> None:
     """As their JSON, where that is enough."""
     assert codec(Item).dumps(Item(thePrice=Decimal("9.90"))) == '{"$":["class Item",{"price":"9.90"}]}'
-    assert '"$":["class Scan"' in kept(codec(Scan), Scan(theImage=b"plain"), "it")[0]
-    assert '"$":["fields of class Scan"' in kept(codec(Scan), SCAN, "it")[0]
+    assert '"$":["class Scan"' in dump_value(codec(Scan), Scan(theImage=b"plain"), "it")[0]
+    assert '"$":["fields of class Scan"' in dump_value(codec(Scan), SCAN, "it")[0]
 
 
 # ---------------------------------------------------------------- without an annotation
@@ -300,7 +300,7 @@ def test_each_text_is_read_by_itself() -> None:
     shop = codec_in(Receipt=Receipt)
     assert shop.loads(shop.dumps([RECEIPT, LINE])) == [RECEIPT, LINE]
     with pytest.raises(InvalidRequest, match=r"Line is neither"):
-        kept(shop, [LINE, RECEIPT], "it")
+        dump_value(shop, [LINE, RECEIPT], "it")
 
 
 def test_classes_out_of_reach() -> None:
@@ -312,10 +312,10 @@ def test_classes_out_of_reach() -> None:
     text = codec(Line).dumps(LINE)
     for module in ({}, {"lazy": lazy}, {"Line": other}, {"one": goods, "other": empty}, {"Line": LINE}):
         with pytest.raises(InvalidRequest, match="Line is neither of the types"):
-            kept(codec_in(**module), LINE, "it")
+            dump_value(codec_in(**module), LINE, "it")
         if module.get("Line") is not other:
             with pytest.raises(InvalidRequest, match="another version of the program"):
-                loaded(codec_in(**module), {"tagged": json.loads(text)})
+                load_value(codec_in(**module), {"tagged": json.loads(text)})
 
 
 def test_a_name_that_is_taken() -> None:
@@ -325,7 +325,7 @@ def test_a_name_that_is_taken() -> None:
     def work() -> other: ...  # type: ignore[valid-type]  # made here
 
     with pytest.raises(InvalidRequest, match="Line is neither of the types"):
-        kept(ReturnCodec(work).codec(), LINE, "it")
+        dump_value(ReturnCodec(work).codec(), LINE, "it")
 
 
 def test_what_is_stored_names_no_code() -> None:
@@ -341,7 +341,7 @@ def test_what_is_stored_names_no_code() -> None:
         "class Plain",
     ):
         with pytest.raises(InvalidRequest, match="another version of the program"):
-            loaded(codec(Receipt), {"tagged": {"$": [name, {"what": "a", "price": 1}]}})
+            load_value(codec(Receipt), {"tagged": {"$": [name, {"what": "a", "price": 1}]}})
 
 
 def test_two_classes_of_one_name() -> None:
@@ -375,7 +375,7 @@ def test_a_class_that_is_defined_later(annotation: Any, monkeypatch: pytest.Monk
 
 def again_by(returned: ReturnCodec, value: Any) -> Any:
     """What comes back."""
-    return kept(returned.codec(), value, "it")[1]
+    return dump_value(returned.codec(), value, "it")[1]
 
 
 def test_a_name_that_nobody_knows() -> None:

@@ -1,8 +1,8 @@
-"""A guard at the door of an HTTP service: a request whose fencing token is stale or missing goes no further.
+"""A guard in front of an HTTP service: a request whose fencing token is stale or missing is refused.
 
-``FencingMiddleware`` is for ASGI, ``WSGIFencingMiddleware`` for WSGI; behind them stands any guard. A client sends
-``lease.headers()``, and asks ``check_response`` what the answer means for its lease. ``fencing(request)`` is what a
-request presented: guards take it in place of a lease, inside the transaction of a handler.
+``FencingMiddleware`` is for ASGI, ``WSGIFencingMiddleware`` for WSGI; both work with any guard. A client sends
+``lease.headers()``, and passes the response to ``check_response``. ``fencing(request)`` is what a request presented:
+guards take it in place of a lease, inside the transaction of a handler.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ __all__ = [
 
 
 def fencing(request: object) -> Fencing:
-    """What a request presented and the door has accepted: of a scope, an environ, or a framework's request.
+    """What a request presented and the middleware accepted; takes a scope, an environ, or a framework's request.
 
-    Raises InvalidRequest when there is none: the route is not guarded, or the method needs no token."""
+    Raises InvalidRequest if there is none: the route is not guarded, or the method needs no token."""
     for place in (request, getattr(request, "scope", None), getattr(request, "environ", None)):
         found = place.get(KEY) if isinstance(place, Mapping) else None
         if isinstance(found, Fencing):

@@ -1,12 +1,24 @@
-"""The door of a service, for ASGI and WSGI: which requests need a fence, what they brought, and who goes in."""
+"""Which requests a guarded service lets through: shared by the middlewares for ASGI and WSGI.
+
+A check and a later write are two steps, and a newer owner could come between them. So each request is *active* from
+before its check until its response has ended, and a request with a newer fence waits for the active ones with a lower
+fence:
+
+    enter              before the check, which may take a while: a request that is checked later must see this one
+    wait_for_earlier   after the check: which requests with a lower fence are active? The guard refuses any that come
+                       later; the active ones are told that they are overtaken, and this one waits for them to end
+    leave              whatever happened
+
+A request waits only for lower fences, so no requests wait for each other in a circle. Requests of one fence belong to
+one holder and run side by side. No request waits for readers: they change nothing, and several are valid at once.
+"""
 
 from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leasehold._core import headers
 from leasehold._core.durations import seconds
@@ -22,109 +34,108 @@ from leasehold.observe import log
 if TYPE_CHECKING:
     from datetime import timedelta
 
-# ---------------------------------------------------------------- inside
-#
-# Who is at work on what: a newer fence goes in when those before it, with a lower one, have left.
-#
-# A check at the door and a write later on are two steps, and a newer owner could come between them. So each request
-# is *inside* from before its check until its response has ended:
-#
-#     enter      before the check, which may take a while: whoever is checked after us must see us
-#     line_up    after the check: who is inside with a lower fence? Those that come later are refused by the guard, and
-#                these are told that they are overtaken: a newer owner waits for them to end
-#     leave      whatever happened
-#
-# One only ever waits for lower fences, so nobody waits in a circle. Requests of one fence are one holder's, and run
-# side by side. Readers keep nobody waiting: they change nothing, and several are valid at once.
-
 
 class ActiveRequest:
-    """One request, and those it waits for."""
+    """One request, and the earlier ones that it waits for."""
 
-    __slots__ = ("ahead", "fence", "overtaken", "resource", "shared", "wake")
+    __slots__ = ("earlier", "fence", "overtaken", "resource", "shared", "wake")
 
     def __init__(self, resource: str, fence: int, shared: bool, overtaken: Callable[[], None]) -> None:
         self.resource, self.fence, self.shared, self.overtaken = resource, fence, shared, overtaken
-        self.ahead: set[ActiveRequest] = set()
+        self.earlier: set[ActiveRequest] = set()
         self.wake: Callable[[], None] | None = None
 
 
 class ActiveRequests:
-    """The requests of one process, by resource. It holds nothing about a resource that nobody is at work on."""
+    """The active requests of one process, by resource. A resource without one takes no memory."""
 
-    __slots__ = ("_lock", "_visits")
+    __slots__ = ("_lock", "_requests")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._visits: dict[str, set[ActiveRequest]] = {}
+        self._requests: dict[str, set[ActiveRequest]] = {}
 
     def enter(
         self, resource: str, fence: int, shared: bool = False, overtaken: Callable[[], None] = lambda: None
     ) -> ActiveRequest:
-        """From here on newer fences see it. ``overtaken`` is called, from any thread, for each that waits for it."""
-        visit = ActiveRequest(resource, fence, shared, overtaken)
+        """From here on newer requests see this one. ``overtaken`` is called, from any thread, once for each request
+        that begins to wait for it."""
+        request = ActiveRequest(resource, fence, shared, overtaken)
         with self._lock:
-            self._visits.setdefault(resource, set()).add(visit)
-        return visit
+            self._requests.setdefault(resource, set()).add(request)
+        return request
 
-    def line_up(self, visit: ActiveRequest, wake: Callable[[], None]) -> bool:
-        """May it go in at once? Else ``wake`` is called, from any thread, when those before it have left."""
+    def wait_for_earlier(self, request: ActiveRequest, wake: Callable[[], None]) -> bool:
+        """May it run at once? Otherwise ``wake`` is called, from any thread, when the earlier ones have left."""
         with self._lock:
-            others = self._visits.get(visit.resource, ())
-            ahead = [other for other in others if other.fence < visit.fence and not other.shared]
-            visit.ahead, visit.wake = set(ahead), wake if ahead else None
-        for other in ahead:
+            others = self._requests.get(request.resource, ())
+            earlier = [other for other in others if other.fence < request.fence and not other.shared]
+            request.earlier, request.wake = set(earlier), wake if earlier else None
+        for other in earlier:
             other.overtaken()
-        return not ahead
+        return not earlier
 
-    def leave(self, visit: ActiveRequest) -> None:
-        """It has ended, one way or another. To leave twice is to leave once."""
+    def leave(self, request: ActiveRequest) -> None:
+        """It has ended, one way or another. A second call does nothing."""
         with self._lock:
-            others = self._visits.get(visit.resource, set())
-            others.discard(visit)
+            others = self._requests.get(request.resource, set())
+            others.discard(request)
             if not others:
-                self._visits.pop(visit.resource, None)
-            woken = [wake for other in others if (wake := _without(other, visit)) is not None]
+                self._requests.pop(request.resource, None)
+            woken = [wake for other in others if (wake := _without(other, request)) is not None]
         for wake in woken:
             wake()
 
     def __len__(self) -> int:
-        return sum(map(len, self._visits.copy().values()))
+        return sum(map(len, self._requests.copy().values()))
 
 
-def _without(visit: ActiveRequest, left: ActiveRequest) -> Callable[[], None] | None:
-    """How to wake it, when this was the last that it waited for."""
-    if left not in visit.ahead:
+def _without(request: ActiveRequest, left: ActiveRequest) -> Callable[[], None] | None:
+    """How to wake a request, if ``left`` was the last one that it waited for."""
+    if left not in request.earlier:
         return None
-    visit.ahead.discard(left)
-    return None if visit.ahead else visit.wake
+    request.earlier.discard(left)
+    return None if request.earlier else request.wake
 
 
-# ---------------------------------------------------------------- door
+# ---------------------------------------------------------------- admission
 
 
 KEY = "leasehold.fencing"  # in the scope, and in the environ
 METHODS = ("POST", "PUT", "PATCH", "DELETE")
 LONGEST_OWNER = 512
 
-Sent = Mapping[str, list[str]]  # by the name of the header, what each of them said
+Sent = Mapping[str, list[str]]  # the values of each fencing header, by its name
+
+
+class CheckFence(NamedTuple):
+    """A step of ``Admission.admit``: call ``Admission.check``."""
+
+    fencing: Fencing
+
+
+class WaitForEarlier(NamedTuple):
+    """A step of ``Admission.admit``: ``wait_for_earlier``, at most for ``Admission.wait`` seconds. Its result says
+    whether the earlier requests have ended."""
+
+    request: ActiveRequest
 
 
 class Admission:
-    """What both middlewares decide, and what they share."""
+    """What both middlewares decide, and the requests that are active in them."""
 
     def __init__(self, guard: Guard, resource: Resource, methods: Iterable[str], wait: float | str | timedelta) -> None:
         self._guard = _checked(guard)
-        self.awaited = inspect.iscoroutinefunction(guard.check)
+        self.asynchronous = inspect.iscoroutinefunction(guard.check)
         self.methods = check_methods(methods)
         self.wait = min(seconds(wait, "wait"), threading.TIMEOUT_MAX)
-        self.inside = ActiveRequests()
-        self._naming = resource_of(resource)
+        self.active = ActiveRequests()
+        self._resource_of = resource_of(resource)
 
     def read(self, method: str, sent: Sent, request: Mapping[str, Any], path: str) -> Fencing | None:
-        """What this request presents; None when it needs no fence and has none. Raises Refused."""
-        resource = None if self._naming is None else self._naming(request, path)
-        if resource is None and self._naming is not None:
+        """What this request presents; None when it needs no fence and has none. Raises RequestRefused."""
+        resource = None if self._resource_of is None else self._resource_of(request, path)
+        if resource is None and self._resource_of is not None:
             return None
         needed = method.upper() in self.methods
         if not sent.get(headers.TOKEN):
@@ -138,29 +149,30 @@ class Admission:
             raise RequestRefused(problems.read_only(fencing.fence, fencing.resource))
         return fencing
 
-    def ask(self, fencing: Fencing) -> Awaitable[None] | None:
-        """The guard's word."""
+    def admit(self, request: ActiveRequest, fencing: Fencing) -> Generator[CheckFence | WaitForEarlier, Any, None]:
+        """The flow of one request up to its handler. Raises StaleOwner or RequestRefused."""
+        try:
+            yield CheckFence(fencing)
+        except (StoreUnavailable, OutcomeUnknown) as error:  # unchecked means refused
+            log.warn("a request was refused, because its guard could not be asked: %s", error)
+            raise RequestRefused(problems.unavailable(fencing.resource)) from error
+        if not (yield WaitForEarlier(request)):
+            raise RequestRefused(problems.occupied(fencing.fence, fencing.resource))
+
+    def check(self, fencing: Fencing) -> Awaitable[None] | None:
+        """Let the guard check what was presented."""
         return self._guard.check(fencing.fence, resource=fencing.resource, owner=fencing.owner, shared=fencing.shared)
 
 
-@contextmanager
-def unsure(fencing: Fencing) -> Iterator[None]:
-    """A guard that cannot say yes has said no."""
-    try:
-        yield
-    except (StoreUnavailable, OutcomeUnknown) as error:
-        log.warn("a request was refused, because its guard could not be asked: %s", error)
-        raise RequestRefused(problems.unavailable(fencing.resource)) from error
-
-
 def concerns(error: StaleOwner, fencing: Fencing | None) -> bool:
-    """Is it this request's lease that is stale? That of another resource is the application's own, and no news for the
-    client: it would stop its work for nothing."""
+    """Is it this request's lease that is stale? A stale lease on another resource is the application's own affair: the
+    client would stop its work for nothing."""
     return fencing is None or error.resource in (None, fencing.resource)
 
 
 def presented(sent: Sent, resource: str | None) -> Fencing:
-    """The headers of a lease. ``resource`` is what the request is about, where the service knows. Raises Refused."""
+    """What the fencing headers of a request present. ``resource`` is what the request is about, if the service knows
+    it. Raises RequestRefused."""
     fence = headers.parse_fence(_one(sent, headers.TOKEN) or "")
     if fence is None:
         raise RequestRefused(
@@ -179,19 +191,19 @@ def _one(sent: Sent, name: str) -> str | None:
     return values[0] if values else None
 
 
-def _resource(sent: Sent, asked: str | None) -> str:
+def _resource(sent: Sent, expected: str | None) -> str:
     written = _one(sent, headers.RESOURCE)
     if written is None:
-        if asked is None:
+        if expected is None:
             raise RequestRefused(problems.malformed(f"{headers.RESOURCE} is missing: fences grow for each resource."))
-        return asked
+        return expected
     try:
-        said = check_resource(headers.parse_resource(written))
+        resource = check_resource(headers.parse_resource(written))
     except InvalidRequest as error:
         raise RequestRefused(problems.malformed(f"{headers.RESOURCE} is not the text form of a resource.")) from error
-    if asked is not None and said != asked:
-        raise RequestRefused(problems.other_resource(said, asked))
-    return said
+    if expected is not None and resource != expected:
+        raise RequestRefused(problems.other_resource(resource, expected))
+    return resource
 
 
 def _owner(sent: Sent) -> str | None:
@@ -202,7 +214,7 @@ def _owner(sent: Sent) -> str | None:
 
 
 def _checked(guard: Guard) -> Guard:
-    """A guard that can be asked about a bare fence. One that needs a transaction cannot, until it is told which."""
+    """The guard must take a bare fence. One that works inside a transaction must first be told how to begin one."""
     check: object = getattr(guard, "check", None)
     if not callable(check):
         raise InvalidRequest(f"guard must have check(), as leasehold.guards.Guard says, not {type(guard).__name__}")

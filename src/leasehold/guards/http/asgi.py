@@ -5,46 +5,61 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from leasehold._core import headers
+from leasehold._core.driver import drive_async
 from leasehold._core.headers import Fencing
 from leasehold.errors import StaleOwner
 from leasehold.guards.guard import Guard
-from leasehold.guards.http.admission import KEY, METHODS, ActiveRequest, Admission, Sent, concerns, unsure
-from leasehold.guards.http.asgi_client import ASGIClient, Message, Receive, Send, soon
-from leasehold.guards.http.problems import Problem, RequestRefused, occupied, problem
+from leasehold.guards.http.admission import (
+    KEY,
+    METHODS,
+    ActiveRequest,
+    Admission,
+    CheckFence,
+    Sent,
+    WaitForEarlier,
+    concerns,
+)
+from leasehold.guards.http.problems import Problem, RequestRefused, problem
 from leasehold.guards.http.resource import Resource
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+T = TypeVar("T")
 
 _NAMES = {name.lower().encode(): name for name in (headers.TOKEN, headers.RESOURCE, headers.OWNER, headers.MODE)}
-# A client that does not hang may need a turn of the loop, or a few, even where nobody is to wait.
+# Seconds. A client that does not hang may need a few turns of the event loop, also with wait=0.
 LEAST_PATIENCE = 0.1
 
 
 class FencingMiddleware:
     """Refuses a request whose fencing token is stale or missing, with 409 and a problem that says why.
 
-    ``guard`` is any guard: what it remembers outlives this process, if it does. ``methods`` need a token; wherever one
-    is presented it is checked, so that a holder presents its fence before its first read. ``resource`` says what a
-    request is about: None (its header does), one name, ``{"/reports/{id:int}": "report-export:{id}"}``, or a function
-    of the scope, whose None means that this request is not guarded.
+    ``guard`` is any guard. Its memory decides how long a fence is remembered: a guard in a database outlives this
+    process. ``methods`` need a token; on other methods a token is checked when there is one, so that a holder can
+    present its fence before its first read. ``resource`` says what a request is about: None (its header says it), one
+    name, ``{"/reports/{id:int}": "report-export:{id}"}``, or a function of the scope, which returns None for a request
+    that is not guarded.
 
-    Inside one process the check and the work are one step: a request waits, at most ``wait``, until those of earlier
-    owners have ended, and is else refused with 503. So that a frozen client keeps nobody out, a handler for which a
-    newer owner waits may itself wait for its client no longer than half of ``wait``: then ``receive`` gives
-    ``http.disconnect``, ``send`` raises OSError. One that has its whole request and is at work is not interrupted.
+    Inside one process the check and the work are one step: a request waits, at most ``wait``, until the requests of
+    earlier owners have ended, and is refused with 503 if they have not. So that a frozen client does not block newer
+    owners, a handler for which a newer owner waits may itself wait for its client no longer than half of ``wait``:
+    then ``receive`` gives ``http.disconnect``, ``send`` raises OSError. A handler that has read its whole request and
+    is at work is not interrupted.
 
     Where several processes serve, check again in your transaction: ``guard.check(tx, fencing(request))``. A StaleOwner
     that your code raises about it becomes the same 409.
 
-    Websockets and lifespan go through unguarded.
+    Websockets and lifespan events pass through unguarded.
     """
 
     def __init__(
@@ -57,56 +72,60 @@ class FencingMiddleware:
         wait: float | str | timedelta = 10,
     ) -> None:
         self.app = app
-        self._door = Admission(guard, resource, methods, wait)
-        self._patience = max(self._door.wait / 2, LEAST_PATIENCE)
+        self._admission = Admission(guard, resource, methods, wait)
+        self._patience = max(self._admission.wait / 2, LEAST_PATIENCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        answer = _Response(send, scope["method"])
+        response = _Response(send, scope["method"])
         try:
-            fencing = self._door.read(scope["method"], _sent(scope), scope, _path(scope))
+            fencing = self._admission.read(scope["method"], _sent(scope), scope, _path(scope))
             if fencing is None:
-                await self.app(scope, receive, answer.send)
+                await self.app(scope, receive, response.send)
             else:
-                await self._guarded(fencing, scope, receive, answer.send)
+                await self._guarded(fencing, scope, receive, response.send)
         except RequestRefused as error:
-            await answer.refuse(error.problem)
+            await response.refuse(error.problem)
         except StaleOwner as error:
-            if answer.started or not concerns(error, scope.get(KEY)):
+            if response.started or not concerns(error, scope.get(KEY)):
                 raise
-            await answer.refuse(problem(error))
+            await response.refuse(problem(error))
 
     async def _guarded(self, fencing: Fencing, scope: Scope, receive: Receive, send: Send) -> None:
-        inside, client = self._door.inside, ASGIClient(receive, send, self._patience)
-        visit = inside.enter(fencing.resource, fencing.fence, fencing.shared, client.overtaken)
+        active, client = self._admission.active, ASGIClient(receive, send, self._patience)
+        request = active.enter(fencing.resource, fencing.fence, fencing.shared, client.overtaken)
         try:
-            with unsure(fencing):
-                await self._ask(fencing)
-            await self._turn(visit)
+            await drive_async(self._admission.admit(request, fencing), self._perform)
             scope[KEY] = fencing
             await self.app(scope, client.receive, client.send)
         finally:
-            inside.leave(visit)
+            active.leave(request)
 
-    async def _ask(self, fencing: Fencing) -> None:
-        """A guard that is not awaited may take its time: it must not hold up everybody else on this loop."""
-        answer = self._door.ask(fencing) if self._door.awaited else await asyncio.to_thread(self._door.ask, fencing)
-        if inspect.isawaitable(answer):
-            await answer
+    async def _perform(self, step: CheckFence | WaitForEarlier) -> bool | None:
+        if isinstance(step, WaitForEarlier):
+            return await self._wait(step.request)
+        await self._check(step.fencing)
+        return None
 
-    async def _turn(self, visit: ActiveRequest) -> None:
-        """Wait, with an end, until requests of earlier owners have ended."""
+    async def _check(self, fencing: Fencing) -> None:
+        """A blocking guard is called in a thread, so that it does not hold up the event loop."""
+        check = self._admission.check
+        result = check(fencing) if self._admission.asynchronous else await asyncio.to_thread(check, fencing)
+        if inspect.isawaitable(result):
+            await result
+
+    async def _wait(self, request: ActiveRequest) -> bool:
         loop, free = asyncio.get_running_loop(), asyncio.Event()
-        if self._door.inside.line_up(visit, lambda: soon(loop, free.set)):
-            return
+        if self._admission.active.wait_for_earlier(request, lambda: call_soon(loop, free.set)):
+            return True
         try:
-            async with asyncio.timeout(self._door.wait):
-                await free.wait()
-        except TimeoutError as error:
-            raise RequestRefused(occupied(visit.fence, visit.resource)) from error
+            async with asyncio.timeout(self._admission.wait):
+                return await free.wait()
+        except TimeoutError:
+            return False
 
 
 class _Response:
@@ -121,11 +140,89 @@ class _Response:
         await self._send(message)
 
     async def refuse(self, problem: Problem) -> None:
-        """The server sees to a request body that nobody reads."""
+        """Send the problem instead. The server discards a request body that was not read."""
         fields = [(name.lower().encode(), value.encode()) for name, value in problem.headers]
         await self._send({"type": "http.response.start", "status": problem.status, "headers": fields})
         body = problem.body if self._has_body else b""
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+# ---------------------------------------------------------------- client
+#
+# A worker that is frozen in the middle of its request would keep newer owners waiting for as long as its connection
+# lives. So once a request is *overtaken*, its handler may wait for the client ``patience`` seconds in all. After that,
+# an incomplete body ends in ``http.disconnect`` and a response that the client does not read in an OSError, as ASGI
+# specifies for a client that has disconnected. Only waiting for the client ends this way: a handler that is at work is
+# left alone, and its request stays active until it returns.
+
+
+class ASGIClient:
+    """``receive`` and ``send`` for the handler of one request."""
+
+    def __init__(self, receive: Receive, send: Send, patience: float) -> None:
+        self._receive, self._send, self._left = receive, send, patience
+        self._loop = asyncio.get_running_loop()
+        self._limits: set[asyncio.Timeout] = set()  # an application may receive and send at once
+        self._overtaken: float | None = None
+        self._complete = self._gone = False
+
+    def overtaken(self) -> None:
+        """A newer owner waits for this request to end. May be called from any thread."""
+        call_soon(self._loop, self._hurry)
+
+    async def receive(self) -> Message:
+        """When the whole body was read, the application only waits for a disconnect, and that is not limited."""
+        if self._complete:
+            return await self._receive()
+        if not self._gone:
+            try:
+                message = await self._bounded(self._receive)
+                self._complete = not message.get("more_body", False)
+                return message
+            except _ClientHangs:
+                self._gone = True
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        """Servers wait here while a client does not read."""
+        await self._bounded(lambda: self._send(message))
+
+    def _hurry(self) -> None:
+        if self._overtaken is None:
+            self._overtaken = self._loop.time()
+            for limit in self._limits:
+                limit.reschedule(self._overtaken + self._left)
+
+    async def _bounded(self, call: Callable[[], Awaitable[T]]) -> T:
+        """All waits for the client add up, so that one that sends byte by byte ends too. Work between two waits does
+        not count."""
+        began = self._loop.time()
+        try:
+            async with asyncio.timeout_at(None if self._overtaken is None else began + self._left) as limit:
+                self._limits.add(limit)
+                try:
+                    return await call()
+                finally:
+                    self._limits.discard(limit)
+        except TimeoutError as error:
+            if not limit.expired():  # the server's own timeout
+                raise
+            raise _ClientHangs("a newer owner waits for this request to end, and its client hangs") from error
+        finally:
+            if self._overtaken is not None:
+                self._left -= self._loop.time() - max(began, self._overtaken)
+
+
+class _ClientHangs(ConnectionAbortedError):
+    """The kind of error that servers raise for a client that has disconnected."""
+
+
+def call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    """Schedule a call on a loop, from any thread."""
+    try:
+        loop.call_soon_threadsafe(call)
+    except RuntimeError:  # the loop is closed, so nothing waits on it any more
+        return
 
 
 def _sent(scope: Scope) -> Sent:
@@ -138,8 +235,8 @@ def _sent(scope: Scope) -> Sent:
 
 
 def _path(scope: Scope) -> str:
-    """Below where the application is mounted. A client may send a whole URL in place of a path, and some servers hand
-    it on as it is."""
+    """The path below the place where the application is mounted. A client may send a whole URL in place of a path, and
+    some servers pass it on as it is."""
     path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
     if not path.startswith("/"):
         path = urlsplit(path).path

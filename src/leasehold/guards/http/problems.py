@@ -1,15 +1,15 @@
-"""What a refused request is told: ``application/problem+json``, as RFC 9457 has it.
+"""The responses to refused requests: ``application/problem+json``, as RFC 9457 defines it.
 
     type                                status
-    urn:leasehold:stale-owner           409      a newer fence was here: stop the work
-    urn:leasehold:missing-token         409      this needs a lease, and the request brought none
+    urn:leasehold:stale-owner           409      a newer fence was presented: stop the work
+    urn:leasehold:missing-token         409      the request needs a lease, and has no token
     urn:leasehold:read-only-token       409      a lease that may only read, and a request that writes
-    urn:leasehold:malformed-token       400      headers that no lease has made
+    urn:leasehold:malformed-token       400      headers that no lease has written
     urn:leasehold:other-resource        400      the fence of one resource, and a request about another
-    urn:leasehold:guard-unavailable     503      nobody could say whether the fence is stale
+    urn:leasehold:guard-unavailable     503      the guard could not check the fence
     urn:leasehold:earlier-owner-inside  503      a request with an older fence has not ended yet
 
-After each of them nothing was done. Texts name the kind of a resource and never its ids or its namespace.
+None of these requests was served. Texts name the kind of a resource and never its ids or its namespace.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from leasehold._core.names import parse_name
 from leasehold._core.types import owner_prefix
 from leasehold.errors import InvalidRequest, LeaseholdError, StaleOwner, StoreUnavailable
 from leasehold.guards.fence import MAX_FENCE, Fenced
-from leasehold.guards.guard import teach
+from leasehold.guards.guard import raise_floors
 
 URN = "urn:leasehold:"
 STALE, MISSING, READ_ONLY = "stale-owner", "missing-token", "read-only-token"
@@ -41,24 +41,24 @@ class Problem(NamedTuple):
     status: int
     title: str
     detail: str
-    more: dict[str, int | str | None] = {}  # noqa: RUF012 # nobody writes to it
+    more: dict[str, int | str | None] = {}  # noqa: RUF012 # never written to
 
     @property
     def body(self) -> bytes:
-        """The JSON. Fences are whole numbers of up to 63 bits: read them with 64."""
-        said = {"type": URN + self.name, "title": self.title, "status": self.status, "detail": self.detail}
+        """The JSON. Fences are whole numbers of up to 63 bits: parse them as 64-bit integers."""
+        fields = {"type": URN + self.name, "title": self.title, "status": self.status, "detail": self.detail}
         known = {key: value for key, value in self.more.items() if value is not None}
-        return json.dumps({**said, **known}).encode()
+        return json.dumps({**fields, **known}).encode()
 
     @property
     def headers(self) -> list[tuple[str, str]]:
-        """Its type, its length, and when it is worth another try."""
+        """Content type and length; Retry-After, if another try makes sense."""
         found = [("Content-Type", "application/problem+json"), ("Content-Length", str(len(self.body)))]
         return [*found, ("Retry-After", str(RETRY_AFTER))] if self.status == UNABLE else found
 
 
 class RequestRefused(Exception):
-    """A request that goes no further, inside the middleware. Nobody outside sees it."""
+    """Raised inside a middleware to refuse a request. It never leaves the middleware."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail)
@@ -66,7 +66,7 @@ class RequestRefused(Exception):
 
 
 def problem(error: StaleOwner) -> Problem:
-    """The response for a stale owner, for a framework that answers the errors of its handlers by itself.
+    """The response for a stale owner, for a framework that turns the errors of its handlers into responses itself.
 
     >>> stale = problem(StaleOwner("", fence=9, seen=10, resource="report-export:42"))
     >>> stale.status, stale.more
@@ -105,22 +105,22 @@ def read_only(fence: int, resource: str) -> Problem:
 
 
 def malformed(what: str) -> Problem:
-    """Headers that cannot be understood; what they say is not repeated."""
+    """Headers that cannot be understood. Their values are not repeated."""
     detail = f"{what} {NOTHING_DONE} Send what lease.headers() gives, each header once and as it is."
     return Problem(MALFORMED, BAD_REQUEST, "The fencing headers cannot be understood", detail)
 
 
-def other_resource(presented: str, asked: str) -> Problem:
-    """A fence says nothing about another resource than its own."""
+def other_resource(presented: str, expected: str) -> Problem:
+    """A fence of another resource than the one that the request is about."""
     detail = (
-        f"{_difference(presented, asked)} {NOTHING_DONE} A fence says something about its own resource alone: acquire "
-        "the lease of what you want to change. Namespace, kind and ids must agree."
+        f"{_difference(presented, expected)} {NOTHING_DONE} A fence says something about its own resource alone: "
+        "acquire the lease of what you want to change. Namespace, kind and ids must agree."
     )
     return Problem(OTHER, BAD_REQUEST, "The fencing token is of another resource", detail)
 
 
 def unavailable(resource: str) -> Problem:
-    """The guard did not answer, and nobody goes in unchecked."""
+    """The guard did not answer, and no request is served unchecked."""
     detail = (
         f"The service cannot check the fencing token at present. {NOTHING_DONE} Try again while you hold the lease."
     )
@@ -128,7 +128,7 @@ def unavailable(resource: str) -> Problem:
 
 
 def occupied(fence: int, resource: str) -> Problem:
-    """An earlier owner's request takes longer than this one may wait."""
+    """The request of an earlier owner takes longer than this one may wait."""
     detail = (
         f"A request of an earlier owner has not ended yet, and two at once could overwrite each other. {NOTHING_DONE} "
         "Try again while you hold the lease."
@@ -141,8 +141,8 @@ def _kind(resource: str | None) -> str | None:
     return None if resource is None else parse_name(resource).kind[:100]
 
 
-def _difference(presented: str, asked: str) -> str:
-    mine, wanted = _kind(presented), _kind(asked)
+def _difference(presented: str, expected: str) -> str:
+    mine, wanted = _kind(presented), _kind(expected)
     if mine == wanted:
         return f"The lease is of another {mine} than this request."
     return f"The lease is of the kind {mine}, and this request is about the kind {wanted}."
@@ -150,7 +150,7 @@ def _difference(presented: str, asked: str) -> str:
 
 # ---------------------------------------------------------------- client
 #
-# The other side: what a client makes of the answer of a guarded service.
+# What the response of a guarded service means for the client that sent the request.
 
 
 E = TypeVar("E", bound=LeaseholdError)
@@ -161,9 +161,9 @@ _LATER = {URN + name for name in (OCCUPIED, UNAVAILABLE)}
 
 
 def check_response(status: int, body: bytes | str, lease: Fenced) -> None:
-    """Raise what the guard of a service has said about this lease. Of any other response it says nothing.
+    """Raise the error that the guard of a service reports about this lease. Any other response raises nothing.
 
-    StaleOwner: stop the work. Whoever observes the coordinator of the lease is told, and its next lease has a higher
+    StaleOwner: stop the work. The observers of the lease's coordinator are notified, and its next lease has a higher
     fence than the one that the service has seen. InvalidRequest: the request must be changed. StoreUnavailable:
     nothing was done, try again.
 
@@ -173,10 +173,10 @@ def check_response(status: int, body: bytes | str, lease: Fenced) -> None:
     Traceback (most recent call last):
     leasehold.errors.StaleOwner: the service has refused a stale owner of report-export; roll back and stop the work
     """
-    said = _problem(body) if status in REFUSALS else {}
-    kind, detail = said.get("type"), str(said.get("detail", ""))[:500]
+    fields = _problem(body) if status in REFUSALS else {}
+    kind, detail = fields.get("type"), str(fields.get("detail", ""))[:500]
     if kind == URN + STALE:
-        raise _stale(said, lease)
+        raise _stale(fields, lease)
     if kind in _MISTAKES:
         raise _about(InvalidRequest, f"the service has refused the request: {detail}", lease)
     if kind in _LATER:
@@ -185,21 +185,21 @@ def check_response(status: int, body: bytes | str, lease: Fenced) -> None:
 
 def _problem(body: bytes | str) -> dict[str, Any]:
     try:
-        said = json.loads(body)
-    except (ValueError, RecursionError):  # not JSON, not UTF-8, or too deep: somebody else's answer
+        fields = json.loads(body)
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, or too deep: not from a guard
         return {}
-    return said if isinstance(said, dict) and isinstance(said.get("type"), str) else {}
+    return fields if isinstance(fields, dict) and isinstance(fields.get("type"), str) else {}
 
 
-def _stale(said: dict[str, Any], lease: Fenced) -> StaleOwner:
-    seen = said.get("seen")
+def _stale(fields: dict[str, Any], lease: Fenced) -> StaleOwner:
+    seen = fields.get("seen")
     if not isinstance(seen, int) or isinstance(seen, bool) or not 0 < seen <= MAX_FENCE:
         seen = None
-    tell = getattr(lease, "_fenced_off", None)  # a lease of ours: its coordinator's observers
-    if tell is not None:
-        tell(seen, "http")
+    notify = getattr(lease, "_fenced_off", None)  # only our own leases have it: notifies their coordinator's observers
+    if notify is not None:
+        notify(seen, "http")
     else:
-        teach(lease.fence, seen)
+        raise_floors(lease.fence, seen)
     kind = lease.resource.partition(":")[0]
     error = _about(StaleOwner, f"the service has refused a stale owner of {kind}; roll back and stop the work", lease)
     error.seen = seen

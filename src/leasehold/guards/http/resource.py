@@ -1,13 +1,13 @@
-"""Which resource is a request about? What ``resource=`` of the middleware may be, and what it gives.
+"""The resource that a request is about: what ``resource=`` of the middleware may be.
 
     None                                       what the header X-Fencing-Resource says
-    "settings"                                 always the same
+    "settings"                                 the same for every request
     {"/reports/{id:int}": "report:{id}"}       by the path: the first pattern that fits; no other path is guarded
-    a function of the scope or environ         its answer; None: this request is not guarded
+    a function of the scope or environ         what it returns; None: this request is not guarded
 
-Names are text forms, as ``lock.resource`` says them. ``{id}`` is one segment of the path; ``{id:int}`` and
-``{id:uuid}`` are read as such, so that ``042`` and ``42`` are one report. They are read as generously as any router
-does it: what a router takes for report 42 and we do not would reach its handler unguarded.
+Names are text forms, like ``lock.resource``. ``{id}`` is one segment of the path; ``{id:int}`` and ``{id:uuid}`` are
+parsed, so that ``042`` and ``42`` are one report. They are parsed as generously as the most generous router does: a
+path that a router takes for report 42 and this module does not would reach its handler unguarded.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ MOST_DIGITS = 4000  # Python reads no more than 4300
 
 
 def _whole(text: str) -> int:
-    """FastAPI takes ``+42``, ``4_2``, ``0__42``, ``42.0`` and spaces around them for 42, and ``0-42`` for -42; Flask
-    takes the digits of every script."""
+    """A whole number. FastAPI takes ``+42``, ``4_2``, ``0__42``, ``42.0`` and spaces around them for 42, and ``0-42``
+    for -42; Flask takes the digits of every script."""
     if len(text) > MOST_DIGITS:
         raise InvalidRequest("this is no number that can be an id")
     number, _, zeros = text.strip().replace("_", "").partition(".")
@@ -41,12 +41,12 @@ def _whole(text: str) -> int:
     return int(number.lstrip("+").lstrip("0") or "0")
 
 
-# What becomes of a segment. ValueError: it is none of those. UUID() takes braces and urn:uuid: like FastAPI.
+# How a segment is parsed. ValueError: the path does not match. UUID() takes braces and urn:uuid: like FastAPI.
 _KINDS: dict[str, Callable[[str], object]] = {"": str, ":int": _whole, ":uuid": UUID}
 
 
 def resource_of(resource: object) -> ResourceOf | None:
-    """How to name what a request is about; None: as its header does. Raises InvalidRequest for what makes no sense."""
+    """The function that names the resource of a request; None: its header does. Raises InvalidRequest."""
     if resource is None:
         return None
     if isinstance(resource, str):
@@ -86,7 +86,7 @@ def _by_path(rules: list[_Rule]) -> ResourceOf:
 
 
 class _Rule:
-    """A path with fields, and the resource that is made of them."""
+    """A path pattern with fields, and the resource name that is made of them."""
 
     __slots__ = ("_path", "_readers", "_text")
 
@@ -110,7 +110,7 @@ class _Rule:
         return text
 
     def name(self, path: str) -> str | None:
-        """The resource; None when the path is another."""
+        """The resource; None when the path does not match."""
         found = self._path.fullmatch(path)
         if found is None:
             return None
@@ -119,12 +119,12 @@ class _Rule:
             return check_resource(_FIELD.sub(lambda field: values[field[1]], self._text))
         except InvalidRequest as error:
             raise RequestRefused(malformed("The path names no resource that can have a lease.")) from error
-        except ValueError:  # no number, no UUID
+        except ValueError:  # not a number, not a UUID
             return None
 
 
 def _expression(pattern: str) -> str:
-    """Routers differ in what they think of a slash at the end; either way it is guarded."""
+    """As a regular expression. Some routers ignore a slash at the end, so it is guarded either way."""
     parts, at = [], 0
     for field in _FIELD.finditer(pattern):
         parts += [re.escape(pattern[at : field.start()]), f"(?P<{field[1]}>[^/]+)"]

@@ -1,18 +1,18 @@
-"""FenceGuard for S3 and what speaks its protocol: objects that a stale owner can neither overwrite nor delete.
+"""FenceGuard for S3 and compatible stores: objects that a stale owner can neither overwrite nor delete.
 
     guard = FenceGuard(boto3.client("s3"), "reports")
 
-    guard.put("42.csv", body, lease)                # StaleOwner, when a newer owner was here
+    guard.put("42.csv", body, lease)                # StaleOwner, if a newer owner has written it
 
     found = guard.get("42.json", lease)             # read, change, write: no update is lost
     guard.put("42.json", changed(found), lease, after=found)
 
-The fence of the last writer lies in the metadata of the object itself. A put looks at it, decides, and writes on the
-condition that the object is still the one it saw (``If-Match``, ``If-None-Match``), which S3 checks in the same step as
-it writes. ``guard`` holds the steps, ``record`` what stands in the metadata, ``bucket`` the requests.
+The fence of the last writer is in the metadata of the object itself. A put reads it, decides, and writes on the
+condition that the object has not changed since (``If-Match``, ``If-None-Match``), which S3 checks in the same step as
+it writes. ``guard`` holds the steps, ``record`` what is in the metadata, ``bucket`` the requests.
 """
 
-from leasehold.guards.conflict import Conflict
+from leasehold.guards.guard import Conflict
 from leasehold.guards.s3.guard import FenceGuard
 from leasehold.guards.s3.record import Found
 

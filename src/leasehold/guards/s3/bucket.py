@@ -1,4 +1,4 @@
-"""The requests of a guard: look, read and write on a condition, through the client of the user."""
+"""The requests of a guard to S3: head, read and conditional write, through the user's client."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, Literal, Protocol
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.guards.fence import Presented
-from leasehold.guards.s3.record import ObjectState, parse, yours
+from leasehold.guards.s3.record import ObjectState, parse, user_metadata
 
 # ---------------------------------------------------------------- failures
 #
-# What S3 and the network answer when they do not answer, in words and as one of our errors.
+# What an error of the client means, and which of our errors it becomes.
 
 
-# race: the condition did not hold. no: nothing was written. unknown: it may have been, or may still be.
-Verdict = Literal["race", "no", "unknown"]
+# changed: the condition did not hold. refused: nothing was written. unknown: it may have been, or may still be.
+WriteFailure = Literal["changed", "refused", "unknown"]
 
 RIGHTS = (
     "does not allow what a guard needs: s3:GetObject and s3:PutObject on the objects, and s3:ListBucket on the bucket "
@@ -53,44 +53,44 @@ MISTAKES = {
 
 
 def is_missing(error: BaseException) -> bool:
-    """There is no such object. A HEAD has no body, and can say no more than 404."""
+    """There is no such object. The response to a HEAD has no body, so 404 may be all there is."""
     return _status(error) == 404 and _code(error) in {"404", "NoSuchKey", "NotFound"}
 
 
-def verdict(error: BaseException) -> Verdict:
-    """What became of a put on a condition that ended with this error."""
+def classify(error: BaseException) -> WriteFailure:
+    """What an error of a conditional put means."""
     if _status(error) in {409, 412} or is_missing(error):
-        return "race"
+        return "changed"
     if _never_sent(error):
-        return "no"
-    # Of a client that tries again only the last answer is seen: a no then says nothing about the tries before it.
+        return "refused"
+    # A client that tries again shows only the last response: a refusal says nothing about the tries before it.
     definite = 300 <= _status(error) < 500 or _status(error) in {501, 503}
-    return "no" if definite and not retried(error) else "unknown"
+    return "refused" if definite and not retried(error) else "unknown"
 
 
 def retried(error: BaseException) -> bool:
-    """Did the client send it more than once?"""
+    """Did the client send the request more than once?"""
     return bool(_response(error).get("ResponseMetadata", {}).get("RetryAttempts", 0))
 
 
 def refusal(where: str, error: BaseException) -> LeaseholdError:
-    """An error after which nothing was written, as one of ours."""
+    """The error to raise after one with which nothing was written."""
     code = _code(error)
     if type(error).__name__ == "ParamValidationError":
         return InvalidRequest("boto3 does not take one of the arguments; the cause says which one, and why")
     if code == "NotImplemented" or _status(error) == 501:
         return Unsupported(f"{where} does not know conditional writes (If-Match, If-None-Match): it cannot be guarded")
     if code in MISTAKES:
-        return InvalidRequest(f"{where} does not take this request: {_said(error)}")
+        return InvalidRequest(f"{where} does not take this request: {_description(error)}")
     why = WHY.get(code)
     if why is None and _status(error) == 0:
-        # Not its text: that holds the URL, and with it the key, which is made of ids. This may end up in a log.
+        # Without its text: that has the URL, and with it the key, which is made of ids. This may be logged.
         return StoreUnavailable(f"{where} cannot be reached ({type(error).__name__}); the cause says more")
-    return StoreUnavailable(f"{where} {why or 'answered ' + _said(error)}. Nothing was written")
+    return StoreUnavailable(f"{where} {why or 'answered ' + _description(error)}. Nothing was written")
 
 
 def unanswered(where: str, resource: str, fence: int) -> OutcomeUnknown:
-    """It was sent, and nobody knows what became of it."""
+    """The write was sent, and its outcome is not known."""
     return OutcomeUnknown(
         f"{where} did not say what became of the write: it may have happened, or happen yet. Read the object to find "
         "out; what does not depend on an earlier read may simply be repeated",
@@ -100,13 +100,13 @@ def unanswered(where: str, resource: str, fence: int) -> OutcomeUnknown:
 
 
 def _never_sent(error: BaseException) -> bool:
-    """Not a refused connection: the client may have sent it before, in vain, and tried again."""
+    """A refused connection does not count: the client may have sent the request before, and tried again."""
     return not BEFORE_SENDING.isdisjoint(cls.__name__ for cls in type(error).__mro__)
 
 
 def _response(error: BaseException) -> dict[str, Any]:
-    found = getattr(error, "response", None)
-    return found if isinstance(found, dict) else {}
+    response = getattr(error, "response", None)
+    return response if isinstance(response, dict) else {}
 
 
 def _status(error: BaseException) -> int:
@@ -118,7 +118,7 @@ def _code(error: BaseException) -> str:
     return str(_response(error).get("Error", {}).get("Code", ""))
 
 
-def _said(error: BaseException) -> str:
+def _description(error: BaseException) -> str:
     return f"{_code(error)}: {_response(error).get('Error', {}).get('Message', '')}"[:200]
 
 
@@ -126,8 +126,8 @@ def _said(error: BaseException) -> str:
 
 
 CONDITIONS = ("IfMatch", "IfNoneMatch")
-# What a request to look needs as much as one to write; it is given once, to put().
-BOTH = ("ExpectedBucketOwner", "RequestPayer", "SSECustomerAlgorithm", "SSECustomerKey", "SSECustomerKeyMD5")
+# Options of put() that the reading requests need as well.
+READ_OPTIONS = ("ExpectedBucketOwner", "RequestPayer", "SSECustomerAlgorithm", "SSECustomerKey", "SSECustomerKeyMD5")
 
 More = Mapping[str, Any]
 
@@ -143,18 +143,19 @@ class Client(Protocol):
 
 
 class NotWritten(Exception):
-    """It was not written, as far as one can tell from the answer. Never leaves the guard.
+    """The last response says that nothing was written, or there was no response. Never leaves the guard.
 
-    ``doubt``: an earlier try of the client may have written it. ``silent``: no answer at all, and it may happen yet."""
+    ``maybe_written``: an earlier try of the client may have written it. ``unanswered``: there was no response at all,
+    and the write may still happen."""
 
-    def __init__(self, doubt: bool, silent: bool = False) -> None:
-        super().__init__(doubt, silent)
-        self.doubt = doubt
-        self.silent = silent
+    def __init__(self, maybe_written: bool, unanswered: bool = False) -> None:
+        super().__init__(maybe_written, unanswered)
+        self.maybe_written = maybe_written
+        self.unanswered = unanswered
 
 
 class Bucket:
-    """A bucket, and somebody's client to it, which is neither opened nor closed here."""
+    """A bucket, and the user's client to it, which is neither opened nor closed here."""
 
     __slots__ = ("_client", "name")
 
@@ -166,64 +167,66 @@ class Bucket:
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """The bucket as messages name it."""
         return f"S3 (bucket {self.name[:100]})"
 
-    def look(self, key: str, more: More) -> ObjectState:
-        """What there is, without its bytes."""
-        return self._seen(lambda: self._client.head_object(Bucket=self.name, Key=key, **_both(more)))
+    def head(self, key: str, more: More) -> ObjectState:
+        """The state of an object, without its bytes."""
+        return self._state(lambda: self._client.head_object(Bucket=self.name, Key=key, **_read_options(more)))
 
     def read(self, key: str, more: More) -> ObjectState:
-        """What there is."""
+        """The state of an object, with its bytes."""
 
         def whole() -> Any:
-            response = self._client.get_object(Bucket=self.name, Key=key, **_both(more))
+            response = self._client.get_object(Bucket=self.name, Key=key, **_read_options(more))
             with response["Body"] as stream:
                 return {**response, "Body": stream.read()}
 
-        return self._seen(whole)
+        return self._state(whole)
 
-    def _seen(self, ask: Callable[[], Any]) -> ObjectState:
+    def _state(self, request: Callable[[], Any]) -> ObjectState:
         try:
-            response = ask()
-        except Exception as error:  # whatever the client raises, or a checksum, a parser, a stream
+            response = request()
+        except Exception as error:  # of the client, a checksum, a parser, a stream
             if is_missing(error):
                 return ObjectState()
             raise refusal(self.where, error) from error
         etag, metadata = response.get("ETag"), response.get("Metadata", {})
         if not etag:
             raise StoreUnavailable(f"{self.where} gave no ETag, without which nothing can be written on a condition")
-        return ObjectState(etag, parse(metadata), yours(metadata), response.get("Body") or b"")
+        return ObjectState(etag, parse(metadata), user_metadata(metadata), response.get("Body") or b"")
 
     def write(self, key: str, body: bytes, before: ObjectState, more: More) -> str:
-        """Write if there is still what was seen before; the new ETag. Raises Lost, or why nothing was written."""
-        still: dict[str, str] = {"IfNoneMatch": "*"} if before.etag is None else {"IfMatch": before.etag}
+        """Write if the object is still as it was ``before``; returns the new ETag. Raises NotWritten, or the reason why
+        nothing was written."""
+        condition: dict[str, str] = {"IfNoneMatch": "*"} if before.etag is None else {"IfMatch": before.etag}
         try:
-            response = self._client.put_object(Bucket=self.name, Key=key, Body=body, **still, **more)
+            response = self._client.put_object(Bucket=self.name, Key=key, Body=body, **condition, **more)
         except Exception as error:
-            what = verdict(error)
-            if what == "no":
+            failure = classify(error)
+            if failure == "refused":
                 raise refusal(self.where, error) from error
-            raise NotWritten(doubt=what == "unknown" or retried(error), silent=what == "unknown") from error
+            unknown = failure == "unknown"
+            raise NotWritten(maybe_written=unknown or retried(error), unanswered=unknown) from error
         return str(response.get("ETag") or "")
 
-    def accepts(self, key: str, body: bytes, **still: str) -> bool:
-        """Is something written in spite of this condition?"""
+    def accepts(self, key: str, body: bytes, **condition: str) -> bool:
+        """Does the bucket write under this condition?"""
         try:
-            self._client.put_object(Bucket=self.name, Key=key, Body=body, **still)
+            self._client.put_object(Bucket=self.name, Key=key, Body=body, **condition)
         except Exception as error:
-            if verdict(error) == "race":
+            if classify(error) == "changed":
                 return False
             raise refusal(self.where, error) from error
         return True
 
     def unanswered(self, attempt: Presented) -> OutcomeUnknown:
-        """Nobody knows what became of a write."""
+        """The error for a write whose outcome is not known."""
         return unanswered(self.where, attempt.resource, attempt.fence)
 
 
-def _both(more: More) -> dict[str, Any]:
-    return {name: more[name] for name in BOTH if name in more}
+def _read_options(more: More) -> dict[str, Any]:
+    return {name: more[name] for name in READ_OPTIONS if name in more}
 
 
 def _checked(client: Client) -> Client:

@@ -1,8 +1,8 @@
-"""FenceGuard for S3: look, decide by the rule, and write on the condition that nothing has changed since.
+"""FenceGuard for S3: read the state, decide by the rule, and write on the condition that nothing has changed since.
 
-Two traps are of S3's own making. A client that did not hear the answer sends a put again, and is then told that the
-condition does not hold, by its own first try: so each write has a name. And an ETag is a digest of the bytes: one that
-comes back cannot be told from one that never went away, so bytes that were there before are refused (``is_repeat``).
+Two problems are S3's own. A client that did not get the response sends a put again, and the condition then fails
+because of its own first try: so each write has a name. And an ETag is a digest of the bytes: an object that changed and
+changed back looks unchanged, so bytes that the object had before are refused (``is_repeat``).
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from leasehold._runtime.backoff import Backoff
 from leasehold.errors import InvalidRequest, LeaseholdError, Unsupported
-from leasehold.guards.conflict import Conflict
 from leasehold.guards.fence import Fenced, Presented, label
-from leasehold.guards.guard import BaseGuard
-from leasehold.guards.s3.bucket import BOTH, Bucket, Client, NotWritten
+from leasehold.guards.guard import BaseGuard, Conflict
+from leasehold.guards.s3.bucket import READ_OPTIONS, Bucket, Client, NotWritten
 from leasehold.guards.s3.record import OURS, Found, ObjectState, compose, is_repeat, safe_name
 
 if TYPE_CHECKING:
     from leasehold.observe.events import Observer
 
-# ---------------------------------------------------------------- asking
+# ---------------------------------------------------------------- arguments
 #
-# Arguments of the guard for S3, checked before anything is sent.
+# They are checked before anything is sent.
 
 
 LONGEST_KEY = 1024  # bytes, as S3 counts them
@@ -37,30 +36,30 @@ After: TypeAlias = Found | EllipsisType | None
 
 
 def check_key(key: object, prefix: str) -> str:
-    """A key that S3 takes, outside the folder in which guards keep fences."""
+    """A key that S3 accepts, outside the folder in which guards keep fences."""
     if not isinstance(key, str) or not 0 < len(utf8(key, "key")) <= LONGEST_KEY or "\0" in key:
         raise InvalidRequest(f"key is the name of an object: text of 1 to {LONGEST_KEY} bytes in UTF-8, without NUL")
     if key.startswith(prefix):
         raise InvalidRequest(f"keys under {prefix!r} are the guard's own: choose another, or give the guard a prefix")
-    return str.__str__(key)  # str() of an Enum that is text would say another name
+    return str.__str__(key)  # str() of an Enum that is text would give another name
 
 
 def check_prefix(prefix: object) -> str:
-    """The folder of the guard: one that no key of the user can begin with by chance."""
+    """The folder for the guard's own objects. No key of the user may begin with it."""
     if not isinstance(prefix, str) or not 1 < len(utf8(prefix, "prefix")) <= 200 or not prefix.endswith("/"):
         raise InvalidRequest("prefix is a folder for the guard's own objects, such as '.leasehold/'")
     return str.__str__(prefix)
 
 
-def body_of(body: object, write: str) -> bytes:
-    """The bytes to store. A function is given the name of this write, and must have put it into them."""
-    made = body(write) if callable(body) else body
-    if isinstance(made, str):
-        made = utf8(made, "body")
-    if not isinstance(made, bytes | bytearray | memoryview):
-        raise InvalidRequest(f"body is bytes or text, or a function that gives them, not {type(made).__name__}")
-    data = bytes(made)
-    if callable(body) and write.encode() not in data:
+def body_of(body: object, name: str) -> bytes:
+    """The bytes to store. A function is given the name of this write, and must put it into them."""
+    content = body(name) if callable(body) else body
+    if isinstance(content, str):
+        content = utf8(content, "body")
+    if not isinstance(content, bytes | bytearray | memoryview):
+        raise InvalidRequest(f"body is bytes or text, or a function that gives them, not {type(content).__name__}")
+    data = bytes(content)
+    if callable(body) and name.encode() not in data:
         raise InvalidRequest("the function for the body is given a text that must stand in what it returns")
     return data
 
@@ -73,11 +72,13 @@ def check_after(after: object, key: str) -> None:
 
 
 def check_more(more: Mapping[str, Any]) -> dict[str, Any]:
-    """More arguments for put_object; those that are the guard's own are refused."""
+    """Further arguments for put_object. Those that the guard sets itself are refused."""
     for name in more:
-        if name in _GUARDED:
+        if name in _RESERVED:
             raise InvalidRequest(f"{name} is the guard's to set; leave it out")
-        if isinstance(more[name], str) and not (more[name].isprintable() or name in BOTH):  # a key may be any bytes
+        if isinstance(more[name], str) and not (
+            more[name].isprintable() or name in READ_OPTIONS
+        ):  # a key may be any bytes
             raise InvalidRequest(f"{name} becomes a header of HTTP: it cannot hold line breaks and the like")
     metadata = more.get("Metadata", {})
     if not isinstance(metadata, Mapping) or not all(
@@ -89,10 +90,10 @@ def check_more(more: Mapping[str, Any]) -> dict[str, Any]:
     return {**more, "Metadata": dict(metadata)}
 
 
-def check_reading(more: Mapping[str, Any]) -> Mapping[str, Any]:
-    unknown = sorted(set(more) - set(BOTH))
+def check_read_options(more: Mapping[str, Any]) -> Mapping[str, Any]:
+    unknown = sorted(set(more) - set(READ_OPTIONS))
     if unknown:
-        raise InvalidRequest(f"get() takes {', '.join(BOTH)} and no {unknown[0]}")
+        raise InvalidRequest(f"get() takes {', '.join(READ_OPTIONS)} and no {unknown[0]}")
     return more
 
 
@@ -103,18 +104,18 @@ def utf8(text: str, what: str) -> bytes:
         raise InvalidRequest(f"{what} holds a lone surrogate and cannot be written as UTF-8") from None
 
 
-_GUARDED = {"Bucket", "Key", "Body", "IfMatch", "IfNoneMatch", "WriteOffsetBytes"}
+_RESERVED = {"Bucket", "Key", "Body", "IfMatch", "IfNoneMatch", "WriteOffsetBytes"}
 
 
 # ---------------------------------------------------------------- guard
 
 
 class Write(NamedTuple):
-    """One write, as it was asked for."""
+    """A write to carry out."""
 
     key: str
     body: bytes
-    write: str
+    name: str
     more: dict[str, Any]
     after: After = ...
     repeat: bool = True
@@ -125,10 +126,10 @@ class FenceGuard(BaseGuard):
     """Refuses a stale owner at each object of a bucket. Give it your ``boto3.client("s3")``; threads may share it.
 
     ``attempts``: how often a write is tried when others write the same object at the same time. ``prefix``: the folder
-    for the objects of ``check`` and ``verify``. ``downstream`` names in logs and metrics what it protects; the
-    observers of a lease's coordinator hear of its refusal, ``observers`` are for a service without a lock client.
+    for the objects of ``check`` and ``verify``. ``downstream`` names what it protects, in logs and metrics; the
+    observers of a lease's coordinator are notified of a refusal, ``observers`` are for a service without a lock client.
 
-    Its first write asks the bucket, once, whether it keeps conditions at all: see ``verify``."""
+    The first write of a guard tests once whether the bucket honours conditions at all: see ``verify``."""
 
     __slots__ = ("_backoff", "_bucket", "_verified", "prefix")
 
@@ -177,9 +178,9 @@ class FenceGuard(BaseGuard):
         check_after(after, key)
         if not isinstance(repeat, bool):
             raise InvalidRequest(f"repeat is True or False, not {type(repeat).__name__}")
-        write = secrets.token_hex(16)
-        order = Write(key, body_of(body, write), write, check_more(more), after, repeat or callable(body))
-        return self._carry_out(order, lease_or_fence, attempt)
+        name = secrets.token_hex(16)
+        write = Write(key, body_of(body, name), name, check_more(more), after, repeat or callable(body))
+        return self._carry_out(write, lease_or_fence, attempt)
 
     def get(
         self,
@@ -191,16 +192,16 @@ class FenceGuard(BaseGuard):
         shared: bool = False,
         **more: Any,
     ) -> Found | None:
-        """Read an object, all of it; None when there is none. Raises StaleOwner when a newer owner has written it.
+        """Read a whole object; None if there is none. Raises StaleOwner if a newer owner has written it.
 
-        Nothing is remembered, for that would be a write. What you write next with ``after=`` this is refused if
-        anybody has written in between, so that read, change and write are safe all the same."""
+        Nothing is remembered, for that would be a write. A later write with ``after=`` the result is refused if the
+        object was written in between, so that read, change and write are safe all the same."""
         attempt = self.present(lease_or_fence, resource, owner, shared)
-        seen = self._bucket.read(check_key(key, self.prefix), check_reading(more))
-        self._judge(lease_or_fence, attempt, seen)
-        if seen.etag is None or not seen.there:
+        state = self._bucket.read(check_key(key, self.prefix), check_read_options(more))
+        self._decide(lease_or_fence, attempt, state)
+        if state.etag is None or not state.there:
             return None
-        return Found(key, seen.body, seen.etag, seen.record.fence, seen.metadata, seen.record.write)
+        return Found(key, state.body, state.etag, state.record.fence, state.metadata, state.record.write)
 
     def delete(
         self,
@@ -212,13 +213,14 @@ class FenceGuard(BaseGuard):
         after: After = ...,
         **more: Any,
     ) -> None:
-        """Delete an object for ``get``. A small one takes its place: with the object its fence would be forgotten."""
+        """Delete an object for ``get``. A small one takes its place, because the fence would be lost with the
+        object."""
         attempt = self.present(lease_or_fence, resource, owner)
         key = check_key(key, self.prefix)
         check_after(after, key)
-        self._carry_out(self._own(key, after=after, deletes=True, **check_more(more)), lease_or_fence, attempt)
+        self._carry_out(self._guard_write(key, after=after, deletes=True, **check_more(more)), lease_or_fence, attempt)
 
-    # ------------------------------------------------------------ the door
+    # ------------------------------------------------------------ check
 
     def check(
         self,
@@ -228,72 +230,72 @@ class FenceGuard(BaseGuard):
         owner: str | None = None,
         shared: bool = False,
     ) -> None:
-        """Accept and remember this fence, or raise StaleOwner. It is a door, and not one step with what you do next.
+        """Accept and remember this fence, or raise StaleOwner. It is not one step with what you do next.
 
-        The fence is kept in an object of its own under ``prefix``, one for each resource; those of ``put`` are not
-        looked at, nor do they look at this one."""
+        The fence is kept in an object of its own under ``prefix``, one for each resource. It is independent of the
+        fences of ``put``."""
         attempt = self.present(lease_or_fence, resource, owner, shared)
         key = f"{self.prefix}fences/{safe_name(attempt.resource)}.fence"
         if attempt.shared:
-            # Not by a look: to that a bucket which does not exist answers as one in which nobody has been.
-            self._judge(lease_or_fence, attempt, self._bucket.read(key, {}))
+            # Not with HEAD: for that a bucket that does not exist looks like an empty one.
+            self._decide(lease_or_fence, attempt, self._bucket.read(key, {}))
             return
-        self._carry_out(self._own(key), lease_or_fence, attempt)
+        self._carry_out(self._guard_write(key), lease_or_fence, attempt)
 
     def verify(self) -> None:
-        """Raise Unsupported if the bucket takes conditional writes and ignores their conditions, as older stores do.
+        """Raise Unsupported if the bucket accepts conditional writes and ignores their conditions, as older stores do.
 
-        The first write of a guard does it too. Two requests (three for the first guard of a bucket) on one small
+        The first write of a guard calls it. Two requests (three for the first guard of a bucket) on one small
         object under ``prefix``."""
         key, body = f"{self.prefix}probe", secrets.token_bytes(16)
         created = self._bucket.accepts(key, body, IfNoneMatch="*")
         if created and self._bucket.accepts(key, body, IfNoneMatch="*"):
-            raise Unsupported(_DEAF.format(where=self._bucket.where, condition="If-None-Match: *"))
+            raise Unsupported(_IGNORES_CONDITIONS.format(where=self._bucket.where, condition="If-None-Match: *"))
         if self._bucket.accepts(key, body, IfMatch='"00000000000000000000000000000000"'):
-            raise Unsupported(_DEAF.format(where=self._bucket.where, condition="If-Match"))
+            raise Unsupported(_IGNORES_CONDITIONS.format(where=self._bucket.where, condition="If-Match"))
         self._verified = True
 
     # ------------------------------------------------------------ one write
 
-    def _own(self, key: str, after: After = ..., deletes: bool = False, **more: Any) -> Write:
-        """A write whose bytes are nobody's business, and therefore unique."""
-        write = secrets.token_hex(16)
-        return Write(key, write.encode(), write, {"Metadata": {}, **more}, after, deletes=deletes)
+    def _guard_write(self, key: str, after: After = ..., deletes: bool = False, **more: Any) -> Write:
+        """A write of an object of the guard's own. Nothing reads its bytes, so they are made unique."""
+        name = secrets.token_hex(16)
+        return Write(key, name.encode(), name, {"Metadata": {}, **more}, after, deletes=deletes)
 
-    def _carry_out(self, order: Write, lease: Fenced | int, attempt: Presented) -> Found:
+    def _carry_out(self, write: Write, lease: Fenced | int, attempt: Presented) -> Found:
         if not self._verified:
             self.verify()
-        seen = self._bucket.look(order.key, order.more)
+        state = self._bucket.head(write.key, write.more)
         for pause in chain(self._backoff, [0]):
-            self._judge(lease, attempt, seen, order)
-            if self._recorded(order, attempt, seen):
-                return self._found(order, seen.etag, attempt)
+            self._decide(lease, attempt, state, write)
+            if self._recorded(write, attempt, state):
+                return self._found(write, state.etag, attempt)
             try:
-                return self._found(order, self._write(order, seen, attempt), attempt)
-            except NotWritten as lost:
-                failure = lost
-            time.sleep(0 if failure.silent else pause)  # others write it, too: spread
-            seen = self._look_again(order, seen, attempt, failure)
-            if seen.record.write == order.write:
-                return self._found(order, seen.etag, attempt)
+                return self._found(write, self._write(write, state, attempt), attempt)
+            except NotWritten as error:
+                failure = error
+            time.sleep(0 if failure.unanswered else pause)  # others write it too: spread the tries
+            state = self._read_again(write, state, attempt, failure)
+            if state.record.write == write.name:
+                return self._found(write, state.etag, attempt)
         raise self._conflict(attempt, "others write it all the time")
 
-    def _look_again(self, order: Write, before: ObjectState, attempt: Presented, lost: NotWritten) -> ObjectState:
-        """What there is now. Our own write is known by its name; where it may be lost, the outcome is unknown."""
+    def _read_again(self, write: Write, before: ObjectState, attempt: Presented, failure: NotWritten) -> ObjectState:
+        """The state now. Our own write is recognised by its name; if it may be overwritten, the outcome is unknown."""
         try:
-            now = self._bucket.look(order.key, order.more)
+            now = self._bucket.head(write.key, write.more)
         except LeaseholdError:
-            if not lost.doubt:
+            if not failure.maybe_written:
                 raise
-            raise self._bucket.unanswered(attempt) from lost.__cause__
-        changed = now.etag != before.etag and now.record.write != order.write
-        if (lost.doubt and changed) or (lost.silent and now.record.write != order.write):
-            raise self._bucket.unanswered(attempt) from lost.__cause__
+            raise self._bucket.unanswered(attempt) from failure.__cause__
+        changed = now.etag != before.etag and now.record.write != write.name
+        if (failure.maybe_written and changed) or (failure.unanswered and now.record.write != write.name):
+            raise self._bucket.unanswered(attempt) from failure.__cause__
         return now
 
-    def _judge(self, lease: Fenced | int, attempt: Presented, seen: ObjectState, order: Write | None = None) -> None:
-        """May it be done, with what there is now?"""
-        last = seen.record
+    def _decide(self, lease: Fenced | int, attempt: Presented, state: ObjectState, write: Write | None = None) -> None:
+        """Raise an error unless the write, or a read without one, is allowed in this state."""
+        last = state.record
         if last.resource and last.resource != safe_name(attempt.resource):
             raise InvalidRequest(
                 f"this object is guarded by another resource than {label(attempt.resource)}: fences of two resources "
@@ -301,27 +303,27 @@ class FenceGuard(BaseGuard):
             )
         if not attempt.follows(last.fence, last.owner):
             raise self.refused(lease, attempt, last.fence)
-        if order is None:
+        if write is None:
             return
-        if not _unchanged(order.after, seen):
+        if not _unchanged(write.after, state):
             raise self._conflict(attempt, "the object is no longer what was read")
-        if not order.repeat and is_repeat(order.body, attempt.fence, seen):
+        if not write.repeat and is_repeat(write.body, attempt.fence, state):
             raise InvalidRequest(_REPEATED)
 
-    def _recorded(self, order: Write, attempt: Presented, seen: ObjectState) -> bool:
-        """Is it a check whose fence is known already?"""
-        return order.key.startswith(self.prefix) and seen.record.fence == attempt.fence
+    def _recorded(self, write: Write, attempt: Presented, state: ObjectState) -> bool:
+        """Is it a check whose fence is remembered already?"""
+        return write.key.startswith(self.prefix) and state.record.fence == attempt.fence
 
-    def _write(self, order: Write, seen: ObjectState, attempt: Presented) -> str:
-        metadata = {**order.more["Metadata"], **compose(attempt, order.write, seen, order.deletes)}
-        return self._bucket.write(order.key, order.body, seen, {**order.more, "Metadata": metadata})
+    def _write(self, write: Write, state: ObjectState, attempt: Presented) -> str:
+        metadata = {**write.more["Metadata"], **compose(attempt, write.name, state, write.deletes)}
+        return self._bucket.write(write.key, write.body, state, {**write.more, "Metadata": metadata})
 
-    def _found(self, order: Write, etag: str | None, attempt: Presented) -> Found:
-        return Found(order.key, order.body, etag or "", attempt.fence, order.more["Metadata"], order.write)
+    def _found(self, write: Write, etag: str | None, attempt: Presented) -> Found:
+        return Found(write.key, write.body, etag or "", attempt.fence, write.more["Metadata"], write.name)
 
     def _conflict(self, attempt: Presented, why: str) -> Conflict:
         return Conflict(
-            f"somebody else was faster at {label(attempt.resource)}: {why}. Nothing was written: read again, and "
+            f"another writer was faster at {label(attempt.resource)}: {why}. Nothing was written: read again, and "
             "start from there",
             resource=attempt.resource,
             owner=attempt.shown,
@@ -332,15 +334,15 @@ class FenceGuard(BaseGuard):
         return f"<FenceGuard on {self._bucket.where}>"
 
 
-def _unchanged(after: After, seen: ObjectState) -> bool:
+def _unchanged(after: After, state: ObjectState) -> bool:
     if after is ...:
         return True
     if after is None:
-        return not seen.there
-    return seen.there and (after.etag, after.write) == (seen.etag, seen.record.write)
+        return not state.there
+    return state.there and (after.etag, after.write) == (state.etag, state.record.write)
 
 
-_DEAF = (
+_IGNORES_CONDITIONS = (
     "{where} writes in spite of a condition that does not hold ({condition}): it cannot keep a stale owner out. Use a "
     "store with conditional writes, such as Amazon S3 or a current release of the one that you run"
 )

@@ -1,10 +1,10 @@
-"""What a guard keeps in the metadata of an object, and what it gives back of one. Pure.
+"""What a guard keeps in the metadata of an object, and what it returns of an object. Pure.
 
 leasehold-fence      the fence of the last writer, in decimal
 leasehold-owner      a digest of its owner; absent when that is not known
 leasehold-resource   what the fence belongs to, percent-encoded; a long one is cut and ends in a digest
-leasehold-write      a random name of this very write: whose reply was lost finds out that it happened
-leasehold-past       four bytes of a digest for each ETag that the object had before, the last 64
+leasehold-write      a random name of this write: a client that lost the reply can see that it happened
+leasehold-past       four bytes of a digest for each of the last 64 ETags that the object had before
 leasehold-deleted    "1": the object is gone for readers, and remains only to keep its fence
 """
 
@@ -21,14 +21,14 @@ from leasehold.errors import StoreUnavailable
 from leasehold.guards.fence import UNKNOWN_OWNER, Presented
 
 OURS = "leasehold-"
-REMEMBERED = 64  # ETags of before: 512 bytes of the 2 KB that S3 gives to metadata
+REMEMBERED = 64  # earlier ETags: 512 bytes of the 2 KB that S3 allows for metadata
 LONGEST_NAME = 200  # of a resource in a key or in metadata; file systems under a store often allow 255
 _SHORT = 8  # hex digits
 _HEX = frozenset("0123456789abcdef")
 
 
 class Record(NamedTuple):
-    """The part of an object's metadata that is ours. ``fence`` is None where no guard has written."""
+    """The guard's part of an object's metadata. ``fence`` is None if no guard has written the object."""
 
     fence: int | None = None
     owner: str = UNKNOWN_OWNER
@@ -39,7 +39,7 @@ class Record(NamedTuple):
 
 
 class ObjectState(NamedTuple):
-    """What there is at a key. ``etag`` is None when there is nothing."""
+    """What is stored under a key. ``etag`` is None if there is nothing."""
 
     etag: str | None = None
     record: Record = Record()
@@ -48,15 +48,15 @@ class ObjectState(NamedTuple):
 
     @property
     def there(self) -> bool:
-        """Is there something for a reader?"""
+        """Is there an object for readers?"""
         return self.etag is not None and not self.record.deleted
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An object as it was read or written. Give it to ``put(..., after=found)``, which writes only if it is still so.
+    """An object as it was read or written. ``put(..., after=found)`` writes only if the object has not changed since.
 
-    ``fence`` is None when no guard has written it; ``metadata`` is yours alone, without what the guard keeps there."""
+    ``fence`` is None if no guard has written it; ``metadata`` is your own, without the guard's part."""
 
     key: str
     body: bytes = field(repr=False)
@@ -67,7 +67,8 @@ class Found:
 
 
 def parse(metadata: Mapping[str, str]) -> Record:
-    """Metadata as the server returned it. Raises StoreUnavailable for what no guard can have written."""
+    """The guard's part of metadata as the server returned it. Raises StoreUnavailable if no guard can have written
+    it."""
     ours = {name.lower().removeprefix(OURS): text for name, text in metadata.items() if name.lower().startswith(OURS)}
     if not ours:
         return Record()
@@ -82,7 +83,7 @@ def parse(metadata: Mapping[str, str]) -> Record:
 
 
 def compose(attempt: Presented, write: str, before: ObjectState, deleted: bool = False) -> dict[str, str]:
-    """The metadata of a write that follows ``before``."""
+    """The guard's metadata for a write that follows ``before``."""
     ours = {
         "fence": str(attempt.fence),
         "owner": attempt.owner,
@@ -94,17 +95,17 @@ def compose(attempt: Presented, write: str, before: ObjectState, deleted: bool =
     return {OURS + name: text for name, text in ours.items() if text}
 
 
-def yours(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Metadata without what is ours."""
+def user_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Metadata without the guard's part."""
     return {name: text for name, text in metadata.items() if not name.lower().startswith(OURS)}
 
 
 def is_repeat(body: bytes, fence: int, before: ObjectState) -> bool:
-    """Would these bytes bring back an ETag that somebody with an older fence may have seen?
+    """Would these bytes bring back an ETag that an owner of an older fence may have seen?
 
     An ETag is a digest of the bytes alone (or unique, where S3 encrypts with KMS; then this is never so). A stale owner
-    that stands still between its look and its write would take the object for the one that it saw. To repeat what
-    one has written oneself under the same fence is harmless: nobody older has seen it there."""
+    that is paused between its read and its write would take the object for the one that it read. To repeat the last
+    write under the same fence is harmless: no older owner has seen the object in that state."""
     etag = md5(body, usedforsecurity=False).hexdigest()
     if etag == _bare(before.etag or ""):
         return before.record.fence != fence
@@ -112,12 +113,12 @@ def is_repeat(body: bytes, fence: int, before: ObjectState) -> bool:
 
 
 def safe_name(resource: str) -> str:
-    """A resource as a part of a key: letters, digits and ``_.-~%``. Different resources have different names."""
+    """A resource as part of a key: letters, digits and ``_.-~%``. Different resources have different names."""
     name = quote(resource, safe="")
     if len(name) <= LONGEST_NAME:
         return name
     digest = blake2b(resource.encode(), digest_size=16).hexdigest()
-    return f"{name[: LONGEST_NAME - 33]}+{digest}"  # no short name holds a plus
+    return f"{name[: LONGEST_NAME - 33]}+{digest}"  # no short name has a plus
 
 
 def _remember(before: ObjectState) -> str:

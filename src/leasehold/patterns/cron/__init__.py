@@ -1,7 +1,7 @@
 """Cron: one run a tick in the fleet. A tick is claimed on a result store, under a lease, before it is run.
 
-``schedule`` says when ticks are and what to do about those that are due, ``state`` what is remembered of them,
-``history`` writes that down, ``runner`` runs them, and ``cron`` is what people hold.
+``schedule`` computes ticks and decides what to do about those that are due, ``state`` is what is remembered of them,
+``history`` reads and writes that, ``runner`` runs the ticks, and ``cron`` has the classes that users hold.
 """
 
 from __future__ import annotations

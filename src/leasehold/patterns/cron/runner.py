@@ -1,4 +1,4 @@
-"""Attending to ticks: sleep until one is due, take the lease, claim it, run it, write down what became of it."""
+"""Runs ticks: sleep until one is due, acquire the lease, claim the tick, run it, record the outcome."""
 
 from __future__ import annotations
 
@@ -14,107 +14,109 @@ from leasehold.primitives.decorated_function import Function
 DONE, RAN, AGAIN = "done", "ran", "again"
 AWAY = (StoreUnavailable, OutcomeUnknown, WrongClock, StaleOwner)
 TAKEN = (NotAcquired, LeaseLost)
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds, while somebody else holds the lease
-SET_BACK = 1.0  # seconds that a clock may lose without anybody looking at the books again
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between tries, while another process holds the lease
+SET_BACK = 1.0  # seconds that the clock may be set back before the history is read again
 
 
 class TickRunner:
-    """Of one cron in one process. ``lock`` makes the lock: for a tick that will be run, or for a look at the books."""
+    """Runs the ticks of one cron in one process. ``lock`` makes the lock for a tick, or with None for the history."""
 
     def __init__(
         self,
-        books: RunHistory,
+        history: RunHistory,
         lock: Callable[[int | None], Any],
         function: Function,
+        *,
         takes_tick: bool,
         lease_as: str | None,
     ) -> None:
-        self._books = books
+        self._history = history
         self._lock = lock
         self._function = function
         self._takes_tick = takes_tick
         self._lease_as = lease_as
-        self._told = ""
+        self._logged = ""  # the kind of the last problem that was logged
 
     async def serve(self, stop: Any, ended: Callable[[], None]) -> None:
-        """Until ``stop`` is set; a run under way is finished first. ``ended`` is called however it ends."""
+        """Run ticks until ``stop`` is set; a running run is finished first. ``ended`` is called however it ends."""
         try:
-            await self._attend(stop)
+            await self._run_ticks(stop)
         except (Exception, SystemExit):
-            log.exception("the cron %s has stopped", self._books.shown)
+            log.exception("the cron %s has stopped", self._history.shown)
             raise
         finally:
             ended()
 
-    async def _attend(self, stop: Any) -> None:
-        clock, pause = self._books.clock, FIRST_PAUSE
+    async def _run_ticks(self, stop: Any) -> None:
+        clock, pause = self._history.clock, FIRST_PAUSE
         since = clock.now()
         while not stop.is_set():
             now = clock.now()
             found = await self._attempt(since, patient=pause < LONGEST_PAUSE)
             if found == AGAIN:
-                await self._books.flavour.waited(stop, clock.nap(clock.now() + pause))
+                await self._history.flavour.waited(stop, clock.nap(clock.now() + pause))
                 pause = min(2 * pause, LONGEST_PAUSE)
                 continue
-            pause, self._told = FIRST_PAUSE, ""
+            pause, self._logged = FIRST_PAUSE, ""
             if found == DONE:
-                since = max(since, now)  # should the store forget all, what is settled by now is not run again
+                since = max(since, now)  # even if the store loses its memory, what is settled by now is not run again
                 await self._sleep(stop, now)
 
     async def _sleep(self, stop: Any, now: float) -> None:
-        """Until the next tick, or until the clock was set back."""
-        clock, tick = self._books.clock, self._books.schedule.after(now)
+        """Sleep until the next tick, or until the clock was set back."""
+        clock, tick = self._history.clock, self._history.schedule.after(now)
         while not stop.is_set():
             moment = clock.now()
             if moment >= tick or moment < now - SET_BACK:
                 return
             now = moment
-            await self._books.flavour.waited(stop, clock.nap(tick))
+            await self._history.flavour.waited(stop, clock.nap(tick))
 
     async def _attempt(self, since: float, patient: bool) -> str:
-        """One who is patient leaves the lease alone while somebody else is at work: to try would only disturb him."""
+        """Run the next due tick, if there is one. With ``patient`` the lease is left alone while another process runs a
+        tick: a try would only disturb it."""
         try:
-            plan = await self._books.look(since)
-            if plan is None:
+            due = await self._history.due(since)
+            if due is None:
                 return DONE
-            if plan.taken and patient:
+            if due.busy and patient:
                 return AGAIN
-            async with self._books.flavour.entered(self._lock(plan.tick)) as lease:
-                claimed = await self._books.claim(lease, since)
+            async with self._history.flavour.enter(self._lock(due.tick)) as lease:
+                claimed = await self._history.claim(lease, since)
                 if claimed is None:
-                    return AGAIN  # there was something to write down only
+                    return AGAIN  # only the history had to be updated
                 await self._run(claimed)
             return RAN
         except TAKEN:
             return AGAIN
         except AWAY as error:
-            self._tell(error)
+            self._log_once(error)
             return AGAIN
-        except LeaseholdError:  # what is wrong, and stays so
+        except LeaseholdError:  # a mistake, which would not go away
             raise
-        except Exception as error:  # no thread, no memory, no descriptor: there may be one the next time
-            self._tell(error, exc_info=error)
+        except Exception as error:  # such as no thread, memory or descriptor: there may be one the next time
+            self._log_once(error, exc_info=error)
             return AGAIN
 
     async def _run(self, claimed: ClaimedTick) -> None:
-        args = (self._books.schedule.moment(claimed.tick),) if self._takes_tick else ()
+        args = (self._history.schedule.moment(claimed.tick),) if self._takes_tick else ()
         kwargs = {} if self._lease_as is None else {self._lease_as: claimed.lease}
         try:
-            claimed.lease.check()  # frozen since it was claimed? Then others are at work, and this is not begun
-            outcome = await self._books.flavour.called(self._function, args, kwargs)
-        except BaseException as error:  # a cancellation or an interrupt: the books are closed all the same
+            claimed.lease.check()  # if the process was paused since the claim, others are at work: do not begin
+            outcome = await self._history.flavour.call(self._function, args, kwargs)
+        except BaseException as error:  # also a cancellation or an interrupt: the outcome is recorded all the same
             done = isinstance(error, SystemExit) and not error.code
             await self._settle(claimed, None if done else error)
-            if not self._of_the_run(error):
+            if not self._ends_only_the_run(error):
                 raise
         else:
             await self._settle(claimed, outcome.error)
 
-    def _of_the_run(self, error: BaseException) -> bool:
-        """Does only the run end, and not the cron? ``sys.exit()`` is how the main function of many a command ends; in
-        the main thread it may be a signal handler that wants the end of the program. In asyncio a task that the
-        function waited for was cancelled, and not this one."""
-        if not self._books.flavour.asynchronous:
+    def _ends_only_the_run(self, error: BaseException) -> bool:
+        """Does the error end only the run, and not the cron? ``sys.exit()`` is how the main function of many commands
+        ends; in the main thread, however, a signal handler may have raised it to end the program. In asyncio a
+        cancellation ends only the run if it was of a task that the function awaited, and not of this one."""
+        if not self._history.flavour.asynchronous:
             return isinstance(error, SystemExit) and current_thread() is not main_thread()
         import asyncio
 
@@ -123,25 +125,25 @@ class TickRunner:
 
     async def _settle(self, claimed: ClaimedTick, error: BaseException | None) -> None:
         loss = loss_of(claimed.lease)
-        what = "" if error is None or is_of(loss, error) else error_text(error)
-        if what:
-            tick = self._books.schedule.moment(claimed.tick).isoformat()
-            log.error("%s: the run of %s failed", self._books.shown, tick, exc_info=error)
+        text = "" if error is None or is_caused_by(loss, error) else error_text(error)
+        if text:
+            tick = self._history.schedule.moment(claimed.tick).isoformat()
+            log.error("%s: the run of %s failed", self._history.shown, tick, exc_info=error)
         if loss is None:
-            await self._books.settle(claimed, ERROR if what else OK, what)
+            await self._history.settle(claimed, ERROR if text else OK, text)
             return
         lost = f"the lease was lost ({loss.reason}) before the run had ended"
-        await self._books.settle(claimed, LOST, f"{lost}; {what}" if what else lost)
+        await self._history.settle(claimed, LOST, f"{lost}; {text}" if text else lost)
 
-    def _tell(self, error: Exception, exc_info: Exception | None = None) -> None:
-        """Once, and again when it is another trouble."""
-        if type(error).__name__ != self._told:
-            self._told = type(error).__name__
-            log.error("%s: %s", self._books.shown, error_text(error) if exc_info else error, exc_info=exc_info)
+    def _log_once(self, error: Exception, exc_info: Exception | None = None) -> None:
+        """Log a problem once, and again after one of another kind."""
+        if type(error).__name__ != self._logged:
+            self._logged = type(error).__name__
+            log.error("%s: %s", self._history.shown, error_text(error) if exc_info else error, exc_info=exc_info)
 
 
 def error_text(error: BaseException) -> str:
-    """An error of somebody else's function, as text that every result store can hold, whatever is in it."""
+    """An error of the user's function, as text that every result store can hold."""
     kind = type(error).__name__
     try:
         text = f"{kind}: {error}".rstrip(": ")
@@ -159,8 +161,8 @@ def loss_of(lease: Any) -> LeaseLost | None:
     return None
 
 
-def is_of(loss: LeaseLost | None, error: BaseException) -> bool:
-    """Has the run ended because its lease was lost? Then it was cancelled, or has looked, and that is no error."""
+def is_caused_by(loss: LeaseLost | None, error: BaseException) -> bool:
+    """Did the run end because its lease was lost? Then it was cancelled, or has checked its lease: not an error."""
     if loss is None:
         return False
     return not isinstance(error, Exception) or (isinstance(error, LeaseLost) and error.fence == loss.fence)

@@ -1,5 +1,6 @@
-"""When ticks are: a cron expression in a time zone. Ticks are whole seconds since 1970, so that no two zones, and no
-two hours of the same name, are compared."""
+"""When ticks are, and what to do about those that are due: a cron expression in a time zone, and a policy.
+
+Ticks are whole seconds since 1970, so that times of two zones, or of an hour that comes twice, compare correctly."""
 
 from __future__ import annotations
 
@@ -14,26 +15,26 @@ from leasehold.patterns.cron.state import MISSED, SKIPPED, CronState, RunRecord
 
 # ---------------------------------------------------------------- clock
 #
-# The wall clock, by which ticks are due. Tests bring one of their own.
+# Ticks are due by the wall clock. Tests bring a clock of their own.
 
 
-LONGEST_NAP = 60.0  # seconds: then the clock is looked at again, for it may have been set
+LONGEST_NAP = 60.0  # seconds: then the clock is read again, for it may have been set
 
 
 class CronClock(Protocol):
-    """What a cron goes by: seconds since 1970. ``real``: it can be compared with the clocks of others."""
+    """The clock of a cron: seconds since 1970. ``real``: it can be compared with the clocks of other machines."""
 
     real: bool
 
     def now(self) -> float:
-        """The time of now."""
+        """The current time."""
 
     def nap(self, until: float) -> float:
-        """For how many real seconds to sleep before looking again, when nothing is to be done until then."""
+        """For how many real seconds to sleep before reading the clock again, if there is nothing to do until then."""
 
 
 class WallClock:
-    """That of this machine."""
+    """The clock of this machine."""
 
     real = True
 
@@ -56,16 +57,16 @@ ALIASES = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-LONGEST = 200  # characters
+LONGEST_EXPRESSION = 200  # characters
 FIRST_WINDOW = 60.0  # seconds
-WIDER = 4
-OF_THE_MACHINE = ("localtime", "posixrules")  # files of the database that administrators set
+WINDOW_GROWTH = 4
+HOST_ZONES = ("localtime", "posixrules")  # files of the zone database that each administrator sets
 ADVICE = "such as '*/5 * * * *' (minute, hour, day of month, month, day of week) or '@daily'"
 
 
 class Schedule:
-    """One expression. Summer time is treated as Debian's cron does it: what falls into the hour that is left out runs
-    right after it, and what falls into the hour that comes twice runs once, unless it is meant for every hour or
+    """A cron expression in a time zone. Summer time is treated as in Debian's cron: a tick in the hour that is left out
+    runs right after it, and a tick in the hour that comes twice runs once, unless it is meant for every hour or
     minute."""
 
     __slots__ = ("_parts", "_simulator", "expression", "text", "timezone", "zone")
@@ -74,9 +75,9 @@ class Schedule:
         self._simulator, wrong = _cronsim()
         self.zone = zone_of(timezone)
         self.timezone = timezone
-        self.expression = _one_line(expression)
+        self.expression = _normalized(expression)
         self._parts = ALIASES.get(self.expression.lower(), self.expression)
-        self.text = f"{self._parts} {timezone}"  # the same schedule is written in the same way
+        self.text = f"{self._parts} {timezone}"  # equal schedules have equal texts
         try:
             self.after(0.0)
         except (wrong, AssertionError, ValueError) as error:
@@ -87,12 +88,12 @@ class Schedule:
             ) from error
 
     def after(self, moment: float) -> int:
-        """The first tick that is later than this."""
+        """The first tick after this moment."""
         return next(self._ticks(moment))
 
     def recent(self, floor: float, moment: float, most: int) -> list[int]:
-        """Those later than ``floor`` and not later than ``moment``; of many, at least the latest ``most``. It looks at
-        a wider and wider window: years of minutes are not counted."""
+        """The ticks after ``floor`` and up to ``moment``; of many, at least the latest ``most``. The window grows step
+        by step, so that years of minutes are not enumerated."""
         window = FIRST_WINDOW
         while True:
             begin = max(floor, moment - window)
@@ -103,14 +104,14 @@ class Schedule:
                 found.append(tick)
             if len(found) >= most or begin <= floor:
                 return found
-            window *= WIDER
+            window *= WINDOW_GROWTH
 
     def moment(self, tick: float) -> datetime:
-        """As people read it, in the time zone of the schedule."""
+        """A tick as a datetime in the time zone of the schedule."""
         return datetime.fromtimestamp(tick, self.zone)
 
     def _ticks(self, moment: float) -> Iterator[int]:
-        """All that are later. In an hour that comes twice the simulator begins before its beginning."""
+        """All ticks after a moment. In an hour that comes twice the simulator also gives earlier ones."""
         begun = False
         for found in self._simulator(self._parts, self.moment(math.floor(moment))):
             tick = int(found.timestamp())
@@ -132,24 +133,24 @@ def _cronsim() -> tuple[Any, type[Exception]]:
     return CronSim, CronSimError
 
 
-def _one_line(expression: object) -> str:
+def _normalized(expression: object) -> str:
     if not isinstance(expression, str):
         raise InvalidRequest(f"a cron expression is text {ADVICE}, not {type(expression).__name__}")
     line = " ".join(expression.split())
-    if not line or len(expression) > LONGEST or not line.isprintable():
-        raise InvalidRequest(f"a cron expression is one line of at most {LONGEST} characters, {ADVICE}")
+    if not line or len(expression) > LONGEST_EXPRESSION or not line.isprintable():
+        raise InvalidRequest(f"a cron expression is one line of at most {LONGEST_EXPRESSION} characters, {ADVICE}")
     if line.startswith("@") and line.lower() not in ALIASES:
         raise InvalidRequest(f"{line!r} is not known: there is {', '.join(ALIASES)}, or an expression {ADVICE}")
     return line
 
 
 def zone_of(name: object) -> tzinfo:
-    """By its name; UTC needs no database."""
+    """The time zone of that name. UTC needs no zone database."""
     if not isinstance(name, str):
         raise InvalidRequest(f"timezone is a name such as 'Europe/Amsterdam', not {type(name).__name__}")
     if name == "UTC":
         return UTC
-    if name in OF_THE_MACHINE:
+    if name in HOST_ZONES:
         raise InvalidRequest(f"{name!r} may be another time zone on every host: write its name, 'Europe/Amsterdam'")
     from zoneinfo import ZoneInfo, available_timezones
 
@@ -161,19 +162,19 @@ def zone_of(name: object) -> tzinfo:
         raise InvalidRequest(f"{name[:60]!r} is no time zone: write one such as 'Europe/Amsterdam' or 'UTC'") from error
 
 
-# ---------------------------------------------------------------- plan
+# ---------------------------------------------------------------- due ticks
 #
-# What to do about the ticks that are due. Pure: the same books and the same time give the same plan.
+# What to do about the ticks that are due. Pure: the same state and the same time give the same result.
 #
-# A tick is due from its time on, by the clock of whoever looks, until the books say that it is settled: it was
-# claimed, or is known to be missed or skipped. So a clock that is late finds it done, and one that was set back too.
+# A tick is due from its time on, by the clock of the process that decides, until the state says that it is settled: it
+# was claimed, or recorded as missed or skipped. So a process whose clock is late or was set back finds it settled.
 
 
-MOST = 1000  # ticks that are looked at, and that are made up for
+MOST_TICKS = 1000  # ticks that are considered, and at most made up for
 
 
 class Policy(NamedTuple):
-    """``grace``: for how many seconds a tick is due now, and not missed."""
+    """What to do about ticks that were not run in time. ``grace``: the seconds after which a tick counts as missed."""
 
     missed: str
     overlap: str
@@ -181,66 +182,67 @@ class Policy(NamedTuple):
 
 
 class DueTicks(NamedTuple):
-    """``tick`` is to be run, if any is. ``last`` is what is settled with it, and ``lines`` tell what was not run.
-    ``taken``: by what the books say, somebody holds the lease now."""
+    """``tick`` is to be run, if there is one. Everything up to ``last`` is settled with it; ``lines`` record the ticks
+    that are not run. ``busy``: according to the state, another process holds the lease now."""
 
     last: int
     tick: int | None = None
     lines: tuple[RunRecord, ...] = ()
-    taken: bool = False
+    busy: bool = False
 
 
 def decide(state: CronState | None, schedule: Schedule, policy: Policy, now: float, since: float) -> DueTicks | None:
-    """None: nothing is due. ``since`` is when this process began: nothing is missed before a schedule was known."""
+    """What is due; None: nothing. ``since`` is when this process began: no tick before that counts as missed for a new
+    schedule."""
     known, floor = _floor(state, schedule, now, since)
-    ticks = schedule.recent(floor, now, MOST)
+    ticks = schedule.recent(floor, now, MOST_TICKS)
     if not ticks:
         return None if known else DueTicks(max(int(now), floor))
-    lines = _forgotten(schedule, floor, ticks)
-    latest = next((tick for tick in reversed(ticks) if not _left_out(state, policy, tick)), None)
-    for tick in ticks[-MOST:]:
+    lines = _too_old(schedule, floor, ticks)
+    latest = next((tick for tick in reversed(ticks) if not _is_skipped(state, policy, tick)), None)
+    for tick in ticks[-MOST_TICKS:]:
         busy = state is not None and state.busy_at(tick)
         due = tick == latest and (busy or policy.missed != "skip" or now - tick <= policy.grace)
-        if due or (policy.missed == "all" and not _left_out(state, policy, tick)):
+        if due or (policy.missed == "all" and not _is_skipped(state, policy, tick)):
             return DueTicks(tick, tick, _merged(lines))
         lines.append(RunRecord(tick, SKIPPED if busy else MISSED))
     return DueTicks(ticks[-1], None, _merged(lines))
 
 
-def next_look(state: CronState | None, schedule: Schedule, policy: Policy, now: float, since: float) -> DueTicks | None:
-    """What may be to be done, for those who only look: where many are to be made up for, only the first matters."""
+def next_due(state: CronState | None, schedule: Schedule, policy: Policy, now: float, since: float) -> DueTicks | None:
+    """What seems to be due, for a process without the lease: if many ticks are made up for, only the first matters."""
     if policy.missed == "all":
         known, floor = _floor(state, schedule, now, since)
         first = schedule.after(floor)
         if first > now and known:
             return None
-        if first <= now and not _left_out(state, policy, first):
+        if first <= now and not _is_skipped(state, policy, first):
             return DueTicks(first, first)
     return decide(state, schedule, policy, now, since)
 
 
 def _floor(state: CronState | None, schedule: Schedule, now: float, since: float) -> tuple[bool, int]:
-    """Is this the schedule that was followed until now? And up to when nothing is to be done."""
+    """Is this the schedule that was followed until now? And up to when is everything settled?"""
     settled = 0 if state is None else state.last
     if state is not None and state.schedule == schedule.text:
         return True, settled
     return False, max(settled, math.floor(min(since, now)))
 
 
-def _left_out(state: CronState | None, policy: Policy, tick: int) -> bool:
+def _is_skipped(state: CronState | None, policy: Policy, tick: int) -> bool:
     return policy.overlap == "skip" and state is not None and state.busy_at(tick)
 
 
-def _forgotten(schedule: Schedule, floor: float, ticks: list[int]) -> list[RunRecord]:
-    """Those that are too many to look at."""
+def _too_old(schedule: Schedule, floor: float, ticks: list[int]) -> list[RunRecord]:
+    """One record for the ticks that are too many to consider."""
     first = schedule.after(floor)
-    if first == ticks[-MOST:][0]:
+    if first == ticks[-MOST_TICKS:][0]:
         return []
-    return [RunRecord(first, MISSED, until=[first, *ticks[:-MOST]][-1], ticks=None)]
+    return [RunRecord(first, MISSED, until=[first, *ticks[:-MOST_TICKS]][-1], ticks=None)]
 
 
 def _merged(lines: list[RunRecord]) -> tuple[RunRecord, ...]:
-    """Neighbours of one fate are one line."""
+    """Neighbours with the same outcome become one line."""
     merged: list[RunRecord] = []
     for line in lines:
         if merged and merged[-1].outcome == line.outcome:

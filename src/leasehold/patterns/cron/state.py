@@ -1,4 +1,4 @@
-"""What is remembered of a cron: up to when all is settled, and the last runs. One text on a results."""
+"""What is remembered of a cron: up to when all ticks are settled, and the last runs. One text on a result store."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Run(NamedTuple):
     """One line of the history: a run of a tick, or ticks that were not run.
 
     ``outcome`` is ``ok``, ``error`` (see ``error``), ``running``, ``lost`` (the lease was lost before the run ended),
-    ``died`` (its process was gone, or out of reach, until its lease had ended: nobody knows how far it came),
-    ``skipped`` (due while an earlier run was under way) or ``missed`` (nobody was there). The latter two may stand for
-    several ticks, from ``tick`` to ``until``: ``ticks`` says how many, None more than a thousand."""
+    ``died`` (its process was gone, or out of reach, until its lease had ended: how far it came is not known),
+    ``skipped`` (due while an earlier run was running) or ``missed`` (no process was there). The latter two may stand
+    for several ticks, from ``tick`` to ``until``: ``ticks`` says how many, None means more than a thousand."""
 
     tick: datetime
     outcome: str
@@ -36,7 +36,7 @@ class Run(NamedTuple):
 
 
 class RunRecord(NamedTuple):
-    """The same as it is stored: times are seconds since 1970, by the clock of whoever wrote them."""
+    """A ``Run`` as it is stored: times are seconds since 1970, by the clock of the writer."""
 
     tick: int
     outcome: str
@@ -49,7 +49,7 @@ class RunRecord(NamedTuple):
     ticks: int | None = 1
 
     def shown(self, moment: Callable[[float], datetime]) -> Run:
-        """``moment`` makes a time of seconds."""
+        """As a ``Run``. ``moment`` converts seconds to a datetime."""
         times = [None if one is None else moment(one) for one in (self.started, self.ended, self.until)]
         return Run(
             moment(self.tick), self.outcome, times[0], times[1], self.by, self.fence, self.error, times[2], self.ticks
@@ -57,7 +57,8 @@ class RunRecord(NamedTuple):
 
 
 class CronState(NamedTuple):
-    """``last``: every tick up to then was claimed, or is known to be missed or skipped. ``at``: the writer's clock."""
+    """``last``: every tick up to then was claimed, missed or skipped. ``at``: the time of the write, by the writer's
+    clock."""
 
     schedule: str
     last: int
@@ -65,11 +66,11 @@ class CronState(NamedTuple):
     lines: tuple[RunRecord, ...] = ()
 
     def with_lines(self, more: Iterable[RunRecord]) -> CronState:
-        """The oldest are forgotten."""
+        """With more lines. The oldest are dropped."""
         return self._replace(lines=(*self.lines, *more)[-KEPT:])
 
     def ended(self, tick: int, fence: int, outcome: str, at: float | None = None, error: str = "") -> CronState:
-        """What became of the run that was begun under this fence."""
+        """With the outcome of the run that began under this fence."""
         lines = [
             line._replace(outcome=outcome, ended=at, error=error[:LONGEST_ERROR])
             if (line.tick, line.fence, line.outcome) == (tick, fence, RUNNING)
@@ -78,35 +79,35 @@ class CronState(NamedTuple):
         ]
         return self._replace(lines=tuple(lines))
 
-    def buried(self) -> CronState:
-        """For whoever holds the lease: what still runs, by this, does not run under it."""
+    def with_dead_runs(self) -> CronState:
+        """For the holder of the lease: a run that is recorded as running does not hold it, and so has died."""
         lines = [line._replace(outcome=DIED) if line.outcome == RUNNING else line for line in self.lines]
         return self._replace(lines=tuple(lines))
 
-    def runs(self) -> bool:
-        """Is a run under way, as far as is known?"""
+    def has_running(self) -> bool:
+        """Is a run recorded as running?"""
         return any(line.outcome == RUNNING for line in self.lines)
 
     def busy_at(self, tick: int) -> bool:
-        """Was a run under way when this tick was due?"""
+        """Was a run running when this tick was due?"""
         return any(
             line.started is not None and line.ended is not None and line.started < tick <= line.ended
             for line in self.lines
         )
 
-    def before(self, now: float) -> CronState:
-        """Without what a clock that was wrong has claimed of the future."""
+    def without_future(self, now: float) -> CronState:
+        """Without the future ticks that a machine with a wrong clock has claimed."""
         known = [until for line in self.lines if (until := line.until or line.tick) <= now]
         return self._replace(last=max(known, default=int(now)))
 
 
 def encode(state: CronState) -> str:
-    """Compact, and without what is as ever."""
+    """As text, without fields that have their default."""
     return document(MARK, {**state._asdict(), "lines": [_short(line) for line in state.lines]})
 
 
 def decode(text: str, resource: str) -> CronState:
-    """What ``encode`` made. Anything else was written by somebody else under this name."""
+    """Read what ``encode`` wrote. InvalidRequest: something else uses this name."""
     fields = read_document(MARK, text, resource)
     try:
         return CronState(**{**fields, "lines": tuple(RunRecord(**one) for one in fields["lines"])})

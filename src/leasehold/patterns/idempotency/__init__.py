@@ -1,4 +1,4 @@
-"""``Idempotency-Key`` for a service: a request that is repeated is answered from memory, and its work is done once."""
+"""``Idempotency-Key`` for a service: the work of a request is done once, and repetitions get the stored response."""
 
 from __future__ import annotations
 

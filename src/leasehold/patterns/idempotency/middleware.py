@@ -15,12 +15,11 @@ from leasehold.errors import (
     StoreUnavailable,
 )
 from leasehold.guards.http.admission import check_methods
-from leasehold.guards.http.asgi import App, Scope
-from leasehold.guards.http.asgi_client import Receive, Send
+from leasehold.guards.http.asgi import App, Receive, Scope, Send
 from leasehold.guards.http.problems import Problem, RequestRefused
 from leasehold.observe import log
 from leasehold.patterns.errors import KeyReused, ResultNotKept
-from leasehold.patterns.idempotency import response
+from leasehold.patterns.idempotency import response as problems
 from leasehold.patterns.idempotency.request import BufferedRequest, Caller, Callers, body_of, key_of
 from leasehold.patterns.idempotency.response import Response, refuse, replay
 
@@ -32,40 +31,39 @@ if TYPE_CHECKING:
 
 METHODS = ("POST", "PATCH")
 MIB = 2**20
-MOST = 8 * MIB  # of a response: as base64 it must fit on a result store
-ELSEWHERE = (307, 308, 401)  # the client's library sends it once more by itself: to there, or with a password
-LATER = (408, 425, 429)  # the service asks to come back: then it must be served, not replayed
-EXTENSION = "http.response."
+MOST = 8 * MIB  # bytes of a body: a response must fit on a result store as base64
+REPEATED_BY_CLIENTS = (307, 308, 401)  # HTTP libraries send the request again: elsewhere, or with a password
+TRY_LATER = (408, 425, 429)  # the service asks for another try, which must then be served, not replayed
+EXTENSION = "http.response."  # prefix of the ASGI extensions that a stored response cannot use
 
 
 def keeps_all_but_failures(status: int) -> bool:
-    """The rule, unless you give another: the service's own failures are not an answer, and neither is "later" or "not
-    here, not like this"."""
-    return status < 500 and status not in (*ELSEWHERE, *LATER)
+    """The default rule: all responses but failures of the service, "try later" and "repeat it elsewhere"."""
+    return status < 500 and status not in (*REPEATED_BY_CLIENTS, *TRY_LATER)
 
 
 class IdempotencyMiddleware:
     """Serves a request with an ``Idempotency-Key`` once, and answers its repetitions with the same response.
 
-    ``hold`` is a coordinator for asyncio. While a request is served, its key belongs to a lease of ``kind``, whose
-    ``ttl`` it is; the response is kept for ``keep`` on ``store``, a result store, or beside the leases. A
-    repetition meanwhile
-    waits for it, at most ``wait``, and is then told 409. A request that is not served within ``max_hold`` is cancelled,
-    with 503; without it, one that hangs keeps its key for as long as it hangs. The same key with another method, path,
-    query or body is 422.
+    ``hold`` is a coordinator for asyncio. While a request is served, its key belongs to a lease of ``kind`` with this
+    ``ttl``; the response is kept for ``keep`` on ``store``, a result store, or beside the leases. A repetition that
+    arrives meanwhile waits for it, at most ``wait``, and then gets 409. A request that is not served within
+    ``max_hold`` is cancelled, with 503; without it, a request that hangs keeps its key for as long as it hangs. The
+    same key with another method, path, query or body is 422.
 
-    ``caller`` says who asks, and must be given: keys of two callers are two keys, so that nobody gets another's
-    response. It is the name of a header, such as ``"Authorization"`` or ``"X-API-Key"``; a function of the scope, plain
-    or async, that gives a text; or ``GLOBAL``, where all callers may share their responses. A request with a key of
-    which it is not known who asks (without that header, or for which the function gives None) is refused (400).
+    ``caller`` identifies the client, and must be given: keys of two clients are two keys, so that no client gets the
+    response of another. It is the name of a header, such as ``"Authorization"`` or ``"X-API-Key"``; a function of the
+    scope, plain or async, that returns a text; or ``GLOBAL``, where all clients may share their responses. A request
+    with a key whose client is not known (without that header, or for which the function returns None) is refused
+    (400).
 
-    ``methods`` are those that are looked at; ``required`` refuses one of these without a key (400). ``keeps``, a
-    function of the status, says which responses are kept; after others the key is free again. The rule is: all below
-    500, but 307, 308, 401, 408, 425 and 429.
+    ``methods`` are those that are handled; ``required`` refuses one of these without a key (400). ``keeps``, a function
+    of the status, says which responses are kept; after others the key is free again. By default all below 500 are kept,
+    except 307, 308, 401, 408, 425 and 429.
 
     A request body above ``max_body`` is refused (413). A response is held back until it is stored; one above
-    ``max_response`` goes through as it comes and is not kept: it is not served again, and who asks is told so (410).
-    A client that goes away ends nothing. Websockets and lifespan go through.
+    ``max_response`` is passed on as it comes and not kept: the request is not served again, and a repetition gets 410.
+    A client that disconnects ends nothing. Websockets and lifespan events pass through.
     """
 
     def __init__(
@@ -107,7 +105,7 @@ class IdempotencyMiddleware:
         try:
             key = key_of(scope)
             if key is None and self._required:
-                raise RequestRefused(response.MISSING)
+                raise RequestRefused(problems.MISSING)
             if key is None:
                 await self.app(scope, receive, send)
                 return
@@ -121,80 +119,79 @@ class IdempotencyMiddleware:
         if body is None:
             return
         request = [scope["method"].upper(), scope["path"], bytes(scope.get("query_string", b"")), body]
-        turn = self._once.begin(id=name, request=request)
-        service = KeyedRequest(turn, self._keeps)
-        answer = Response(send, self._max_response, service.store)
-        await service.serve(self.app, scope, body, answer)
-        if not service.began:
-            await replay(send, _known(turn))
+        use = self._once.begin(id=name, request=request)
+        keyed = KeyedRequest(use, self._keeps)
+        await keyed.serve(self.app, scope, body, Response(send, self._max_response, keyed.store))
+        if not keyed.began:
+            await replay(send, _stored(use))
 
 
 class KeyedRequest:
-    """One request with its key: it is served by the application, and its response stored."""
+    """One request with its key: the application serves it, and its response is stored."""
 
-    def __init__(self, turn: AsyncOnceKey, keeps: Callable[[int], bool]) -> None:
-        self._turn, self._keeps = turn, keeps
+    def __init__(self, use: AsyncOnceKey, keeps: Callable[[int], bool]) -> None:
+        self._use, self._keeps = use, keeps
         self.began = False
 
-    async def serve(self, app: App, scope: Scope, body: bytes, answer: Response) -> None:
-        """Unless it was served before. Raises Refused, or what the application raises."""
-        turn = self._turn
+    async def serve(self, app: App, scope: Scope, body: bytes, response: Response) -> None:
+        """Serve it, unless it was served before. Raises RequestRefused, or what the application raises."""
+        use = self._use
         try:
-            async with turn:
-                if not turn.done:
+            async with use:
+                if not use.done:
                     self.began = True
-                    await _run(app, scope, body, answer)
+                    await _run(app, scope, body, response)
         except LeaseholdError as error:
             if not self.began:
-                problem = _meaning(error)
+                problem = _problem(error)
                 if problem is None:
-                    raise  # a mistake of the program's own
+                    raise  # a mistake in the program
                 raise RequestRefused(problem) from error
-            if error.resource != turn.resource or (answer.begun and not answer.complete):
-                raise  # the application's own; or a response that was cut
-            if not turn.done and not answer.begun:
-                raise RequestRefused(response.INTERRUPTED) from error
-        await answer.deliver()
+            if error.resource != use.resource or (response.begun and not response.complete):
+                raise  # an error of the application; or a response that was cut off
+            if not use.done and not response.begun:
+                raise RequestRefused(problems.INTERRUPTED) from error
+        await response.deliver()
 
-    async def store(self, answer: Response) -> None:
-        """The response is complete, and not yet given away: what the client sees is what others will see."""
-        if not self._keeps(answer.status):
+    async def store(self, response: Response) -> None:
+        """Store a complete response before its end is sent: the client sees what its repetitions will see."""
+        if not self._keeps(response.status):
             return
         try:
-            await self._turn.complete(answer.kept())
+            await self._use.complete(response.kept())
         except OutcomeUnknown as error:
             log.warn("a response was given and could not be stored: %s", error)
         except StaleOwner:
-            if not answer.passes:
-                answer.replace(response.INTERRUPTED)
+            if not response.passes:
+                response.replace(problems.INTERRUPTED)
 
 
-def _known(turn: AsyncOnceKey) -> Any:
-    """The response that is stored; Refused, where only that there was one is."""
+def _stored(use: AsyncOnceKey) -> Any:
+    """The stored response. RequestRefused, if only the fact that there was one is stored."""
     try:
-        return turn.result
+        return use.result
     except ResultNotKept as error:
-        raise RequestRefused(response.NOT_KEPT) from error
+        raise RequestRefused(problems.NOT_KEPT) from error
 
 
-async def _run(app: App, scope: Scope, body: bytes, answer: Response) -> None:
-    """What the server offers beyond plain messages could not be stored: the application is not told of it."""
+async def _run(app: App, scope: Scope, body: bytes, response: Response) -> None:
+    """Run the application, without the server's extensions for responses: those could not be stored."""
     known = scope.get("extensions") or {}
     scope["extensions"] = {name: one for name, one in known.items() if not name.startswith(EXTENSION)}
     try:
-        await app(scope, BufferedRequest(body, answer.finished).receive, answer.send)
+        await app(scope, BufferedRequest(body, response.finished).receive, response.send)
     finally:
         scope["extensions"] = known
 
 
-def _meaning(error: LeaseholdError) -> Problem | None:
-    """Of what kept a request from being begun."""
+def _problem(error: LeaseholdError) -> Problem | None:
+    """The response for an error that prevented a request from being served."""
     if isinstance(error, KeyReused):
-        return response.REUSED
+        return problems.REUSED
     if isinstance(error, NotAcquired):
-        return response.IN_USE
+        return problems.IN_USE
     later = isinstance(error, (StoreUnavailable, OutcomeUnknown, StaleOwner, LeaseLost))
-    return response.UNAVAILABLE if later else None
+    return problems.UNAVAILABLE if later else None
 
 
 def _check_hold(hold: Any) -> Any:

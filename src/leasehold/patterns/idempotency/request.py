@@ -1,4 +1,4 @@
-"""A request: the key that it brought, and its body, read as a whole and handed on again."""
+"""A request: its key, its client, and its body, which is read as a whole and passed on to the application."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
 from leasehold.errors import InvalidRequest
-from leasehold.guards.http.asgi_client import Message, Receive
+from leasehold.guards.http.asgi import Message, Receive
 from leasehold.guards.http.problems import RequestRefused
 from leasehold.patterns.idempotency import response
 
@@ -19,14 +19,14 @@ FIELD = response.HEADER.lower().encode()
 
 
 def key_of(scope: Any) -> str | None:
-    """What ``Idempotency-Key`` says: a string of structured fields, in double quotes, or the bare text that most
-    clients send. Both mean the same key. Raises Refused."""
-    sent = sent_as(scope, FIELD)
-    if not sent:
+    """The value of ``Idempotency-Key``: a string of structured fields, in double quotes, or the bare text that most
+    clients send. Both mean the same key. Raises RequestRefused."""
+    values = header_values(scope, FIELD)
+    if not values:
         return None
-    if len(sent) > 1:
+    if len(values) > 1:
         raise RequestRefused(response.MALFORMED)
-    written = sent[0].strip(" \t")
+    written = values[0].strip(" \t")
     key = _unquoted(written[1:-1]) if len(written) > 1 and written[0] == written[-1] == '"' else _bare(written)
     if key is None or not 0 < len(key) <= LONGEST_KEY:
         raise RequestRefused(response.MALFORMED)
@@ -41,22 +41,22 @@ def _unquoted(text: str) -> str | None:
     """A backslash stands before a quote or another backslash, and nowhere else."""
     letters, rest = [], iter(text)
     for letter in rest:
-        taken = next(rest, "") if letter == "\\" else letter
-        if not " " <= letter <= "~" or letter == '"' or (letter == "\\" and taken not in ("\\", '"')):
+        meant = next(rest, "") if letter == "\\" else letter
+        if not " " <= letter <= "~" or letter == '"' or (letter == "\\" and meant not in ("\\", '"')):
             return None
-        letters.append(taken)
+        letters.append(meant)
     return None if "" in letters else "".join(letters)
 
 
-def sent_as(scope: Any, name: bytes) -> list[str]:
-    """What each header of that name said."""
+def header_values(scope: Any, name: bytes) -> list[str]:
+    """The value of each header of that name."""
     return [bytes(value).decode("latin-1") for field, value in scope["headers"] if bytes(field).lower() == name]
 
 
 async def body_of(scope: Any, receive: Receive, most: int) -> bytes | None:
-    """All of it. None: the client has gone. Raises Refused."""
-    for said in sent_as(scope, b"content-length"):
-        if said.isdecimal() and (len(said) > LONGEST_LENGTH or int(said) > most):
+    """The whole body. None: the client has disconnected. Raises RequestRefused."""
+    for length in header_values(scope, b"content-length"):
+        if length.isdecimal() and (len(length) > LONGEST_LENGTH or int(length) > most):
             raise RequestRefused(response.LARGE)
     chunks, size, more = [], 0, True
     while more:
@@ -71,8 +71,8 @@ async def body_of(scope: Any, receive: Receive, most: int) -> bytes | None:
 
 
 class BufferedRequest:
-    """The request as the application receives it. That its client has gone is not said before the response is
-    complete: the work is done once, and its response is for whoever asks again."""
+    """The request as the application receives it. A disconnect of the client is not reported before the response is
+    complete: the work is done once, and its response is for later repetitions."""
 
     def __init__(self, body: bytes, finished: asyncio.Event) -> None:
         self._body: bytes | None = body
@@ -89,10 +89,10 @@ class BufferedRequest:
 
 # ---------------------------------------------------------------- caller
 #
-# Who asks: by a header, by a function of the scope, or nobody in particular.
+# Which client sends a request: known by a header, by a function of the scope, or not at all.
 #
-# Keys of two callers are two keys. There is no rule that fits every service, and a wrong one gives somebody the
-# response of somebody else: so it must be said.
+# Keys of two callers are two keys. No rule fits every service, and a wrong one gives one client the response of
+# another: so the service must state its rule.
 
 
 TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz")  # what the name of a header is made of
@@ -108,38 +108,38 @@ class Global:
 
 
 GLOBAL: Final = Global()
-"""For ``caller=``: all who ask are one. Whoever knows a key gets its response."""
+"""For ``caller=``: all clients are one. A client that knows a key gets its response."""
 
-Who: TypeAlias = Callable[[Any], str | Awaitable[str | None] | None]
-Caller: TypeAlias = str | Who | Global
+CallerOf: TypeAlias = Callable[[Any], str | Awaitable[str | None] | None]
+Caller: TypeAlias = str | CallerOf | Global
 
 
 class Callers:
-    """Which id a key has, for whoever asks."""
+    """Makes the id of a key, different for each caller."""
 
     def __init__(self, caller: object) -> None:
-        self._everybody = isinstance(caller, Global)  # a copy of it, too
-        self._who: Who = _of_everybody if self._everybody else _check(caller)
+        self._global = isinstance(caller, Global)  # not ``is GLOBAL``: a copy counts too
+        self._caller_of: CallerOf = _no_caller if self._global else _check(caller)
 
     async def key_id(self, scope: Any, key: str) -> str:
-        """Under which id the key is known. It says neither who asks nor what the key is. Raises Refused when it is not
-        known who asks."""
-        said: object = self._who(scope)
-        caller = await said if inspect.isawaitable(said) else said
+        """The id under which the key is stored. It reveals neither the caller nor the key. Raises RequestRefused if the
+        caller is not known."""
+        result: object = self._caller_of(scope)
+        caller = await result if inspect.isawaitable(result) else result
         if caller is not None and not isinstance(caller, str):
             raise InvalidRequest(f"caller= must give a text that says who asks, or None, not {type(caller).__name__}")
-        if not caller and not self._everybody:
-            raise RequestRefused(response.NOBODY)
+        if not caller and not self._global:
+            raise RequestRefused(response.CALLER_UNKNOWN)
         written = f"{len(caller or '')}:{caller or ''}{key}".encode("utf-8", "surrogatepass")
         return hashlib.sha256(written).hexdigest()[:32]
 
 
-def _of_everybody(_: Any) -> str:
-    """Nobody else is called so: what a function gives is not empty."""
+def _no_caller(_: Any) -> str:
+    """The one caller of ``GLOBAL``. No other caller is empty."""
     return ""
 
 
-def _check(caller: object) -> Who:
+def _check(caller: object) -> CallerOf:
     if isinstance(caller, str):
         return _by_header(caller)
     if callable(caller):
@@ -152,15 +152,15 @@ def _check(caller: object) -> Who:
     )
 
 
-def _by_header(name: str) -> Who:
-    """Its name is part of who asks: the same text in another header is somebody else."""
+def _by_header(name: str) -> CallerOf:
+    """The header's name is part of the caller: the same text in another header is another caller."""
     low = name.lower()
     if not low or not TOKEN.issuperset(low):
         raise InvalidRequest(f"caller={name!r} is not the name of a header")
     field = low.encode()
 
-    def who(scope: Any) -> str | None:
-        said = [one for one in (value.strip(" \t") for value in sent_as(scope, field)) if one]
-        return "\n".join([low, *said]) if said else None
+    def caller_of(scope: Any) -> str | None:
+        values = [text for value in header_values(scope, field) if (text := value.strip(" \t"))]
+        return "\n".join([low, *values]) if values else None
 
-    return who
+    return caller_of

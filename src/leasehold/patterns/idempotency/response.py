@@ -1,7 +1,6 @@
-"""A response: held back until it is stored, given to its client, kept as JSON, and given again.
+"""Responses: held back until they are stored, sent, kept as JSON, and replayed; and the problems of refused requests.
 
-One that is too large to keep goes through as it comes. It does not end when its client has gone: the work does not,
-either.
+A response that is too large to keep is passed on as it comes. Neither it nor the work ends when the client disconnects.
 """
 
 from __future__ import annotations
@@ -11,20 +10,23 @@ import base64
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from leasehold.guards.http.asgi_client import Message, Send
+from leasehold.guards.http.asgi import Message, Send
 from leasehold.guards.http.problems import BAD_REQUEST, CONFLICT, NOTHING_DONE, RETRY_AFTER, UNABLE, Problem
 
 # ---------------------------------------------------------------- problems
 #
-# What a request is told that cannot be served: ``application/problem+json``, as the guards say it.
+# The responses to requests that cannot be served: ``application/problem+json``, in the form of the HTTP guards.
 #
-# type status urn:leasehold:idempotency-key-missing 400 this needs an Idempotency-Key, and the request brought none
-# urn:leasehold:idempotency-key-malformed 400 a header that is no key urn:leasehold:caller-unknown 400 there is a key,
-# and nobody can say whose it is urn:leasehold:idempotency-key-in-use 409 the same request is being served right now
-# urn:leasehold:response-not-kept 410 it was served, and its response was too large to keep urn:leasehold:body-too-
-# large 413 more than is read for a fingerprint urn:leasehold:idempotency-key-reused 422 the same key came with
-# another request before urn:leasehold:keys-unavailable 503 nobody could say whether it was served before
-# urn:leasehold:interrupted 503 the service lost its lease while it served this request
+#     type                                       status
+#     urn:leasehold:idempotency-key-missing      400     the request needs an Idempotency-Key, and has none
+#     urn:leasehold:idempotency-key-malformed    400     a header that is not a key
+#     urn:leasehold:caller-unknown               400     there is a key, and it is not known whose
+#     urn:leasehold:idempotency-key-in-use       409     the same request is being served right now
+#     urn:leasehold:response-not-kept            410     it was served, and its response was too large to keep
+#     urn:leasehold:body-too-large               413     more than is read for a fingerprint
+#     urn:leasehold:idempotency-key-reused       422     the same key came with another request before
+#     urn:leasehold:keys-unavailable             503     it is not known whether it was served before
+#     urn:leasehold:interrupted                  503     the service lost its lease while it served this request
 
 
 HEADER = "Idempotency-Key"
@@ -33,7 +35,7 @@ AGAIN = f"Repeat the request with the same {HEADER}"
 
 
 def headers(problem: Problem) -> list[tuple[str, str]]:
-    """In flight is a matter of time, too."""
+    """The headers of a problem, with Retry-After also for a request that is being served."""
     more = [("Retry-After", str(RETRY_AFTER))] if problem.status == CONFLICT else []
     return [*problem.headers, *more]
 
@@ -52,7 +54,7 @@ MALFORMED = Problem(
     f"{NOTHING_DONE} Send {HEADER} once, with 1 to 255 visible ASCII characters, with or without double quotes "
     "around them.",
 )
-NOBODY = Problem(
+CALLER_UNKNOWN = Problem(
     "caller-unknown",
     BAD_REQUEST,
     "It is not known who asks",
@@ -100,14 +102,14 @@ INTERRUPTED = Problem(
 )
 
 
-# ---------------------------------------------------------------- answer
+# ---------------------------------------------------------------- responses
 
 
 Fields = list[tuple[bytes, bytes]]
 
 BODILESS = (204, 304)
 REPLAYED = (b"idempotency-replayed", b"true")
-# Of the connection and not of the response (RFC 9110), or of the moment. A cookie belongs to who was there first.
+# Headers of the connection and not of the response (RFC 9110), or of the moment. A cookie belongs to the first client.
 DROPPED_HEADERS = frozenset(
     (
         "connection", "content-length", "date", "idempotency-replayed", "keep-alive", "proxy-authenticate",
@@ -117,56 +119,59 @@ DROPPED_HEADERS = frozenset(
 
 
 class Response:
-    """``send`` of one request. ``whole`` is called when the response is complete, before the last of it goes out."""
+    """``send`` of one request. ``store`` is called when the response is complete, before its end is sent."""
 
-    def __init__(self, send: Send, most: int, whole: Callable[[Response], Awaitable[None]]) -> None:
-        self._send, self._most, self._whole = send, most, whole
+    def __init__(self, send: Send, most: int, store: Callable[[Response], Awaitable[None]]) -> None:
+        self._send, self._most, self._store = send, most, store
         self._held: list[Message] = []
         self._size = 0
-        self._gone = False
+        self._disconnected = False
         self.start: Message | None = None
         self.complete = False
-        self.passes = False  # too large: from here on nothing is held back
-        self.begun = False  # something has gone out
+        self.passes = False  # too large: from here on everything is passed on
+        self.begun = False  # something was sent
         self.finished = asyncio.Event()
 
     @property
     def status(self) -> int:
-        """Of a response that has begun."""
+        """The status of a response that has begun; else 0."""
         return 0 if self.start is None else int(self.start["status"])
 
     async def send(self, message: Message) -> None:
-        """From the application."""
+        """Take a message of the application."""
         if message["type"] == "http.response.start":
-            message = self.start = {**message, "headers": list(message.get("headers", ()))}  # it is read twice
+            message = self.start = {
+                **message,
+                "headers": list(message.get("headers", ())),
+            }  # a list, for it is read twice
         elif message["type"] == "http.response.body":
             self._size += len(message.get("body", b""))
             self.complete = not message.get("more_body", False)
         self._held.append(message)
         self.passes = self.passes or self._size > self._most
         if self.complete:
-            await self._whole(self)
+            await self._store(self)
         if self.complete or self.passes:
             await self.deliver()
         if self.complete:
             self.finished.set()
 
     async def deliver(self) -> None:
-        """What was held back. A client that has gone is no reason for the work to end."""
+        """Send what was held back. A client that has disconnected does not end the work."""
         held, self._held = self._held, []
         try:
-            for message in held if not self._gone else ():
+            for message in held if not self._disconnected else ():
                 self.begun = True
                 await self._send(message)
-        except OSError:  # what servers raise for a client that has gone
-            self._gone = True
+        except OSError:  # what servers raise for a client that has disconnected
+            self._disconnected = True
 
     def replace(self, problem: Problem) -> None:
-        """Say this in place of what was held back."""
+        """Send this problem in place of what was held back."""
         self._held = messages(problem.status, _fields(problem), problem.body)
 
     def kept(self) -> dict[str, Any]:
-        """The response, for the results."""
+        """The response as JSON, for the result store."""
         assert self.start is not None  # noqa: S101  # for the type checker: it is complete
         fields = [(bytes(name).decode("latin-1").lower(), bytes(value).decode("latin-1")) for name, value in
                   self.start["headers"]]  # fmt: skip
@@ -178,7 +183,7 @@ class Response:
 
 
 async def replay(send: Send, kept: dict[str, Any]) -> None:
-    """A response from the results."""
+    """Send a stored response."""
     if kept["body"] is None:
         await refuse(send, NOT_KEPT._replace(more={"original_status": kept["status"]}))
         return
@@ -191,13 +196,13 @@ async def replay(send: Send, kept: dict[str, Any]) -> None:
 
 
 async def refuse(send: Send, problem: Problem) -> None:
-    """A problem. The server sees to a request body that nobody reads."""
+    """Send a problem. The server discards a request body that was not read."""
     for message in messages(problem.status, _fields(problem), problem.body):
         await send(message)
 
 
 def messages(status: int, fields: Fields, body: bytes) -> list[Message]:
-    """A whole response."""
+    """The messages of a whole response."""
     start: Message = {"type": "http.response.start", "status": status, "headers": fields}
     return [start, {"type": "http.response.body", "body": body, "more_body": False}]
 

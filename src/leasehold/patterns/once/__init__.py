@@ -1,6 +1,7 @@
-"""Idempotency keys: work that is done once for each key, whoever asks how often, and whose outcome is kept.
+"""Idempotency keys: work that is done once for each key, and whose outcome is kept for later callers.
 
-While it runs the key belongs to a lease; what came of it stands on a result store, written under that lease's fence.
+While the work runs, the key belongs to a lease; the outcome is on a result store, written under the fence of that
+lease.
 """
 
 from __future__ import annotations

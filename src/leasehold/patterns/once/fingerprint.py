@@ -1,7 +1,7 @@
 """Fingerprints: a digest that is the same for the same body, whatever the order of its keys.
 
-Values are written in one canonical form first. Two that differ never look alike there: text, bytes and numbers each
-have their own mark. What has no such form is refused by the name of its type; a body is never shown.
+Values are first brought into a canonical form. Two different values never have the same form: text, bytes and numbers
+each have a prefix of their own. A value without such a form is refused by the name of its type; a body is never shown.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from leasehold._core.templates import Template
 from leasehold.errors import InvalidRequest
 from leasehold.primitives.decorated_function import not_a_coroutine
 
-LARGE = 2**63  # from here on numbers are written in hexadecimal: Python writes no decimal ones of any length
+LARGE = 2**63  # from here on numbers are written in hexadecimal: Python limits the length of decimal ones
 
 
 class Fingerprint:
-    """``fingerprint=`` as ``once`` was given it: a template, a function of the arguments, or nothing."""
+    """The argument ``fingerprint=`` of ``once``: a template, a function of the arguments, or nothing."""
 
     __slots__ = ("_key", "_template", "function", "names")
 
@@ -47,7 +47,7 @@ class Fingerprint:
     def of(
         self, resource: str, values: Mapping[str, object], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> str | None:
-        """The digest for one call; None when nothing is to be compared."""
+        """The digest for one call; None if nothing is compared."""
         if self._template is not None:
             return self._digest(resource, [field.value(values) for field in self._template.fields])
         if self.function is not None:
@@ -55,7 +55,7 @@ class Fingerprint:
         return None
 
     def _digest(self, resource: str, value: object) -> str:
-        """With the name in it: equal bodies of two keys look different to who reads the results."""
+        """The digest covers the name, so that a reader of the results cannot tell that two keys have equal bodies."""
         written = json.dumps([resource, canonical(value)], separators=(",", ":"), sort_keys=True).encode()
         if self._key:
             return hmac.new(self._key, written, hashlib.sha256).hexdigest()
@@ -72,21 +72,21 @@ def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 
 
 def canonical(value: object) -> Any:
-    """What JSON can write, the same for equal values and another for every other one."""
+    """A form that JSON can write, the same for equal values and another for all others."""
     try:
         return _canonical(value)
     except RecursionError:
         raise InvalidRequest("the fingerprint cannot be computed: the value is too deep, or holds itself") from None
     except InvalidRequest:
         raise
-    except Exception as error:  # a mapping of somebody's own, say
+    except Exception as error:  # such as one of a user's own mapping
         raise InvalidRequest(
             f"the fingerprint cannot be computed of {type(value).__name__}: to look into it raised "
             f"{type(error).__name__}"
         ) from error
 
 
-def _canonical(value: object) -> Any:  # a table of types
+def _canonical(value: object) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -105,7 +105,7 @@ def _canonical(value: object) -> Any:  # a table of types
 
 
 def _plain(value: object) -> str:
-    """Small values of the standard library, each with one text."""
+    """Small values of the standard library, each with one text form."""
     if isinstance(value, Decimal):
         return f"d{_finite(value, value.is_finite())}"
     if isinstance(value, UUID):

@@ -1,11 +1,11 @@
-"""One use of a key, from the first look to the stored outcome.
+"""One use of a key, from the first read to the stored outcome.
 
-    read        done: replay. Runs with another body: refused at once, without waiting.
-    acquire     wait for whoever runs it now
-    open        present the fence, then look again: done while we waited, or left by one who died
-    running     written under the fence, so that others know the body and that somebody began
+    read        done: replay the outcome. Running with another body: refused at once, without waiting.
+    acquire     wait for the process that runs it now
+    open        present the fence, then read again: it may be done by now, or be left behind by a process that died
+    running     written under the fence, so that others know the body, and that the work has begun
     the body
-    done        written under the fence: one who slept, and whom somebody has followed, is refused (trap 39)
+    done        written under the fence: a process that was paused and has been succeeded is refused (trap 39)
     release
 
 Written once, for threads and asyncio.
@@ -17,18 +17,20 @@ import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from leasehold._core.driver import finish
 from leasehold._runtime.backoff import Backoff
 from leasehold._runtime.engine import CLOSED
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.fence import label
 from leasehold.observe import log
-from leasehold.patterns.flavour import Flavour, finish
+from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.once import record
 from leasehold.patterns.results.result_store import DAY_MS, Entry, ResultStore
-from leasehold.patterns.serialization import is_large
+from leasehold.patterns.serialization import may_be_too_large
 
 if TYPE_CHECKING:
     from typing import Self
@@ -36,14 +38,15 @@ if TYPE_CHECKING:
     from leasehold.primitives.base_lease import BaseLease
     from leasehold.primitives.lease import AsyncLease, Lease
 
-NEW, LOOKS, RUNS, RAN, STORED, OVER = "new", "looks", "runs", "ran", "stored", "over"
-LEFT, HANDED = "left to a transaction", "written in a transaction"
-TRIES = 4  # to begin: of a lease that ends before that, the next may have better luck
+NEW, READING, RUNNING, RAN, STORED, ENDED = "new", "reading", "running", "ran", "stored", "ended"
+LEFT_TO_TRANSACTION, WRITTEN_IN_TRANSACTION = "left to a transaction", "written in a transaction"
+TRIES = 4  # to begin: when a lease ends before the work began, another one is tried
 RETRIES = Backoff(base=0.05, cap=2, attempts=1000)  # the ttl ends them long before
 
 
-class OnceOptions(NamedTuple):
-    """What ``once`` was given, checked."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnceOptions:
+    """The arguments of ``hold.once``, checked."""
 
     flavour: Flavour
     results: ResultStore
@@ -53,7 +56,8 @@ class OnceOptions(NamedTuple):
 
     @property
     def running_ms(self) -> int:
-        """Long enough to outlive the run: that somebody began is worth knowing when he does not come back."""
+        """How long it is remembered that the work began. It must outlive the run, for a process that does not come
+        back."""
         return max(self.keep_ms, DAY_MS)
 
 
@@ -61,18 +65,19 @@ class BaseKey:
     """What both flavours share."""
 
     __slots__ = (
-        "_found", "_hurry", "_lease", "_lock", "_phase", "_plan", "_print", "_process", "_tries", "_turn", "_value",
+        "_context", "_fingerprint", "_found", "_hurry", "_lease", "_lock", "_options", "_phase", "_process", "_tries",
+        "_value",
     )  # fmt: skip
 
-    def __init__(self, plan: OnceOptions, lock: Any, print_: str | None) -> None:
-        self._plan = plan
+    def __init__(self, options: OnceOptions, lock: Any, fingerprint: str | None) -> None:
+        self._options = options
         self._lock = lock
-        self._print = print_
+        self._fingerprint = fingerprint
         self._phase = NEW
         self._found: record.OnceRecord | None = None
         self._lease: Any = None
         self._process = 0
-        self._turn: AbstractAsyncContextManager[None] | None = None
+        self._context: AbstractAsyncContextManager[None] | None = None
         self._value: Any = None
         self._tries = 1
         self._hurry = False
@@ -84,60 +89,64 @@ class BaseKey:
 
     @property
     def done(self) -> bool:
-        """Is there an outcome? Then nothing is to be done but to return ``result``."""
+        """Is there an outcome? Then there is nothing to do but to return ``result``."""
         return self._found is not None or self._completed
 
     @property
     def _completed(self) -> bool:
-        """Was it done here, in this turn?"""
-        return self._phase in (STORED, HANDED)
+        """Was it done here, in this use of the key?"""
+        return self._phase in (STORED, WRITTEN_IN_TRANSACTION)
 
     @property
     def result(self) -> Any:
-        """What was stored, as everybody gets it. Raises RemoteError when an error was. When it could not be kept, who
-        gave it to ``complete`` gets it here, and all others ResultNotKept."""
+        """What was stored, as every caller gets it. Raises RemoteError when an error was stored. If the result could
+        not be kept, the caller of ``complete`` gets it here, and all others ResultNotKept."""
         if self._found is not None:
-            return self._found.result(self._plan.serializer)
+            return self._found.result(self._options.serializer)
         if self._completed:
             return self._value
         raise self._misused("it is not done yet: do the work, and call complete()")
 
     @property
     def interrupted(self) -> bool:
-        """Somebody began before, and left neither outcome nor error: killed, cancelled, or too late. What it did may
-        have happened: look, where that can be seen."""
+        """An earlier attempt began, and left neither outcome nor error: it was killed, cancelled, or too late. Its work
+        may have happened: check, where that can be seen."""
         return self._tries > 1
 
     def _running(self, *more: str) -> BaseLease:
-        if self._phase in (RUNS, *more):
+        """The lease, if ``complete`` may be called in this phase."""
+        if self._phase in (RUNNING, *more):
             return self._lease  # type: ignore[no-any-return]  # a Lease or an AsyncLease
-        if self._found is None and self._phase in (NEW, LOOKS, OVER):
+        if self._found is None and self._phase in (NEW, READING, ENDED):
             raise self._misused("complete() belongs inside the with body of begin()")
         raise self._misused("it is done already: complete() is called once")
 
     def _misused(self, how: str) -> InvalidRequest:
         return InvalidRequest(f"this key of {label(self.resource)}: {how}", resource=self.resource)
 
-    # ------------------------------------------------------------ the turn
+    # ------------------------------------------------------------ the use
 
     @asynccontextmanager
-    async def _taking(self) -> AsyncIterator[None]:
-        """Its body runs when nobody has done it, under the lease; or when it is done, and has nothing to do."""
+    async def _use(self) -> AsyncIterator[None]:
+        """Enters its body under the lease; or without one when the work is done already, and the body has nothing to
+        do."""
         if self._phase != NEW:
             raise self._misused("it was used before: call begin() again")
-        self._phase = LOOKS
+        self._phase = READING
         try:
-            async with self._looking():
+            async with self._replay_or_run():
                 yield
         finally:
-            self._phase = OVER if self._phase in (LOOKS, RUNS, LEFT) else self._phase
+            self._phase = ENDED if self._phase in (READING, RUNNING, LEFT_TO_TRANSACTION) else self._phase
 
     @asynccontextmanager
-    async def _looking(self) -> AsyncIterator[None]:
-        settled, results = self._plan.flavour.settled, self._plan.results
+    async def _replay_or_run(self) -> AsyncIterator[None]:
+        resolve, results = self._options.flavour.resolve, self._options.results
         if self._lock._engine.closed:
-            raise StoreUnavailable(CLOSED, resource=self.resource)  # its result store is closed, too, and says less
-        if self._known(await settled(results.read(self.resource))):
+            raise StoreUnavailable(
+                CLOSED, resource=self.resource
+            )  # the result store is closed too, with a worse message
+        if self._replays(await resolve(results.read(self.resource))):
             yield
             return
         if self._lock.owned():
@@ -145,8 +154,8 @@ class BaseKey:
         error: BaseException | None = None
         for left in reversed(range(TRIES)):
             try:
-                async with self._plan.flavour.entered(self._lock) as lease:
-                    if not self._known(await settled(results.open(lease))):
+                async with self._options.flavour.enter(self._lock) as lease:
+                    if not self._replays(await resolve(results.open(lease))):
                         await self._begin(lease)
                         try:
                             yield
@@ -154,23 +163,23 @@ class BaseKey:
                             error = caught
                             await self._failed(caught)
                             raise
-                        await self._ended()
+                        await self._left_without_outcome()
                         return
             except (LeaseLost, StaleOwner) as loss:
-                if self._phase == LOOKS and not self.done and left:
-                    continue  # somebody was faster before anything began: what he does, or did, is worth a look
-                self._after_loss(loss, error)
+                if self._phase == READING and not self.done and left:
+                    continue  # another process took over before the work began: read again what it did
+                self._check_loss(loss, error)
             break
         if error is None and self._found is not None:
             yield
 
-    def _known(self, entry: Entry | None) -> bool:
-        """Is it done? Somebody who runs it, or died over it, with another body is an error at once."""
+    def _replays(self, entry: Entry | None) -> bool:
+        """Is it done? Another body than that of an earlier attempt, running or dead, is an error at once."""
         known = record.read(entry, self.resource)
         if known is None:
             self._tries = 1
             return False
-        known.check(self._print)
+        known.check(self._fingerprint)
         if known.done:
             self._found = known
             return True
@@ -178,26 +187,28 @@ class BaseKey:
         return False
 
     async def _begin(self, lease: Any) -> None:
-        text, keep = record.running(self._print, self._tries), self._plan.running_ms / 1000
-        await self._plan.flavour.settled(self._plan.results.write(lease, text, keep))
-        self._lease, self._process, self._phase = lease, os.getpid(), RUNS
+        text, keep = record.running(self._fingerprint, self._tries), self._options.running_ms / 1000
+        await self._options.flavour.resolve(self._options.results.write(lease, text, keep))
+        self._lease, self._process, self._phase = lease, os.getpid(), RUNNING
 
     async def _failed(self, error: BaseException) -> None:
-        """The body raised. What cancelled or interrupted it leaves the key as it is: how far it came is not known. So
-        does the loss of this lease that the body has noticed by itself: that is no outcome of the work.
+        """The body raised. A cancellation or an interrupt leaves the key as it is: how far the work came is not known.
+        So does the loss of this very lease, which the body may have noticed itself: it is not an outcome of the work.
 
-        Nothing that goes wrong here hides the body's error (trap 29)."""
-        if self._phase != RUNS or not isinstance(error, Exception) or self._is_our_loss(error):
+        Nothing that fails here hides the body's error (trap 29)."""
+        if self._phase != RUNNING or not isinstance(error, Exception) or self._is_our_loss(error):
             return
         try:
-            if isinstance(error, self._plan.errors):
-                text = record.raised(self._print, error)
+            if isinstance(error, self._options.errors):
+                text = record.raised(self._fingerprint, error)
                 await self._finish(text)
                 self._found = record.read(Entry(text, self._lease.fence, 0, 0), self.resource)
             else:
                 await self._free()
         except LeaseholdError as problem:
-            error.add_note(f"besides, {problem}")  # a chain would be a circle: it was raised in view of this error
+            error.add_note(
+                f"besides, {problem}"
+            )  # a chain would be a circle: the problem has this error as its context
 
     def _is_our_loss(self, error: Exception) -> bool:
         return isinstance(error, (LeaseLost, StaleOwner)) and (error.resource, error.fence) == (
@@ -205,10 +216,10 @@ class BaseKey:
             self._lease.fence,
         )
 
-    async def _ended(self) -> None:
-        """The body has left without an outcome: then there is none, and the next may run. It may, too, when what says
-        that somebody began cannot be taken away."""
-        if self._phase == RUNS:
+    async def _left_without_outcome(self) -> None:
+        """The body has ended without an outcome: the next attempt may run, even if the record that this one began
+        cannot be deleted."""
+        if self._phase == RUNNING:
             with suppress(StoreUnavailable, OutcomeUnknown):
                 await self._free()
 
@@ -216,14 +227,15 @@ class BaseKey:
         await self._write(None)
 
     async def _write(self, text: str | None, **within: Any) -> None:
-        """Not in a forked child: the result store would take it for its parent, who goes on with the work (trap 32)."""
+        """Write under the fence. Not in a forked child: the result store would take it for its parent, which goes on
+        with the work (trap 32)."""
         if self._process != os.getpid():
-            self._lease.check()  # LeaseLost
-        keep = self._plan.keep_ms / 1000
-        await self._plan.flavour.settled(self._plan.results.write(self._lease, text, keep, **within))
+            self._lease.check()  # raises LeaseLost
+        keep = self._options.keep_ms / 1000
+        await self._options.flavour.resolve(self._options.results.write(self._lease, text, keep, **within))
 
-    def _after_loss(self, loss: LeaseholdError, error: BaseException | None) -> None:
-        """The lease was lost. A result that the result store has taken is the result: nobody came in between."""
+    def _check_loss(self, loss: LeaseholdError, error: BaseException | None) -> None:
+        """The lease was lost. A result that the result store has accepted counts: no other holder came in between."""
         if self._phase == RAN:
             raise self._not_stored() from loss
         if error is not None or not self.done:
@@ -238,50 +250,55 @@ class BaseKey:
         lease = self._running()
         text = ""
         try:
-            text, self._value = record.returned(self._print, self._plan.serializer, result, self.resource)
+            text, self._value = record.returned(self._fingerprint, self._options.serializer, result, self.resource)
             await self._finish(text)
         except (InvalidRequest, OutcomeUnknown) as error:
-            if isinstance(error, OutcomeUnknown) and (not is_large(text) or self._hurry or lease.state == "lost"):
-                raise  # one that is large may be the very reason: a server just hangs up
+            if isinstance(error, OutcomeUnknown) and (
+                not may_be_too_large(text) or self._hurry or lease.state == "lost"
+            ):
+                raise  # a large result may be the cause: some servers just drop the connection
             self._value = result
-            await self._finish(record.unkept(self._print, result))  # it has happened: that much can be kept
+            await self._finish(
+                record.unkept(self._fingerprint, result)
+            )  # the work has happened: that much can be stored
             log.warn(
-                "%s ran, and its result could not be kept: %s. This caller gets it; whoever asks again with this key "
-                "is told ResultNotKept",
+                "%s ran, and its result could not be kept: %s. This caller gets it; later callers with this key get "
+                "ResultNotKept",
                 label(self.resource),
                 record.reason(error),
             )
 
     async def _complete_within(self, tx: Any, result: Any) -> None:
-        """In the user's own transaction, which may still be rolled back, and tried again: what cannot be kept has then
-        not happened."""
-        from leasehold.patterns.results.sql import SQLResultStore  # loaded only by those who use it
+        """Store the result in the user's own transaction, which may still be rolled back and tried again. So a result
+        that cannot be stored is an error: the work has not happened yet."""
+        from leasehold.patterns.results.sql import SQLResultStore  # loaded only when used
 
-        self._running(LEFT, HANDED)
-        if not isinstance(self._plan.results, SQLResultStore):
+        self._running(LEFT_TO_TRANSACTION, WRITTEN_IN_TRANSACTION)
+        if not isinstance(self._options.results, SQLResultStore):
             raise self._misused("tx= needs store=SQLResultStore(...) in the database of that transaction")
-        text, value = record.returned(self._print, self._plan.serializer, result, self.resource)
-        self._phase = LEFT  # from here on the transaction decides: nothing is taken away behind its back
+        text, value = record.returned(self._fingerprint, self._options.serializer, result, self.resource)
+        self._phase = LEFT_TO_TRANSACTION  # from here on the transaction decides: nothing is deleted behind its back
         await self._write(text, tx=tx)
-        self._value, self._phase = value, HANDED
+        self._value, self._phase = value, WRITTEN_IN_TRANSACTION
 
     async def _finish(self, text: str) -> None:
-        self._phase, flavour = RAN, self._plan.flavour
+        self._phase, flavour = RAN, self._options.flavour
         try:
-            await flavour.finished(self._store(text), self._in_a_hurry)
+            await flavour.uninterrupted(self._store(text), self._set_hurry)
         except BaseException as error:
             if self._phase == RAN and not isinstance(error, Exception) and not flavour.asynchronous:
-                self._in_a_hurry()  # Ctrl-C, here of all places: one more try, and then it goes on
+                self._set_hurry()  # Ctrl-C while storing: one more try, then it is raised
                 with suppress(LeaseholdError):
                     await self._store(text)
             raise
 
-    def _in_a_hurry(self) -> None:
+    def _set_hurry(self) -> None:
         self._hurry = True
 
     async def _store(self, text: str) -> None:
-        """It has happened, so it is worth more than one try: while the lease is held, and for its ttl at most."""
-        flavour, began = self._plan.flavour, time.monotonic()
+        """Store the outcome. The work has happened, so it is tried again while the lease is held, for its ttl at
+        most."""
+        flavour, began = self._options.flavour, time.monotonic()
         problem: LeaseholdError | None = None
         for pause in RETRIES:
             try:
@@ -289,7 +306,7 @@ class BaseKey:
                 self._phase = STORED
                 return
             except (StaleOwner, LeaseLost):
-                self._phase = OVER
+                self._phase = ENDED
                 raise
             except (StoreUnavailable, OutcomeUnknown) as error:
                 problem = error
@@ -300,14 +317,14 @@ class BaseKey:
 
     def _not_stored(self) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"{label(self.resource)} ran, and it is not known whether its outcome was stored: the next one with this "
-            "key may run it again",
+            f"{label(self.resource)} ran, and it is not known whether its outcome was stored: the next call with "
+            "this key may run it again",
             resource=self.resource,
             fence=self._lease.fence,
         )
 
     def __reduce__(self) -> str:
-        """It belongs to a lease of this process."""
+        """It cannot be pickled: it belongs to a lease of this process."""
         raise TypeError("a key stays in its process: send its ids, and begin there")
 
     def __repr__(self) -> str:
@@ -325,21 +342,21 @@ class OnceKey(BaseKey):
         return self._lease  # type: ignore[no-any-return]  # of its flavour
 
     def complete(self, result: Any = None, *, tx: Any = None) -> None:
-        """Store the result: from here on it is done. One that cannot be kept is logged: ``result`` has it here, and
-        whoever asks again is told ResultNotKept. With ``tx`` it is written in that transaction, and is done when
-        the transaction commits: the result store must then be an SQLResultStore in the same database."""
+        """Store the result: from here on the work is done. A result that cannot be kept is logged; ``result`` returns
+        it here, and later callers get ResultNotKept. With ``tx`` the result is written in that transaction, and the
+        work is done when it commits: the result store must then be an SQLResultStore in the same database."""
         finish(self._complete(result, tx))
 
     def __enter__(self) -> Self:
-        self._turn = self._taking()
-        finish(self._turn.__aenter__())
+        self._context = self._use()
+        finish(self._context.__aenter__())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        assert self._turn is not None  # noqa: S101  # for the type checker: it was entered
-        return finish(self._turn.__aexit__(kind, error, trace))
+        assert self._context is not None  # noqa: S101  # for the type checker: it was entered
+        return finish(self._context.__aexit__(kind, error, trace))
 
 
 class AsyncOnceKey(BaseKey):
@@ -353,18 +370,18 @@ class AsyncOnceKey(BaseKey):
         return self._lease  # type: ignore[no-any-return]  # of its flavour
 
     async def complete(self, result: Any = None, *, tx: Any = None) -> None:
-        """Store the result: from here on it is done. One that cannot be kept is logged: ``result`` has it here, and
-        whoever asks again is told ResultNotKept. With ``tx`` it is written in that transaction, and is done when
-        the transaction commits: the result store must then be an SQLResultStore in the same database."""
+        """Store the result: from here on the work is done. A result that cannot be kept is logged; ``result`` returns
+        it here, and later callers get ResultNotKept. With ``tx`` the result is written in that transaction, and the
+        work is done when it commits: the result store must then be an SQLResultStore in the same database."""
         await self._complete(result, tx)
 
     async def __aenter__(self) -> Self:
-        self._turn = self._taking()
-        await self._turn.__aenter__()
+        self._context = self._use()
+        await self._context.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        assert self._turn is not None  # noqa: S101  # for the type checker: it was entered
-        return await self._turn.__aexit__(kind, error, trace)
+        assert self._context is not None  # noqa: S101  # for the type checker: it was entered
+        return await self._context.__aexit__(kind, error, trace)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from leasehold._core.templates import Template
+from leasehold._core.templates import NameTemplate
 from leasehold.errors import InvalidRequest, LeaseLost
 from leasehold.patterns.flavour import CallOutcome
 from leasehold.patterns.once.fingerprint import Fingerprint
@@ -24,14 +25,14 @@ R = TypeVar("R")
 
 
 class BaseOnce:
-    """What both flavours share. ``make`` gives the lock for the ids of a call."""
+    """What both flavours share. ``make_lock`` gives the lock for the ids of a call."""
 
-    __slots__ = ("_lease_as", "_make", "_names", "_plan", "_printer", "_serializer", "_templates")
+    __slots__ = ("_fingerprint", "_lease_as", "_make_lock", "_names", "_options", "_serializer", "_template")
 
-    def __init__(  # what hold.once was given
+    def __init__(
         self,
-        make: Callable[..., Any],
-        templates: Sequence[object],
+        make_lock: Callable[..., Any],
+        ids: Sequence[object],
         flavour: Flavour,
         id_key: bytes,
         *,
@@ -43,80 +44,85 @@ class BaseOnce:
         lease_as: str | None,
     ) -> None:
         check_filled(lease_as)
-        self._make = make
-        self._templates = [Template(one) for one in templates]
-        self._printer = Fingerprint(fingerprint, id_key)
-        self._names = [name for one in self._templates for name in one.names] + self._printer.names
+        self._make_lock = make_lock
+        self._template = NameTemplate(ids)
+        self._fingerprint = Fingerprint(fingerprint, id_key)
+        self._names = [*self._template.names, *self._fingerprint.names]
         self._lease_as = lease_as
         keep_ms, self._serializer = check_keep(keep), check_serializer(serializer)
-        kinds = _check_errors(errors)
-        self._plan = OnceOptions(flavour, store(), self._serializer or Codec(), keep_ms, kinds)
-        if not any(one.names for one in self._templates):
-            self._lock({})  # what is wrong with a name that is known is said now
+        self._options = OnceOptions(
+            flavour=flavour,
+            errors=_check_errors(errors),
+            results=store(),
+            serializer=self._serializer or Codec(),
+            keep_ms=keep_ms,
+        )
+        if not self._template.names:
+            self._lock({})  # a wrong name that is known now is reported now
 
     def _lock(self, values: dict[str, Any]) -> Any:
-        return self._make(*[one.text(values) for one in self._templates])
+        return self._make_lock(*self._template.ids(values))
 
     def _key(
-        self, kind: Any, plan: OnceOptions, values: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:  # of the flavour
+        self, key_type: Any, serializer: Any, values: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:  # a ``key_type``
         lock = self._lock(values)
-        return kind(plan, lock, self._printer.of(lock.resource, values, args, kwargs))
+        fingerprint = self._fingerprint.of(lock.resource, values, args, kwargs)
+        return key_type(replace(self._options, serializer=serializer), lock, fingerprint)
 
-    def _begin(self, kind: Any, values: dict[str, Any]) -> Any:
-        """Everything that the templates name must be given, and nothing else, unless a function takes it."""
-        unknown = [] if self._printer.function else [name for name in values if name not in self._names]
+    def _begin(self, key_type: Any, values: dict[str, Any]) -> Any:
+        """Refuse values that no template names, unless the fingerprint is a function, which may take them."""
+        unknown = [] if self._fingerprint.function else [name for name in values if name not in self._names]
         if unknown:
             known = ", ".join(self._names) or "none"
             raise InvalidRequest(f"begin() knows no {unknown[0]!r}: the templates of this once name {known}")
-        plan = self._plan if self._serializer is not None else self._plan._replace(serializer=codec_here())
-        return self._key(kind, plan, values, (), values)
+        serializer = codec_here() if self._serializer is None else self._serializer
+        return self._key(key_type, serializer, values, (), values)
 
     def _decorated(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        flavour = self._plan.flavour
+        flavour = self._options.flavour
         check_function(function, flavour.asynchronous, "once")
-        called = DecoratedFunction(function, self._names, self._lease_as)
+        decorated = DecoratedFunction(function, self._names, self._lease_as)
         serializer = serializer_of(function, self._serializer)
 
         async def flow(*args: Any, **kwargs: Any) -> Any:
-            plan = self._plan._replace(serializer=serializer())
-            key = self._key(BaseKey, plan, called.values(args, kwargs), args, dict(kwargs))
+            key = self._key(BaseKey, serializer(), decorated.values(args, kwargs), args, dict(kwargs))
             return await self._run(key, function, args, kwargs)
 
-        shell = flavour.shell(flow)
+        wrapped = flavour.wrap(flow)
         if flavour.asynchronous:
 
             async def run(*args: Any, **kwargs: Any) -> Any:
-                return (await shell(*args, **kwargs)).get()
+                return (await wrapped(*args, **kwargs)).get()
 
-            return called.dress(run)
-        return called.dress(lambda *args, **kwargs: shell(*args, **kwargs).get())
+            return decorated.dress(run)
+        return decorated.dress(lambda *args, **kwargs: wrapped(*args, **kwargs).get())
 
     async def _run(self, key: BaseKey, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> CallOutcome:
         outcome = CallOutcome()
         try:
-            async with key._taking():
+            async with key._use():
                 if key.done:
                     return CallOutcome(key.result)
                 if self._lease_as is not None:
                     kwargs[self._lease_as] = key._lease
-                outcome = await self._plan.flavour.called(function, args, kwargs)
+                outcome = await self._options.flavour.call(function, args, kwargs)
                 if outcome.error is not None:
                     raise outcome.error
                 await key._complete(outcome.value)
-        except LeaseLost:  # what is stored is the result, also when the lease ended just then
+        except LeaseLost:  # a stored result counts, even if the lease was lost right afterwards
             if outcome.error is not None or not key._completed:
                 raise
-        except StopIteration as error:  # of the function: no coroutine would let it through
+        except StopIteration as error:  # raised by the function: a coroutine cannot raise it
             return CallOutcome(error=error)
-        return CallOutcome(key.result)  # as all others get it
+        return CallOutcome(key.result)  # as all other callers get it
 
     def __reduce__(self) -> str:
-        """It leads to the coordinator of this process."""
+        """It cannot be pickled: it belongs to the coordinator of this process."""
         raise TypeError("what once() gave stays in its process: make it there, from connect()")
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} keep={self._plan.keep_ms / 1000:g}s>"
+        return f"<{type(self).__name__} keep={self._options.keep_ms / 1000:g}s>"
 
 
 class Once(BaseOnce):
@@ -152,7 +158,7 @@ class Once(BaseOnce):
 
 
 class LeasedOnce(Once):
-    """With ``lease_as``: the parameter of the lease is not the caller's, and types lose the others with it."""
+    """With ``lease_as``: callers do not pass that parameter, and type checkers lose sight of the others."""
 
     __slots__ = ()
 
@@ -180,7 +186,7 @@ class AsyncOnce(BaseOnce):
 
 
 class AsyncLeasedOnce(AsyncOnce):
-    """With ``lease_as``."""
+    """With ``lease_as``, see ``LeasedOnce``."""
 
     __slots__ = ()
 
@@ -190,7 +196,7 @@ class AsyncLeasedOnce(AsyncOnce):
 
 
 def _check_errors(errors: object) -> tuple[type[Exception], ...]:
-    """Which errors are an outcome. Cancellation and interrupts never are."""
+    """The classes of errors that are an outcome. Cancellation and interrupts never are."""
     if errors is True:
         return (Exception,)
     several = (errors,) if isinstance(errors, type) else errors

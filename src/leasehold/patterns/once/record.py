@@ -1,11 +1,11 @@
-"""What stands on the result store about one key: that it runs, or what came of it.
+"""What the result store says about one key: that its work has begun, or its outcome.
 
     {"leasehold": "once/1", "state": "running", "print": "…", "tries": 1}
     {"leasehold": "once/1", "state": "done", "print": "…", "value": {"json": …}}
     {"leasehold": "once/1", "state": "done", "print": "…", "error": {"kinds": […], "message": "…"}}
     {"leasehold": "once/1", "state": "done", "print": "…", "unkept": "set"}
 
-``tries`` counts those who began and were never heard of again, and whoever runs now.
+``tries`` counts the attempts that began and left no outcome, and the one that runs now.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from leasehold.errors import LeaseholdError, OutcomeUnknown
 from leasehold.guards.fence import label
 from leasehold.patterns.errors import KeyReused, ResultNotKept, error_record, remote_error
 from leasehold.patterns.results.result_store import Entry
-from leasehold.patterns.serialization import document, kept, loaded, read_document
+from leasehold.patterns.serialization import document, dump_value, load_value, read_document
 
 MARK = "once/1"
 RUNNING, DONE = "running", "done"
 
 
 class OnceRecord(NamedTuple):
-    """A sheet that was read."""
+    """A record that was read."""
 
     resource: str
     fence: int
@@ -31,18 +31,18 @@ class OnceRecord(NamedTuple):
 
     @property
     def done(self) -> bool:
-        """Has it an outcome?"""
+        """Is there an outcome?"""
         return self.fields.get("state") == DONE
 
     @property
     def tries(self) -> int:
-        """How many have begun and left no outcome."""
+        """How many attempts began and left no outcome."""
         return int(self.fields.get("tries", 1))
 
-    def check(self, print_: str | None) -> None:
-        """Is it the same request? Where one of both has no fingerprint, nothing is compared."""
+    def check(self, fingerprint: str | None) -> None:
+        """Raise KeyReused for another request. If one of both has no fingerprint, nothing is compared."""
         before = self.fields.get("print")
-        if None not in (before, print_) and before != print_:
+        if None not in (before, fingerprint) and before != fingerprint:
             raise KeyReused(
                 f"this key of {label(self.resource)} was used with another body before: their fingerprints differ. "
                 "Nothing was run. Repeat the request as it was, or use a new key for a new one",
@@ -50,39 +50,39 @@ class OnceRecord(NamedTuple):
             )
 
     def result(self, serializer: Any) -> Any:
-        """What it gave; raises what it raised."""
+        """The stored result, or raise the stored error."""
         if "error" in self.fields:
             raise remote_error(self.fields["error"], self.resource, self.fence)
         if "unkept" in self.fields:
             raise not_kept(self.resource, self.fence, str(self.fields["unkept"]))
-        return loaded(serializer, self.fields.get("value"))
+        return load_value(serializer, self.fields.get("value"))
 
 
 def read(entry: Entry | None, resource: str) -> OnceRecord | None:
-    """None: nothing is known about this key."""
+    """The record in an entry. None: nothing is known about this key."""
     return None if entry is None else OnceRecord(resource, entry.fence, read_document(MARK, entry.text, resource))
 
 
-def running(print_: str | None, tries: int) -> str:
-    return document(MARK, {"state": RUNNING, "print": print_, "tries": tries})
+def running(fingerprint: str | None, tries: int) -> str:
+    return document(MARK, {"state": RUNNING, "print": fingerprint, "tries": tries})
 
 
-def returned(print_: str | None, serializer: Any, value: object, resource: str) -> tuple[str, Any]:
-    """The sheet, and the value as it will be read from it. InvalidRequest: it cannot be kept."""
-    text, read_again = kept(serializer, value, f"the result of {label(resource)}")
-    return document(MARK, {"state": DONE, "print": print_}, text), read_again
+def returned(fingerprint: str | None, serializer: Any, value: object, resource: str) -> tuple[str, Any]:
+    """The record, and the value as it will be read from it. InvalidRequest: it cannot be kept."""
+    text, read_again = dump_value(serializer, value, f"the result of {label(resource)}")
+    return document(MARK, {"state": DONE, "print": fingerprint}, text), read_again
 
 
-def raised(print_: str | None, error: Exception) -> str:
-    return document(MARK, {"state": DONE, "print": print_, "error": error_record(error)})
+def raised(fingerprint: str | None, error: Exception) -> str:
+    return document(MARK, {"state": DONE, "print": fingerprint, "error": error_record(error)})
 
 
-def unkept(print_: str | None, value: object) -> str:
-    return document(MARK, {"state": DONE, "print": print_, "unkept": type(value).__name__[:100]})
+def unkept(fingerprint: str | None, value: object) -> str:
+    return document(MARK, {"state": DONE, "print": fingerprint, "unkept": type(value).__name__[:100]})
 
 
 def not_kept(resource: str, fence: int | None, what: str) -> ResultNotKept:
-    """For those who ask later."""
+    """The error for later callers."""
     return ResultNotKept(
         f"{label(resource)} ran, and its result of type {what} could not be kept. It does not run again under this "
         "key: look up what it did, and from now on return what can be kept (the log of the first call says why)",
@@ -92,5 +92,5 @@ def not_kept(resource: str, fence: int | None, what: str) -> ResultNotKept:
 
 
 def reason(error: LeaseholdError) -> object:
-    """Why it could not be kept, in the words of the result store where that just hung up."""
+    """Why it could not be kept. OutcomeUnknown has the result store's own error as its cause."""
     return error.__cause__ if isinstance(error, OutcomeUnknown) else error

@@ -1,8 +1,8 @@
-"""Single flight: one rebuild in the whole fleet, and everybody gets what came of it.
+"""Single flight: one rebuild of a value in the whole fleet, whose outcome all callers get.
 
-page        what stands on the result store, and how long it counts
-rebuilding  the protocol under the lease
-joining     callers of one process share one flight
-background  rebuilds that nobody waits for
-single      the decorator and the call form
+cached_value   what is on the result store, and how long it counts
+rebuild        the protocol under the lease
+flights        callers of one process that share one rebuild
+background     rebuilds that no caller waits for
+single_flight  the decorator and the call form
 """

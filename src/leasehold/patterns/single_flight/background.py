@@ -1,7 +1,7 @@
-"""Rebuilds that nobody waits for: while an old value is served, one in the fleet makes the next.
+"""Rebuilds that no caller waits for: while a stale value is served, one process of the fleet rebuilds it.
 
-At most one for each name in this process, and few in all: who finds no room leaves it to the next caller. One that came
-to nothing is not repeated at once: somebody else is at it, or it would fail again.
+There is at most one for each name in this process, and ``MOST_AT_ONCE`` in all: a caller that finds no room leaves it
+to the next one. A rebuild that failed is not repeated at once: another process is at work, or it would fail again.
 """
 
 from __future__ import annotations
@@ -14,68 +14,68 @@ from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from typing import Any
 
+from leasehold._core.driver import finish
 from leasehold._runtime.engine import Engine
 from leasehold.errors import NotAcquired
 from leasehold.observe import log
-from leasehold.patterns.flavour import finish
 from leasehold.patterns.single_flight.flights import FlightResult
-from leasehold.patterns.single_flight.rebuild import outside_rebuilds
+from leasehold.patterns.single_flight.rebuild import leave_rebuilds
 
-MOST = 32  # at once
+MOST_AT_ONCE = 32
 MOST_PAUSES = 10_000
-GRACE = 2.0  # seconds that close() waits for those under way
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+GRACE = 2.0  # seconds that close() waits for running rebuilds
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds
 
 Run = Callable[[], Coroutine[Any, Any, FlightResult]]
 
 
 class BackgroundRebuilds(ABC):
-    """Of one coordinator."""
+    """The background rebuilds of one coordinator."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._epoch = engine.epoch
-        self._under_way: dict[Any, Any] = {}  # by name: the thread or the task
-        self._pauses: dict[Any, float] = {}  # by name: when it may be tried again, on the local clock
+        self._running: dict[Any, Any] = {}  # by name: the thread or the task
+        self._pauses: dict[Any, float] = {}  # by name: when it may be tried again, by the local clock
 
     def start(self, key: Any, shown: str, run: Run, ttl: float) -> None:
-        """``run`` it, unless it runs already. ``shown`` is what a log may show of it."""
-        if self._epoch != self._engine.epoch:  # a forked child: those of the parent go on there
-            self._epoch, self._under_way = self._engine.epoch, {}
-        if self._over(self._under_way.get(key)):
-            self._under_way.pop(key, None)
-        if key in self._under_way or len(self._under_way) >= MOST or self._engine.closed or self._pausing(key):
+        """Start a rebuild, unless one runs already or room is lacking. ``shown`` is the name without ids, for logs."""
+        if self._epoch != self._engine.epoch:  # a forked child: the rebuilds of the parent go on there
+            self._epoch, self._running = self._engine.epoch, {}
+        if self._has_ended(self._running.get(key)):
+            self._running.pop(key, None)
+        if key in self._running or len(self._running) >= MOST_AT_ONCE or self._engine.closed or self._pausing(key):
             return
         mark = object()
-        if self._under_way.setdefault(key, mark) is mark:
+        if self._running.setdefault(key, mark) is mark:
             try:
-                self._begin(key, self._guarded(key, shown, run, ttl))
+                self._begin(key, self._run(key, shown, run, ttl))
             except BaseException:
-                self._under_way.pop(key, None)
+                self._running.pop(key, None)
                 raise
 
-    def _over(self, work: Any) -> bool:
-        """Has it ended without a word?"""
+    def _has_ended(self, work: Any) -> bool:
+        """Has it ended without removing itself?"""
         return False
 
     @abstractmethod
     def _begin(self, key: Any, flow: Coroutine[Any, Any, None]) -> None: ...
 
-    async def _guarded(self, key: Any, shown: str, run: Run, ttl: float) -> None:
-        outside_rebuilds()
+    async def _run(self, key: Any, shown: str, run: Run, ttl: float) -> None:
+        leave_rebuilds()
         try:
-            landing = await run()
-            error = landing.error
+            result = await run()
+            error = result.error
         except NotAcquired:
             self._pause(key, ttl)
             return
-        except Exception as trouble:
-            error = trouble
+        except Exception as raised:
+            error = raised
         finally:
-            self._under_way.pop(key, None)
+            self._running.pop(key, None)
         if error is not None:
             self._pause(key, ttl)
-            if not self._engine.closed:  # else that is why
+            if not self._engine.closed:  # closing explains the failure
                 log.warn("single_flight could not rebuild %s in the background: %r", shown, error, error=error)
 
     def _pausing(self, key: Any) -> bool:
@@ -94,43 +94,43 @@ class BackgroundRebuilds(ABC):
 
 
 class ThreadRebuilds(BackgroundRebuilds):
-    """Daemon threads, each with a copy of the caller's context."""
+    """Rebuilds in daemon threads, each with a copy of the caller's context."""
 
     def _begin(self, key: Any, flow: Coroutine[Any, Any, None]) -> None:
         context = copy_context()
         thread = threading.Thread(target=lambda: context.run(finish, flow), name="leasehold-rebuild", daemon=True)
-        self._under_way[key] = thread
+        self._running[key] = thread
         try:
             thread.start()
-        except RuntimeError as error:  # no more threads, or the interpreter ends: the caller has its value
+        except RuntimeError as error:  # no more threads, or the interpreter is shutting down: the caller has its value
             flow.close()
-            self._under_way.pop(key, None)
+            self._running.pop(key, None)
             log.debug("single_flight could not start a thread: %r", error)
 
     def close(self) -> None:
-        """Wait for those under way, but not long: the coordinator then takes away their leases."""
+        """Wait for running rebuilds, but not long: the coordinator then ends their leases."""
         end = time.monotonic() + GRACE
-        for thread in list(self._under_way.values()):
+        for thread in list(self._running.values()):
             if isinstance(thread, threading.Thread) and thread is not threading.current_thread():
                 thread.join(max(end - time.monotonic(), 0))
 
 
 class TaskRebuilds(BackgroundRebuilds):
-    """Tasks of the loop that asked first."""
+    """Rebuilds in tasks of the event loop whose caller started them."""
 
     def _over(self, work: Any) -> bool:
-        """Cancelled before it began, or with a loop that is no more."""
+        """It was cancelled before it began, or its loop is closed."""
         return isinstance(work, asyncio.Task) and (work.done() or work.get_loop().is_closed())
 
     def _begin(self, key: Any, flow: Coroutine[Any, Any, None]) -> None:
-        for name in [name for name, work in list(self._under_way.items()) if self._over(work)]:  # of other loops, too
-            self._under_way.pop(name, None)
-        self._under_way[key] = asyncio.create_task(flow, name="leasehold-rebuild")
+        for name in [name for name, work in list(self._running.items()) if self._over(work)]:  # also of other loops
+            self._running.pop(name, None)
+        self._running[key] = asyncio.create_task(flow, name="leasehold-rebuild")
 
     async def close(self) -> None:
-        """Wait for those under way, but not long; then cancel them, and wait until they have stopped."""
+        """Wait for running rebuilds, but not long; then cancel them, and wait until they have stopped."""
         loop = asyncio.get_running_loop()
-        tasks = [one for one in self._under_way.values() if isinstance(one, asyncio.Task) and one.get_loop() is loop]
+        tasks = [one for one in self._running.values() if isinstance(one, asyncio.Task) and one.get_loop() is loop]
         if not tasks:
             return
         _, late = await asyncio.wait(tasks, timeout=GRACE)

@@ -1,10 +1,9 @@
 """What a single flight leaves on the result store, and how long it counts: a value, an error, or both.
 
-An entry says how old it is by the result store's own clock. An error that is written beside a value makes the
-entry young
-again: so it says how old the value was then. A value that could not be kept is an error for those who come later, for
-as long as it would have been fresh. What was written later than now, because that clock was set back, counts as being
-as old as it is ahead: else a value that is asked for again and again would be fresh for as long as the step was.
+The age of an entry is measured by the result store's own clock. Writing an error beside a value makes the entry young
+again, so the entry also says how old the value was then. A value that could not be kept is recorded as an error for
+later callers, for as long as the value would have been fresh. An entry from the future, because that clock was set
+back, counts as being as old as it is ahead: otherwise the value would be fresh for as long as the step was.
 """
 
 from __future__ import annotations
@@ -16,13 +15,14 @@ from leasehold.errors import LeaseholdError
 from leasehold.guards.fence import label
 from leasehold.patterns.errors import ResultNotKept, error_record, remote_error
 from leasehold.patterns.results.result_store import Entry
-from leasehold.patterns.serialization import compact, document, kept, loaded, read_document
+from leasehold.patterns.serialization import compact, document, dump_value, load_value, read_document
 
 MARK = "flight/1"
 
 
 class CachedValue(NamedTuple):
-    """What was found. ``value`` is the sheet's, not loaded yet; None: there is none. Ages are in seconds."""
+    """An entry that was read. ``value`` is as the document has it, not loaded yet; None if there is none. Ages are in
+    seconds."""
 
     text: str
     fence: int
@@ -34,7 +34,7 @@ class CachedValue(NamedTuple):
 
 
 class Freshness(NamedTuple):
-    """How long what counts, in seconds."""
+    """How long values and errors count, in seconds."""
 
     fresh: float
     stale: float
@@ -42,30 +42,30 @@ class Freshness(NamedTuple):
 
     @property
     def keep(self) -> float:
-        """A value in all."""
+        """How long a value is kept: while it is fresh, and while it is stale."""
         return self.fresh + self.stale
 
-    def usable(self, page: CachedValue | None) -> bool:
-        """Is there a value that may be given to somebody?"""
-        return page is not None and page.value is not None and page.value_age < self.keep
+    def usable(self, cached: CachedValue | None) -> bool:
+        """Is there a value, fresh or stale, that a caller may get?"""
+        return cached is not None and cached.value is not None and cached.value_age < self.keep
 
-    def is_fresh(self, page: CachedValue) -> bool:
-        return self.usable(page) and page.value_age < self.fresh
+    def is_fresh(self, cached: CachedValue) -> bool:
+        return self.usable(cached) and cached.value_age < self.fresh
 
-    def failed(self, page: CachedValue | None) -> bool:
-        """Did the last rebuild fail so lately that nobody should try again?"""
-        if page is None or page.error is None:
+    def failed(self, cached: CachedValue | None) -> bool:
+        """Did the last rebuild fail so recently that no caller should try again?"""
+        if cached is None or cached.error is None:
             return False
-        return page.age < (self.errors if page.unkept is None else self.unkept)
+        return cached.age < (self.errors if cached.unkept is None else self.unkept)
 
     @property
     def unkept(self) -> float:
-        """That a value could not be kept."""
+        """How long it counts that a value could not be kept."""
         return max(self.fresh, self.errors)
 
 
 def read_cached(entry: Entry | None, resource: str) -> CachedValue | None:
-    """InvalidRequest: something else has written there."""
+    """The entry of a result store. InvalidRequest: another pattern has written it."""
     if entry is None:
         return None
     fields = read_document(MARK, entry.text, resource)
@@ -77,17 +77,17 @@ def read_cached(entry: Entry | None, resource: str) -> CachedValue | None:
 
 
 def value_text(serializer: Any, value: object, what: str) -> str:
-    """A value as text. InvalidRequest: it cannot be written, or not be read again."""
-    return document(MARK, {}, kept(serializer, value, what)[0])
+    """A value as a document. InvalidRequest: it cannot be written, or not be read again."""
+    return document(MARK, {}, dump_value(serializer, value, what)[0])
 
 
 def value_of(serializer: Any, text: str) -> Any:
-    """A value of one's own: nobody else has the same object."""
-    return loaded(serializer, json.loads(text)["value"])
+    """The value in a document, loaded anew: no two callers share one object."""
+    return load_value(serializer, json.loads(text)["value"])
 
 
 def error_text(error: Exception, beside: CachedValue | None, unkept: str | None = None) -> str:
-    """An error as text, and the value that still counts."""
+    """An error as a document, together with the value that still counts."""
     fields: dict[str, Any] = {"error": error_record(error)}
     if unkept is not None:
         fields["unkept"] = unkept
@@ -97,18 +97,18 @@ def error_text(error: Exception, beside: CachedValue | None, unkept: str | None 
     return document(MARK, fields, compact(beside.value))
 
 
-def error_of(page: CachedValue, resource: str) -> LeaseholdError:
-    if page.unkept is not None:
-        return not_kept(resource, page.fence, page.unkept)
-    return remote_error(page.error, resource, page.fence)
+def error_of(cached: CachedValue, resource: str) -> LeaseholdError:
+    if cached.unkept is not None:
+        return not_kept(resource, cached.fence, cached.unkept)
+    return remote_error(cached.error, resource, cached.fence)
 
 
 def not_kept(resource: str, fence: int | None, what: str) -> ResultNotKept:
-    """For all but the one who has made the value."""
+    """The error for all callers but the one whose call made the value."""
     return ResultNotKept(
-        f"{label(resource)} was rebuilt, and its value of type {what} could not be kept: only who rebuilt it has got "
-        "it. It is not rebuilt again for as long as it would have been fresh; from then on return what can be kept "
-        "(the log of the rebuild says why)",
+        f"{label(resource)} was rebuilt, and its value of type {what} could not be kept: only the caller that "
+        "rebuilt it has it. It is not rebuilt again for as long as it would have been fresh; from then on return what "
+        "can be kept (the log of the rebuild says why)",
         resource=resource,
         fence=fence,
     )

@@ -1,11 +1,12 @@
-"""The flights of one process: callers that want the same thing at once share one, and with it one claim to the store.
+"""The flights of one process: callers that want the same value at once share one rebuild, and with it one claim.
 
-Who comes first leads; the others wait for what it brings, each with a patience of its own. A leader that was
-interrupted, ran out of patience or lost its lease brings nothing: one of the others leads then. So every caller leads
-at most once. They do not wait for the end of one whose lease was taken away: it may hang, and that is why.
+The first caller leads; the others wait for its result, each for its own time at most. A leader that was interrupted,
+ran out of time or lost its lease has no result: then one of the others leads. So every caller leads at most once. The
+others do not wait for the end of a flight whose lease was taken away: it may hang, and that may be why it lost the
+lease.
 
-A thread leads by itself. On an event loop the flight is a task of its own, which goes on while anybody waits for it: a
-caller that is cancelled takes nobody along, and the last one ends it.
+A thread leads itself. On an event loop the flight is a task of its own, which goes on while a caller waits for it:
+cancelling one caller does not affect the others, and the last one that is cancelled ends the task.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from leasehold._runtime.engine import CLOSED, Engine
 from leasehold._runtime.sync import warn_in_event_loop
 from leasehold.errors import LeaseLost, NotAcquired, StoreUnavailable
 
-LONGEST_NAP = 1.0  # seconds until somebody who waits looks whether the coordinator was closed
-NOTHING = (NotAcquired, LeaseLost)  # what befell the leader alone
-TAKEN = frozenset({"deleted", "evicted", "max_hold", "max_idle", "taken"})  # not because the store did not answer
+LONGEST_NAP = 1.0  # seconds until a waiter checks again whether the coordinator was closed
+LEADER_ONLY = (NotAcquired, LeaseLost)  # errors that concern the leader alone
+TAKEN_AWAY = frozenset({"deleted", "evicted", "max_hold", "max_idle", "taken"})  # not: the store is down
 
 Lead = Callable[["Flight", float | None], Coroutine[Any, Any, "FlightResult"]]
 
 
 class FlightResult:
-    """What a flight brought: the text of a value, or the error of the function. ``unkept`` is the type of a value that
-    could not be kept; then the error says so, to all but the one who has made it."""
+    """The outcome of a flight: the text of a value, or the error of the function. ``unkept`` is the type of a value
+    that could not be kept; ``error`` says so then, to all callers but the one whose call made the value."""
 
     __slots__ = ("_trace", "error", "text", "unkept")
 
@@ -43,13 +44,13 @@ class FlightResult:
         self._trace = None if error is None else error.__traceback__
 
     def check(self) -> None:
-        """Raise the error, if it is one. It is shared by many: each raise must not add to it for all of them."""
+        """Raise the error, if there is one. Callers share it, so its traceback must not grow with each raise."""
         if self.error is not None:
             raise self.error.with_traceback(self._trace)
 
 
 class RemainingWait:
-    """How long a caller may still wait; None is for ever."""
+    """How long a caller may still wait; None means for ever."""
 
     __slots__ = ("_clock", "_until")
 
@@ -61,7 +62,7 @@ class RemainingWait:
         return None if self._until is None else max(self._until - self._clock.now(), 0.0)
 
     def nap(self) -> float:
-        """Real seconds until the next look."""
+        """Real seconds to sleep until the next check."""
         now = self._clock.now()
         until = now + LONGEST_NAP if self._until is None else min(self._until, now + LONGEST_NAP)
         return self._clock.nap(until)
@@ -71,32 +72,32 @@ class RemainingWait:
 
 
 class Flights(ABC):
-    """Of one coordinator. A key is whatever shares a flight, with the name of the resource at its end."""
+    """The flights of one coordinator. A key identifies a flight; its last part is the name of the resource."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._epoch = engine.epoch
 
     @abstractmethod
-    async def join(self, key: Any, lead: Lead, patience: RemainingWait) -> FlightResult:
-        """Be on the flight of this key, and lead it when nobody does. ``lead`` is given the flight, and closes it
-        before its lease ends: who comes after that may not get what was read before."""
+    async def join(self, key: Any, lead: Lead, wait: RemainingWait) -> FlightResult:
+        """Share the flight of this key, or lead a new one. ``lead`` is given the flight, and closes it before its lease
+        ends: a caller that comes later must not get a value that was read before."""
 
-    def patience(self, wait: float | None) -> RemainingWait:
+    def remaining_wait(self, wait: float | None) -> RemainingWait:
         return RemainingWait(self._engine.clock, wait)
 
     def _forked(self) -> bool:
-        """Those of the parent go on there (trap 32)."""
+        """Is this a forked child, seen for the first time? The flights of the parent go on there (trap 32)."""
         if self._epoch == self._engine.epoch:
             return False
         self._epoch = self._engine.epoch
         return True
 
-    def _stay(self, key: Any, patience: RemainingWait) -> None:
-        """May somebody who waits go on waiting?"""
+    def _check_still_waiting(self, key: Any, wait: RemainingWait) -> None:
+        """Raise an error if a waiter may not go on waiting."""
         if self._engine.closed:
             raise StoreUnavailable(CLOSED)
-        if patience.over():
+        if wait.over():
             message = (
                 "it is being rebuilt in this process, and the wait is over: try again, or serve stale ones meanwhile"
             )
@@ -104,41 +105,42 @@ class Flights(ABC):
 
 
 class Flight:
-    """One rebuild under way in this process."""
+    """One running rebuild in this process."""
 
-    __slots__ = ("_flights", "_key", "_lease", "landing", "trouble")
+    __slots__ = ("_flights", "_key", "_lease", "failure", "result")
 
     def __init__(self, flights: dict[Any, Any], key: Any) -> None:
         self._flights = flights
         self._key = key
         self._lease: Callable[[], Any] | None = None
-        self.landing: FlightResult | None = None
-        self.trouble: FlightResult | None = None
+        self.result: FlightResult | None = None
+        self.failure: FlightResult | None = None
 
     def close(self) -> None:
-        """Let nobody else in. Of two threads that do so, one may close the next flight, too: that one is then led for
-        fewer, and the lease sees to it that nothing is made twice."""
+        """Let no further caller join. Of two threads that call this, one may close the next flight as well: then fewer
+        callers share that one, and the lease still prevents two rebuilds at once."""
         if self._flights.get(self._key) is self:
             self._flights.pop(self._key, None)
 
-    def holds(self, lease: Any) -> None:
-        """Under this lease, which is not kept alive by it."""
+    def use_lease(self, lease: Any) -> None:
+        """It runs under this lease, to which it keeps only a weak reference."""
         self._lease = weakref.ref(lease)
 
     def lost(self) -> bool:
-        """Was its lease taken away? When it ended because the store is away, there is nobody better to wait for."""
+        """Was its lease taken away? If it ended because the store is down, no other process can do better."""
         lease = None if self._lease is None else self._lease()
-        return lease is not None and lease.state == LOST and lease._held.reason in TAKEN
+        return lease is not None and lease.state == LOST and lease._held.reason in TAKEN_AWAY
 
-    def outcome(self, mine: bool) -> FlightResult | None:
-        """For those who waited; None: it brought nothing. What befell the leader is for the leader."""
-        if self.trouble is not None and (mine or not isinstance(self.trouble.error, NOTHING)):
-            self.trouble.check()
-        return self.landing
+    def outcome(self, leader: bool) -> FlightResult | None:
+        """The result for a caller; None: there is none, and the caller leads next. Errors that concern the leader alone
+        are raised only for the leader."""
+        if self.failure is not None and (leader or not isinstance(self.failure.error, LEADER_ONLY)):
+            self.failure.check()
+        return self.result
 
 
 class _ThreadFlight(Flight):
-    """By a thread."""
+    """A flight that a thread leads."""
 
     __slots__ = ("done",)
 
@@ -148,42 +150,42 @@ class _ThreadFlight(Flight):
 
 
 class ThreadFlights(Flights):
-    """Nothing is locked: one step of a dict decides who leads, also in a child that was forked in between."""
+    """Flights of threads. There is no lock: one atomic dict operation decides which caller leads, also after a fork."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._flights: dict[Any, _ThreadFlight] = {}
 
-    async def join(self, key: Any, lead: Lead, patience: RemainingWait) -> FlightResult:
+    async def join(self, key: Any, lead: Lead, wait: RemainingWait) -> FlightResult:
         while True:
             if self._forked():
                 self._flights = {}
             mine = _ThreadFlight(self._flights, key)
-            try:  # from here on: an interrupt in between must not leave a flight that nobody leads
+            try:  # around setdefault too: an interrupt right after it must not leave a flight without a leader
                 flight = self._flights.setdefault(key, mine)
                 if flight is mine:
-                    mine.landing = await lead(mine, patience.left())
-                    return mine.landing
+                    mine.result = await lead(mine, wait.left())
+                    return mine.result
             except Exception as error:
-                mine.trouble = FlightResult(error=error)
+                mine.failure = FlightResult(error=error)
                 raise
             finally:
                 mine.close()
                 mine.done.set()
             if not flight.done.is_set():
                 warn_in_event_loop(self._engine)
-            while not flight.done.wait(patience.nap()):
-                self._stay(key, patience)
+            while not flight.done.wait(wait.nap()):
+                self._check_still_waiting(key, wait)
                 if flight.lost():
                     flight.close()
                     break
-            landing = flight.outcome(mine=False)
-            if landing is not None:
-                return landing
+            result = flight.outcome(leader=False)
+            if result is not None:
+                return result
 
 
 class _TaskFlight(Flight):
-    """On an event loop."""
+    """A flight that a task leads; ``waiting`` counts its callers."""
 
     __slots__ = ("task", "waiting")
 
@@ -194,26 +196,26 @@ class _TaskFlight(Flight):
 
 
 class TaskFlights(Flights):
-    """Each event loop has its own."""
+    """Flights of tasks. Each event loop has its own."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._loops: dict[asyncio.AbstractEventLoop, dict[Any, _TaskFlight]] = {}
 
-    async def join(self, key: Any, lead: Lead, patience: RemainingWait) -> FlightResult:
+    async def join(self, key: Any, lead: Lead, wait: RemainingWait) -> FlightResult:
         flights = self._here()
         while True:
             flight = flights.get(key)
-            mine = flight is None or flight.task.done()  # one that was cancelled before it began has closed nothing
-            if flight is None or mine:
+            leads = flight is None or flight.task.done()  # a task that was cancelled before it began is still listed
+            if flight is None or leads:
                 flight = flights[key] = _TaskFlight(flights, key)
-                flight.task = asyncio.create_task(_fly(flight, lead, patience), name="leasehold-flight")
-            await self._wait(key, flight, None if mine else patience)
-            landing = flight.outcome(mine)
-            if landing is not None:
-                return landing
-            if mine:
-                flight.task.result()  # was cancelled on its own, or ended by an interrupt
+                flight.task = asyncio.create_task(_run_flight(flight, lead, wait), name="leasehold-flight")
+            await self._wait(key, flight, None if leads else wait)
+            result = flight.outcome(leads)
+            if result is not None:
+                return result
+            if leads:
+                flight.task.result()  # raises: the task itself was cancelled, or ended by an interrupt
 
     def _here(self) -> dict[Any, _TaskFlight]:
         if self._forked():
@@ -221,18 +223,18 @@ class TaskFlights(Flights):
         loop = asyncio.get_running_loop()
         flights = self._loops.get(loop)
         if flights is None:
-            for gone in [one for one in list(self._loops) if one.is_closed()]:  # other threads have loops, too
-                self._loops.pop(gone, None)
+            for closed in [one for one in list(self._loops) if one.is_closed()]:  # other threads may have removed it
+                self._loops.pop(closed, None)
             flights = self._loops[loop] = {}
         return flights
 
-    async def _wait(self, key: Any, flight: _TaskFlight, patience: RemainingWait | None) -> None:
+    async def _wait(self, key: Any, flight: _TaskFlight, wait: RemainingWait | None) -> None:
         flight.waiting += 1
         try:
             while not flight.task.done():
-                await asyncio.wait([flight.task], timeout=None if patience is None else patience.nap())
-                if patience is not None and not flight.task.done():
-                    self._stay(key, patience)
+                await asyncio.wait([flight.task], timeout=None if wait is None else wait.nap())
+                if wait is not None and not flight.task.done():
+                    self._check_still_waiting(key, wait)
                     if flight.lost():
                         flight.close()
                         return
@@ -241,13 +243,13 @@ class TaskFlights(Flights):
             if not flight.waiting and not flight.task.done():
                 flight.close()
                 flight.task.cancel()
-                await asyncio.wait([flight.task])  # who was cancelled must not go on before its work has stopped
+                await asyncio.wait([flight.task])  # a cancelled caller goes on only when its work has stopped
 
 
-async def _fly(flight: _TaskFlight, lead: Lead, patience: RemainingWait) -> None:
+async def _run_flight(flight: _TaskFlight, lead: Lead, wait: RemainingWait) -> None:
     try:
-        flight.landing = await lead(flight, patience.left())
+        flight.result = await lead(flight, wait.left())
     except Exception as error:
-        flight.trouble = FlightResult(error=error)
+        flight.failure = FlightResult(error=error)
     finally:
         flight.close()

@@ -1,8 +1,8 @@
-"""How a value is rebuilt: under the lease of its name, looked at again before, and written with its fence.
+"""How a value is rebuilt: under the lease of its name, after reading again, and written with its fence.
 
-The result store decides, not the clock. What it accepted counts, also when the lease was over by then: nobody
-newer had come.
-What it refused is nobody's; its caller gets what the newer one has written, or LeaseLost.
+The result store decides, not the clock. A write that it accepted counts, even if the lease had expired by then: no
+newer holder had come. A write that it refused counts for no caller: its own caller gets what the newer holder has
+written, or LeaseLost.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextvars import ContextVar
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from leasehold._core.names import Name
 from leasehold.errors import InvalidRequest, LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.observe import log
 from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.results.result_store import ResultStore
-from leasehold.patterns.serialization import is_large, loaded
+from leasehold.patterns.serialization import load_value, may_be_too_large
 from leasehold.patterns.single_flight.cached_value import (
     CachedValue,
     Freshness,
@@ -32,114 +33,110 @@ from leasehold.patterns.single_flight.flights import Flight, FlightResult
 from leasehold.primitives.decorated_function import name_of
 
 DOWN = (StoreUnavailable, OutcomeUnknown)
-ALWAYS = float("inf")  # as what was seen: nothing on the result store is newer than that
+REBUILD_ALWAYS = float("inf")  # as ``newer_than``: no entry on the result store has a higher fence
 
 R = TypeVar("R")
 
 
-class RebuildFunction(NamedTuple):
-    """What the user wrote, and how it is called."""
+@dataclass(frozen=True, slots=True)
+class RebuildFunction:
+    """The user's function, the arguments of one call, and how its result is serialized."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     serializer: Any
-    unkept: list[Any]  # the value that it gave to this caller and that could not be kept
+    unkept: list[Any] = field(default_factory=list)  # a value that this call made and that could not be kept
 
 
 class CurrentRebuild:
-    """A rebuild that the calling thread or task stands in."""
+    """A rebuild inside which the calling thread or task is."""
 
-    __slots__ = ("key", "over")
+    __slots__ = ("ended", "key")
 
     def __init__(self, key: Any) -> None:
         self.key = key
-        self.over = False
+        self.ended = False
 
 
-_aloft: ContextVar[tuple[CurrentRebuild, ...]] = ContextVar("leasehold-aloft", default=())
+_current: ContextVar[tuple[CurrentRebuild, ...]] = ContextVar("leasehold-rebuilds", default=())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilder:
-    """For all names of one ``single_flight``."""
+    """Rebuilds the values of one ``single_flight``, for all its names.
 
-    def __init__(
-        self,
-        flavour: Flavour,
-        results: ResultStore,
-        terms: Freshness,
-        lease_as: str | None,
-        make_lock: Callable[[Name, float | None], Any],
-        home: object,
-    ) -> None:
-        self.flavour = flavour
-        self.results = results
-        self.terms = terms
-        self._lease_as = lease_as
-        self._make_lock = make_lock
-        self._home = home  # of one coordinator: another one may wait for this one, and gets its turn when time is over
+    ``coordinator`` identifies the coordinator: a rebuild that waits for itself is recognised within one coordinator. A
+    nested call through another one is not; it waits, and its wait runs out."""
 
-    async def look(self, name: Name) -> CachedValue | None:
-        """What anybody can see."""
-        return read_cached(await self._settled(self.results.read(name.text)), name.text)
+    flavour: Flavour
+    results: ResultStore
+    freshness: Freshness
+    lease_as: str | None
+    make_lock: Callable[[Name, float | None], Any]
+    coordinator: object
 
-    async def fly(
-        self, name: Name, seen: float, work: RebuildFunction, wait: float | None, flight: Flight | None = None
+    async def read(self, name: Name) -> CachedValue | None:
+        """What is cached, without a lease."""
+        return read_cached(await self._resolve(self.results.read(name.text)), name.text)
+
+    async def rebuild(
+        self, name: Name, newer_than: float, work: RebuildFunction, wait: float | None, flight: Flight | None = None
     ) -> FlightResult:
-        """Under the lease: take what came since ``seen`` (a fence), else rebuild. The flight is closed before the lease
-        ends."""
-        known = flight or Flight({}, name.text)
+        """Under the lease: return what is cached with a fence above ``newer_than``, or rebuild. The flight is closed
+        before the lease ends."""
+        shared = flight or Flight({}, name.text)
 
         async def body(lease: Any) -> FlightResult:
-            known.holds(lease)
+            shared.use_lease(lease)
             try:
-                page = await self._open(lease)
-                newer = self._taken(page, name, work) if page is not None and page.fence > seen else None
-                return newer or await self._rebuild(lease, page, work)
+                cached = await self._open(lease)
+                newer = self._result_of(cached, name, work) if cached and cached.fence > newer_than else None
+                return newer or await self._call_and_store(lease, cached, work)
             finally:
-                known.close()
+                shared.close()
 
         try:
-            return await self._holding(name, wait, body)
+            return await self._with_lease(name, wait, body)
         except LeaseLost as loss:
-            landing = await self._instead(name, loss, work)
-            if landing is None:
+            result = await self._newer_result(name, loss, work)
+            if result is None:
                 raise
-            return landing
+            return result
 
     async def forget(self, name: Name, wait: float | None) -> None:
         async def body(lease: Any) -> None:
-            await self._open(lease)  # what another pattern wrote is not ours to take away
-            await self._settled(self.results.write(lease, None, 1))
+            await self._open(lease)  # raises if another pattern wrote the entry: that must not be deleted
+            await self._resolve(self.results.write(lease, None, 1))
 
-        await self._holding(name, wait, body)
+        await self._with_lease(name, wait, body)
 
-    async def alone(self, name: Name, work: RebuildFunction) -> FlightResult:
-        """Without a lease."""
-        with self._inside(name):
-            return await self._called(name.text, work, None)
+    async def call_without_lease(self, name: Name, work: RebuildFunction) -> FlightResult:
+        """Call the function without a lease, and store nothing."""
+        with self._marked_current(name):
+            return await self._call(name.text, work, None)
 
-    async def _called(self, resource: str, work: RebuildFunction, lease: Any) -> FlightResult:
-        """What it gave, or its error. What cannot be kept has been made all the same: it is its caller's."""
-        kwargs = work.kwargs if self._lease_as is None else {**work.kwargs, self._lease_as: lease}
-        outcome = await self.flavour.called(work.function, work.args, kwargs)
+    async def _call(self, resource: str, work: RebuildFunction, lease: Any) -> FlightResult:
+        """Call the function. A value that cannot be kept is returned to its own caller all the same."""
+        kwargs = work.kwargs if self.lease_as is None else {**work.kwargs, self.lease_as: lease}
+        outcome = await self.flavour.call(work.function, work.args, kwargs)
         if outcome.error is not None:
             return FlightResult(error=outcome.error)
         try:
             return FlightResult(value_text(work.serializer, outcome.value, f"the result of {name_of(work.function)}()"))
         except InvalidRequest as error:
-            return _unkept(resource, work, lease, outcome.value, error)
+            return _unkept_result(resource, work, lease, outcome.value, error)
 
     # ------------------------------------------------------------ under the lease
 
-    async def _holding(self, name: Name, wait: float | None, body: Callable[[Any], Coroutine[Any, Any, R]]) -> R:
-        """What the body gives counts: each of its writes was checked by the results. LeaseLost, when it gives
-        nothing."""
-        given: list[R] = []
+    async def _with_lease(self, name: Name, wait: float | None, body: Callable[[Any], Coroutine[Any, Any, R]]) -> R:
+        """The result of the body, also when the lease is lost afterwards: the result store has checked each of its
+        writes. LeaseLost, if the body has no result."""
+        results: list[R] = []
         try:
-            with self._inside(name):
-                async with self.flavour.entered(self._make_lock(name, wait)) as lease:
-                    given.append(await body(lease))
+            with self._marked_current(name):
+                async with self.flavour.enter(self.make_lock(name, wait)) as lease:
+                    results.append(await body(lease))
         except StaleOwner as error:
             if error.resource != name.text:
                 raise
@@ -150,118 +147,124 @@ class Rebuilder:
                 fence=error.fence,
             ) from error
         except LeaseLost:
-            if not given:
+            if not results:
                 raise
-        return given[0]
+        return results[0]
 
-    async def _rebuild(self, lease: Any, page: CachedValue | None, work: RebuildFunction) -> FlightResult:
-        landing = await self._called(lease.resource, work, lease)
-        if landing.error is None:
-            landing = await self._put(lease, landing, work)
-        error = landing.error
+    async def _call_and_store(self, lease: Any, cached: CachedValue | None, work: RebuildFunction) -> FlightResult:
+        result = await self._call(lease.resource, work, lease)
+        if result.error is None:
+            result = await self._store_value(lease, result, work)
+        error = result.error
         if error is None:
-            return landing
+            return result
         if isinstance(error, (LeaseLost, StaleOwner)) and error.resource == lease.resource:
             raise error
         try:
-            await self._tell(lease, landing, page, work)
+            await self._store_error(lease, result, error, cached, work)
         except StaleOwner as refused:
-            raise refused from error  # what went wrong first must not get lost
-        return landing
+            raise refused from error  # the first error must not get lost
+        return result
 
-    async def _tell(self, lease: Any, landing: FlightResult, page: CachedValue | None, work: RebuildFunction) -> None:
-        """For those who wait, and for ``errors`` seconds for everybody. A value that still counts stays beside it."""
-        assert landing.error is not None  # noqa: S101  # for the type checker: there is nothing else to tell
-        counts = self.terms.errors if landing.unkept is None else self.terms.unkept
+    async def _store_error(
+        self, lease: Any, result: FlightResult, error: Exception, cached: CachedValue | None, work: RebuildFunction
+    ) -> None:
+        """Store an error: for the waiters, and for ``errors`` seconds for all callers. A value that still counts is
+        kept beside it."""
+        counts = self.freshness.errors if result.unkept is None else self.freshness.unkept
         try:
-            if page is not None:
-                page = await self._open(lease)  # its age by the result store's clock
-            beside = page if self.terms.usable(page) else None
-            if beside is None or counts or not self._readable(beside, work):
-                rest = 0.0 if beside is None else self.terms.keep - beside.value_age
-                text = error_text(landing.error, beside, landing.unkept)
-                await self._settled(self.results.write(lease, text, max(counts, lease.ttl, rest)))
-        except DOWN as trouble:
-            _not_kept(trouble)
+            if cached is not None:
+                cached = await self._open(lease)  # again: its age by the result store's clock
+            value = cached if self.freshness.usable(cached) else None
+            if value is None or counts or not self._readable(value, work):
+                rest = 0.0 if value is None else self.freshness.keep - value.value_age
+                text = error_text(error, value, result.unkept)
+                await self._resolve(self.results.write(lease, text, max(counts, lease.ttl, rest)))
+        except DOWN as problem:
+            _log_not_stored(problem)
         except InvalidRequest:  # too long together with the value, which then stays alone
             return
 
-    async def _put(self, lease: Any, landing: FlightResult, work: RebuildFunction) -> FlightResult:
-        """What cannot be written is still the outcome of this flight. A result store that refuses a value for what
-        it is, or
-        hangs up on one that is large, would do so each time: it is its caller's alone."""
+    async def _store_value(self, lease: Any, result: FlightResult, work: RebuildFunction) -> FlightResult:
+        """Store a value. If the store is down, the value is still the outcome of this flight. A result store that
+        refuses the value itself, or drops the connection on a large one, would do so each time: then only its own
+        caller gets it."""
         try:
-            await self._settled(self.results.write(lease, landing.text, self.terms.keep))
-        except (InvalidRequest, *DOWN) as trouble:
-            if isinstance(trouble, InvalidRequest) or (isinstance(trouble, OutcomeUnknown) and is_large(landing.text)):
-                value = value_of(work.serializer, landing.text)
-                return _unkept(lease.resource, work, lease, value, trouble)
-            _not_kept(trouble)
-        return landing
+            await self._resolve(self.results.write(lease, result.text, self.freshness.keep))
+        except (InvalidRequest, *DOWN) as problem:
+            large = isinstance(problem, OutcomeUnknown) and may_be_too_large(result.text)
+            if large or isinstance(problem, InvalidRequest):
+                return _unkept_result(lease.resource, work, lease, value_of(work.serializer, result.text), problem)
+            _log_not_stored(problem)
+        return result
 
     async def _open(self, lease: Any) -> CachedValue | None:
-        return read_cached(await self._settled(self.results.open(lease)), lease.resource)
+        """What is cached, read under the lease: older holders can no longer write."""
+        return read_cached(await self._resolve(self.results.open(lease)), lease.resource)
 
-    # ------------------------------------------------------------ what others wrote
+    # ------------------------------------------------------------ what other processes wrote
 
-    def _taken(self, page: CachedValue, name: Name, work: RebuildFunction) -> FlightResult | None:
-        """The flight that was waited for. A value that cannot be read, of another version of the program, is none."""
-        if self.terms.usable(page) and self._readable(page, work):
-            return FlightResult(page.text)
-        return None if page.error is None else FlightResult(error=error_of(page, name.text))
+    def _result_of(self, cached: CachedValue, name: Name, work: RebuildFunction) -> FlightResult | None:
+        """The outcome of another process's rebuild. A value that this version of the program cannot read is none."""
+        if self.freshness.usable(cached) and self._readable(cached, work):
+            return FlightResult(cached.text)
+        return None if cached.error is None else FlightResult(error=error_of(cached, name.text))
 
-    def _readable(self, page: CachedValue, work: RebuildFunction) -> bool:
+    def _readable(self, cached: CachedValue, work: RebuildFunction) -> bool:
         try:
-            loaded(work.serializer, page.value)
+            load_value(work.serializer, cached.value)
         except InvalidRequest:
             return False
         return True
 
-    async def _instead(self, name: Name, loss: LeaseLost, work: RebuildFunction) -> FlightResult | None:
-        """What somebody newer wrote."""
+    async def _newer_result(self, name: Name, loss: LeaseLost, work: RebuildFunction) -> FlightResult | None:
+        """What a newer holder has written since this lease was lost."""
         try:
-            page = await self.look(name)
+            cached = await self.read(name)
         except DOWN:
             return None
-        newer = page is not None and loss.fence is not None and page.fence > loss.fence
-        return self._taken(page, name, work) if newer and page is not None else None
+        if cached is None or loss.fence is None or cached.fence <= loss.fence:
+            return None
+        return self._result_of(cached, name, work)
+
+    # ------------------------------------------------------------ rebuilds that would wait for themselves
 
     @contextlib.contextmanager
-    def _inside(self, name: Name) -> Iterator[None]:
-        self.not_inside(name)
-        aloft = CurrentRebuild((self._home, name.text))
-        token = _aloft.set((*_aloft.get(), aloft))
+    def _marked_current(self, name: Name) -> Iterator[None]:
+        self.check_not_nested(name)
+        rebuild = CurrentRebuild((self.coordinator, name.text))
+        token = _current.set((*_current.get(), rebuild))
         try:
             yield
         finally:
-            aloft.over = True
-            _aloft.reset(token)
+            rebuild.ended = True
+            _current.reset(token)
 
-    def not_inside(self, name: Name) -> None:
-        """Whoever waits for what it is itself at work on waits for ever."""
-        key = (self._home, name.text)
-        if any(one.key == key and not one.over for one in _aloft.get()):
+    def check_not_nested(self, name: Name) -> None:
+        """Refuse a rebuild that waits for its own value: it would wait for ever."""
+        key = (self.coordinator, name.text)
+        if any(one.key == key and not one.ended for one in _current.get()):
             raise InvalidRequest(
                 "a rebuild asks for the very value that it is to make, and would wait for itself: call the function "
                 "under the decorator (.__wrapped__), or ask for another name",
                 resource=name.text,
             )
 
-    async def _settled(self, value: R | Awaitable[R]) -> R:
-        return await self.flavour.settled(value)
+    async def _resolve(self, value: R | Awaitable[R]) -> R:
+        return await self.flavour.resolve(value)
 
 
-def _unkept(resource: str, work: RebuildFunction, lease: Any, value: Any, error: Exception) -> FlightResult:
+def _unkept_result(resource: str, work: RebuildFunction, lease: Any, value: Any, error: Exception) -> FlightResult:
     log.warn("single_flight could not keep a value, which only its caller gets: %s", error)
     work.unkept[:] = [value]
     what = type(value).__name__[:100]
     return FlightResult(error=not_kept(resource, lease and lease.fence, what), unkept=what)
 
 
-def _not_kept(trouble: Exception) -> None:
-    log.warn("single_flight could not keep the outcome of a rebuild: %r", trouble, error=trouble)
+def _log_not_stored(problem: Exception) -> None:
+    log.warn("single_flight could not keep the outcome of a rebuild: %r", problem, error=problem)
 
 
-def outside_rebuilds() -> None:
-    """For work that is started on its own: nobody waits for it."""
-    _aloft.set(())
+def leave_rebuilds() -> None:
+    """For work that is started on its own: the rebuild that started it does not wait for it."""
+    _current.set(())

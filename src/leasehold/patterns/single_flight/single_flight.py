@@ -1,4 +1,4 @@
-"""``hold.single_flight``: the decorator, the call form, and how a call goes: look, take what is fresh, else fly."""
+"""``hold.single_flight``: the decorator and the call form. A call returns a cached value, or joins a flight."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from leasehold._core.durations import seconds
 from leasehold._core.names import Name, known_name
-from leasehold._core.templates import Template
+from leasehold._core.templates import NameTemplate
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.results.result_store import check_keep, check_results
-from leasehold.patterns.serialization import check_serializer, loaded, serializer_of
+from leasehold.patterns.serialization import check_serializer, load_value, serializer_of
 from leasehold.patterns.single_flight.background import TaskRebuilds, ThreadRebuilds
 from leasehold.patterns.single_flight.cached_value import CachedValue, Freshness, error_of, value_of
 from leasehold.patterns.single_flight.flights import Flight, FlightResult, TaskFlights, ThreadFlights
-from leasehold.patterns.single_flight.rebuild import ALWAYS, DOWN, Rebuilder, RebuildFunction
+from leasehold.patterns.single_flight.rebuild import DOWN, REBUILD_ALWAYS, Rebuilder, RebuildFunction
 from leasehold.primitives.decorated_function import DecoratedFunction, check_filled, check_function, check_kind
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ class SingleFlightFunction(Protocol[P, R_co]):
     """A function under ``single_flight``. ``forget`` and ``refresh`` take the arguments of a call, ``self`` too."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """What is cached, or the outcome of one rebuild."""
+        """The cached value, or the outcome of one rebuild."""
 
     def forget(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Take away what is cached. It waits for a rebuild that runs, and takes its value away too."""
+        """Delete what is cached. Waits for a running rebuild, and deletes its value too."""
 
     def refresh(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Rebuild now, also when the value is fresh. Its error leaves the value in place."""
+        """Rebuild now, even if the value is fresh. An error leaves the value in place."""
 
     def __get__(
         self: SingleFlightFunction[Concatenate[S, Q], R_co], instance: S, owner: type[S] | None = None, /
@@ -53,13 +53,13 @@ class AsyncSingleFlightFunction(Protocol[P, R_co]):
     """The same, awaited."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
-        """What is cached, or the outcome of one rebuild."""
+        """The cached value, or the outcome of one rebuild."""
 
     def forget(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, None]:
-        """Take away what is cached. It waits for a rebuild that runs, and takes its value away too."""
+        """Delete what is cached. Waits for a running rebuild, and deletes its value too."""
 
     def refresh(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
-        """Rebuild now, also when the value is fresh. Its error leaves the value in place."""
+        """Rebuild now, even if the value is fresh. An error leaves the value in place."""
 
     def __get__(
         self: AsyncSingleFlightFunction[Concatenate[S, Q], R_co], instance: S, owner: type[S] | None = None, /
@@ -68,7 +68,7 @@ class AsyncSingleFlightFunction(Protocol[P, R_co]):
 
 
 class SingleFlightOptions:
-    """What ``hold.single_flight`` was given, checked."""
+    """The arguments of ``hold.single_flight``, checked."""
 
     def __init__(
         self,
@@ -85,164 +85,173 @@ class SingleFlightOptions:
         errors_s = 0.0 if errors is None else seconds(errors, "errors")
         check_keep(fresh_s + stale_s, "fresh and stale together")
         check_keep(errors_s or 1, "errors")
-        self.terms = Freshness(fresh_s, stale_s, errors_s)
+        self.freshness = Freshness(fresh_s, stale_s, errors_s)
         self.cache = None if cache is None else check_results(cache, "cache")
         self.serializer = check_serializer(serializer)
         check_filled(lease_as)
         self.lease_as = lease_as
         if not isinstance(on_down, str) or on_down not in ON_DOWN:
             raise InvalidRequest('on_down must be "raise" or "call"')
-        self.calls_alone = on_down == "call"
+        self.calls_without_lease = on_down == "call"
 
 
 class BaseSingleFlight:
-    """What both flavours share. ``model`` is the lock of the kind, whose options every flight has."""
+    """What both flavours share. ``model`` is a lock of the kind; every flight has its options."""
 
-    def __init__(self, hold: Any, kind: str, ids: Sequence[object], asked: SingleFlightOptions, model: Any) -> None:
+    def __init__(self, hold: Any, kind: str, ids: Sequence[object], options: SingleFlightOptions, model: Any) -> None:
         check_kind(kind)
         self._engine = hold._engine
-        self._options = model._options
-        self._ids = [Template(one) for one in ids]
-        self._fields = [name for one in self._ids for name in one.names]
-        self._named = partial(known_name, hold._namespace, hold._id_key, kind)
-        self._asked = asked
-        results = hold._results if asked.cache is None else asked.cache
-        self._crew: SharedFlights = shared_flights(hold)
         self._flavour = hold._flavour
-        make = partial(self._lock, hold._make_lock)
-        self._work = Rebuilder(self._flavour, results, asked.terms, asked.lease_as, make, id(self._engine))
-        if not self._fields:
-            self._name({})  # what is wrong with a name that is known is said now
+        self._options = options
+        self._lock_options = model._options
+        self._make_lock = hold._make_lock
+        self._template = NameTemplate(ids)
+        self._make_name = partial(known_name, hold._namespace, hold._id_key, kind)
+        self._shared = shared_flights(hold)
+        self._rebuilder = Rebuilder(
+            flavour=hold._flavour,
+            results=hold._results if options.cache is None else options.cache,
+            freshness=options.freshness,
+            lease_as=options.lease_as,
+            make_lock=self._lock,
+            coordinator=id(hold._engine),
+        )
+        if not self._template.names:
+            self._name({})  # a wrong name that is known now is reported now
 
-    def _lock(self, make: Callable[..., Any], name: Name, wait: float | None) -> Any:
-        options = self._options
-        return make(name, options if wait == options.wait else options.with_wait(wait))
+    def _lock(self, name: Name, wait: float | None) -> Any:
+        options = self._lock_options
+        return self._make_lock(name, options if wait == options.wait else options.with_wait(wait))
 
     def _name(self, values: dict[str, Any]) -> Name:
-        return self._named(*[one.text(values) for one in self._ids])
+        return self._make_name(*self._template.ids(values))
 
-    def _own_name(self) -> Name:
-        """For the call form."""
-        if self._fields:
+    def _fixed_name(self) -> Name:
+        """The name for the call form, which has no arguments to fill in."""
+        if self._template.names:
             raise InvalidRequest(
-                f"{{{self._fields[0]}}} is filled in when a decorated function is called: here, give the id itself"
+                f"{{{self._template.names[0]}}} is filled in when a decorated function is called: here, give the id "
+                "itself"
             )
         return self._name({})
 
     def _decorate(self, function: Callable[..., Any]) -> Any:
         check_function(function, self._flavour.asynchronous, "single_flight")
-        called = DecoratedFunction(function, self._fields, self._asked.lease_as)
-        serializer = serializer_of(function, self._asked.serializer)
+        decorated = DecoratedFunction(function, self._template.names, self._options.lease_as)
+        serializer = serializer_of(function, self._options.serializer)
 
         def name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Name:
-            return self._name(called.values(args, kwargs))
+            return self._name(decorated.values(args, kwargs))
 
         async def run(*args: Any, **kwargs: Any) -> Any:
-            return await self._get(name(args, kwargs), RebuildFunction(function, args, kwargs, serializer(), []))
+            return await self._get(name(args, kwargs), RebuildFunction(function, args, kwargs, serializer()))
 
         async def forget(*args: Any, **kwargs: Any) -> None:
             await self._forget(name(args, kwargs))
 
         async def refresh(*args: Any, **kwargs: Any) -> Any:
-            return await self._refresh(name(args, kwargs), RebuildFunction(function, args, kwargs, serializer(), []))
+            return await self._refresh(name(args, kwargs), RebuildFunction(function, args, kwargs, serializer()))
 
-        dressed: Any = called.dress(self._flavour.shell(run))
-        dressed.forget = self._flavour.shell(forget)
-        dressed.refresh = self._flavour.shell(refresh)
+        dressed: Any = decorated.dress(self._flavour.wrap(run))
+        dressed.forget = self._flavour.wrap(forget)
+        dressed.refresh = self._flavour.wrap(refresh)
         return dressed
 
-    def _asked_for(
+    def _rebuild_function(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> RebuildFunction:
-        """For the call form."""
+        """The work of the call form."""
         check_function(function, self._flavour.asynchronous, "single_flight")
-        return RebuildFunction(function, args, kwargs, serializer_of(function, self._asked.serializer)(), [])
+        return RebuildFunction(function, args, kwargs, serializer_of(function, self._options.serializer)())
 
     # ------------------------------------------------------------ a call
 
     async def _get(self, name: Name, work: RebuildFunction) -> Any:
+        """Return the cached value, or the outcome of a flight."""
         self._engine.ensure_open()
         try:
-            page = await self._work.look(name)
+            cached = await self._rebuilder.read(name)
         except DOWN:
-            if not self._may_call_alone():
+            if not self._may_call_without_lease():
                 raise
-            self._work.not_inside(name)
-            landing = await self._join(name, lambda _flight, _wait: self._work.alone(name, work))
-            return self._value(landing, work)
-        value = self._at_hand(page, name, work)
+            self._rebuilder.check_not_nested(name)
+            result = await self._join(name, lambda _flight, _wait: self._rebuilder.call_without_lease(name, work))
+            return self._value_of(result, work)
+        value = self._cached(cached, name, work)
         if value is not NOTHING:
             return value
-        self._work.not_inside(name)
-        seen = 0 if page is None else page.fence
-        landing = await self._join(name, lambda flight, wait: self._fly(name, seen, work, wait, flight))
-        return self._value(landing, work)
+        self._rebuilder.check_not_nested(name)
+        fence = 0 if cached is None else cached.fence
+        result = await self._join(name, lambda flight, wait: self._lead(name, fence, work, wait, flight))
+        return self._value_of(result, work)
 
-    def _at_hand(self, page: CachedValue | None, name: Name, work: RebuildFunction) -> Any:
-        """What needs no waiting, if there is something: a value, or the error of a little while ago."""
-        terms = self._asked.terms
-        if page is None:
+    def _cached(self, cached: CachedValue | None, name: Name, work: RebuildFunction) -> Any:
+        """The cached value, or NOTHING. Raises a recent error. A stale value starts a rebuild in the background."""
+        freshness = self._options.freshness
+        if cached is None:
             return NOTHING
-        value = self._readable(page, work) if terms.usable(page) else NOTHING
+        value = self._readable(cached, work) if freshness.usable(cached) else NOTHING
         if value is NOTHING:
-            if terms.failed(page):
-                raise error_of(page, name.text)
-        elif not terms.is_fresh(page) and not terms.failed(page):
-            self._rebuild_later(page, name, work)
+            if freshness.failed(cached):
+                raise error_of(cached, name.text)
+        elif not freshness.is_fresh(cached) and not freshness.failed(cached):
+            self._rebuild_later(cached, name, work)
         return value
 
-    def _readable(self, page: CachedValue, work: RebuildFunction) -> Any:
+    def _readable(self, cached: CachedValue, work: RebuildFunction) -> Any:
         try:
-            return loaded(work.serializer, page.value)
-        except InvalidRequest:  # of another version of the program, say: it is made anew
+            return load_value(work.serializer, cached.value)
+        except InvalidRequest:  # such as one of another version of the program: it is rebuilt
             return NOTHING
 
-    def _rebuild_later(self, page: CachedValue, name: Name, work: RebuildFunction) -> None:
-        run = partial(self._work.fly, name, page.fence, work, 0)
-        self._crew.background.start(self._key(name), name.shown, run, self._options.ttl_ms / 1000)
+    def _rebuild_later(self, cached: CachedValue, name: Name, work: RebuildFunction) -> None:
+        run = partial(self._rebuilder.rebuild, name, cached.fence, work, 0)
+        self._shared.background.start(self._key(name), name.shown, run, self._lock_options.ttl_ms / 1000)
 
     async def _join(self, name: Name, lead: Callable[..., Coroutine[Any, Any, FlightResult]]) -> FlightResult:
-        flights = self._crew.flights
-        return await flights.join(self._key(name), lead, flights.patience(self._options.wait))
+        flights = self._shared.flights
+        return await flights.join(self._key(name), lead, flights.remaining_wait(self._lock_options.wait))
 
-    async def _fly(
-        self, name: Name, seen: int, work: RebuildFunction, wait: float | None, flight: Flight
+    async def _lead(
+        self, name: Name, fence: int, work: RebuildFunction, wait: float | None, flight: Flight
     ) -> FlightResult:
-        """Trouble with the store that leaves this comes from before the function was called."""
+        """Rebuild under the lease. If the store is down, the error comes before the function was called."""
         try:
-            return await self._work.fly(name, seen, work, wait, flight)
+            return await self._rebuilder.rebuild(name, fence, work, wait, flight)
         except DOWN:
-            if not self._may_call_alone():
+            if not self._may_call_without_lease():
                 raise
-        return await self._work.alone(name, work)
+        return await self._rebuilder.call_without_lease(name, work)
 
-    def _may_call_alone(self) -> bool:
-        return self._asked.calls_alone and not self._engine.closed
+    def _may_call_without_lease(self) -> bool:
+        return self._options.calls_without_lease and not self._engine.closed
 
-    def _value(self, landing: FlightResult, work: RebuildFunction) -> Any:
+    def _value_of(self, result: FlightResult, work: RebuildFunction) -> Any:
         try:
-            if landing.unkept is not None and work.unkept:
+            if result.unkept is not None and work.unkept:
                 return work.unkept.pop()
-            landing.check()
-            return value_of(work.serializer, landing.text)
+            result.check()
+            return value_of(work.serializer, result.text)
         finally:
-            del landing  # an error leads to this frame
+            del result  # breaks a reference cycle: its error refers to this frame
 
     def _key(self, name: Name) -> Any:
-        """Whoever shares the entry shares the flight."""
-        return (id(self._work.results), name.text)
+        """Callers that share an entry of a result store share a flight."""
+        return (id(self._rebuilder.results), name.text)
 
     async def _refresh(self, name: Name, work: RebuildFunction) -> Any:
         self._engine.ensure_open()
-        return self._value(await self._work.fly(name, ALWAYS, work, self._options.wait), work)
+        result = await self._rebuilder.rebuild(name, REBUILD_ALWAYS, work, self._lock_options.wait)
+        return self._value_of(result, work)
 
     async def _forget(self, name: Name) -> None:
         self._engine.ensure_open()
-        await self._work.forget(name, self._options.wait)
+        await self._rebuilder.forget(name, self._lock_options.wait)
 
     def __repr__(self) -> str:
-        terms = self._asked.terms
-        return f"<{type(self).__name__} fresh={terms.fresh:g}s stale={terms.stale:g}s errors={terms.errors:g}s>"
+        freshness = self._options.freshness
+        times = f"fresh={freshness.fresh:g}s stale={freshness.stale:g}s errors={freshness.errors:g}s"
+        return f"<{type(self).__name__} {times}>"
 
 
 class SingleFlight(BaseSingleFlight):
@@ -253,18 +262,18 @@ class SingleFlight(BaseSingleFlight):
         return cast("SingleFlightFunction[P, R]", self._decorate(function))
 
     def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """What is cached under this name, or the outcome of one rebuild with this function."""
-        name = self._own_name()
-        return cast("R", self._flavour.shell(self._get)(name, self._asked_for(function, args, kwargs)))
+        """The value cached under this name, or the outcome of one rebuild with this function."""
+        name = self._fixed_name()
+        return cast("R", self._flavour.wrap(self._get)(name, self._rebuild_function(function, args, kwargs)))
 
     def refresh(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Rebuild now, with this function."""
-        name = self._own_name()
-        return cast("R", self._flavour.shell(self._refresh)(name, self._asked_for(function, args, kwargs)))
+        name = self._fixed_name()
+        return cast("R", self._flavour.wrap(self._refresh)(name, self._rebuild_function(function, args, kwargs)))
 
     def forget(self) -> None:
-        """Take away what is cached under this name."""
-        self._flavour.shell(self._forget)(self._own_name())
+        """Delete what is cached under this name."""
+        self._flavour.wrap(self._forget)(self._fixed_name())
 
 
 class AsyncSingleFlight(BaseSingleFlight):
@@ -275,22 +284,22 @@ class AsyncSingleFlight(BaseSingleFlight):
         return cast("AsyncSingleFlightFunction[P, R]", self._decorate(function))
 
     async def call(self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """What is cached under this name, or the outcome of one rebuild with this coroutine function."""
-        name = self._own_name()
-        return cast("R", await self._get(name, self._asked_for(function, args, kwargs)))
+        """The value cached under this name, or the outcome of one rebuild with this coroutine function."""
+        name = self._fixed_name()
+        return cast("R", await self._get(name, self._rebuild_function(function, args, kwargs)))
 
     async def refresh(self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Rebuild now, with this coroutine function."""
-        name = self._own_name()
-        return cast("R", await self._refresh(name, self._asked_for(function, args, kwargs)))
+        name = self._fixed_name()
+        return cast("R", await self._refresh(name, self._rebuild_function(function, args, kwargs)))
 
     async def forget(self) -> None:
-        """Take away what is cached under this name."""
-        await self._forget(self._own_name())
+        """Delete what is cached under this name."""
+        await self._forget(self._fixed_name())
 
 
 class SharedFlights:
-    """What all flights of one coordinator share."""
+    """What all single flights of one coordinator share."""
 
     def __init__(self, hold: Any) -> None:
         engine = hold._engine
@@ -300,10 +309,11 @@ class SharedFlights:
 
 
 def shared_flights(hold: Any) -> SharedFlights:
-    """Made when it is first needed, by one of the threads that need it."""
-    if hold._crew is None:
+    """Those of a coordinator. They are made when first needed, by one of the threads that need them."""
+    shared: SharedFlights | None = hold.__dict__.get("_shared_flights")
+    if shared is None:
         made = SharedFlights(hold)
-        if hold.__dict__.setdefault("_crew", made) is made:
+        shared = hold.__dict__.setdefault("_shared_flights", made)
+        if shared is made:
             hold._closers.append(made.close)
-    crew: SharedFlights = hold._crew
-    return crew
+    return shared

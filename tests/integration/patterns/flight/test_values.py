@@ -14,6 +14,7 @@ from leasehold import InvalidRequest, OutcomeUnknown
 from leasehold.guards.fence import Fenced
 from leasehold.patterns import ResultNotKept
 from leasehold.patterns.results import MemoryResultStore
+from leasehold.patterns.single_flight.single_flight import shared_flights
 from tests.support.patterns.flight.sides import Counted, Side
 from tests.support.patterns.goods import Item, Line, Page, Plain, Receipt, Status
 
@@ -117,7 +118,7 @@ def test_an_old_value_is_served_meanwhile(memory: Side, counted: Counted) -> Non
     memory.advance(11)
     assert page("a") == 1
     memory.settle(lambda: counted.calls == 2, "nobody rebuilt it")
-    memory.settle(lambda: not memory.hold._crew.background._under_way, "the rebuild has no end")
+    memory.settle(lambda: not shared_flights(memory.hold).background._running, "the rebuild has no end")
     memory.advance(9)
     assert [page("a"), page("a")] == [1, 1] and counted.calls == 2
     memory.advance(2)

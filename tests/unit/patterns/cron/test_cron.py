@@ -394,7 +394,7 @@ def test_a_lease_that_is_lost_before_the_run_begins(bench: Bench) -> None:
                 assert lease.lost.wait(20)
 
     cron = bench.cron(store=Slow(), at_most=0.1).start()
-    until(lambda: cron._books.results.read("rollup") is not None)
+    until(lambda: cron._run_history.results.read("rollup") is not None)
     bench.clock.set(T + 300)
     settled(cron, (300, "lost"))
     assert bench.ran == []

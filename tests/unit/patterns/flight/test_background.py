@@ -14,6 +14,7 @@ import leasehold
 from leasehold import aio
 from leasehold.patterns.results import MemoryResultStore
 from leasehold.patterns.single_flight import background
+from leasehold.patterns.single_flight.single_flight import shared_flights
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.support.patterns.flight.sides import Counted, Side
@@ -89,7 +90,7 @@ def test_not_tried_at_once_again_while_another_rebuilds(monkeypatch: pytest.Monk
 
 def test_few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no room the value is served all the same, and the next caller tries again."""
-    monkeypatch.setattr(background, "MOST", 2)
+    monkeypatch.setattr(background, "MOST_AT_ONCE", 2)
     slow = Slow()
     with leasehold.connect("memory://background-few") as hold:
         page = hold.single_flight("page", "{key}", fresh="1h", stale="1h")(slow.page)
@@ -149,7 +150,7 @@ def test_the_result_store_is_closed_last(tmp_path: Path, caplog: pytest.LogCaptu
     results, at_close = hold._results, []
     hold._closers.insert(0, lambda: at_close.append(len(threads())))  # closed last of all
     closers = [getattr(one, "__self__", None) for one in hold._closers]
-    assert closers.index(results) < closers.index(hold._crew.background)
+    assert closers.index(results) < closers.index(shared_flights(hold).background)
     threading.Timer(0.05, slow.open.set).start()
     hold.close()
     assert at_close == [0] and not warnings(caplog)
@@ -250,7 +251,7 @@ def test_it_may_ask_for_what_is_being_made() -> None:
         @hold.single_flight("page", fresh="1h")
         def page() -> list[object]:
             value = old()
-            flights: Any = hold._crew.flights
+            flights: Any = shared_flights(hold).flights
             until(lambda: any(one.done._cond._waiters for one in flights._flights.values()), "it waits for us")
             return value
 

@@ -13,7 +13,7 @@ import pytest
 import leasehold
 from leasehold import InvalidRequest, Leasehold, aio
 from leasehold.patterns import ResultNotKept
-from leasehold.patterns.serialization import kept
+from leasehold.patterns.serialization import dump_value
 from leasehold.patterns.values import Codec
 from tests.support.patterns.flight.sides import Counted, Side
 
@@ -159,7 +159,7 @@ def test_endless_results() -> None:
     for value in (endless, deep):
         for serializer in (json, Codec()):
             with pytest.raises(InvalidRequest, match="cannot be serialized"):
-                kept(serializer, value, "it")
+                dump_value(serializer, value, "it")
 
 
 def test_it_looks_like_the_function(memory: Side, counted: Counted) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from leasehold import AsyncLeasehold, Leasehold, LeaseLost
 from leasehold.patterns.results import MemoryResultStore
+from leasehold.patterns.single_flight.single_flight import shared_flights
 from leasehold.testing import TurnableClock, expire, freeze, outage
 from tests.support.patterns.tools import until
 
@@ -147,7 +148,7 @@ def test_followers_are_not_lost_with_their_leader(
         first = pool.submit(page, "a")
         assert inside.wait(10)
         second = pool.submit(page, "a")
-        flights: Any = hold._crew.flights
+        flights: Any = shared_flights(hold).flights
         until(lambda: any(one.done._cond._waiters for one in flights._flights.values()), "it follows")
         go.set()
         assert isinstance(first.exception(10), LeaseLost) or first.result() == "made"  # the other may be as quick
@@ -171,7 +172,7 @@ def test_a_leader_that_hangs_without_its_lease(hold: Leasehold, leasehold_clock:
         hangs = pool.submit(page, "a")
         until(lambda: leases, "it hangs")
         second = pool.submit(page, "a")
-        flights: Any = hold._crew.flights
+        flights: Any = shared_flights(hold).flights
         until(lambda: any(one.done._cond._waiters for one in flights._flights.values()), "it follows")
         try:
             hold.evict("page:a", fence=leases[0].fence, reason="it hangs", delay=0, force=True)
@@ -235,9 +236,9 @@ def test_followers_stay_with_a_leader_while_the_store_is_away(
     page = hold.single_flight("page", "{key}", lease_as="lease", cache=MemoryResultStore(clock=leasehold_clock))(slow)
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(page, "a") for _ in range(2)]
-        flights: Any = hold._crew.flights
+        flights: Any = shared_flights(hold).flights
         looks: list[Any] = []
-        stay = flights._stay
+        stay = flights._check_still_waiting
 
         def look(*args: Any) -> None:
             looks.append(args)
@@ -249,7 +250,7 @@ def test_followers_stay_with_a_leader_while_the_store_is_away(
                 for _ in range(70):
                     turn(leasehold_clock)
                 assert leases[0].state == "lost"
-                monkeypatch.setattr(flights, "_stay", look)
+                monkeypatch.setattr(flights, "_check_still_waiting", look)
                 until(lambda: len(looks) > 2 or turn(leasehold_clock), "it has looked around")
                 assert not any(call.done() for call in calls)
                 go.set()

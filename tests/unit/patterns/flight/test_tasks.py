@@ -13,12 +13,18 @@ from typing import Any
 import pytest
 
 from leasehold import AsyncLeasehold, InvalidRequest, NotAcquired, aio
+from leasehold.patterns.single_flight.single_flight import shared_flights
 from tests.unit.patterns.flight.test_threads import CountingStore
 
 CROWD = 200
 who: ContextVar[str] = ContextVar("who", default="nobody")
 
 Scene = Callable[[AsyncLeasehold, CountingStore], Coroutine[Any, Any, None]]
+
+
+def flights_of(hold: Any) -> Any:
+    """The flights of a coordinator."""
+    return shared_flights(hold).flights
 
 
 def play(scene: Scene) -> None:
@@ -29,7 +35,7 @@ def play(scene: Scene) -> None:
         async with aio.connect(store) as hold:
             await asyncio.wait_for(scene(hold, store), 10)
             left = [task for task in asyncio.all_tasks() if task.get_name().startswith("leasehold-")]
-            assert not left and not any(hold._crew.flights._loops.values())
+            assert not left and not any(flights_of(hold)._loops.values())
 
     asyncio.run(main())
 

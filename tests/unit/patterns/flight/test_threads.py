@@ -17,10 +17,16 @@ import leasehold
 from leasehold import InvalidRequest, NotAcquired, StoreUnavailable
 from leasehold._core.ops import Claim, Release, Reply, StoreOp
 from leasehold.patterns import RemoteError
+from leasehold.patterns.single_flight.single_flight import shared_flights
 from leasehold.stores.memory import MemoryStore
 from tests.support.patterns.tools import until
 
 CROWD = 40
+
+
+def flights_of(hold: Any) -> Any:
+    """The flights of a coordinator."""
+    return shared_flights(hold).flights
 
 
 class CountingStore(MemoryStore):
@@ -84,7 +90,7 @@ def crowd(function: Callable[[str], Any], count: int = CROWD) -> Iterator[list[F
 
 def waiting(hold: Any, count: int) -> None:
     """Until so many follow the flight, as their number of waits on its event says."""
-    flights = hold._crew.flights._flights
+    flights = flights_of(hold)._flights
     until(lambda: any(len(one.done._cond._waiters) == count for one in flights.values()), f"{count} wait")
 
 
@@ -99,7 +105,7 @@ def test_one_leads_for_all(hold: leasehold.Leasehold, store: CountingStore) -> N
         values = [call.result(10) for call in calls]
     assert values == [["made"]] * CROWD and len({id(one) for one in values}) == CROWD
     assert (gate.calls, store.claims) == (1, 1)
-    assert not hold._crew.flights._flights
+    assert not flights_of(hold)._flights
 
 
 def test_an_error_is_for_all(hold: leasehold.Leasehold, store: CountingStore) -> None:
@@ -136,7 +142,7 @@ def test_trouble_with_the_store_is_for_all(hold: leasehold.Leasehold, store: Cou
     store.execute = execute  # type: ignore[method-assign]  # from now on
     page = hold.single_flight("page", "{key}")(Gate().page)
     with crowd(page) as calls:
-        until(lambda: hold._crew and hold._crew.flights._flights, "one leads")
+        until(lambda: flights_of(hold)._flights, "one leads")
         waiting(hold, CROWD - 1)
         away.set()
         errors = [call.exception(10) for call in calls]
@@ -212,7 +218,7 @@ def test_the_impatience_of_the_leader_is_its_own(hold: leasehold.Leasehold) -> N
     assert lease is not None
     with ThreadPoolExecutor(2) as pool:
         leading = pool.submit(hasty, "a")
-        until(lambda: hold._crew.flights._flights, "it leads")
+        until(lambda: flights_of(hold)._flights, "it leads")
         following = pool.submit(patient, "a")
         with pytest.raises(NotAcquired):
             leading.result(10)
