@@ -29,7 +29,7 @@ from leasehold.coordinator.primitives import (
     Gathering,
     Sharing,
 )
-from leasehold.coordinator.results import Shelving
+from leasehold.coordinator.results import DefaultResults
 from leasehold.coordinator.single_flight import AsyncFlying, Flying
 from leasehold.coordinator.stores import open_store
 from leasehold.observe.observers import Observers
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 L = TypeVar("L", Lock, AsyncLock)
 
 
-class Coordinator(Shelving, ABC, Generic[L]):
+class Coordinator(DefaultResults, ABC, Generic[L]):
     """What both flavours share. Making one sends nothing; the first call connects."""
 
     def __init__(

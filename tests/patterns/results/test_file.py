@@ -390,6 +390,6 @@ def test_threads_of_its_own(path: Path) -> None:
         await results.close()
 
     asyncio.run(main())
-    for thread in [one for one in threading.enumerate() if one.name.startswith("leasehold-result store")]:
+    for thread in [one for one in threading.enumerate() if one.name.startswith("leasehold-results")]:
         thread.join(10)  # those of other tests end with their result stores
         assert not thread.is_alive()

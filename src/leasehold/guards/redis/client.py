@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from leasehold.guards.redis.step import Step
+from leasehold._core.driver import drive, drive_async
+from leasehold.guards.redis.step import Command, Step
 from leasehold.stores.redis import failures
 from leasehold.stores.redis.client_types import behind, check_client, retries
 
@@ -69,33 +70,24 @@ class GuardClient:
         self.awaited = inspect.iscoroutinefunction(client.execute_command) or hasattr(client, "__aenter__")
         self.slot: Callable[[str | bytes], int] | None = getattr(client, "keyslot", None)  # a Cluster's
 
-    def wait_for(self, step: Step[R]) -> R:
+    def send(self, step: Step[R]) -> Any:
+        """The result of a step: itself, or an awaitable of it where the client is for asyncio."""
+        return (drive_async if self.awaited else drive)(self._flow(step), self._perform)
+
+    def _perform(self, command: Command) -> Any:
+        return self._client.execute_command(*command)
+
+    def _flow(self, step: Step[R]) -> Generator[Command, Any, R]:
+        server = f"Redis {self.where}"
         for command in step.commands():
             try:
-                reply = self._client.execute_command(*command)
+                reply = yield command
             except Exception as error:
-                self._look_at(error, step)
+                if not failures.unknown_script(error):  # only such a script is sent again, in full (trap 18)
+                    raise step.failure(server, error, self._retries) from error
             else:
                 return step.judge(reply)
-        raise step.forgotten(self._server())
-
-    async def expect(self, step: Step[R]) -> R:
-        for command in step.commands():
-            try:
-                reply = await self._client.execute_command(*command)
-            except Exception as error:
-                self._look_at(error, step)
-            else:
-                return step.judge(reply)
-        raise step.forgotten(self._server())
-
-    def _server(self) -> str:
-        return f"Redis {self.where}"
-
-    def _look_at(self, error: Exception, step: Step[Any]) -> None:
-        """Only a script that the server does not know is sent again, in full (trap 18)."""
-        if not failures.unknown_script(error):
-            raise step.failure(self._server(), error, self._retries) from error
+        raise step.forgotten(server)
 
 
 class guard_method(Generic[P, R]):  # noqa: N801 - a decorator

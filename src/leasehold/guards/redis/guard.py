@@ -60,7 +60,7 @@ class FenceGuard(BaseGuard, Generic[Way]):
     leasehold.errors.StaleOwner: stale owner of report-export: ...
     """
 
-    __slots__ = ("_keep", "_line", "_places")
+    __slots__ = ("_client", "_keep", "_places")
 
     @overload
     def __init__(
@@ -92,8 +92,8 @@ class FenceGuard(BaseGuard, Generic[Way]):
         observers: Iterable[Observer] = (),
     ) -> None:
         super().__init__(downstream=downstream, observers=observers)
-        self._line = GuardClient(client)
-        self._places = Keys(tag, self._line.slot)
+        self._client = GuardClient(client)
+        self._places = Keys(tag, self._client.slot)
         self._keep = 0 if keep is None else _ms(keep, "keep", HOUR_MS)
 
     def key(self, name: str, lease: Fenced | None = None, *, resource: str | None = None) -> str:
@@ -256,10 +256,10 @@ class FenceGuard(BaseGuard, Generic[Way]):
 
     def _take(self, build: Callable[..., Step[R]], *args: Any, **more: Any) -> Any:
         step = build(self, *args, **more)
-        return self._line.expect(step) if self._line.awaited else self._line.wait_for(step)
+        return self._client.send(step)
 
     def __repr__(self) -> str:
-        return f"<FenceGuard {self._line.where}>"
+        return f"<FenceGuard {self._client.where}>"
 
 
 def _ms(value: object, what: str, least_ms: int) -> int:

@@ -116,7 +116,10 @@ class Step(Generic[R]):
     def failure(self, server: str, error: Exception, retries: bool) -> LeaseholdError:
         """What an error of the client means. Of our own scripts one that the server answers with changed nothing: the
         one command that they are for is the last."""
-        found = self._explained(error) or failures.of_client(server, error, retries, self.no)
+        if isinstance(error, LeaseholdError):  # of a coordinator's own connection
+            found = error
+        else:
+            found = self._explained(error) or failures.of_client(server, error, retries, self.no)
         if isinstance(found, OutcomeUnknown):
             found = OutcomeUnknown(f"{str(found).rstrip('.')}. {self._again()}")
         found.resource, found.owner, found.fence = self._attempt.resource, self._attempt.shown, self._attempt.fence

@@ -33,10 +33,13 @@ from leasehold.stores.redis.lua import assemble
 
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
+    from leasehold._runtime.aio import AsyncDriver
+    from leasehold._runtime.connections import ConnectionPool
     from leasehold.observe.events import Observer
 
 FOLDER = Path(__file__).parent / "scripts"
 PREFIX = "results:v1:"
+REPLY_SECONDS = 5.0  # for a script over a coordinator's own connection
 CLUSTER = "is a node of a Cluster: give the result store a client for all of it, such as redis.RedisCluster"
 REFUSALS = {
     **NO,
@@ -71,11 +74,11 @@ class RedisResultStore(ResultStore):
     '<h1>42</h1>'
     """
 
-    __slots__ = ("_line",)
+    __slots__ = ("_client",)
 
     def __init__(self, client: Any, *, downstream: str = "results", observers: Iterable[Observer] = ()) -> None:
         super().__init__(downstream=downstream, observers=observers)
-        self._line = GuardClient(client, "RedisResultStore()")
+        self._client = GuardClient(client, "RedisResultStore()")
 
     def read(self, resource: str) -> Any:
         name = check_resource(resource)
@@ -99,10 +102,10 @@ class RedisResultStore(ResultStore):
         return self._take(WriteStep(attempt, refused, WRITE, _keys(attempt.resource), values, _nothing))
 
     def _take(self, step: Step[Any]) -> Any:
-        return self._line.expect(step) if self._line.awaited else self._line.wait_for(step)
+        return self._client.send(step)
 
     def __repr__(self) -> str:
-        return f"<RedisResultStore {self._line.where}>"
+        return f"<RedisResultStore {self._client.where}>"
 
 
 def _keys(resource: str) -> tuple[bytes, bytes]:
@@ -184,3 +187,56 @@ class ReadStep(WriteStep):
         return StoreUnavailable(
             f"it could not be read: {found}".partition(" It may be repeated")[0], resource=found.resource
         )
+
+
+# ---------------------------------------------------------------- beside the leases
+#
+# The default result store of a coordinator on Redis sends its scripts over the coordinator's own connections: its
+# threads take one from its pool for each call, and an event loop uses the one that it has for its claims. So the login,
+# TLS, time limits, reconnecting and forks are those of the leases, and nothing more is opened.
+
+
+def redis_results(store: Any, pool: ConnectionPool, driver: AsyncDriver | None) -> ResultStore:
+    """The result store beside the leases of ``store``. ``driver`` is that of a coordinator for asyncio. A store that
+    uses the commands of a client says whether those are ``awaited``."""
+    if driver is not None and getattr(store, "awaited", True):
+        return RedisResultStore(LoopClient(store, driver))
+    if getattr(store, "awaited", False):
+        raise InvalidRequest("an asyncio client needs leasehold.aio.connect()")
+    results = RedisResultStore(PoolClient(store, pool))
+    if driver is None:
+        return results
+    from leasehold.patterns.results.threaded import ThreadedResultStore  # loads asyncio
+
+    return ThreadedResultStore(results)
+
+
+class PoolClient:
+    """Has ``execute_command`` as a client does, over a connection of a coordinator's pool."""
+
+    def __init__(self, store: Any, pool: ConnectionPool) -> None:
+        self.leasehold_where: str = store.where
+        self.leasehold_retries: bool = store.retries
+        self._pool = pool
+
+    def execute_command(self, *command: Any) -> Any:
+        connection: Any = self._pool.borrow()
+        try:
+            return connection.execute_command(command, REPLY_SECONDS)
+        finally:
+            self._pool.give_back(connection)
+
+
+class LoopClient:
+    """The same for asyncio, over the connection of the running event loop."""
+
+    def __init__(self, store: Any, driver: AsyncDriver) -> None:
+        self.leasehold_where: str = store.where
+        self.leasehold_retries: bool = store.retries
+        self._driver = driver
+
+    async def execute_command(self, *command: Any) -> Any:
+        import asyncio
+
+        connection: Any = self._driver.connection(asyncio.get_running_loop()).subscriber
+        return await connection.execute_command(command, REPLY_SECONDS)

@@ -25,6 +25,7 @@ from leasehold.stores.sqlite.file import check_files, connect, prepare, why
 
 if TYPE_CHECKING:
     from leasehold.observe.events import Observer
+    from leasehold.patterns.results.result_store import ResultStore
 
 # ---------------------------------------------------------------- sqlitefile
 #
@@ -41,7 +42,7 @@ FIRST_PAUSE = 50e-6  # seconds between two tries
 LAST_PAUSE = 1e-3
 MOST_IDLE = 8
 QUIET = 5.0  # seconds to wait before a fork for other threads to finish
-SUFFIX = "-result store"  # of the one beside a store
+SUFFIX = "-results"  # of the file beside a store's
 
 
 class OpenFile:
@@ -386,3 +387,14 @@ class SQLiteResultStore(SQLResultStore):
 
     def __repr__(self) -> str:
         return f"<SQLiteResultStore at {self._file.path}>"
+
+
+def sqlite_results(path: str, asynchronous: bool) -> ResultStore:
+    """The result store beside a SQLite store, in the file ``<path>-results``. It has connections of its own: every
+    claim locks the store's file, and would wait there for the write of a text of up to 16 MiB."""
+    results = SQLiteResultStore(path + SUFFIX)
+    if not asynchronous:
+        return results
+    from leasehold.patterns.results.threaded import ThreadedResultStore  # loads asyncio
+
+    return ThreadedResultStore(results)

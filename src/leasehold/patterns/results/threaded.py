@@ -65,7 +65,7 @@ class ThreadedResultStore(ResultStore):
     def _threads(self) -> ThreadPoolExecutor:
         pool = self._pools.get(os.getpid())
         if pool is None:
-            made = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="leasehold-result store")
+            made = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="leasehold-results")
             pool = self._pools.setdefault(os.getpid(), made)
         return pool
 

@@ -8,7 +8,7 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from leasehold._core.light_typing import Any
 from leasehold._core.ops import Group, Push, Release, Reply, StoreOp
@@ -38,20 +38,20 @@ class ClientStore:
         self._options = undecoded(client)
         self._server = f"Redis {self.where}"
         self._asking: threading.Thread | None = None
-        self._awaited = inspect.iscoroutinefunction(client.execute_command)
+        self.awaited = inspect.iscoroutinefunction(client.execute_command)  # an asyncio client
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.RLock()  # not every client may be used by several threads at once
         self._closed = False
 
     def execute(self, op: StoreOp) -> Reply:
         command = self._prepare(op)
-        if self._awaited:
+        if self.awaited:
             raise InvalidRequest("an asyncio client needs leasehold.aio.connect()")
         return protocol.decode(self._call(command), op)
 
     async def execute_async(self, op: StoreOp) -> Reply:
         self._loop = asyncio.get_running_loop()
-        if not self._awaited:
+        if not self.awaited:
             return await self._loop.run_in_executor(None, self.execute, op)
         return protocol.decode(await self._await(self._prepare(op)), op)
 
@@ -61,7 +61,7 @@ class ClientStore:
         if not ops:
             return []
         seconds = min(op.budget_ms for op in ops) / 1000
-        answers = self._many_on_loop(ops, seconds) if self._awaited else self._many_in_thread(ops, seconds)
+        answers = self._many_on_loop(ops, seconds) if self.awaited else self._many_in_thread(ops, seconds)
         return answers or [failures.unanswered(self._server, TimeoutError())] * len(ops)
 
     def _many_on_loop(self, ops: Sequence[StoreOp], seconds: float) -> list[Reply | LeaseholdError]:
@@ -89,7 +89,7 @@ class ClientStore:
         return list(answers)
 
     def connection(self) -> ClientConnection:
-        return ClientConnection(self.execute, self.execute_async)
+        return ClientConnection(self)
 
     def listen(self, notify: Callable[[Push], None]) -> ClientConnection:
         return self.connection()
@@ -111,23 +111,23 @@ class ClientStore:
         """The client is not ours to close."""
         self._closed = True
 
-    @property
-    def awaited(self) -> bool:
-        """Is it an asyncio client?"""
-        return self._awaited
-
-    def lend(self, command: Sequence[Any]) -> Any:
-        """Any command, for whoever keeps something beside the leases: errors are the client's own."""
-        if self._awaited:
+    def execute_command(self, command: protocol.Command, seconds: float) -> Any:
+        """Send a command that is not an op, such as a script of a result store: awaitable with an asyncio client. How
+        long it takes is up to the client, and errors are the client's own."""
+        self._check_open()
+        if self.awaited:
             return self._client.execute_command(*command)
         with self._lock:
             return self._client.execute_command(*command)
 
     # ------------------------------------------------------------ one command
 
-    def _prepare(self, op: StoreOp) -> protocol.Command:
+    def _check_open(self) -> None:
         if self._closed:
             raise StoreUnavailable("the store is closed")
+
+    def _prepare(self, op: StoreOp) -> protocol.Command:
+        self._check_open()
         return protocol.command(protocol.without_pushes(_remembered(op)))
 
     def _call(self, command: protocol.Command) -> Any:
@@ -187,14 +187,13 @@ def _remembered(op: StoreOp) -> StoreOp:
 
 
 class ClientConnection:
-    """Nothing is ever pushed here: whoever waits asks again."""
+    """Implements ``_core.ports.Connection`` and ``AsyncConnection``. It gets no pushes: a waiter beats again."""
 
     address = ""
 
-    def __init__(
-        self, execute: Callable[[StoreOp], Reply], execute_async: Callable[[StoreOp], Awaitable[Reply]]
-    ) -> None:
-        self.execute, self.execute_async = execute, execute_async
+    def __init__(self, store: ClientStore) -> None:
+        self.execute, self.execute_async = store.execute, store.execute_async
+        self.execute_command = store.execute_command
 
     def next_push(self, seconds: float) -> Push | None:
         time.sleep(seconds)

@@ -101,7 +101,7 @@ def of_client(server: str, error: BaseException, retries: bool, no: Mapping[str,
     if word:
         return StoreUnavailable(f"{server} {no[word]}")
     names = {cls.__name__ for cls in type(error).__mro__}
-    if "ResponseError" in names or "max number of clients" in str(error):
+    if names & {"ResponseError", "ReplyError"} or "max number of clients" in str(error):
         return refusal(server, error, no)
     before_sending = names & {"MaxConnectionsError", "MasterNotFoundError"} or isinstance(_root(error), NEVER_SENT)
     if never_sent(error) or (before_sending and not retries):

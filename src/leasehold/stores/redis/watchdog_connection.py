@@ -27,9 +27,9 @@ class WatchdogConnection:
 
     polled = True
 
-    def __init__(self, line: Server) -> None:
-        self._line = line
-        self._connection = RedisConnection(line, counts=False)  # renewals must go out, however many are connected
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._connection = RedisConnection(server, counts=False)  # renewals must go out, however many are connected
         self._ready: Callable[[], None] | None = None
         self._lock = threading.RLock()
         self._connect_at = 0.0
@@ -77,7 +77,7 @@ class WatchdogConnection:
         give_up = time.monotonic() + seconds
         lock = self._lock  # as above
         if not lock.acquire(timeout=seconds):
-            return [failures.unreachable(self._line.target.server, Broken(SLOW))] * len(ops)
+            return [failures.unreachable(self._server.target.server, Broken(SLOW))] * len(ops)
         heard = False
         try:
             answers = self._ask(ops, give_up)
@@ -86,7 +86,7 @@ class WatchdogConnection:
                 left = self._ask_alone([ops[at] for at in unclear], give_up)
                 for at, answer in zip(unclear, left, strict=True):
                     answers[at] = answer
-            heard = self._connection.look()
+            heard = self._connection.receive()
         finally:
             lock.release()
         if heard and self._ready is not None:  # read together with a reply: whoever polls the socket sees nothing of it
@@ -141,7 +141,7 @@ class WatchdogConnection:
         return [self._refusal(one) if type(one) is ReplyError else one for one in replies]
 
     def _refusal(self, reply: BaseException) -> LeaseholdError:
-        error = failures.refusal(self._line.target.server, reply)
+        error = failures.refusal(self._server.target.server, reply)
         error.__cause__ = reply
         return error
 
@@ -151,7 +151,7 @@ class WatchdogConnection:
             replies = wire.exchange_many(commands, give_up)
         except Broken as error:
             self._connection.drop()
-            raise failures.unanswered(self._line.target.server, error) from error
+            raise failures.unanswered(self._server.target.server, error) from error
         wire.used = time.monotonic()
         return replies
 
