@@ -10,7 +10,6 @@ fence too lets a holder who slept since then write once more, where nobody newer
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, Sto
 from leasehold.guards.fence import Fenced, Presented, check_resource, label
 from leasehold.guards.redis.client import GuardClient
 from leasehold.guards.redis.step import FOLDER as RULE
-from leasehold.guards.redis.step import NO, Script, Step
+from leasehold.guards.redis.step import NO, Step
 from leasehold.patterns.results.result_store import (
     REMEMBERED_MS,
     Entry,
@@ -29,7 +28,7 @@ from leasehold.patterns.results.result_store import (
     check_text,
     timed_entry,
 )
-from leasehold.stores.redis.lua import assemble
+from leasehold.stores.redis.lua import assemble, make_script
 
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
@@ -50,14 +49,9 @@ REFUSALS = {
 _BRACES = str.maketrans({"{": "%7B", "}": "%7D"})
 
 
-def _script(*parts: str) -> Script:
-    sent = "\n".join(parts).encode()
-    return Script(hashlib.sha1(sent, usedforsecurity=False).hexdigest().encode(), sent)
-
-
 _FOREIGN, _NEWER, _RULE = assemble(FOLDER, "_foreign"), assemble(FOLDER, "_newer"), assemble(RULE, "_rule")
-READ = _script(assemble(FOLDER, "read"))
-OPEN, WRITE = (_script(_FOREIGN, _NEWER, _RULE, assemble(FOLDER, name)) for name in ("open", "write"))
+READ = make_script(assemble(FOLDER, "read"))
+OPEN, WRITE = (make_script(_FOREIGN, _NEWER, _RULE, assemble(FOLDER, name)) for name in ("open", "write"))
 
 
 class RedisResultStore(ResultStore):

@@ -55,7 +55,7 @@ class AsyncRedisSocket(asyncio.Protocol):
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(notEnoughData=NOTHING)
-        self.waiting: deque[tuple[asyncio.Future[Any], float, float]] = deque()  # reply, give up when, sent when
+        self._waiting: deque[tuple[asyncio.Future[Any], float, float]] = deque()  # reply, give up when, sent when
         self._unsent: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
         self._doubted = False
@@ -72,19 +72,23 @@ class AsyncRedisSocket(asyncio.Protocol):
         if not self.usable():
             reply.set_exception(NotSent("the connection is closed"))
             return reply
-        if self.waiting:
+        if self._waiting:
             if not self._unsent:
                 self._loop.call_soon(self._flush)
             self._unsent.append(request)
         else:
             self._transport.write(request)  # type: ignore[union-attr]  # it is usable
-        self.waiting.append((reply, give_up, now))
+        self._waiting.append((reply, give_up, now))
         if self._timer is None or self._timer.when() > give_up:
             self._set_timer(give_up)
         return reply
 
     def usable(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
+
+    def pending(self) -> list[asyncio.Future[Any]]:
+        """The replies that are still to come."""
+        return [reply for reply, _, _ in self._waiting if not reply.done()]
 
     def silent_for(self) -> float:
         """Seconds in which nothing has arrived."""
@@ -108,11 +112,11 @@ class AsyncRedisSocket(asyncio.Protocol):
         another one, and this one is closed after its last reply."""
         self._timer = None
         now = self._loop.time()
-        for reply, give_up, sent in self.waiting:
+        for reply, give_up, sent in self._waiting:
             if not reply.done() and give_up <= now:
                 reply.set_exception(Broken(SLOW))
                 self._doubted = self._doubted or self._received_at < sent
-        first = min((give_up for reply, give_up, _ in self.waiting if not reply.done()), default=None)
+        first = min((give_up for reply, give_up, _ in self._waiting if not reply.done()), default=None)
         if self._doubted:
             self._on_doubt(self)
         if first is not None:
@@ -127,7 +131,7 @@ class AsyncRedisSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received_at = self._loop.time()
-        gets, waiting = self._reader.gets, self.waiting
+        gets, waiting = self._reader.gets, self._waiting
         try:
             self._reader.feed(data)
             while (reply := gets()) is not NOTHING:
@@ -148,13 +152,13 @@ class AsyncRedisSocket(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
         unsent = len(self._unsent)
-        for place, (reply, _, _) in enumerate(self.waiting):
+        for place, (reply, _, _) in enumerate(self._waiting):
             if not reply.done():
-                never_left = place >= len(self.waiting) - unsent
+                never_left = place >= len(self._waiting) - unsent
                 text = str(error or self._closed_because)
                 reply.set_exception(NotSent(text) if never_left else Broken(text))
                 reply.exception()  # a cancelled task does not retrieve it, and asyncio would warn
-        self.waiting.clear()
+        self._waiting.clear()
         self._unsent.clear()
         self._on_lost(self)
 
@@ -359,15 +363,15 @@ class LoopConnection:
                     return
 
     async def _close_with_loop(self) -> AsyncGenerator[None, None]:
-        """Close the sockets when the loop ends: ``asyncio.run`` closes the generators that were begun on its loop. Other
-        generators that are closed with this one may still be releasing a lease."""
+        """Close the sockets when the loop ends: ``asyncio.run`` closes the generators that were begun on its loop. A
+        generator that is closed together with this one may still be releasing a lease."""
         try:
             yield
         finally:
-            end = self._loop.time() + LAST_REPLIES
-            await asyncio.sleep(0)
-            while any(socket.waiting for socket in self._open) and self._loop.time() < end:
-                await asyncio.sleep(0.002)
+            await asyncio.sleep(0)  # so that the others have sent their requests
+            pending = [reply for socket in self._open for reply in socket.pending()]
+            if pending:
+                await asyncio.wait(pending, timeout=LAST_REPLIES)
             for socket in list(self._open):
                 socket.abort()
             await asyncio.sleep(0)  # asyncio closes the descriptor in the next turn of the loop
