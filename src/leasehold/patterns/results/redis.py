@@ -3,9 +3,9 @@
     results:v1:{<resource>}:value   the text, with the fence under which it was written; ends with ``keep``
     results:v1:{<resource>}:fence   the last fence that was presented, and a digest of its owner; a day longer
 
-Both are in one slot of a Cluster. Braces in the name of a resource are percent-encoded, and the name then stands once
-more at the end. Time is the server's. A failover that loses the value makes it missing, never wrong; one that loses the
-fence too lets a holder who slept since then write once more, where nobody newer has presented a fence yet.
+Both are in one slot of a Cluster. Braces in the name of a resource are percent-encoded, and the name is then repeated
+at the end. Time is the server's. After a failover that loses the value it is missing, never wrong; one that loses the
+fence too lets a holder that was paused since then write once more, where no newer holder has presented a fence yet.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ OPEN, WRITE = (make_script(_FOREIGN, _NEWER, _RULE, assemble(FOLDER, name)) for 
 
 
 class RedisResultStore(ResultStore):
-    """On the server of your own client, of redis-py or valkey-py, for one server or a Cluster. It is never closed here.
-    With an asyncio client the calls are awaited.
+    """On the server of your own client, of redis-py or valkey-py, for one server or a Cluster. The client is never
+    closed here. With an asyncio client the calls are awaited.
 
-    OutcomeUnknown says that nobody knows whether it was done: it may be repeated by the same holder.
+    OutcomeUnknown means that a write may or may not have been done: the same holder may repeat it.
 
     >>> import fakeredis, leasehold
     >>> results = RedisResultStore(fakeredis.FakeRedis())
@@ -77,7 +77,7 @@ class RedisResultStore(ResultStore):
     def read(self, resource: str) -> Any:
         name = check_resource(resource)
         value, _ = _keys(name)
-        return self._take(ReadStep(Presented(name, 0), _nobody, READ, (value,), (), partial(_entry, name)))
+        return self._send(ReadStep(Presented(name, 0), _never_refused, READ, (value,), (), partial(_entry, name)))
 
     def open(self, lease: Fenced) -> Any:
         attempt = self.present(lease)
@@ -85,17 +85,17 @@ class RedisResultStore(ResultStore):
         values = (REMEMBERED_MS, *_rule(attempt, REMEMBERED_MS))
         refused = partial(self.refused, lease, attempt)
         keys = (value, record, record)
-        return self._take(WriteStep(attempt, refused, OPEN, keys, values, partial(_entry, attempt.resource)))
+        return self._send(WriteStep(attempt, refused, OPEN, keys, values, partial(_entry, attempt.resource)))
 
     def write(self, lease: Fenced, text: str | None, keep: Duration) -> Any:
         new, keep_ms = check_text(text), check_keep(keep)
         attempt = self.present(lease)
-        said = () if new is None else (len(new), new.encode())
-        values = (keep_ms, attempt.fence, *said, *_rule(attempt, keep_ms + REMEMBERED_MS))
+        content = () if new is None else (len(new), new.encode())
+        values = (keep_ms, attempt.fence, *content, *_rule(attempt, keep_ms + REMEMBERED_MS))
         refused = partial(self.refused, lease, attempt)
-        return self._take(WriteStep(attempt, refused, WRITE, _keys(attempt.resource), values, _nothing))
+        return self._send(WriteStep(attempt, refused, WRITE, _keys(attempt.resource), values, _nothing))
 
-    def _take(self, step: Step[Any]) -> Any:
+    def _send(self, step: Step[Any]) -> Any:
         return self._client.send(step)
 
     def __repr__(self) -> str:
@@ -110,31 +110,31 @@ def _keys(resource: str) -> tuple[bytes, bytes]:
 
 
 def _rule(attempt: Presented, keep_ms: int) -> tuple[Any, ...]:
-    """What the rule of the guard takes: keep_ms shared owner fence."""
+    """The arguments of the guard rule: keep_ms shared owner fence."""
     return keep_ms, 0, (attempt.owner or "-").encode(), attempt.fence
 
 
-def _nobody(seen: int) -> NoReturn:
+def _never_refused(seen: int) -> NoReturn:
     raise AssertionError("a read is never refused")
 
 
 def _nothing(reply: Any) -> None:
-    """It is done, and there is no more to say."""
+    """The reader of a reply that carries no result."""
 
 
 # ---------------------------------------------------------------- replies
 
 
 def _entry(resource: str, reply: Any) -> Entry | None:
-    """A value as a client gives it: bytes, or text that it has decoded."""
+    """The entry in a value as a client returns it: bytes, or text that it has decoded."""
     if reply is None:
         return None
     value, seconds, micros, left_ms = reply
     try:
         text = value.decode() if isinstance(value, bytes) else value
-        *numbers, said = text.split(" ", 4)
+        *numbers, content = text.split(" ", 4)
         fence, written, keep_ms, length = map(int, numbers)
-        wrong = len(said) - length
+        wrong = len(content) - length
         age_ms = (int(seconds) * 1_000_000 + int(micros) - written) / 1000
     except ValueError as error:
         raise _foreign(resource, "value") from error
@@ -143,20 +143,19 @@ def _entry(resource: str, reply: Any) -> Entry | None:
             "this client decodes replies with another encoding than UTF-8: give the result store one without "
             "decode_responses"
         )
-    left = int(left_ms) if int(left_ms) >= 0 else keep_ms - age_ms  # somebody has made it stay: not for us
-    return timed_entry(said, fence, age_ms, left, keep_ms) if left > 0 else None
+    left = int(left_ms) if int(left_ms) >= 0 else keep_ms - age_ms  # another program has removed its end
+    return timed_entry(content, fence, age_ms, left, keep_ms) if left > 0 else None
 
 
 def _foreign(resource: str, which: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"at the key results:v1:{{...}}:{which} of {label(resource)} is something that no result store has written: "
-        f"nothing was "
-        "accepted. See who writes there, and delete it"
+        "nothing was accepted. See who writes there, and delete it"
     )
 
 
 class WriteStep(Step[Any]):
-    """A step of a results."""
+    """A step of a result store that writes, or presents a fence."""
 
     no = REFUSALS
 
@@ -171,7 +170,7 @@ class WriteStep(Step[Any]):
 
 
 class ReadStep(WriteStep):
-    """One that changes nothing: what has become of it is no question."""
+    """A step that changes nothing: a reply that was lost leaves nothing unknown."""
 
     def failure(self, where: str, error: Exception, retries: bool) -> LeaseholdError:
         found = super().failure(where, error, retries)

@@ -376,29 +376,43 @@ def _quoted(path: str) -> str:
 
 def _check(path: str, connection: sqlite3.Connection) -> None:
     """It must be ours, of a format that we know, and in WAL mode. An empty database becomes ours."""
-    connection.execute("BEGIN")  # one transaction: another process may be making it ours at this moment
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    connection.execute("COMMIT")
-    fresh = not application and not version and not tables
-    if not fresh and application != APPLICATION:
-        raise unavailable(path, "belongs to another program. Choose another path: nothing was written to it")
-    if version > FORMAT:
-        raise unavailable(
-            path,
-            f"has format {version}, which a newer Leasehold wrote; this one knows {FORMAT}. "
-            "Upgrade this process, or choose another path",
-        )
+    fresh = is_empty(path, connection, APPLICATION, FORMAT, "belongs to another program")
     if fresh:
         connection.execute("PRAGMA page_size = 2048")  # one row changes in a turn: small pages, small writes
-    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-    if mode != "wal":
-        raise unavailable(path, "lies on a file system without shared memory. Choose a local path")
+    use_wal(path, connection)
     connection.execute("PRAGMA synchronous = NORMAL")
     if fresh:
         with open(os.path.join(os.path.dirname(__file__), "schema.sql"), encoding="utf-8") as schema:
             connection.executescript(schema.read())
+
+
+def is_empty(path: str, connection: sqlite3.Connection, application: int, newest: int, foreign: str) -> bool:
+    """False for a database of this application. Raises for another one, and for a format that is newer than ours."""
+    inside = connection.in_transaction
+    if not inside:
+        connection.execute("BEGIN")  # one transaction: another process may be making it ours at this moment
+    (found,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if not inside:
+        connection.execute("COMMIT")
+    if not found and not version and not tables:
+        return True
+    if found != application:
+        raise unavailable(path, f"{foreign}. Choose another path: nothing was written to it")
+    if version > newest:
+        raise unavailable(
+            path,
+            f"has format {version}, which a newer Leasehold wrote; this one knows {newest}. "
+            "Upgrade this process, or choose another path",
+        )
+    return False
+
+
+def use_wal(path: str, connection: sqlite3.Connection) -> None:
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise unavailable(path, "lies on a file system without shared memory. Choose a local path")
 
 
 def _machines(written: object) -> list[str]:
