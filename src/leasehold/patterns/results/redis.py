@@ -204,12 +204,19 @@ def redis_results(store: Any, pool: ConnectionPool, driver: AsyncDriver | None) 
     return ThreadedResultStore(results)
 
 
-class PoolClient:
-    """Has ``execute_command`` as a client does, over a connection of a coordinator's pool."""
+class OwnClient:
+    """What a client over a coordinator's own connections has in common with a user's client."""
 
-    def __init__(self, store: Any, pool: ConnectionPool) -> None:
+    def __init__(self, store: Any) -> None:
         self.leasehold_where: str = store.where
         self.leasehold_retries: bool = store.retries
+
+
+class PoolClient(OwnClient):
+    """Sends commands on the calling thread, over a connection of the coordinator's pool."""
+
+    def __init__(self, store: Any, pool: ConnectionPool) -> None:
+        super().__init__(store)
         self._pool = pool
 
     def execute_command(self, *command: Any) -> Any:
@@ -220,12 +227,11 @@ class PoolClient:
             self._pool.give_back(connection)
 
 
-class LoopClient:
-    """The same for asyncio, over the connection of the running event loop."""
+class LoopClient(OwnClient):
+    """Sends commands over the connection of the running event loop."""
 
     def __init__(self, store: Any, driver: AsyncDriver) -> None:
-        self.leasehold_where: str = store.where
-        self.leasehold_retries: bool = store.retries
+        super().__init__(store)
         self._driver = driver
 
     async def execute_command(self, *command: Any) -> Any:
