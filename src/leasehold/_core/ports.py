@@ -47,7 +47,7 @@ class AsyncConnection(Protocol):
     def address(self) -> str: ...
 
     def execute_async(self, op: StoreOp) -> Awaitable[Reply]:
-        """The same as the store's."""
+        """In at most ``op.budget_ms``, without blocking the loop."""
 
     def close(self) -> None: ...
 
@@ -83,10 +83,10 @@ class Store(Protocol):
     def clock(self) -> Clock: ...
 
     def execute(self, op: StoreOp) -> Reply:
-        """On the calling thread, in at most ``op.budget_ms``."""
+        """One op on the calling thread, in at most ``op.budget_ms``. Coordinators use a connection for many."""
 
     async def execute_async(self, op: StoreOp) -> Reply:
-        """On the running event loop, without blocking it."""
+        """One op on the running event loop, without blocking it."""
 
     def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
         """Several ops at once; each has its own reply or error. Those of one resource may change places."""

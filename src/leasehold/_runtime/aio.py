@@ -28,15 +28,15 @@ class PushRouter:
         self._clock = store.clock
         # By the owners of the acquires that are under way: what has come, or the future of one that is parked.
         self.pushes: dict[str, Push | asyncio.Future[Push] | None] = {}
-        self._subscriber = store.listen(self._arrived)
-        self.execute = self._subscriber.execute_async
+        self.subscriber = store.listen(self._arrived)
+        self.execute = self.subscriber.execute_async
 
     @property
     def address(self) -> str:
-        return self._subscriber.address
+        return self.subscriber.address
 
     def close(self) -> None:
-        self._subscriber.close()
+        self.subscriber.close()
 
     def _arrived(self, push: Push) -> None:
         owners = list(self.pushes) if push is WAKE else [push.owner] if push.owner in self.pushes else []

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from leasehold._core.light_typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, overload
-from leasehold.coordinator.results import Shelving
+from leasehold.coordinator.results import DefaultResults
 from leasehold.primitives.base_lock import UNSET, Unset
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ LeasedFlightT = TypeVar("LeasedFlightT")  # the same with lease_as
 CronT = TypeVar("CronT")  # the decorator that cron() returns
 
 
-class Patterns(Shelving, ABC, Generic[OnceT, LeasedOnceT, FlightT, LeasedFlightT, CronT]):
+class Patterns(DefaultResults, ABC, Generic[OnceT, LeasedOnceT, FlightT, LeasedFlightT, CronT]):
     """The patterns of a coordinator of either flavour."""
 
     _id_key: bytes

@@ -1,5 +1,4 @@
-"""Where the patterns of a coordinator keep what they know: a result store beside its store, made when one is first
-needed."""
+"""The default result store of a coordinator: beside its leases, and made when a pattern first needs it."""
 
 from __future__ import annotations
 
@@ -14,26 +13,28 @@ if TYPE_CHECKING:
     from leasehold.patterns.flavour import Flavour
     from leasehold.patterns.results import ResultStore
 
-_in_memory: weakref.WeakKeyDictionary[Any, ResultStore] = weakref.WeakKeyDictionary()  # all coordinators of one space
+_in_memory: weakref.WeakKeyDictionary[Any, ResultStore] = weakref.WeakKeyDictionary()  # by store: coordinators share it
 
 
-class Shelving:
-    """What both flavours share. ``_closers`` are called when the coordinator is closed, the last one first."""
+class DefaultResults:
+    """What coordinators for threads and for asyncio share. ``_closers`` are called when the coordinator is closed, the
+    last one first."""
 
     _engine: Engine
     _closers: list[Callable[[], Any]]
+    _driver: Any = None  # an AsyncDriver in a coordinator for asyncio
     _own_results: ResultStore | None = None
     _asynchronous = False
 
     @property
     def _results(self) -> ResultStore:
-        """On the same store as the leases, so that whoever shares those shares this too."""
+        """On the same store as the leases, so that all who share the leases share the results too."""
         if self._own_results is None:
-            mine = (default_results(self._engine.store, self._asynchronous),)
+            mine = (default_results(self._engine, self._driver),)
             first = self.__dict__.setdefault("_first_results", mine)  # another thread may have been faster
             self._own_results = first[0]
             if first is mine:
-                self._closers.insert(0, first[0].close)  # closed last: whoever works writes there
+                self._closers.insert(0, first[0].close)  # closed last: patterns that still run write there
         return cast("ResultStore", self._own_results)
 
     @property
@@ -43,25 +44,22 @@ class Shelving:
         return OnLoop() if self._asynchronous else OnThread()
 
 
-def default_results(store: Any, asynchronous: bool) -> ResultStore:
-    """The result store that belongs to a store."""
+def default_results(engine: Engine, driver: Any = None) -> ResultStore:
+    """The result store that belongs to the store of a coordinator. ``driver``: the AsyncDriver of one for asyncio."""
+    store: Any = engine.store
     if store.name == "memory":
         from leasehold.patterns.results.memory import MemoryResultStore
 
         known = _in_memory.get(store)
         return _in_memory.setdefault(store, MemoryResultStore(clock=store.clock)) if known is None else known
     if store.name == "sqlite" and hasattr(store, "path"):
-        from leasehold.patterns.results.default import default_sqlite
+        from leasehold.patterns.results.sqlite import sqlite_results
 
-        return default_sqlite(store.path, asynchronous)
-    if hasattr(store, "target") or hasattr(store, "lend"):
-        from leasehold.patterns.results.default import default_client, default_redis
+        return sqlite_results(store.path, asynchronous=driver is not None)
+    if store.name == "redis" and hasattr(store, "where"):
+        from leasehold.patterns.results.redis import redis_results
 
-        return (
-            default_redis(store.target, asynchronous)
-            if hasattr(store, "target")
-            else default_client(store, asynchronous)
-        )
+        return redis_results(store, engine.connections, driver)
     raise Unsupported(
         f"there is no result store beside {store.name}: say where to keep it, such as SQLResultStore(engine)"
     )

@@ -9,14 +9,14 @@ from leasehold._core.types import Instant
 
 __all__ = ["ManualClock"]
 
-# A suspended machine must not believe that it still holds (decision 2). While it sleeps BOOTTIME counts, and elsewhere
-# the monotonic clock: that of macOS, and that of Windows, which has no clock_gettime.
+# A suspended machine must not believe that it still holds a lease (decision 2). BOOTTIME counts while it sleeps, and so
+# do the monotonic clocks of macOS and of Windows, which has no clock_gettime.
 CLOCK_ID: int = getattr(time, "CLOCK_BOOTTIME", 0) or getattr(time, "CLOCK_MONOTONIC", 0)
-LOOK_AGAIN = 0.002  # real seconds: how soon a waiter looks again at a clock that somebody else turns
+LOOK_AGAIN = 0.002  # real seconds after which a waiter reads a clock again that another thread turns
 
 
 class SystemClock:
-    """Time since boot for deadlines, the wall for fences."""
+    """Time since boot for deadlines, and the wall clock for fences."""
 
     __slots__ = ()
 
@@ -41,7 +41,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """Time that stands still until a test moves it. Many threads may look while one turns."""
+    """Time that stands still until a test moves it. Many threads may read it while one moves it."""
 
     __slots__ = ("_lock", "_now_us", "_wall_us")
 
@@ -62,7 +62,7 @@ class ManualClock:
         return 0.0 if until <= self.now() else LOOK_AGAIN
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; the wall moves along."""
+        """Let time pass, on the wall clock too."""
         with self._lock:
             self._now_us += round(seconds * 1_000_000)
             self._wall_us += round(seconds * 1_000_000)

@@ -55,7 +55,7 @@ class MemoryStore:
 
     @staticmethod
     def unshare(space: str) -> None:
-        """The name leads nowhere; whoever connects to it next gets an empty store."""
+        """The name leads nowhere; the next one to connect to it gets an empty store."""
         _spaces.pop(space, None)
 
     def execute(self, op: StoreOp) -> Reply:
@@ -97,17 +97,17 @@ class MemoryStore:
         return self.execute(op)
 
     def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
-        answers: list[Reply | LeaseholdError] = []
+        replies: list[Reply | LeaseholdError] = []
         for op in ops:
             try:
-                answers.append(self.execute(op))
+                replies.append(self.execute(op))
             except LeaseholdError as error:
-                answers.append(error)
-        return answers
+                replies.append(error)
+        return replies
 
     def connection(self) -> MemoryConnection:
         connection = MemoryConnection(self)
-        self.know(connection)
+        self.add(connection)
         return connection
 
     def listen(self, notify: Callable[[Push], None]) -> MemoryConnection:
@@ -118,10 +118,10 @@ class MemoryStore:
     def holder_pushes(self) -> MemoryHolderPushes:
         return MemoryHolderPushes(self)
 
-    def know(self, connection: MemoryConnection | MemoryHolderPushes) -> None:
+    def add(self, connection: MemoryConnection | MemoryHolderPushes) -> None:
         self._connections[connection.address] = connection
 
-    def forget(self, connection: MemoryConnection | MemoryHolderPushes) -> None:
+    def remove(self, connection: MemoryConnection | MemoryHolderPushes) -> None:
         self._connections.pop(connection.address, None)
 
     def before_fork(self) -> None:
@@ -131,14 +131,14 @@ class MemoryStore:
         """Nothing was closed."""
 
     def forked(self) -> None:
-        """A child has memory of its own, and nobody of the parent's is in it."""
+        """A child has memory of its own, and begins with an empty space."""
         self._start()
 
     def close(self) -> None:
         """The space outlives its coordinators: others may use it."""
 
     def _list(self, op: Scan | Leaks) -> Page:
-        """In the order of their names. Nothing here can lack an end."""
+        """In the order of their names. There are no leaks: nothing here can lack an end."""
         if isinstance(op, Leaks):
             return Page((), "")
         now = self.clock.instant()
@@ -153,7 +153,7 @@ class MemoryStore:
             self._states[resource] = state
 
     def _sweep_one(self) -> None:
-        """Look at one old name with each op, so that memory does not grow with every new one (trap 37)."""
+        """Tidy one old name with each op, so that memory does not grow with every new one (trap 37)."""
         name = next(self._sweep, None)
         if name is None:
             self._sweep = iter(tuple(self._states))
@@ -164,43 +164,44 @@ class MemoryStore:
 
 
 class MemoryConnection:
-    """Pushes for one waiting thread, or for one event loop."""
+    """Implements ``_core.ports.Connection`` for a thread and ``AsyncConnection`` for an event loop."""
 
     def __init__(self, store: MemoryStore) -> None:
         self.address = os.urandom(8).hex()
         self.execute, self.execute_async = store.execute, store.execute_async
         self._store = store
         self._pushes: SimpleQueue[Push] = SimpleQueue()
-        self._bell = threading.Lock()  # taken while there is nothing to read
-        self._bell.acquire()
+        self._empty = threading.Lock()  # held while there is nothing to read
+        self._empty.acquire()
         self._loop: Any = None
         self._notify: Callable[[Push], None] | None = None
 
     def deliver(self, push: Push) -> None:
         if self._notify is None:
             self._pushes.put(push)
-            self._ring()
+            self._wake()
             return
         try:
             self._loop.call_soon_threadsafe(self._notify, push)
-        except RuntimeError:  # the loop is closed: nobody waits there any more
+        except RuntimeError:  # the loop is closed, and no task waits there
             self.close()
 
     def next_push(self, seconds: float) -> Push | None:
-        """Not with the queue's own timeout: in CPython a signal handler that outlasts it makes that wait for ever."""
-        self._bell.acquire(timeout=min(max(seconds, 0), threading.TIMEOUT_MAX))
+        """It does not use the queue's own timeout: in CPython a signal handler that outlasts that makes it wait for
+        ever."""
+        self._empty.acquire(timeout=min(max(seconds, 0), threading.TIMEOUT_MAX))
         try:
             push = self._pushes.get_nowait()
         except Empty:
             return None
-        if not self._pushes.empty():  # it rang once for all of them
-            self._ring()
+        if not self._pushes.empty():  # the lock was released once for all of them
+            self._wake()
         return push
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         try:
-            self._bell.release()
-        except RuntimeError:  # it rings already
+            self._empty.release()
+        except RuntimeError:  # released already
             pass
 
     def attach(self, notify: Callable[[Push], None]) -> None:
@@ -210,12 +211,12 @@ class MemoryConnection:
         self._notify = notify
 
     def close(self) -> None:
-        self._store.forget(self)
+        self._store.remove(self)
 
 
 class MemoryHolderPushes:
-    """What happened to the leases of one coordinator. The store knows of it from when the watchdog first looks until it
-    ends: a space outlives its coordinators, and must not collect them."""
+    """Implements ``_core.ports.HolderPushes``. The store keeps it from the watchdog's first poll until it is closed: a
+    space outlives its coordinators, and must not collect them."""
 
     polled = False
 
@@ -223,13 +224,13 @@ class MemoryHolderPushes:
         self.address = os.urandom(8).hex()
         self._store = store
         self._pushes: SimpleQueue[Push] = SimpleQueue()
-        self._ready: Callable[[], None] = _nobody
+        self._ready: Callable[[], None] = _nothing
 
     def fileno(self, ready: Callable[[], None]) -> int:
-        """There is nothing to poll: whoever delivers rings."""
-        if self._ready is _nobody:
+        """There is nothing to poll: ``deliver`` calls ``ready``."""
+        if self._ready is _nothing:
             self._ready = ready
-            self._store.know(self)
+            self._store.add(self)
         return -1
 
     def deliver(self, push: Push) -> None:
@@ -243,9 +244,9 @@ class MemoryHolderPushes:
         return pushes
 
     def close(self) -> None:
-        self._store.forget(self)
-        self._ready = _nobody
+        self._store.remove(self)
+        self._ready = _nothing
 
 
-def _nobody() -> None:
-    """Nobody listens."""
+def _nothing() -> None:
+    """The ``ready`` of holder pushes that no watchdog polls."""

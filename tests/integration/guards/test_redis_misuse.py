@@ -234,7 +234,7 @@ def test_a_closed_client(way: str, redis_server: RedisServer, redis_url: str) ->
         guard.check(1, **WHO)
     if way == "redis-py":
         guard.check(1, **WHO)
-        guard._line._client.close()
+        guard._client._client.close()
 
 
 # ---------------------------------------------------------------- what the server says

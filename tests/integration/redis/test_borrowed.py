@@ -22,8 +22,9 @@ from redis.retry import Retry
 
 import leasehold
 from leasehold import InvalidRequest, LeaseLost, OutcomeUnknown, StoreUnavailable
+from leasehold._runtime.engine import Engine
+from leasehold.coordinator.results import default_results
 from leasehold.coordinator.stores import open_store
-from leasehold.patterns.results.default import default_client
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.client_store import ClientStore
 from tests.support.parties import FLAVOURS
@@ -409,7 +410,7 @@ def test_who_is_behind_a_client_is_said_in_words() -> None:
     words = "^Redis behind the client fakeredis.FakeRedis cannot be reached: "
     with leasehold.connect(client) as hold, pytest.raises(StoreUnavailable, match=words):
         hold.lock("job").acquire(wait=0)
-    results = default_client(ClientStore(client), asynchronous=False)
+    results = default_results(Engine(ClientStore(client)))
     assert repr(results) == "<RedisResultStore behind the client fakeredis.FakeRedis>"
 
 

@@ -102,9 +102,9 @@ def test_a_killed_connection_is_replaced(stage: Stage, idle: float) -> None:
 def wary(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A silence of a tenth of a second is suspicious, in place of twenty seconds, and an answer is due soon."""
     stage.url += "?health_check_interval=0.1"
-    monkeypatch.setattr(connection, "LOOK_AFTER", 0.05)
+    monkeypatch.setattr(connection, "CHECK_AFTER", 0.05)
     for module in (connection, loop_connection):
-        monkeypatch.setattr(module, "ASK_SECONDS", ASK)
+        monkeypatch.setattr(module, "PING_SECONDS", ASK)
 
 
 def forget(stage: Stage) -> None:
@@ -131,7 +131,7 @@ def test_a_forgotten_connection_is_noticed(stage: Stage) -> None:
 def test_one_try_on_a_forgotten_connection(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """``wait=0`` has a second for everything, and that is enough."""
     for module in (connection, loop_connection):
-        monkeypatch.setattr(module, "ASK_SECONDS", ASK / 4)  # so that a busy machine has most of it
+        monkeypatch.setattr(module, "PING_SECONDS", ASK / 4)  # so that a busy machine has most of it
     party = stage.party()
     assert party.do(lambda hold: hold.lock("job").locked()) is False
     forget(stage)

@@ -180,7 +180,7 @@ def test_a_wire_in_the_middle_of_something_is_not_looked_at(redis_url: str) -> N
     connection = RedisStore(redis_url).connection()
     wire = connection.connect(time.monotonic() + PATIENCE)
     wire.busy = True
-    for look in (wire.look, lambda: wire.wait(0)):
+    for look in (wire.receive_pushes, lambda: wire.wait(0)):
         with pytest.raises(Broken):
             look()
     connection.close()
@@ -343,9 +343,7 @@ async def test_a_cancellation_that_comes_with_the_connection_is_not_swallowed(re
     async with leasehold.aio.connect(redis_url) as one, leasehold.aio.connect(redis_url) as other:  # noqa: SIM117  # one line is too short
         async with other.lock("job", ttl=9):
             task = asyncio.create_task(one.lock("job").acquire(wait=PATIENCE))
-            store = one._engine.store
-            assert isinstance(store, RedisStore)
-            post = store._on_loops().current()
+            post: Any = one._driver.connection(asyncio.get_running_loop()).subscriber
             while post._connecting is None:  # noqa: ASYNC110  # there is no event for what nobody should see
                 await asyncio.sleep(0)
             loop = asyncio.get_running_loop()
@@ -362,17 +360,15 @@ def test_loops_that_begin_at_once_share_what_belongs_to_them(redis_url: str) -> 
     """Four threads, four loops, one coordinator that was not used before."""
     for number in range(5):
         hold = leasehold.aio.connect(redis_url)
-        store = hold._engine.store
-        assert isinstance(store, RedisStore)
         start = threading.Barrier(4)
         found: list[bool] = []
 
-        async def use(one: int, number: int = number, hold: Any = hold, store: RedisStore = store,
+        async def use(one: int, number: int = number, hold: Any = hold,
                       start: threading.Barrier = start, found: list[bool] = found) -> None:  # fmt: skip
             start.wait()
             async with hold.lock("job", number, one, ttl=9):
                 connection = hold._driver.connection(asyncio.get_running_loop())
-                found.append(connection.address == store._on_loops().current().address)
+                found.append(hold._driver.connection(asyncio.get_running_loop()) is connection)
             connection.close()
             await asyncio.sleep(0.01)  # the loop ends here, and its connection must end before it
 

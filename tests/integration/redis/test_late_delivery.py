@@ -193,12 +193,13 @@ async def test_late_replies_are_not_mixed_up(async_stage: Stage) -> None:
     """Many tasks share a connection; some give up. When the replies come after all, each goes to its own question."""
     stage = async_stage
     store = RedisStore(f"{stage.proxy.url}?client_name=app")
+    connection = store.listen(lambda push: None)
     try:
-        first = await store.execute_async(Claim("job:0", "host:1:a", 30_000))
+        first = await connection.execute_async(Claim("job:0", "host:1:a", 30_000))
         assert isinstance(first, Granted)
         stage.proxy.hold_replies()
         asked = [
-            asyncio.create_task(store.execute_async(Claim(f"job:{number}", "host:1:a", 30_000, budget_ms=budget)))
+            asyncio.create_task(connection.execute_async(Claim(f"job:{number}", "host:1:a", 30_000, budget_ms=budget)))
             for number, budget in enumerate([50, 30_000] * 20, start=1)
         ]
         await until_async(lambda: stage.look.served() == 41, "all are done")
@@ -211,7 +212,7 @@ async def test_late_replies_are_not_mixed_up(async_stage: Stage) -> None:
             else:
                 assert isinstance(reply, Granted) and reply.fence == stage.look.fence(f"job:{number}")
         for number in range(1, 41):
-            view = await store.execute_async(Inspect(f"job:{number}"))
+            view = await connection.execute_async(Inspect(f"job:{number}"))
             assert isinstance(view, View) and view.holders[0].fence == stage.look.fence(f"job:{number}")
         await until_async(lambda: stage.look.connections("app") == 1, "the connection that was in doubt is closed")
     finally:
@@ -223,9 +224,10 @@ async def test_a_connection_in_doubt_is_closed_with_the_others(async_stage: Stag
     """One request was given up and another is still waited for: close() ends that connection at once."""
     stage = async_stage
     store = RedisStore(f"{stage.proxy.url}?client_name=app")
-    await store.execute_async(Inspect("job"))
+    connection = store.listen(lambda push: None)
+    await connection.execute_async(Inspect("job"))
     stage.proxy.hold_replies()
-    asked = [asyncio.create_task(store.execute_async(Inspect("job", budget_ms=budget))) for budget in (50, 50_000)]
+    asked = [asyncio.create_task(connection.execute_async(Inspect("job", budget_ms=budget))) for budget in (50, 50_000)]
     assert isinstance((await asyncio.gather(asked[0], return_exceptions=True))[0], OutcomeUnknown)
     store.close()
     begun = now()

@@ -118,7 +118,7 @@ def test_an_evicting_policy_is_warned_of_once(
             thread.join(PATIENCE)
         store = hold._engine.store
         assert isinstance(store, RedisStore)
-        until(lambda: store._batch._connection._wire is not None, "the watchdog is connected")
+        until(lambda: store._watchdog._connection._socket is not None, "the watchdog is connected")
     warnings = [record.getMessage() for record in caplog.records if "maxmemory-policy" in record.getMessage()]
     assert len(warnings) == 1 and "allkeys-lru" in warnings[0]
 

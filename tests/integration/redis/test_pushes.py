@@ -56,7 +56,7 @@ class Desk:
 
     def news(self, ready: Callable[[], None]) -> WatchdogConnection:
         """The watchdog's connection, made and listening."""
-        news = self.store._batch
+        news = self.store._watchdog
         until(lambda: news.fileno(ready) >= 0, "it is connected")
         return news
 
@@ -153,7 +153,7 @@ def test_an_event_loop_hears_what_came_with_a_reply(desk: Desk) -> None:
         asked: list[Future[Any]] = []
 
         def begin() -> None:
-            asked.append(asyncio.run_coroutine_threadsafe(desk.store.execute_async(beat), loop))
+            asked.append(asyncio.run_coroutine_threadsafe(subscriber.execute_async(beat), loop))
 
         await asyncio.to_thread(desk.together, begin, Release("job", A, fence))
         assert isinstance(await asyncio.wrap_future(asked[0]), Queued)
@@ -170,13 +170,13 @@ def test_what_was_heard_outlives_the_connection(desk: Desk) -> None:
     news: Any = desk.news(lambda: None)
     fence = desk.take(holder_address=news.address)
     desk.aim.hold("renew")
-    if desk.store.target.tls is not None:  # nobody can tell what is inside
+    if desk.store._server.target.tls is not None:  # nobody can tell what is inside
         desk.proxy.on_request = lambda chunk: "hold"
     renew = Renew("job", A, fence, LONG, number=1, budget_ms=BUDGET)
     renewed = start(lambda: desk.store.execute_many([renew]))
     until(lambda: desk.proxy.waiting > 0, "the renewal is under way")
     desk.other.execute(Evict("job", A, fence, "request", delay_ms=0, force=True))
-    until(lambda: news._connection._heard, "the news has come")
+    until(lambda: news._connection._pushes, "the news has come")
     desk.proxy.cut()
     (error,) = renewed.result(PATIENCE)
     assert isinstance(error, Exception)
@@ -214,7 +214,7 @@ def held_back(proxy: Proxy) -> bytes:
 # ---------------------------------------------------------------- out of step
 
 
-@pytest.mark.parametrize("call", ["look", "wait"])
+@pytest.mark.parametrize("call", ["receive_pushes", "wait"])
 def test_a_reply_that_nobody_waits_for(call: str) -> None:
     """One request, two replies: whatever is asked next would get the wrong one, so the connection is given up."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -222,8 +222,8 @@ def test_a_reply_that_nobody_waits_for(call: str) -> None:
         other, _ = server.accept()
         other.sendall(b"+PONG\r\n+PONG\r\n")
         assert wire.exchange(pack(("PING",)), time.monotonic() + PATIENCE) == b"PONG"
-        with pytest.raises(Broken, match="nobody waits for"):
-            wire.look() if call == "look" else wire.wait(PATIENCE)
+        with pytest.raises(Broken, match="was not requested"):
+            wire.receive_pushes() if call == "receive_pushes" else wire.wait(PATIENCE)
         wire.close()
         other.close()
 

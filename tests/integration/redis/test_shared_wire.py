@@ -53,17 +53,18 @@ class Desk:
         self.store = RedisStore(server.url, clock)
         for script in SCRIPTS:
             self.client.script_load(script.text)
-        self.store.execute(Inspect("another"))  # connected from here on
+        self.connection = self.store.connection()
+        self.connection.execute(Inspect("another"))  # connected from here on
 
     def take(self, number: int, ttl_ms: int = 30_000, name: str = "job", **more: Any) -> int:
         """Hold it, as that one; the fence."""
-        reply = self.store.execute(Claim(name, owner(number), ttl_ms, **more))
+        reply = self.connection.execute(Claim(name, owner(number), ttl_ms, **more))
         assert isinstance(reply, Granted), reply
         return reply.fence
 
     def release(self, number: int, fence: int) -> None:
         """Give it back."""
-        assert self.store.execute(Release("job", owner(number), fence)) == Released()
+        assert self.connection.execute(Release("job", owner(number), fence)) == Released()
 
     def there(self) -> set[str]:
         """Which keys there are, besides the fence; each has an end."""
@@ -328,10 +329,10 @@ def test_several_are_one_round_trip(desk: Desk) -> None:
     """Three claims, or three releases: one script."""
     claims = Group(tuple([Claim(name, owner(1), 30_000, **kind) for name, kind in ANY.items()]))
     replies: list[Any] = []
-    assert desk.scripts(lambda: replies.append(desk.store.execute(claims))) == 1
+    assert desk.scripts(lambda: replies.append(desk.connection.execute(claims))) == 1
     fences = [one.fence for one in replies[0].replies]
     back = Group(tuple([Release(name, owner(1), fence) for name, fence in zip(ANY, fences, strict=True)]))
-    assert desk.scripts(lambda: replies.append(desk.store.execute(back))) == 1
+    assert desk.scripts(lambda: replies.append(desk.connection.execute(back))) == 1
     assert replies[1] == Replies((Released(),) * 4) and desk.client.keys("*:owner") == []
 
 

@@ -324,15 +324,15 @@ def test_the_umask_changes_nothing(tmp_path: Path, make: Make, umask: int, datab
     before = os.umask(umask)
     try:
         waits_with_a_socket(make, path)
-        results = SQLiteResultStore(f"{path}-result store")
+        results = SQLiteResultStore(f"{path}-results")
         results.create()
         modes = {one.name: stat.S_IMODE(one.lstat().st_mode) for one in tmp_path.iterdir()}
         results.close()
     finally:
         os.umask(before)
     assert modes.pop("jobs.db.wake") == (0o700 if database == 0o600 else 0o1770)
-    assert {mode for name, mode in modes.items() if "-result store" in name} == {0o600}
-    assert {mode for name, mode in modes.items() if "-result store" not in name} == {database}
+    assert {mode for name, mode in modes.items() if "-results" in name} == {0o600}
+    assert {mode for name, mode in modes.items() if "-results" not in name} == {database}
 
 
 # ---------------------------------------------------------------- the database

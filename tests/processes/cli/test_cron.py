@@ -142,7 +142,7 @@ def test_the_next_ticks(desk: Desk) -> None:
     assert len(done.stdout.splitlines()) == 3 and all(" 03:00:00 CE" in line for line in done.stdout.splitlines())
     ticks = json.loads(desk.run("cron", "--next", "2", "@daily", "--json").stdout)
     assert [datetime.fromisoformat(tick).hour for tick in ticks] == [0, 0]
-    assert not desk.path("leases.db-result store").exists()
+    assert not desk.path("leases.db-results").exists()
 
 
 MISTYPED = [

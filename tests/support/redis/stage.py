@@ -35,9 +35,14 @@ MARKS = [(script.name, script.sha.encode(), script.text.encode()) for script in 
 
 def ask(hold: Any, op: StoreOp) -> Reply | Awaitable[Reply]:
     """One op, past the flows, on the way that this flavour takes to its store."""
-    store = hold._engine.store
-    answer: Reply | Awaitable[Reply] = (store.execute if isinstance(hold, Leasehold) else store.execute_async)(op)
-    return answer
+    if not isinstance(hold, Leasehold):
+        awaited: Awaitable[Reply] = hold._driver.connection(asyncio.get_running_loop()).execute(op)
+        return awaited
+    connection = hold._engine.connections.borrow()
+    try:
+        return connection.execute(op)
+    finally:
+        hold._engine.connections.give_back(connection)
 
 
 def now() -> float:
@@ -114,9 +119,8 @@ class Aim:
 
 def ready(store: RedisStore) -> list[str]:
     """The channels of its connections that have said their first words and heard the answers."""
-    posts = list(store._loops._posts.values()) if store._loops is not None else []
-    connections: list[Any] = [*store._connections, store._batch._connection, *posts]
-    return [connection.address for connection in connections if connection._wire is not None]
+    connections: list[Any] = [*store._connections, store._watchdog._connection, *store._loop_connections]
+    return [connection.address for connection in connections if connection._socket is not None]
 
 
 def called(chunk: bytes) -> list[str]:

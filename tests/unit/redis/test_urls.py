@@ -86,8 +86,8 @@ FORMS: dict[str, dict[str, Any]] = {
     "redis://host?socket_timeout=0.5": {"host": "host", "reply_timeout": 0.5},
     "redis://host?socket_keepalive=True": {"host": "host"},
     "redis://host?max_connections=10": {"host": "host", "max_connections": 10},
-    "redis://host?health_check_interval=30": {"host": "host", "ask_after": 30.0},
-    "redis://host?health_check_interval=0": {"host": "host", "ask_after": math.inf},
+    "redis://host?health_check_interval=30": {"host": "host", "ping_after": 30.0},
+    "redis://host?health_check_interval=0": {"host": "host", "ping_after": math.inf},
 }
 
 

@@ -8,10 +8,10 @@
 For each resource there is one record, whatever the number of keys that it protects: with a record for each key, a
 stale owner would be refused at those that a newer one has touched, and could write to all the others.
 
-guard    the methods              sending  how a method reaches a client, blocking or awaited
-steps    what is sent, and what the reply means
-places   names of records and keys, slots of a Cluster
-texts    scripts/ as they are sent
+guard    the methods
+client   sends what a method builds, over a blocking or an asyncio client
+step     the scripts, and what a reply means
+keys     names of records and keys, slots of a Cluster
 """
 
 from leasehold.guards.redis.client import Awaited, Blocking

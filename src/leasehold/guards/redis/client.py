@@ -1,19 +1,18 @@
-"""How a method of the guard reaches a client: one definition, which a blocking client carries out and an asyncio client
-lets you await.
+"""The client of a guard: sends the steps that the guard's methods build, over a blocking or an asyncio client.
 
-A method is written as a function that returns a ``Step[bool]``, say, and marked ``@sent``. Called on a
-``FenceGuard[Blocking]`` it returns the bool, on a ``FenceGuard[Awaited]`` an awaitable of it: type checkers know."""
+A method returns a ``Step[bool]``, say, and is marked ``@guard_method``. Called on a ``FenceGuard[Blocking]`` it returns
+the bool, and on a ``FenceGuard[Awaited]`` an awaitable of it, as type checkers know."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from leasehold.guards.redis.step import Step
-from leasehold.stores.redis import failures
-from leasehold.stores.redis.client_types import behind, check_client, retries
+from leasehold._core.driver import drive, drive_async
+from leasehold.guards.redis.step import Command, Step
+from leasehold.stores.redis import clients
 
 if TYPE_CHECKING:
     from leasehold.guards.redis.guard import FenceGuard
@@ -24,8 +23,8 @@ R = TypeVar("R")
 REFUSED = {
     "MultiDBClient": "it moves between databases that share no records: give it the client of one",
     "Sentinel": "give it the master's client: sentinel.master_for(name)",
-    "Pipeline": "a pipeline sends nothing until it is executed, and the guard must hear the answer: give it the client",
-    "ClusterPipeline": "a pipeline sends nothing until it is executed, and the guard must hear the answer: give it the "
+    "Pipeline": "a pipeline sends nothing until it is executed, and the guard needs the reply: give it the client",
+    "ClusterPipeline": "a pipeline sends nothing until it is executed, and the guard needs the reply: give it the "
     "client",
     "PubSub": "give it the client",
 }
@@ -40,66 +39,57 @@ class Awaited:
 
 
 class Client(Protocol):
-    """Whatever has the commands of Redis."""
+    """An object that has the commands of Redis."""
 
     def execute_command(self, *args: Any) -> Any: ...
 
 
 class AsyncClient(Protocol):
-    """The same for asyncio. Clients say nothing about what their ``execute_command`` returns; but these alone are
-    entered with ``async with``."""
+    """The same for asyncio. Types of clients do not say what ``execute_command`` returns; but only these are entered
+    with ``async with``."""
 
     def execute_command(self, *args: Any) -> Any: ...
     async def __aenter__(self) -> Any: ...
 
 
 class GuardClient:
-    """Somebody's own client, and what is known of it. It is never closed by us."""
+    """The user's own client, and what is known of it. It is never closed by us."""
 
     __slots__ = ("_client", "_retries", "awaited", "slot", "where")
 
-    def __init__(self, client: Any, taker: str = "FenceGuard()") -> None:
-        check_client(client, taker, REFUSED)
+    def __init__(self, client: Any, caller: str = "FenceGuard()") -> None:
+        clients.check(client, caller, REFUSED)
         self._client = client
-        # One of ours knows where its server is, and whether it repeats commands.
+        # A client over a coordinator's connections (patterns/results/redis.py) knows both by itself.
         ours = hasattr(client, "leasehold_where")
-        self.where: str = client.leasehold_where if ours else behind(client)
-        self._retries: bool = client.leasehold_retries if ours else retries(client)
-        # Whoever instruments a client may have put a plain function in place of its async one.
+        self.where: str = client.leasehold_where if ours else clients.description(client)
+        self._retries: bool = client.leasehold_retries if ours else clients.retries(client)
+        # An instrumented client may have a plain function in place of its async one.
         self.awaited = inspect.iscoroutinefunction(client.execute_command) or hasattr(client, "__aenter__")
         self.slot: Callable[[str | bytes], int] | None = getattr(client, "keyslot", None)  # a Cluster's
 
-    def wait_for(self, step: Step[R]) -> R:
+    def send(self, step: Step[R]) -> Any:
+        """The result of a step: itself, or an awaitable of it where the client is for asyncio."""
+        return (drive_async if self.awaited else drive)(self._flow(step), self._perform)
+
+    def _perform(self, command: Command) -> Any:
+        return self._client.execute_command(*command)
+
+    def _flow(self, step: Step[R]) -> Generator[Command, Any, R]:
+        server = f"Redis {self.where}"
         for command in step.commands():
             try:
-                reply = self._client.execute_command(*command)
+                reply = yield command
             except Exception as error:
-                self._look_at(error, step)
+                if not clients.unknown_script(error):  # only such a script is sent again, in full (trap 18)
+                    raise step.failure(server, error, self._retries) from error
             else:
                 return step.judge(reply)
-        raise step.forgotten(self._server())
-
-    async def expect(self, step: Step[R]) -> R:
-        for command in step.commands():
-            try:
-                reply = await self._client.execute_command(*command)
-            except Exception as error:
-                self._look_at(error, step)
-            else:
-                return step.judge(reply)
-        raise step.forgotten(self._server())
-
-    def _server(self) -> str:
-        return f"Redis {self.where}"
-
-    def _look_at(self, error: Exception, step: Step[Any]) -> None:
-        """Only a script that the server does not know is sent again, in full (trap 18)."""
-        if not failures.unknown_script(error):
-            raise step.failure(self._server(), error, self._retries) from error
+        raise step.forgotten(server)
 
 
 class guard_method(Generic[P, R]):  # noqa: N801 - a decorator
-    """A method that builds a step, as one that takes it."""
+    """Makes a method that builds a step into one that sends it."""
 
     def __init__(self, build: Callable[Concatenate[Any, P], Step[R]]) -> None:
         functools.update_wrapper(self, build)  # type: ignore[arg-type]  # not called itself: its __get__ is
@@ -112,4 +102,4 @@ class guard_method(Generic[P, R]):  # noqa: N801 - a decorator
     @overload
     def __get__(self, guard: None, kind: type) -> Callable[Concatenate[Any, P], Step[R]]: ...
     def __get__(self, guard: Any, kind: type) -> Any:
-        return self.build if guard is None else functools.partial(guard._take, self.build)
+        return self.build if guard is None else functools.partial(guard._send, self.build)

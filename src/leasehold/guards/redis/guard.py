@@ -13,13 +13,14 @@ from leasehold.guards.fence import Fenced
 from leasehold.guards.guard import BaseGuard
 from leasehold.guards.redis.client import AsyncClient, Awaited, Blocking, Client, GuardClient, guard_method
 from leasehold.guards.redis.keys import Key, Keys, Tag, check_key, check_keys
-from leasehold.guards.redis.step import CALL, CHECK, Script, Step, around
+from leasehold.guards.redis.step import CALL, CHECK, Step, around
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     from leasehold._core.durations import Duration
     from leasehold.observe.events import Observer
+    from leasehold.stores.redis.lua import Script
 
     Way = TypeVarWithDefault("Way", default=Blocking)
 else:
@@ -30,21 +31,21 @@ Value = str | bytes | int | float
 
 HOUR_MS = 3_600_000
 CENTURY_MS = 100 * 365 * 24 * HOUR_MS
-MOST_BITS = 1024  # of a number: Python does not write those of thousands of digits, and hiredis then ends the process
-MANY = 2000  # fields at once: what a Lua function can be given has an end
+MOST_BITS = 1024  # of a number: Python refuses to print thousands of digits, and hiredis then ends the process
+MANY = 2000  # fields at once: a Lua function takes a limited number of arguments
 
 
 class FenceGuard(BaseGuard, Generic[Way]):
     """Refuses a stale owner in the same step as the command on your data. With an asyncio client, await it.
 
     ``client`` is your own, of redis-py or valkey-py, for one server or a Cluster; it is never closed here. ``keep`` is
-    how long the record of a resource stays after a fence was presented: for ever, unless you say so. A record that
-    ended has forgotten, so let it be longer than any pause that you can imagine: ``"30d"``. ``tag`` returns the hash
-    tag of the keys of a resource, where that is not the resource itself. Everybody who writes to a resource must use
-    the same ``tag`` and the same ``keep``.
+    how long the record of a resource stays after a fence was presented; without it, for ever. A record that has ended
+    is forgotten, so make it longer than any pause that you can imagine: ``"30d"``. ``tag`` returns the hash tag of the
+    keys of a resource, where that is not the resource itself. All writers of a resource must use the same ``tag`` and
+    the same ``keep``.
 
-    ``downstream`` names in logs and metrics what it protects. The observers of a lease's coordinator hear of its
-    refusal; ``observers`` are for a service that has no lock client and is given bare fences.
+    ``downstream`` names in logs and metrics what it protects. A refusal is reported to the observers of the lease's
+    coordinator; ``observers`` are for a service that has no coordinator and is given bare fences.
 
     In place of a lease every method takes a bare fence, with the ``resource`` that it belongs to and, where it is
     known, its ``owner``. ``StaleOwner`` says that nothing was changed. The methods below return a ``Step[bool]``: that
@@ -60,7 +61,7 @@ class FenceGuard(BaseGuard, Generic[Way]):
     leasehold.errors.StaleOwner: stale owner of report-export: ...
     """
 
-    __slots__ = ("_keep", "_line", "_places")
+    __slots__ = ("_client", "_keep", "_places")
 
     @overload
     def __init__(
@@ -92,8 +93,8 @@ class FenceGuard(BaseGuard, Generic[Way]):
         observers: Iterable[Observer] = (),
     ) -> None:
         super().__init__(downstream=downstream, observers=observers)
-        self._line = GuardClient(client)
-        self._places = Keys(tag, self._line.slot)
+        self._client = GuardClient(client)
+        self._places = Keys(tag, self._client.slot)
         self._keep = 0 if keep is None else _ms(keep, "keep", HOUR_MS)
 
     def key(self, name: str, lease: Fenced | None = None, *, resource: str | None = None) -> str:
@@ -113,8 +114,8 @@ class FenceGuard(BaseGuard, Generic[Way]):
         owner: str | None = None,
         shared: bool = False,
     ) -> Step[None]:
-        """Accept and remember this fence, or raise StaleOwner: from here on nobody with an older one is accepted. What
-        you write later is another step, which needs the guard again."""
+        """Accept and remember this fence, or raise StaleOwner: from here on no older one is accepted. What you write
+        later is another step, which needs the guard again."""
         return self._step(CHECK, (), (), _nothing, lease_or_fence, resource, owner, shared)
 
     @guard_method
@@ -127,8 +128,8 @@ class FenceGuard(BaseGuard, Generic[Way]):
         owner: str | None = None,
         shared: bool = False,
     ) -> Step[Any]:
-        """Check, and read a value: as your client gives it, None where there is none. What you read for the sake of
-        changing it is read through the guard, so that no older owner changes it after that."""
+        """Check, and read a value: as your client returns it, None where there is none. Read what you are going to
+        change through the guard, so that no older owner changes it after that."""
         return self._call(b"GET", key, (), _as_it_is, lease, resource, owner, shared)
 
     @guard_method
@@ -249,17 +250,17 @@ class FenceGuard(BaseGuard, Generic[Way]):
         attempt = self.present(lease, resource, owner, shared)
         record = self._places.record(attempt.resource)
         self._places.check_slots(keys, record)
-        # Ours are bytes and numbers, never text: a client may have an encoding of its own.
+        # Bytes and numbers, never text: a client may have an encoding of its own.
         rule = (self._keep, 1 if shared else 0, (attempt.owner or "-").encode(), attempt.fence)
         refused = partial(self.refused, lease, attempt)
         return Step(attempt, refused, script, (*keys, record), (*values, *rule), read)
 
-    def _take(self, build: Callable[..., Step[R]], *args: Any, **more: Any) -> Any:
+    def _send(self, build: Callable[..., Step[R]], *args: Any, **more: Any) -> Any:
         step = build(self, *args, **more)
-        return self._line.expect(step) if self._line.awaited else self._line.wait_for(step)
+        return self._client.send(step)
 
     def __repr__(self) -> str:
-        return f"<FenceGuard {self._line.where}>"
+        return f"<FenceGuard {self._client.where}>"
 
 
 def _ms(value: object, what: str, least_ms: int) -> int:
@@ -285,7 +286,7 @@ def _some(values: list[Any]) -> tuple[Any, ...]:
 
 
 def _nothing(reply: Any) -> None:
-    """It is done, and there is no more to say."""
+    """The reader of a reply that carries no result."""
 
 
 def _as_it_is(reply: Any) -> Any:

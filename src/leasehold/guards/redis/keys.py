@@ -1,4 +1,4 @@
-"""Where things are: the record of a resource, the keys of the caller, and the slot that they share on a Cluster.
+"""The names of keys: the record of a resource, the keys of the caller, and the slot that they share on a Cluster.
 
     guard:v1:{<tag>}              the record, when the tag is the resource itself
     guard:v1:{<tag>}:<resource>   and when it is not
@@ -21,7 +21,7 @@ _BRACES = str.maketrans({"{": "%7B", "}": "%7D"})
 
 
 class Keys:
-    """Names, for one guard. ``slot`` is the client's own way to find the slot of a key; None: there are no slots."""
+    """The key names of one guard. ``slot`` is the client's own function for the slot of a key; None: no Cluster."""
 
     __slots__ = ("_slot", "_tag")
 
@@ -41,7 +41,7 @@ class Keys:
         tag: object = self._tag(resource)
         if not isinstance(tag, str) or not tag or "{" in tag or "}" in tag or not _writable(tag):
             raise InvalidRequest("tag= must return the text that stands between the braces of your keys, without them")
-        return str.__str__(tag)  # str() of an Enum that is text would say something else
+        return str.__str__(tag)  # str() of an Enum that is text would return its name
 
     def record(self, resource: str) -> bytes:
         """As bytes: clients with different encodings must find the same one."""
@@ -68,7 +68,7 @@ class Keys:
 
 
 def check_key(key: Any) -> Key:
-    """A key of the caller's. A record is none: whoever writes it undoes the guard."""
+    """A key of the caller's, checked. The key of a record is refused: writing it would undo the guard."""
     if not isinstance(key, (str, bytes)) or not key:
         raise InvalidRequest(f"a key is text or bytes, and not empty; this is {type(key).__name__}")
     if isinstance(key, str) and not _writable(key):
@@ -81,7 +81,7 @@ def check_key(key: Any) -> Key:
 
 
 def check_keys(keys: Any) -> tuple[Key, ...]:
-    """Several of them. A text alone would be taken for its letters."""
+    """Several keys, checked. A single text is refused: it would be taken for its letters."""
     if isinstance(keys, (str, bytes)) or not isinstance(keys, Sequence):
         raise InvalidRequest("keys is a list of keys")
     return tuple([check_key(key) for key in keys])

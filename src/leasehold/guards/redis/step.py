@@ -1,48 +1,31 @@
-"""One step at the server: what is sent, and what its reply means. Decided here once; a thread or an event loop only
-carries it (see sending)."""
+"""One step at the server: which script is sent, and what its reply means. ``client`` sends it, for threads and for
+asyncio."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.fence import Presented, label
-from leasehold.stores.redis import failures
-from leasehold.stores.redis.lua import assemble
+from leasehold.stores.redis import clients, failures
+from leasehold.stores.redis.lua import Script, assemble, make_script
 
-# ---------------------------------------------------------------- texts
-#
-# The scripts as they are sent, by their digest or in full.
-
+# ---------------------------------------------------------------- scripts
 
 FOLDER = Path(__file__).parent / "scripts"
-BODIES = 256  # of our callers, kept ready
+BODIES = 256  # scripts of callers that are kept ready
 
 
-class Script(NamedTuple):
-    """As bytes: a client with an encoding of its own sends them as they are."""
-
-    sha: bytes
-    text: bytes
-    own: bool = True  # False: somebody's body, which may do anything
-
-
-def _script(text: str, own: bool = True) -> Script:
-    sent = text.encode()
-    return Script(hashlib.sha1(sent, usedforsecurity=False).hexdigest().encode(), sent, own)
-
-
-CHECK, CALL = (_script(assemble(FOLDER, name)) for name in ("check", "call"))
+CHECK, CALL = (make_script(assemble(FOLDER, name)) for name in ("check", "call"))
 _BEFORE, _AFTER = assemble(FOLDER, "eval").split("\nBODY()")
 _ON_ONE_LINE = " ".join(_BEFORE.split())
 
 
 def around(body: object) -> Script:
-    """A script that runs this body, which sees its own KEYS and ARGV, when the rule says so."""
+    """A script that runs this body, which sees its own KEYS and ARGV, when the guard rule accepts the fence."""
     if not isinstance(body, str) or not body.strip():
         raise InvalidRequest(
             "the body must be the text of a Lua script, such as \"return redis.call('INCR', KEYS[1])\""
@@ -57,7 +40,7 @@ def around(body: object) -> Script:
 @lru_cache(maxsize=BODIES)
 def _around(body: str) -> Script:
     try:
-        return _script(f"{_ON_ONE_LINE} {body}{_AFTER}", own=False)
+        return make_script(f"{_ON_ONE_LINE} {body}{_AFTER}", own=False)
     except UnicodeEncodeError:
         raise InvalidRequest("the body holds a lone surrogate and cannot be written as UTF-8") from None
 
@@ -68,7 +51,7 @@ def _around(body: str) -> Script:
 R = TypeVar("R")
 Command = tuple[Any, ...]
 
-# What an error reply means here, where that is not what it means to the store.
+# The texts for error replies that mean something else to a guard than to the store.
 NO = {
     **failures.NO,
     "ASK": "is a node of a Cluster: give the guard a client for all of it, such as redis.RedisCluster",
@@ -84,7 +67,7 @@ OTHER_SLOT = (
 
 
 class Step(Generic[R]):
-    """An answer of type R, still to be asked for. ``no`` says what an error reply means."""
+    """A script to be sent, whose reply becomes an R. ``no`` has the texts for error replies."""
 
     no: Mapping[str, str] = NO
     __slots__ = ("_attempt", "_keys", "_read", "_refused", "_script", "_values")
@@ -102,34 +85,37 @@ class Step(Generic[R]):
         self._script, self._keys, self._values, self._read = script, keys, values, read
 
     def commands(self) -> Iterator[Command]:
-        """The script by its digest; then in full, for a server that does not have it (any more): after a restart,
-        SCRIPT FLUSH or failover, or on another node."""
+        """The script by its digest; then in full, for a server that does not have it: after a restart, a failover or
+        SCRIPT FLUSH, or on another node."""
         yield ("EVALSHA", self._script.sha, len(self._keys), *self._keys, *self._values)
         yield ("EVAL", self._script.text, len(self._keys), *self._keys, *self._values)
 
     def judge(self, reply: Any) -> R:
-        """What the caller gets. Raises StaleOwner."""
+        """The result for the caller. Raises StaleOwner."""
         if reply[0] == 0:
             raise self._refused(int(reply[1]))
         return self._read(reply[1] if len(reply) > 1 else None)
 
     def failure(self, server: str, error: Exception, retries: bool) -> LeaseholdError:
-        """What an error of the client means. Of our own scripts one that the server answers with changed nothing: the
-        one command that they are for is the last."""
-        found = self._explained(error) or failures.of_client(server, error, retries, self.no)
+        """An error of the client as one of ours. An error reply to a script of our own means that nothing was changed:
+        the one command that such a script is for comes last."""
+        if isinstance(error, LeaseholdError):  # of a coordinator's own connection
+            found = error
+        else:
+            found = self._explained(error) or clients.explained(server, error, retries, self.no)
         if isinstance(found, OutcomeUnknown):
             found = OutcomeUnknown(f"{str(found).rstrip('.')}. {self._again()}")
         found.resource, found.owner, found.fence = self._attempt.resource, self._attempt.shown, self._attempt.fence
         return found
 
     def forgotten(self, server: str) -> StoreUnavailable:
-        """It did not even know what it was sent in full."""
+        """The server did not know a script that it was sent in full."""
         return StoreUnavailable(f"{server} {self.no['NOSCRIPT']}", resource=self._attempt.resource)
 
     def _explained(self, error: Exception) -> LeaseholdError | None:
-        text, word = str(error), failures.first_word(error)
+        text, word = str(error), clients.first_word(error)
         if isinstance(error, UnicodeEncodeError) or _is(error, "DataError"):
-            return InvalidRequest(f"the client cannot write this down, and sent nothing: {text[:200]}")
+            return InvalidRequest(f"the client cannot encode this, and sent nothing: {text[:200]}")
         if isinstance(error, UnicodeDecodeError):
             return OutcomeUnknown(
                 "it was done, and the client cannot decode the reply: use one without decode_responses"

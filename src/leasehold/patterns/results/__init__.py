@@ -1,5 +1,4 @@
-"""Result stores: where patterns keep what they know, such as a cached value, a stored result, or the last run of a
-cron.
+"""Result stores keep the texts of patterns: a cached value, a stored result, the last run of a cron.
 
 A result store is a guard that keeps what was written: an older fence is refused in the same step.
 """

@@ -1,4 +1,4 @@
-"""A result store in memory: for one process, and for tests. It forgets when the process ends."""
+"""A result store in memory, for one process and for tests. Its texts end with the process."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from leasehold._core.ports import Clock
     from leasehold.observe.events import Observer
 
-SWEEP_EVERY = 1000  # writes: what has ended is taken away, so that it does not grow with every new name
+SWEEP_EVERY = 1000  # writes, after which ended entries are deleted, so that memory does not grow with every new name
 
 
-class _Place(NamedTuple):
-    """One resource: who wrote last, what, and until when. Times are those of the clock, in seconds."""
+class _Record(NamedTuple):
+    """One resource: the last fence and its owner, the text, and its end. Times are those of the clock, in seconds."""
 
     fence: int
     owner: str
@@ -37,11 +37,11 @@ class _Place(NamedTuple):
     text_fence: int
     written: float
     ends: float  # of the text
-    forgotten: float  # the end of the place itself
+    forgotten: float  # the end of the record itself
 
 
 class MemoryResultStore(ResultStore):
-    """Among the threads of this process.
+    """For the threads of this process.
 
     >>> import leasehold
     >>> results = MemoryResultStore()
@@ -51,7 +51,7 @@ class MemoryResultStore(ResultStore):
     '<h1>42</h1>'
     """
 
-    __slots__ = ("__weakref__", "_clock", "_lock", "_places", "_writes")
+    __slots__ = ("__weakref__", "_clock", "_lock", "_records", "_writes")
 
     def __init__(
         self, *, clock: Clock | None = None, downstream: str = "results", observers: Iterable[Observer] = ()
@@ -59,12 +59,12 @@ class MemoryResultStore(ResultStore):
         super().__init__(downstream=downstream, observers=observers)
         self._clock: Clock = SystemClock() if clock is None else clock
         self._lock = threading.Lock()
-        self._places: dict[str, _Place] = {}
+        self._records: dict[str, _Record] = {}
         self._writes = 0
         _result_stores.add(self)
 
     def read(self, resource: str) -> Entry | None:
-        return self._entry(self._places.get(check_resource(resource)), self._clock.now())
+        return self._entry(self._records.get(check_resource(resource)), self._clock.now())
 
     def open(self, lease: Fenced) -> Entry | None:
         now = self._clock.now()
@@ -74,46 +74,46 @@ class MemoryResultStore(ResultStore):
         now = self._clock.now()
         self._present(lease, now, (check_text(text), now + check_keep(keep) / 1000))
 
-    def _present(self, lease: Fenced, now: float, new: tuple[str | None, float] | None) -> _Place:
+    def _present(self, lease: Fenced, now: float, new: tuple[str | None, float] | None) -> _Record:
         attempt = self.present(lease)
         with self._lock:
-            last = self._at(attempt.resource, now)
+            last = self._live_record(attempt.resource, now)
             accepted = last is None or attempt.follows(last.fence, last.owner)
             if accepted:
-                place = _Place(attempt.fence, attempt.owner, None, 0, now, now, now) if last is None else last
-                text, text_fence, written, ends = place.text, place.text_fence, place.written, place.ends
+                record = _Record(attempt.fence, attempt.owner, None, 0, now, now, now) if last is None else last
+                text, text_fence, written, ends = record.text, record.text_fence, record.written, record.ends
                 if new is not None:
                     (text, ends), text_fence, written = new, attempt.fence, now
                 forgotten = max(ends, now) + REMEMBERED_MS / 1000
-                place = _Place(attempt.fence, attempt.owner, text, text_fence, written, ends, forgotten)
-                self._places[attempt.resource] = place
+                record = _Record(attempt.fence, attempt.owner, text, text_fence, written, ends, forgotten)
+                self._records[attempt.resource] = record
                 self._sweep(now)
-                return place
-        raise self.refused(lease, attempt, None if last is None else last.fence)  # observers hear it outside the lock
+                return record
+        raise self.refused(lease, attempt, None if last is None else last.fence)  # observers run outside the lock
 
-    def _at(self, resource: str, now: float) -> _Place | None:
-        place = self._places.get(resource)
-        return None if place is None or place.forgotten <= now else place
+    def _live_record(self, resource: str, now: float) -> _Record | None:
+        record = self._records.get(resource)
+        return None if record is None or record.forgotten <= now else record
 
     def _sweep(self, now: float) -> None:
         self._writes += 1
         if self._writes % SWEEP_EVERY == 0:
-            self._places = {name: place for name, place in self._places.items() if place.forgotten > now}
+            self._records = {name: record for name, record in self._records.items() if record.forgotten > now}
 
-    def _entry(self, place: _Place | None, now: float) -> Entry | None:
-        if place is None or place.text is None or place.ends <= now:
+    def _entry(self, record: _Record | None, now: float) -> Entry | None:
+        if record is None or record.text is None or record.ends <= now:
             return None
-        return Entry(place.text, place.text_fence, max(0.0, now - place.written), place.ends - now)
+        return Entry(record.text, record.text_fence, max(0.0, now - record.written), record.ends - now)
 
     def __repr__(self) -> str:
-        return f"<MemoryResultStore of {len(self._places)}>"
+        return f"<MemoryResultStore of {len(self._records)}>"
 
 
 _result_stores: weakref.WeakSet[MemoryResultStore] = weakref.WeakSet()
 
 
 def _forked() -> None:
-    """A thread of the parent may have held the lock: nobody in the child would let go of it."""
+    """A thread of the parent may have held the lock, and would never release it in the child."""
     for results in list(_result_stores):
         results._lock = threading.Lock()
 
@@ -123,15 +123,13 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 
 
 def shared(results: object, beside: str) -> ResultStore:
-    """The result store that a ``store=`` names, checked: what must happen once in the fleet cannot be kept where
-    only one
-    process sees it. ``beside`` is the name of the store that has the leases."""
+    """The result store that was given as ``store=``, checked: what must happen once in the fleet cannot be kept where
+    only one process sees it. ``beside`` is the name of the store that has the leases."""
     known = check_results(results, "store")
     if beside != "memory" and isinstance(known, MemoryResultStore):
         raise InvalidRequest(
-            f"a MemoryResultStore is seen by one process only, and the leases on {beside} by others too, which "
-            f"would do the "
-            "same again: leave store= out, or name a result store that all of them share, such as "
+            f"a MemoryResultStore is seen by one process only, and the leases on {beside} by others too, which would "
+            "do the same again: leave store= out, or name a result store that all of them share, such as "
             "SQLResultStore(engine)"
         )
     return known

@@ -1,8 +1,7 @@
-"""What a result store is: one text for each resource, written under a lease, with an end.
+"""The interface of result stores: one text for each resource, written under a lease, with an end.
 
-Time is the result store's own: an entry says how old it is and how long it stays, so that no two clocks are
-compared. The
-fence that was presented last is remembered for a day longer than the entry, so that a holder who slept meanwhile is
+Time is that of the result store: an entry says how old it is and how long it stays, so that no two clocks are compared.
+The fence that was presented last is remembered for a day longer than the entry, so that a holder that was paused is
 refused even where nothing is left to overwrite.
 """
 
@@ -28,10 +27,9 @@ LONGEST_TEXT = 16 * 2**20  # bytes of UTF-8
 
 
 class Entry(NamedTuple):
-    """What stands on a results. ``fence`` is the one under which it was written; ``age`` and ``left`` are seconds.
-    ``ahead``: by how many seconds it was written later than now. Then the result store's clock was set back, at
-    least by that,
-    and nobody knows the age."""
+    """The stored text of a resource. ``fence`` is the one under which it was written; ``age`` and ``left`` are seconds.
+    ``ahead`` is by how many seconds it was written later than now: then the clock of the result store was set back, by
+    at least that, and the age is unknown."""
 
     text: str
     fence: int
@@ -41,38 +39,38 @@ class Entry(NamedTuple):
 
 
 def timed_entry(text: str, fence: int, age_ms: float, left_ms: float, keep_ms: int) -> Entry:
-    """By a clock that can be set: nothing is younger than new, and nothing stays for longer than it was written for."""
+    """An entry by a clock that can be set: its age is never negative, and it never stays longer than ``keep_ms``."""
     return Entry(text, fence, max(0.0, age_ms) / 1000, min(left_ms, keep_ms) / 1000, max(0.0, -age_ms) / 1000)
 
 
 class ResultStore(BaseGuard, ABC):
     """One text for each resource. Over an asyncio client or engine the same calls are awaited.
 
-    All three are atomic. ``open`` and ``write`` raise StaleOwner when a newer fence was presented before, and have then
-    changed nothing."""
+    All three calls are atomic. ``open`` and ``write`` raise StaleOwner when a newer fence was presented before, and
+    have then changed nothing."""
 
     __slots__ = ()
 
     @abstractmethod
     def read(self, resource: str) -> Entry | Awaitable[Entry | None] | None:
-        """What stands there, for anybody. It may be overwritten in the next moment."""
+        """The entry of a resource; no lease is needed. It may be overwritten in the next moment."""
 
     @abstractmethod
     def open(self, lease: Fenced) -> Entry | Awaitable[Entry | None] | None:
-        """Present the fence, and read: nobody with an older one can write after that. For whoever decides by what it
-        reads (trap 46)."""
+        """Present the fence, and read: no holder of an older one can write after that. Use it, and not ``read``, to
+        decide by what is read (trap 46)."""
 
     @abstractmethod
     def write(self, lease: Fenced, text: str | None, keep: Duration) -> Awaitable[None] | None:
-        """Present the fence, and put a text there for ``keep``; None takes away what is there."""
+        """Present the fence, and store a text for ``keep``; None deletes the text that is there."""
 
     def close(self) -> Awaitable[None] | None:
-        """Let go of what the result store itself has opened."""
+        """Close what the result store itself has opened."""
         return None
 
 
 def check_keep(keep: object, what: str = "keep") -> int:
-    """In whole milliseconds, rounded up."""
+    """The duration in whole milliseconds, rounded up."""
     ms = math.ceil(round(seconds(keep, what) * 1000, 6)) if _finite(keep) else 0
     if not 0 < ms <= LONGEST_KEEP_MS:
         raise InvalidRequest(f"{what} must be above zero and at most 10 years")
@@ -94,7 +92,7 @@ def check_results(results: object, what: str) -> ResultStore:
 
 
 def check_text(text: object) -> str | None:
-    """None, or a text that every result store can hold."""
+    """The text, or None, after a check that every result store can hold it."""
     if text is None:
         return None
     if not isinstance(text, str):

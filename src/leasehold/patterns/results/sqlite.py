@@ -1,5 +1,5 @@
-"""A result store in a SQLite file of its own, for all who may write it on one host. No server, and nothing to
-create first."""
+"""A result store in a SQLite file of its own, for the processes of all users who may write it on one host. There is no
+server, and nothing to create first."""
 
 from __future__ import annotations
 
@@ -21,32 +21,33 @@ from leasehold.patterns.tables.asking import Work
 from leasehold.stores.sqlite import failures, file
 from leasehold.stores.sqlite.database import gate
 from leasehold.stores.sqlite.failures import TryAgain, unavailable
-from leasehold.stores.sqlite.file import check_files, connect, prepare, why
+from leasehold.stores.sqlite.file import check_files, connect, is_empty, prepare, use_wal, why
 
 if TYPE_CHECKING:
     from leasehold.observe.events import Observer
+    from leasehold.patterns.results.result_store import ResultStore
 
-# ---------------------------------------------------------------- sqlitefile
+# ---------------------------------------------------------------- the file
 #
 # The file of a SQLiteResultStore: a few connections, each used by one thread at a time, and none of them after a fork.
 #
-# Whoever writes takes the write lock at once (BEGIN IMMEDIATE); whoever reads takes none, and sees the last commit.
-# What is committed is on the disk (``synchronous = FULL``): a stored result must be there after the power has failed.
+# A writer takes the write lock at once (BEGIN IMMEDIATE); a reader takes none, and sees the last commit. What is
+# committed is on the disk (``synchronous = FULL``): a stored result must be there after the power has failed.
 
 
 APPLICATION = 0x4C534846  # "LSHF"
 FORMAT = 1
-WAIT = 5.0  # seconds until somebody else must have let go of the file
+WAIT = 5.0  # seconds to wait for the lock of another process
 FIRST_PAUSE = 50e-6  # seconds between two tries
 LAST_PAUSE = 1e-3
 MOST_IDLE = 8
 QUIET = 5.0  # seconds to wait before a fork for other threads to finish
-SUFFIX = "-result store"  # of the one beside a store
+SUFFIX = "-results"  # of the file beside a store's
 
 
 class OpenFile:
-    """One connection, and the file that it is connected to: the one that was there before. Who replaces it while it is
-    opened is found out when it is used."""
+    """One connection, and the identity of the file before it was opened: a file that was replaced meanwhile is noticed
+    when the connection is used."""
 
     __slots__ = ("connection", "file")
 
@@ -59,11 +60,11 @@ class OpenFile:
             self.connection.close()
 
 
-Answered = tuple[OpenFile, list[tuple[Any, ...]]]
+QueryResult = tuple[OpenFile, list[tuple[Any, ...]]]
 
 
 class ResultFile:
-    """Made on first use, in the folder that is there. Making one of these touches nothing."""
+    """The file is made on first use, in an existing folder. Making this object touches nothing."""
 
     def __init__(self, path: str, table: str) -> None:
         if not path or "\0" in path or path == ":memory:":
@@ -85,31 +86,31 @@ class ResultFile:
         self._closed = False
         self._forking = False
 
-    def look(self, query: str, *values: str) -> list[tuple[Any, ...]]:
-        """What one query finds: it is a transaction by itself, and sees the last commit."""
-        lent, rows = self._patiently(query, values)
-        self._take_back(lent)
+    def query(self, query: str, *values: str) -> list[tuple[Any, ...]]:
+        """The rows of one query, which is a transaction by itself and sees the last commit."""
+        opened, rows = self._patiently(query, values)
+        self._give_back(opened)
         return rows
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction, which a commit ends, and an error too. Nobody else writes meanwhile."""
-        lent, _ = self._patiently("BEGIN IMMEDIATE")
+        """A transaction, which is committed at the end and rolled back by an error. No other writer runs meanwhile."""
+        opened, _ = self._patiently("BEGIN IMMEDIATE")
         try:
             try:
-                yield lent.connection
+                yield opened.connection
             except BaseException:
-                _roll_back(lent.connection)
+                _roll_back(opened.connection)
                 raise
-            lent.connection.execute("COMMIT")
+            opened.connection.execute("COMMIT")
         finally:
-            self._take_back(lent)
+            self._give_back(opened)
 
     # ------------------------------------------------------------ connections
 
-    def _patiently(self, query: str, values: tuple[str, ...] = ()) -> Answered:
-        """Asked often, for as long as it may take: SQLite's own way to wait sleeps for a tenth of a second at a time,
-        and finds the lock taken again each time. A signal can interrupt it, too."""
+    def _patiently(self, query: str, values: tuple[str, ...] = ()) -> QueryResult:
+        """Try often, for at most WAIT: SQLite's own way to wait sleeps for a tenth of a second at a time, and finds the
+        lock taken again each time. This one can also be interrupted by a signal."""
         until, pause = time.monotonic() + WAIT, FIRST_PAUSE
         while True:
             try:
@@ -118,62 +119,62 @@ class ResultFile:
                 if time.monotonic() > until:
                     why = f"cannot be used for {WAIT:g} s now, because {reason}: nothing was written, try again later"
                     raise unavailable(self.path, why) from reason.__cause__
-            time.sleep(pause)  # another process writes: SQLite tells nobody when it is done
+            time.sleep(pause)  # another process writes, and SQLite does not notify when it is done
             pause = min(2 * pause, LAST_PAUSE)
 
-    def _try(self, query: str, values: tuple[str, ...]) -> Answered:
-        """After it, and under the lock that it may take, it is made sure that the file is still the one at its path:
-        two processes on two files would not see what the other has written."""
-        lent = self._lend()
+    def _try(self, query: str, values: tuple[str, ...]) -> QueryResult:
+        """After the query, and under the lock that it may take, the file must still be the one at its path: two
+        processes on two files would not see what the other has written."""
+        opened = self._borrow()
         try:
-            rows = lent.connection.execute(query, values).fetchall()
-            if _identity(self.path) == lent.file:
-                return lent, rows
+            rows = opened.connection.execute(query, values).fetchall()
+            if _identity(self.path) == opened.file:
+                return opened, rows
         except BaseException as error:
-            self._take_back(lent)
+            self._give_back(opened)
             if isinstance(error, sqlite3.Error) and failures.passing(error):
                 raise TryAgain(failures.LOCKED) from error
             raise
-        self._drop(lent)
+        self._drop(opened)
         raise TryAgain(failures.REPLACED)
 
-    def _lend(self) -> OpenFile:
+    def _borrow(self) -> OpenFile:
         with self._turn:
             self._turn.wait_for(lambda: not self._forking, QUIET)
             if self._closed:
                 raise StoreUnavailable(f"the result store {self.path} is closed")
-            lent = self._idle.pop() if self._idle else None
-            if lent is not None:
-                self._busy.add(lent)
-                return lent
-        with gate:  # nobody forks in the middle of an opening
+            opened = self._idle.pop() if self._idle else None
+            if opened is not None:
+                self._busy.add(opened)
+                return opened
+        with gate:  # no fork while it is opened
             opened = open_results(self.path, self._table)
             with self._turn:
                 self._busy.add(opened)
             return opened
 
-    def _take_back(self, lent: OpenFile) -> None:
-        """One whose transaction could not be ended is of no further use."""
-        _roll_back(lent.connection)
-        if lent.connection.in_transaction:
-            self._drop(lent)
+    def _give_back(self, opened: OpenFile) -> None:
+        """A connection whose transaction could not be ended is closed."""
+        _roll_back(opened.connection)
+        if opened.connection.in_transaction:
+            self._drop(opened)
             return
         with self._turn:
-            self._busy.discard(lent)
+            self._busy.discard(opened)
             if len(self._idle) < MOST_IDLE and not self._closed:
-                self._idle.append(lent)
+                self._idle.append(opened)
             else:
-                lent.close()
+                opened.close()
             self._turn.notify_all()
 
-    def _drop(self, lent: OpenFile) -> None:
+    def _drop(self, opened: OpenFile) -> None:
         with self._turn:
-            self._busy.discard(lent)
-            lent.close()
+            self._busy.discard(opened)
+            opened.close()
             self._turn.notify_all()
 
     def close(self) -> None:
-        """For good. Whoever is in the middle of something ends it first."""
+        """For good. Calls that are under way come to their end."""
         with self._turn:
             self._closed = True
             self._close_idle()
@@ -183,7 +184,7 @@ class ResultFile:
             self._idle.pop().close()
 
     def __del__(self) -> None:
-        if getattr(self, "_idle", None) and gate.acquire(blocking=False):  # nobody forks meanwhile
+        if getattr(self, "_idle", None) and gate.acquire(blocking=False):  # no fork meanwhile
             try:
                 self._close_idle()
             finally:
@@ -209,11 +210,11 @@ class ResultFile:
 
 
 _files: weakref.WeakSet[ResultFile] = weakref.WeakSet()
-_inherited: list[OpenFile] = []  # of threads that were in the middle of something: never used, and never closed
+_inherited: list[OpenFile] = []  # in use by threads of the parent at the fork: never used, and never closed
 
 
 def _before_fork() -> None:
-    """The gate first: whoever opens has it, and then asks for the turn of its file."""
+    """The gate first: a thread that opens a file has it, and then takes the lock of that file."""
     gate.acquire()
     for one in list(_files):
         one.before_fork()
@@ -226,7 +227,7 @@ def _after_fork() -> None:
 
 
 def _forked() -> None:
-    """The gate of a child is a new one."""
+    """The child has a new gate: there is nothing to release."""
     for one in list(_files):
         one.forked()
 
@@ -239,13 +240,14 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
-    with suppress(sqlite3.Error):  # it has done so by itself, or cannot be used again
+    with suppress(sqlite3.Error):  # SQLite has done so by itself, or the connection cannot be used again
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
 
 def open_results(path: str, table: str) -> OpenFile:
-    """Ours, with its table. Raises StoreUnavailable that says what is wrong, or Again: somebody is in the way."""
+    """Open the file, with its table. Raises StoreUnavailable with what is wrong, or TryAgain when another process is in
+    the way."""
     try:
         return _open(path, table)
     except LeaseholdError:
@@ -261,7 +263,7 @@ def _open(path: str, table: str) -> OpenFile:
     opened = OpenFile(real)
     try:
         _check(path, opened.connection, table)
-        check_files(real)  # again: SQLite has made its log, or has found one that came after our look
+        check_files(real)  # again: SQLite has made its log, or has found one that came after our check
     except BaseException:
         opened.close()
         raise
@@ -269,19 +271,14 @@ def _open(path: str, table: str) -> OpenFile:
 
 
 def _check(path: str, connection: sqlite3.Connection, table: str) -> None:
-    """Ours, of a format that we know. An empty database becomes ours."""
-    connection.execute("BEGIN")  # one look: another process may be making it ours at this moment
-    ours = _is_ours(path, connection)
-    connection.execute("COMMIT")
-    if ours:
+    """It must be ours, of a format that we know. An empty database becomes ours."""
+    if not _is_empty(path, connection):
         connection.execute("PRAGMA synchronous = FULL")
         return
-    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-    if mode != "wal":
-        raise unavailable(path, "lies on a file system without shared memory. Choose a local path")
+    use_wal(path, connection)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("BEGIN IMMEDIATE")
-    if not _is_ours(path, connection):  # another process may have made it meanwhile
+    if _is_empty(path, connection):  # another process may have made it meanwhile
         for text in TEXTS["sqlite"].making(table):
             connection.execute(text)
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
@@ -289,36 +286,20 @@ def _check(path: str, connection: sqlite3.Connection, table: str) -> None:
     connection.execute("COMMIT")
 
 
-def _is_ours(path: str, connection: sqlite3.Connection) -> bool:
-    """False for an empty one."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if not application and not version and not tables:
-        return False
-    if application != APPLICATION:
-        raise unavailable(
-            path, "is no result store, but of another program. Choose another path: nothing was written to it"
-        )
-    if version > FORMAT:
-        raise unavailable(
-            path,
-            f"has format {version}, which a newer Leasehold wrote; this one knows {FORMAT}. Upgrade this process, or "
-            "choose another path",
-        )
-    return True
+def _is_empty(path: str, connection: sqlite3.Connection) -> bool:
+    return is_empty(path, connection, APPLICATION, FORMAT, "is no result store, but of another program")
 
 
 def _identity(path: str) -> tuple[int, int]:
     try:
-        found = os.stat(path)  # noqa: PTH116 - at each reading, and a Path costs half as much as that
+        found = os.stat(path)  # noqa: PTH116 - at each read, and a Path would cost half as much again
     except FileNotFoundError:
         return (0, 0)
     return (found.st_ino, found.st_dev)
 
 
 def meaning(path: str, error: BaseException) -> LeaseholdError:
-    """What an error of SQLite means, before the commit."""
+    """An error of SQLite before the commit, as one of ours."""
     if isinstance(error, LeaseholdError):
         return error
     if isinstance(error, Exception) and not failures.foreign(error):
@@ -326,7 +307,7 @@ def meaning(path: str, error: BaseException) -> LeaseholdError:
     return OutcomeUnknown(f"the result store {path} was interrupted ({type(error).__name__}): it may be repeated")
 
 
-# ---------------------------------------------------------------- sqlite
+# ---------------------------------------------------------------- the result store
 
 
 TABLE = "leasehold_results"
@@ -358,7 +339,7 @@ class SQLiteResultStore(SQLResultStore):
     def read(self, resource: str) -> Entry | None:
         name = check_resource(resource)
         try:
-            rows = self._file.look(LOOK, name)
+            rows = self._file.query(LOOK, name)
         except LeaseholdError:
             raise
         except Exception as error:
@@ -369,14 +350,13 @@ class SQLiteResultStore(SQLResultStore):
         if tx is not None:
             raise InvalidRequest(
                 "a SQLiteResultStore has a file of its own and no part in your transaction: leave tx= out, or use a "
-                "SQLResultStore "
-                "in your database"
+                "SQLResultStore in your database"
             )
         return super()._take(tx, work, lease, attempt)
 
     def create(self) -> None:
-        """Make the file now: where it cannot be, you know it before the first lease does."""
-        self._file.look("SELECT 1 FROM sqlite_schema LIMIT 1")
+        """Make the file now, to find out before the first lease where that is impossible."""
+        self._file.query("SELECT 1 FROM sqlite_schema LIMIT 1")
 
     def close(self) -> None:
         self._file.close()
@@ -386,3 +366,14 @@ class SQLiteResultStore(SQLResultStore):
 
     def __repr__(self) -> str:
         return f"<SQLiteResultStore at {self._file.path}>"
+
+
+def sqlite_results(path: str, asynchronous: bool) -> ResultStore:
+    """The result store beside a SQLite store, in the file ``<path>-results``. It has connections of its own: every
+    claim locks the store's file, and would wait there for the write of a text of up to 16 MiB."""
+    results = SQLiteResultStore(path + SUFFIX)
+    if not asynchronous:
+        return results
+    from leasehold.patterns.results.threaded import ThreadedResultStore  # loads asyncio
+
+    return ThreadedResultStore(results)

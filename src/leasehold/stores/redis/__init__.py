@@ -1,16 +1,19 @@
-"""The Redis and Valkey store: one server, the ledger as Lua, connections of our own.
+"""The Redis and Valkey store: one server, the ledger as Lua, and connections of our own.
 
-store      the port
-speech     ops as commands, replies as the ledger's; scripts/ holds the Lua
-target     where the server is: URLs and settings
-wire       a connection for threads     mailbox  one thread's way to the server, reconnecting
-loop       a connection for an event loop
-batch      the watchdog's connection: many renewals at once, news for holders
-handshake  the first words on each connection
-failures   errors in words
-kinds      what somebody's object is    lua  scripts put together from files
+store                the port
+protocol             ops as commands, replies as the ledger's; scripts/ holds the Lua
+target               the address of the server: URLs and settings
+connection           a thread's connection; sockets: its socket
+loop_connection      an event loop's connection, with its socket
+watchdog_connection  the watchdog's connection: many renewals at once, pushes for holders
+handshake            the first commands on each connection
+client_store         the store over the commands of a user's own client
 
-The last three need no hiredis: guards use them too.
+failures             errors of the server and the network
+clients              what a user's client is, and what its errors mean
+lua                  scripts put together from files
+
+The last three need no hiredis: guards and result stores use them too.
 """
 
 from __future__ import annotations

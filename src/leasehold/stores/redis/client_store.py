@@ -1,6 +1,8 @@
-"""The store over somebody's own client: the same scripts, sent through its own commands. There are no pushes, and how
-often a command is repeated or how long it may take is the client's to say; so every release leaves a tombstone, and a
-repeated one gets the same answer."""
+"""The store over a user's own client: the same scripts, sent by the client's own commands.
+
+There are no pushes, and the client decides how often a command is repeated and how long it may take. So every release
+leaves a tombstone, and a repeated one gets the same reply.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,9 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
+from leasehold._core.driver import drive, drive_async
 from leasehold._core.light_typing import Any
 from leasehold._core.ops import Group, Push, Release, Reply, StoreOp
 from leasehold._core.policy import tombstone_ms
@@ -18,14 +21,14 @@ from leasehold._core.types import Capabilities
 from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.observe import log
 from leasehold.stores.clock import SystemClock
-from leasehold.stores.redis import failures, protocol
-from leasehold.stores.redis.client_types import behind, check_client, family, retries, undecoded
+from leasehold.stores.redis import clients, failures, protocol
+from leasehold.stores.redis.clients import family
 from leasehold.stores.redis.store import RedisStore
 from leasehold.stores.redis.target import CONNECT_TIMEOUT, TLS_OPTIONS, Target
 
 
 class ClientStore:
-    """Implements ``core.ports.Store``."""
+    """Implements ``_core.ports.Store``."""
 
     name = "redis"
     capabilities = Capabilities(push=False, durable_fences=False, hosts=True)
@@ -33,36 +36,36 @@ class ClientStore:
     def __init__(self, client: Any, clock: Clock | None = None) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
         self._client = client
-        self.where = behind(client)
-        self.retries = retries(client)
-        self._options = undecoded(client)
+        self.where = clients.description(client)
+        self.retries = clients.retries(client)
+        self._options = clients.undecoded(client)
         self._server = f"Redis {self.where}"
-        self._asking: threading.Thread | None = None
-        self._awaited = inspect.iscoroutinefunction(client.execute_command)
+        self._batch_thread: threading.Thread | None = None
+        self.awaited = inspect.iscoroutinefunction(client.execute_command)  # an asyncio client
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.RLock()  # not every client may be used by several threads at once
         self._closed = False
 
     def execute(self, op: StoreOp) -> Reply:
-        command = self._prepare(op)
-        if self._awaited:
+        if self.awaited:
             raise InvalidRequest("an asyncio client needs leasehold.aio.connect()")
-        return protocol.decode(self._call(command), op)
+        with self._lock:
+            return drive(self._flow(op), self._perform)
 
     async def execute_async(self, op: StoreOp) -> Reply:
         self._loop = asyncio.get_running_loop()
-        if not self._awaited:
+        if not self.awaited:
             return await self._loop.run_in_executor(None, self.execute, op)
-        return protocol.decode(await self._await(self._prepare(op)), op)
+        return await drive_async(self._flow(op), self._perform)
 
     def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
-        """From the watchdog's thread, which has deadlines to keep: a client that takes longer is left to it. An asyncio
-        client is asked on its own loop: while that is blocked, nothing can be renewed."""
+        """For the watchdog's thread, which has deadlines to keep: it does not wait for a client that takes longer. An
+        asyncio client is used on its own loop: while that loop is blocked, nothing can be renewed."""
         if not ops:
             return []
         seconds = min(op.budget_ms for op in ops) / 1000
-        answers = self._many_on_loop(ops, seconds) if self._awaited else self._many_in_thread(ops, seconds)
-        return answers or [failures.unanswered(self._server, TimeoutError())] * len(ops)
+        replies = self._many_on_loop(ops, seconds) if self.awaited else self._many_in_thread(ops, seconds)
+        return replies or [failures.unanswered(self._server, TimeoutError())] * len(ops)
 
     def _many_on_loop(self, ops: Sequence[StoreOp], seconds: float) -> list[Reply | LeaseholdError]:
         loop = self._loop
@@ -76,20 +79,20 @@ class ClientStore:
             return []
 
     def _many_in_thread(self, ops: Sequence[StoreOp], seconds: float) -> list[Reply | LeaseholdError]:
-        if self._asking is not None and self._asking.is_alive():
-            return [StoreUnavailable("the client has not come back from the last call")] * len(ops)
-        answers: list[Reply | LeaseholdError] = []
+        if self._batch_thread is not None and self._batch_thread.is_alive():
+            return [StoreUnavailable("the client is still busy with the last call")] * len(ops)
+        replies: list[Reply | LeaseholdError] = []
         give_up = time.monotonic() + seconds
-        asking = threading.Thread(
-            target=lambda: answers.extend(self._many(ops, give_up)), name="leasehold-borrowed", daemon=True
+        thread = threading.Thread(
+            target=lambda: replies.extend(self._many(ops, give_up)), name="leasehold-client", daemon=True
         )
-        asking.start()
-        self._asking = asking
-        asking.join(seconds)
-        return list(answers)
+        thread.start()
+        self._batch_thread = thread
+        thread.join(seconds)
+        return list(replies)
 
     def connection(self) -> ClientConnection:
-        return ClientConnection(self.execute, self.execute_async)
+        return ClientConnection(self)
 
     def listen(self, notify: Callable[[Push], None]) -> ClientConnection:
         return self.connection()
@@ -98,7 +101,7 @@ class ClientStore:
         """Nothing is ever pushed."""
 
     def before_fork(self) -> None:
-        """The client looks after its own sockets."""
+        """The client takes care of its own sockets."""
 
     def after_fork(self) -> None:
         """Nothing was closed."""
@@ -108,93 +111,85 @@ class ClientStore:
         self._loop = None
 
     def close(self) -> None:
-        """The client is not ours to close."""
+        """The client stays open: it is the user's."""
         self._closed = True
 
-    @property
-    def awaited(self) -> bool:
-        """Is it an asyncio client?"""
-        return self._awaited
-
-    def lend(self, command: Sequence[Any]) -> Any:
-        """Any command, for whoever keeps something beside the leases: errors are the client's own."""
-        if self._awaited:
+    def execute_command(self, command: protocol.Command, seconds: float) -> Any:
+        """Send a command that is not an op, such as a script of a result store: awaitable with an asyncio client. How
+        long it takes is up to the client, and errors are the client's own."""
+        self._check_open()
+        if self.awaited:
             return self._client.execute_command(*command)
         with self._lock:
             return self._client.execute_command(*command)
 
     # ------------------------------------------------------------ one command
 
-    def _prepare(self, op: StoreOp) -> protocol.Command:
+    def _check_open(self) -> None:
         if self._closed:
             raise StoreUnavailable("the store is closed")
-        return protocol.command(protocol.without_pushes(_remembered(op)))
 
-    def _call(self, command: protocol.Command) -> Any:
-        with self._lock:
-            try:
-                return self._client.execute_command(*command, **self._options)
-            except Exception as error:
-                if not failures.unknown_script(error):
-                    raise failures.of_client(self._server, error, self.retries) from error
-            try:
-                return self._client.execute_command(*protocol.with_text(command), **self._options)
-            except Exception as error:
-                raise failures.of_client(self._server, error, self.retries) from error
+    def _prepare(self, op: StoreOp) -> protocol.Command:
+        self._check_open()
+        return protocol.command(protocol.without_pushes(_with_tombstone(op)))
 
-    async def _await(self, command: protocol.Command) -> Any:
-        try:
-            return await self._client.execute_command(*command, **self._options)
-        except Exception as error:
-            if not failures.unknown_script(error):
-                raise failures.of_client(self._server, error, self.retries) from error
-        try:
-            return await self._client.execute_command(*protocol.with_text(command), **self._options)
-        except Exception as error:
-            raise failures.of_client(self._server, error, self.retries) from error
+    def _flow(self, op: StoreOp) -> Generator[protocol.Command, Any, Reply]:
+        """A script that the server does not know is sent in full."""
+        command = self._prepare(op)
+        for attempt in (command, protocol.with_text(command)):
+            try:
+                reply = yield attempt
+            except Exception as error:
+                if attempt is command and clients.unknown_script(error):
+                    continue
+                raise clients.explained(self._server, error, self.retries) from error
+            return protocol.decode(reply, op)
+        raise AssertionError("the second attempt returns or raises")
+
+    def _perform(self, command: protocol.Command) -> Any:
+        return self._client.execute_command(*command, **self._options)
 
     # ------------------------------------------------------------ many at once
 
     def _many(self, ops: Sequence[StoreOp], give_up: float) -> list[Reply | LeaseholdError]:
-        answers: list[Reply | LeaseholdError] = []
+        replies: list[Reply | LeaseholdError] = []
         for op in ops:
             try:
                 if time.monotonic() >= give_up:
-                    raise StoreUnavailable("there was no time left to ask")
-                answers.append(self.execute(op))
+                    raise StoreUnavailable("there was no time left to send it")
+                replies.append(self.execute(op))
             except LeaseholdError as error:
-                answers.append(error)
-        return answers
+                replies.append(error)
+        return replies
 
     async def _many_async(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
-        answers: list[Reply | LeaseholdError] = []
+        replies: list[Reply | LeaseholdError] = []
         for op in ops:
             try:
-                answers.append(await self.execute_async(op))
+                replies.append(await self.execute_async(op))
             except LeaseholdError as error:
-                answers.append(error)
-        return answers
+                replies.append(error)
+        return replies
 
 
-def _remembered(op: StoreOp) -> StoreOp:
-    """Every release leaves a tombstone."""
+def _with_tombstone(op: StoreOp) -> StoreOp:
+    """A release that leaves a tombstone; any other op as it is."""
     if isinstance(op, Release) and not op.forget_ms:
         return op._replace(forget_ms=tombstone_ms(0))
     if isinstance(op, Group):
-        steps: Any = tuple([_remembered(step) for step in op.steps])
+        steps: Any = tuple([_with_tombstone(step) for step in op.steps])
         return op._replace(steps=steps)
     return op
 
 
 class ClientConnection:
-    """Nothing is ever pushed here: whoever waits asks again."""
+    """Implements ``_core.ports.Connection`` and ``AsyncConnection``. It gets no pushes: a waiter beats again."""
 
     address = ""
 
-    def __init__(
-        self, execute: Callable[[StoreOp], Reply], execute_async: Callable[[StoreOp], Awaitable[Reply]]
-    ) -> None:
-        self.execute, self.execute_async = execute, execute_async
+    def __init__(self, store: ClientStore) -> None:
+        self.execute, self.execute_async = store.execute, store.execute_async
+        self.execute_command = store.execute_command
 
     def next_push(self, seconds: float) -> Push | None:
         time.sleep(seconds)
@@ -206,12 +201,12 @@ class ClientConnection:
 
 # ---------------------------------------------------------------- clients
 #
-# Somebody's own client object: what it knows of its server is enough for connections of our own. One that cannot be
-# reduced to an address, such as a test double, is used through its own commands. It is never closed by us.
+# The settings of most clients are enough to open connections of our own. A client that cannot be reduced to an address,
+# such as a test double, is used through its own commands. It is never closed by us.
 
 
 CONNECTIONS = ("Connection", "SSLConnection", "UnixDomainSocketConnection")
-# What a connection may be told that we cannot do for it.
+# Settings of a client's connections that ours do not have.
 SPECIAL = (
     "redis_connect_func",
     "valkey_connect_func",
@@ -233,24 +228,24 @@ REFUSED = {
 
 def open_client(client: Any, clock: Clock | None = None) -> RedisStore | ClientStore:
     """The store behind a client. Sends nothing."""
-    check_client(client, "connect()", REFUSED)
-    target = reduce(client)
+    clients.check(client, "connect()", REFUSED)
+    target = address_of(client)
     if target is None:
         log.debug("%s is used through its own commands: slower, and without pushes", type(client).__name__)
         return ClientStore(client, clock)
     return RedisStore(target, clock)
 
 
-def reduce(client: Any) -> Target | None:
-    """Where its server is and how to be let in; None when that is not all there is to it."""
+def address_of(client: Any) -> Target | None:
+    """The address of its server and the login there; None for a client that does more than connect and send."""
     pool = getattr(client, "connection_pool", None)
     kind: Any = getattr(pool, "connection_class", None)
     settings = getattr(pool, "connection_kwargs", None)
     known = inspect.isclass(kind) and kind.__name__ in CONNECTIONS and kind.__module__.endswith(".connection")
-    if not known or not family(kind) or not isinstance(settings, dict) or not _speaks_plainly(client):
+    if not known or not family(kind) or not isinstance(settings, dict) or not _sends_unchanged(client):
         return None
     provider = settings.get("credential_provider")
-    if not family(type(pool)) or any(settings.get(name) for name in SPECIAL) or _must_be_awaited(provider):
+    if not family(type(pool)) or any(settings.get(name) for name in SPECIAL) or _only_async(provider):
         return None
     return Target(
         host=settings.get("host") or "localhost",
@@ -268,16 +263,16 @@ def reduce(client: Any) -> Target | None:
     ).checked()
 
 
-def _must_be_awaited(provider: Any) -> bool:
-    """It only has the asyncio way to get credentials: redis-py's own base class has neither."""
+def _only_async(provider: Any) -> bool:
+    """True when it gets credentials for asyncio only. redis-py's own base class has neither method."""
     for cls in type(provider).__mro__:
         if "get_credentials" in vars(cls):
             return cls.__name__ == "CredentialProvider" and family(cls) != ""
     return False
 
 
-def _speaks_plainly(client: Any) -> bool:
-    """Commands go to the server as they are: no subclass of somebody's changes them on the way."""
+def _sends_unchanged(client: Any) -> bool:
+    """True when commands go to the server as they are: no subclass of the user's changes them on the way."""
     for cls in type(client).__mro__:
         if "execute_command" in vars(cls):
             return family(cls) != "" and "execute_command" not in vars(client)

@@ -1,7 +1,7 @@
-"""One thread's way to the server: a wire that is opened when it is needed, and opened again when it broke.
+"""A thread's connection to the server: its socket is opened when it is first needed, and again after it broke.
 
-Every op is sent once. What was certainly not sent is sent again on a new connection; what may have been is
-OutcomeUnknown, and the flow knows what to do about that.
+A request is sent once. One that was certainly not sent is sent again on a new socket; one that may have been sent is
+OutcomeUnknown, and the flow decides what to do about it.
 """
 
 from __future__ import annotations
@@ -16,85 +16,67 @@ from contextlib import contextmanager
 
 import hiredis
 
+from leasehold._core.driver import drive
 from leasehold._core.light_typing import Any
 from leasehold._core.ops import Push, Reply, StoreOp
 from leasehold._core.ports import WAKE
 from leasehold.errors import LeaseholdError, StoreUnavailable
 from leasehold.stores.redis import failures, protocol
-from leasehold.stores.redis.handshake import handshake
+from leasehold.stores.redis.handshake import Handshake
 from leasehold.stores.redis.protocol import pack
-from leasehold.stores.redis.sockets import MOST_PUSHES, SLOW, Broken, NotSent, RedisSocket
+from leasehold.stores.redis.sockets import MOST_PUSHES, Broken, NotSent, RedisSocket
 from leasehold.stores.redis.target import Target
 
-LOOK_AFTER = 0.5  # seconds of silence after which one looks whether the other side has hung up
-ASK_SECONDS = 1.0
-GARBAGE, ALERT = "Protocol error", '"\\x15"'  # as hiredis says it; the first byte of a TLS alert
-WANTS_TLS = "if this port wants TLS, connect with it (rediss://)"
+CHECK_AFTER = 0.5  # seconds without use, after which a socket is checked before it is used again
+PING_SECONDS = 1.0  # for the reply to a PING that tries a connection
 ReplyError = hiredis.ReplyError
 
 
 def new_channel() -> str:
-    """Where pushes for one connection are published. Unguessable: whoever knows it could rouse a waiter in vain."""
+    """The channel on which pushes for one connection are published. It cannot be guessed: a client that knew it could
+    wake a waiter for nothing."""
     return f"lock:v1:push:{os.urandom(12).hex()}"
 
 
 class Server:
-    """The address of one server, as all connections of one store use it."""
+    """The one server of a store, as all its connections share it."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.closed = False
-        self.looked = False  # at how the server is set up
-        self._open: weakref.WeakSet[Any] = weakref.WeakSet()  # connections that count for max_connections
+        self.checked = False  # its configuration, by the first handshake
+        self._open: weakref.WeakSet[Any] = weakref.WeakSet()  # sockets that count for max_connections
         self._opening = 0
-        self._lock = threading.RLock()  # a signal handler may come in between
+        self._lock = threading.RLock()  # a signal handler may open a connection while its thread is in here
 
     def open(self, channel: str, give_up: float, pushes: deque[Any]) -> tuple[RedisSocket, bool]:
-        """A new connection that puts pushes there, and whether it hears any."""
+        """A new socket that appends its pushes there, and whether it receives any."""
         if self.closed:
             raise StoreUnavailable(f"the store of {self.target} is closed")
         give_up = min(give_up, time.monotonic() + self.target.connect_timeout)
         try:
-            wire = RedisSocket(self.target, give_up, pushes)
+            socket = RedisSocket(self.target, give_up, pushes)
         except Broken as error:
             raise failures.unreachable(self.target.server, error) from error
-        answered = False
         try:
-            hello = handshake(self.target, channel, not self.looked)
-            commands = next(hello)
-            while True:
-                replies = wire.exchange_many(commands, give_up)
-                answered = True
-                commands = hello.send(replies)
-        except StopIteration as end:
-            self.looked = True
-            hears: bool = end.value.pushes
-            return wire, hears
-        except BaseException as error:
-            wire.close()
-            if isinstance(error, Broken):
-                raise self.not_greeted(error, answered) from error
+            handshake = Handshake(self.target, channel, first=not self.checked)
+            gets_pushes = drive(handshake.flow(), lambda commands: socket.exchange_many(commands, give_up))
+        except BaseException:
+            socket.close()
             raise
-
-    def not_greeted(self, error: Broken, answered: bool) -> StoreUnavailable:
-        """The connection ended in the middle of the first words. A port that wants TLS hangs up at the first of them,
-        or answers with an alert."""
-        target, text = self.target, str(error)
-        strange = text == SLOW or (GARBAGE in text and ALERT not in text)
-        if not answered and target.tls is None and not target.path and not strange:
-            error = Broken(f"{text}; {WANTS_TLS}")
-        return failures.unreachable(target.server, error)
+        self.checked = True
+        return socket, gets_pushes
 
     @contextmanager
     def counted(self, counts: bool = True) -> Iterator[Callable[[Any], None]]:
-        """Open a connection that counts for ``max_connections``, and hand it to what this gives. Refused rather than
-        waited for: those who have the others may be waiting for what this one would give back."""
+        """Open a socket that counts for ``max_connections``, and pass it to what this yields. It is refused rather than
+        waited for: the threads that have the other connections may be waiting for what this one would release."""
         most = self.target.max_connections
         if most is None or not counts:
-            yield lambda wire: None
+            yield lambda socket: None
             return
         with self._lock:
-            if self._opening + sum(wire.usable() for wire in list(self._open)) >= most:
+            if self._opening + sum(socket.usable() for socket in list(self._open)) >= most:
                 raise StoreUnavailable(
                     f"{self.target.server} was not asked: {most} connections are open, and max_connections allows no "
                     "more. Allow as many as threads and event loops use locks at a time"
@@ -107,12 +89,12 @@ class Server:
                 self._opening -= 1
 
     def forked(self) -> None:
-        """In the child: nothing is open, and nobody holds the lock."""
+        """In the child: no socket is open, and no thread holds the lock."""
         self._open, self._opening, self._lock = weakref.WeakSet(), 0, threading.RLock()
 
 
 class RedisConnection:
-    """Implements ``core.ports.Mailbox``. Used by one thread at a time."""
+    """Implements ``_core.ports.Connection``. One thread uses it at a time."""
 
     __slots__ = (
         "__weakref__",
@@ -120,117 +102,136 @@ class RedisConnection:
         "_closed",
         "_counts",
         "_forget",
-        "_heard",
-        "_line",
+        "_gets_pushes",
         "_pushes",
-        "_wire",
+        "_server",
+        "_socket",
         "address",
     )
 
     def __init__(
-        self, line: Server, forget: Callable[[RedisConnection], object] = lambda connection: None, counts: bool = True
+        self,
+        server: Server,
+        forget: Callable[[RedisConnection], object] = lambda connection: None,
+        counts: bool = True,
     ) -> None:
-        self._line = line
+        self._server = server
         self._forget = forget
         self._counts = counts  # for max_connections
-        self._heard: deque[Any] = deque(maxlen=MOST_PUSHES)  # pushes; they outlive the connection that they came by
+        self._pushes: deque[Any] = deque(maxlen=MOST_PUSHES)  # they outlive the socket on which they arrived
         self.address = self._channel = new_channel()
-        self._wire: RedisSocket | None = None
-        self._pushes = True  # until the server says otherwise
-        self._closed = False  # by any thread
+        self._socket: RedisSocket | None = None
+        self._gets_pushes = True  # until a handshake shows that it does not
+        self._closed = False  # set by any thread
 
     def execute(self, op: StoreOp) -> Reply:
         now = time.monotonic()
         give_up = now + op.budget_ms / 1000
-        wire = self._wire
         try:
-            if wire is None or wire.busy or now - wire.used > LOOK_AFTER:
-                wire = self.ready(give_up)
-            if not self._pushes:
+            socket = self._socket
+            if socket is None or socket.busy or now - socket.used > CHECK_AFTER:
+                self.ready(give_up)
+            if not self._gets_pushes:
                 op = protocol.without_pushes(op)
-            request = protocol.request(op)
-            try:
-                reply = wire.exchange(request, give_up)
-            except NotSent:  # a new connection may try
-                self.drop()
-                wire = self.connect(give_up)
-                reply = wire.exchange(request, give_up)
+            reply = self._exchange(protocol.request(op), give_up)
+            if type(reply) is ReplyError and str(reply).startswith("NOSCRIPT"):  # the server may have been restarted
+                reply = self._exchange(pack(protocol.with_text(protocol.command(op))), give_up)
             if type(reply) is ReplyError:
-                reply = self._again(wire, op, reply, give_up)
+                raise failures.refusal(self._server.target.server, reply) from reply
         except LeaseholdError as error:
             error.resource = op.resource or None
             raise
-        except Broken as error:
-            self.drop()
-            raise failures.unanswered(self._line.target.server, error, op.resource or None) from error
-        wire.used = time.monotonic()
         return protocol.decode(reply, op)
 
+    def execute_command(self, command: protocol.Command, seconds: float) -> Any:
+        """Send a command that is not an op, such as a script of a result store. An error reply is raised as it is."""
+        give_up = time.monotonic() + seconds
+        self.ready(give_up)
+        reply = self._exchange(pack(command), give_up)
+        if type(reply) is ReplyError:
+            raise reply
+        return reply
+
+    def _exchange(self, request: bytes, give_up: float) -> Any:
+        try:
+            socket = self._socket or self.connect(give_up)
+            try:
+                reply = socket.exchange(request, give_up)
+            except NotSent:
+                self.drop()
+                socket = self.connect(give_up)
+                reply = socket.exchange(request, give_up)
+        except Broken as error:
+            self.drop()
+            raise failures.unanswered(self._server.target.server, error) from error
+        socket.used = time.monotonic()
+        return reply
+
     def next_push(self, seconds: float) -> Push | None:
-        if not self._heard:
-            wire = self._wire
-            if wire is None:
+        if not self._pushes:
+            socket = self._socket
+            if socket is None:
                 time.sleep(seconds)
                 return None
             try:
-                wire.wait(seconds)
-            except Broken:  # closed: by the server, or by us in another thread
+                socket.wait(seconds)
+            except Broken:  # closed by the server, or by another thread of ours
                 self.drop()
                 return WAKE
-        return self._parse(self._heard.popleft()) if self._heard else None
+        return self._parse(self._pushes.popleft()) if self._pushes else None
 
     def read(self) -> list[Push]:
         """All pushes that have arrived, without waiting."""
-        self.look()
-        pushes = [self._parse(self._heard.popleft()) for _ in range(len(self._heard))]
+        self.receive()
+        pushes = [self._parse(self._pushes.popleft()) for _ in range(len(self._pushes))]
         return [push for push in pushes if push is not None]
 
-    def look(self) -> bool:
-        """Take in what has arrived: is there anything to read?"""
-        wire = self._wire
-        if wire is not None:
+    def receive(self) -> bool:
+        """Take in what has arrived. True if there are pushes to read."""
+        socket = self._socket
+        if socket is not None:
             try:
-                wire.look()
+                socket.receive_pushes()
             except Broken:
                 self.drop()
-        return bool(self._heard)
+        return bool(self._pushes)
 
     def fileno(self) -> int:
-        return -1 if self._wire is None else self._wire.fileno()
+        return -1 if self._socket is None else self._socket.fileno()
 
     def connect(self, give_up: float) -> RedisSocket:
-        """An open connection, the present one if it is sound."""
-        if self._wire is None:
+        """The open socket, or a new one."""
+        if self._socket is None:
             self._check_open()
-            with self._line.counted(self._counts) as opened:
-                self._wire, self._pushes = self._line.open(self._channel, give_up, self._heard)
-                opened(self._wire)
+            with self._server.counted(self._counts) as opened:
+                self._socket, self._gets_pushes = self._server.open(self._channel, give_up, self._pushes)
+                opened(self._socket)
             self._check_open()  # again: another thread may have closed it meanwhile
-        return self._wire
+        return self._socket
 
     def _check_open(self) -> None:
         if self._closed:
             self.drop()
-            raise StoreUnavailable(f"the store of {self._line.target} is closed")
+            raise StoreUnavailable(f"the store of {self._server.target} is closed")
 
     def drop(self) -> None:
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            wire.close()
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            socket.close()
 
     def ready(self, give_up: float) -> RedisSocket:
-        """A connection that can be used: not one whose last exchange was interrupted, not one that the server has
-        closed, not one that a firewall has forgotten."""
-        wire = self._wire
-        if wire is not None and wire.busy:
+        """A socket that can be used: its last exchange was not interrupted, the server has not closed it, and no
+        firewall has forgotten it."""
+        socket = self._socket
+        if socket is not None and socket.busy:
             self.drop()
-        elif wire is not None:
+        elif socket is not None:
             now = time.monotonic()
             try:
-                wire.look()
-                if now - wire.used > self._line.target.ask_after:
-                    wire.exchange(pack(("PING",)), min(now + ASK_SECONDS, (now + give_up) / 2))
-                wire.used = now
+                socket.receive_pushes()
+                if now - socket.used > self._server.target.ping_after:
+                    socket.exchange(pack(("PING",)), min(now + PING_SECONDS, (now + give_up) / 2))
+                socket.used = now
             except Broken:
                 self.drop()
         return self.connect(give_up)
@@ -241,22 +242,12 @@ class RedisConnection:
         self.drop()
 
     def forked(self) -> None:
-        """In the child: close our copy of the descriptor, say nothing, and be somebody else from now on."""
+        """In the child: close this copy of the descriptor, send nothing, and take a new address."""
         self.address = self._channel = new_channel()
-        self._heard.clear()
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            wire.forget()
-
-    # ------------------------------------------------------------ when something is odd
-
-    def _again(self, wire: RedisSocket, op: StoreOp, reply: Any, give_up: float) -> Any:
-        """An error reply. A script that the server does not know (any more) is sent in full."""
-        if str(reply).startswith("NOSCRIPT"):
-            reply = wire.exchange(pack(protocol.with_text(protocol.command(op))), give_up)
-        if type(reply) is ReplyError:
-            raise failures.refusal(self._line.target.server, reply) from reply
-        return reply
+        self._pushes.clear()
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            socket.close_copy()
 
     def _parse(self, message: Any) -> Push | None:
         return protocol.push(self._channel, message[2]) if message[0] == b"message" else None

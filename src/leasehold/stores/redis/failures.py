@@ -1,13 +1,15 @@
-"""What Redis and the network answer when they do not answer, in words and as one of our errors."""
+"""Error replies of Redis and failures of the network, as errors of ours.
+
+Needs no hiredis: guards and result stores over a client use it too.
+"""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 
 from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 
-# The first word of an error reply that is a definite no: nothing was changed.
+# By the first word of an error reply: those that are certain to have changed nothing.
 NO: dict[str, str] = {
     "ASK": "is a node of a Cluster, for which this version has no store",
     "BUSY": "is busy with a script that runs for too long",
@@ -30,8 +32,8 @@ NO: dict[str, str] = {
 
 
 def refusal(server: str, reply: BaseException, no: Mapping[str, str] = NO) -> LeaseholdError:
-    """An error reply as an error of ours. What is not known to have changed nothing may have changed something.
-    ``server`` names who answered ("Redis at host:port"), ``no`` says in other words what each of ``NO`` means."""
+    """An error reply as an error of ours. One that is not known to have changed nothing is OutcomeUnknown. ``server``
+    names the server ("Redis at host:port"), and ``no`` may replace the texts of ``NO``."""
     text = str(reply)
     word = text.split(" ", 1)[0].rstrip(":")
     if word == "UNREADABLE":
@@ -47,11 +49,12 @@ def refusal(server: str, reply: BaseException, no: Mapping[str, str] = NO) -> Le
 
 
 def unreadable(text: str) -> str:
-    """What a script found in place of a record: which key, and why it is none. Without the ids of the resource."""
+    """What a script found in place of a record: which key, and what is wrong with it. Without the ids of the
+    resource."""
     _, part, why = text.split(" ", 2)
     return (
         f"has something that is no lease at the key lock:v1:{{...}}:{part} of this resource: it {why}. Nothing was "
-        f"granted. `leasehold inspect` shows it; delete that key when nobody works by it"
+        f"granted. `leasehold inspect` shows it; delete that key when no one uses it"
     )
 
 
@@ -61,7 +64,7 @@ def unreachable(server: str, error: BaseException) -> StoreUnavailable:
 
 
 def unanswered(server: str, error: BaseException, resource: str | None = None) -> OutcomeUnknown:
-    """It was sent, and nobody knows what became of it."""
+    """It was sent, and may or may not have been done."""
     return OutcomeUnknown(f"{server} did not answer: {reason(error)}", resource=resource)
 
 
@@ -70,76 +73,3 @@ def reason(error: BaseException) -> str:
         return "it took too long"
     text = str(error).partition(" : <")[0]  # redis-py shows the client of a Sentinel behind it
     return text[:200] or type(error).__name__
-
-
-# ---------------------------------------------------------------- errors of somebody's client
-
-BY_CLASS = {
-    "AskError": "ASK",
-    "AuthenticationError": "WRONGPASS",
-    "BusyLoadingError": "LOADING",
-    "ClusterCrossSlotError": "CROSSSLOT",
-    "ClusterDownError": "CLUSTERDOWN",
-    "MasterDownError": "MASTERDOWN",
-    "MovedError": "MOVED",
-    "NoPermissionError": "NOPERM",
-    "NoScriptError": "NOSCRIPT",
-    "OutOfMemoryError": "OOM",
-    "ReadOnlyError": "READONLY",
-    "TryAgainError": "TRYAGAIN",
-}
-
-
-def unknown_script(error: BaseException) -> bool:
-    return first_word(error) == "NOSCRIPT"
-
-
-def of_client(server: str, error: BaseException, retries: bool, no: Mapping[str, str] = NO) -> LeaseholdError:
-    """redis-py and valkey-py give many errors a class and take the first word away. Of a client that ``retries`` only
-    the last attempt is seen: that nothing was sent then says nothing about the first."""
-    word = first_word(error)
-    if word:
-        return StoreUnavailable(f"{server} {no[word]}")
-    names = {cls.__name__ for cls in type(error).__mro__}
-    if "ResponseError" in names or "max number of clients" in str(error):
-        return refusal(server, error, no)
-    before_sending = names & {"MaxConnectionsError", "MasterNotFoundError"} or isinstance(_root(error), NEVER_SENT)
-    if never_sent(error) or (before_sending and not retries):
-        return unreachable(server, error)
-    return unanswered(server, error)
-
-
-def never_sent(error: BaseException) -> bool:
-    """Was the client still getting a connection? Those of redis-py and valkey-py do so once, before they send a command
-    for the first time, and repeat it on that one. That of a Cluster gets one for each attempt, and the frames of others
-    may be a loop around the whole."""
-    trace = error.__traceback__
-    while trace is not None:
-        code, module = trace.tb_frame.f_code, str(trace.tb_frame.f_globals.get("__name__", ""))
-        if not module.startswith(LIBRARIES) or "cluster" in module:
-            return False
-        if code.co_name == "get_connection":
-            return True
-        trace = trace.tb_next
-    return False
-
-
-def first_word(error: BaseException) -> str:
-    """One of ``NO``, or nothing."""
-    for cls in type(error).__mro__:
-        if cls.__name__ in BY_CLASS:
-            return BY_CLASS[cls.__name__]
-    first = str(error).split(" ", 1)[0]
-    return first if first in NO else ""
-
-
-LIBRARIES = ("leasehold.", "redis.", "valkey.")
-NEVER_SENT = (ConnectionRefusedError, FileNotFoundError, socket.gaierror)
-
-
-def _root(error: BaseException) -> BaseException:
-    seen = {id(error)}  # one that is raised again may have become its own cause
-    while (deeper := error.__cause__ or error.__context__) is not None and id(deeper) not in seen:
-        error = deeper
-        seen.add(id(error))
-    return error

@@ -1,8 +1,7 @@
-"""The first words on a new connection, the same for threads and event loops: log in, speak RESP3, listen for pushes,
-and find out whether this server will do.
+"""The handshake on a new connection: log in, switch to RESP3, subscribe to pushes, and check that the server will do.
 
-A generator yields lists of commands that leave together and receives their replies; what it returns says what the
-connection can do. Whoever has the socket drives it.
+It is written once, as a flow that yields lists of commands to be sent together and is sent their replies. Threads and
+event loops drive it over their own sockets (``_core.driver``).
 """
 
 from __future__ import annotations
@@ -11,92 +10,123 @@ from collections.abc import Generator
 
 import hiredis
 
-from leasehold._core.light_typing import Any, NamedTuple
+from leasehold._core.light_typing import Any
 from leasehold.errors import LeaseholdError, StoreUnavailable, Unsupported
 from leasehold.observe import log
 from leasehold.stores.redis import failures
 from leasehold.stores.redis.protocol import Command
+from leasehold.stores.redis.sockets import SLOW, Broken
 from leasehold.stores.redis.target import Target
 
 OLDEST = (6, 2)
+GARBAGE, TLS_ALERT = "Protocol error", '"\\x15"'  # as hiredis reports them; a TLS alert begins with that byte
+WANTS_TLS = "if this port wants TLS, connect with it (rediss://)"
 ReplyError = hiredis.ReplyError
 
-
-class Handshake(NamedTuple):
-    """What a connection turned out to be."""
-
-    pushes: bool  # it hears what is published to its channel
+Flow = Generator[list[Command], list[Any], Any]
 
 
-def handshake(target: Target, channel: str, first: bool) -> Generator[list[Command], list[Any], Handshake]:
-    """``first``: also look once at how this server is set up."""
-    speaks_resp3 = target.resp == 3 and (yield from _hello(target))
-    if not speaks_resp3:
-        yield from _resp2(target)
-    selected, subscribed, memory = yield [
-        ("SELECT", target.db) if target.db else ("PING",),  # a user need not be allowed more than it needs
-        ("SUBSCRIBE", channel) if speaks_resp3 else ("PING",),
-        ("INFO", "memory") if first else ("PING",),
-    ]
-    if target.db and isinstance(selected, ReplyError):
-        raise StoreUnavailable(f"Redis at {target} has no database {target.db} for us: {selected}") from selected
-    if first:
-        _warn_of_eviction(target, memory)
-    pushes = speaks_resp3 and not isinstance(subscribed, ReplyError)
-    if not pushes:
-        log.debug("Redis at %s: no pushes on this connection, so whoever is first in line asks again and again", target)
-    return Handshake(pushes)
+class Handshake:
+    """The handshake of one connection, which wants the pushes published to ``channel``. The ``first`` connection to a
+    server also checks how that server is configured."""
 
+    def __init__(self, target: Target, channel: str, first: bool) -> None:
+        self._target = target
+        self._channel = channel
+        self._first = first
+        self._answered = False
 
-def _hello(target: Target) -> Generator[list[Command], list[Any], bool]:
-    user, password = _login(target)
-    hello: Command = ("HELLO", 3)
-    if user or password:
-        hello += ("AUTH", user, password)
-    if target.client_name:
-        hello += ("SETNAME", target.client_name)
-    (reply,) = yield [hello]
-    if isinstance(reply, ReplyError):
-        if str(reply).startswith(("NOPROTO", "ERR unknown command")):
-            return False
-        raise _denied(target, reply)
-    _check(target, reply)
-    return True
+    def flow(self) -> Generator[list[Command], list[Any], bool]:
+        """Returns whether this connection receives pushes."""
+        try:
+            resp3 = self._target.resp == 3 and (yield from self._hello())
+            if not resp3:
+                yield from self._log_in_with_resp2()
+            pushes: bool = yield from self._set_up(resp3)
+        except Broken as error:
+            raise self._interrupted(error) from error
+        if not pushes:
+            log.debug("Redis at %s: no pushes on this connection, so the first waiter polls", self._target)
+        return pushes
 
+    def _set_up(self, resp3: bool) -> Flow:
+        target = self._target
+        selected, subscribed, memory = yield from self._exchange(
+            ("SELECT", target.db) if target.db else ("PING",),  # a user need not be allowed more than it needs
+            ("SUBSCRIBE", self._channel) if resp3 else ("PING",),
+            ("INFO", "memory") if self._first else ("PING",),
+        )
+        if target.db and isinstance(selected, ReplyError):
+            raise StoreUnavailable(f"Redis at {target} has no database {target.db} for us: {selected}") from selected
+        if self._first:
+            _warn_of_eviction(target, memory)
+        return resp3 and not isinstance(subscribed, ReplyError)
 
-def _resp2(target: Target) -> Generator[list[Command], list[Any], None]:
-    """A server that was told to speak RESP2, or cannot do better."""
-    user, password = _login(target)
-    if user or password:
-        (reply,) = yield [("AUTH", password) if user == "default" else ("AUTH", user, password)]
+    def _hello(self) -> Flow:
+        """Returns whether the server speaks RESP3."""
+        target = self._target
+        user, password = _login(target)
+        hello: Command = ("HELLO", 3)
+        if user or password:
+            hello += ("AUTH", user, password)
+        if target.client_name:
+            hello += ("SETNAME", target.client_name)
+        (reply,) = yield from self._exchange(hello)
         if isinstance(reply, ReplyError):
+            if str(reply).startswith(("NOPROTO", "ERR unknown command")):
+                return False
             raise _denied(target, reply)
-    if target.client_name:
-        yield [("CLIENT", "SETNAME", target.client_name)]
-    (reply,) = yield [("INFO", "server")]
-    if isinstance(reply, ReplyError):
-        if str(reply).startswith("NOAUTH"):
-            raise _denied(target, reply)
-        return  # this user may not ask; the scripts will tell
-    fields = dict(line.split(":", 1) for line in reply.decode().splitlines() if ":" in line)
-    _check(
-        target, {b"version": fields.get("redis_version", "").encode(), b"mode": fields.get("redis_mode", "").encode()}
-    )
+        _check(target, reply)
+        return True
+
+    def _log_in_with_resp2(self) -> Flow:
+        """For a server that cannot do better, or a URL that asks for RESP2."""
+        target = self._target
+        user, password = _login(target)
+        if user or password:
+            command = ("AUTH", password) if user == "default" else ("AUTH", user, password)
+            (reply,) = yield from self._exchange(command)
+            if isinstance(reply, ReplyError):
+                raise _denied(target, reply)
+        if target.client_name:
+            yield from self._exchange(("CLIENT", "SETNAME", target.client_name))
+        (reply,) = yield from self._exchange(("INFO", "server"))
+        if isinstance(reply, ReplyError):
+            if str(reply).startswith("NOAUTH"):
+                raise _denied(target, reply)
+            return  # this user may not use INFO; the scripts will show whether the server is new enough
+        fields = _fields(reply)
+        version, mode = fields.get("redis_version", ""), fields.get("redis_mode", "")
+        _check(target, {b"version": version.encode(), b"mode": mode.encode()})
+
+    def _exchange(self, *commands: Command) -> Flow:
+        replies = yield list(commands)
+        self._answered = True
+        return replies
+
+    def _interrupted(self, error: Broken) -> StoreUnavailable:
+        """The connection ended in the middle of the handshake. A port that wants TLS closes it before its first reply,
+        or replies with an alert."""
+        target, text = self._target, str(error)
+        other_reason = text == SLOW or (GARBAGE in text and TLS_ALERT not in text)
+        if not self._answered and target.tls is None and not target.path and not other_reason:
+            error = Broken(f"{text}; {WANTS_TLS}")
+        return failures.unreachable(target.server, error)
 
 
-def _check(target: Target, told: dict[bytes, Any]) -> None:
-    version = told.get(b"version", b"").decode()
+def _check(target: Target, server: dict[bytes, Any]) -> None:
+    version = server.get(b"version", b"").decode()
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if numbers and numbers < OLDEST:
         raise Unsupported(f"Redis at {target} is version {version}: leases need 6.2 or newer")
-    if told.get(b"mode") == b"cluster":
+    if server.get(b"mode") == b"cluster":
         raise Unsupported(f"Redis at {target} is a node of a Cluster: this version has no store for one")
 
 
 def _login(target: Target) -> tuple[str, str]:
     try:
         return target.login()
-    except Exception as error:  # somebody's credential provider
+    except Exception as error:  # raised by the user's credential provider
         raise StoreUnavailable(
             f"the credentials for Redis at {target} could not be had: {type(error).__name__}"
         ) from error
@@ -111,10 +141,10 @@ def _denied(target: Target, reply: BaseException) -> LeaseholdError:
 
 
 def _warn_of_eviction(target: Target, reply: Any) -> None:
-    """A server that throws keys away when memory is short throws locks away (trap 38)."""
-    if isinstance(reply, ReplyError):  # this user may not ask
+    """A server that evicts keys when memory is short evicts locks as well (trap 38)."""
+    if isinstance(reply, ReplyError):  # this user may not use INFO
         return
-    fields = dict(line.split(":", 1) for line in reply.decode().splitlines() if ":" in line)
+    fields = _fields(reply)
     policy = fields.get("maxmemory_policy", "noeviction")
     if policy != "noeviction" and fields.get("maxmemory", "0") != "0":
         log.warn(
@@ -123,3 +153,7 @@ def _warn_of_eviction(target: Target, reply: Any) -> None:
             target,
             policy,
         )
+
+
+def _fields(info: bytes) -> dict[str, str]:
+    return dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)

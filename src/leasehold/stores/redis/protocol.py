@@ -1,7 +1,7 @@
 """Ops as Redis commands, and replies as the ledger's: one script and one round trip for each op.
 
-hiredis packs. What does not change from call to call is packed once: a command on the wire is an array's header and its
-elements in a row, so a new request is put together from the script's part, the resource's and its own.
+hiredis packs the commands. What does not change from call to call is packed once: a packed command is the header of an
+array and its elements in a row, so a request is put together from the script's part, the resource's and its own.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from leasehold.stores.redis.lua import assemble
 FOLDER = Path(__file__).parent / "scripts"
 KEYS = ("owner", "fence", "meta", "queue", "waiters", "ended", "holders", "limit", "watchers")
 COUNT = len(KEYS)
-RENEWED = ("owner", "meta", "holders", "queue", "watchers", "limit")  # what a plain renewal looks at
+RENEWED = ("owner", "meta", "holders", "queue", "watchers", "limit")  # the keys that a plain renewal reads
 EMPTY = "-"
-WITHOUT_KEYS = ("scan", "leaks")  # they name none
-MOST_NOTE_BYTES = 8192  # as the script cuts them
+WITHOUT_KEYS = ("scan", "leaks")
+MOST_NOTE_BYTES = 8192  # the script cuts longer ones
 
 Command = tuple[Any, ...]
 
@@ -36,8 +36,8 @@ _hiredis_pack = cast("Callable[[Command], bytes]", hiredis.pack_command)
 
 
 def pack(command: Command) -> bytes:
-    """As bytes for the wire. hiredis gets texts only: it would turn a number into one by itself, and crash when a
-    signal handler raises in the middle of that."""
+    """The bytes to send. hiredis gets texts only: it would convert a number by itself, and crash when a signal handler
+    raises in the middle of that."""
     return _hiredis_pack(tuple([part if type(part) is not int else str(part) for part in command]))
 
 
@@ -81,7 +81,7 @@ CLAIM, BEAT, RENEW, RELEASE, WITHDRAW, INSPECT, WATCH, RESIZE, EVICT, REVOKE, AD
     Script("scan", 2),
     Script("leaks", 2),
 )
-RENEW_MANY, CLAIM_ALL, RELEASE_ALL = MANY = (  # with as many arguments as there are
+RENEW_MANY, CLAIM_ALL, RELEASE_ALL = MANY = (  # for several resources, with any number of arguments
     Script("renew_many", 0),
     Script("claim_all", 0),
     Script("release_all", 0),
@@ -97,7 +97,7 @@ def keys(resource: str) -> tuple[str, ...]:
 
 
 def _with_notes(resource: str) -> tuple[str, ...]:
-    """For the scripts that write or show what operators did."""
+    """The keys for scripts that write or read the audit notes of operators."""
     return *keys(resource), f"lock:v1:{{{resource}}}:notes"
 
 
@@ -107,7 +107,7 @@ def _packed_keys(resource: str) -> bytes:
 
 
 def _texts(*texts: str) -> bytes:
-    """The same as _elements, for those who are in a hurry."""
+    """The same as ``_elements``, faster, for texts alone."""
     packed = _hiredis_pack(texts)
     return packed[packed.index(b"\n") + 1 :]
 
@@ -119,7 +119,7 @@ def _packed(*values: Any) -> bytes:
 
 
 def with_text(command: Command) -> Command:
-    """The same command for a server that does not have the script (any more)."""
+    """The same command for a server that does not have the script: after a restart, say."""
     return ("EVAL", _by_sha[command[1]].text, *command[2:])
 
 
@@ -209,8 +209,8 @@ def _together(op: ops.Group) -> Command:
 
 
 def redis_glob(pattern: str) -> str:
-    """The same pattern as Redis understands it, or a wider one: its ``?`` is one byte, and a character may have four.
-    Stars that follow one another are one: some servers take long over them."""
+    """The same pattern for Redis, or a wider one: its ``?`` is one byte, and a character may have four. Stars that
+    follow one another become one: some servers take long over them."""
     wider = "".join(["?*" if char == "?" else f"\\{char}" if char in "[]^\\" else char for char in pattern])
     return re.sub(r"\*+", "*", wider)
 
@@ -268,12 +268,12 @@ def _quick_release(op: ops.Release) -> bytes:
     return b"".join((RELEASE.head, _packed_keys(op.resource), _texts(owner, str(fence)), rest))
 
 
-# These two are on everybody's way.
+# Every acquire sends these two.
 QUICK: dict[type, Callable[[Any], bytes]] = {ops.Claim: _quick_claim, ops.Release: _quick_release}
 
 
 def plain(op: ops.StoreOp) -> bool:
-    """A renewal that may travel with hundreds of others."""
+    """True for a renewal that may be sent in one script with hundreds of others."""
     return type(op) is ops.Renew and not (op.exact or op.closed_ms or op.ticket or op.shared or op.meta)
 
 
@@ -289,7 +289,7 @@ def renewals(many: Sequence[ops.Renew]) -> Command:
 
 
 def without_pushes(op: ops.StoreOp) -> ops.StoreOp:
-    """The same of somebody whom no push can reach."""
+    """The same op, without an address for pushes."""
     if isinstance(op, ops.Claim):
         return op._replace(address="")
     if isinstance(op, ops.Watch):
@@ -304,7 +304,7 @@ def without_pushes(op: ops.StoreOp) -> ops.StoreOp:
 
 
 def _text(value: Any) -> str:
-    """Whatever the connection makes of a string (``decode_responses``)."""
+    """A string as the connection returns it: bytes, or text with ``decode_responses``."""
     if not isinstance(value, bytes):
         return str(value)
     try:
@@ -314,12 +314,12 @@ def _text(value: Any) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """A lone surrogate in somebody's metadata must not make it unwritable."""
+    """A lone surrogate in the metadata must not make it unwritable."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def _owner(value: Any) -> str:
-    """Somebody's token, whatever its bytes are: ``_token`` gives the same bytes back, to name that holder by."""
+    """An owner, whatever its bytes are: ``_token`` returns the same bytes, to name that holder by."""
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
@@ -357,7 +357,7 @@ def _view(reply: Any, op: Any) -> ops.View:
     unreadable = [Unreadable(_text(key), _text(why), blocks == 1) for key, why, blocks in strange]
     holders = tuple([_grant(one) for one in held])
     waiters = _readable(
-        unreadable, f"lock:v1:{{{op.resource}}}:waiters", "has a field that is nobody who waits",
+        unreadable, f"lock:v1:{{{op.resource}}}:waiters", "has a field that is no waiter",
         lambda at: _waiter(_text(queue[at]), _text(queue[at + 1])), range(0, len(queue), 2),
     )  # fmt: skip
     noted = _readable(unreadable, f"lock:v1:{{{op.resource}}}:notes", "has an entry that is no note", _note, notes)
@@ -368,7 +368,8 @@ def _view(reply: Any, op: Any) -> ops.View:
 def _readable(
     unreadable: list[Unreadable], key: str, why: str, read: Callable[[Any], Any], records: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """Those that can be read. The scripts hand these on as they are written down; who wrote them is not known."""
+    """The records that can be read. Scripts return these as they are stored, and another program may have written
+    them."""
     found = []
     for one in records:
         try:
@@ -380,7 +381,7 @@ def _readable(
 
 
 def _whole(text: str) -> int:
-    """A number of ours: ``int`` would also take a sign, spaces, underscores and as many digits as there are."""
+    """A number as we write it: ``int`` would also take a sign, spaces, underscores and any number of digits."""
     if len(text) > 16 or not (text.isascii() and text.isdecimal()):
         raise ValueError("no number")
     return int(text)
@@ -425,17 +426,19 @@ def _page(reply: Any, op: Any) -> ops.Page:
     unreadable: list[str] = []
     for item in reply[2]:
         raw = item if isinstance(item, bytes) else _bytes(item)
-        name = raw.decode("utf-8", "backslashreplace")  # two that are no text stay two
+        name = raw.decode("utf-8", "backslashreplace")  # two names that are no text stay different
         if isinstance(op, ops.Leaks):
             items.append(name)
-        elif matches(op.pattern, name):  # every name of ours is UTF-8: no other can be asked for
+        elif matches(op.pattern, name):  # every name of ours is UTF-8, so no other can be meant
             (items if name.encode() == raw else unreadable).append(name)
     return ops.Page(tuple(items), "" if cursor == "0" else cursor, tuple(unreadable))
 
 
 def _replies(reply: Any, op: Any) -> ops.Replies:
-    answered: Any = [decode(one, step) for one, step in zip(reply[1:], op.steps, strict=False)]  # as far as it came
-    return ops.Replies(tuple(answered))
+    replies: Any = [
+        decode(one, step) for one, step in zip(reply[1:], op.steps, strict=False)
+    ]  # a refusal ends the group early
+    return ops.Replies(tuple(replies))
 
 
 def _refused(reply: Any, op: Any) -> ops.Rejected:
@@ -476,7 +479,7 @@ def decode(reply: Any, op: ops.StoreOp) -> ops.Reply:
 
 
 def push(address: str, message: Any) -> ops.Push | None:
-    """What a script published to that address; None for what no script of ours would."""
+    """The push that a script published to that address; None for a message that no script of ours would publish."""
     try:
         event, fence, beat, remaining_ms, slots, owner, resource = _text(message).split(" ", 6)
         return ops.Push(address, event, resource, owner, int(fence), int(beat), int(remaining_ms), _slots(slots))

@@ -1,7 +1,7 @@
-"""The thin connection for threads: one socket, hiredis for the protocol, pushes on the same connection.
+"""The socket of a thread's connection: hiredis packs and parses, and pushes arrive beside the replies.
 
-A wire is used by one thread at a time. It knows nothing of leases: it sends packed commands, gives back replies, and
-puts pushes aside for whoever waits for them.
+One thread uses it at a time. It knows nothing of leases: it sends packed commands, returns their replies, and appends
+pushes to the deque that it was given.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from leasehold.stores.redis.protocol import pack
 from leasehold.stores.redis.target import Target
 
 CHUNK = 65_536
-MOST_PUSHES = 256  # hints that nobody has read: the oldest are dropped
+MOST_PUSHES = 256  # unread ones; a push is only a hint, so the oldest are dropped
 NOTHING = object()
-SUBSCRIBED = b"subscribe"  # a push by its form, and the reply to its command all the same
+SUBSCRIBED = b"subscribe"  # has the form of a push, and is the reply to the command
 KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 USER_TIMEOUT_MS = 30_000  # sent and not acknowledged for this long: the other side is gone
 
 SLOW = "it took too long"
 NO_TLS = "if this port does not use TLS, connect without it (redis://)"
 NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
-FULL = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)  # no failure: not now
+FULL = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)  # no failure: try again later
 
 is_push = hiredis.PushNotification
 
@@ -42,12 +42,13 @@ class Broken(Exception):
 
 
 class NotSent(Broken):
-    """It was found broken before anything of this request left."""
+    """It broke before any byte of this request was sent."""
 
 
 def broken(error: Exception, kind: type[Broken] = Broken) -> Broken:
-    """What the system or hiredis says, as ours; what somebody else raised is raised again. Without a cycle: one that
-    leads back to its own frames would keep the leases of their callers in use until the collector comes by."""
+    """An error of the system or of hiredis, as Broken; any other, such as one that a signal handler raised, is raised
+    again. There must be no reference cycle: an error that leads back to its own frames would keep the leases of their
+    callers in use until the next garbage collection."""
     if isinstance(error, hiredis.HiredisError) or getattr(error, "errno", None) is not None:
         return kind(str(error))
     try:
@@ -57,35 +58,35 @@ def broken(error: Exception, kind: type[Broken] = Broken) -> Broken:
 
 
 class RedisSocket:
-    """One open connection. Every call ends at the time it is given, on time.monotonic()."""
+    """One open socket. Every call ends at the time that it is given, on time.monotonic()."""
 
-    __slots__ = ("__weakref__", "_patience", "_pending", "_poll", "_reader", "_sock", "busy", "pushes", "used")
+    __slots__ = ("__weakref__", "_pending", "_poll", "_reader", "_reply_timeout", "_sock", "busy", "pushes", "used")
 
     def __init__(self, target: Target, give_up: float, pushes: deque[Any]) -> None:
         try:
             self._sock = _open(target, give_up)
         except OSError as error:
             raise _failed(error, give_up) from error
-        self._patience = target.reply_timeout
+        self._reply_timeout = target.reply_timeout
         self._pending: Callable[[], int] | None = getattr(self._sock, "pending", None)  # TLS reads ahead
         self._poll = select.poll()
         self._poll.register(self._sock, select.POLLIN)
         self._reader = hiredis.Reader(notEnoughData=NOTHING)
         self.pushes = pushes
-        self.busy = False  # in the middle of something; an interrupt leaves it so, and the wire is not used again
+        self.busy = False  # during a call; an interrupt leaves it set, and the socket is not used again
         self.used = time.monotonic()
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
     def usable(self) -> bool:
-        """Is it open, as far as this side knows?"""
+        """True while it is open, as far as this side knows."""
         return self._sock.fileno() >= 0
 
     def exchange(self, request: bytes, give_up: float) -> Any:
         """Send, and wait for the one reply."""
         self.busy = True
-        give_up = min(give_up, time.monotonic() + self._patience)
+        give_up = min(give_up, time.monotonic() + self._reply_timeout)
         self._send(request, give_up)
         reply = self._receive(give_up)
         self.busy = False
@@ -94,45 +95,45 @@ class RedisSocket:
     def exchange_many(self, commands: Sequence[tuple[Any, ...]], give_up: float) -> list[Any]:
         """Send several commands at once, and wait for all their replies."""
         self.busy = True
-        give_up = min(give_up, time.monotonic() + self._patience)
+        give_up = min(give_up, time.monotonic() + self._reply_timeout)
         self._send(b"".join(map(pack, commands)), give_up)
         replies = [self._receive(give_up) for _ in commands]
         self.busy = False
         return replies
 
     def wait(self, seconds: float) -> None:
-        """Until there is a push, at most that long."""
+        """Wait for a push, at most that long."""
         self._begin()
         give_up = time.monotonic() + seconds
-        self._hear()
+        self._collect_pushes()
         while not self.pushes and self._read_some(give_up - time.monotonic()):
-            self._hear()
+            self._collect_pushes()
         self.busy = False
 
-    def look(self) -> None:
-        """Take in what has arrived without being asked for."""
+    def receive_pushes(self) -> None:
+        """Take in the pushes that have arrived, without waiting."""
         self._begin()
-        self._hear()
+        self._collect_pushes()
         while self._read_some(0):
-            self._hear()
+            self._collect_pushes()
         self.busy = False
 
     def close(self) -> None:
-        """From any thread: whoever waits here looks up."""
+        """From any thread: a call that waits on this socket ends."""
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:  # it was broken already
             pass
         self._sock.close()
 
-    def forget(self) -> None:
-        """In a forked child: close this copy of the descriptor. The connection is the parent's."""
+    def close_copy(self) -> None:
+        """In a forked child: close this copy of the descriptor. The connection itself is the parent's."""
         self._sock.close()
 
     # ------------------------------------------------------------ bytes
 
     def _begin(self) -> None:
-        if self.busy:  # an exchange was interrupted: its reply is still to come
+        if self.busy:  # an exchange was interrupted, and its reply is still to come
             raise Broken("it was interrupted")
         self.busy = True
 
@@ -157,7 +158,7 @@ class RedisSocket:
             try:
                 rest = rest[self._sock.send(rest) :]
             except FULL:
-                self._read_some(0)  # both sides may be full
+                self._read_some(0)  # the server may be waiting for us to read
             except OSError as error:
                 raise broken(error) from error
 
@@ -168,7 +169,7 @@ class RedisSocket:
         return reply
 
     def _next(self) -> Any:
-        """The next reply that was read, or NOTHING; pushes are put aside."""
+        """The next reply that has been read, or NOTHING. Pushes before it are appended to ``pushes``."""
         try:
             reply = self._reader.gets()
             while type(reply) is is_push and reply[0] != SUBSCRIBED:
@@ -178,14 +179,14 @@ class RedisSocket:
             raise broken(error) from error
         return reply
 
-    def _hear(self) -> None:
-        """Put the pushes aside that were read. To be called before the socket is looked at: a push that came together
-        with a reply is in the parser by now, and makes no socket readable (trap 51)."""
+    def _collect_pushes(self) -> None:
+        """Append the pushes that have been read to ``pushes``. This comes before the socket is polled: a push that came
+        together with a reply is already in the parser, and makes no socket readable (trap 51)."""
         if self._next() is not NOTHING:
-            raise Broken("it sent a reply that nobody waits for")
+            raise Broken("it sent a reply that was not requested")
 
     def _read_some(self, seconds: float) -> bool:
-        """Feed the reader; False when nothing came in time."""
+        """Feed the parser. False when nothing arrived in time."""
         try:
             if self._pending is not None and self._pending():
                 pass
@@ -202,8 +203,8 @@ class RedisSocket:
         return True
 
     def __del__(self) -> None:
-        """Nobody warns of a connection that was dropped with its coordinator."""
-        sock = getattr(self, "_sock", None)  # none was opened
+        """A socket that was dropped together with its coordinator must not cause a ResourceWarning."""
+        sock = getattr(self, "_sock", None)  # missing where it could not be opened
         if sock is not None:
             sock.close()
 
@@ -233,23 +234,23 @@ def _secure(sock: socket.socket, context: ssl.SSLContext, host: str, give_up: fl
 
 
 def no_tls(error: BaseException) -> bool:
-    """Does a TLS handshake that ended so look as if the other side does not speak TLS? A Redis that expects plain
-    commands waits for the end of a line, or answers with an error in plain text. An alert is TLS, and so is a
-    certificate that we do not trust."""
+    """True when a TLS handshake that failed so suggests that the server does not use TLS. A Redis that expects plain
+    commands waits for the end of a line, or replies with an error in plain text. A TLS alert, or a certificate that we
+    do not trust, shows that it does."""
     if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
         return error.reason in NOT_TLS
     return isinstance(error, (TimeoutError, ConnectionError, ssl.SSLEOFError))
 
 
 def _failed(error: OSError, give_up: float) -> Broken:
-    """Our own time was over, or the system said no."""
+    """The time was over, or the system reported an error."""
     if isinstance(error, TimeoutError) and time.monotonic() >= give_up - 0.001:
         return Broken(SLOW)
     return broken(error)
 
 
 def _dial(target: Target, give_up: float) -> socket.socket:
-    """Connect to the first address that answers."""
+    """Connect to the first address that accepts."""
     if target.path:
         return _connect(socket.AF_UNIX, target.path, give_up)
     addresses = _resolve(target.host, target.port, give_up)
@@ -274,21 +275,21 @@ def _connect(family: int, address: Any, give_up: float) -> socket.socket:
 
 
 def _resolve(host: str, port: int, give_up: float) -> list[Any]:
-    """The addresses of a name. The system's resolver cannot be told how long it may take: it is asked in a thread of
-    its own, which is left behind when it takes too long."""
+    """The addresses of a name. The system's resolver takes no time limit: it runs in a thread of its own, which is
+    abandoned when it takes too long."""
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except (socket.gaierror, UnicodeError):  # a name, not a number
         pass
     found: list[Any] = []
 
-    def ask() -> None:
+    def look_up() -> None:
         try:
             found.append(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError) as error:
             found.append(error)
 
-    thread = threading.Thread(target=ask, name="leasehold-resolver", daemon=True)
+    thread = threading.Thread(target=look_up, name="leasehold-resolver", daemon=True)
     thread.start()
     thread.join(_left(give_up))
     if not found:
@@ -309,7 +310,7 @@ def _left(give_up: float) -> float:
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Small packets at once, and a dead peer is noticed even while nothing is said."""
+    """Send small packets at once, and notice a dead peer even while nothing is sent."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (*KEEPALIVE, ("TCP_USER_TIMEOUT", USER_TIMEOUT_MS)):

@@ -1,4 +1,4 @@
-"""Where a server is and how to be let in: from a URL, or from the settings of somebody's client."""
+"""The address of a server and the login there: from a URL, or from the settings of a client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leasehold.errors import InvalidRequest
 
 PORT = 6379
 CONNECT_TIMEOUT = 5.0
-ASK_AFTER = 20.0  # seconds of silence: a firewall that dropped the connection tells nobody
+PING_AFTER = 20.0  # seconds of silence: a firewall drops a connection without notice
 TLS = ("rediss", "valkeys")
 SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
 TLS_OPTIONS = (
@@ -50,8 +50,8 @@ MEANINGLESS = {
     "encoding_errors": _READS,
     "legacy_responses": _READS,
     "socket_read_size": _READS,
-    "lib_name": "client_name is what the server is told",
-    "lib_version": "client_name is what the server is told",
+    "lib_name": "the server gets client_name, and no other",
+    "lib_version": "the server gets client_name, and no other",
     "retry_on_error": _REPEATS,
     "retry_on_timeout": _REPEATS,
     "socket_keepalive_options": "TCP keepalive is always on, with its own settings",
@@ -61,7 +61,7 @@ MEANINGLESS = {
     "ssl_ocsp_expected_cert": _CHECKS,
     "ssl_validate_ocsp": _CHECKS,
     "ssl_validate_ocsp_stapled": _CHECKS,
-    "timeout": "nobody waits for a connection; socket_connect_timeout and socket_timeout limit one",
+    "timeout": "no call waits for a free connection; socket_connect_timeout and socket_timeout limit one",
 }
 VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 VERSIONS = {"tlsv1.2": ssl.TLSVersion.TLSv1_2, "tlsv1.3": ssl.TLSVersion.TLSv1_3}
@@ -78,14 +78,14 @@ class Target(NamedTuple):
     db: int = 0
     username: str = ""
     password: str = ""
-    credentials: Credentials | None = None  # asked at each connect, for passwords that change
+    credentials: Credentials | None = None  # called at each connect, for passwords that change
     tls: dict[str, Any] | None = None
     client_name: str = ""
     connect_timeout: float = CONNECT_TIMEOUT
     resp: int = 3
     reply_timeout: float = math.inf  # for one reply; each call has its own limit besides
     max_connections: int | None = None  # of threads and event loops; the watchdog's comes on top
-    ask_after: float = ASK_AFTER  # seconds of silence after which a connection is tried before it is used
+    ping_after: float = PING_AFTER  # seconds of silence after which a connection is tried before it is used
 
     def __str__(self) -> str:
         return self.path or (f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}")
@@ -115,7 +115,7 @@ class Target(NamedTuple):
         return (given[0] or "default", given[1]) if len(given) > 1 else ("default", given[0])
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """What ``ssl_*`` asks for: certificates are checked unless somebody says otherwise."""
+        """As the ``ssl_*`` options describe it. Certificates are checked unless an option turns that off."""
         if self.tls is None:
             return None
         options = self.tls
@@ -136,7 +136,7 @@ class Target(NamedTuple):
 
 def from_url(url: str) -> Target:
     """``scheme://[[user]:password@]host[:port][/db][?option=value&...]``, or ``unix://[...@]/path[?...]``. Errors say
-    what is wrong and never show the password."""
+    what is wrong, and never show the password."""
     scheme = url.partition("://")[0]
     try:
         parts = urlsplit(url)
@@ -179,7 +179,7 @@ def from_url(url: str) -> Target:
         max_connections=_number(options["max_connections"], "max_connections", 1)
         if "max_connections" in options
         else None,
-        ask_after=_interval(options.get("health_check_interval")),
+        ping_after=_interval(options.get("health_check_interval")),
     ).checked()
 
 
@@ -201,8 +201,8 @@ def _options(scheme: str, query: str) -> dict[str, str]:
 
 
 def _unknown(scheme: str, name: str, query: str) -> str:
-    """Why an option is refused. Its name is a part of the password where somebody forgot to percent-encode that: a bare
-    '?' leaves an '@' behind it, and a bare '&' stands behind ``password=``. Then it is not shown."""
+    """Why an option is refused. Where a password was not percent-encoded, the name of the option may be a part of it: a
+    bare '?' leaves an '@' behind it, and a bare '&' stands behind ``password=``. Such a name is not shown."""
     if name in MEANINGLESS:
         return f"the {scheme} URL has the option {name}, which means nothing here: {MEANINGLESS[name]}. Leave it out"
     known = f"there are: {', '.join(OPTIONS)}"
@@ -246,7 +246,7 @@ def _seconds(options: dict[str, str], name: str, default: float) -> float:
 def _interval(text: str | None) -> float:
     """As in redis-py, 0 is never."""
     if text is None:
-        return ASK_AFTER
+        return PING_AFTER
     try:
         seconds = float(text)
     except ValueError:

@@ -1,5 +1,5 @@
-"""The watchdog's own connection: renewals of hundreds of leases in one command, all in one time budget, nothing
-repeated by itself; and on the same socket the news for the holders of this process."""
+"""The watchdog's own connection: it renews hundreds of leases with one command, in one time budget, and repeats nothing
+by itself. On the same socket arrive the pushes for the holders of this process."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from leasehold.stores.redis import failures, protocol
 from leasehold.stores.redis.connection import RedisConnection, ReplyError, Server
 from leasehold.stores.redis.sockets import SLOW, Broken
 
-MANY = 250  # renewals in one script: the server does nothing else meanwhile
-NEWS_SECONDS = 5.0  # to connect for news alone
-NEWS_PAUSE = 1.0  # until that is tried again
+MANY = 250  # renewals in one script, which the server runs without interruption
+CONNECT_SECONDS = 5.0  # to connect for pushes alone
+CONNECT_PAUSE = 1.0  # until that is tried again
 
-Answers = list[Reply | LeaseholdError]
+Outcomes = list[Reply | LeaseholdError]
 
 
 class WatchdogConnection:
-    """Implements ``core.ports.News`` and ``Store.execute_many``. Several threads may ask; one speaks at a time."""
+    """Implements ``_core.ports.HolderPushes`` and ``Store.execute_many``. Several threads may use it, one at a time."""
 
     polled = True
 
-    def __init__(self, line: Server) -> None:
-        self._line = line
-        self._connection = RedisConnection(line, counts=False)  # renewals must go out, however many are connected
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._connection = RedisConnection(server, counts=False)  # renewals must go out, however many are connected
         self._ready: Callable[[], None] | None = None
         self._lock = threading.RLock()
         self._connect_at = 0.0
@@ -45,53 +45,53 @@ class WatchdogConnection:
         if found < 0 and time.monotonic() >= self._connect_at:
             self._connect_at = math.inf  # one at a time
             try:
-                threading.Thread(target=self._connect, args=(ready,), name="leasehold-news", daemon=True).start()
-            except RuntimeError:  # no thread can be started now; the next renewal connects, or a later look
-                self._connect_at = time.monotonic() + NEWS_PAUSE
+                threading.Thread(target=self._connect, args=(ready,), name="leasehold-pushes", daemon=True).start()
+            except RuntimeError:  # no thread can be started now: the next renewal connects, or a later call of this
+                self._connect_at = time.monotonic() + CONNECT_PAUSE
         return found
 
     def _connect(self, ready: Callable[[], None]) -> None:
-        again = time.monotonic() + NEWS_PAUSE
+        again = time.monotonic() + CONNECT_PAUSE
         with self._lock:
             try:
-                self._connection.connect(time.monotonic() + NEWS_SECONDS)
+                self._connection.connect(time.monotonic() + CONNECT_SECONDS)
                 again = 0.0
-            except LeaseholdError:  # the next renewal will say so
+            except LeaseholdError:  # the next renewal reports it
                 pass
             self._connect_at = again
         ready()
 
     def read(self) -> list[Push]:
-        lock = self._lock  # not that of a child, which gevent may copy us into meanwhile
-        if not lock.acquire(blocking=False):  # somebody connects or asks, and rings when something was heard
+        lock = self._lock  # a fork by gevent in between replaces it: release the one that was acquired
+        if not lock.acquire(blocking=False):  # another thread uses the connection, and calls ``ready`` afterwards
             return []
         try:
             return self._connection.read()
         finally:
             lock.release()
 
-    def execute_many(self, ops: Sequence[StoreOp]) -> Answers:
+    def execute_many(self, ops: Sequence[StoreOp]) -> Outcomes:
         if not ops:
             return []
         seconds = min(op.budget_ms for op in ops) / 1000
         give_up = time.monotonic() + seconds
         lock = self._lock  # as above
         if not lock.acquire(timeout=seconds):
-            return [failures.unreachable(self._line.target.server, Broken(SLOW))] * len(ops)
-        heard = False
+            return [failures.unreachable(self._server.target.server, Broken(SLOW))] * len(ops)
+        pushed = False
         try:
-            answers = self._ask(ops, give_up)
-            unclear = [at for at, answer in enumerate(answers) if answer is None]
-            if unclear:  # not found as it should be: each is asked for alone, to learn why
-                left = self._ask_alone([ops[at] for at in unclear], give_up)
-                for at, answer in zip(unclear, left, strict=True):
-                    answers[at] = answer
-            heard = self._connection.look()
+            outcomes = self._execute(ops, give_up)
+            unclear = [at for at, outcome in enumerate(outcomes) if outcome is None]
+            if unclear:  # not renewed: each is sent alone, to learn why
+                replies = self._execute_alone([ops[at] for at in unclear], give_up)
+                for at, reply in zip(unclear, replies, strict=True):
+                    outcomes[at] = reply
+            pushed = self._connection.receive()
         finally:
             lock.release()
-        if heard and self._ready is not None:  # read together with a reply: whoever polls the socket sees nothing of it
+        if pushed and self._ready is not None:  # read together with a reply, so that polling the socket shows nothing
             self._ready()
-        return answers  # type: ignore[return-value]  # none is None any more
+        return outcomes  # type: ignore[return-value]  # none is None any more
 
     def close(self) -> None:
         self._ready = None
@@ -105,22 +105,22 @@ class WatchdogConnection:
 
     # ------------------------------------------------------------ one round
 
-    def _ask(self, ops: Sequence[StoreOp], give_up: float) -> list[Reply | LeaseholdError | None]:
-        """In order, and all in one write; plain renewals that stand together in one script. None: nobody can say why
-        that one was not found."""
+    def _execute(self, ops: Sequence[StoreOp], give_up: float) -> list[Reply | LeaseholdError | None]:
+        """In order, and all in one write; plain renewals that follow one another in one script. None: that one was not
+        renewed, and the script does not say why."""
         groups = _groups(ops)
         replies = self._exchange([_command(group) for group in groups], give_up)
-        answers: list[Reply | LeaseholdError | None] = []
+        outcomes: list[Reply | LeaseholdError | None] = []
         for group, reply in zip(groups, replies, strict=True):
             if isinstance(reply, LeaseholdError):
-                answers += [reply] * len(group)
+                outcomes += [reply] * len(group)
             elif len(group) == 1:
-                answers.append(protocol.decode(reply, group[0]))
+                outcomes.append(protocol.decode(reply, group[0]))
             else:
-                answers += [Renewed(left) if left >= 0 else None for left in reply]
-        return answers
+                outcomes += [Renewed(left) if left >= 0 else None for left in reply]
+        return outcomes
 
-    def _ask_alone(self, ops: Sequence[StoreOp], give_up: float) -> Answers:
+    def _execute_alone(self, ops: Sequence[StoreOp], give_up: float) -> Outcomes:
         replies = self._exchange([protocol.command(op) for op in ops], give_up)
         return [
             reply if isinstance(reply, LeaseholdError) else protocol.decode(reply, op)
@@ -128,12 +128,12 @@ class WatchdogConnection:
         ]
 
     def _exchange(self, commands: list[protocol.Command], give_up: float) -> list[Any]:
-        """A reply or one of our errors for each. A script that the server does not know is sent in full."""
+        """A reply or an error of ours for each. A script that the server does not know is sent in full."""
         try:
             replies = self._send(commands, give_up)
             missing = [at for at, one in enumerate(replies) if type(one) is ReplyError and _unknown_script(one)]
             if missing:
-                again = self._send(_taught([commands[at] for at in missing]), give_up)
+                again = self._send(_with_texts([commands[at] for at in missing]), give_up)
                 for at, reply in zip(missing, again, strict=True):
                     replies[at] = reply
         except LeaseholdError as error:
@@ -141,18 +141,18 @@ class WatchdogConnection:
         return [self._refusal(one) if type(one) is ReplyError else one for one in replies]
 
     def _refusal(self, reply: BaseException) -> LeaseholdError:
-        error = failures.refusal(self._line.target.server, reply)
+        error = failures.refusal(self._server.target.server, reply)
         error.__cause__ = reply
         return error
 
     def _send(self, commands: list[protocol.Command], give_up: float) -> list[Any]:
-        wire = self._connection.ready(give_up)
+        socket = self._connection.ready(give_up)
         try:
-            replies = wire.exchange_many(commands, give_up)
+            replies = socket.exchange_many(commands, give_up)
         except Broken as error:
             self._connection.drop()
-            raise failures.unanswered(self._line.target.server, error) from error
-        wire.used = time.monotonic()
+            raise failures.unanswered(self._server.target.server, error) from error
+        socket.used = time.monotonic()
         return replies
 
 
@@ -173,8 +173,9 @@ def _command(group: list[Any]) -> protocol.Command:
     return protocol.command(group[0]) if len(group) == 1 else protocol.renewals(group)
 
 
-def _taught(commands: list[protocol.Command]) -> list[protocol.Command]:
-    """The first of each script in full: the others come after it. A text is long, and they may be hundreds."""
+def _with_texts(commands: list[protocol.Command]) -> list[protocol.Command]:
+    """The first command of each script in full, which teaches the server that script: a text is long, and there may be
+    hundreds of commands."""
     known = set()
     found = []
     for command in commands:

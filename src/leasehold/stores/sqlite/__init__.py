@@ -1,14 +1,13 @@
-"""The embedded store: one SQLite file, for the processes of all who may write it on one host, no server.
+"""The embedded store: one SQLite file on one host, for the processes of all users who may write it. No server.
 
-store     the port: one turn of the ledger in one short transaction
-database  the open file: transactions, rows, sweeping
-file      opening: where it may lie, what it must be, which machine it belongs to
-codec     a resource's state as text
-wake      datagrams between the processes; who is gone
-mailbox   where one thread or event loop receives them
-machine   boot id, machine id, network file systems
-ownership whose files these are: links, folders and files of other users
-failures  SQLite's errors in words
+store       the port: one turn of the ledger in one short transaction
+pending     the calls of this process that wait for the file
+database    the open file: transactions, rows, sweeping, a resource's state as text
+file        opening: where it may lie, what it must be, which machine and user it belongs to
+sockets     datagrams between the processes, and which of those are gone
+connection  where one thread or event loop receives them
+failures    SQLite's errors in words
+stdlib      the parts of the standard library that a short command loads
 """
 
 from leasehold.stores.sqlite.file import default_path

@@ -1,6 +1,7 @@
-"""Where pushes for the waiters of one thread or one event loop arrive. Bound by the store when one must wait.
+"""A thread's or an event loop's connection to the store: ops go to the store itself, and pushes arrive on a datagram
+socket, which the store binds when a claim must wait.
 
-The thread or loop that owns a mailbox takes from it; the store may bind it from any thread, and close it.
+The thread or loop that owns the connection reads from it; the store may bind and close it from any thread.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MAX_DRAINED = 64  # pushes in one turn of the event loop
 
 
 class SocketConnection:
-    """Implements ``core.ports.Mailbox`` and ``Ear`` over a datagram socket."""
+    """Implements ``_core.ports.Connection`` and ``AsyncConnection`` over a datagram socket."""
 
     __slots__ = (
         "__weakref__",
@@ -54,7 +55,7 @@ class SocketConnection:
     ) -> None:
         self.execute, self.execute_async = execute, execute_async
         self._name = name or new_name()
-        self.address = self._name  # empty when nobody can reach it: its owner then asks more often
+        self.address = self._name
         self._folder = folder
         self._forget = forget
         self._lock = threading.RLock()
@@ -72,11 +73,11 @@ class SocketConnection:
 
     @property
     def listed(self) -> bool:
-        """Bound, and others can still find it."""
+        """True while it is bound, and others can find it."""
         return self._connection is not None and self._folder.listed(self._name)
 
     def bind(self) -> bool:
-        """Be reachable from now on; False when that is impossible, and the waiter must ask by itself."""
+        """Be reachable from now on. False when that is impossible, and the waiter must poll."""
         with self._lock:
             if self._closed:
                 return False
@@ -115,7 +116,8 @@ class SocketConnection:
                 return push
 
     def read(self) -> list[Push]:
-        """All that has arrived, without waiting; at most so many that others get their turn."""
+        """What has arrived, without waiting; at most MAX_DRAINED, so that other callbacks of the loop get their
+        turn."""
         connection = self._connection
         if connection is None:
             return []
@@ -128,7 +130,7 @@ class SocketConnection:
         return [push for push in pushes if push is not None]
 
     def fileno(self) -> int:
-        """-1 while nobody can reach it."""
+        """-1 while it is not bound."""
         connection = self._connection
         return -1 if connection is None else connection.fileno()
 
@@ -147,13 +149,13 @@ class SocketConnection:
         if old is not None:
             self._folder.remove(self._name)
             with suppress(OSError):
-                old.shutdown(socket.SHUT_RDWR)  # whoever polls it in another thread looks up
+                old.shutdown(socket.SHUT_RDWR)  # a thread that polls it wakes up
             self._settle(old)
 
     # ------------------------------------------------------------ on the event loop
 
     def _settle(self, old: socket.socket | None) -> None:
-        """The socket is another one now: let the loop watch it, wherever we are, and close the old one."""
+        """After the socket was replaced, on any thread: let the loop watch the new one, and close the old one."""
         loop = self._loop
         if loop is None or loop.is_closed():
             if old is not None:
@@ -201,20 +203,19 @@ def _receive(connection: socket.socket, seconds: float) -> Push | None:
         return None
 
 
-# ---------------------------------------------------------------- news
+# ---------------------------------------------------------------- pushes for holders
 #
-# Where the holders of one coordinator hear what happened to their leases: a mailbox that its watchdog polls.
-#
-# It is bound when the watchdog first looks, beside the program and not in the way of its first acquire. Where that is
-# impossible the holders hear of it with their next renewal.
+# Pushes about the leases of one coordinator arrive on a connection that its watchdog polls. It is bound at the first
+# poll, so that it does not delay the program's first acquire. Where binding is impossible, the holders learn what
+# happened with their next renewal.
 
 
-BIND_WITHIN = 0.1  # seconds: the watchdog has deadlines to keep, and looks again
+BIND_WITHIN = 0.1  # seconds: the watchdog has deadlines to keep, and tries again
 
 
 class SocketHolderPushes:
-    """Implements ``core.ports.News``. Until the watchdog looks there is an address and no mailbox: nothing is left of a
-    coordinator that never held anything."""
+    """Implements ``_core.ports.HolderPushes``. Until the watchdog polls there is an address and no socket, so that a
+    coordinator that never held anything leaves nothing behind."""
 
     __slots__ = ("_connection", "_lock", "_make", "address")
     polled = True
@@ -226,13 +227,13 @@ class SocketHolderPushes:
         self._connection: SocketConnection | None = None
 
     def fileno(self, ready: Callable[[], None]) -> int:
-        """Bound anew when somebody has emptied the folder."""
+        """It is bound again when the folder was emptied."""
         if self._connection is None or not self._connection.listed:
             self._bind()
         return -1 if self._connection is None else self._connection.fileno()
 
     def _bind(self) -> None:
-        """In the store's lock, which a fork waits for: a child must not inherit a socket that nobody there knows of."""
+        """Under the store's lock, for which a fork waits: a child must not inherit a socket that it does not know."""
         if not self._lock.acquire(timeout=BIND_WITHIN):
             return
         try:

@@ -1,4 +1,5 @@
-"""The open file: one transaction at a time, rows in and out, old rows swept. Its owner holds a lock around it."""
+"""The open database: one transaction at a time, reading and writing rows, sweeping old ones. Its store holds a lock
+around every call."""
 
 from __future__ import annotations
 
@@ -16,11 +17,10 @@ from leasehold.stores.sqlite import failures, stdlib
 from leasehold.stores.sqlite.failures import TryAgain
 from leasehold.stores.sqlite.stdlib import sqlite3, suppress
 
-# ---------------------------------------------------------------- codec
+# ---------------------------------------------------------------- a state as text
 #
-# A resource's state as text and back: JSON, every tuple a positional array, nothing named twice.
-#
-# A field that is added later goes to the end of its tuple with a default: old rows then still read.
+# A resource's state as JSON: every tuple is an array by position. A field that is added later goes to the end of its
+# tuple, with a default, so that old rows can still be read.
 
 
 SLOTS = Grant._fields.index("slots")
@@ -35,7 +35,7 @@ USUAL = State._fields.index("notes")
 
 
 def encode(state: State) -> str:
-    """Without what is rare, and stands at the end."""
+    """Empty fields at the end, which are rarely used, are left out."""
     length = len(state)
     while length > USUAL and not state[length - 1]:
         length -= 1
@@ -43,11 +43,11 @@ def encode(state: State) -> str:
 
 
 def decode(text: str, known: State | None = None) -> State:
-    """Raises one of ``UNREADABLE`` for a text that is no state. Every field is looked at: one of another type would be
-    met by the ledger in the middle of a turn, together with the ops of others. ``known`` is what stood there before:
-    of a long queue most is the same, and was looked at then."""
+    """Raises one of ``UNREADABLE`` for a text that is no state. Every field is checked: the ledger would meet one of
+    another type in the middle of a turn, together with the ops of other callers. ``known`` is the state that was read
+    before: most of a long queue is the same, and was checked then."""
     holders, queue, fence, fence_until_us, closed_until_ms, ended, *rare = stdlib.parse(text)
-    if isinstance(fence, list):  # what the first version wrote: one for each slot
+    if isinstance(fence, list):  # the first version wrote one for each slot
         fence = max([last for _, last in fence], default=0)
     state = State(
         tuple([_grant(one) for one in holders]) if holders else (),
@@ -146,14 +146,14 @@ CHUNK = (
     " WHERE name > CAST(? AS TEXT) AND typeof(name) = 'text' ORDER BY name LIMIT ?"
 )
 NO_NAMES = "SELECT CAST(name AS BLOB) FROM resources WHERE typeof(name) != 'text' LIMIT ?"  # they come after all others
-NO_TEXT = "Could not decode to UTF-8"  # Python's own: SQLite does not look
+NO_TEXT = "Could not decode to UTF-8"  # an error of Python's: SQLite does not check
 SWEEP_EVERY = 256
 MOST_KNOWN = 256
 
 
-# Nobody forks in the middle of an opening, or of a closing that no store can be asked about: SQLite's own mutexes would
-# stay locked in the child for ever. Whoever has a store's lock must not wait for this: a fork has it, and waits for
-# that lock.
+# No fork happens while a database is opened, or closed outside a store's lock: SQLite's own mutexes would stay locked
+# in the child for ever. A thread that has a store's lock must not wait for this one: a fork has it, and waits for that
+# lock.
 gate = threading.RLock()
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(
@@ -177,14 +177,14 @@ class Database:
         cursor = connection.cursor()
         self._execute = cursor.execute
         self._fetch = cursor.fetchone
-        self._known: dict[str, tuple[str, State]] = {}  # what was read or written last need not be parsed again
-        self._turns = os.urandom(1)[0]  # so that many short-lived processes sweep as often as one long-lived
+        self._known: dict[str, tuple[str, State]] = {}  # read or written lately, and need not be parsed again
+        self._turns = os.urandom(1)[0]  # so that many short-lived processes sweep as often as a long-lived one
 
     # ------------------------------------------------------------ transactions
 
     def begin(self) -> None:
-        """Take the write lock, then make sure that the file is still the one at its path: two processes on two
-        files would not exclude each other. Asked under the lock: whoever made a new file waits for it."""
+        """Take the write lock, then make sure that the file is still the one at its path: two processes on two files
+        would not exclude each other. This is checked under the lock, for which the maker of a new file waits."""
         self._execute("BEGIN IMMEDIATE")
         if self.moved():
             raise TryAgain(failures.REPLACED)
@@ -202,7 +202,7 @@ class Database:
         self._execute("COMMIT")
 
     def rollback(self) -> bool:
-        """False when the connection is of no further use."""
+        """False when the connection cannot be used any more."""
         try:
             if self._connection.in_transaction:
                 self._execute("ROLLBACK")
@@ -212,21 +212,21 @@ class Database:
 
     @property
     def in_transaction(self) -> bool:
-        """Also true of one that a signal handler has just closed: neither can be used further."""
+        """True also when a signal handler has just closed the connection: neither can be used any more."""
         try:
             return self._connection.in_transaction
         except sqlite3.ProgrammingError:
             return True
 
     def close(self) -> None:
-        self._pid = 0  # nothing is left for __del__: whoever closes has the store's lock, which a fork waits for
+        self._pid = 0  # nothing is left for __del__; the caller has the store's lock, for which a fork waits
         with suppress(sqlite3.Error):
             self._connection.close()
 
     def __del__(self) -> None:
-        """A connection is part of a cycle of its own and would stay open until the collector comes by: a fork before
-        that would share it. What was inherited is not ours to close."""
-        if os.getpid() == self._pid and gate.acquire(blocking=False):  # else the collector closes it
+        """A connection is part of a reference cycle, and would stay open until the next garbage collection: a fork
+        before that would share it. An inherited one must not be closed here."""
+        if os.getpid() == self._pid and gate.acquire(blocking=False):  # else the garbage collector closes it
             try:
                 self.close()
             finally:
@@ -259,16 +259,16 @@ class Database:
             state = decode(text, None if known is None else known[1])
         except UNREADABLE as error:
             raise failures.damaged_row(self.path) from error
-        self._know(name, text, state)
+        self._remember(name, text, state)
         return state
 
-    def _know(self, name: str, text: str, state: State) -> None:
+    def _remember(self, name: str, text: str, state: State) -> None:
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         self._known[name] = (text, state)
 
     def _confirm_boot(self) -> None:
-        """A row of another boot is from before ours, unless another machine opened the file after us."""
+        """A row of another boot is older than ours, unless another machine opened the file after us."""
         self._execute("SELECT value FROM meta WHERE key = 'boot'")
         row = self._fetch()
         if row is None or row[0] != self._boot:
@@ -280,10 +280,10 @@ class Database:
             return
         text = encode(after)
         self._execute(ADD if before is None else CHANGE, (self._boot, text, name))
-        self._know(name, text, after)
+        self._remember(name, text, after)
 
     def page(self, op: Scan, now: Instant) -> Page:
-        """The next names, in their order. A row that cannot be read is listed too: whoever asks for it is told why."""
+        """The next names, in their order. A row that cannot be read is listed too: inspecting it shows why."""
         chunk = self._execute(CHUNK, (op.cursor.encode("utf-8", "surrogateescape"), PAGE)).fetchall()
         found: list[str] = []
         unreadable: list[str] = []
@@ -297,7 +297,7 @@ class Database:
         return Page(tuple(found), cursor, tuple(unreadable))
 
     def _no_names(self) -> list[str]:
-        """Rows whose name is a BLOB, which nobody can ask for, as SQL writes them."""
+        """Rows whose name is a BLOB, which no op can name, in the notation of SQL."""
         return [f"x'{raw.hex()}'" for (raw,) in self._execute(NO_NAMES, (PAGE,)).fetchall()]
 
     def _listed(self, boot: bytes, text: bytes, now: Instant) -> bool:
@@ -313,24 +313,24 @@ class Database:
     # ------------------------------------------------------------ old rows
 
     def count_turn(self, now: Instant) -> None:
-        """Sweep a chunk now and then, so that names which nobody uses any more do not pile up (trap 37)."""
+        """Sweep some rows now and then, so that names which are no longer used do not pile up (trap 37)."""
         self._turns += 1
         if self._turns >= SWEEP_EVERY:
             self._turns = 0
             self.sweep(now)
 
     def sweep(self, now: Instant) -> None:
-        """Look at the next rows in order of their names: what has nothing left to say is deleted, and what time
-        has ended is written down as ended, so that a later round can delete it."""
+        """Tidy the next rows in order of their names: an empty state is deleted, and what has expired is written as
+        ended, so that a later sweep can delete it."""
         self._execute("SELECT CAST(value AS BLOB) FROM meta WHERE key = 'swept'")
         row = self._fetch()
         chunk = self._execute(CHUNK, (row[0] if row else b"", PAGE)).fetchall()
         for name, boot, text in chunk:
-            with suppress(*UNREADABLE):  # whoever asks for it is told
+            with suppress(*UNREADABLE):  # the next op on it reports that
                 state = decode(text.decode())
                 left = ledger.tidy(state if boot == self._boot.encode() else ledger.rebooted(state), now)
-                untold = left.watchers and left.holders != state.holders  # whoever watches is told by the next turn
-                if left != state and not untold:
+                watched = left.watchers and left.holders != state.holders  # the next turn sends them a push
+                if left != state and not watched:
                     self.write(name.decode(), state, left)
         if chunk or row:
             last = chunk[-1][0] if chunk else b""

@@ -1,4 +1,4 @@
-"""What went wrong with the file, in words that say which and what to do. SQLite's own error is the cause."""
+"""Errors of the file, in words that say what is wrong and what to do. SQLite's own error is the cause."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PASSING = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_READONLY_D
 
 DAMAGED = "is damaged. Move it away together with its -wal and -shm files; fences go on above the old ones"
 DAMAGED_ROW = (
-    "has a damaged row for this resource, and nobody knows who holds it. `leasehold inspect` shows it; delete the row "
-    "from the table resources when nobody works by it"
+    "has a damaged row for this resource, so that its holder is unknown. `leasehold inspect` shows it; delete the row "
+    "from the table resources when no one uses it"
 )
 FOREIGN = "is not a database. Choose another path: nothing was written to it"
 FULL = "lies on a full disk. Free some space: what was held stays held until its time is over"
@@ -47,7 +47,7 @@ SYSTEM_TEXTS = {
     errno.ENFILE: "needs a file descriptor, and this machine has none left",
     errno.ELOOP: "is a symbolic link that leads to itself. Choose another path",
 }
-# These leave open what is wrong: the file and its folder are asked.
+# These do not say what is wrong: the file and its folder are examined.
 VAGUE = ("SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_READONLY")
 
 
@@ -60,7 +60,7 @@ class TryAgain(Exception):
 
 
 class DamagedRow(StoreUnavailable):
-    """What stands in the row of one resource cannot be read. To callers a StoreUnavailable like any other."""
+    """The row of one resource cannot be read. To callers it is a StoreUnavailable like any other."""
 
 
 def damaged_row(path: str) -> DamagedRow:
@@ -75,8 +75,8 @@ OURS = (sqlite3.Error, ValueError, TypeError, LookupError, ArithmeticError, Runt
 
 
 def foreign(error: BaseException) -> bool:
-    """Was it raised by a signal handler in the middle of our call, a TimeoutError for instance? Then it is for whoever
-    called us, and no failure of the store. Errors of the system have a number."""
+    """True for an error that a signal handler raised in the middle of our call, such as a TimeoutError: it is for the
+    caller, and no failure of the store. Errors of the system have a number."""
     return error.errno is None if isinstance(error, OSError) else not isinstance(error, OURS)
 
 
@@ -99,7 +99,7 @@ def other_machine(path: str) -> StoreUnavailable:
 
 
 def name_of(error: BaseException) -> str:
-    """SQLite's extended name such as SQLITE_IOERR_WRITE; errors of Python's own making have none."""
+    """SQLite's extended name, such as SQLITE_IOERR_WRITE; errors that Python made itself have none."""
     return getattr(error, "sqlite_errorname", "") if isinstance(error, sqlite3.Error) else ""
 
 
@@ -117,7 +117,7 @@ def _what(path: str, error: Exception) -> str:
 
 
 def examine(path: str) -> str:
-    """Look for the usual reasons why a file cannot be opened or written; empty when there is none to see."""
+    """The usual reason why a file cannot be opened or written, if it is found; else an empty text."""
     try:
         return _examine(path, os.path.dirname(path))
     except OSError as error:

@@ -1,7 +1,7 @@
 """Opening the database: where it may lie, what it must be, which machine it belongs to.
 
-Nothing is changed in a file before it is known to be ours, and our process never opens the file except through
-SQLite: closing any other descriptor of it would drop every lock that this process has on it.
+Nothing is changed in a file before it is known to be ours, and this process never opens the file except through SQLite:
+closing any other descriptor of it would drop every lock that the process has on it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NETWORKED = frozenset(_NETWORKS.split())
 
 
 def boot_id(what: str = "the embedded store", instead: str = "") -> str:
-    """Of this boot of this kernel. Where there is none to be had, what needs it says what to use in its place."""
+    """The id of this boot of this kernel. On a system that has none, the error names what to use instead."""
     found = _line_of(BOOT_ID)
     if not found:
         if not instead:  # Windows has no fork, and no store that several processes share
@@ -49,7 +49,7 @@ def boot_id(what: str = "the embedded store", instead: str = "") -> str:
 
 
 def machine_id() -> str:
-    """Empty where nobody gave the machine one, as in many containers."""
+    """Empty where the machine has none, as in many containers."""
     return next(filter(None, map(_line_of, MACHINE_IDS)), "")
 
 
@@ -63,7 +63,7 @@ def mount(path: str) -> tuple[str, str]:
 
 
 def networked(kind: str) -> bool:
-    """May other machines share a file system of this type?"""
+    """True when other machines may share a file system of this type."""
     return kind.removeprefix("fuse.") in NETWORKED
 
 
@@ -110,13 +110,13 @@ def _text_of(path: str) -> str:
 
 # ---------------------------------------------------------------- ownership
 #
-# Whose files these are: what a stranger may have put in our way is refused, and what root makes is given to its user.
+# Whose files these are: what another user may have placed there is refused, and what root makes is given to its user.
 #
-# A look and a later use are two moments, and whoever may write in a folder can exchange what lies there in between.
-# So what is given away is held by a descriptor, and only while it is new and empty.
+# Between a check and a later use, a user who may write in the folder can exchange what lies there. So what is given
+# away is held by a descriptor, and given only while it is new and empty.
 
 
-BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a database
+BESIDE = ("-wal", "-shm", "-journal")  # files that SQLite keeps beside a database
 MOST_LINKS = 40  # as in the kernel
 
 FOREIGN_LINK = "is a symbolic link of another user, who can lead it anywhere. Give the path that it leads to"
@@ -144,23 +144,22 @@ FOREIGN_FOLDER = (
 
 
 def resolve(path: str) -> str:
-    """The absolute path without links, each of which was judged: to resolve them once more, later, would be another
-    look, at what may be another link by then.
+    """The absolute path without links, each of which was checked: resolving them again later might find other links.
 
-    A link at ``path`` is ours, or root's, or that of the owner of the file: else it could have us make or change any
-    file that we may write. On the way there it may also belong to the owner of the folder that it lies in, unless
-    everybody may make one there: Linux has the same rule, and not every machine uses it (fs.protected_symlinks)."""
+    A link at ``path`` must belong to us, to root or to the owner of the file: else it could make us create or change
+    any file that we may write. On the way there it may also belong to the owner of the folder that it lies in, unless
+    every user may make one there: Linux has the same rule, and not every machine uses it (fs.protected_symlinks)."""
     real, steps, links = "/", path.split("/")[::-1], 0
-    doubted: list[tuple[int, str]] = []  # whose link it is, and what to say of it
+    doubted: list[tuple[int, str]] = []  # the owner of a link, and the error if that one is not trusted
     while steps:
-        place = os.path.normpath(os.path.join(real, steps.pop()))  # `real` has no links in it: `..` is what it seems
-        found = _seen(place)
+        place = os.path.normpath(os.path.join(real, steps.pop()))  # `real` has no links in it, so `..` is safe
+        found = _status(place)
         if found is None or not stat.S_ISLNK(found.st_mode):
             real = place
             continue
         if not any(steps):
             doubted.append((found.st_uid, FOREIGN_LINK))
-        elif _is_strange(found, os.stat(real)):
+        elif _made_by_another(found, os.stat(real)):
             doubted.append((found.st_uid, FOREIGN_STEP))
         links += 1
         if links > MOST_LINKS:
@@ -168,29 +167,31 @@ def resolve(path: str) -> str:
         target = os.readlink(place)
         real = "/" if target.startswith("/") else real
         steps += target.split("/")[::-1]
-    file = _seen(real)
+    file = _status(real)
     for owner, doubt in doubted:
         if owner not in (os.geteuid(), 0) and (file is None or owner != file.st_uid):
             raise unavailable(path, doubt)
     return real
 
 
-def _is_strange(found: os.stat_result, folder: os.stat_result) -> bool:
-    """Somebody who is not its owner has made it in a folder where everybody may make files, as in /tmp."""
+def _made_by_another(found: os.stat_result, folder: os.stat_result) -> bool:
+    """True when another user than the folder's owner made it, in a folder where every user may make files, as in
+    /tmp."""
     return _open_to_all(folder) and found.st_uid != folder.st_uid
 
 
 def _open_to_all(folder: os.stat_result) -> bool:
-    """Everybody may make files there, and nobody may remove another's."""
+    """True when every user may make files there, and none may remove another's."""
     return bool(folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH)
 
 
 def check_files(real: str) -> None:
-    """Regular files with one name each. Where everybody may make files they are ours or those of the folder's owner:
-    Linux has the same rule, and not every machine uses it (fs.protected_regular). When we are root, SQLite gives what
-    lies beside the database to the owner of the database: it must not be a file of root's that somebody put there."""
+    """They must be regular files with one name each. Where every user may make files they must be ours or those of the
+    folder's owner: Linux has the same rule, and not every machine uses it (fs.protected_regular). When we are root,
+    SQLite gives the files beside the database to the owner of the database: none may be a file of root's that another
+    user placed there."""
     folder, database, us = os.stat(os.path.dirname(real)), os.lstat(real), os.geteuid()
-    for found in (database, *[_seen(real + suffix) for suffix in BESIDE]):
+    for found in (database, *[_status(real + suffix) for suffix in BESIDE]):
         if found is None:
             continue
         if not stat.S_ISREG(found.st_mode):
@@ -205,7 +206,7 @@ def check_files(real: str) -> None:
 
 
 def check_state_folder(path: str) -> None:
-    """The folder of a file that nobody has named: root alone may use another user's."""
+    """For the default path: only root may use the state folder of another user."""
     found = os.stat(os.path.dirname(path))
     us = os.geteuid()
     if (us != 0 and found.st_uid not in (us, 0)) or found.st_mode & stat.S_IWOTH:
@@ -213,15 +214,15 @@ def check_state_folder(path: str) -> None:
 
 
 def give_to_owner_of_folder(path: str) -> None:
-    """What root makes in a user's folder is that user's, as SQLite has it with what it keeps beside a database: else
-    one call of root locks the user out."""
+    """What root makes in a user's folder is given to that user, as SQLite does with the files beside a database: else
+    one call by root locks the user out."""
     folder = os.stat(os.path.dirname(path))
     if os.geteuid() == 0 and folder.st_uid != 0:
         give(path, folder.st_uid, folder.st_gid)
 
 
 def give(path: str, user: int, group: int, mode: int | None = None) -> None:
-    """Hand over what we have just made; it stays as it is where we may not, or where it is not the new one any more."""
+    """Give away what we have just made. It stays as it is where we may not, or where it is no longer the new one."""
     with suppress(OSError):
         made = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -242,7 +243,7 @@ def _is_new(made: int) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size == 0
 
 
-def _seen(path: str) -> os.stat_result | None:
+def _status(path: str) -> os.stat_result | None:
     try:
         return os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -259,22 +260,22 @@ KEPT_MACHINES = 64
 
 
 def default_path() -> str:
-    """The file that is used when nobody names one."""
+    """The file that is used when no path is given."""
     state = os.environ.get("XDG_STATE_HOME", "")
     root = os.path.normpath(state) if state.startswith("/") else os.path.expanduser("~/.local/state")
     if not root.startswith("/"):
-        boot_id()  # on another system that is the reason
+        boot_id()  # raises on another system, where that is the reason
         raise StoreUnavailable("this user has no home folder: set XDG_STATE_HOME, or give a path")
     return os.path.join(root, "leasehold", "leasehold.db")
 
 
 def open_database(path: str, boot: str) -> Database:
-    """Raises StoreUnavailable that says what is wrong, or Again when somebody else is in the way just now."""
+    """Raises StoreUnavailable with what is wrong, or TryAgain when another process is in the way at the moment."""
     try:
         real = prepare(path)
         before = os.stat(real)
         connection = connect(real)
-    except StoreUnavailable:  # an OSError too, and already in our words
+    except StoreUnavailable:  # an OSError too, and already explained
         raise
     except (OSError, sqlite3.Error) as error:
         if failures.foreign(error):
@@ -282,7 +283,7 @@ def open_database(path: str, boot: str) -> Database:
         raise why(path, error) from error
     try:
         _check(path, connection)
-        check_files(real)  # again: SQLite has made its log, or has found one that came after our look
+        check_files(real)  # again: SQLite has made its log, or has found one that came after our check
         _claim_for_this_machine(path, connection, boot)
         database = Database(path, connection, boot, before)
         if database.moved():
@@ -299,7 +300,7 @@ def open_database(path: str, boot: str) -> Database:
 
 
 def why(path: str, error: Exception) -> Exception:
-    """What to raise for an error of opening: Again when another try may succeed."""
+    """The exception for an error of opening: TryAgain when another try may succeed."""
     if failures.passing(error):
         return TryAgain(failures.LOCKED)
     absent = isinstance(error, FileNotFoundError) or failures.name_of(error).startswith("SQLITE_CANTOPEN")
@@ -309,8 +310,7 @@ def why(path: str, error: Exception) -> Exception:
 
 
 def prepare(path: str) -> str:
-    """An empty file with mode 0600 stands at ``path``, or an existing one that is left as it is. Returns where
-    it really lies."""
+    """Make an empty file with mode 0600 at ``path``, unless there is one already. Returns its path without links."""
     real = resolve(path)
     default = False
     with suppress(StoreUnavailable):  # no home, no default
@@ -344,7 +344,7 @@ def prepare(path: str) -> str:
 
 
 def make_folders(folder: str) -> None:
-    """For this user alone; for the owner of the folder above where root makes them."""
+    """For this user alone; where root makes them, for the owner of the folder above."""
     if not os.path.isdir(folder):
         make_folders(os.path.dirname(folder))
         with suppress(FileExistsError):
@@ -353,8 +353,8 @@ def make_folders(folder: str) -> None:
 
 
 def connect(real: str) -> sqlite3.Connection:
-    """To a file that is there, by its path without links. Nothing is read or written before it is known which one
-    SQLite has opened: whoever may write in its folder could have put a link there since we looked (trap 50)."""
+    """Connect to a file that is there, by its path without links. Nothing is read or written before it is known which
+    file SQLite has opened: a user who may write in its folder could have put a link there since our check (trap 50)."""
     uri = f"file:{_quoted(real)}?mode=rw"  # never creates: that would ignore the mode
     connection = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False)
     try:
@@ -370,39 +370,53 @@ def connect(real: str) -> sqlite3.Connection:
 
 
 def _quoted(path: str) -> str:
-    """As a URI has it, byte by byte."""
+    """Percent-encoded for a URI, byte by byte."""
     return "".join([chr(byte) if chr(byte) in PLAIN else f"%{byte:02X}" for byte in os.fsencode(path)])
 
 
 def _check(path: str, connection: sqlite3.Connection) -> None:
-    """Ours, of a format we know, in WAL mode. An empty database becomes ours."""
-    connection.execute("BEGIN")  # one look: another process may be making it ours at this moment
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    connection.execute("COMMIT")
-    fresh = not application and not version and not tables
-    if not fresh and application != APPLICATION:
-        raise unavailable(path, "belongs to another program. Choose another path: nothing was written to it")
-    if version > FORMAT:
-        raise unavailable(
-            path,
-            f"has format {version}, which a newer Leasehold wrote; this one knows {FORMAT}. "
-            "Upgrade this process, or choose another path",
-        )
+    """It must be ours, of a format that we know, and in WAL mode. An empty database becomes ours."""
+    fresh = is_empty(path, connection, APPLICATION, FORMAT, "belongs to another program")
     if fresh:
         connection.execute("PRAGMA page_size = 2048")  # one row changes in a turn: small pages, small writes
-    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-    if mode != "wal":
-        raise unavailable(path, "lies on a file system without shared memory. Choose a local path")
+    use_wal(path, connection)
     connection.execute("PRAGMA synchronous = NORMAL")
     if fresh:
         with open(os.path.join(os.path.dirname(__file__), "schema.sql"), encoding="utf-8") as schema:
             connection.executescript(schema.read())
 
 
+def is_empty(path: str, connection: sqlite3.Connection, application: int, newest: int, foreign: str) -> bool:
+    """False for a database of this application. Raises for another one, and for a format that is newer than ours."""
+    inside = connection.in_transaction
+    if not inside:
+        connection.execute("BEGIN")  # one transaction: another process may be making it ours at this moment
+    (found,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if not inside:
+        connection.execute("COMMIT")
+    if not found and not version and not tables:
+        return True
+    if found != application:
+        raise unavailable(path, f"{foreign}. Choose another path: nothing was written to it")
+    if version > newest:
+        raise unavailable(
+            path,
+            f"has format {version}, which a newer Leasehold wrote; this one knows {newest}. "
+            "Upgrade this process, or choose another path",
+        )
+    return False
+
+
+def use_wal(path: str, connection: sqlite3.Connection) -> None:
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise unavailable(path, "lies on a file system without shared memory. Choose a local path")
+
+
 def _machines(written: object) -> list[str]:
-    """None where that cannot be read: then the boot id alone decides."""
+    """The machines that have used the file; none where that cannot be read: then the boot id alone decides."""
     try:
         known = parse(written) if isinstance(written, str) else []
     except (ValueError, RecursionError):
@@ -411,15 +425,15 @@ def _machines(written: object) -> list[str]:
 
 
 def _claim_for_this_machine(path: str, connection: sqlite3.Connection, boot: str) -> None:
-    """The boot id of the last opening decides. The same one is the same kernel, whatever the machine is called
-    (containers), and vouches for this name; another one on a known machine is a reboot."""
-    if _claim(path, connection, boot, "BEGIN"):  # a look needs no write lock, which a crowd may keep busy
+    """The boot id of the last opening decides. The same one is the same kernel, whatever id the machine has
+    (containers), and that id is added to the known ones; another boot id on a known machine is a reboot."""
+    if _claim(path, connection, boot, "BEGIN"):  # reading needs no write lock, which many processes may keep busy
         return
     _claim(path, connection, boot, "BEGIN IMMEDIATE")
 
 
 def _claim(path: str, connection: sqlite3.Connection, boot: str, begin: str) -> bool:
-    """False: something must be written, and this transaction may only look."""
+    """False: something must be written, and this transaction may only read."""
     connection.execute(begin)
     meta = dict(connection.execute("SELECT key, value FROM meta WHERE key IN ('boot', 'machines')"))
     known = _machines(meta.get("machines"))

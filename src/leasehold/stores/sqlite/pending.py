@@ -25,15 +25,15 @@ PATIENT = (Claim, Beat, Watch, Inspect, Scan, Leaks)
 
 
 def urgent(op: StoreOp) -> bool:
-    """Does it keep a lease alive, or end one?"""
+    """True when it keeps a lease alive, or ends one."""
     return not isinstance(op.steps[0] if isinstance(op, Group) else op, PATIENT)
 
 
 class Call:
-    """The ops of one caller, and later their replies or one error. Its thread sleeps until it is rung: the call is
-    done, or somebody must become the claimant."""
+    """The ops of one caller, and later their replies or one error. Its thread sleeps until it is woken: because the
+    call is done, or because some thread must become the claimant."""
 
-    __slots__ = ("_bell", "budget", "error", "give_up", "ops", "replies")
+    __slots__ = ("_asleep", "budget", "error", "give_up", "ops", "replies")
 
     def __init__(self, ops: Sequence[StoreOp]) -> None:
         self.ops = ops
@@ -41,8 +41,8 @@ class Call:
         self.give_up = time.monotonic() + self.budget
         self.replies: list[Reply | LeaseholdError] | None = None
         self.error: BaseException | None = None
-        self._bell = threading.Lock()  # taken while it is silent
-        self._bell.acquire()
+        self._asleep = threading.Lock()  # held until the thread is to wake up
+        self._asleep.acquire()
 
     def done(self) -> bool:
         return self.replies is not None or self.error is not None
@@ -60,27 +60,27 @@ class Call:
 
     def finish(self, replies: list[Reply | LeaseholdError]) -> None:
         self.replies = replies
-        self.ring()
+        self.wake()
 
     def fail(self, error: LeaseholdError) -> None:
         """Each call raises an error of its own: threads that raise the same one would mix their tracebacks."""
         own = type(error)(*error.args)
         own.resource, own.__cause__ = self.resource, error.__cause__
         self.error = own
-        self.ring()
+        self.wake()
 
     def wait(self, seconds: float) -> None:
-        self._bell.acquire(timeout=max(seconds, 0))
+        self._asleep.acquire(timeout=max(seconds, 0))
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         try:
-            self._bell.release()
-        except RuntimeError:  # it rings already
+            self._asleep.release()
+        except RuntimeError:  # released already
             pass
 
 
 class LoopCall(Call):
-    """The call of a task. Nobody sleeps for it: its event loop is told, and lends a worker thread when there is no
+    """The call of a task. No thread sleeps for it: its event loop is woken, and lends a worker thread when there is no
     other claimant."""
 
     __slots__ = ("_claim", "_loop", "future")
@@ -91,15 +91,15 @@ class LoopCall(Call):
         self._claim = claim
         self.future: asyncio.Future[None] = loop.create_future()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         try:
-            self._loop.call_soon_threadsafe(self.rung)
+            self._loop.call_soon_threadsafe(self.proceed)
         except RuntimeError:  # the loop is closed, and its tasks with it
             if self.error is None:
                 self.error = OutcomeUnknown("the event loop of this call is closed")
 
-    def rung(self) -> None:
-        """On the loop's own thread."""
+    def proceed(self) -> None:
+        """End the task's wait if the call is done; else lend it a claimant. On the loop's own thread."""
         if self.future.done():  # its task was cancelled
             return
         if not self.done():
@@ -144,17 +144,17 @@ class Pending:
         return [*self._urgent, *self._patient]
 
     def wake_one(self) -> None:
-        """Some call that waits needs a claimant."""
+        """Let some call that waits become the claimant."""
         for call in self.all():
             if call.done():
                 continue
-            call.ring()
+            call.wake()
             if not call.done():  # else its event loop is closed
                 return
 
 
 class PendingGroup:
-    """The calls that one transaction serves. They are chosen when the file is ours, and not before: until then each
+    """The calls that one transaction serves. They are chosen when the file is locked, and not before: until then each
     may give up."""
 
     __slots__ = ("_pending", "calls")
@@ -168,7 +168,7 @@ class PendingGroup:
         for call in self._pending.all():
             if self.calls and len(ops) + len(call.ops) > MOST_OPS:
                 break
-            self.calls.append(call)  # first: an interrupt in between leaves it in both places, and not in none
+            self.calls.append(call)  # first: an interrupt in between then leaves it in both lists, and not in neither
             if self._pending.remove(call) and not call.done():
                 ops.extend(call.ops)
             else:

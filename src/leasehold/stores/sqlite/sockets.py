@@ -1,11 +1,11 @@
 """Waking a waiter of another process: a datagram to its Unix socket, in a folder beside the database.
 
-A socket without a process behind it refuses a connection, so the same folder tells who is gone. The path of a
-socket may have 108 bytes only; every name here is reached through the folder's descriptor, however deep it lies.
+A socket without a process behind it refuses a connection, so the same folder shows which processes are gone. The path
+of a socket may have 108 bytes only; every name here is reached through the folder's descriptor, however deep it lies.
 
-Whoever may write beside the database could put another folder, or a link to one, into the place of ours (trap 50). So
-the folder is opened without following links, judged by its descriptor, and used through that alone. A folder that is
-not trusted is not used: its waiters then ask by themselves, a few times a second.
+A user who may write beside the database could put another folder, or a link to one, in the place of ours (trap 50). So
+the folder is opened without following links, checked by its descriptor, and used through that alone. A folder that is
+not trusted is not used: waiters then poll, a few times a second.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ STALE_AFTER = 60.0  # seconds: a younger socket may belong to a process that is 
 MAX_SWEPT = 1_000
 PRIVATE = 0o700
 SHARED = 0o1770  # of a database that its group may write: the sticky bit keeps each user to its own sockets
-FOR_ALL_WHO_ENTER = 0o666  # a socket in a folder of several users: the folder says who reaches it
+FOR_ALL_WHO_ENTER = 0o666  # a socket in a folder of several users: the folder decides who reaches it
 DIGITS = frozenset("0123456789abcdef")
 
 
 def new_name() -> str:
-    """Nobody has had this one before: the file of a socket outlives a killed process."""
+    """A name that was never used before: the file of a socket outlives a killed process."""
     return os.urandom(NAME_BYTES).hex()
 
 
 class SocketFolder:
-    """Where the sockets of one database are bound. Opened when first needed, again when it was replaced."""
+    """The folder in which the sockets of one database are bound. Opened when it is first needed, and again when it was
+    replaced."""
 
     __slots__ = ("_closed", "_fd", "_file", "_lock", "_sender", "_shared", "path")
 
@@ -70,16 +71,16 @@ class SocketFolder:
             return connection
 
     def listed(self, name: str) -> bool:
-        """Can others still find this name? Not when somebody removed the folder or emptied it."""
+        """True while others can find this name: not after the folder was removed or emptied."""
         with suppress(OSError), self._lock:
             return stat.S_ISSOCK(os.lstat(name, dir_fd=self._opened()).st_mode)
         return False
 
     def alive(self, name: str) -> bool:
-        """False only when it is certain that nobody listens: dropping a live waiter would cost its place."""
+        """False only when it is certain that no process receives there: dropping a live waiter would cost its place."""
         try:
             with self._lock:
-                _knock(self._opened(), name)
+                _probe(self._opened(), name)
         except (ConnectionRefusedError, FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
@@ -88,7 +89,7 @@ class SocketFolder:
         return True
 
     def send(self, push: Push) -> None:
-        """A lost hint costs its receiver one beat, so nothing is retried and nobody is told."""
+        """A lost push costs its receiver one beat, so nothing is retried and no error is reported."""
         try:
             with self._lock:
                 target = _pinned(self._opened(), push.address)
@@ -125,33 +126,34 @@ class SocketFolder:
             self.forked()
 
     def forked(self) -> None:
-        """Give back the descriptors, for ever. In a child the lock may be held by a thread that is not there."""
+        """Close the descriptors for good. In a child the lock may be held by a thread that does not exist there."""
         self._closed = True
         if self._sender is not None:
             self._sender.close()
             self._sender = None
-        self._let_go()
+        self._close_folder()
 
     # ------------------------------------------------------------ the folder
 
     def _opened(self) -> int:
-        """The descriptor of the folder that stands there now. Raises OSError, also for one that is not trusted."""
+        """The descriptor of the folder that is there now. Raises OSError, also for one that is not trusted."""
         if self._closed:
             raise OSError(errno.EBADF, "closed")
         found = os.lstat(self.path)
         if self._fd < 0 or _identity(found) != self._file:
-            self._let_go()
-            # A link is no folder here: it could lead to one that is full of somebody's files.
+            self._close_folder()
+            # A link is refused: it could lead to a folder that is full of other files.
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                self._judge(os.fstat(self._fd), self._database())
+                self._check(os.fstat(self._fd), self._database())
             except BaseException:
-                self._let_go()
+                self._close_folder()
                 raise
         return self._fd
 
-    def _judge(self, folder: os.stat_result, database: os.stat_result | None) -> None:
-        """Ours, or that of the database's owner, and nobody may write there who may not write the database."""
+    def _check(self, folder: os.stat_result, database: os.stat_result | None) -> None:
+        """It must belong to us or to the owner of the database, and only users who may write the database may write
+        there."""
         us = os.geteuid()
         owners = {us} if database is None else {us, database.st_uid}
         writable = 0 if database is None else database.st_mode & stat.S_IWGRP
@@ -167,8 +169,8 @@ class SocketFolder:
             return None
 
     def _make(self) -> None:
-        """For the database's owner alone, or for its group too where that may write the database. Only the owner makes
-        it, or root, who gives it to the owner: nobody else would trust one of a third user."""
+        """For the owner of the database alone, or for its group too where that may write the database. Only the owner
+        makes it, or root, who gives it to the owner: no other user would trust the folder of a third one."""
         database = self._database()
         if database is not None and os.geteuid() not in (0, database.st_uid):
             return
@@ -178,7 +180,7 @@ class SocketFolder:
                 mode = SHARED if database.st_mode & stat.S_IWGRP else PRIVATE
                 give(self.path, database.st_uid, database.st_gid, mode)
 
-    def _let_go(self) -> None:
+    def _close_folder(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -186,8 +188,8 @@ class SocketFolder:
     # ------------------------------------------------------------ what is in it
 
     def _admit_others(self, name: str) -> None:
-        """Whoever may enter the folder may send, whatever our umask made of the socket's mode. Where everybody may
-        enter, it stays as it is."""
+        """Let every user who may enter the folder send, whatever our umask made of the socket's mode. Where all users
+        may enter, it stays as it is."""
         if self._file[3] & stat.S_IXOTH:
             return
         made = _pinned(self._fd, name)
@@ -199,7 +201,7 @@ class SocketFolder:
             os.close(made)
 
     def _is_own(self, name: str, before: float | None = None) -> bool:
-        """A socket of our user under a name such as we give; with ``before``, from before that time."""
+        """True for a socket of our user with a name of our form; with ``before``, one from before that time."""
         if not _is_name(name):
             return False
         found = os.lstat(name, dir_fd=self._opened())
@@ -212,7 +214,8 @@ def _identity(found: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def _is_name(name: str) -> bool:
-    """Addresses come out of the database: one with a slash would lead to any socket of this machine."""
+    """True for a name of our form. Addresses come out of the database: one with a slash could lead to any socket of
+    this machine."""
     return len(name) == 2 * NAME_BYTES and DIGITS.issuperset(name)
 
 
@@ -230,7 +233,7 @@ def _datagram() -> socket.socket:
     return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
 
-def _knock(folder: int, name: str) -> None:
+def _probe(folder: int, name: str) -> None:
     target = _pinned(folder, name)
     try:
         probe = _datagram()
@@ -249,7 +252,7 @@ def encode(push: Push) -> bytes:
 
 
 def decode(data: bytes) -> Push | None:
-    """None for a datagram that is no push: anybody who may write into the folder can send one."""
+    """None for a datagram that is no push: every user who may write into the folder can send one."""
     import json
 
     try:

@@ -1,7 +1,7 @@
-"""SQLite, sockets, JSON and more as Python has them, without what a short command would load in vain.
+"""Parts of the standard library for a fast start: SQLite, sockets and JSON, without what a short command does not use.
 
 ``sqlite3`` adds adapters for dates, and loads ``datetime`` for them; ``socket`` makes enums; ``json`` compiles
-patterns, and loads ``re``. What does the work are the parts below, in C. Where there are none, the whole does it.
+patterns, and loads ``re``. The C modules below do the work. Where a Python lacks one, the whole module is loaded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["parse", "socket", "sqlite3", "suppress", "text"]
 
 
 class _Defaults:
-    """What ``json`` decodes with when nothing else is asked for."""
+    """The settings that ``json`` decodes with by default."""
 
     strict = True
     object_hook = object_pairs_hook = None
@@ -43,7 +43,7 @@ try:
 
     _scan = make_scanner(_Defaults())  # type: ignore[arg-type]  # typeshed wants a scanner where json gives its decoder
     _write = make_encoder(None, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)
-except (ImportError, TypeError, AttributeError):  # not there, or another Python's, which wants to be told more
+except (ImportError, TypeError, AttributeError):  # missing, or of a Python with other parameters
     import json
 
     _scan = json.JSONDecoder().raw_decode
@@ -51,8 +51,7 @@ except (ImportError, TypeError, AttributeError):  # not there, or another Python
 
 
 def text(value: object) -> str:
-    """A value as JSON without spaces. Plain ASCII: a lone surrogate in somebody's metadata must not make a row
-    unwritable."""
+    """A value as JSON without spaces. Plain ASCII: a lone surrogate in the metadata must not make a row unwritable."""
     return "".join(_write(value, 0))
 
 
@@ -68,7 +67,7 @@ def parse(text: str) -> Any:
 
 
 class suppress:  # noqa: N801  # as it is called in contextlib
-    """These errors are no reason to stop."""
+    """Ignores these errors, as that of contextlib does."""
 
     def __init__(self, *errors: type[BaseException]) -> None:
         self._errors = errors

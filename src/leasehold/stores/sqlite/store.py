@@ -47,16 +47,16 @@ from leasehold.stores.sqlite.stdlib import sqlite3
 FIRST_PAUSE = 30e-6  # seconds; a turn takes about as long
 GROWTH = 1.5
 HURRIED_PAUSE = 1e-3  # the longest while a renewal or a release waits
-LAST_PAUSE = 32e-3  # the longest otherwise: a crowd of processes that all ask must leave time to work
+LAST_PAUSE = 32e-3  # the longest otherwise: many processes that all try must leave time to work
 BUSY = "other threads keep it busy"
 GATHER = 1e-3  # seconds: the waiters of a coordinator beat at the same moment, and one transaction serves them
-LOOK_AGAIN = 0.25  # seconds after which a thread looks by itself whether there is a claimant
+LOOK_AGAIN = 0.25  # seconds after which a waiting thread checks by itself whether there is a claimant
 BATCH = 500  # ops in one transaction: others wait meanwhile
 
 DAMAGED = Unreadable("its row in the table resources", "is damaged", blocks=True)
-WAITING = (Claim, Watch)  # whoever sends one may be told of something later
+WAITING = (Claim, Watch)  # their sender may get a push later
 
-Draft: TypeAlias = tuple[State | None, State]  # as it is in the file, and as it is to be written
+Draft: TypeAlias = tuple[State | None, State]  # the state in the file, and the one to be written
 Drafts: TypeAlias = dict[str, Draft]
 
 QUIET = 5.0  # seconds to wait before a fork for other threads to finish their turn
@@ -68,7 +68,7 @@ _inherited_paths: set[str] = set()
 
 
 class SQLiteStore:
-    """Implements ``core.ports.Store``. Making one touches no file; the first op opens it."""
+    """Implements ``_core.ports.Store``. Making one touches no file; the first op opens it."""
 
     __slots__ = (
         "__weakref__",
@@ -114,7 +114,7 @@ class SQLiteStore:
 
     @property
     def path(self) -> str:
-        """Of its file, for whoever keeps something beside it."""
+        """The path of its file, for a result store beside it."""
         return self._path
 
     # ------------------------------------------------------------ the port
@@ -125,10 +125,10 @@ class SQLiteStore:
                 return self._try(op)  # fast path: the file is free
             except TryAgain:
                 pass
-        return _only(self._insist((op,)))
+        return _only(self._wait_for_file((op,)))
 
     async def execute_async(self, op: StoreOp) -> Reply:
-        """On the loop's own thread where that needs no waiting; else on a claimant's."""
+        """On the loop's own thread where that needs no waiting; else on the thread of a claimant."""
         if self._database is not None and (urgent(op) or not (self._pending or isinstance(op, Beat))):
             try:
                 return self._try(op)
@@ -140,7 +140,7 @@ class SQLiteStore:
         self._pending.add(call)
         try:
             if not self._claimed:
-                call.rung()
+                call.proceed()
             await call.future
         finally:
             if not call.done():  # its task was cancelled
@@ -148,14 +148,14 @@ class SQLiteStore:
         return _only(call.result())
 
     def execute_many(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
-        answers: list[Reply | LeaseholdError] = []
+        replies: list[Reply | LeaseholdError] = []
         for start in range(0, len(ops), BATCH):
             chunk = ops[start : start + BATCH]
             try:
-                answers.extend(self._insist(chunk))
+                replies.extend(self._wait_for_file(chunk))
             except LeaseholdError as error:
-                answers.extend([error] * len(chunk))
-        return answers
+                replies.extend([error] * len(chunk))
+        return replies
 
     def connection(self, name: str = "") -> SocketConnection:
         connections = self._connections
@@ -174,8 +174,8 @@ class SQLiteStore:
         return SocketHolderPushes(self.connection, self._lock)
 
     def before_fork(self) -> None:
-        """Close the file. A child that inherits an open connection inherits SQLite's belief in locks that only its
-        parent has: the last one out would then delete the log that the other still writes to."""
+        """Close the file. In a child that inherits an open connection, SQLite believes in locks that only the parent
+        has: the process that closes it last would then delete the log that the other still writes to."""
         if self._lock.acquire(timeout=QUIET) and self._database is not None and not self._database.in_transaction:
             self._drop()
 
@@ -205,9 +205,9 @@ class SQLiteStore:
 
     # ------------------------------------------------------------ waiting for the file
 
-    def _insist(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
-        """Wait for the file with all other calls of this process, until the smallest budget is over: a batch must not
-        keep waiting whoever has little time left."""
+    def _wait_for_file(self, ops: Sequence[StoreOp]) -> list[Reply | LeaseholdError]:
+        """Wait for the file with all other calls of this process, until the smallest budget of these ops is over: a
+        batch must not delay an op that has little time left."""
         call = Call(ops)
         self._pending.add(call)
         try:
@@ -222,10 +222,10 @@ class SQLiteStore:
         return call.result()
 
     def _give_up(self, call: Call) -> None:
-        """The budget of this call is over. What a claimant is running now comes to its end first, and that is near."""
+        """The budget of this call is over. If a claimant is running it now, wait for the end of that, which is near."""
         if self._pending.remove(call):
             self._too_late(call)
-            self._pending.wake_one()  # this one may have been asked to claim, or was the claimant
+            self._pending.wake_one()  # this call may have been woken to claim, or was the claimant
             return
         end = time.monotonic() + QUIET
         while not call.done() and time.monotonic() < end:
@@ -234,7 +234,7 @@ class SQLiteStore:
             call.fail(OutcomeUnknown(f"the database {self._path} did not answer while a change was being written"))
 
     def _leave(self, call: Call) -> None:
-        """Nobody waits for this call any more. Had it been asked to claim, then another one must."""
+        """The caller no longer waits for this call. If it was woken to claim, another one must."""
         self._pending.remove(call)
         self._pending.wake_one()
 
@@ -246,8 +246,8 @@ class SQLiteStore:
     # ------------------------------------------------------------ the claimant
 
     def _claim(self, call: Call | None = None) -> bool:
-        """Be the claimant of the file until this call is done or out of time; without one, until nothing waits. False:
-        another thread is."""
+        """Be the claimant of the file until this call is done or out of time; without a call, until none waits. False:
+        another thread is the claimant."""
         try:
             if not self._claiming.acquire(blocking=False):
                 return False
@@ -264,7 +264,7 @@ class SQLiteStore:
                 except TryAgain as trouble:
                     self._trouble = trouble
                     self._rest(left, left / (call.budget if call is not None else left))
-                else:  # not at once the shortest: a process that has just been served would overtake those that wait
+                else:  # not the shortest at once: a process that was just served would overtake those that wait
                     self._pause = max(self._pause / 2, FIRST_PAUSE)
             return True
         finally:
@@ -272,19 +272,19 @@ class SQLiteStore:
                 self._claiming.release()
             except RuntimeError:  # another thread has it
                 pass
-            else:  # in this order: a call that is added from here on finds that there is no claimant, or is found
+            else:  # in this order: a call that is added from now on sees that there is no claimant, or is woken
                 self._claimed = False
                 self._pending.wake_one()
 
     def _serve(self, seconds: float) -> None:
-        """One turn for all that wait, or Again."""
+        """One turn for all calls that wait, or TryAgain."""
         group = PendingGroup(self._pending)
         try:
             replies = self._turn(group.ops, seconds)
         except LeaseholdError as error:
-            if self._inside:  # a signal handler interrupted a turn: that one answers the others
+            if self._inside:  # a signal handler interrupted a turn, and that one ends the other calls
                 raise
-            if not group.calls:  # the file cannot be opened, or used: so it is for all
+            if not group.calls:  # the file cannot be opened or used, by any of them
                 group.ops()
             group.fail(error)
         except TryAgain:
@@ -298,15 +298,15 @@ class SQLiteStore:
             group.finish(replies)
 
     def _rest(self, seconds: float, share: float) -> None:
-        """Pauses grow, so that a crowd of processes leaves time to work to the one that has the file; they shrink again
-        with the share of its budget that a call has left, so that nobody is unlucky for long. The clock's last bits are
+        """Pauses grow, so that many processes leave the one that has the file time to work. They shrink again with the
+        share of its budget that a call has left, so that none is unlucky for long. The last bits of the clock are
         jitter enough to keep two processes out of step."""
         self._pause = min(self._pause * GROWTH, max(LAST_PAUSE * share, HURRIED_PAUSE))
         pause = min(self._pause, HURRIED_PAUSE) if self._pending.hurry else self._pause
         time.sleep(min(pause * (1 + time.monotonic_ns() % 1024 / 1024), seconds))
 
     def _expire(self) -> None:
-        """Tasks do not look at the clock while they wait here."""
+        """Fail the calls whose time is over: a task does not watch the clock while it waits here."""
         now = time.monotonic()
         for call in self._pending.all():
             if call.give_up <= now and self._pending.remove(call):
@@ -318,7 +318,7 @@ class SQLiteStore:
     # ------------------------------------------------------------ one turn
 
     def _try(self, op: StoreOp) -> Reply:
-        """One turn for this op alone, if the file is free now; else Again."""
+        """One turn for this op alone, if the file is free now; else TryAgain."""
         try:
             return _only(self._turn(lambda: (op,), 0))
         except LeaseholdError as error:
@@ -326,7 +326,7 @@ class SQLiteStore:
             raise
 
     def _turn(self, choose: Callable[[], Sequence[StoreOp]], seconds: float) -> list[Reply | LeaseholdError]:
-        """One transaction with the ops that are chosen when it has begun, or Again when the file is in use for that
+        """One transaction with the ops that are chosen when it has begun, or TryAgain when the file is in use for that
         long."""
         try:
             if not self._lock.acquire(timeout=seconds):
@@ -335,7 +335,7 @@ class SQLiteStore:
         finally:
             try:
                 self._lock.release()  # the first thing here: an interrupt comes before it or after it
-            except RuntimeError:  # not taken
+            except RuntimeError:  # not acquired
                 pass
         for push in pushes:
             self._folder.send(push)
@@ -390,7 +390,7 @@ class SQLiteStore:
 
     def _together(self, database: Database, now: Instant, op: Group, drafts: Drafts | None) -> ledger.Outcome:
         for step in op.steps:
-            database.read(step.resource)  # a damaged row is found before anything is changed: all, or nothing
+            database.read(step.resource)  # finds a damaged row before anything is changed: all, or nothing
         replies: list[Reply] = []
         pushes: list[Push] = []
         for step in op.steps:
@@ -404,7 +404,7 @@ class SQLiteStore:
     def _apply(
         self, database: Database, now: Instant, op: ResourceOp | Scan | Leaks, drafts: Drafts | None
     ) -> ledger.Outcome:
-        """One op. Of several, each resource is written once, at the end: hundreds may be about the same one."""
+        """One op. Of several, each resource is written once, at the end: hundreds may name the same one."""
         if isinstance(op, Leaks):  # nothing here can lack an end
             return ledger.Outcome(ledger.EMPTY, Page((), ""), ())
         if isinstance(op, Scan):
@@ -419,7 +419,7 @@ class SQLiteStore:
             raise
         advanced = draft is not None
         outcome = ledger.apply(state, now, op, self._reachable, advanced)
-        if isinstance(op, WAITING) and not (self._answered(outcome) or self._listens(op.address)):
+        if isinstance(op, WAITING) and not (self._answered(outcome) or self._bound(op.address)):
             outcome = ledger.apply(state, now, op._replace(address=""), self._reachable, advanced)
         if drafts is not None:
             drafts[resource] = before, outcome.state
@@ -429,11 +429,12 @@ class SQLiteStore:
 
     @staticmethod
     def _answered(outcome: ledger.Outcome) -> bool:
-        """Is there nothing to be pushed later to whoever has claimed or watches?"""
+        """True when no push will follow for the sender of this claim or watch."""
         return not isinstance(outcome.reply, (Queued, View))
 
-    def _listens(self, address: str) -> bool:
-        """Open our mailbox of that address. Before COMMIT: from then on others ask whether it is alive."""
+    def _bound(self, address: str) -> bool:
+        """Bind our connection of that address. This comes before COMMIT: from then on others check whether it is
+        alive."""
         own = self._connections.get(address)
         return own is None or own.bind()
 
@@ -446,7 +447,7 @@ class SQLiteStore:
     def _open(self) -> Database:
         if self._closed:
             raise StoreUnavailable(f"the store of {self._path} is closed")
-        if self._path in _inherited_paths:  # SQLite would believe in locks that only our parent has
+        if self._path in _inherited_paths:  # SQLite would believe in locks that only the parent has
             raise unavailable(
                 self._path, "was in use when this process was forked, and is its parent's. Fork elsewhere"
             )
@@ -465,8 +466,8 @@ class SQLiteStore:
             database.close()
 
     def _undo(self, database: Database, error: BaseException, committing: bool) -> None:
-        """Nothing of this turn stays, unless it failed while it was being written: then nobody knows. A connection
-        about which anything is odd ends with it."""
+        """Roll back, so that nothing of this turn stays, unless it failed during COMMIT: then that is unknown. A
+        connection that may be broken is closed."""
         sound = database.rollback() and not database.moved()
         passing = failures.passing(error)
         if not sound or (isinstance(error, sqlite3.Error) and not passing):

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -72,7 +73,7 @@ def check_both(target: Any) -> None:
 def test_beside_sqlite(tmp_path: Path) -> None:
     """In a file beside that of the store."""
     check_both(f"sqlite:///{tmp_path / 'store.db'}")
-    assert (tmp_path / "store.db-result store").exists()
+    assert (tmp_path / "store.db-results").exists()
 
 
 def test_beside_the_embedded_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +83,7 @@ def test_beside_the_embedded_store(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with leasehold.connect() as hold:
         assert hold._results.read("page:42") is None
         assert use(hold, "text").text == "text"
-    assert (tmp_path / "state" / "leasehold" / "leasehold.db-result store").exists()
+    assert (tmp_path / "state" / "leasehold" / "leasehold.db-results").exists()
 
 
 def test_beside_memory() -> None:
@@ -154,7 +155,7 @@ def test_after_a_fork(tmp_path: Path, redis_url: str) -> None:
 
 @slow
 def test_one_loop_after_the_other(redis_url: str) -> None:
-    """A coordinator for asyncio serves several loops: each has a client, which ends with it; nothing is left open."""
+    """A coordinator for asyncio serves several loops: each has one connection, which ends with it."""
     hold = leasehold.aio.connect(redis_url)
 
     async def main(number: int) -> str:
@@ -164,17 +165,8 @@ def test_one_loop_after_the_other(redis_url: str) -> None:
 
     for number in range(3):
         assert asyncio.run(main(number)) == "None"
-    own: Any = hold._results
-    assert len(own._own._lives) == 1
-    assert all(
-        life.client.connection_pool._available_connections == [] or closed(life) for life in own._own._lives.values()
-    )
+        assert len(hold._driver._connections) == 1
     asyncio.run(hold.close())
-
-
-def closed(life: Any) -> bool:
-    """No connection of it is open."""
-    return all(not one.is_connected for one in life.client.connection_pool._available_connections)
 
 
 @slow
@@ -199,7 +191,7 @@ def test_two_loops_at_once(redis_url: str) -> None:
     async def main() -> None:
         results: Any = hold._results
         assert await results.read("page:1") is None
-        assert len(results._own._lives) == 2
+        assert len(hold._driver._connections) == 2
         await hold.close()
 
     thread = threading.Thread(target=run)
@@ -241,28 +233,42 @@ def test_a_store_that_has_none() -> None:
     from leasehold.coordinator.results import default_results
 
     with pytest.raises(Unsupported, match="say where to keep it"):
-        default_results(Own(), False)
+        default_results(SimpleNamespace(store=Own()))  # type: ignore[arg-type]  # what is read of an engine
 
 
-WITHOUT = """if True:
-    import sys
-    for one in {missing!r}:
-        sys.modules[one] = None
-    import leasehold
-    with leasehold.connect("redis://127.0.0.1:1") as hold:
-        try:
-            print(type(hold._results._own._make._client()).__module__)
-        except leasehold.Unsupported as error:
-            print(error)
-"""
-
-
-@pytest.mark.parametrize(("missing", "said"), [(["redis"], "valkey.client"), (["redis", "valkey"], "pip install")])
-def test_without_a_client_library(missing: list[str], said: str) -> None:
-    """valkey-py does as well; without either, the error says what to install."""
-    code = WITHOUT.format(missing=missing)
+@slow
+def test_no_client_library_is_needed(redis_url: str) -> None:
+    """Results travel over the connections of the leases: redis-py and valkey-py need not be installed."""
+    code = f"""if True:
+        import sys
+        sys.modules["redis"] = sys.modules["valkey"] = None
+        import leasehold
+        with leasehold.connect({redis_url!r}) as hold, hold.lock("page", 42) as lease:
+            hold._results.write(lease, "text", 60)
+            print(hold._results.read("page:42").text)
+    """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50)
-    assert said in found.stdout
+    assert found.stdout == "text\n"
+
+
+@slow
+def test_nothing_more_is_opened(redis_server: RedisServer, redis_url: str) -> None:
+    """A thread uses one connection for its lease and its results, and so does an event loop."""
+    client = redis_server.client()
+
+    def connections() -> int:
+        return sum(one["name"] == "app" for one in client.client_list())
+
+    with leasehold.connect(f"{redis_url}?client_name=app") as hold:
+        assert use(hold, "text").text == "text"
+        assert len(hold._engine.connections._open) == 1 and connections() <= 2  # the watchdog has one
+
+    async def main() -> None:
+        async with leasehold.aio.connect(f"{redis_url}?client_name=app") as hold:
+            assert (await use_awaited(hold, "text")).text == "text"
+            assert len(hold._driver._connections) == 1 and connections() <= 2
+
+    asyncio.run(main())
 
 
 def test_names_are_loaded_when_they_are_used() -> None:

@@ -256,7 +256,7 @@ def test_a_late_write_of_a_stale_owner(proxy: Proxy) -> None:
         assert fresh.open(NEW).text == "first"
         proxy.release()
         assert stale.read(NAME)[:2] == ("first", 10)
-        fresh._line._client.close()
+        fresh._client._client.close()
 
 
 def test_a_server_that_is_gone(own_redis: Callable[..., RedisServer]) -> None:

@@ -286,7 +286,7 @@ def test_a_child_has_connections_of_its_own(results: SQLiteResultStore) -> None:
             thread.join(30)
     assert not failures
     assert results.read(NAME)[:2] == ("child", 23)  # type: ignore[index]  # it is there
-    assert results._file.look("PRAGMA integrity_check") == [("ok",)]
+    assert results._file.query("PRAGMA integrity_check") == [("ok",)]
 
 
 def test_a_fork_in_the_middle_of_something(results: SQLiteResultStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,6 +390,6 @@ def test_threads_of_its_own(path: Path) -> None:
         await results.close()
 
     asyncio.run(main())
-    for thread in [one for one in threading.enumerate() if one.name.startswith("leasehold-result store")]:
+    for thread in [one for one in threading.enumerate() if one.name.startswith("leasehold-results")]:
         thread.join(10)  # those of other tests end with their result stores
         assert not thread.is_alive()

@@ -1,16 +1,16 @@
--- The guard rule: who may go on. Every script begins with this, and what comes after it is not run for a stale owner.
+-- The guard rule: which owner may continue. Every script begins with it; for a stale owner the rest is not run.
 --
---   KEYS    ... record                     the last one is ours and is taken away: the rest begins at 1, as it should
+--   KEYS    ... record                     the last one is the guard's and is removed, so that the others begin at 1
 --   ARGV    ... keep_ms shared owner fence the last four likewise. keep_ms 0: for ever; shared 1: remember nothing;
 --                                          owner: a digest, or - when it is not known
---   record  a string, "<fence> <owner>": the highest fence that was presented, and by whom
+--   record  a string, "<fence> <owner>": the highest fence that was presented, and its owner
 --   reply   {0 fence}: refused, because of this fence. Nothing was changed.
 --           error FOREIGNRECORD: something else is at the record's key. Nothing was accepted.
 --
--- Fences are compared as text, the longer is the higher: as numbers they would lose digits above 2^53. The record is
--- written even when it does not change, and before anything else: a replica, and a server without memory, then refuse
--- the whole script, in place of nothing but the first write of what comes after it. All this is put on one line in
--- front of somebody's own script, so that the numbers of its lines are right: hence no comments below.
+-- Fences are compared as text, and the longer one is the higher: as numbers they would lose digits above 2^53. The
+-- record is written even when it does not change, and before anything else: a replica, and a server without memory, then
+-- refuse the whole script, and not only the first write of what follows. All this is put on one line in front of a
+-- user's own script, so that the numbers of its lines are right: hence no comments below.
 
 do
     local record = table.remove(KEYS)

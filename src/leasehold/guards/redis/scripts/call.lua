@@ -2,7 +2,7 @@
 --
 --   KEYS   key record
 --   ARGV   command argument ... and what the rule takes
---   reply  {1 reply}  or as the rule says. The command's own error: it has changed nothing
+--   reply  {1 reply}  or as the rule says. An error of the command itself: nothing was changed
 
 -- include _rule
 

@@ -1,5 +1,5 @@
--- eval: somebody's own script in place of BODY(), in one step with the rule. It finds its KEYS and ARGV as it would
--- without us, and its first line is the first of what is sent.
+-- eval: a script of the user's in place of BODY(), in one step with the rule. It finds its KEYS and ARGV as it would
+-- without the guard, and its first line is the first line of what is sent.
 --
 --   KEYS   key ... record
 --   ARGV   argument ... and what the rule takes

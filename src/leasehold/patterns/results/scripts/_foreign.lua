@@ -1,5 +1,5 @@
 -- Comes before the rule of the guard (guards/redis/scripts/_rule.lua), which comes before the rest: SET would replace
--- whatever somebody else has put at our key.
+-- a value of any type that another program has put at this key.
 --
 --   KEYS    value ...
 --   reply   error FOREIGNVALUE: something else is at the key of the value. Nothing was accepted.

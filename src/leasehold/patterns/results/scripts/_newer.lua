@@ -1,5 +1,5 @@
--- Comes before the rule of the guard, and helps it where its record is gone, evicted or deleted by hand: a value that is
--- still there says under which fence it was written.
+-- Comes before the rule of the guard, for the case that the guard's record was evicted or deleted by hand: a value that
+-- is still there holds the fence under which it was written.
 --
 --   KEYS    value ... record
 --   ARGV    ... fence

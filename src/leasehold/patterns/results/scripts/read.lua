@@ -1,7 +1,7 @@
 -- read: writes nothing, and runs on a replica too.
 --
 --   KEYS    value
---   reply   as _foreign and _look say
+--   reply   as in _foreign and _value
 
 -- include _foreign
--- include _look
+-- include _value

@@ -1,9 +1,9 @@
--- write: the rule has been kept; the value is written, or taken away.
+-- write: the rule has accepted the fence; the value is written, or deleted.
 --
---   KEYS    value                           and the record, which the rule has taken away
---   ARGV    keep_ms fence length text       without length and text: take away; then what the rule takes
+--   KEYS    value                           and the record, which the rule has removed
+--   ARGV    keep_ms fence length text       without length and text: delete; then what the rule takes
 --   value   a string, "<fence> <written, in microseconds since 1970> <keep_ms> <length> <text>"; length in characters,
---           by which a client that decodes it wrongly is found out
+--           which shows when a client decodes it wrongly
 --   reply   {1}
 
 if not ARGV[4] then

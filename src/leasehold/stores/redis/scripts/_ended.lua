@@ -1,21 +1,21 @@
--- What has ended: closed doors, tombstones, and the keys of whoever is gone (_core/turn.py).
+-- What has ended: closed doors, tombstones, and the keys of holders that are gone (_core/turn.py).
 
-local strange_closed, strange_doors = false, false -- they hold what nobody can read, and that is not written over
+local strange_closed, strange_doors = false, false -- true: that field is unreadable, and is not overwritten
 
 local function close_until(until_ms)
     if until_ms > ms and until_ms > door then
         door = until_ms
         if not strange_closed then
             more = true
-            insist()
+            probe_write()
             redis.call('HSET', ENDED, ':closed', text(door) .. ' ' .. text(door - ms))
             stretch(ENDED, door)
         end
     end
 end
 
-local places = {} -- the doors by rule and slots: those who share may be a thousand, and all end at once
-local gathering, gathered = false, false -- while many end at once, what follows from all of them is written once
+local places = {} -- the doors by rule and slots: a thousand may share, and all end at once
+local gathering, gathered = false, false -- while many end at once, the result of all of them is written once
 
 local function add_door(rule, slots, until_ms, length)
     local one = {rule = rule, slots = slots, until_ms = until_ms, length = length}
@@ -30,13 +30,13 @@ local function write_doors()
         written[#written + 1] = one.rule .. ':' .. one.slots .. ':' .. text(one.until_ms) .. ':' .. text(one.length)
     end
     more = true
-    insist()
+    probe_write()
     if latest == 0 then
         redis.call('HDEL', ENDED, ':doors')
         return
     end
     local all = text(latest) .. ' ' .. table.concat(written, ' ')
-    if #all > MOST_DOORS_BYTES then -- nobody could read it: no place is given until the last of them is free
+    if #all > MOST_DOORS_BYTES then -- too long to be read again: no place is given until the last of them is free
         doors, places = {}, {}
         redis.call('HDEL', ENDED, ':doors')
         close_until(latest)
@@ -69,7 +69,7 @@ local function read_closed(written)
     end
 end
 
--- What is over is taken away, so that it does not come back when the clock is set back.
+-- What is over is deleted, so that it does not come back when the clock is set back.
 local function read_doors(closed, written)
     if closed then
         read_closed(closed)
@@ -92,7 +92,7 @@ local function read_doors(closed, written)
     end
 end
 
--- What this grant had is given to nobody until then: what was alone, all of it; else its own slots.
+-- What this grant had is given to no one until then: all of it, if it held alone; else its own slots.
 local function close(grant, until_ms)
     if until_ms <= ms then
         return
@@ -117,7 +117,7 @@ local function close(grant, until_ms)
     end
 end
 
--- For how long some place is given to nobody.
+-- For how long some place is given to no one.
 local function closed_ms()
     local latest = door
     for _, one in ipairs(doors) do
@@ -138,8 +138,8 @@ local function tombstone(owner, known)
     return {until_ms = tonumber(until_ms), fence = fence, outcome = outcome, detail = detail}
 end
 
--- Those past their time are thrown away now and then, some at a time: nobody else does it while others are added. The
--- clock says where to begin, so that each gets its turn. Who may not use HSCAN leaves them to the end of the key.
+-- Tombstones past their time are deleted now and then, some at a time: nothing else does it while others are added. The
+-- clock decides where to begin, so that each gets its turn. For a user who may not use HSCAN they end with the key.
 local function sweep_ended(added)
     if redis.call('HLEN', ENDED) % ENDED_APART >= added then
         return
@@ -147,7 +147,7 @@ local function sweep_ended(added)
     local page = redis.pcall('HSCAN', ENDED, wall_text, 'COUNT', ENDED_SWEPT)
     local all = page[2] or {}
     for at = 1, #all, 2 do
-        -- None: a door that nobody can read stays where it is.
+        -- None: a door that cannot be read stays where it is.
         local until_ms = string.match(string.sub(all[at + 1], 1, 17), '^%d+')
         if until_ms and tonumber(until_ms) <= ms or not until_ms and string.sub(all[at], 1, 1) ~= ':' then
             redis.call('HDEL', ENDED, all[at])
@@ -166,7 +166,7 @@ local function bury(owner, fence, outcome, until_ms, detail)
     end
     known = known or {fence = fence, outcome = outcome, detail = detail or ''}
     more = true
-    insist()
+    probe_write()
     redis.call('HSET', ENDED, owner, text(until_ms) .. ' ' .. known.fence .. ' ' .. known.outcome .. ' '
         .. known.detail)
     stretch(ENDED, until_ms)
@@ -183,7 +183,7 @@ local function why_not(owner, fence)
     return (#grants > 0 or last > tonumber(fence)) and 'taken' or 'deleted'
 end
 
--- The keys of whoever was alone go at the end of the turn, unless the next grant is written over them.
+-- The keys of a holder that was alone are deleted at the end of the turn, unless the next grant overwrites them.
 local vacated, freed = false, false
 
 local function forget_keys(grant)

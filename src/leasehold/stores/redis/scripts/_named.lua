@@ -1,6 +1,6 @@
--- Comes after every script that has keys, and runs it: one that meets a key of the wrong type says which it was.
+-- Comes after every script that has keys, and runs it: when a key has the wrong type, the error names that key.
 --
---   reply  as of the script; error UNREADABLE part why: that key holds something that is none of ours
+--   reply  as of the script; error UNREADABLE part why: that key holds something that is no record
 
 local done, reply = pcall(script)
 if done then

@@ -1,4 +1,4 @@
--- What operators did here, as it is written down: a record that is none of ours is handed on, for the client to say so.
+-- The audit notes of operators, as they are stored: one that is no note is returned too, and the client reports it.
 
 local MOST_NOTES, NOTE_BYTES = 20, 8192
 

@@ -1,6 +1,6 @@
--- Places of a resource: what is held, what is kept free, and who fits beside whom (_core/rules.py).
+-- Places of a resource: what is held, what is kept free, and which claims fit beside one another (_core/rules.py).
 
-local seats -- how many there are of each rule, and which slots permits have; nil when somebody has left
+local seats -- how many there are of each rule, and which slots permits have; nil when a holder has left
 
 local function count_seat(one)
     seats.all = seats.all + 1
@@ -46,7 +46,7 @@ local function keep_limit(limit)
     redis.call('SET', LIMIT, limit, 'PX', text(30 * DAY_MS - 1))
 end
 
--- Does it want more than there will ever be? It must not keep others waiting.
+-- True when it wants more than there will ever be: it must not keep others waiting.
 local function impossible(claim)
     return claim.rule == 'semaphore' and tonumber(claim.permits) > limit_of(claim)
 end

@@ -1,21 +1,21 @@
--- The queue: those who wait, and how they are handed what is free.
+-- The queue: the waiters, and how they are granted what is free.
 
 local function patience(ttl)
     return math.min(tonumber(ttl), PATIENCE)
 end
 
--- PEXPIRE first, for the same reason as in insist().
+-- PEXPIRE first, for the same reason as in probe_write().
 local function write_waiter(one)
     redis.call('PEXPIRE', QUEUE, FORGOTTEN)
     local raw = one.beat .. ' ' .. text(one.beat_ms) .. ' ' .. one.ttl .. ' ' .. one.floor
         .. ' ' .. one.since .. ' ' .. one.delay .. ' ' .. one.rule .. ' ' .. one.permits .. ' ' .. one.limit .. ' '
-        .. one.address .. ' ' .. one.news .. ' ' .. one.meta
+        .. one.address .. ' ' .. one.holder_address .. ' ' .. one.meta
     redis.call('HSET', WAITERS, one.owner, raw)
     redis.call('PEXPIRE', WAITERS, FORGOTTEN)
     return raw
 end
 
--- As it stands in the hash. Who was heard of later than now was so before the clock was set back: it counts as now.
+-- A waiter as it is in the hash. A beat that is later than now came before the clock was set back: it counts as now.
 local function found(owner, raw)
     local one = read_waiter(owner, raw)
     if one and one.beat_ms > ms then
@@ -47,8 +47,8 @@ end
 
 local STOP, LEFT, MOST_STEPS, MOST_DROPPED = 'stop', 'left', 512, 1000
 
--- Call visit(waiter) for each in order, until it says STOP; it says LEFT of one who is not in the queue any more. The
--- first is read alone: mostly it is all there is to do. True: there are more, and the server has other work.
+-- Call visit(waiter) for each in order, until it returns STOP; it returns LEFT for one that is no longer in the queue.
+-- The first is read alone, which is mostly enough. True: there are more, and the server has other work.
 local function walk(visit)
     local at, step = 0, 1
     local dropped = 0
@@ -63,18 +63,18 @@ local function walk(visit)
             if raws[number] then
                 one, raw = found(owner, raws[number])
             end
-            local said = LEFT
+            local verdict = LEFT
             if one and ms - one.beat_ms <= 10 * patience(one.ttl) then
-                said = visit(one, raw)
+                verdict = visit(one, raw)
             else
                 leave(owner)
                 dropped = dropped + 1
             end
-            if said == STOP then
+            if verdict == STOP then
                 return
             elseif dropped == MOST_DROPPED then
                 return true
-            elseif said == LEFT then
+            elseif verdict == LEFT then
                 at = at - 1
             end
         end
@@ -83,7 +83,7 @@ local function walk(visit)
     return true
 end
 
--- To a channel of ours alone: an address is what somebody wrote down.
+-- To a channel of ours alone: an address is read from a key, which another program may have written.
 local function publish(address, event, owner, fence, beat, remaining, slots)
     if string.sub(address, 1, 13) ~= 'lock:v1:push:' then
         return 0
@@ -93,9 +93,10 @@ local function publish(address, event, owner, fence, beat, remaining, slots)
         .. owner .. ' ' .. resource)
 end
 
--- Grant in order of arrival until somebody does not fit. `asking` is told by the reply; others by a push that names their
--- last beat, and who cannot be pushed takes what is free with its own beat. Nobody is granted while the door is closed.
-local function hand_on(asking)
+-- Grant in order of arrival until a claim does not fit. `sender` gets its grant in the reply, others in a push that
+-- names their last beat; a waiter that cannot be pushed takes what is free with its own beat. No grant while the door
+-- is closed.
+local function hand_on(sender)
     freed = false
     if blocked or door > ms or (grants[1] and not SHARED[grants[1].rule]) then
         return
@@ -109,16 +110,16 @@ local function hand_on(asking)
             return STOP
         end
         local fence = mint(one.floor)
-        if one.owner ~= asking then
+        if one.owner ~= sender then
             if one.address == '-' then
                 return STOP
             end
-            insist() -- a server that refuses writes does so before anybody is told
-            local heard = publish(one.address, 'granted', one.owner, text(fence), one.beat, one.ttl, slots)
-            if type(heard) == 'table' then -- this user may not publish
+            probe_write() -- a server that refuses writes does so before a push is sent
+            local receivers = publish(one.address, 'granted', one.owner, text(fence), one.beat, one.ttl, slots)
+            if type(receivers) == 'table' then -- this user may not publish
                 return STOP
             end
-            if heard == 0 and one.owner ~= SPEAKER then -- passed over; its place is kept as a silent one's
+            if receivers == 0 and one.owner ~= SENDER then -- skipped: it keeps its place as if it had been silent
                 one.beat_ms = ms - patience(one.ttl) - 1
                 write_waiter(one)
                 return nil
@@ -145,8 +146,8 @@ local function ahead_of(owner)
     return count, there or count == MOST_AHEAD
 end
 
--- Is there anybody whom a new claim would overtake?
-local function line_is_empty()
+-- True when there is no waiter that a new claim would overtake.
+local function queue_is_empty()
     local empty = true
     local more_of_them = walk(function(one)
         if live(one) and not impossible(one) then
@@ -173,10 +174,10 @@ local function free_in()
     return math.max(first or 0, door, ms) - ms
 end
 
--- Where this claim stands, granted or waiting.
+-- The reply for this claim, granted or waiting.
 local function standing(owner, one)
     local grant = grant_of(owner)
-    if grant and grant.fence == '0' then -- its key is there, and somebody wrote over the rest: no fence to work by
+    if grant and grant.fence == '0' then -- another program has overwritten the rest of it
         return {err = 'UNREADABLE meta is gone, or no grant'}
     end
     if grant then
@@ -190,8 +191,8 @@ local function standing(owner, one)
     return {QUEUED, ahead, free_in(), holder(), one.address ~= '-' and 1 or 0, other_limit(one)}
 end
 
--- A sign of life. One that was overtaken by a later beat says nothing about now.
-local function hear(one, beat, floor)
+-- A beat shows that the waiter is alive. One that was overtaken by a later beat shows nothing.
+local function record_beat(one, beat, floor)
     if tonumber(beat) <= tonumber(one.beat) then
         return false
     end

@@ -1,12 +1,12 @@
--- A plain renewal of one of those who share, without a turn: nobody waits and nobody watches, so that nobody has to be
--- told what has ended meanwhile; and there is no stored limit, which a turn keeps.
+-- A plain renewal of a shared grant, without a turn: there are no waiters and no watchers, which would need a push for
+-- what has ended meanwhile; and there is no stored limit, which a turn would keep.
 
 local call, match, find, format = redis.call, string.match, string.find, string.format
-local ms, length, ttl, ends, ends_text, owner_px, meta_px -- of those with the same ttl, which most have
+local ms, length, ttl, ends, ends_text, owner_px, meta_px -- of grants with the same ttl, which most have
 
--- The record with a new end; nil if it is over, or would be shortened by this, or has a lock-delay or a closed door. And
--- whether its end was too far ahead: later than the new one, though it was set with no longer a ttl, because the clock was
--- set back since.
+-- The record with a new end; nil if it is over, or would be shortened by this, or has a lock-delay or a closed door.
+-- And whether its end was too far ahead: later than the new one, though it was set with no longer a ttl, because the
+-- clock was set back since.
 local function renewed(raw, fence, ttl_ms, number)
     if length ~= ttl_ms then
         length, ttl = ttl_ms, tonumber(ttl_ms)
@@ -28,8 +28,8 @@ end
 
 -- What remains, or -1. The key of all of them, and the mark, must last as long. The first write adds nothing: a server
 -- without memory would refuse it.
--- `turned`: what somebody of this call takes a turn of. That is enough for all of them: hundreds of turns, each of which
--- looks at everybody who holds, would keep the server busy for longer than a renewal may take.
+-- `turned`: the resources that take a turn in this call. One turn is enough for all their grants: hundreds of turns,
+-- each of which reads all holders, would keep the server busy for longer than a renewal may take.
 local function renew_shared(mark, owner_key, holders_key, others, turned, owner, fence, ttl_ms, number)
     local rule, latest, more = match(mark, '^(:%l+ )(%d+)(.*)$')
     if not rule then

@@ -1,6 +1,6 @@
--- The mark of those who share: what the owner's key says of them, as in _state. Comes after that.
+-- The mark of shared grants: the content of the owner's key, as in _state. Comes after that.
 
--- For as long as anybody of those who share it holds.
+-- For as long as any of them is held.
 local function mark(rule, latest, rest)
     redis.call('SET', OWNER, ':' .. rule .. ' ' .. text(latest) .. rest, 'PX', text(math.max(latest - 1 - ms, 1)))
 end

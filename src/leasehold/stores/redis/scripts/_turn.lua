@@ -1,12 +1,12 @@
--- One turn of the ledger (_core/turn.py says the same in Python): what is over ends, whoever fits is granted in order of
--- arrival, then comes the op, and then the same for what it has freed. SPEAKER is whoever sends it.
+-- One turn of the ledger (_core/turn.py is the same in Python): what is over ends, waiters that fit are granted in
+-- order of arrival, then comes the op, and then the same for what it has freed. SENDER is the owner that sends it.
 
 -- include _records
 
 local MOST_STRANGE, MOST_HOLDERS, MOST_WATCHERS = 20, 10000, 5000
 
--- What cannot be read of this resource, as _view tells it: strangers wrote it, or it is damaged. `blocked`: somebody may
--- hold by it, or a place may be kept free; nobody is granted then.
+-- What cannot be read of this resource, as _view shows it: another program wrote it, or it is damaged. `blocked`: it
+-- may be a grant, or keep a place free; no claim is granted then.
 local strange, blocked = {}, nil
 
 local function unreadable(key, why, blocks)
@@ -18,8 +18,8 @@ local function unreadable(key, why, blocks)
     end
 end
 
--- No end is further ahead than the length that it was set with (_core/turn.py): else a clock that was set back would let
--- it last longer by the step.
+-- No end is further ahead than the length that it was set with (_core/turn.py): else a clock that was set back would
+-- let it last longer by the step.
 local bounded = false
 
 local function bound(one)
@@ -36,17 +36,17 @@ local function read_grant(raw, shared)
     return one and bound(one)
 end
 
-look_at_clock()
+read_clock()
 local taken = redis.call('GET', OWNER)
 local marked = taken and string.sub(taken, 1, 1) == ':' and taken
-local alone = redis.call('GET', META) -- whoever held it alone, now or lately
+local alone = redis.call('GET', META) -- the last grant to one owner alone, held or ended
 alone = alone and (read_grant(alone, false) or unreadable(META, 'is no grant'))
 last = redis.call('GET', FENCE)
 last = last and (whole(last) or unreadable(FENCE, 'is no number')) or 0
 
 local PATIENCE, FORGOTTEN, MOST_AHEAD, WATCHED = 3000, 30000, 1, 30000
 local ENDED_APART, ENDED_SWEPT, MANY_ENDED = 64, 256, 4096
-local SPEAKER = ARGV[1]
+local SENDER = ARGV[1]
 
 -- Mostly there is none of these.
 local more = redis.call('EXISTS', ENDED, HOLDERS, LIMIT, WATCHERS) > 0
@@ -54,7 +54,7 @@ local watched = more and redis.call('HLEN', WATCHERS) or 0 -- before anything is
 if watched > MOST_WATCHERS then
     unreadable(WATCHERS, 'has too many fields')
 end
-watched = watched > 0 and watched <= MOST_WATCHERS -- others look by themselves
+watched = watched > 0 and watched <= MOST_WATCHERS -- with more of them, watchers poll
 local door, doors = 0, {}
 
 -- Let a key live at least until then.
@@ -64,11 +64,11 @@ local function stretch(key, until_ms)
     end
 end
 
--- A first write that adds nothing. A server without memory refuses the first write of a script if it adds something, and
--- no other; one that takes no writes at all refuses this one, before anything was said.
+-- A first write that adds nothing. A server without memory refuses the first write of a script if it adds something,
+-- and no other; one that takes no writes at all refuses this one, before a push is sent.
 local insisted = false
 
-local function insist()
+local function probe_write()
     if not insisted then
         insisted = true
         redis.call('HDEL', WAITERS, '')
@@ -81,7 +81,7 @@ end
 
 -- ------------------------------------------------------------ the end of a turn
 
--- What watchers are told of: not of every renewal.
+-- What watchers get a push for: not every renewal.
 local function seen()
     local all = {}
     for _, one in ipairs(grants) do
@@ -94,15 +94,15 @@ local function read_watcher(raw)
     return string.match(#raw <= MOST_BYTES and raw or '', '^(%d+) (%S+)$')
 end
 
--- Whoever wants to know of a change is told, once. Who is not there any more is forgotten.
+-- Watchers get one push for a change. Those that no longer receive are deleted.
 local function tell_watchers()
     local all = redis.call('HGETALL', WATCHERS)
     for at = 1, #all, 2 do
         local beat_ms, address = read_watcher(all[at + 1])
         if not beat_ms or ms - beat_ms > WATCHED then
             redis.call('HDEL', WATCHERS, all[at])
-        elseif address ~= '-' and all[at] ~= SPEAKER then
-            insist()
+        elseif address ~= '-' and all[at] ~= SENDER then
+            probe_write()
             if publish(address, 'changed', all[at], text(last), '0', '0', '0') == 0 then
                 redis.call('HDEL', WATCHERS, all[at])
             end
@@ -110,9 +110,9 @@ local function tell_watchers()
     end
 end
 
--- Those who showed up later than now did so before the clock was set back.
+-- Watchers with a time later than now were written before the clock was set back.
 local function bound_watchers()
-    insist()
+    probe_write()
     local all = redis.call('HGETALL', WATCHERS)
     for at = 1, #all, 2 do
         local beat_ms, address = read_watcher(all[at + 1])
@@ -123,7 +123,7 @@ local function bound_watchers()
     redis.call('PEXPIRE', WATCHERS, WATCHED)
 end
 
--- What the mark says of permits: as in _state.
+-- The part of the mark for permits: as in _state.
 local function rest_of_mark()
     local soonest, limit, taken, top = grants[1].expires, grants[1].limit, {}, 0
     for _, one in ipairs(grants) do
@@ -140,7 +140,7 @@ local function rest_of_mark()
     return ' ' .. text(soonest) .. ' ' .. limit .. ' ' .. table.concat(taken)
 end
 
--- The keys of whoever was alone go, and the mark of those who share is right.
+-- Delete the keys of a holder that was alone, and write the mark of shared grants.
 local function settle()
     local rule, latest = nil, 0
     for _, one in ipairs(grants) do
@@ -161,10 +161,10 @@ local function settle()
     end
     local rest = rule == 'semaphore' and rest_of_mark() or ''
     if blocked then
-        rule, rest = 'unreadable', '' -- nobody is granted by this mark without a turn
+        rule, rest = 'unreadable', '' -- no claim is granted by this mark without a turn
     end
     if marked ~= ':' .. rule .. ' ' .. text(latest) .. rest then
-        insist()
+        probe_write()
         mark(rule, latest, rest)
     end
 end
@@ -204,7 +204,7 @@ if more then
         local one = read_grant(all[at + 1], true)
         if one and one.owner == all[at] then
             grants[#grants + 1] = one
-        else -- nobody of ours, or somebody who still works
+        else -- no owner of ours, or one that still works
             unreadable(HOLDERS, 'has a field that is no grant', true)
         end
     end
@@ -212,7 +212,7 @@ if more then
         return one.order < other.order
     end)
 end
-local gone -- whose key is there no more, or never was ours
+local gone -- the grant whose key is missing, or was never ours
 if alone then
     table.insert(grants, 1, alone)
     gone = alone.owner ~= taken and alone or nil
@@ -248,7 +248,7 @@ do
     end
 end
 if bounded then
-    insist()
+    probe_write()
     holders_end = 0 -- its own end is as far ahead
     for _, one in ipairs(grants) do
         write_grant(one)

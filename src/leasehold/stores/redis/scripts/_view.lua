@@ -3,7 +3,7 @@
 --   reply  {VIEW now_ms closed_ms fence {grant ...} {owner waiter owner waiter ...} {note ...} {door ...} limit
 --          {unreadable ...}}
 --          grant: fields as in the key, each a text; door: rule slots until length; waiter, note: as written
---          unreadable: key why blocks(1|0), of what strangers wrote; 1: nobody is granted until it is gone
+--          unreadable: key why blocks(1|0), of what other programs wrote; 1: no claim is granted until it is gone
 
 -- include _notes
 

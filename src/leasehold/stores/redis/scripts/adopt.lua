@@ -1,16 +1,17 @@
--- adopt: take over a grant whose fence and ticket one knows: a new owner, a new fence, in one step.
+-- adopt: take over the grant with this fence and ticket: a new owner and a new fence, in one step.
 --
---   ARGV   adopter fence ticket ttl_ms floor news
+--   ARGV   adopter fence ticket ttl_ms floor holder_address
 --   reply  {GRANTED ...}, as of claim  {NOT_YOURS reason}  {REFUSED floor}: it is out of bounds
 
 -- include _state
 -- include _sharing
 -- include _turn
 
-local adopter, fence, ticket, ttl, floor, news = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
+local adopter, fence, ticket, ttl, floor, holder_address
+    = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 
--- Several may have left a record of that fence, also those who only believed that it was theirs: what the ledger itself
--- says of a grant comes first.
+-- Several owners may have left a record of that fence, also some that only believed that it was theirs: the grant
+-- itself comes first.
 local function why_not_at()
     local few = more and redis.call('HLEN', ENDED) <= MANY_ENDED
     local found, all = {}, few and redis.call('HGETALL', ENDED) or {}
@@ -33,7 +34,7 @@ return turn(function()
         return {REFUSED, 'floor'}
     end
     local mine = grant_of(adopter)
-    if mine and tonumber(mine.fence) > tonumber(fence) then -- asked again: an owner has one grant in its life
+    if mine and tonumber(mine.fence) > tonumber(fence) then -- repeated: an owner has one grant in its life
         return granted(mine, other_limit(mine))
     end
     local given = grant_at(fence)
@@ -43,11 +44,12 @@ return turn(function()
     if mine or tombstone(adopter) or waiter(adopter) or ticket == '-' or given.ticket ~= ticket then
         return {NOT_YOURS, 'taken'}
     end
-    local heir = {owner = adopter, ttl = ttl, delay = given.delay, rule = given.rule, limit = given.limit, news = news,
+    local heir = {owner = adopter, ttl = ttl, delay = given.delay, rule = given.rule, limit = given.limit,
+                  holder_address = holder_address,
                   meta = given.meta, closed = given.closed}
-    insist()
+    probe_write()
     end_grant(given)
-    freed = false -- it goes from hand to hand
+    freed = false -- the place goes straight to the adopter
     local taken = seat(heir, mint(floor), given.slots)
     bury(given.owner, fence, 'adopted', ms + keep(tonumber(given.ttl)), adopter)
     return granted(taken, other_limit(taken))

@@ -1,4 +1,4 @@
--- beat: a waiter's sign of life. Never creates.
+-- beat: shows that a waiter is alive. Never creates.
 --
 --   ARGV   owner beat floor
 --   reply  {GRANTED ...}  {QUEUED ...}  {GONE outcome}  {REFUSED permits permits limit}, as of claim
@@ -27,7 +27,7 @@ return turn(function()
         freed = leave(owner)
         return too_many(one)
     end
-    if hear(one, beat, wrong_floor(floor) and 0 or floor) then
+    if record_beat(one, beat, wrong_floor(floor) and 0 or floor) then
         hand_on(owner)
     end
     return standing(owner, one)

@@ -1,6 +1,6 @@
--- claim: ask for a place. Creates; a repeated one is told what the first one got.
+-- claim: request a place. Creates; a repeated one gets the reply of the first.
 --
---   ARGV   owner floor ttl_ms beat enqueue(1|0) rule permits limit address news delay_ms meta
+--   ARGV   owner floor ttl_ms beat enqueue(1|0) rule permits limit address holder_address delay_ms meta
 --   reply  {GRANTED fence remaining_ms}, and unless the rule is mutex: slots limit rule
 --          {QUEUED ahead free_in_ms holder pushable(1|0) limit}  {BUSY holder retry_in_ms limit}  {GONE outcome}
 --          {REFUSED rule|floor}: there is no such rule, or the floor is out of bounds
@@ -11,12 +11,12 @@
 
 local enqueue, floor = ARGV[5], tonumber(ARGV[2])
 local one = {owner = ARGV[1], floor = ARGV[2], ttl = ARGV[3], beat = ARGV[4], rule = ARGV[6], permits = ARGV[7],
-             limit = ARGV[8], address = ARGV[9], news = ARGV[10], delay = ARGV[11], meta = ARGV[12]}
+             limit = ARGV[8], address = ARGV[9], holder_address = ARGV[10], delay = ARGV[11], meta = ARGV[12]}
 
--- Mostly nobody is there.
+-- Fast path: the resource is free and nobody waits.
 local there = redis.call('EXISTS', META, QUEUE, ENDED, WATCHERS, OWNER, HOLDERS)
 if there == 0 and (one.rule == 'mutex' or one.rule == 'write') then
-    look_at_clock()
+    read_clock()
     if not wrong_floor(floor) then
         last = whole(redis.call('GET', FENCE)) or 0
         return granted(seat(one, mint(floor), '0'), 0)
@@ -25,8 +25,8 @@ end
 
 -- include _sharing
 
--- One of several, beside those of the mark: latest, and of permits also soonest, limit, taken. Whose time is over is of
--- no matter to readers; a permit may have left its slots.
+-- A shared grant beside those of the mark: latest, and of permits also soonest, limit, taken. Whether one of them has
+-- expired does not matter to readers; an expired permit may have left its slots.
 local function share(latest, soonest, limit, taken)
     local expires, slots, rest, other = ms + one.ttl, '0', '', 0
     if one.rule == 'semaphore' then
@@ -47,9 +47,9 @@ local function share(latest, soonest, limit, taken)
     return granted(grant, other)
 end
 
--- Or only those who share it.
+-- Fast path: it is only held by others that share it.
 if there == 0 and SHARED[one.rule] then
-    look_at_clock()
+    read_clock()
     last = whole(redis.call('GET', FENCE)) or 0
     local reply = not wrong_floor(floor) and share(0, ms + one.ttl, tonumber(one.limit), '')
     if reply then
@@ -60,7 +60,7 @@ elseif there == 2 and SHARED[one.rule] and redis.call('EXISTS', OWNER, HOLDERS) 
     local rule, latest, rest = string.match(#taken <= MOST_BYTES and taken or '', '^:(%l+) (%d+)(.*)$')
     last = rule == one.rule and whole(latest) and whole(redis.call('GET', FENCE))
     if last and not redis.call('HGET', HOLDERS, one.owner) then
-        look_at_clock()
+        read_clock()
         local soonest, limit, taken = string.match(rest, '^ (%d+) (%d+) ([01]*)$')
         local reply = not wrong_floor(floor) and (rule == 'read' or whole(soonest) and whole(limit))
             and share(tonumber(latest), tonumber(soonest), tonumber(limit), taken)
@@ -95,13 +95,13 @@ return turn(function()
         return too_many(one)
     end
     if waiting then
-        if hear(waiting, one.beat, floor) then
+        if record_beat(waiting, one.beat, floor) then
             hand_on(one.owner)
         end
         return standing(one.owner, waiting)
     end
     local slots = door == 0 and fits(one)
-    if slots and line_is_empty() then
+    if slots and queue_is_empty() then
         return granted(grant_to(one, mint(floor), slots), other_limit(one))
     end
     if enqueue == '0' then -- wait=0 never stays in the queue

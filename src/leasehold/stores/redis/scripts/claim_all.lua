@@ -1,5 +1,5 @@
--- claim_all: several claims in one step, in order, and none after the first that is not granted. What goes wrong with one
--- after the first ends it as well: whoever then asks for that one alone hears of it.
+-- claim_all: several claims in one step, in order, and none after the first that is not granted. An error of a later
+-- one ends it as well: a claim of that one alone then gets the error.
 --
 --   KEYS   those of claim, for each
 --   ARGV   those of claim, for each

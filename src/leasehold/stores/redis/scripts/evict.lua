@@ -1,5 +1,5 @@
 -- evict: take a grant away. Its place stays closed for delay_ms; -1: for what remained of the victim's time, and less
--- than that needs force. Idempotent by request. The note is kept, with what people may see of the victim's token.
+-- than that needs force. Idempotent by request. The note is kept, with the public part of the victim's owner.
 --
 --   ARGV   owner fence request delay_ms force(1|0) note
 --   reply  {EVICTED fence closed_ms}  {NOT_YOURS reason}  {REFUSED remaining_ms}
@@ -25,9 +25,9 @@ return turn(function()
     if delay < remaining and not force then
         return {REFUSED, remaining}
     end
-    -- The note comes first: its key may be something else, or forbidden, and then nobody is evicted. Those whose time is
-    -- over go, so that they take no place of others; and the key outlasts all of them, for the clock may have been set
-    -- back since an earlier one.
+    -- The note comes first: its key may be something else, or forbidden, and then there is no eviction. Expired notes
+    -- are deleted, so that they take no place of others; and the key outlasts all of them, for the clock may have been
+    -- set back since an earlier one.
     for _, note in ipairs(redis.call('LRANGE', KEYS[10], -20, -1)) do
         local at = whole(string.match(note, '^(%d+) '))
         if at and at + 30 * DAY_MS * 1000 <= wall then
@@ -39,11 +39,11 @@ return turn(function()
         .. string.gsub(string.match(owner, '^(.*:.*):[^:]*$') or '?', '%s', '?') .. ' ' .. ARGV[6])
     stretch(KEYS[10], ms + 30 * DAY_MS)
     end_grant(victim)
-    local minted = mint(0) -- above the victim's: a guard that is told of it refuses the victim at once
+    local minted = mint(0) -- above the victim's: a guard that is given it refuses the victim at once
     bury(owner, write_fence(minted), 'evicted', ms + keep(tonumber(victim.ttl)), request)
     close(victim, math.max(ms + delay, tonumber(victim.closed)))
-    if victim.news ~= '-' then
-        publish(victim.news, 'evicted', owner, fence, '0', string.format('%d', remaining), victim.slots)
+    if victim.holder_address ~= '-' then
+        publish(victim.holder_address, 'evicted', owner, fence, '0', string.format('%d', remaining), victim.slots)
     end
     return {EVICTED, minted, closed_ms()}
 end)

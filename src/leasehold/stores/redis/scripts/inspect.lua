@@ -1,7 +1,7 @@
--- inspect: look, without a claim. Who waits is listed only when that is wanted: the server does nothing else meanwhile.
+-- inspect: read, without a claim. Waiters are listed only on request: the server does nothing else meanwhile.
 --
 --   ARGV   (nothing) queue(1|0)
---   reply  {VIEW ...}, as _view says
+--   reply  {VIEW ...}, as in _view
 
 -- include _state
 
@@ -11,7 +11,7 @@ local function look()
 -- include _sharing
 -- include _turn
 -- include _view
-    redis.call('HLEN', WAITERS) -- it may be no hash, which only somebody who waits would notice
+    redis.call('HLEN', WAITERS) -- it may be no hash, which only a waiter would notice
     return turn(function()
         local queue = {}
         if ARGV[2] == '1' then
@@ -45,7 +45,7 @@ end
 if not strange[1] then
     error(reply, 0)
 end
-look_at_clock()
+read_clock()
 
 -- include _records
 

@@ -1,4 +1,5 @@
--- leaks: one page of the keys, anybody's, that match and have no TTL: what they lock stays locked. It changes nothing.
+-- leaks: one page of the keys, of any program, that match and have no TTL: what they lock stays locked. It changes
+-- nothing.
 --
 --   ARGV   cursor match
 --   reply  {PAGE cursor {key ...}}; the cursor 0 begins, and ends. A key may come on several pages

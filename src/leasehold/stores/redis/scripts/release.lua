@@ -1,11 +1,11 @@
--- release: give back. forget_ms: leave a tombstone; again: an earlier one of this grant went unanswered.
+-- release: end a grant. forget_ms: leave a tombstone; again: an earlier release of this grant got no reply.
 --
 --   ARGV   owner fence forget_ms again(1|0)
 --   reply  {RELEASED}  {NOT_YOURS reason}
 
 local owner, fence, forget, again = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 
--- Mostly nobody waits, and nobody watches. The keys are those of _state.
+-- Fast path: nobody waits or watches. The keys are those of _state.
 local taken = forget == 0 and redis.call('GET', KEYS[1])
 if taken == owner and redis.call('EXISTS', KEYS[4], KEYS[9]) == 0 then
     local raw = redis.call('GET', KEYS[3]) or ''

@@ -1,5 +1,5 @@
--- renew: hold on for ttl_ms from now. Never shortens, unless exact and not overtaken by a later one. shared: a writer is
--- a reader from now on. meta: what the holder says of itself from now on; empty: as before.
+-- renew: hold on for ttl_ms from now. Never shortens, unless exact and not overtaken by a later one. shared: a writer
+-- is a reader from now on. meta: the holder's metadata from now on; empty: as before.
 --
 --   ARGV   owner fence ttl_ms exact(1|0) number closed_ms ticket shared(1|0) meta
 --   reply  {RENEWED remaining_ms}  {NOT_YOURS reason}
@@ -7,7 +7,7 @@
 local owner, fence, ttl, exact, number, closed = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1', tonumber(ARGV[5]),
     tonumber(ARGV[6])
 
--- Those who share may be many, and mostly nobody waits for them. The keys are those of _state.
+-- Fast path: many may share, and mostly nobody waits for them. The keys are those of _state.
 local taken = not exact and closed == 0 and ARGV[7] == '-' and ARGV[9] == '' and redis.call('GET', KEYS[1])
 if taken and string.sub(taken, 1, 1) == ':' then
     local function quickly()
@@ -49,9 +49,9 @@ return turn(function()
     if ARGV[8] == '1' and grant.rule == 'write' then
         grant.rule, vacated, freed, seats = 'read', true, true, nil
     end
-    insist()
+    probe_write()
     if grant.rule == 'semaphore' and limit_of(grant) and stored > 0 then
-        keep_limit(text(stored)) -- whoever holds a permit uses it, also when nobody has come for long
+        keep_limit(text(stored)) -- a holder of a permit uses it, also when no new claim has come for long
     end
     if not SHARED[grant.rule] then
         redis.call('PEXPIREAT', OWNER, text(expires - 1))

@@ -1,9 +1,9 @@
--- renew_many: the watchdog's plain renewals, hundreds in one call. Who is not found as it should be, or has more to it
--- than usual, is asked for alone; so is one of those who share what others wait for or watch, or what has a stored limit.
+-- renew_many: the watchdog's plain renewals, hundreds in one call. A grant that is not found as expected, or needs
+-- more than usual, is renewed alone; so is a shared one that others wait for or watch, or that has a stored limit.
 --
 --   KEYS   owner meta holders queue watchers limit, for each
 --   ARGV   owner fence ttl_ms number, for each
---   reply  {remaining_ms, ...}; -1: ask with renew
+--   reply  {remaining_ms, ...}; -1: send renew
 
 -- include _renewal
 
@@ -13,7 +13,7 @@ local replies, turned = {}, {}
 for key = 1, #KEYS, 6 do
     local at = (key - 1) / 6 * 4 + 1
     local owner, fence, ttl_ms, number = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-    local taken = redis.pcall('GET', KEYS[key]) -- what strangers put at one key costs nobody else a renewal
+    local taken = redis.pcall('GET', KEYS[key]) -- a foreign value at one key must not cost the others a renewal
     local left = -1
     if taken == owner then
         local raw = renewed(redis.pcall('GET', KEYS[key + 1]), fence, ttl_ms, number)

@@ -1,4 +1,4 @@
--- resize: set how many permits a semaphore has, whatever its claims say. Nobody loses one by it.
+-- resize: set how many permits a semaphore has, whatever its claims say. No holder loses one by it.
 --
 --   ARGV   (nothing) limit
 --   reply  {RESIZED before}: what was stored, or 0

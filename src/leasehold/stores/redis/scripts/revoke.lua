@@ -1,4 +1,4 @@
--- revoke: ask the holder to give back. It decides; nothing is taken from it.
+-- revoke: request the holder to release. The holder decides; nothing is taken from it.
 --
 --   ARGV   owner fence
 --   reply  {TOLD reached(1|0)}  {NOT_YOURS reason}
@@ -13,9 +13,10 @@ return turn(function()
     if not grant or grant.fence ~= fence then
         return {NOT_YOURS, why_not(owner, fence)}
     end
-    local heard = 0
-    if grant.news ~= '-' then
-        heard = publish(grant.news, 'revoke', owner, fence, '0', string.format('%d', grant.expires - ms), grant.slots)
+    local receivers = 0
+    if grant.holder_address ~= '-' then
+        local left = string.format('%d', grant.expires - ms)
+        receivers = publish(grant.holder_address, 'revoke', owner, fence, '0', left, grant.slots)
     end
-    return {TOLD, type(heard) == 'number' and heard > 0 and 1 or 0}
+    return {TOLD, type(receivers) == 'number' and receivers > 0 and 1 or 0}
 end)

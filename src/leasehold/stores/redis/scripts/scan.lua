@@ -12,11 +12,10 @@ local ms = math.floor(wall / 1000)
 -- include _bounds
 -- include _records
 
--- What one key tells of its resource. What is not to be read is listed: whoever looks at it is told why. Hence pcall.
-local tells = {}
+-- What one key shows of its resource. One that cannot be read is listed: inspecting it shows why. Hence pcall.
+local shows = {}
 
--- How many holders, places in queues and closed places one page looks at. What it has no time for is listed without a
--- look.
+-- How many holders, places in queues and closed places one page reads. The others are listed without being read.
 local left = 10000
 
 local function affords(count)
@@ -24,23 +23,23 @@ local function affords(count)
     return left >= 0
 end
 
--- Another error is none of the record's: this user may not read it, for one.
+-- Another error is not about the record: this user may not read it, for one.
 local function wrong(reply)
     return type(reply) == 'table' and reply.err ~= nil and string.find(reply.err, 'WRONGTYPE', 1, true) ~= nil
 end
 
--- Is it a record whose time is not over, or none that can be read?
+-- True for a record that has not expired, or that cannot be read.
 local function lasts(raw, until_now)
     local number = string.match(string.sub(raw, 1, NUMBER), '^%d+')
     return not number or tonumber(number) > until_now
 end
 
-tells.owner = function(key)
+shows.owner = function(key)
     local owner = redis.pcall('GET', key)
-    return wrong(owner) or type(owner) == 'string' and string.sub(owner, 1, 1) ~= ':' -- those who share have a key of their own
+    return wrong(owner) or type(owner) == 'string' and string.sub(owner, 1, 1) ~= ':' -- shared: another key
 end
 
-tells.queue = function(key, prefix)
+shows.queue = function(key, prefix)
     for at = 0, MOST_STEPS * 32, 32 do
         if not affords(32) then
             return true
@@ -64,8 +63,8 @@ local function ends(one)
     return one.expires, math.max(tonumber(one.closed), one.expires + one.delay)
 end
 
--- The door of a lease that nobody has seen expire.
-tells.meta = function(key)
+-- The door of a lease that has expired without a turn since.
+shows.meta = function(key)
     local raw = redis.pcall('GET', key)
     if type(raw) ~= 'string' then
         return wrong(raw)
@@ -78,7 +77,7 @@ tells.meta = function(key)
     return expires <= ms and open > ms
 end
 
-tells.holders = function(key)
+shows.holders = function(key)
     local count = redis.pcall('HLEN', key)
     if type(count) ~= 'number' or not affords(count) then
         return type(count) == 'number' or wrong(count)
@@ -92,7 +91,7 @@ tells.holders = function(key)
     end
 end
 
-tells.ended = function(key)
+shows.ended = function(key)
     local all = redis.pcall('HMGET', key, ':closed', ':doors')
     if all.err then
         return wrong(all)
@@ -111,7 +110,7 @@ tells.ended = function(key)
     return strange
 end
 
-tells.notes = function(key)
+shows.notes = function(key)
     local all = redis.pcall('LRANGE', key, -20, -1)
     for _, note in ipairs(all) do
         if lasts(note, wall - 30 * 86400000000) then
@@ -121,19 +120,19 @@ tells.notes = function(key)
     return wrong(all)
 end
 
-tells.limit = function(key)
+shows.limit = function(key)
     local raw = redis.pcall('GET', key)
     return wrong(raw) or type(raw) == 'string'
         and not whole(raw)
 end
 
-tells.fence = tells.limit
+shows.fence = shows.limit
 
-tells.waiters = function(key)
+shows.waiters = function(key)
     return wrong(redis.pcall('HLEN', key))
 end
 
-tells.watchers = tells.waiters
+shows.watchers = shows.waiters
 
 local cursor, names, seen = ARGV[1], {}, {}
 for _ = 1, ROUNDS do
@@ -141,7 +140,7 @@ for _ = 1, ROUNDS do
     cursor = page[1]
     for _, key in ipairs(page[2]) do
         local prefix, name, part = string.match(#key <= KEY_BYTES and key or '', '^(lock:v1:{(.+)}:)(%a+)$')
-        if name and tells[part] and not seen[name] and tells[part](key, prefix) then
+        if name and shows[part] and not seen[name] and shows[part](key, prefix) then
             seen[name] = true
             names[#names + 1] = name
         end

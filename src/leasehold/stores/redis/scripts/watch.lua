@@ -1,7 +1,7 @@
--- watch: look, and be told at that address of every change of holders, for as long as this is repeated every 30 s.
+-- watch: read, and get a push at that address for every change of holders, for as long as this is repeated every 30 s.
 --
 --   ARGV   owner address
---   reply  {VIEW ...}, as _view says; who waits is left out
+--   reply  {VIEW ...}, as in _view, without the waiters
 
 -- include _state
 -- include _sharing

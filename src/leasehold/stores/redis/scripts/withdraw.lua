@@ -1,4 +1,4 @@
--- withdraw: whatever this owner has here, waiting, granted or watching, ends. forget_ms: leave a tombstone.
+-- withdraw: end all that this owner has here, waiting, granted or watching. forget_ms: leave a tombstone.
 --
 --   ARGV   owner forget_ms
 --   reply  {WITHDRAWN held|queued|nothing}

@@ -1,4 +1,4 @@
--- What stands on the result store, for Python to read: times are the server's.
+-- The stored value, which Python takes apart; times are the server's.
 --
 --   reply   {1 {value seconds microseconds pttl}}, {1} where there is nothing
 
