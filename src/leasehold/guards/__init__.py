@@ -9,7 +9,7 @@ module of its own: ``sql``, ``redis``, ``http``, ``s3`` and, for tests, ``memory
 all keep, ``guard`` what to derive your own from.
 """
 
-from leasehold.guards.conflict import Conflict
+from leasehold.errors import Conflict
 from leasehold.guards.fence import Fenced, Presented
 from leasehold.guards.guard import BaseGuard, Guard
 

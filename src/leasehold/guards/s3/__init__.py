@@ -12,7 +12,7 @@ condition that the object is still the one it saw (``If-Match``, ``If-None-Match
 it writes. ``guard`` holds the steps, ``record`` what stands in the metadata, ``bucket`` the requests.
 """
 
-from leasehold.guards.conflict import Conflict
+from leasehold.errors import Conflict
 from leasehold.guards.s3.guard import FenceGuard
 from leasehold.guards.s3.record import Found
 

@@ -15,8 +15,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from leasehold._runtime.backoff import Backoff
-from leasehold.errors import InvalidRequest, LeaseholdError, Unsupported
-from leasehold.guards.conflict import Conflict
+from leasehold.errors import Conflict, InvalidRequest, LeaseholdError, Unsupported
 from leasehold.guards.fence import Fenced, Presented, label
 from leasehold.guards.guard import BaseGuard
 from leasehold.guards.s3.bucket import BOTH, Bucket, Client, NotWritten

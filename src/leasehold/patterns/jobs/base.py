@@ -11,23 +11,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from leasehold._core.durations import seconds, ttl_ms
 from leasehold._runtime.backoff import Backoff
 from leasehold._runtime.identity import process_prefix
-from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
-from leasehold.guards.conflict import Conflict
-from leasehold.guards.sql import names
-from leasehold.guards.sql.dialects import Dialect
-from leasehold.guards.sql.failures import NO_KEY, says
+from leasehold._sql import names
+from leasehold._sql.dialects import Dialect
+from leasehold._sql.errors import NO_KEY, has_code, table_errors
+from leasehold._sql.run import RunOptions, StatementFlow, run, run_within
+from leasehold._sql.transactions import transactions_of
+from leasehold.errors import Conflict, InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.jobs import flows
 from leasehold.patterns.jobs import table as creating
-from leasehold.patterns.jobs.dialects import job_statements
-from leasehold.patterns.jobs.driving import Flow
+from leasehold.patterns.jobs.claims import job_statements
+from leasehold.patterns.jobs.flows import Flow
 from leasehold.patterns.jobs.job import BaseJob, encoded
 from leasehold.patterns.jobs.setback import Glances
 from leasehold.patterns.jobs.statements import ColumnName, UserColumn, When
 from leasehold.patterns.jobs.table import JobColumns, JobRow, looking
-from leasehold.patterns.tables.asking import Steps, run, run_within
-from leasehold.patterns.tables.beginnings import transactions_of
-from leasehold.patterns.tables.meaning import table_errors
 from leasehold.stores.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -96,7 +94,7 @@ class BaseJobs:
 
     def _asking(
         self,
-        work: Callable[[flows.Statements], Steps[R]],
+        work: Callable[[flows.Statements], StatementFlow[R]],
         tx: Any = None,
         alone: bool = False,
         through: Callable[[Any], Any] = lambda result: result,
@@ -111,8 +109,8 @@ class BaseJobs:
             raise
         return found
 
-    def _put(self, work: Callable[[flows.Statements], Steps[R]], tx: Any, alone: bool) -> Any:
-        def whole(dialect: Dialect) -> Steps[R]:
+    def _put(self, work: Callable[[flows.Statements], StatementFlow[R]], tx: Any, alone: bool) -> Any:
+        def whole(dialect: Dialect) -> StatementFlow[R]:
             known = self._phrases
             if known is None or known.dialect is not dialect:
                 known = job_statements(self._columns, (yield from looking(self._columns, dialect)))
@@ -120,13 +118,14 @@ class BaseJobs:
             return (yield from work(known))
 
         if tx is not None:
-            return self._of_this_kind(run(tx, whole, self.table, fail=self._meaning))
+            return self._of_this_kind(run(tx, whole, self._translated))
         by_itself = alone and self._phrases is not None and self._phrases.dialect.name == "postgresql"
-        return run_within(lambda: self._begin(by_itself), whole, self.table, fail=self._meaning, alone=by_itself)
+        options = RunOptions(autocommit=by_itself)
+        return run_within(lambda: self._begin(by_itself), whole, self._translated, options)
 
-    def _meaning(self, error: BaseException) -> LeaseholdError:
+    def _translated(self, error: BaseException) -> LeaseholdError:
         """Of an error of the driver's."""
-        if says(error, NO_KEY):
+        if has_code(error, NO_KEY):
             named = f"{self._columns.names['key']} of {self.table}"
             return InvalidRequest(f"the column {named} has no unique index of its own: make one, for key=")
         return table_errors(self.table)(error)
@@ -138,17 +137,17 @@ class BaseJobs:
         return result
 
     def _checking(self) -> Flow[None]:
-        def nothing(known: flows.Statements) -> Steps[None]:
+        def nothing(known: flows.Statements) -> StatementFlow[None]:
             yield from ()
 
         self._phrases = None
         return (yield from self._asking(nothing))
 
     def _creating(self) -> Flow[None]:
-        def work(dialect: Dialect) -> Steps[None]:
+        def work(dialect: Dialect) -> StatementFlow[None]:
             return creating.creating(self._columns, dialect)
 
-        yield lambda: run_within(self._begin, work, self.table)
+        yield lambda: run_within(self._begin, work, table_errors(self.table))
         yield from self._checking()
 
     # ------------------------------------------------------------ jobs
@@ -235,7 +234,7 @@ class BaseJobs:
     # ------------------------------------------------------------ operators
 
     def _counting(self) -> Flow[dict[str, int]]:
-        def work(known: flows.Statements) -> Steps[dict[str, int]]:
+        def work(known: flows.Statements) -> StatementFlow[dict[str, int]]:
             found = dict.fromkeys([*self._columns.states, "expired"], 0)
             for state, count, expired in (yield known.counts()).rows:
                 ours = self._state({"state": state})
@@ -246,14 +245,14 @@ class BaseJobs:
         return self._asking(work, None, alone=True)
 
     def _getting(self, job_id: Any) -> Flow[Any]:
-        def work(known: flows.Statements) -> Steps[list[JobRow]]:
+        def work(known: flows.Statements) -> StatementFlow[list[JobRow]]:
             return known.rows((yield known.get(job_id)).rows)
 
         rows = yield from self._asking(work, None, alone=True)
         return self._seen(rows[0]) if rows else None
 
     def _burying(self, limit: int) -> Flow[list[Any]]:
-        def work(known: flows.Statements) -> Steps[list[JobRow]]:
+        def work(known: flows.Statements) -> StatementFlow[list[JobRow]]:
             return known.rows((yield known.dead(limit)).rows)
 
         _count(limit, "limit")
@@ -267,7 +266,7 @@ class BaseJobs:
         return job
 
     def _reviving(self, job_id: Any) -> Flow[bool]:
-        def work(known: flows.Statements) -> Steps[bool]:
+        def work(known: flows.Statements) -> StatementFlow[bool]:
             return (yield known.revive(job_id)).changed == 1
 
         return (yield from flows.insisting(self, lambda: self._asking(work, None, alone=True)))
@@ -278,7 +277,7 @@ class BaseJobs:
             raise InvalidRequest("only done or dead jobs are purged")
         age = seconds(older, "older_than")
 
-        def work(known: flows.Statements) -> Steps[int]:
+        def work(known: flows.Statements) -> StatementFlow[int]:
             return (yield known.purge(state, age)).changed
 
         return (yield from flows.insisting(self, lambda: self._asking(work, None, alone=True)))

@@ -7,25 +7,26 @@ owner that is late, but that nobody has replaced, is still the owner: its comple
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from functools import partial
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from leasehold._core.driver import drive, drive_async, finish
 from leasehold._runtime.backoff import Backoff
-from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StaleOwner, StoreUnavailable
-from leasehold.guards.conflict import Conflict
-from leasehold.patterns.jobs.dialects import JobClaim, MariaDBJobStatements, SQLiteJobStatements
-from leasehold.patterns.jobs.driving import Flow
+from leasehold._sql.run import StatementFlow
+from leasehold.errors import Conflict, InvalidRequest, LeaseholdError, OutcomeUnknown, StaleOwner, StoreUnavailable
+from leasehold.patterns.jobs.claims import JobClaim, MariaDBJobStatements, SQLiteJobStatements
 from leasehold.patterns.jobs.setback import glancing
 from leasehold.patterns.jobs.statements import ColumnName, When
 from leasehold.patterns.jobs.table import JobRow
-from leasehold.patterns.tables.asking import Steps
 
 if TYPE_CHECKING:
     from leasehold.patterns.jobs.base import BaseJobs
     from leasehold.patterns.jobs.job import BaseJob
 
 R = TypeVar("R")
+Flow = Generator[Callable[[], Any], Any, R]  # yields calls, and is sent their results
 Statements = SQLiteJobStatements | MariaDBJobStatements
 AGAIN = Backoff(base=0.02, cap=0.5, attempts=5)  # somebody else was faster, or the database was away for a moment
 # Where transactions are serializable each claim that meets another one fails: among many workers that is most of them.
@@ -35,6 +36,26 @@ FEW = 16  # candidates that are looked at for each job
 ROUNDS = 20  # claims in a row that gave nothing but jobs to bury
 Asked = Sequence[tuple["BaseJob", float]]  # jobs, and the lease of each
 Lost = tuple["BaseJob", int | None]
+
+
+def run(flow: Flow[R]) -> R:
+    """Run a flow on the calling thread."""
+    return drive(flow, _call)
+
+
+async def run_async(flow: Flow[R]) -> R:
+    """Run a flow in the running task."""
+    return await drive_async(flow, _call_async)
+
+
+def _call(call: Callable[[], Any]) -> Any:
+    result = call()
+    return finish(result) if isinstance(result, Coroutine) else result  # a method of the Flavour, which never suspends
+
+
+async def _call_async(call: Callable[[], Any]) -> Any:
+    result = call()
+    return await result if isawaitable(result) else result
 
 
 def insisting(jobs: BaseJobs, make: Callable[[], Flow[R]], on: Any = Conflict, again: Backoff = AGAIN) -> Flow[R]:
@@ -60,7 +81,7 @@ def enqueueing(
 ) -> Flow[list[Any]]:
     """-> ids. With a key there is one row, and it may be there already."""
 
-    def work(phrases: Statements) -> Steps[list[Any]]:
+    def work(phrases: Statements) -> StatementFlow[list[Any]]:
         ids: list[Any] = []
         if key is not None:
             yield from phrases.require_unique()
@@ -76,7 +97,7 @@ def enqueueing(
     return (yield from insisting(jobs, lambda: jobs._asking(work, None, alone)))
 
 
-def _once(phrases: Statements, ids: list[Any], key: str) -> Steps[list[Any]]:
+def _once(phrases: Statements, ids: list[Any], key: str) -> StatementFlow[list[Any]]:
     if not ids:
         ids = [one[0] for one in (yield phrases.find(key)).rows]
     if not ids:
@@ -137,7 +158,7 @@ def _filtered(jobs: BaseJobs, count: int, queue: str | None) -> Flow[list[Any]]:
 
 
 def _candidates(jobs: BaseJobs, which: str, count: int, queue: str | None) -> Flow[list[Any]]:
-    def work(phrases: Statements) -> Steps[list[Any]]:
+    def work(phrases: Statements) -> StatementFlow[list[Any]]:
         return [one[0] for one in (yield phrases.candidates(which, count, queue)).rows]
 
     return (yield from insisting(jobs, lambda: glancing(jobs, work)))
@@ -179,7 +200,7 @@ def beating(jobs: BaseJobs, asked: Asked) -> Flow[list[Lost]]:
     """Heartbeats for all of these, each with its lease. -> those that are no longer ours, with the version that is seen
     in their place."""
 
-    def work(phrases: Statements) -> Steps[list[Lost]]:
+    def work(phrases: Statements) -> StatementFlow[list[Lost]]:
         lost: list[Lost] = []
         for job, lease in asked:
             if (yield phrases.beat(job.id, job.version, lease)).changed == 0:
@@ -212,7 +233,7 @@ def settling(jobs: BaseJobs, job: BaseJob, state: str, row: JobRow, pause: float
     """To another state, if it is still ours. Again is the same: a version belongs to one owner."""
     job._require_mine()
 
-    def work(phrases: Statements) -> Steps[None]:
+    def work(phrases: Statements) -> StatementFlow[None]:
         changed = (yield phrases.settle(job.id, job.version, state, row, pause)).changed
         if changed > 1:
             raise InvalidRequest(f"the id of {job.shown} names {changed} rows: the column for id must be unique")
@@ -235,7 +256,7 @@ def settling(jobs: BaseJobs, job: BaseJob, state: str, row: JobRow, pause: float
         yield from giving_back(lease)
 
 
-def _seen(phrases: Statements, job: BaseJob) -> Steps[tuple[int | None, str | None]]:
+def _seen(phrases: Statements, job: BaseJob) -> StatementFlow[tuple[int | None, str | None]]:
     rows = (yield phrases.look(job.id)).rows
     if not rows:
         return (None, None)

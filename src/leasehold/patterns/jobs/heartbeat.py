@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from leasehold.errors import InvalidRequest
 from leasehold.observe import log
 from leasehold.patterns.jobs import flows
-from leasehold.patterns.jobs.driving import arun, run
+from leasehold.patterns.jobs.flows import run, run_async
 from leasehold.patterns.jobs.job import BaseJob
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class HeartbeatTask:
     async def _beat(self, loop: asyncio.AbstractEventLoop, due: list[BaseJob]) -> None:
         sent, asked = self._jobs._now(), [(job, job.lease) for job in due]
         try:
-            lost = await arun(flows.beating(self._jobs, asked))
+            lost = await run_async(flows.beating(self._jobs, asked))
         except Exception as error:
             self._beats.failed(due, self._jobs._now(), error)
         else:

@@ -16,7 +16,7 @@ from leasehold._core.names import Name
 from leasehold._runtime.aio import Interrupt
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost
 from leasehold.patterns.jobs import flows
-from leasehold.patterns.jobs.driving import Flow, arun, run
+from leasehold.patterns.jobs.flows import Flow, run, run_async
 from leasehold.patterns.jobs.table import JobRow
 
 if TYPE_CHECKING:
@@ -255,22 +255,22 @@ class AsyncJob(BaseJob):
 
     async def heartbeat(self, lease: Duration | None = None) -> None:
         """Still here: nobody may take it over for another ``lease``. StaleOwner: somebody has."""
-        await arun(self._keeping(lease))
+        await run_async(self._keeping(lease))
 
     async def complete(self, result: Any = None, *, tx: Any = None) -> None:
         """Done, and ``result`` is kept as JSON. With ``tx`` this is part of your own transaction: its effect and its
         completion are one step, so the effect happens exactly once. StaleOwner, and nothing is changed, when another
         worker has taken over: let it roll your transaction back. May be repeated."""
-        await arun(self._completing(result, tx))
+        await run_async(self._completing(result, tx))
 
     async def fail(self, error: object, *, retry: bool = True, tx: Any = None) -> None:
         """Not done, and why: an exception or text. It is tried again after a pause of the ``retry`` of these jobs, and
         is dead after the last attempt, or with ``retry=False``."""
-        await arun(self._failing(error, retry, tx))
+        await run_async(self._failing(error, retry, tx))
 
     async def release(self, *, tx: Any = None) -> None:
         """Back to the others, at once, and this attempt does not count."""
-        await arun(self._releasing(tx))
+        await run_async(self._releasing(tx))
 
     async def __aenter__(self) -> Self:
         self.check()
@@ -289,7 +289,7 @@ class AsyncJob(BaseJob):
         if interrupt is not None and interrupt.leave():
             cancelled = await interrupt.delivered(error)
         if self._pid == os.getpid():
-            await arun(flows.leaving(self, error, cancelled))
+            await run_async(flows.leaving(self, error, cancelled))
         if cancelled:
             raise self._loss(self._reason) from error
 

@@ -13,7 +13,7 @@ from leasehold.errors import LeaseholdError
 from leasehold.observe import log
 from leasehold.patterns.flavour import OnLoop, OnThread
 from leasehold.patterns.jobs.base import BaseJobs
-from leasehold.patterns.jobs.driving import arun, run
+from leasehold.patterns.jobs.flows import run, run_async
 from leasehold.patterns.jobs.heartbeat import HeartbeatTask, HeartbeatThread
 from leasehold.patterns.jobs.job import AsyncJob, Job
 from leasehold.patterns.jobs.table import JobRow
@@ -174,12 +174,12 @@ class AsyncJobs(BaseJobs):
 
     async def create(self) -> None:
         """Make the table and its indexes, unless it is there; then check it."""
-        await arun(self._creating())
+        await run_async(self._creating())
 
     async def check(self) -> None:
         """Does the table fit? InvalidRequest says which columns are missing or of another type. The first use does the
         same, before it changes anything."""
-        await arun(self._checking())
+        await run_async(self._checking())
 
     async def enqueue(
         self,
@@ -197,7 +197,7 @@ class AsyncJobs(BaseJobs):
         ``payload`` is kept as JSON. A ``key`` is enqueued once: again gives the id of the job that is there. It is due
         after ``delay`` or at ``run_at``, else now. ``values`` are for other columns of yours. With ``tx`` it is part of
         your own transaction: the job is there if and only if you commit."""
-        return (await arun(self._enqueueing([payload], delay, run_at, queue, key, values, tx)))[0]
+        return (await run_async(self._enqueueing([payload], delay, run_at, queue, key, values, tx)))[0]
 
     async def enqueue_many(
         self,
@@ -209,16 +209,16 @@ class AsyncJobs(BaseJobs):
         tx: Any = None,
     ) -> list[Any]:
         """Many at once, all or none. -> their ids."""
-        return await arun(self._enqueueing(payloads, delay, run_at, queue, None, None, tx))
+        return await run_async(self._enqueueing(payloads, delay, run_at, queue, None, None, tx))
 
     async def claim(self, queue: str | None = None) -> AsyncJob | None:
         """The job that is due for the longest time, or None. One whose worker's lease has run out goes first."""
-        found = await arun(self._claiming(1, queue))
+        found = await run_async(self._claiming(1, queue))
         return found[0] if found else None
 
     async def claim_many(self, count: int, queue: str | None = None) -> list[AsyncJob]:
         """At most ``count`` of them, in one step."""
-        return await arun(self._claiming(count, queue))
+        return await run_async(self._claiming(count, queue))
 
     async def work(
         self,
@@ -240,7 +240,7 @@ class AsyncJobs(BaseJobs):
         ending = WorkerStop(asyncio.Event() if stop is None else stop)
 
         async def loop() -> int:
-            return await arun(working(self, lambda job: self._perform(job, function), ending, pause, drain, queue))
+            return await run_async(working(self, lambda job: self._perform(job, function), ending, pause, drain, queue))
 
         if concurrency == 1:
             return await loop()
@@ -253,24 +253,24 @@ class AsyncJobs(BaseJobs):
 
     async def counts(self) -> dict[str, int]:
         """How many are in each state; ``expired`` are those of the running ones whose lease has run out."""
-        return await arun(self._counting())
+        return await run_async(self._counting())
 
     async def get(self, job_id: Any) -> AsyncJob | None:
         """Look at a job, without claiming it."""
-        found: AsyncJob | None = await arun(self._getting(job_id))
+        found: AsyncJob | None = await run_async(self._getting(job_id))
         return found
 
     async def dead(self, limit: int = 100) -> list[AsyncJob]:
         """The latest dead jobs, with the error of each."""
-        return await arun(self._burying(limit))
+        return await run_async(self._burying(limit))
 
     async def retry_dead(self, job_id: Any) -> bool:
         """Give a dead job all its attempts again. False: it is not dead, or not there."""
-        return await arun(self._reviving(job_id))
+        return await run_async(self._reviving(job_id))
 
     async def purge(self, older_than: Duration, state: str = "done") -> int:
         """Delete jobs that ended so long ago, done or dead. -> how many. Their keys are free again."""
-        return await arun(self._purging(older_than, state))
+        return await run_async(self._purging(older_than, state))
 
     async def _perform(self, job: AsyncJob, function: Callable[[AsyncJob], Awaitable[Any]]) -> bool:
         try:

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leasehold._core.policy import MAX_TTL_MS
-from leasehold.guards.sql.dialects import Statement
-from leasehold.patterns.jobs.driving import Flow
+from leasehold._sql.run import StatementFlow
+from leasehold._sql.statements import Statement
 from leasehold.patterns.jobs.statements import JobStatements
-from leasehold.patterns.tables.asking import Steps
 
 if TYPE_CHECKING:
     from leasehold.patterns.jobs.base import BaseJobs
+    from leasehold.patterns.jobs.flows import Flow
 
 R = TypeVar("R")
 SOONEST = 1.0  # seconds between two looks at the clock
@@ -61,7 +61,7 @@ class Glances:
         self._next = 0.0
 
 
-def glancing(jobs: BaseJobs, work: Callable[[Any], Steps[R]], **more: Any) -> Flow[R]:
+def glancing(jobs: BaseJobs, work: Callable[[Any], StatementFlow[R]], **more: Any) -> Flow[R]:
     """Some work that looks for jobs. When it is time, the clock is looked at first, and what is too far ahead is
     brought back."""
     glances: Glances = jobs._glances
@@ -69,7 +69,7 @@ def glancing(jobs: BaseJobs, work: Callable[[Any], Steps[R]], **more: Any) -> Fl
         return (yield from jobs._asking(work, None, alone=True, **more))
     shown = 0.0
 
-    def whole(phrases: JobStatements) -> Steps[R]:
+    def whole(phrases: JobStatements) -> StatementFlow[R]:
         nonlocal shown
         shown = float((yield clock_shown(phrases)).rows[0][0]) / phrases.clock("lease_until").given(1.0)
         if glances.set_back(sent, shown):

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from leasehold.guards.sql.dialects import HERE, Statement
+from leasehold._sql.run import StatementFlow
+from leasehold._sql.statements import VALUE, Statement
 from leasehold.patterns.jobs.table import JobColumns, JobRow, TableLayout, literal, type_of
-from leasehold.patterns.tables.asking import Steps
 
 # ---------------------------------------------------------------- times
 #
@@ -25,13 +25,13 @@ from leasehold.patterns.tables.asking import Steps
 # a transaction may have begun long ago.
 
 
-SECONDS = f"make_interval(secs => CAST({HERE} AS double precision))"
+SECONDS = f"make_interval(secs => CAST({VALUE} AS double precision))"
 TEXT = "'%Y-%m-%d %H:%M:%f'"  # sorts as it is read
 EPOCH = "((julianday('now') - 2440587.5) * 86400.0)"
 
 
 class DatabaseClock(NamedTuple):
-    """Five expressions; ``HERE`` is where the seconds go, or the column, ``micros`` whether as whole microseconds."""
+    """Five expressions; ``VALUE`` is where the seconds go, or the column, ``micros`` whether as whole microseconds."""
 
     now: str
     moment: str
@@ -46,11 +46,11 @@ class DatabaseClock(NamedTuple):
 
     def later_by(self, length: str) -> str:
         """So long from now, as an expression says."""
-        return self.later.replace(HERE, length)
+        return self.later.replace(VALUE, length)
 
     def number(self, column: str) -> str:
         """What stands in the column, since 1970."""
-        return self.since.replace(HERE, column)
+        return self.since.replace(VALUE, column)
 
 
 def clock(dialect: str, kind: str) -> DatabaseClock:
@@ -66,8 +66,8 @@ AWARE = DatabaseClock(
     "now()",
     "clock_timestamp()",
     f"clock_timestamp() + {SECONDS}",
-    f"to_timestamp(CAST({HERE} AS double precision))",
-    f"EXTRACT(EPOCH FROM {HERE})",
+    f"to_timestamp(CAST({VALUE} AS double precision))",
+    f"EXTRACT(EPOCH FROM {VALUE})",
 )
 NAIVE = AWARE._replace(
     now=f"timezone('utc', {AWARE.now})",
@@ -78,27 +78,27 @@ NAIVE = AWARE._replace(
 DATETIME = DatabaseClock(
     "UTC_TIMESTAMP(6)",
     "UTC_TIMESTAMP(6)",
-    f"TIMESTAMPADD(MICROSECOND, {HERE}, UTC_TIMESTAMP(6))",
-    f"TIMESTAMPADD(MICROSECOND, {HERE}, TIMESTAMP'1970-01-01 00:00:00.000000')",
-    f"TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00.000000', {HERE})",
+    f"TIMESTAMPADD(MICROSECOND, {VALUE}, UTC_TIMESTAMP(6))",
+    f"TIMESTAMPADD(MICROSECOND, {VALUE}, TIMESTAMP'1970-01-01 00:00:00.000000')",
+    f"TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00.000000', {VALUE})",
     micros=True,
 )
 STAMP = DatabaseClock(
     "CURRENT_TIMESTAMP(6)",
     "CURRENT_TIMESTAMP(6)",
-    f"TIMESTAMPADD(MICROSECOND, {HERE}, CURRENT_TIMESTAMP(6))",
-    f"FROM_UNIXTIME({HERE} / 1000000)",
-    f"UNIX_TIMESTAMP({HERE}) * 1000000",
+    f"TIMESTAMPADD(MICROSECOND, {VALUE}, CURRENT_TIMESTAMP(6))",
+    f"FROM_UNIXTIME({VALUE} / 1000000)",
+    f"UNIX_TIMESTAMP({VALUE}) * 1000000",
     micros=True,
 )
 WORDS = DatabaseClock(
     f"strftime({TEXT}, 'now')",
     f"strftime({TEXT}, 'now')",
-    f"strftime({TEXT}, 'now', {HERE} || ' seconds')",
-    f"strftime({TEXT}, {HERE}, 'unixepoch')",
-    f"((julianday({HERE}) - 2440587.5) * 86400.0)",
+    f"strftime({TEXT}, 'now', {VALUE} || ' seconds')",
+    f"strftime({TEXT}, {VALUE}, 'unixepoch')",
+    f"((julianday({VALUE}) - 2440587.5) * 86400.0)",
 )
-NUMBER = DatabaseClock(EPOCH, EPOCH, f"({EPOCH} + {HERE})", HERE, HERE)
+NUMBER = DatabaseClock(EPOCH, EPOCH, f"({EPOCH} + {VALUE})", VALUE, VALUE)
 
 
 # ---------------------------------------------------------------- phrases
@@ -119,8 +119,6 @@ ColumnName = str | UserColumn
 
 class JobStatements:
     """What is common to the three dialects."""
-
-    strictly = ""  # before what writes values of the user's
 
     def __init__(self, columns: JobColumns, layout: TableLayout) -> None:
         self.columns = columns
@@ -149,7 +147,7 @@ class JobStatements:
 
     def mark(self, theirs: str) -> str:
         """A value for a column of the table, whose it may be."""
-        return HERE
+        return VALUE
 
     def _theirs(self, named: str) -> str:
         """As the table spells it: two of the databases do not tell capitals apart."""
@@ -170,7 +168,7 @@ class JobStatements:
         """A statement whose text is remembered under the key."""
         parts = self._texts.get(key)
         if parts is None:
-            parts = self._texts[key] = tuple(build().split(HERE))
+            parts = self._texts[key] = tuple(build().split(VALUE))
         return Statement(parts, tuple(values), gives)
 
     def rows(self, found: Sequence[tuple[Any, ...]]) -> list[JobRow]:
@@ -215,15 +213,15 @@ class JobStatements:
         if self.has("attempts"):
             names.append(self.column("attempts"))
             marks.append("0")
-        one = f"({', '.join(marks)})"
+        new_rows = ", ".join([f"({', '.join(marks)})"] * count)
         also = self.unless_there() if keyed else ""
         back = f"{self.column('id')}, {self.column('key')}" if keyed else self.column("id")
         return (
-            f"{self.strictly}INSERT INTO {self.table} ({', '.join(names)}) VALUES {', '.join([one] * count)}{also} "  # noqa: S608 - quoted names
+            f"{self.dialect.strict}INSERT INTO {self.table} ({', '.join(names)}) VALUES {new_rows}{also} "  # noqa: S608 - quoted names
             f"RETURNING {back}"
         )
 
-    def require_unique(self) -> Steps[None]:
+    def require_unique(self) -> StatementFlow[None]:
         """A key needs an index that makes it one: most databases say so by themselves."""
         yield from ()
 
@@ -335,7 +333,7 @@ class JobStatements:
         if state != "ready" and self.has("finished_at"):
             sets.append(f"{self.column('finished_at')} = {self.clock('finished_at').now}")
         sets.append(f"{self.column('state')} = {self.state(state)}")
-        return f"{self.strictly}UPDATE {self.table} SET {', '.join(sets)} WHERE {self.ours()}"  # noqa: S608 - quoted names
+        return f"{self.dialect.strict}UPDATE {self.table} SET {', '.join(sets)} WHERE {self.ours()}"  # noqa: S608 - quoted names
 
     def look(self, job_id: Any) -> Statement:
         """-> version, state: why it was refused. Locked where a snapshot could be older than what refused."""
@@ -343,7 +341,7 @@ class JobStatements:
             "look",
             lambda: (
                 f"SELECT {self.column('version')}, {self.column('state')} FROM {self.table} "  # noqa: S608 - quoted names
-                f"WHERE {self.column('id')} = {self.value('id')}{self.dialect.locking}"
+                f"WHERE {self.column('id')} = {self.value('id')}{self.dialect.current_read}"
             ),
             (job_id,),
             True,

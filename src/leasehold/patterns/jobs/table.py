@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from leasehold._sql import names
+from leasehold._sql.dialects import DIALECTS, Dialect
+from leasehold._sql.run import StatementFlow
+from leasehold._sql.statements import VALUE, Statement, statement
 from leasehold.errors import InvalidRequest, StoreUnavailable, Unsupported
-from leasehold.guards.sql import names
-from leasehold.guards.sql.dialects import DIALECTS, HERE, Dialect, Statement, statement
-from leasehold.patterns.tables.asking import Steps
 
 # ---------------------------------------------------------------- columns
 #
@@ -128,11 +129,11 @@ WANTED = {
 }
 LOOKS = {
     "postgresql": f"""SELECT attname, format_type(atttypid, NULL), '' FROM pg_attribute
-WHERE attrelid = to_regclass(CAST({HERE} AS text)) AND attnum > 0 AND NOT attisdropped ORDER BY attnum""",  # noqa: S608 - no names of others
-    "sqlite": f"SELECT name, type, '' FROM pragma_table_info({HERE}, {HERE})",  # noqa: S608 - the same
+WHERE attrelid = to_regclass(CAST({VALUE} AS text)) AND attnum > 0 AND NOT attisdropped ORDER BY attnum""",  # noqa: S608 - no names of others
+    "sqlite": f"SELECT name, type, '' FROM pragma_table_info({VALUE}, {VALUE})",  # noqa: S608 - the same
     "mariadb": f"""SELECT column_name, data_type, engine FROM information_schema.columns AS c
 JOIN information_schema.tables AS t ON t.table_schema = c.table_schema AND t.table_name = c.table_name
-WHERE c.table_schema = COALESCE({HERE}, DATABASE()) AND c.table_name = {HERE} ORDER BY ordinal_position""",  # noqa: S608 - the same
+WHERE c.table_schema = COALESCE({VALUE}, DATABASE()) AND c.table_name = {VALUE} ORDER BY ordinal_position""",  # noqa: S608 - the same
 }
 
 
@@ -147,7 +148,7 @@ class TableLayout(NamedTuple):
         return _known(self.types, column, self.dialect)
 
 
-def looking(columns: JobColumns, dialect: Dialect) -> Steps[TableLayout]:
+def looking(columns: JobColumns, dialect: Dialect) -> StatementFlow[TableLayout]:
     """Ask the database. Raises before anything else is sent to it."""
     if dialect.name == "sqlite":
         yield from _require_returning()
@@ -173,7 +174,7 @@ def _look(table: str, dialect: Dialect) -> Statement:
     return statement(LOOKS[dialect.name], *values, gives=True)
 
 
-def _require_returning() -> Steps[None]:
+def _require_returning() -> StatementFlow[None]:
     version = (yield statement("SELECT sqlite_version()", gives=True)).rows[0][0]
     if tuple(map(int, version.split(".")[:2])) < (3, 35):
         raise Unsupported(f"jobs need SQLite 3.35, which has RETURNING; this is {version}")
@@ -248,7 +249,7 @@ JSON = {"sqlite": "TEXT", "postgresql": "JSONB", "mariadb": "LONGTEXT"}
 WORDS = {"sqlite": "TEXT", "postgresql": "TEXT", "mariadb": "VARCHAR({}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"}
 
 
-def creating(columns: JobColumns, dialect: Dialect) -> Steps[None]:
+def creating(columns: JobColumns, dialect: Dialect) -> StatementFlow[None]:
     """Unless it is there."""
     if dialect.name == "postgresql":
         yield statement(LOCK, gives=True)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from leasehold._core.durations import optional_seconds
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable
 from leasehold.observe import log
-from leasehold.patterns.jobs.driving import Flow
 
 if TYPE_CHECKING:
     from leasehold.patterns.jobs.base import BaseJobs
+    from leasehold.patterns.jobs.flows import Flow
     from leasehold.patterns.jobs.job import BaseJob
 
 MOST_AT_ONCE = 256

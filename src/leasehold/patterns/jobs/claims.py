@@ -1,7 +1,7 @@
 """How a claim is made in each database: one statement where it can give back what it has changed, else two.
 
 SQLite       one writer at a time: the UPDATE takes the lock of the database first, and picks then.
-PostgreSQL   FOR UPDATE SKIP LOCKED: nobody waits for a row that another worker is just taking. The ids go through an
+PostgreSQL   FOR UPDATE SKIP LOCKED: no worker waits for a row that another is just claiming. The ids go through an
              array, so that they are picked once; a subquery in IN may be run again for each row.
 MariaDB      has no UPDATE ... RETURNING: rows are locked, skipping those of others, and then written.
 """
@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from leasehold._sql.run import StatementFlow
+from leasehold._sql.statements import VALUE, Statement, statement
 from leasehold.errors import InvalidRequest
-from leasehold.guards.sql.dialects import HERE, Statement, statement
 from leasehold.patterns.jobs.statements import VANISHED, JobStatements
 from leasehold.patterns.jobs.table import JobColumns, JobRow, TableLayout, literal, type_of
-from leasehold.patterns.tables.asking import Steps
 
 UNIQUE = f"""SELECT index_name FROM information_schema.statistics
-WHERE table_schema = COALESCE({HERE}, DATABASE()) AND table_name = {HERE} AND non_unique = 0 GROUP BY index_name
-HAVING COUNT(*) = 1 AND MAX(column_name) = {HERE}"""  # noqa: S608 - no names of others
+WHERE table_schema = COALESCE({VALUE}, DATABASE()) AND table_name = {VALUE} AND non_unique = 0 GROUP BY index_name
+HAVING COUNT(*) = 1 AND MAX(column_name) = {VALUE}"""  # noqa: S608 - no names of others
 
 WHOLE = {"character": "bpchar", "bit": "varbit"}  # PostgreSQL: a cast to CHARACTER keeps the first one alone
 
@@ -43,11 +43,9 @@ class JobClaim:
 
 
 class SQLiteJobStatements(JobStatements):
-    """SQLite; and what PostgreSQL does nearly alike."""
+    """SQLite, and most of PostgreSQL."""
 
-    locking = ""
-
-    def claim(self, claim: JobClaim) -> Steps[list[JobRow]]:
+    def claim(self, claim: JobClaim) -> StatementFlow[list[JobRow]]:
         """-> the rows as they are now. Those that are dead were buried."""
         values = [*claim.picking() * 2, *self.taking(claim.owner, claim.lease)]
         found = yield self.said(claim.shape(), lambda: self._claim(claim), values, True)
@@ -58,7 +56,7 @@ class SQLiteJobStatements(JobStatements):
         due = self.due(which, claim.queue is not None, claim.only is not None)
         return (
             f"SELECT {self.column('id')} AS picked FROM {self.table} WHERE {due} ORDER BY {self.order(which)} "  # noqa: S608 - quoted names
-            f"LIMIT {claim.count}{self.locking}"
+            f"LIMIT {claim.count}{self.dialect.skip_locked}"
         )
 
     def _claim(self, claim: JobClaim) -> str:
@@ -75,14 +73,12 @@ class SQLiteJobStatements(JobStatements):
 
 
 class PostgreSQLJobStatements(SQLiteJobStatements):
-    """Every value is cast to the type of its column: drivers differ in what they say of a value, and an enum or JSON
-    takes no text. JSON comes as text: drivers differ in what they make of it, too."""
-
-    locking = " FOR UPDATE SKIP LOCKED"
+    """Every value is cast to the type of its column: drivers differ in the type that they send, and an enum or JSON
+    takes no text. JSON is read as text: drivers differ in what they make of it, too."""
 
     def mark(self, theirs: str) -> str:
         kind = self.layout.types.get(theirs)  # None: there is no such column, and the database says so
-        return HERE if kind is None else f"CAST({HERE} AS {WHOLE.get(kind, kind)})"
+        return VALUE if kind is None else f"CAST({VALUE} AS {WHOLE.get(kind, kind)})"
 
     def state(self, ours: str) -> str:
         kind = type_of(self.layout.types, self.columns.names["state"])
@@ -97,14 +93,13 @@ class PostgreSQLJobStatements(SQLiteJobStatements):
 
 
 class MariaDBJobStatements(JobStatements):
-    """Assignments are made one after the other, and later ones see the new values: ``taken`` writes the state last,
-    but attempts before the error would be seen; so who is buried is decided by us, with the row locked. Without strict
-    mode a value that is too long would be cut off in silence."""
+    """Assignments are made one after the other, and later ones see the new values: the error would be decided by the
+    new attempts. So this class decides, with the rows locked, which jobs are dead. Without strict mode a value that is
+    too long would be cut off without an error."""
 
-    strictly = "SET STATEMENT sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES') FOR "
     unique = False
 
-    def require_unique(self) -> Steps[None]:
+    def require_unique(self) -> StatementFlow[None]:
         """ON DUPLICATE KEY names no index: without one it would insert again and again."""
         if self.unique:
             return
@@ -118,7 +113,7 @@ class MariaDBJobStatements(JobStatements):
     def unless_there(self) -> str:
         return f" ON DUPLICATE KEY UPDATE {self.column('id')} = {self.column('id')}"
 
-    def claim(self, claim: JobClaim) -> Steps[list[JobRow]]:
+    def claim(self, claim: JobClaim) -> StatementFlow[list[JobRow]]:
         """-> the rows as they are now."""
         rows: list[JobRow] = []
         for which in ("expired", "ready"):
@@ -144,7 +139,7 @@ class MariaDBJobStatements(JobStatements):
             ("pick", which, rest, queue, only),
             lambda: (
                 f"SELECT {self.row} FROM {self.table} WHERE {self.due(which, queue, only)} "  # noqa: S608 - quoted names
-                f"ORDER BY {self.order(which)} LIMIT {rest} FOR UPDATE SKIP LOCKED"
+                f"ORDER BY {self.order(which)} LIMIT {rest}{self.dialect.skip_locked}"
             ),
             claim.picking(),
             True,
@@ -155,11 +150,11 @@ class MariaDBJobStatements(JobStatements):
         if self.has("attempts"):
             sets["attempts"] = f"COALESCE({self.column('attempts')}, 0) + 1"
         if self.has("owner"):
-            sets["owner"] = HERE
+            sets["owner"] = VALUE
         sets |= {"lease_until": self.clock("lease_until").later, **self.counted(), "state": self.state("running")}
         written = ", ".join(f"{self.column(ours)} = {what}" for ours, what in sets.items())
-        marks = ", ".join([HERE] * len(rows))
-        text = f"{self.strictly}UPDATE {self.table} SET {written} WHERE {self.column('id')} IN ({marks})"  # noqa: S608 - quoted names
+        marks = ", ".join([VALUE] * len(rows))
+        text = f"{self.dialect.strict}UPDATE {self.table} SET {written} WHERE {self.column('id')} IN ({marks})"  # noqa: S608 - quoted names
         values = [*self.taking(claim.owner, claim.lease), *(one["id"] for one in rows)]
         return self.said(("take", len(rows)), lambda: text, values, False)
 
