@@ -54,6 +54,20 @@ class Dialect:
         """The statements of a ``CREATE``, safe beside another process that executes the same."""
         return texts
 
+    # ------------------------------------------------------------ columns of known types
+
+    def cast(self, value: str, kind: str) -> str:
+        """A value for a column of this type."""
+        return value
+
+    def readable(self, column: str, kind: str) -> str:
+        """A quoted column of this type in a SELECT, such that every driver gives the same value for it."""
+        return column
+
+    def among(self, query: str) -> str:
+        """A condition: is it one of the values that the query gives? The query is run once."""
+        return f"IN ({query})"
+
     # ------------------------------------------------------------ conditional upserts
 
     def known(self, column: str) -> str:
@@ -94,17 +108,31 @@ class SQLite(Dialect):
 
 class PostgreSQL(Dialect):
     """An UPDATE returns what it has written, so that a fence column of text or of floating point is noticed: it would
-    compare fences wrongly. The clock is that of the statement: its transaction may have begun long ago."""
+    compare fences wrongly. The clock is that of the statement: its transaction may have begun long ago.
+
+    Drivers differ in the type that they send for a value, and an enum or JSON takes no text: so values are cast. They
+    also differ in what they make of JSON: so it is read as text."""
 
     name, share_lock, update_returns, folds_case = "postgresql", " FOR SHARE", True, False
     skip_locked = " FOR UPDATE SKIP LOCKED"
     now_ms = "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000 AS BIGINT)"
+    whole = {"character": "bpchar", "bit": "varbit"}  # noqa: RUF012 - a cast to CHARACTER keeps the first one alone
 
     def creation(self, texts: list[str], table: str) -> list[str]:
         """Two processes that create one table at the same time would fail: one waits for the other, in one statement,
         because a connection may be in autocommit."""
         lock = f"pg_advisory_xact_lock(hashtext('leasehold {table}'))"
         return [f"DO $$ BEGIN PERFORM {lock}; {'; '.join(texts)}; END $$"]
+
+    def cast(self, value: str, kind: str) -> str:
+        return f"CAST({value} AS {self.whole.get(kind, kind)})"
+
+    def readable(self, column: str, kind: str) -> str:
+        return f"CAST({column} AS text) AS {column}" if kind in {"json", "jsonb"} else column
+
+    def among(self, query: str) -> str:
+        """Through an array: a subquery in IN may be run again for each row."""
+        return f"= ANY(ARRAY({query}))"
 
 
 class MariaDB(Dialect):
