@@ -73,8 +73,10 @@ def translated(error: BaseException, table: str, *, ours: bool = True, remedy: s
     if _is(codes, UNFIT):
         return unfit(f"{table}: {codes[0][:80]}")
     if not ours and _is(codes, NO_COLUMN):
-        said = _first_line(_chain(error)[-1])[:200]
-        return InvalidRequest(f"the table {table} lacks a column that was named ({said}): name the columns that it has")
+        message = _first_line(_chain(error)[-1])[:200]
+        return InvalidRequest(
+            f"the table {table} lacks a column that was named ({message}): name the columns that it has"
+        )
     if not ours and _is(codes, BROKEN):
         return InvalidRequest(
             f"the values break a rule of the table {table} ({codes[0][:80]}): roll back. The cause says which rule"

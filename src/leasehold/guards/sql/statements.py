@@ -84,9 +84,14 @@ def is_accepted(dialect: Dialect, rows: Rows, attempt: Presented) -> bool:
 
 def accept(dialect: Dialect, table: str, attempt: Presented) -> Statement:
     """Apply the rule to the guard's own table, and keep the row locked until the transaction ends."""
+    parts = _accept_parts(dialect, dialect.deciding, table)
+    return Statement(parts, (attempt.resource, attempt.fence, attempt.owner), dialect.upsert_returns)
+
+
+@lru_cache(maxsize=256)  # a program checks in the same few tables again and again
+def _accept_parts(dialect: Dialect, deciding: str, table: str) -> tuple[str, ...]:
     new = {"resource": VALUE, "fence": VALUE, "owner": VALUE}
-    text = fenced_upsert(dialect, table, new, {}, "checks")
-    return statement(text, attempt.resource, attempt.fence, attempt.owner, gives=dialect.upsert_returns)
+    return tuple(fenced_upsert(dialect, table, new, {}, "checks").split(VALUE))
 
 
 def last(dialect: Dialect, table: str, resource: str, *, hold: bool) -> Statement:
@@ -142,13 +147,13 @@ def update(dialect: Dialect, change: RowChange) -> Statement:
     return Statement(parts, values, dialect.update_returns, expression=expression)
 
 
-@lru_cache(maxsize=256)  # a program writes the same few tables again and again
+@lru_cache(maxsize=256)
 def _update_parts(
-    dialect: Dialect, before: str, new: Names, key: Names, table: str, fence: str, owner: str | None, strict: bool
+    dialect: Dialect, deciding: str, new: Names, key: Names, table: str, fence: str, owner: str | None, strict: bool
 ) -> tuple[str, ...]:
     gives = f" RETURNING {_fence(dialect, fence)}" if dialect.update_returns else ""
     where = f"{dialect.each(key, ' AND ')} AND ({_allowed(dialect, fence, owner, strict)})"
-    text = f"{before}UPDATE {table} SET {dialect.each(new, ', ')} WHERE {where}{gives}"  # noqa: S608 - quoted names
+    text = f"{deciding}UPDATE {table} SET {dialect.each(new, ', ')} WHERE {where}{gives}"  # noqa: S608 - quoted names
     return tuple(text.split(VALUE))
 
 

@@ -118,25 +118,25 @@ def _same(found: object, key: str) -> bool:
 def claim(jobs: BaseJobs, count: int, queue: str | None) -> Flow[list[Any]]:
     """-> jobs. Those that the claim found dead are left out."""
     if jobs._hold is not None:
-        return (yield from _filtered(jobs, count, queue))
+        return (yield from _claim_with_leases(jobs, count, queue))
     for _ in range(ROUNDS):
-        claim = JobClaim(count, jobs.name, jobs.lease, jobs.retry.attempts, queue)
+        wanted = JobClaim(count, jobs.name, jobs.lease, jobs.retry.attempts, queue)
         sent = jobs._now()
-        rows = yield from _claiming(jobs, claim)
+        rows = yield from _claim_rows(jobs, wanted)
         found = [jobs._new_job(row, sent) for row in jobs._alive(rows)]
         if found or not rows:
             return found
     return []
 
 
-def _claiming(jobs: BaseJobs, claim: JobClaim) -> Flow[list[JobRow]]:
+def _claim_rows(jobs: BaseJobs, claim: JobClaim) -> Flow[list[JobRow]]:
     def once() -> Flow[list[JobRow]]:
         return with_clock_check(jobs, lambda statements: statements.claim(claim), through=jobs._whole)
 
     return retried(jobs, once, again=CLAIM_AGAIN)
 
 
-def _filtered(jobs: BaseJobs, count: int, queue: str | None) -> Flow[list[Any]]:
+def _claim_with_leases(jobs: BaseJobs, count: int, queue: str | None) -> Flow[list[Any]]:
     """With a lease as the pre-filter: only the holder of a candidate's lease claims it in the database."""
     found: list[Any] = []
     try:
@@ -144,7 +144,7 @@ def _filtered(jobs: BaseJobs, count: int, queue: str | None) -> Flow[list[Any]]:
             if len(found) < count:
                 ids = yield from _candidates(jobs, which, CANDIDATES * count, queue)
                 for job_id in ids:
-                    found += yield from _filtered_one(jobs, job_id, queue)
+                    found += yield from _claim_one(jobs, job_id, queue)
                     if len(found) == count:
                         break
     except LeaseholdError:
@@ -164,7 +164,7 @@ def _candidates(jobs: BaseJobs, which: str, count: int, queue: str | None) -> Fl
     return (yield from retried(jobs, lambda: with_clock_check(jobs, work)))
 
 
-def _filtered_one(jobs: BaseJobs, job_id: Any, queue: str | None) -> Flow[list[Any]]:
+def _claim_one(jobs: BaseJobs, job_id: Any, queue: str | None) -> Flow[list[Any]]:
     """The lease decides nothing: it is released when the database does not give the job, and the claim goes on without
     it when the store of leases cannot be reached."""
     lease: Any = None
@@ -176,9 +176,9 @@ def _filtered_one(jobs: BaseJobs, job_id: Any, queue: str | None) -> Flow[list[A
         pass
     found: list[Any] = []
     try:
-        claim = JobClaim(1, jobs.name, jobs.lease, jobs.retry.attempts, queue, only=job_id)
+        wanted = JobClaim(1, jobs.name, jobs.lease, jobs.retry.attempts, queue, only=job_id)
         sent = jobs._now()
-        rows = yield from _claiming(jobs, claim)
+        rows = yield from _claim_rows(jobs, wanted)
         found = [jobs._new_job(row, sent, lease) for row in jobs._alive(rows)]
     finally:
         if lease is not None and not found:
@@ -205,7 +205,7 @@ def heartbeat(jobs: BaseJobs, beats: Heartbeats) -> Flow[list[LostJob]]:
         lost: list[LostJob] = []
         for job, lease in beats:
             if (yield statements.beat(job.id, job.version, lease)).changed == 0:
-                seen = yield from _seen(statements, job)
+                seen = yield from _current(statements, job)
                 # MariaDB counts no row whose values stay the same: a second beat within one tick of its column.
                 if seen[1] != "running" or not statements.dialect.counts_changes or seen[0] != job.version:
                     lost.append((job, seen[0]))
@@ -239,7 +239,7 @@ def settle(jobs: BaseJobs, job: BaseJob, state: str, row: JobRow, pause: float |
         if changed > 1:
             raise InvalidRequest(f"the id of {job.shown} names {changed} rows: the column for id must be unique")
         if changed == 0:
-            seen = yield from _seen(statements, job)
+            seen = yield from _current(statements, job)
             if seen != (job.version, state):
                 raise refused(job, seen[0], seen[1])
 
@@ -257,7 +257,7 @@ def settle(jobs: BaseJobs, job: BaseJob, state: str, row: JobRow, pause: float |
         yield from give_back(lease)
 
 
-def _seen(statements: ClaimStatements, job: BaseJob) -> StatementFlow[tuple[int | None, str | None]]:
+def _current(statements: ClaimStatements, job: BaseJob) -> StatementFlow[tuple[int | None, str | None]]:
     rows = (yield statements.current(job.id)).rows
     if not rows:
         return (None, None)

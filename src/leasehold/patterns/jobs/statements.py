@@ -59,7 +59,7 @@ def clock(dialect: str, kind: str) -> DatabaseClock:
         return AWARE if kind == "timestamp with time zone" else NAIVE
     if dialect == "mariadb":
         return STAMP if kind == "timestamp" else DATETIME
-    return NUMBER if any(word in kind for word in ("int", "real", "floa", "doub")) else WORDS
+    return NUMBER if any(word in kind for word in ("int", "real", "floa", "doub")) else TEXTUAL
 
 
 AWARE = DatabaseClock(
@@ -91,7 +91,7 @@ STAMP = DatabaseClock(
     f"UNIX_TIMESTAMP({VALUE}) * 1000000",
     micros=True,
 )
-WORDS = DatabaseClock(
+TEXTUAL = DatabaseClock(
     f"strftime({TEXT}, 'now')",
     f"strftime({TEXT}, 'now')",
     f"strftime({TEXT}, 'now', {VALUE} || ' seconds')",

@@ -33,8 +33,8 @@ class JobColumns:
         self.table = names.table(table) if isinstance(table, str) else _not_a_name(table)
         self.names: dict[str, str] = {}
         named = _mapping(columns)
-        taken = {theirs.casefold() for theirs in named.values() if theirs is not None}
-        welcome = [one for one in WELCOME if one not in taken]
+        used = {theirs.casefold() for theirs in named.values() if theirs is not None}
+        welcome = [one for one in WELCOME if one not in used]
         for ours, theirs in {**{one: one for one in (*NEEDED, *OPTIONAL, *welcome)}, **named}.items():
             if theirs is not None:
                 self.names[ours] = theirs
@@ -246,7 +246,11 @@ IDS = {
 }
 TIMES = {"sqlite": "TEXT", "postgresql": "TIMESTAMPTZ", "mariadb": "DATETIME(6)"}
 JSON = {"sqlite": "TEXT", "postgresql": "JSONB", "mariadb": "LONGTEXT"}
-WORDS = {"sqlite": "TEXT", "postgresql": "TEXT", "mariadb": "VARCHAR({}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"}
+STRINGS = {
+    "sqlite": "TEXT",
+    "postgresql": "TEXT",
+    "mariadb": "VARCHAR({}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+}
 
 
 def create(columns: JobColumns, dialect: Dialect) -> StatementFlow[None]:
@@ -279,26 +283,26 @@ def statements(columns: JobColumns, dialect: Dialect) -> list[str]:
 
 def _type(columns: JobColumns, dialect: str, ours: str) -> str:
     number = "INTEGER" if dialect == "sqlite" else "BIGINT"
-    words = WORDS[dialect]
+    text = STRINGS[dialect]
     types = {
         "id": IDS[dialect],
-        "state": f"{_state(columns, words)} NOT NULL",
+        "state": f"{_state(columns, text)} NOT NULL",
         "version": f"{number} NOT NULL DEFAULT 0",
         "attempts": "INTEGER NOT NULL DEFAULT 0",
         "run_at": f"{TIMES[dialect]} NOT NULL",
         "payload": JSON[dialect],
         "result": JSON[dialect],
-        "owner": words.format(255),
+        "owner": text.format(255),
         "error": "LONGTEXT" if dialect == "mariadb" else "TEXT",
-        "queue": f"{words.format(64)} NOT NULL DEFAULT ''",
-        "key": f"{words.format(255)}{'' if dialect == 'mariadb' else ' UNIQUE'}",
+        "queue": f"{text.format(64)} NOT NULL DEFAULT ''",
+        "key": f"{text.format(255)}{'' if dialect == 'mariadb' else ' UNIQUE'}",
     }
     return types.get(ours, TIMES[dialect])
 
 
-def _state(columns: JobColumns, words: str) -> str:
+def _state(columns: JobColumns, text: str) -> str:
     numbers = all(isinstance(value, int) for value in columns.states.values())
-    return "INTEGER" if numbers else words.format(64)
+    return "INTEGER" if numbers else text.format(64)
 
 
 def _order(columns: JobColumns, dialect: Dialect, first: str) -> str:
