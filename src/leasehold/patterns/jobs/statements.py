@@ -118,7 +118,7 @@ ColumnName = str | UserColumn
 
 
 class JobStatements:
-    """What the databases have in common."""
+    """What the databases have in common. ``ours`` is our name for a column or state, ``theirs`` the user's."""
 
     def __init__(self, columns: JobColumns, layout: TableLayout) -> None:
         self.columns = columns
@@ -135,9 +135,11 @@ class JobStatements:
     # ------------------------------------------------------------ names and values
 
     def column(self, ours: str) -> str:
+        """The user's column, quoted."""
         return self.dialect.quoted(self.columns.names[ours])
 
     def has(self, ours: str) -> bool:
+        """Does the table have such a column?"""
         return ours in self.theirs
 
     def counted(self) -> dict[str, str]:
@@ -145,10 +147,11 @@ class JobStatements:
         return {"counted_from": self.clock("counted_from").moment} if self.has("counted_from") else {}
 
     def value(self, ours: str) -> str:
-        return self.mark(self.theirs[ours])
+        """A value for one of our columns."""
+        return self.value_of(self.theirs[ours])
 
-    def mark(self, theirs: str) -> str:
-        """A value for a column of the table. Where there is no such column the database reports it."""
+    def value_of(self, theirs: str) -> str:
+        """A value for any column of the table. Where there is no such column the database reports it."""
         kind = self.layout.types.get(theirs)
         return VALUE if kind is None else self.dialect.cast(VALUE, kind)
 
@@ -159,9 +162,11 @@ class JobStatements:
         return next(one for one in self.layout.types if one.casefold() == named.casefold())
 
     def state(self, ours: str) -> str:
+        """The user's value for a state."""
         return self.dialect.cast(literal(self.columns.states[ours]), self._type_of("state"))
 
     def clock(self, ours: str) -> DatabaseClock:
+        """The clock of the database, in the type of this column."""
         return clock(self.dialect.name, self._type_of(ours))
 
     def _type_of(self, ours: str) -> str:
@@ -182,15 +187,15 @@ class JobStatements:
             rows.append({**{ours: whole[theirs] for ours, theirs in self.theirs.items()}, "row": whole})
         return rows
 
-    # ------------------------------------------------------------ adding
+    # ------------------------------------------------------------ enqueueing
 
     def insert(self, rows: Sequence[Mapping[ColumnName, Any]], when: When, keyed: bool) -> Statement:
         """Ready jobs. -> id, and the key where there is one."""
         given = tuple(rows[0])
         how = "at" if when[0] == "at" else "later"
         values = [value for row in rows for value in self._given(row, when)]
-        return self.cached(("insert", given, len(rows), how, keyed), lambda: self._insert(given, len(rows), how, keyed),
-                         values, True)  # fmt: skip
+        shape = (given, len(rows), how, keyed)
+        return self.cached(("insert", *shape), lambda: self._insert(*shape), values, True)
 
     def _given(self, row: Mapping[ColumnName, Any], when: When) -> list[Any]:
         clocks = [self.clock("run_at").given(when[1])] if self.has("run_at") else []
@@ -200,23 +205,23 @@ class JobStatements:
     def _insert(self, given: tuple[ColumnName, ...], count: int, how: str, keyed: bool) -> str:
         places = [self.theirs[one] if isinstance(one, str) else one.name for one in given]
         names = [self.dialect.quoted(one) for one in places]
-        marks = [self.mark(one) for one in places]
+        values = [self.value_of(one) for one in places]
         if self.has("run_at"):
             names.append(self.column("run_at"))
-            marks.append(getattr(self.clock("run_at"), how))
+            values.append(getattr(self.clock("run_at"), how))
         for one in ("created_at", "lease_until"):
             if self.has(one):
                 names.append(self.column(one))
-                marks.append(self.clock(one).later)
+                values.append(self.clock(one).later)
         for one, moment in self.counted().items():
             names.append(self.column(one))
-            marks.append("NULL" if how == "at" else moment)  # a moment that the user has named is not counted
+            values.append("NULL" if how == "at" else moment)  # a moment that the user has named is not counted
         names += [self.column("state"), self.column("version")]
-        marks += [self.state("ready"), "0"]
+        values += [self.state("ready"), "0"]
         if self.has("attempts"):
             names.append(self.column("attempts"))
-            marks.append("0")
-        new_rows = ", ".join([f"({', '.join(marks)})"] * count)
+            values.append("0")
+        new_rows = ", ".join([f"({', '.join(values)})"] * count)
         also = self.unless_there() if keyed else ""
         back = f"{self.column('id')}, {self.column('key')}" if keyed else self.column("id")
         return (
@@ -302,13 +307,14 @@ class JobStatements:
     # ------------------------------------------------------------ what an owner does
 
     def ours(self) -> str:
+        """The condition: this owner still has the job. Values: id, version."""
         return (
             f"{self.column('id')} = {self.value('id')} AND {self.column('version')} = {self.value('version')} "
             f"AND {self.column('state')} = {self.state('running')}"
         )
 
     def beat(self, job_id: Any, version: int, lease: float) -> Statement:
-        """The lease ends so long from now."""
+        """A heartbeat: the lease ends so long from now."""
         later = self.clock("lease_until")
         return self.cached("beat", self._beat, (later.given(lease), job_id, version), False)
 
