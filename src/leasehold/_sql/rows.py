@@ -1,4 +1,5 @@
-"""One row of a table of the user's, by its key: checked before anything is sent, and the SQL that names it."""
+"""One row of a table of the user's, by its key: checked before anything is sent, and the SQL that names it. And, for
+MariaDB, which columns of a table are unique."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from typing import Any, NamedTuple
 from leasehold._sql import names
 from leasehold._sql.dialects import Dialect
 from leasehold._sql.errors import NoSuchRow
-from leasehold._sql.statements import VALUE, Statement, statement
+from leasehold._sql.run import StatementFlow
+from leasehold._sql.statements import VALUE, Statement, decoded, statement
 from leasehold.errors import InvalidRequest
 
 Columns = Mapping[str, Any]
@@ -57,3 +59,37 @@ def checked_row(table: Any, key: object) -> Row:
     row = Row(table, names.key(key))
     names.require_columns(table, row.key)
     return row
+
+
+# ---------------------------------------------------------------- unique indexes in MariaDB
+#
+# ON DUPLICATE KEY names no index there, and a duplicate of any one counts: so the catalogue must show which there are.
+
+PLACE = "@@hostname, @@port, DATABASE()"  # in which server and database a statement was executed
+_UNIQUE = f"""
+SELECT {PLACE}, index_name, column_name, sub_part FROM information_schema.statistics
+WHERE table_schema = COALESCE({VALUE}, DATABASE()) AND table_name = {VALUE} AND non_unique = 0
+"""  # noqa: S608 - names of ours
+
+
+class UniqueIndexes(NamedTuple):
+    """``place`` is where the table is. Each index is the set of its columns, without regard to capitals; ``whole`` are
+    those that do not compare only the beginning of a column."""
+
+    place: tuple[Any, ...]
+    indexes: list[set[str]]
+    whole: list[set[str]]
+
+
+def unique_indexes(table: str) -> StatementFlow[UniqueIndexes]:
+    """Read them from the catalogue of MariaDB."""
+    schema, _, name = table.rpartition(".")
+    place: tuple[Any, ...] = ()
+    indexes: dict[Any, set[str]] = {}
+    prefixed = set()
+    for *where, index, column, part in (yield statement(_UNIQUE.strip(), schema or None, name, gives=True)).rows:
+        place = tuple(where)
+        indexes.setdefault(index, set()).add(decoded(column).casefold())
+        if part is not None:
+            prefixed.add(index)
+    return UniqueIndexes(place, [*indexes.values()], [one for index, one in indexes.items() if index not in prefixed])

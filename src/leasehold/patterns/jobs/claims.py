@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from leasehold._sql.rows import unique_indexes
 from leasehold._sql.run import StatementFlow
-from leasehold._sql.statements import VALUE, Statement, statement
+from leasehold._sql.statements import VALUE, Statement
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.jobs.statements import VANISHED, JobStatements
 from leasehold.patterns.jobs.table import JobColumns, JobRow, TableLayout
-
-UNIQUE = f"""SELECT index_name FROM information_schema.statistics
-WHERE table_schema = COALESCE({VALUE}, DATABASE()) AND table_name = {VALUE} AND non_unique = 0 GROUP BY index_name
-HAVING COUNT(*) = 1 AND MAX(column_name) = {VALUE}"""  # noqa: S608 - no names of others
 
 
 class JobClaim:
@@ -78,10 +75,10 @@ class MariaDBJobStatements(JobStatements):
         """ON DUPLICATE KEY names no index: without one it would insert again and again."""
         if self.unique:
             return
-        schema, _, name = self.columns.table.rpartition(".")
-        found = yield statement(UNIQUE, schema or None, name, self.columns.names["key"], gives=True)
-        if not found.rows:
-            named = f"{self.columns.names['key']} of {self.columns.table}"
+        unique = yield from unique_indexes(self.columns.table)
+        key = self.columns.names["key"]
+        if {key.casefold()} not in unique.indexes:
+            named = f"{key} of {self.columns.table}"
             raise InvalidRequest(f"the column {named} has no unique index of its own: make one, for key=")
         self.unique = True
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, overload
 from leasehold._sql import names
 from leasehold._sql.dialects import Dialect
 from leasehold._sql.errors import NO_KEY, Translation, has_code, table_errors
-from leasehold._sql.rows import Columns, Row
+from leasehold._sql.rows import PLACE, Columns, Row, unique_indexes
 from leasehold._sql.run import StatementFlow, run
-from leasehold._sql.statements import VALUE, Rows, Statement, statement
+from leasehold._sql.statements import VALUE, Rows, Statement
 from leasehold.errors import Conflict, InvalidRequest, LeaseholdError
 
 if TYPE_CHECKING:
@@ -134,11 +134,6 @@ def _found(row: Row, rows: Rows, *, inserted: bool) -> Insertion:
 # It has no ON CONFLICT for one key alone. A duplicate is an error there, which undoes nothing but its own statement;
 # reading the row shows whether it is a duplicate of *this* key. The catalogue shows whether there is such a key: it is
 # read once for each database, and the INSERT returns in which one it was made.
-_PLACE = "@@hostname, @@port, DATABASE()"
-_UNIQUE = f"""
-SELECT {_PLACE}, index_name, column_name, sub_part FROM information_schema.statistics
-WHERE table_schema = COALESCE({VALUE}, DATABASE()) AND table_name = {VALUE} AND non_unique = 0
-"""  # noqa: S608 - names of ours
 _MOST = 1000  # databases times tables; then the catalogue is read again
 _unique: dict[tuple[str, tuple[str, ...]], set[tuple[Any, ...]]] = {}
 
@@ -147,7 +142,7 @@ def _in_mariadb(row: Row, new: Columns, dialect: Dialect) -> StatementFlow[Inser
     where = (dialect.table(row.table), tuple(row.key))
     if not _unique.get(where):
         yield from _require_unique(row, where)
-    insert = f"{dialect.deciding}{_plain(row, new, dialect)} RETURNING *, {_PLACE}"
+    insert = f"{dialect.deciding}{_plain(row, new, dialect)} RETURNING *, {PLACE}"
     try:
         rows = yield row.statement(insert, new.items(), gives=True)
     except Exception as error:
@@ -164,18 +159,13 @@ def _in_mariadb(row: Row, new: Columns, dialect: Dialect) -> StatementFlow[Inser
 
 
 def _require_unique(row: Row, where: tuple[str, tuple[str, ...]]) -> StatementFlow[None]:
-    schema, _, name = (row.table if isinstance(row.table, str) else str(row.table.fullname)).rpartition(".")
-    indexes: dict[str, set[str | None]] = {}
-    place: tuple[Any, ...] = ()
-    for *found, index, column, part in (yield statement(_UNIQUE.strip(), schema or None, name, gives=True)).rows:
-        place = tuple(found)
-        indexes.setdefault(index, set()).add(column.casefold() if part is None else None)
-    wanted = {one.casefold() for one in row.key}
-    if wanted not in indexes.values():
+    table = row.table if isinstance(row.table, str) else str(row.table.fullname)
+    unique = yield from unique_indexes(table)
+    if {one.casefold() for one in row.key} not in unique.whole:
         raise _not_unique(row)
     if len(_unique) >= _MOST:
         _unique.clear()
-    _unique.setdefault(where, set()).add(place)
+    _unique.setdefault(where, set()).add(unique.place)
 
 
 _FLOWS: dict[str, Callable[[Row, Columns, Dialect], StatementFlow[Insertion]]] = {
