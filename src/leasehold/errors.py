@@ -10,7 +10,7 @@
     ├── Unsupported                          this store cannot promise what was asked
     └── InvalidRequest (ValueError)          bad ttl, name, limit or URL; or one would wait for oneself for ever
 
-Two more belong to guards and patterns: ``leasehold.guards.Conflict`` is a StoreUnavailable, and
+Two more belong to guards and patterns: ``leasehold.guards.Conflict`` (below) is a StoreUnavailable, and
 ``leasehold.guards.sql.NoSuchRow`` a LookupError.
 
 All carry ``.resource``, ``.owner`` (its public part) and ``.fence`` where they are known, and all can be
@@ -129,6 +129,14 @@ class NotHeld(LeaseholdError, RuntimeError):
 
 class StoreUnavailable(LeaseholdError, ConnectionError):
     """The store could not be reached or refused to work; nothing was taken."""
+
+
+class Conflict(StoreUnavailable):
+    """Another process was faster, and nothing was written: run the whole step again, from its first read.
+
+    In SQL: a serialization failure, a deadlock, a lock that took too long. Roll back, and begin a new transaction. In
+    object storage: the object has changed since it was read. A conflict says nothing about which owner is newer; that
+    is StaleOwner. ``Backoff.call`` and ``acall`` try again after it; give them the whole step, with the read in it."""
 
 
 class OutcomeUnknown(LeaseholdError, ConnectionError):

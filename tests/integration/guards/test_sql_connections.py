@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import sqlalchemy
 
+from leasehold._sql.dialects import DIALECTS
 from leasehold.errors import InvalidRequest, LeaseholdError, StaleOwner, StoreUnavailable, Unsupported
 from leasehold.guards.sql import FenceGuard
-from leasehold.guards.sql.dialects import DIALECTS
 from tests.support.guards import desks
 from tests.support.guards.desks import WAYS, Desk, Tx, open_desk
 from tests.support.guards.fixtures import place_of
@@ -432,8 +432,8 @@ def test_mysql_is_unsupported(mariadb_database: Database) -> None:
 def test_a_mariadb_that_is_too_old(request: pytest.FixtureRequest, monkeypatch: Any, name: str) -> None:
     """One that does not know ``innodb_snapshot_isolation`` says so, and so do we."""
     with closing(open_desk(name, place_of(name, request))) as desk:
-        unknown = DIALECTS["mariadb"].before.replace("snapshot_isolation", "no_such_thing")
-        monkeypatch.setattr(type(DIALECTS["mariadb"]), "before", unknown)
+        unknown = DIALECTS["mariadb"].deciding.replace("snapshot_isolation", "no_such_thing")
+        monkeypatch.setattr(type(DIALECTS["mariadb"]), "deciding", unknown)
         with pytest.raises(Unsupported, match=r"MariaDB 10\.6\.18"):
             in_one(desk, lambda raw: desk.guard.check(raw, 10, resource=RESOURCE))
         assert desk.seen() == []

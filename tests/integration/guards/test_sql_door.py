@@ -164,6 +164,22 @@ def test_a_transaction_that_swallows_errors(engine: sqlalchemy.Engine) -> None:
         asyncio.run(checked(guard.within(begin_later), 9, B))
 
 
+def test_a_rollback_that_fails(engine: sqlalchemy.Engine) -> None:
+    """A refusal is reported as such, although its transaction then cannot be rolled back."""
+
+    @contextmanager
+    def begin() -> Iterator[Any]:
+        with engine.begin() as tx:
+            try:
+                yield tx
+            except Exception as error:
+                raise sqlite3.OperationalError("the rollback failed") from error
+
+    guard.within(engine.begin).check(10, resource=RESOURCE, owner=A)
+    with pytest.raises(StaleOwner):
+        guard.within(begin).check(9, resource=RESOURCE, owner=B)
+
+
 @pytest.mark.parametrize("begin", [None, "engine", 5])
 def test_what_cannot_begin(begin: Any) -> None:
     """An engine itself is not called: its ``begin`` is."""

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import sqlalchemy
 
+from leasehold._sql.dialects import DIALECTS, Dialect
 from leasehold.errors import StaleOwner
 from leasehold.guards.sql import Conflict, FenceGuard
-from leasehold.guards.sql.dialects import DIALECTS, Dialect
 from tests.support.guards.desks import Place
 from tests.support.guards.lines import LEVELS, Line
 from tests.support.guards.race import GUARD, Race, prepare
@@ -229,7 +229,7 @@ def test_a_reader_with_an_old_snapshot(pair: Pair, repeated: bool) -> None:
 @pytest.mark.slow
 def test_mariadb_would_lose_the_update(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Why each statement asks for ``innodb_snapshot_isolation``: without it A's write is lost, and nobody told."""
-    monkeypatch.setattr(type(DIALECTS["mariadb"]), "before", "")
+    monkeypatch.setattr(type(DIALECTS["mariadb"]), "deciding", "")
     with opened(request, "pymysql", "REPEATABLE READ") as pair:
         pair.b.begin()
         pair.b.tx.rows("SELECT COUNT(*) FROM race_other")
@@ -515,5 +515,5 @@ def test_sqlite_conflicts(tmp_path: Any, journal: str) -> None:
 def test_the_dialects_have_what_they_need() -> None:
     """Only MariaDB needs something before its statements, and only there an update may count nothing."""
     found: dict[str, Dialect] = DIALECTS
-    assert [name for name, one in found.items() if one.before] == ["mariadb"]
+    assert [name for name, one in found.items() if one.deciding] == ["mariadb"]
     assert [name for name, one in found.items() if one.counts_changes] == ["mariadb"]

@@ -12,10 +12,12 @@ import aiosqlite
 import pytest
 import sqlalchemy
 
+from leasehold._sql.dialects import Dialect
+from leasehold._sql.errors import table_errors
+from leasehold._sql.run import StatementFlow, run
+from leasehold._sql.statements import statement
 from leasehold.errors import NotAcquired, StoreUnavailable
-from leasehold.guards.sql.dialects import Dialect, statement
 from leasehold.patterns import insert_once, row_lock, transition
-from leasehold.patterns.tables.asking import Steps, run
 from tests.support.servers.database import Database
 
 slow = pytest.mark.slow
@@ -26,7 +28,7 @@ def one(number: str) -> Any:
     return statement(f"SELECT {number}", gives=True)
 
 
-def recovering(dialect: Dialect) -> Steps[list[Any]]:
+def recovering(dialect: Dialect) -> StatementFlow[list[Any]]:
     """An error is raised where the statement was yielded, and the next statement is the generator's own choice."""
     found = [(yield one("1")).rows]
     try:
@@ -36,7 +38,7 @@ def recovering(dialect: Dialect) -> Steps[list[Any]]:
     return found
 
 
-def giving_up(dialect: Dialect) -> Steps[None]:
+def giving_up(dialect: Dialect) -> StatementFlow[None]:
     """An error that nobody catches."""
     yield one("no_such()")
 
@@ -44,18 +46,18 @@ def giving_up(dialect: Dialect) -> Steps[None]:
 def test_an_error_is_raised_where_it_was_asked_for() -> None:
     """A generator can catch it and go on, or let it through as one of ours."""
     with closing(sqlite3.connect(":memory:")) as connection:
-        assert run(connection, recovering, "t") == [[(1,)], [(2,)]]
+        assert run(connection, recovering, table_errors("t")) == [[(1,)], [(2,)]]
         with pytest.raises(StoreUnavailable):
-            run(connection, giving_up, "t")
+            run(connection, giving_up, table_errors("t"))
 
 
 async def test_an_error_is_raised_where_it_was_asked_for_and_awaited() -> None:
     """The same on an event loop."""
     async with aiosqlite.connect(":memory:") as connection:
-        found: Any = run(connection, recovering, "t")
+        found: Any = run(connection, recovering, table_errors("t"))
         assert await found == [[(1,)], [(2,)]]
         with pytest.raises(StoreUnavailable):
-            await run(connection, giving_up, "t")  # type: ignore[misc]  # a coroutine here
+            await run(connection, giving_up, table_errors("t"))  # type: ignore[misc]  # a coroutine here
 
 
 async def test_a_cancelled_lock_puts_everything_back(tmp_path: Any) -> None:

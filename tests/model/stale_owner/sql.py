@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from leasehold._sql.errors import translated
 from leasehold.errors import LeaseholdError
 from leasehold.guards.fence import Fenced
 from leasehold.guards.sql import FenceGuard
-from leasehold.guards.sql.failures import translated
 from tests.model.stale_owner.targets import Target, Write, nothing
 
 GUARD = FenceGuard()

@@ -14,8 +14,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from leasehold._core.headers import Fencing
-from leasehold.errors import LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
-from leasehold.guards.conflict import Conflict
+from leasehold.errors import Conflict, LeaseLost, OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.fence import Fenced
 from leasehold.primitives.lock import Lock
 from tests.model.stale_owner.evidence import DONE, NOTHING, PRESENTED, READ, REFUSED, TRY, UNKNOWN, Log

@@ -21,19 +21,22 @@ With an async connection or session the same calls are awaited: ``await guard.ch
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
-from leasehold.guards.conflict import Conflict
-from leasehold.guards.fence import Fenced
+from leasehold._sql import names
+from leasehold._sql.dialects import Dialect
+from leasehold._sql.errors import NoSuchRow, Translation, translated
+from leasehold._sql.run import RunOptions, StatementFlow, TransactionMessages, run, run_within
+from leasehold.errors import Conflict, InvalidRequest, LeaseholdError
+from leasehold.guards.fence import Fenced, Presented
 from leasehold.guards.guard import BaseGuard
-from leasehold.guards.sql import calls, names
-from leasehold.guards.sql.dialects import DIALECTS
-from leasehold.guards.sql.door import TransactionGuard
-from leasehold.guards.sql.wishes import NoSuchRow, RowChange, checking, updating
+from leasehold.guards.sql import decision, statements
+from leasehold.guards.sql.statements import RowChange
 
 if TYPE_CHECKING:
-    from leasehold.guards.sql.connections import AsyncTransaction, Transaction
-    from leasehold.guards.sql.door import Begin
+    from leasehold._sql.connections import AsyncTransaction, Transaction
+    from leasehold._sql.run import Begin
     from leasehold.observe.events import Observer
 
 __all__ = ["Conflict", "FenceGuard", "NoSuchRow", "TransactionGuard"]
@@ -45,8 +48,8 @@ FENCE_COLUMN, OWNER_COLUMN = "last_fencing_token", "last_owner"
 class FenceGuard(BaseGuard):
     """Refuses a stale owner inside your own transaction. Holds no connection: make one, use it anywhere.
 
-    ``downstream`` names in logs and metrics what it protects. The observers of a lease's coordinator hear of its
-    refusal; ``observers`` are for a service that has no lock client and is given bare fences. ``dialect``
+    ``downstream`` names in logs and metrics what it protects. The observers of a lease's coordinator are notified of
+    its refusal; ``observers`` are for a service that has no lock client and is given bare fences. ``dialect``
     (``sqlite``, ``postgresql`` or ``mariadb``) is for a DB-API driver that the guard does not know.
 
     >>> import sqlite3
@@ -82,20 +85,25 @@ class FenceGuard(BaseGuard):
 
         It happens in your transaction, and you commit it; MariaDB commits by itself, also what you did before. With
         sqlite3 it is part of a transaction that is open, and is done at once when none is."""
-        return calls.create(self, conn)
+
+        def work(dialect: Dialect) -> StatementFlow[None]:
+            for statement in statements.create(dialect, self.table):  # noqa: UP028 - a list cannot be sent rows
+                yield statement
+
+        return run(conn, work, partial(translated, table=self.table), RunOptions(self.dialect, transaction=False))
 
     def ddl(self, dialect: str) -> str:
         """What ``create`` would execute, for a migration."""
-        return DIALECTS[names.dialect(dialect)].ddl(self.table)
+        return statements.ddl(names.dialect(dialect), self.table)
 
     def ddl_of_columns(
         self, dialect: str, table: str, fence_column: str = FENCE_COLUMN, owner_column: str | None = OWNER_COLUMN
     ) -> str:
         """What adds to a table of yours the columns that ``update`` needs, for a migration. Without an
         ``owner_column`` (None) it can only go by the fence."""
-        speaks = DIALECTS[names.dialect(dialect)]
+        known = names.dialect(dialect)
         names.values({}, fence_column, owner_column)
-        return speaks.ddl_of_columns(names.table(table), fence_column, owner_column)
+        return statements.column_ddl(known, names.table(table), fence_column, owner_column)
 
     @overload
     def check(
@@ -126,16 +134,17 @@ class FenceGuard(BaseGuard):
         owner: str | None = None,
         shared: bool = False,
     ) -> Awaited | None:
-        """Go on only if nobody with a newer fence was here: call it first, in the transaction that writes.
+        """Go on only if no newer fence was presented: call it first, in the transaction that writes.
 
         Takes a lease, or a bare fence with the ``resource`` that it belongs to and, where it is known, its
         ``owner``. A lease that may only read is checked with ``shared=True``. Raises StaleOwner, with the fence that
         was ``.seen``, and has then changed nothing.
 
-        Conflict means that somebody else was faster: roll back, and run your transaction again from BEGIN. Any other
-        StoreUnavailable means that the database said no, such as a missing table. Nothing was accepted in either."""
+        Conflict means that another transaction was faster: roll back, and run yours again from BEGIN. Any other
+        StoreUnavailable means that the database refused, such as a missing table. Nothing was accepted in either."""
         attempt = self.present(lease_or_fence, resource, owner, shared)
-        return calls.perform(self, tx, lease_or_fence, attempt, lambda: checking(attempt), self.table)
+        work = partial(decision.check, attempt, self.table)
+        return run(tx, work, self._translation(lease_or_fence, attempt, self.table), RunOptions(self.dialect))
 
     @overload
     def update(
@@ -188,7 +197,7 @@ class FenceGuard(BaseGuard):
         place of many (``>=``). A NULL column counts as 0.
 
         Give it an ``owner_column`` (VARCHAR(32), a digest) where you can. Without one an equal fence is accepted
-        whoever shows it: of the four lines of a guard's rule, the one about two owners with one fence is not kept.
+        from any owner: of the four lines of a guard's rule, the one about two owners with one fence is not kept.
         Fences of one resource are unique, unless its store has lost its data and its clock was set back, too.
 
         Raises StaleOwner; NoSuchRow, which is a LookupError; Conflict, as ``check`` does."""
@@ -200,12 +209,64 @@ class FenceGuard(BaseGuard):
             strict, attempt,
         )  # fmt: skip
         names.require_columns(table, [*change.key, *change.values, fence_column, owner_column])
-        return calls.perform(self, tx, lease, attempt, lambda: updating(change, self._trusted), named)
+        work = partial(decision.update, change, self._trusted)
+        return run(tx, work, self._translation(lease, attempt, named), RunOptions(self.dialect))
 
     def within(self, begin: Begin) -> TransactionGuard:
-        """A guard that checks in a transaction of its own: ``guard.within(engine.begin)``. For a door, such as
+        """A guard that checks in a transaction of its own: ``guard.within(engine.begin)``. For an entrance such as
         ``leasehold.guards.http.FencingMiddleware``; behind it, check once more in the transaction that writes."""
         return TransactionGuard(self, begin)
 
+    def _translation(self, lease: Fenced | int, attempt: Presented, table: str) -> Translation:
+        """Observers are notified of a refusal, and it leaves as StaleOwner; a driver's error leaves as one of ours."""
+
+        def translate(error: BaseException) -> LeaseholdError:
+            if isinstance(error, decision.Refusal):
+                raise self.refused(lease, attempt, error.seen, error.why) from None
+            return translated(error, table, ours=table == self.table)
+
+        return translate
+
     def __repr__(self) -> str:
         return f"<FenceGuard on {self.table}>"
+
+
+MESSAGES = TransactionMessages(
+    no_manager=(
+        "begin= gives a context manager that begins a transaction and commits it, such as engine.begin, and not {}"
+    ),
+    not_awaited="this connection is awaited: begin= must give an async context manager for it",
+    swallowed="the check has not passed, and begin= has swallowed why: it must let errors through",
+    unknown=("the commit of a check failed ({}): the fence may or may not be remembered. The check may be repeated"),
+)
+
+
+class TransactionGuard:
+    """``begin`` gives a context manager that begins a transaction, gives its connection, and commits:
+    ``engine.begin``, ``pool.connection``. With an async one ``check`` is awaited.
+
+    A check at an entrance and a write behind it are two steps: a stale owner that has passed may still write after a
+    newer one. A service that needs more checks again in the transaction that writes."""
+
+    __slots__ = ("_begin", "_guard")
+
+    def __init__(self, guard: FenceGuard, begin: Begin) -> None:
+        if not callable(begin):
+            raise InvalidRequest("begin is called for each check, and gives a transaction: guard.within(engine.begin)")
+        self._guard = guard
+        self._begin = begin
+
+    def check(
+        self,
+        lease_or_fence: Fenced | int,
+        *,
+        resource: str | None = None,
+        owner: str | None = None,
+        shared: bool = False,
+    ) -> Awaited | None:
+        """Accept and remember this fence, or raise StaleOwner and change nothing."""
+        guard = self._guard
+        attempt = guard.present(lease_or_fence, resource, owner, shared)
+        work = partial(decision.check, attempt, guard.table)
+        translate = guard._translation(lease_or_fence, attempt, guard.table)
+        return run_within(self._begin, work, translate, RunOptions(guard.dialect), MESSAGES)

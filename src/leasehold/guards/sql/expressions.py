@@ -1,6 +1,6 @@
 """``update`` in SQLAlchemy's own expressions, which know the types and the names of the user's table.
 
-Imported only where SQLAlchemy is."""
+Imported only for a SQLAlchemy connection."""
 
 from __future__ import annotations
 
@@ -10,43 +10,40 @@ import sqlalchemy
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import Update
 
-from leasehold.guards.sql.dialects import Dialect, MariaDB
-from leasehold.guards.sql.wishes import RowChange
+from leasehold._sql.dialects import Dialect, MariaDB
+from leasehold.guards.sql.statements import RowChange
 
 
 class Deciding(Update):
-    """An UPDATE that decides: MariaDB is told to be strict with it."""
+    """An UPDATE that decides: on MariaDB it has the prefix of such a statement."""
 
     inherit_cache = True
 
 
 @compiles(Deciding, "mysql", "mariadb")
 def _strictly(element: Deciding, compiler: Any, **more: Any) -> str:
-    return MariaDB.before + str(compiler.visit_update(element, **more))
+    return MariaDB.deciding + str(compiler.visit_update(element, **more))
 
 
 def update(change: RowChange, dialect: Dialect) -> Any:
     """Write the row unless its fence is newer."""
-    table, attempt = _table(change), change.attempt
-    new: dict[str, Any] = {**change.values, change.fence_column: attempt.fence}
-    if change.owner_column is not None:
-        new[change.owner_column] = attempt.owner
-    written = Deciding(table).where(*_row(table, change), _allowed(table, change, dialect)).values(new)
-    return written.returning(_number(table, change, dialect)) if dialect.returning else written
+    table = _table(change)
+    written = Deciding(table).where(*_row(table, change), _allowed(table, change, dialect)).values(change.written())
+    return written.returning(_number(table, change, dialect)) if dialect.update_returns else written
 
 
-def look_at(change: RowChange, dialect: Dialect) -> Any:
-    """-> fence, owner of the row."""
+def fence_of(change: RowChange, dialect: Dialect) -> Any:
+    """-> the fence and owner of the row."""
     table = _table(change)
     owner: Any = sqlalchemy.null() if change.owner_column is None else table.c[change.owner_column]
-    look = sqlalchemy.select(_number(table, change, dialect), owner).where(*_row(table, change))
-    return look.with_for_update() if dialect.locking else look
+    select = sqlalchemy.select(_number(table, change, dialect), owner).where(*_row(table, change))
+    return select.with_for_update() if dialect.current_read else select
 
 
 def _number(table: Any, change: RowChange, dialect: Dialect) -> Any:
-    """The fence column, as the dialect reads it: as a number, or as it is, whatever the user's Table says of it."""
+    """The fence column, as the dialect reads it: as a number, or as it is, whatever type the user's Table declares."""
     column = table.c[change.fence_column]
-    if dialect.returning:
+    if dialect.update_returns:
         return sqlalchemy.type_coerce(column, sqlalchemy.types.NullType())
     return sqlalchemy.cast(column, sqlalchemy.BigInteger())
 

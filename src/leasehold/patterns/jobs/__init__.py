@@ -11,6 +11,6 @@
                 save(tx, body)
                 job.complete(tx=tx)              # effect and completion are one step
 
-Read ``flows`` first: it says what happens to a job. ``statements`` and ``dialects`` are the SQL, ``table`` looks at
-the user's table or makes one, ``heartbeat`` sends heartbeats, ``jobs`` and ``job`` are the nouns.
+Read ``flows`` first: the life of a job. ``statements`` and ``claims`` are the SQL, ``table`` checks the user's table or
+creates one, ``heartbeat`` sends heartbeats, ``jobs`` and ``job`` are the public classes.
 """

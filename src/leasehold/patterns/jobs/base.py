@@ -1,4 +1,4 @@
-"""What Jobs and AsyncJobs have in common: what they were given, checked, and how a flow reaches the database."""
+"""What Jobs and AsyncJobs have in common: arguments, checked, and how a flow reaches the database."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from leasehold._core.durations import seconds, ttl_ms
 from leasehold._runtime.backoff import Backoff
 from leasehold._runtime.identity import process_prefix
-from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
-from leasehold.guards.conflict import Conflict
-from leasehold.guards.sql import names
-from leasehold.guards.sql.dialects import Dialect
-from leasehold.guards.sql.failures import NO_KEY, says
+from leasehold._sql import names
+from leasehold._sql.dialects import Dialect
+from leasehold._sql.errors import NO_KEY, has_code, table_errors
+from leasehold._sql.run import RunOptions, StatementFlow, run, run_within
+from leasehold._sql.transactions import transactions_of
+from leasehold.errors import Conflict, InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.patterns.flavour import Flavour
 from leasehold.patterns.jobs import flows
-from leasehold.patterns.jobs import table as creating
-from leasehold.patterns.jobs.dialects import job_statements
-from leasehold.patterns.jobs.driving import Flow
+from leasehold.patterns.jobs import table as job_table
+from leasehold.patterns.jobs.claims import ClaimStatements, job_statements
+from leasehold.patterns.jobs.clock_setback import ClockReadings
+from leasehold.patterns.jobs.flows import Flow
 from leasehold.patterns.jobs.job import BaseJob, encoded
-from leasehold.patterns.jobs.setback import Glances
 from leasehold.patterns.jobs.statements import ColumnName, UserColumn, When
-from leasehold.patterns.jobs.table import JobColumns, JobRow, looking
-from leasehold.patterns.tables.asking import Steps, run, run_within
-from leasehold.patterns.tables.beginnings import transactions_of
-from leasehold.patterns.tables.meaning import table_errors
+from leasehold.patterns.jobs.table import JobColumns, JobRow, read_layout
 from leasehold.stores.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -41,12 +39,12 @@ HOUR = 3600.0  # a lease of a coordinator that is longer warns
 
 
 class BaseJobs:
-    """The table, and what is the same on a thread and on a loop."""
+    """The table, and everything that threads and event loops share."""
 
     _flavour: Flavour
     _kind: type[BaseJob]
     _beating: type[HeartbeatThread | HeartbeatTask]
-    _whole: Callable[[Any], Any]  # a claim that must not end in the middle
+    _whole: Callable[[Any], Any]  # completes a claim that is cancelled in the middle
 
     def __init__(
         self,
@@ -69,13 +67,13 @@ class BaseJobs:
         self._hold = self._coordinator(hold)
         self.name = _words(process_prefix() if name is None else name, "name", 255)
         self._begin = transactions_of(engine, self._require_flavour)
-        self._phrases: flows.Statements | None = None
+        self._statements: ClaimStatements | None = None
         self._heart = self._beating(self)
-        self._glances = Glances(self.lease)
+        self._clock_readings = ClockReadings(self.lease)
 
     def ddl(self, dialect: str) -> str:
         """What ``create`` executes, for a migration: ``sqlite``, ``postgresql`` or ``mariadb``."""
-        return creating.ddl(self._columns, names.dialect(dialect))
+        return job_table.ddl(self._columns, names.dialect(dialect))
 
     def _require_flavour(self, awaited: bool) -> None:
         if awaited and not self._flavour.asynchronous:
@@ -92,41 +90,42 @@ class BaseJobs:
             raise InvalidRequest("hold must be of the same kind: leasehold.connect for Jobs, aio.connect for AsyncJobs")
         return hold
 
-    # ------------------------------------------------------------ to the database
+    # ------------------------------------------------------------ the database
 
-    def _asking(
+    def _query(
         self,
-        work: Callable[[flows.Statements], Steps[R]],
+        work: Callable[[ClaimStatements], StatementFlow[R]],
         tx: Any = None,
         alone: bool = False,
         through: Callable[[Any], Any] = lambda result: result,
     ) -> Flow[R]:
-        """In a transaction of the user's or of our own. ``through``: what becomes of its result, or its awaitable."""
+        """Run work in the user's transaction, or in our own; ``through`` is called with its result or awaitable."""
         try:
-            found: R = yield lambda: through(self._put(work, tx, alone))
+            found: R = yield lambda: through(self._send(work, tx, alone))
         except Conflict:
             raise
         except (InvalidRequest, StoreUnavailable):
-            self._phrases = None  # the table may have changed: look again
+            self._statements = None  # the table may have changed: read its layout again
             raise
         return found
 
-    def _put(self, work: Callable[[flows.Statements], Steps[R]], tx: Any, alone: bool) -> Any:
-        def whole(dialect: Dialect) -> Steps[R]:
-            known = self._phrases
+    def _send(self, work: Callable[[ClaimStatements], StatementFlow[R]], tx: Any, alone: bool) -> Any:
+        def with_layout(dialect: Dialect) -> StatementFlow[R]:
+            known = self._statements
             if known is None or known.dialect is not dialect:
-                known = job_statements(self._columns, (yield from looking(self._columns, dialect)))
-                self._phrases = known
+                known = job_statements(self._columns, (yield from read_layout(self._columns, dialect)))
+                self._statements = known
             return (yield from work(known))
 
         if tx is not None:
-            return self._of_this_kind(run(tx, whole, self.table, fail=self._meaning))
-        by_itself = alone and self._phrases is not None and self._phrases.dialect.name == "postgresql"
-        return run_within(lambda: self._begin(by_itself), whole, self.table, fail=self._meaning, alone=by_itself)
+            return self._of_this_kind(run(tx, with_layout, self._translated))
+        autocommit = alone and self._statements is not None and self._statements.dialect.name == "postgresql"
+        options = RunOptions(autocommit=autocommit)
+        return run_within(lambda: self._begin(autocommit), with_layout, self._translated, options)
 
-    def _meaning(self, error: BaseException) -> LeaseholdError:
-        """Of an error of the driver's."""
-        if says(error, NO_KEY):
+    def _translated(self, error: BaseException) -> LeaseholdError:
+        """The error of ours for one of the driver's."""
+        if has_code(error, NO_KEY):
             named = f"{self._columns.names['key']} of {self.table}"
             return InvalidRequest(f"the column {named} has no unique index of its own: make one, for key=")
         return table_errors(self.table)(error)
@@ -137,23 +136,23 @@ class BaseJobs:
             raise InvalidRequest("this tx is awaited: use AsyncJobs with it")
         return result
 
-    def _checking(self) -> Flow[None]:
-        def nothing(known: flows.Statements) -> Steps[None]:
+    def _check_flow(self) -> Flow[None]:
+        def nothing(known: ClaimStatements) -> StatementFlow[None]:
             yield from ()
 
-        self._phrases = None
-        return (yield from self._asking(nothing))
+        self._statements = None
+        return (yield from self._query(nothing))
 
-    def _creating(self) -> Flow[None]:
-        def work(dialect: Dialect) -> Steps[None]:
-            return creating.creating(self._columns, dialect)
+    def _create_flow(self) -> Flow[None]:
+        def work(dialect: Dialect) -> StatementFlow[None]:
+            return job_table.create(self._columns, dialect)
 
-        yield lambda: run_within(self._begin, work, self.table)
-        yield from self._checking()
+        yield lambda: run_within(self._begin, work, table_errors(self.table))
+        yield from self._check_flow()
 
     # ------------------------------------------------------------ jobs
 
-    def _enqueueing(
+    def _enqueue_flow(
         self, payloads: Iterable[Any], delay: Any, run_at: Any, queue: Any, key: Any, values: Any, tx: Any
     ) -> Flow[list[Any]]:
         """Everything is checked here, before the first statement."""
@@ -171,7 +170,7 @@ class BaseJobs:
         if len(rows) > MOST:
             raise InvalidRequest(f"at most {MOST} jobs at once: call enqueue_many several times")
         when = self._when(delay, run_at)
-        return flows.enqueueing(self, rows, when, key, tx) if rows else _nothing()
+        return flows.enqueue(self, rows, when, key, tx) if rows else _nothing()
 
     def _payload(self, payload: Any) -> dict[ColumnName, Any]:
         if payload is None:
@@ -180,14 +179,14 @@ class BaseJobs:
         return {"payload": encoded(payload, "payload")}
 
     def _values(self, values: Any) -> dict[ColumnName, Any]:
-        """Columns of the user's own. Ours are written by us."""
+        """Values for the user's own columns. Those that jobs use are refused."""
         if not isinstance(values, Mapping):
             raise InvalidRequest(f"values= is a mapping of your own columns to values, not {type(values).__name__}")
-        taken = {theirs.casefold() for ours, theirs in self._columns.names.items() if ours != "id"}
+        reserved = {theirs.casefold() for ours, theirs in self._columns.names.items() if ours != "id"}
         for name in values:
             if not isinstance(name, str) or not 0 < len(name) <= 63 or "\0" in name:
                 raise InvalidRequest(f"a name in values= has 1 to 63 characters and is text, not {name!r:.80}")
-            if name.casefold() in taken:
+            if name.casefold() in reserved:
                 raise InvalidRequest(f"the column {name} is written by jobs: leave it out of values=")
         own = self._columns.names["id"].casefold()
         return {"id" if name.casefold() == own else UserColumn(name): value for name, value in values.items()}
@@ -204,38 +203,38 @@ class BaseJobs:
             raise InvalidRequest("run_at is a datetime that knows its time zone, such as datetime.now(UTC)")
         return ("at", run_at.timestamp())
 
-    def _claiming(self, count: int, queue: str | None) -> Flow[list[Any]]:
+    def _claim_flow(self, count: int, queue: str | None) -> Flow[list[Any]]:
         if queue is not None:
             self._columns.require("queue", "queue=")
             _words(queue, "queue", 64)
-        return flows.claiming(self, _count(count, "count"), queue)
+        return flows.claim(self, _count(count, "count"), queue)
 
-    def _job(self, row: JobRow, sent: float, lease: Any = None) -> Any:
+    def _new_job(self, row: JobRow, sent: float, lease: Any = None) -> Any:
         return self._kind(self, row, self._state(row), sent, lease)
 
     def _state(self, row: JobRow) -> str:
         return self._columns.state(row["state"])
 
     def _alive(self, rows: list[JobRow]) -> list[JobRow]:
-        """Without those that a claim has buried."""
+        """Without those that the claim found dead."""
         return [row for row in rows if self._state(row) == "running"]
 
-    def _take(self, job_id: Any) -> Any:
-        """The lease of a candidate, or None: somebody else is at it."""
+    def _prefilter_lease(self, job_id: Any) -> Any:
+        """The lease of a candidate, or None when another worker has it."""
         part = job_id if isinstance(job_id, int | str) else str(job_id)
         lock = partial(self._hold.lock, "job", self.table, ttl=min(self.lease, HOUR), wait=0, max_idle=self.lease)
         try:
             found = lock(part)
-        except InvalidRequest:  # an id that is no name: empty, or a whole book
-            from hashlib import blake2b  # loads OpenSSL, and most programs need no hash of ours
+        except InvalidRequest:  # an id that cannot be a name: empty, or too long
+            from hashlib import blake2b  # loads OpenSSL, which most programs do not need
 
             found = lock(blake2b(repr(part).encode("utf-8", "backslashreplace"), digest_size=16).hexdigest())
         return found.try_acquire()
 
-    # ------------------------------------------------------------ operators
+    # ------------------------------------------------------------ for operators
 
-    def _counting(self) -> Flow[dict[str, int]]:
-        def work(known: flows.Statements) -> Steps[dict[str, int]]:
+    def _count_flow(self) -> Flow[dict[str, int]]:
+        def work(known: ClaimStatements) -> StatementFlow[dict[str, int]]:
             found = dict.fromkeys([*self._columns.states, "expired"], 0)
             for state, count, expired in (yield known.counts()).rows:
                 ours = self._state({"state": state})
@@ -243,45 +242,45 @@ class BaseJobs:
                 found["expired"] += int(expired or 0) if ours == "running" else 0
             return found
 
-        return self._asking(work, None, alone=True)
+        return self._query(work, None, alone=True)
 
-    def _getting(self, job_id: Any) -> Flow[Any]:
-        def work(known: flows.Statements) -> Steps[list[JobRow]]:
+    def _get_flow(self, job_id: Any) -> Flow[Any]:
+        def work(known: ClaimStatements) -> StatementFlow[list[JobRow]]:
             return known.rows((yield known.get(job_id)).rows)
 
-        rows = yield from self._asking(work, None, alone=True)
-        return self._seen(rows[0]) if rows else None
+        rows = yield from self._query(work, None, alone=True)
+        return self._unclaimed(rows[0]) if rows else None
 
-    def _burying(self, limit: int) -> Flow[list[Any]]:
-        def work(known: flows.Statements) -> Steps[list[JobRow]]:
+    def _dead_flow(self, limit: int) -> Flow[list[Any]]:
+        def work(known: ClaimStatements) -> StatementFlow[list[JobRow]]:
             return known.rows((yield known.dead(limit)).rows)
 
         _count(limit, "limit")
-        rows = yield from self._asking(work, None, alone=True)
-        return [self._seen(row) for row in rows]
+        rows = yield from self._query(work, None, alone=True)
+        return [self._unclaimed(row) for row in rows]
 
-    def _seen(self, row: JobRow) -> Any:
-        """Looked at, not claimed."""
-        job = self._job(row, self._now())
-        job._looked_at = True
+    def _unclaimed(self, row: JobRow) -> Any:
+        """A job that was read, not claimed."""
+        job = self._new_job(row, self._now())
+        job._unclaimed = True
         return job
 
-    def _reviving(self, job_id: Any) -> Flow[bool]:
-        def work(known: flows.Statements) -> Steps[bool]:
+    def _revive_flow(self, job_id: Any) -> Flow[bool]:
+        def work(known: ClaimStatements) -> StatementFlow[bool]:
             return (yield known.revive(job_id)).changed == 1
 
-        return (yield from flows.insisting(self, lambda: self._asking(work, None, alone=True)))
+        return (yield from flows.retried(self, lambda: self._query(work, None, alone=True)))
 
-    def _purging(self, older: Any, state: str) -> Flow[int]:
+    def _purge_flow(self, older: Any, state: str) -> Flow[int]:
         self._columns.require("finished_at", "purge")
         if state not in {"done", "dead"}:
             raise InvalidRequest("only done or dead jobs are purged")
         age = seconds(older, "older_than")
 
-        def work(known: flows.Statements) -> Steps[int]:
+        def work(known: ClaimStatements) -> StatementFlow[int]:
             return (yield known.purge(state, age)).changed
 
-        return (yield from flows.insisting(self, lambda: self._asking(work, None, alone=True)))
+        return (yield from flows.retried(self, lambda: self._query(work, None, alone=True)))
 
     @staticmethod
     def _now() -> float:

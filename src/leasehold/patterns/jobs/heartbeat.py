@@ -1,8 +1,8 @@
 """Heartbeats: one thread, or one timer, for all jobs that a Jobs object has inside ``with``.
 
-A heartbeat is sent at a third of the lease. "Not yours" is loss now. An error of the database is tried again until the
-lease has run out by the local clock; then the job may be another's, and its worker is told. So it is when no answer
-comes at all.
+A heartbeat is sent at a third of the lease. When the database replies that the job is another worker's, it is lost at
+once. After an error of the database the heartbeat is sent again until the lease has run out by the local clock; then
+the job may be another worker's, and it counts as lost. The same happens when no reply comes at all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from leasehold.errors import InvalidRequest
 from leasehold.observe import log
 from leasehold.patterns.jobs import flows
-from leasehold.patterns.jobs.driving import arun, run
+from leasehold.patterns.jobs.flows import run, run_async
 from leasehold.patterns.jobs.job import BaseJob
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class HeartbeatSchedule:
         return self._next[job]
 
     def moved(self, job: BaseJob) -> None:
-        """Its lease is another one."""
+        """Its lease has changed."""
         if job in self._next:
             self.add(job)
 
@@ -55,19 +55,20 @@ class HeartbeatSchedule:
         """Until the next is due."""
         return max(min(self._next.values(), default=now + IDLE_SECONDS) - now, 0.0)
 
-    def answered(self, asked: flows.Asked, lost: list[flows.Lost], sent: float) -> None:
+    def replied(self, beats: flows.Heartbeats, lost: list[flows.LostJob], sent: float) -> None:
+        """The reply to heartbeats that were sent at this time."""
         gone = dict(lost)
-        for job, lease in asked:
+        for job, lease in beats:
             if job not in gone:
                 self._kept(job, lease, sent)
-            elif not job.settling:  # else it may be our own end that was seen, and whoever settles it will know
+            elif not job.settling:  # else it may be our own change of state, whose sender learns the result
                 self._next.pop(job, None)
-                if job.state == "running":  # else it has ended while this was on its way
+                if job.state == "running":  # else it has ended while the heartbeat was under way
                     flows.refused(job, gone[job])
                     log.warn("%s was taken over by another worker", job.shown)
 
     def _kept(self, job: BaseJob, lease: float, sent: float) -> None:
-        """A heartbeat of the worker's own may have come meanwhile, with a longer lease, and this one after it: so the
+        """The worker itself may have sent a heartbeat with a longer lease, and this one may have come after it: so the
         next is sent while the shorter one lasts, and sets what the worker wanted (trap 44)."""
         length = min(lease, job.lease)
         job._confirmed(sent, length)
@@ -75,7 +76,7 @@ class HeartbeatSchedule:
             self._next[job] = sent + length / 3
 
     def expire(self, now: float) -> float | None:
-        """Tell those whose lease is over, though no answer has come. -> seconds until the next is, if there is one."""
+        """Mark jobs as lost whose lease is over although no reply has come. -> seconds until the next ends, if any."""
         for job in [job for job in self._next if job.deadline <= now]:
             del self._next[job]
             job._lose("expired")
@@ -92,7 +93,7 @@ class HeartbeatSchedule:
 
 
 class HeartbeatThread:
-    """The thread."""
+    """A thread that sends heartbeats."""
 
     def __init__(self, jobs: BaseJobs) -> None:
         self._jobs = jobs
@@ -130,33 +131,33 @@ class HeartbeatThread:
 
     def _run(self) -> None:
         while (due := self._wait()) is not None:
-            sent, asked = self._jobs._now(), [(job, job.lease) for job in due]
+            sent, beats = self._jobs._now(), [(job, job.lease) for job in due]
             try:
-                lost = self._beat(asked) if due else []
+                lost = self._beat(beats) if due else []
             except Exception as error:
                 with self._changed:
                     self._beats.failed(due, self._jobs._now(), error)
             else:
                 with self._changed:
-                    self._beats.answered(asked, lost, sent)
+                    self._beats.replied(beats, lost, sent)
 
-    def _beat(self, asked: flows.Asked) -> list[flows.Lost]:
-        """A database that does not answer may hold this thread up for minutes: another one looks at the clock."""
-        answered = threading.Event()
-        threading.Thread(target=self._look, args=(answered,), name="leasehold-jobs-clock", daemon=True).start()
+    def _beat(self, beats: flows.Heartbeats) -> list[flows.LostJob]:
+        """A database that does not reply may block this thread for minutes: another one watches the clock."""
+        replied = threading.Event()
+        threading.Thread(target=self._expire, args=(replied,), name="leasehold-jobs-clock", daemon=True).start()
         try:
-            return run(flows.beating(self._jobs, asked))
+            return run(flows.heartbeat(self._jobs, beats))
         finally:
-            answered.set()
+            replied.set()
 
-    def _look(self, answered: threading.Event) -> None:
+    def _expire(self, replied: threading.Event) -> None:
         nap: float | None = 0.0
-        while nap is not None and not answered.wait(nap):
+        while nap is not None and not replied.wait(nap):
             with self._changed:
-                nap = None if answered.is_set() else self._beats.expire(self._jobs._now())
+                nap = None if replied.is_set() else self._beats.expire(self._jobs._now())
 
     def _wait(self) -> list[BaseJob] | None:
-        """Those that are due; None when there has been nothing for a while."""
+        """The jobs that are due; None when there has been none for a while."""
         with self._changed:
             if not self._beats:
                 self._sleep(IDLE_SECONDS)
@@ -174,8 +175,8 @@ class HeartbeatThread:
 
 
 class HeartbeatTask:
-    """A timer, and a task when somebody is due. Both live on the loop of the jobs: while that is blocked, no heartbeat
-    is sent. Nothing is left pending on a loop that ends, but the timer."""
+    """A timer, and a task when a job is due. Both live on the loop of the jobs: while that is blocked, no heartbeat is
+    sent. When the loop ends nothing but the timer is left pending."""
 
     def __init__(self, jobs: BaseJobs) -> None:
         self._jobs = jobs
@@ -219,23 +220,23 @@ class HeartbeatTask:
         self._timer = None
         if due := self._beats.due(self._jobs._now()):
             self._task = loop.create_task(self._beat(loop, due), name="leasehold-jobs")
-            self._look(loop)
+            self._expire(loop)
         else:
             self._arm(loop)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """While a heartbeat is on its way: a database that does not answer may take minutes for that."""
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        """While a heartbeat is under way: a database that does not reply may take minutes."""
         nap = self._beats.expire(self._jobs._now())
-        self._clock = None if nap is None else loop.call_later(nap, self._look, loop)
+        self._clock = None if nap is None else loop.call_later(nap, self._expire, loop)
 
     async def _beat(self, loop: asyncio.AbstractEventLoop, due: list[BaseJob]) -> None:
-        sent, asked = self._jobs._now(), [(job, job.lease) for job in due]
+        sent, beats = self._jobs._now(), [(job, job.lease) for job in due]
         try:
-            lost = await arun(flows.beating(self._jobs, asked))
+            lost = await run_async(flows.heartbeat(self._jobs, beats))
         except Exception as error:
             self._beats.failed(due, self._jobs._now(), error)
         else:
-            self._beats.answered(asked, lost, sent)
+            self._beats.replied(beats, lost, sent)
         finally:
             self._task = None
             if self._clock is not None:

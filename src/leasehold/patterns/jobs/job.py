@@ -1,4 +1,4 @@
-"""The nouns: Job and AsyncJob, what a worker has claimed, with the version as its fence."""
+"""Job and AsyncJob: what a worker has claimed, with the version as its fence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from leasehold._core.names import Name
 from leasehold._runtime.aio import Interrupt
 from leasehold.errors import InvalidRequest, LeaseholdError, LeaseLost
 from leasehold.patterns.jobs import flows
-from leasehold.patterns.jobs.driving import Flow, arun, run
+from leasehold.patterns.jobs.flows import Flow, run, run_async
 from leasehold.patterns.jobs.table import JobRow
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ LOST = {
 
 
 class BaseJob:
-    """What both flavours know about a job."""
+    """What Job and AsyncJob have in common."""
 
     def __init__(self, jobs: BaseJobs, row: JobRow, state: str, sent: float, lease: Any = None) -> None:
         self._jobs = jobs
-        self._held = lease  # the pre-filter's
+        self._held = lease  # of the pre-filter
         self._pid = os.getpid()
         self._reason = ""
-        self._looked_at = False
+        self._unclaimed = False
         self._found = row
         self.row: dict[str, Any] = row["row"]
         self.id: Any = row["id"]
@@ -48,17 +48,17 @@ class BaseJob:
         self.state = state
         self.lease = jobs.lease
         self.deadline = sent + self.lease
-        self.settling = False  # is its end on its way?
+        self.settling = False  # is a change of its state under way?
         self.in_transaction = False  # was its end part of a transaction that may still roll back?
 
     @property
     def table(self) -> str:
-        """The table that it is in."""
+        """The table that holds it."""
         return self._jobs.table
 
     @property
     def shown(self) -> str:
-        """What people may see of it, as in logs: the table, and a hash of the id."""
+        """Its name in logs: the table, and a hash of the id."""
         return Name(f"{self.table}:{self.id}", self.table).shown
 
     @property
@@ -73,7 +73,7 @@ class BaseJob:
 
     @property
     def owner(self) -> str | None:
-        """Who has claimed it: for people, it decides nothing."""
+        """The name of the worker that has claimed it: for people, it decides nothing."""
         found: str | None = self._found.get("owner")
         return found
 
@@ -89,33 +89,33 @@ class BaseJob:
 
     @property
     def error(self) -> str | None:
-        """What its last failure said."""
+        """The message of its last failure."""
         found: str | None = self._found.get("error")
         return found
 
     @property
     def queue(self) -> str | None:
-        """Where it was enqueued."""
+        """The queue that it was put into."""
         found: str | None = self._found.get("queue")
         return found
 
     @property
     def key(self) -> str | None:
-        """What it was enqueued under, once."""
+        """The key under which it was enqueued once."""
         found: str | None = self._found.get("key")
         return found
 
     @property
     def superseded(self) -> bool:
-        """Does the database say that it is no longer ours?"""
+        """Has the database reported that it is no longer ours?"""
         return self._reason in {"taken", "deleted"}
 
     def remaining(self) -> float:
-        """Seconds until work must stop, since another worker may take it over then, unless a heartbeat comes first."""
+        """Seconds until work must stop, because another worker may claim it then, unless a heartbeat comes first."""
         return max(self.deadline - self._jobs._now(), 0.0)
 
     def check(self) -> None:
-        """Raise LeaseLost when it is no longer ours, or may not be: stop the work. It asks nobody, and costs nothing;
+        """Raise LeaseLost when it is no longer ours, or may not be: stop the work. It sends nothing, and costs nothing;
         only the database decides whether a completion is accepted."""
         if self._pid != os.getpid():
             raise self._loss("forked")
@@ -129,7 +129,7 @@ class BaseJob:
     def _require_mine(self) -> None:
         if self._pid != os.getpid():
             raise self._loss("forked")
-        if self._looked_at:
+        if self._unclaimed:
             raise InvalidRequest("this job was only looked at: claim it first")
 
     def _loss(self, reason: str) -> LeaseLost:
@@ -142,13 +142,13 @@ class BaseJob:
         )
 
     def _lose(self, reason: str) -> None:
-        """Once lost, lost; but what the database says goes before what only time says."""
+        """A loss is final; but what the database reports replaces what only the local clock has shown."""
         if not self._reason or reason != "expired":
             self._reason = reason
 
     def _confirmed(self, sent: float, lease: float) -> None:
-        """A heartbeat that asked for so much. The pre-filter's lease goes with it, and ends when heartbeats do: if it
-        outlived them it would keep others from a job that the database would give them."""
+        """A heartbeat with this lease was accepted. The pre-filter's lease is prolonged too, and ends when heartbeats
+        do: if it outlived them it would keep other workers from a job that the database would give them."""
         self.deadline = max(self.deadline, sent + lease)
         if self._held is not None:
             try:
@@ -157,7 +157,7 @@ class BaseJob:
                 self._held = None
 
     def _ended(self, state: str, in_transaction: bool) -> Any:
-        """-> the lease to give back"""
+        """-> the lease of the pre-filter, to be released"""
         self.state, self.in_transaction = state, in_transaction
         self._jobs._heart.drop(self)
         lease, self._held = self._held, None
@@ -172,27 +172,27 @@ class BaseJob:
         except ValueError as error:
             raise InvalidRequest(f"the {ours} of {self.shown} is no JSON: read it as it is from job.row") from error
 
-    def _completing(self, result: Any, tx: Any) -> Flow[None]:
+    def _complete_flow(self, result: Any, tx: Any) -> Flow[None]:
         row: JobRow = {"error": None}
         if result is not None:
             self._jobs._columns.require("result", "complete(result)")
             row["result"] = encoded(result, "result")
-        return flows.settling(self._jobs, self, "done", row, None, tx)
+        return flows.settle(self._jobs, self, "done", row, None, tx)
 
-    def _failing(self, error: object, retry: bool, tx: Any) -> Flow[None]:
+    def _fail_flow(self, error: object, retry: bool, tx: Any) -> Flow[None]:
         row: JobRow = {"error": error_text(error)}
         pause = next(itertools.islice(self._jobs.retry, max(self.attempts - 1, 0), None), None)
         if not retry or pause is None:
-            return flows.settling(self._jobs, self, "dead", row, None, tx)
-        return flows.settling(self._jobs, self, "ready", row, pause, tx)
+            return flows.settle(self._jobs, self, "dead", row, None, tx)
+        return flows.settle(self._jobs, self, "ready", row, pause, tx)
 
-    def _releasing(self, tx: Any) -> Flow[None]:
+    def _release_flow(self, tx: Any) -> Flow[None]:
         row: JobRow = {"attempts": max(self.attempts - 1, 0)} if "attempts" in self._found else {}
-        return flows.settling(self._jobs, self, "ready", row, 0.0, tx)
+        return flows.settle(self._jobs, self, "ready", row, 0.0, tx)
 
-    def _keeping(self, lease: Any) -> Flow[None]:
+    def _heartbeat_flow(self, lease: Any) -> Flow[None]:
         length = self.lease if lease is None else ttl_ms(lease, "lease") / 1000
-        return flows.keeping(self._jobs, self, length)
+        return flows.extend(self._jobs, self, length)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.shown}: {self.state}, version {self.version}>"
@@ -210,23 +210,23 @@ class Job(BaseJob):
         self.lost = threading.Event()
 
     def heartbeat(self, lease: Duration | None = None) -> None:
-        """Still here: nobody may take it over for another ``lease``. StaleOwner: somebody has."""
-        run(self._keeping(lease))
+        """No other worker may claim it for another ``lease``. StaleOwner: one has."""
+        run(self._heartbeat_flow(lease))
 
     def complete(self, result: Any = None, *, tx: Any = None) -> None:
         """Done, and ``result`` is kept as JSON. With ``tx`` this is part of your own transaction: its effect and its
         completion are one step, so the effect happens exactly once. StaleOwner, and nothing is changed, when another
         worker has taken over: let it roll your transaction back. May be repeated."""
-        run(self._completing(result, tx))
+        run(self._complete_flow(result, tx))
 
     def fail(self, error: object, *, retry: bool = True, tx: Any = None) -> None:
-        """Not done, and why: an exception or text. It is tried again after a pause of the ``retry`` of these jobs, and
+        """It failed, and why: an exception or text. It is tried again after a pause of the ``retry`` of these jobs, and
         is dead after the last attempt, or with ``retry=False``."""
-        run(self._failing(error, retry, tx))
+        run(self._fail_flow(error, retry, tx))
 
     def release(self, *, tx: Any = None) -> None:
-        """Back to the others, at once, and this attempt does not count."""
-        run(self._releasing(tx))
+        """Other workers may claim it at once, and this attempt does not count."""
+        run(self._release_flow(tx))
 
     def __enter__(self) -> Self:
         self.check()
@@ -238,7 +238,7 @@ class Job(BaseJob):
     ) -> None:
         self._jobs._heart.drop(self)
         if self._pid == os.getpid():
-            run(flows.leaving(self, error))
+            run(flows.leave(self, error))
 
     def _lose(self, reason: str) -> None:
         super()._lose(reason)
@@ -254,23 +254,23 @@ class AsyncJob(BaseJob):
         self._interrupt: Interrupt | None = None
 
     async def heartbeat(self, lease: Duration | None = None) -> None:
-        """Still here: nobody may take it over for another ``lease``. StaleOwner: somebody has."""
-        await arun(self._keeping(lease))
+        """No other worker may claim it for another ``lease``. StaleOwner: one has."""
+        await run_async(self._heartbeat_flow(lease))
 
     async def complete(self, result: Any = None, *, tx: Any = None) -> None:
         """Done, and ``result`` is kept as JSON. With ``tx`` this is part of your own transaction: its effect and its
         completion are one step, so the effect happens exactly once. StaleOwner, and nothing is changed, when another
         worker has taken over: let it roll your transaction back. May be repeated."""
-        await arun(self._completing(result, tx))
+        await run_async(self._complete_flow(result, tx))
 
     async def fail(self, error: object, *, retry: bool = True, tx: Any = None) -> None:
-        """Not done, and why: an exception or text. It is tried again after a pause of the ``retry`` of these jobs, and
+        """It failed, and why: an exception or text. It is tried again after a pause of the ``retry`` of these jobs, and
         is dead after the last attempt, or with ``retry=False``."""
-        await arun(self._failing(error, retry, tx))
+        await run_async(self._fail_flow(error, retry, tx))
 
     async def release(self, *, tx: Any = None) -> None:
-        """Back to the others, at once, and this attempt does not count."""
-        await arun(self._releasing(tx))
+        """Other workers may claim it at once, and this attempt does not count."""
+        await run_async(self._release_flow(tx))
 
     async def __aenter__(self) -> Self:
         self.check()
@@ -289,7 +289,7 @@ class AsyncJob(BaseJob):
         if interrupt is not None and interrupt.leave():
             cancelled = await interrupt.delivered(error)
         if self._pid == os.getpid():
-            await arun(flows.leaving(self, error, cancelled))
+            await run_async(flows.leave(self, error, cancelled))
         if cancelled:
             raise self._loss(self._reason) from error
 
@@ -315,7 +315,7 @@ def encoded(value: Any, what: str) -> str:
 
 
 def error_text(error: object) -> str:
-    """For people: the type and the words of an exception, or text as it is. No traceback, and not a whole book."""
+    """For people: the type and the message of an exception, or text as it is. No traceback, and not too long."""
     if isinstance(error, BaseException):
         text = "".join(traceback.format_exception_only(error)).strip()
     elif isinstance(error, str):

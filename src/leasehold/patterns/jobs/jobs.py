@@ -13,28 +13,28 @@ from leasehold.errors import LeaseholdError
 from leasehold.observe import log
 from leasehold.patterns.flavour import OnLoop, OnThread
 from leasehold.patterns.jobs.base import BaseJobs
-from leasehold.patterns.jobs.driving import arun, run
+from leasehold.patterns.jobs.flows import run, run_async
 from leasehold.patterns.jobs.heartbeat import HeartbeatTask, HeartbeatThread
 from leasehold.patterns.jobs.job import AsyncJob, Job
 from leasehold.patterns.jobs.table import JobRow
-from leasehold.patterns.jobs.worker import WorkerStop, checked, log_failure, working
+from leasehold.patterns.jobs.worker import WorkerStop, checked, log_failure, work_loop
 
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
 
 
 class Jobs(BaseJobs):
-    """Durable ownership in a table of yours: who has claimed a job, under which version, and until when.
+    """Durable ownership in a table of yours: which worker has claimed a job, under which version, and until when.
 
-    ``engine`` is an Engine of SQLAlchemy's, a pool of psycopg, the path of a SQLite file, or a function that connects
-    or begins a transaction: ``engine.begin``, ``lambda: sqlite3.connect("app.db")``. ``columns`` maps our names to the
+    ``engine`` is a SQLAlchemy Engine, a pool of psycopg, the path of a SQLite file, or a function that connects or
+    begins a transaction: ``engine.begin``, ``lambda: sqlite3.connect("app.db")``. ``columns`` maps our names to the
     ones of your table, None where it has none; ``states`` maps ``ready``, ``running``, ``done`` and ``dead`` to your
     values.
 
-    A claimed job is its worker's for ``lease``; heartbeats prolong that. Then another may take it over, with the next
-    version, and whoever had an older one is refused. A failed job is tried again after the pauses of ``retry``, as
-    often as it says; then it is dead. ``hold``, a coordinator, is asked for a lease before the database is asked for a
-    job. ``name`` is what the owner column shows.
+    A claimed job is its worker's for ``lease``; heartbeats prolong that. Then another worker may claim it, with the
+    next version, and a worker with an older one is refused. A failed job is tried again after the pauses of ``retry``,
+    as often as it says; then it is dead. With ``hold``, a coordinator, a worker takes a lease before it claims a job in
+    the database. ``name`` is what the owner column shows.
 
     >>> jobs = Jobs("app.db")
     >>> jobs.create()
@@ -53,12 +53,12 @@ class Jobs(BaseJobs):
 
     def create(self) -> None:
         """Make the table and its indexes, unless it is there; then check it."""
-        run(self._creating())
+        run(self._create_flow())
 
     def check(self) -> None:
         """Does the table fit? InvalidRequest says which columns are missing or of another type. The first use does the
         same, before it changes anything."""
-        run(self._checking())
+        run(self._check_flow())
 
     def enqueue(
         self,
@@ -71,12 +71,12 @@ class Jobs(BaseJobs):
         values: Mapping[str, Any] | None = None,
         tx: Any = None,
     ) -> Any:
-        """Put a job in. -> its id.
+        """Enqueue a job. -> its id.
 
         ``payload`` is kept as JSON. A ``key`` is enqueued once: again gives the id of the job that is there. It is due
         after ``delay`` or at ``run_at``, else now. ``values`` are for other columns of yours. With ``tx`` it is part of
         your own transaction: the job is there if and only if you commit."""
-        return run(self._enqueueing([payload], delay, run_at, queue, key, values, tx))[0]
+        return run(self._enqueue_flow([payload], delay, run_at, queue, key, values, tx))[0]
 
     def enqueue_many(
         self,
@@ -88,16 +88,16 @@ class Jobs(BaseJobs):
         tx: Any = None,
     ) -> list[Any]:
         """Many at once, all or none. -> their ids."""
-        return run(self._enqueueing(payloads, delay, run_at, queue, None, None, tx))
+        return run(self._enqueue_flow(payloads, delay, run_at, queue, None, None, tx))
 
     def claim(self, queue: str | None = None) -> Job | None:
         """The job that is due for the longest time, or None. One whose worker's lease has run out goes first."""
-        found = run(self._claiming(1, queue))
+        found = run(self._claim_flow(1, queue))
         return found[0] if found else None
 
     def claim_many(self, count: int, queue: str | None = None) -> list[Job]:
         """At most ``count`` of them, in one step."""
-        return run(self._claiming(count, queue))
+        return run(self._claim_flow(count, queue))
 
     def work(
         self,
@@ -112,13 +112,14 @@ class Jobs(BaseJobs):
         """Claim jobs and call ``function(job)`` with each, until ``stop`` is set. -> how many were done.
 
         What it returns is the result; what it raises is the error, and the loop goes on. A job that it has completed
-        itself, with ``tx``, stays so. When nothing is due it looks again after ``poll`` or a little less, or ends with
-        ``drain``. ``concurrency`` threads do that side by side. What was begun when ``stop`` is set is finished."""
+        itself, with ``tx``, stays so. When nothing is due it claims again after ``poll`` or a little less, or ends
+        with ``drain``. ``concurrency`` threads do that side by side. Jobs that are under way when ``stop`` is set are
+        finished."""
         pause = checked(function, self._flavour.asynchronous, poll, concurrency)
         ending = WorkerStop(threading.Event() if stop is None else stop)
 
         def loop() -> int:
-            return run(working(self, lambda job: self._perform(job, function), ending, pause, drain, queue))
+            return run(work_loop(self, lambda job: self._perform(job, function), ending, pause, drain, queue))
 
         if concurrency == 1:
             return loop()
@@ -131,24 +132,24 @@ class Jobs(BaseJobs):
 
     def counts(self) -> dict[str, int]:
         """How many are in each state; ``expired`` are those of the running ones whose lease has run out."""
-        return run(self._counting())
+        return run(self._count_flow())
 
     def get(self, job_id: Any) -> Job | None:
-        """Look at a job, without claiming it."""
-        found: Job | None = run(self._getting(job_id))
+        """Read a job, without claiming it."""
+        found: Job | None = run(self._get_flow(job_id))
         return found
 
     def dead(self, limit: int = 100) -> list[Job]:
         """The latest dead jobs, with the error of each."""
-        return run(self._burying(limit))
+        return run(self._dead_flow(limit))
 
     def retry_dead(self, job_id: Any) -> bool:
-        """Give a dead job all its attempts again. False: it is not dead, or not there."""
-        return run(self._reviving(job_id))
+        """Give a dead job all its attempts again. False: it is not dead, or does not exist."""
+        return run(self._revive_flow(job_id))
 
     def purge(self, older_than: Duration, state: str = "done") -> int:
         """Delete jobs that ended so long ago, done or dead. -> how many. Their keys are free again."""
-        return run(self._purging(older_than, state))
+        return run(self._purge_flow(older_than, state))
 
     def _perform(self, job: Job, function: Callable[[Job], Any]) -> bool:
         try:
@@ -165,8 +166,8 @@ class Jobs(BaseJobs):
 
 
 class AsyncJobs(BaseJobs):
-    """The same, awaited, for an AsyncEngine of SQLAlchemy's, an async pool of psycopg or one of asyncpg, or a function
-    that connects: ``lambda: aiosqlite.connect("app.db")``. The heartbeats live on the event loop: do not block it."""
+    """The same, awaited, for a SQLAlchemy AsyncEngine, an async pool of psycopg or one of asyncpg, or a function that
+    connects: ``lambda: aiosqlite.connect("app.db")``. The heartbeats run on the event loop: do not block it."""
 
     _flavour = OnLoop()
     _kind = AsyncJob
@@ -174,12 +175,12 @@ class AsyncJobs(BaseJobs):
 
     async def create(self) -> None:
         """Make the table and its indexes, unless it is there; then check it."""
-        await arun(self._creating())
+        await run_async(self._create_flow())
 
     async def check(self) -> None:
         """Does the table fit? InvalidRequest says which columns are missing or of another type. The first use does the
         same, before it changes anything."""
-        await arun(self._checking())
+        await run_async(self._check_flow())
 
     async def enqueue(
         self,
@@ -192,12 +193,12 @@ class AsyncJobs(BaseJobs):
         values: Mapping[str, Any] | None = None,
         tx: Any = None,
     ) -> Any:
-        """Put a job in. -> its id.
+        """Enqueue a job. -> its id.
 
         ``payload`` is kept as JSON. A ``key`` is enqueued once: again gives the id of the job that is there. It is due
         after ``delay`` or at ``run_at``, else now. ``values`` are for other columns of yours. With ``tx`` it is part of
         your own transaction: the job is there if and only if you commit."""
-        return (await arun(self._enqueueing([payload], delay, run_at, queue, key, values, tx)))[0]
+        return (await run_async(self._enqueue_flow([payload], delay, run_at, queue, key, values, tx)))[0]
 
     async def enqueue_many(
         self,
@@ -209,16 +210,16 @@ class AsyncJobs(BaseJobs):
         tx: Any = None,
     ) -> list[Any]:
         """Many at once, all or none. -> their ids."""
-        return await arun(self._enqueueing(payloads, delay, run_at, queue, None, None, tx))
+        return await run_async(self._enqueue_flow(payloads, delay, run_at, queue, None, None, tx))
 
     async def claim(self, queue: str | None = None) -> AsyncJob | None:
         """The job that is due for the longest time, or None. One whose worker's lease has run out goes first."""
-        found = await arun(self._claiming(1, queue))
+        found = await run_async(self._claim_flow(1, queue))
         return found[0] if found else None
 
     async def claim_many(self, count: int, queue: str | None = None) -> list[AsyncJob]:
         """At most ``count`` of them, in one step."""
-        return await arun(self._claiming(count, queue))
+        return await run_async(self._claim_flow(count, queue))
 
     async def work(
         self,
@@ -233,44 +234,46 @@ class AsyncJobs(BaseJobs):
         """Claim jobs and await ``function(job)`` with each, until ``stop`` is set. -> how many were done.
 
         What it returns is the result; what it raises is the error, and the loop goes on. A job that it has completed
-        itself, with ``tx``, stays so. When nothing is due it looks again after ``poll`` or a little less, or ends with
-        ``drain``. ``concurrency`` tasks do that side by side. What was begun when ``stop`` is set is finished; what is
-        cancelled is given back."""
+        itself, with ``tx``, stays so. When nothing is due it claims again after ``poll`` or a little less, or ends
+        with ``drain``. ``concurrency`` tasks do that side by side. Jobs that are under way when ``stop`` is set are
+        finished; those of a cancelled task are released."""
         pause = checked(function, self._flavour.asynchronous, poll, concurrency)
         ending = WorkerStop(asyncio.Event() if stop is None else stop)
 
         async def loop() -> int:
-            return await arun(working(self, lambda job: self._perform(job, function), ending, pause, drain, queue))
+            return await run_async(
+                work_loop(self, lambda job: self._perform(job, function), ending, pause, drain, queue)
+            )
 
         if concurrency == 1:
             return await loop()
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(loop()) for _ in range(concurrency)]
-        except BaseExceptionGroup as several:  # as on threads: the error itself, for those who catch it
+        except BaseExceptionGroup as several:  # as on threads: the error itself, which callers catch
             raise several.exceptions[0] from several.exceptions[0].__cause__
         return sum(task.result() for task in tasks)
 
     async def counts(self) -> dict[str, int]:
         """How many are in each state; ``expired`` are those of the running ones whose lease has run out."""
-        return await arun(self._counting())
+        return await run_async(self._count_flow())
 
     async def get(self, job_id: Any) -> AsyncJob | None:
-        """Look at a job, without claiming it."""
-        found: AsyncJob | None = await arun(self._getting(job_id))
+        """Read a job, without claiming it."""
+        found: AsyncJob | None = await run_async(self._get_flow(job_id))
         return found
 
     async def dead(self, limit: int = 100) -> list[AsyncJob]:
         """The latest dead jobs, with the error of each."""
-        return await arun(self._burying(limit))
+        return await run_async(self._dead_flow(limit))
 
     async def retry_dead(self, job_id: Any) -> bool:
-        """Give a dead job all its attempts again. False: it is not dead, or not there."""
-        return await arun(self._reviving(job_id))
+        """Give a dead job all its attempts again. False: it is not dead, or does not exist."""
+        return await run_async(self._revive_flow(job_id))
 
     async def purge(self, older_than: Duration, state: str = "done") -> int:
         """Delete jobs that ended so long ago, done or dead. -> how many. Their keys are free again."""
-        return await arun(self._purging(older_than, state))
+        return await run_async(self._purge_flow(older_than, state))
 
     async def _perform(self, job: AsyncJob, function: Callable[[AsyncJob], Awaitable[Any]]) -> bool:
         try:
@@ -283,8 +286,8 @@ class AsyncJobs(BaseJobs):
         return job.state == "done"
 
     async def _whole(self, claiming: Awaitable[list[JobRow]]) -> list[JobRow]:
-        """Who is cancelled meanwhile knows not what it got: it is let come to its end, and given back (trap 9). Who is
-        cancelled once more leaves that to the lease."""
+        """A task cancelled in the middle of a claim lets the claim finish, then releases what it got (trap 9). When it
+        is cancelled a second time, the jobs wait for the end of their leases."""
         task = asyncio.ensure_future(claiming)
         try:
             return await asyncio.shield(task)
@@ -296,7 +299,7 @@ class AsyncJobs(BaseJobs):
             raise
 
     async def _give_back(self, row: JobRow) -> None:
-        job: AsyncJob = self._job(row, self._now())
+        job: AsyncJob = self._new_job(row, self._now())
         try:
             await job.release()
         except LeaseholdError as error:

@@ -1,4 +1,4 @@
-"""What the user's table is made of: looked at once, and said exactly where it does not fit."""
+"""The user's table: our names for its columns and states, its layout, read and checked once, and DDL for a new one."""
 
 from __future__ import annotations
 
@@ -6,34 +6,35 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from leasehold._sql import names
+from leasehold._sql.dialects import DIALECTS, Dialect
+from leasehold._sql.run import StatementFlow
+from leasehold._sql.statements import VALUE, Statement, decoded, statement
 from leasehold.errors import InvalidRequest, StoreUnavailable, Unsupported
-from leasehold.guards.sql import names
-from leasehold.guards.sql.dialects import DIALECTS, HERE, Dialect, Statement, statement
-from leasehold.patterns.tables.asking import Steps
 
 # ---------------------------------------------------------------- columns
 #
-# Our words for the columns and states of a table of jobs, and the user's: checked before anything is sent.
+# Our names for the columns and states of a table of jobs, and the user's: checked before anything is sent.
 
 
 NEEDED = ("id", "state", "version", "lease_until")
 OPTIONAL = (
     "owner", "attempts", "payload", "result", "error", "run_at", "created_at", "finished_at", "queue", "key",
 )  # fmt: skip
-WELCOME = ("counted_from",)  # used where the table has it; a table without it needs no word about that
+WELCOME = ("counted_from",)  # used where the table has it; a table without it need not be declared so
 STATES = ("ready", "running", "done", "dead")
 _PLAIN = re.compile(r"[\w .-]{1,60}", re.ASCII)  # states stand in the statements, so that partial indexes are found
 
 
 class JobColumns:
-    """Where each of our columns is in the user's table; None: it has none. And what its states are called."""
+    """The user's names for our columns, None for one that the table does not have, and the values of its states."""
 
     def __init__(self, table: object, columns: object, states: object) -> None:
         self.table = names.table(table) if isinstance(table, str) else _not_a_name(table)
         self.names: dict[str, str] = {}
         named = _mapping(columns)
-        taken = {theirs.casefold() for theirs in named.values() if theirs is not None}
-        welcome = [one for one in WELCOME if one not in taken]
+        used = {theirs.casefold() for theirs in named.values() if theirs is not None}
+        welcome = [one for one in WELCOME if one not in used]
         for ours, theirs in {**{one: one for one in (*NEEDED, *OPTIONAL, *welcome)}, **named}.items():
             if theirs is not None:
                 self.names[ours] = theirs
@@ -41,9 +42,9 @@ class JobColumns:
         self.states = _states(states)
 
     def state(self, found: object) -> str:
-        """Our word for what stands in the table. A CHAR comes back with spaces behind it, and what somebody else wrote
-        may have other capitals, where the database does not tell them apart."""
-        text = found.decode() if isinstance(found, bytes) else str(found)
+        """Our name for a state in the table. A CHAR comes back padded with spaces, and a state that another program
+        wrote may have other capitals, where the database does not tell them apart."""
+        text = str(decoded(found))
         known = {str(theirs): ours for ours, theirs in self.states.items()}
         if text in known:
             return known[text]
@@ -54,7 +55,7 @@ class JobColumns:
         return ours in self.names
 
     def require(self, ours: str, what: str) -> None:
-        """Raise InvalidRequest when a feature needs a column that the user has not."""
+        """Raise InvalidRequest when a feature needs a column that the table does not have."""
         if ours not in self.names:
             raise InvalidRequest(f"{what} needs a column for {ours}, and columns= says that {self.table} has none")
 
@@ -105,7 +106,7 @@ def literal(value: str | int) -> str:
     return f"'{value}'" if isinstance(value, str) else str(value)
 
 
-JobRow = dict[str, Any]  # by our names; "row" is all of it, by the user's
+JobRow = dict[str, Any]  # by our names; "row" is the whole row, by the user's
 
 
 # ---------------------------------------------------------------- layout
@@ -126,13 +127,13 @@ WANTED = {
     "mariadb": ("a BIGINT", "a DATETIME(6)", "TEXT"),
     "sqlite": ("an INTEGER", "TEXT or REAL", "TEXT"),
 }
-LOOKS = {
+COLUMN_QUERIES = {
     "postgresql": f"""SELECT attname, format_type(atttypid, NULL), '' FROM pg_attribute
-WHERE attrelid = to_regclass(CAST({HERE} AS text)) AND attnum > 0 AND NOT attisdropped ORDER BY attnum""",  # noqa: S608 - no names of others
-    "sqlite": f"SELECT name, type, '' FROM pragma_table_info({HERE}, {HERE})",  # noqa: S608 - the same
+WHERE attrelid = to_regclass(CAST({VALUE} AS text)) AND attnum > 0 AND NOT attisdropped ORDER BY attnum""",  # noqa: S608 - no names of others
+    "sqlite": f"SELECT name, type, '' FROM pragma_table_info({VALUE}, {VALUE})",  # noqa: S608 - the same
     "mariadb": f"""SELECT column_name, data_type, engine FROM information_schema.columns AS c
 JOIN information_schema.tables AS t ON t.table_schema = c.table_schema AND t.table_name = c.table_name
-WHERE c.table_schema = COALESCE({HERE}, DATABASE()) AND c.table_name = {HERE} ORDER BY ordinal_position""",  # noqa: S608 - the same
+WHERE c.table_schema = COALESCE({VALUE}, DATABASE()) AND c.table_name = {VALUE} ORDER BY ordinal_position""",  # noqa: S608 - the same
 }
 
 
@@ -143,15 +144,15 @@ class TableLayout(NamedTuple):
     types: dict[str, str]
 
     def has(self, column: str) -> bool:
-        """Two of the databases do not tell capitals apart."""
+        """Is there such a column? Two of the databases do not tell capitals apart."""
         return _known(self.types, column, self.dialect)
 
 
-def looking(columns: JobColumns, dialect: Dialect) -> Steps[TableLayout]:
-    """Ask the database. Raises before anything else is sent to it."""
+def read_layout(columns: JobColumns, dialect: Dialect) -> StatementFlow[TableLayout]:
+    """Read the layout of the table, and check it, before anything else is sent."""
     if dialect.name == "sqlite":
         yield from _require_returning()
-    found = yield _look(columns.table, dialect)
+    found = yield _column_query(columns.table, dialect)
     types = {_text(row[0]): _text(row[1]).lower() for row in found.rows}
     if not types:
         raise StoreUnavailable(
@@ -164,16 +165,16 @@ def looking(columns: JobColumns, dialect: Dialect) -> Steps[TableLayout]:
     return TableLayout(dialect, types)
 
 
-def _look(table: str, dialect: Dialect) -> Statement:
+def _column_query(table: str, dialect: Dialect) -> Statement:
     schema, _, name = table.rpartition(".")
     if dialect.name == "postgresql":
-        values: tuple[str | None, ...] = (".".join(dialect.quoted(part) for part in table.split(".")),)
+        values: tuple[str | None, ...] = (dialect.table(table),)
     else:
         values = (name, schema or "main") if dialect.name == "sqlite" else (schema or None, name)
-    return statement(LOOKS[dialect.name], *values, gives=True)
+    return statement(COLUMN_QUERIES[dialect.name], *values, gives=True)
 
 
-def _require_returning() -> Steps[None]:
+def _require_returning() -> StatementFlow[None]:
     version = (yield statement("SELECT sqlite_version()", gives=True)).rows[0][0]
     if tuple(map(int, version.split(".")[:2])) < (3, 35):
         raise Unsupported(f"jobs need SQLite 3.35, which has RETURNING; this is {version}")
@@ -185,8 +186,8 @@ def _require(columns: JobColumns, types: dict[str, str], dialect: Dialect) -> No
         if _known(types, theirs, dialect):
             found.append(ours)
         elif ours not in columns.dispensable:
-            said = theirs if theirs == ours else f"{theirs} (for {ours})"
-            faults.append(f"it has no column {said}")
+            named = theirs if theirs == ours else f"{theirs} (for {ours})"
+            faults.append(f"it has no column {named}")
     if not faults:
         faults = [fault for ours in found if (fault := _misfit(columns, types, dialect, ours))]
     if faults:
@@ -197,7 +198,7 @@ def _require(columns: JobColumns, types: dict[str, str], dialect: Dialect) -> No
 
 
 def _known(types: dict[str, str], column: str, dialect: Dialect) -> bool:
-    if dialect.name == "postgresql":
+    if not dialect.folds_case:
         return column in types
     return column.casefold() in {one.casefold() for one in types}
 
@@ -220,23 +221,23 @@ def _misfit(columns: JobColumns, types: dict[str, str], dialect: Dialect, ours: 
 
 
 def type_of(types: dict[str, str], column: str) -> str:
-    """Two of the databases do not tell capitals apart."""
+    """The type of a column. Two of the databases do not tell capitals apart."""
     if column in types:
         return types[column]
     return next(kind for name, kind in types.items() if name.casefold() == column.casefold())
 
 
 def _text(value: object) -> str:
-    """Some drivers give the words of the catalogue as bytes."""
-    return value.decode() if isinstance(value, bytes) else str(value or "")
+    """Some drivers give the text of the catalogue as bytes."""
+    return str(decoded(value) or "")
 
 
-# ---------------------------------------------------------------- creating
+# ---------------------------------------------------------------- a new table
 #
-# A table of jobs for those who have none, with the indexes that claims need.
+# With the indexes that claims need.
 
 
-LOCK = "SELECT pg_advisory_xact_lock(hashtext('leasehold jobs'))"  # two that make it at once would stumble
+LOCK = "SELECT pg_advisory_xact_lock(hashtext('leasehold jobs'))"  # two processes that create it at once would fail
 # SQLite: without AUTOINCREMENT the id of a job that was deleted is given to another one, and with it its versions.
 IDS = {
     "sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT",
@@ -245,11 +246,15 @@ IDS = {
 }
 TIMES = {"sqlite": "TEXT", "postgresql": "TIMESTAMPTZ", "mariadb": "DATETIME(6)"}
 JSON = {"sqlite": "TEXT", "postgresql": "JSONB", "mariadb": "LONGTEXT"}
-WORDS = {"sqlite": "TEXT", "postgresql": "TEXT", "mariadb": "VARCHAR({}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"}
+STRINGS = {
+    "sqlite": "TEXT",
+    "postgresql": "TEXT",
+    "mariadb": "VARCHAR({}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+}
 
 
-def creating(columns: JobColumns, dialect: Dialect) -> Steps[None]:
-    """Unless it is there."""
+def create(columns: JobColumns, dialect: Dialect) -> StatementFlow[None]:
+    """Create the table unless it exists."""
     if dialect.name == "postgresql":
         yield statement(LOCK, gives=True)
     for text in statements(columns, dialect):
@@ -257,13 +262,13 @@ def creating(columns: JobColumns, dialect: Dialect) -> Steps[None]:
 
 
 def ddl(columns: JobColumns, dialect: str) -> str:
-    """For a migration."""
+    """The statements of ``create``, for a migration."""
     return "\n".join(f"{one};" for one in statements(columns, DIALECTS[dialect]))
 
 
 def statements(columns: JobColumns, dialect: Dialect) -> list[str]:
-    """The table, and its indexes."""
-    table = ".".join(dialect.quoted(part) for part in columns.table.split("."))
+    """The texts that create the table and its indexes."""
+    table = dialect.table(columns.table)
     lines = [f"    {dialect.quoted(columns.names[ours])} {_type(columns, dialect.name, ours)}"
              for ours in (*NEEDED, *OPTIONAL, *WELCOME) if columns.has(ours)]  # fmt: skip
     if dialect.name == "mariadb":
@@ -278,26 +283,26 @@ def statements(columns: JobColumns, dialect: Dialect) -> list[str]:
 
 def _type(columns: JobColumns, dialect: str, ours: str) -> str:
     number = "INTEGER" if dialect == "sqlite" else "BIGINT"
-    words = WORDS[dialect]
+    text = STRINGS[dialect]
     types = {
         "id": IDS[dialect],
-        "state": f"{_state(columns, words)} NOT NULL",
+        "state": f"{_state(columns, text)} NOT NULL",
         "version": f"{number} NOT NULL DEFAULT 0",
         "attempts": "INTEGER NOT NULL DEFAULT 0",
         "run_at": f"{TIMES[dialect]} NOT NULL",
         "payload": JSON[dialect],
         "result": JSON[dialect],
-        "owner": words.format(255),
+        "owner": text.format(255),
         "error": "LONGTEXT" if dialect == "mariadb" else "TEXT",
-        "queue": f"{words.format(64)} NOT NULL DEFAULT ''",
-        "key": f"{words.format(255)}{'' if dialect == 'mariadb' else ' UNIQUE'}",
+        "queue": f"{text.format(64)} NOT NULL DEFAULT ''",
+        "key": f"{text.format(255)}{'' if dialect == 'mariadb' else ' UNIQUE'}",
     }
     return types.get(ours, TIMES[dialect])
 
 
-def _state(columns: JobColumns, words: str) -> str:
+def _state(columns: JobColumns, text: str) -> str:
     numbers = all(isinstance(value, int) for value in columns.states.values())
-    return "INTEGER" if numbers else words.format(64)
+    return "INTEGER" if numbers else text.format(64)
 
 
 def _order(columns: JobColumns, dialect: Dialect, first: str) -> str:
@@ -314,7 +319,7 @@ def _keys(columns: JobColumns, dialect: Dialect) -> list[str]:
 
 
 def _indexes(columns: JobColumns, dialect: Dialect, table: str) -> list[str]:
-    """Of what is to be done only: jobs that have ended cost a claim nothing."""
+    """Partial: they leave out jobs that have ended, which then cost a claim nothing."""
     schema, _, name = columns.table.rpartition(".")
     state = dialect.quoted(columns.names["state"])
     found = []

@@ -1,4 +1,4 @@
-"""The loop of a worker: claim, do, end; wait when there is nothing, and go on when the database comes back."""
+"""The loop of a worker: claim a job, do it, end it; wait when none is due, and go on when the database comes back."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 from leasehold._core.durations import optional_seconds
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable
 from leasehold.observe import log
-from leasehold.patterns.jobs.driving import Flow
 
 if TYPE_CHECKING:
     from leasehold.patterns.jobs.base import BaseJobs
+    from leasehold.patterns.jobs.flows import Flow
     from leasehold.patterns.jobs.job import BaseJob
 
 MOST_AT_ONCE = 256
 
 
 class WorkerStop:
-    """The user's event; and the end of all when one of several has failed, or was interrupted."""
+    """The user's event; and the end of all loops when one of several has failed, or was interrupted."""
 
     def __init__(self, stop: Any) -> None:
         self.stop = stop
@@ -31,15 +31,15 @@ class WorkerStop:
         return self.broken or bool(self.stop.is_set())
 
 
-def working(
+def work_loop(
     jobs: BaseJobs, perform: Callable[[Any], Any], ending: WorkerStop, poll: float, drain: bool, queue: str | None
 ) -> Flow[int]:
-    """-> how many were done. ``perform`` does one job to its end, and says whether it was done."""
+    """-> how many jobs were done. ``perform`` runs one job to its end, and returns whether it was done."""
     done = 0
     while not ending.is_set():
         job = None
         try:
-            found = yield from jobs._claiming(1, queue)
+            found = yield from jobs._claim_flow(1, queue)
             job = found[0] if found else None
             if job is None and drain:
                 break
@@ -55,14 +55,14 @@ def working(
 
 
 def log_failure(job: BaseJob, error: Exception) -> bool:
-    """An error of one job does not end the loop: it is in the table, and in the log."""
+    """An error of one job does not end the loop: it is written to the table and to the log."""
     log.warn("%s failed and is %s: %s", job.shown, job.state, type(error).__name__, error=error)
     return False
 
 
 def checked(function: object, awaited: bool, poll: object, concurrency: object) -> float:
-    """-> seconds between two looks. A function of the other flavour would fail one job after the other, until all are
-    dead."""
+    """-> seconds between two claims when no job is due. A function of the wrong kind, sync or async, would fail one job
+    after the other, until all are dead."""
     if not callable(function):
         raise InvalidRequest(f"work takes a function of one job, not {type(function).__name__}")
     plain = not iscoroutinefunction(function)
@@ -81,5 +81,5 @@ def checked(function: object, awaited: bool, poll: object, concurrency: object) 
 
 
 def _share() -> float:
-    """Workers that were started together must not look together."""
+    """Workers that were started together must not claim at the same moments."""
     return int.from_bytes(os.urandom(4), "big") / 2**32

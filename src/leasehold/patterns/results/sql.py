@@ -1,4 +1,4 @@
-"""A result store in a table of SQLite, PostgreSQL or MariaDB, over whatever connections you have.
+"""A result store in a table of SQLite, PostgreSQL or MariaDB, through connections of any known driver.
 
 Every call is a transaction of its own, unless it is given one of yours: ``write(lease, text, keep, tx=tx)`` is then
 part of it, so that a result is stored if and only if its effect is.
@@ -12,12 +12,16 @@ from contextlib import suppress
 from random import randrange
 from typing import TYPE_CHECKING, Any
 
-from leasehold.errors import InvalidRequest, LeaseholdError, StoreUnavailable
-from leasehold.guards.conflict import Conflict
+from leasehold._sql import names
+from leasehold._sql.dialects import Dialect
+from leasehold._sql.errors import is_connection_error, translated
+from leasehold._sql.run import StatementFlow, Work, run, run_within
+from leasehold._sql.statements import decoded
+from leasehold._sql.transactions import transactions_of
+from leasehold.errors import Conflict, InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold.guards.fence import Fenced, Presented, check_resource, label
-from leasehold.guards.sql import names
-from leasehold.guards.sql.dialects import Dialect, Statement
-from leasehold.guards.sql.failures import of_the_connection, translated
+from leasehold.guards.sql.statements import is_accepted
+from leasehold.patterns.results import statements
 from leasehold.patterns.results.result_store import (
     REMEMBERED_MS,
     Entry,
@@ -26,17 +30,14 @@ from leasehold.patterns.results.result_store import (
     check_text,
     timed_entry,
 )
-from leasehold.patterns.results.statements import STEP, TEXTS
-from leasehold.patterns.tables.asking import Steps, Work, run, run_within
-from leasehold.patterns.tables.beginnings import transactions_of
 
 if TYPE_CHECKING:
     from leasehold._core.durations import Duration
     from leasehold.observe.events import Observer
 
 PURGE_EVERY = 64  # writes
-TRIES = 5  # of a transaction of ours that collided with another: a deadlock, a serialization failure
-PATIENCE = 2.0  # seconds after which none is begun again
+ATTEMPTS = 5  # at a transaction that collides with others: a deadlock, a serialization failure
+LAST_ATTEMPT = 2.0  # seconds after the first attempt
 CREATE = "call results.create() once, in a migration or when the program starts"
 
 
@@ -71,162 +72,161 @@ class SQLResultStore(ResultStore):
         super().__init__(downstream=downstream, observers=observers)
         self._begin = transactions_of(engine_or_begin)
         self.table = names.plain_table(table)
-        self._writes = randrange(PURGE_EVERY)  # many short-lived processes sweep as often as one long-lived
+        self._writes = randrange(PURGE_EVERY)  # many short-lived processes purge as often as one long-lived
 
     def create(self) -> Any:
         """Make the table unless it is there."""
-        return self._own(self._making)
+        return self._run_alone(self._create)
 
     def ddl(self, dialect: str) -> str:
         """What ``create`` would execute, for a migration: ``sqlite``, ``postgresql`` or ``mariadb``."""
-        return TEXTS[names.dialect(dialect)].ddl(self.table)
+        return statements.ddl(names.dialect(dialect), self.table)
 
     def read(self, resource: str) -> Any:
         name = check_resource(resource)
-        return self._own(lambda dialect: self._looking(dialect, name))
+        return self._run_alone(lambda dialect: self._read(dialect, name))
 
     def open(self, lease: Fenced, *, tx: Any = None) -> Any:
         """As every result store; ``tx`` is a transaction of yours that it is to be a part of."""
         attempt = self.present(lease)
-        return self._take(tx, lambda dialect: self._opening(dialect, attempt), lease, attempt)
+        return self._run_fenced(tx, lambda dialect: self._open(dialect, attempt), lease, attempt)
 
     def write(self, lease: Fenced, text: str | None, keep: Duration, *, tx: Any = None) -> Any:
         """As every result store; ``tx`` is a transaction of yours that it is to be a part of: written when you
         commit."""
         new, keep_ms = check_text(text), check_keep(keep)
         attempt = self.present(lease)
-        return self._take(tx, lambda dialect: self._writing(dialect, attempt, new, keep_ms), lease, attempt)
+        return self._run_fenced(tx, lambda dialect: self._write(dialect, attempt, new, keep_ms), lease, attempt)
 
     def purge(self) -> Any:
         """Delete every row that has ended and whose fence need not be remembered any more. Returns how many."""
         first = self._purge_some()
         if isinstance(first, Coroutine):
-            return self._purge_awaited(first)
+            return self._purge_async(first)
         done = step = first
-        while step >= STEP:
+        while step >= statements.STEP:
             step = self._purge_some()
             done += step
         return done
 
-    async def _purge_awaited(self, first: Coroutine[Any, Any, int]) -> int:
+    async def _purge_async(self, first: Coroutine[Any, Any, int]) -> int:
         done = step = await first
-        while step >= STEP:
+        while step >= statements.STEP:
             step = await self._purge_some()
             done += step
         return done
 
     def _purge_some(self) -> Any:
-        return self._own(self._purging)
+        return self._run_alone(self._purge)
 
-    # ------------------------------------------------------------ what is asked for
+    # ------------------------------------------------------------ flows
 
-    def _making(self, dialect: Dialect) -> Steps[None]:
-        for text in TEXTS[dialect.name].making(self.table):
-            yield Statement((text,), (), gives=False)
+    def _create(self, dialect: Dialect) -> StatementFlow[None]:
+        for one in statements.create(dialect, self.table):  # noqa: UP028 - a list cannot be sent rows
+            yield one
 
-    def _looking(self, dialect: Dialect, resource: str) -> Steps[Entry | None]:
-        rows = yield TEXTS[dialect.name].look(self.table, resource)
+    def _read(self, dialect: Dialect, resource: str) -> StatementFlow[Entry | None]:
+        rows = yield statements.read(dialect, self.table, resource)
         return self._entry(resource, rows.rows[0]) if rows.rows else None
 
     def _entry(self, resource: str, row: tuple[Any, ...]) -> Entry:
-        """What ``look`` gave. Whoever turns the clock back must not make an entry stay longer than it was to be kept.
-        Not every database insists on the types of its columns."""
+        """From a row of ``statements.read``. A clock that is set back does not make an entry stay for longer than it
+        was to be kept. Not every database insists on the types of its columns."""
         text, fence, age_ms, left_ms, keep_ms = row
         try:
-            return timed_entry(_text(text), int(fence), int(age_ms), int(left_ms), int(keep_ms))
+            return timed_entry(str(decoded(text)), int(fence), int(age_ms), int(left_ms), int(keep_ms))
         except (ValueError, TypeError) as error:
             raise StoreUnavailable(
                 f"the row of {label(resource)} in the table {self.table} is damaged, or no result store has written "
-                f"it: "
-                "nothing was accepted. See who writes there, and delete it",
+                "it: nothing was accepted. See who writes there, and delete it",
                 resource=resource,
             ) from error
 
-    def _opening(self, dialect: Dialect, attempt: Presented) -> Steps[Entry | None]:
-        texts = TEXTS[dialect.name]
-        rows = yield texts.open(self.table, attempt, REMEMBERED_MS)
-        if not texts.accepted(rows, attempt):
-            yield from self._refusing(dialect, attempt)
-        return (yield from self._looking(dialect, attempt.resource))
+    def _open(self, dialect: Dialect, attempt: Presented) -> StatementFlow[Entry | None]:
+        rows = yield statements.open(dialect, self.table, attempt, REMEMBERED_MS)
+        if not is_accepted(dialect, rows, attempt):
+            yield from self._refuse(attempt)
+        return (yield from self._read(dialect, attempt.resource))
 
-    def _writing(self, dialect: Dialect, attempt: Presented, text: str | None, keep_ms: int) -> Steps[None]:
-        texts = TEXTS[dialect.name]
-        rows = yield texts.write(self.table, attempt, text, keep_ms, REMEMBERED_MS)
-        if not texts.accepted(rows, attempt):
-            yield from self._refusing(dialect, attempt)
+    def _write(self, dialect: Dialect, attempt: Presented, text: str | None, keep_ms: int) -> StatementFlow[None]:
+        rows = yield statements.write(dialect, self.table, attempt, text, keep_ms, REMEMBERED_MS)
+        if not is_accepted(dialect, rows, attempt):
+            yield from self._refuse(attempt)
 
-    def _refusing(self, dialect: Dialect, attempt: Presented) -> Steps[None]:
-        rows = yield TEXTS[dialect.name].last(self.table, attempt.resource)
+    def _refuse(self, attempt: Presented) -> StatementFlow[None]:
+        rows = yield statements.last(self.table, attempt.resource)
         raise RefusedByFence(int(rows.rows[0][0]) if rows.rows else None)
 
-    def _purging(self, dialect: Dialect) -> Steps[int]:
-        return (yield TEXTS[dialect.name].purge(self.table)).changed
+    def _purge(self, dialect: Dialect) -> StatementFlow[int]:
+        return (yield statements.purge(dialect, self.table)).changed
 
-    # ------------------------------------------------------------ how it is done
+    # ------------------------------------------------------------ transactions
 
-    def _take(self, tx: Any, work: Work[Any], lease: Fenced, attempt: Presented) -> Any:
-        """A refusal becomes an error, and is told, when the transaction is over."""
+    def _run_fenced(self, tx: Any, work: Work[Any], lease: Fenced, attempt: Presented) -> Any:
+        """Run what presents a fence. A refusal becomes StaleOwner, and observers are notified, when the transaction is
+        over."""
         try:
-            given = self._own(work) if tx is None else run(tx, work, self.table, fail=self._meaning)
+            result = self._run_alone(work) if tx is None else run(tx, work, self._translated)
         except RefusedByFence as refused:
             raise self.refused(lease, attempt, refused.seen) from None
-        if isinstance(given, Coroutine):
-            return self._taken(given, tx, lease, attempt)
-        if tx is None and self._sweeps():
-            with suppress(LeaseholdError):  # what was asked for is done
+        if isinstance(result, Coroutine):
+            return self._run_fenced_async(result, tx, lease, attempt)
+        if tx is None and self._purge_is_due():
+            with suppress(LeaseholdError):  # the caller's own work is done
                 self._purge_some()
-        return given
+        return result
 
-    async def _taken(self, given: Coroutine[Any, Any, Any], tx: Any, lease: Fenced, attempt: Presented) -> Any:
+    async def _run_fenced_async(
+        self, coroutine: Coroutine[Any, Any, Any], tx: Any, lease: Fenced, attempt: Presented
+    ) -> Any:
         try:
-            found = await given
+            result = await coroutine
         except RefusedByFence as refused:
             raise self.refused(lease, attempt, refused.seen) from None
-        if tx is None and self._sweeps():
+        if tx is None and self._purge_is_due():
             with suppress(LeaseholdError):
                 await self._purge_some()
-        return found
+        return result
 
-    def _sweeps(self) -> bool:
-        """Now and then, so that names which nobody uses any more do not pile up (trap 37)."""
+    def _purge_is_due(self) -> bool:
+        """Now and then, so that names that are no longer used do not pile up (trap 37)."""
         self._writes += 1
         return self._writes % PURGE_EVERY == 0
 
-    def _own(self, work: Work[Any]) -> Any:
-        """In a transaction of its own, which is begun again where it collided with another."""
-        until = time.monotonic() + PATIENCE
-        for left in reversed(range(TRIES)):
+    def _run_alone(self, work: Work[Any]) -> Any:
+        """In a transaction of its own, which is run again when it collides with another."""
+        until = time.monotonic() + LAST_ATTEMPT
+        for left in reversed(range(ATTEMPTS)):
             try:
-                given = run_within(self._begin, work, self.table, fail=self._own_meaning)
+                result = run_within(self._begin, work, self._own_translated)
             except Conflict:
                 if not left or time.monotonic() > until:
                     raise
             else:
-                return self._awaited(given, work) if isinstance(given, Coroutine) else given
+                return self._run_alone_async(result, work) if isinstance(result, Coroutine) else result
         raise AssertionError("unreachable")
 
-    async def _awaited(self, given: Coroutine[Any, Any, Any], work: Work[Any]) -> Any:
-        until = time.monotonic() + PATIENCE
-        for left in reversed(range(TRIES)):
+    async def _run_alone_async(self, coroutine: Coroutine[Any, Any, Any], work: Work[Any]) -> Any:
+        until = time.monotonic() + LAST_ATTEMPT
+        for left in reversed(range(ATTEMPTS)):
             try:
-                return await given
+                return await coroutine
             except Conflict:
                 if not left or time.monotonic() > until:
                     raise
-                given = run_within(self._begin, work, self.table, fail=self._own_meaning)
+                coroutine = run_within(self._begin, work, self._own_translated)
         raise AssertionError("unreachable")
 
-    def _meaning(self, error: BaseException) -> LeaseholdError:
+    def _translated(self, error: BaseException) -> LeaseholdError:
         return translated(error, self.table, remedy=CREATE)
 
-    def _own_meaning(self, error: BaseException) -> LeaseholdError:
-        """A connection of our own transaction is no mistake of the caller's: a pool has none left, or a dead one."""
-        found = self._meaning(error)
-        if isinstance(found, InvalidRequest) and of_the_connection(error):
+    def _own_translated(self, error: BaseException) -> LeaseholdError:
+        """A connection for our own transaction is not the caller's mistake: a pool has none left, or a dead one."""
+        found = self._translated(error)
+        if isinstance(found, InvalidRequest) and is_connection_error(error):
             return StoreUnavailable(
                 f"the result store {self.table} was given no connection that works ({type(error).__name__}): "
-                f"nothing was "
-                "written. Try again; see that the pool is large enough, and not closed"
+                "nothing was written. Try again; see that the pool is large enough, and not closed"
             )
         return found
 
@@ -235,13 +235,8 @@ class SQLResultStore(ResultStore):
 
 
 class RefusedByFence(LeaseholdError):
-    """Never leaves the result store: by a newer fence, this one."""
+    """A newer fence was presented. It never leaves the result store: the caller gets StaleOwner."""
 
     def __init__(self, seen: int | None) -> None:
         super().__init__("refused")
         self.seen = seen
-
-
-def _text(value: Any) -> str:
-    """Some connections give text as bytes."""
-    return value.decode() if isinstance(value, bytes) else str(value)

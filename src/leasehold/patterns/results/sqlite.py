@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from leasehold._sql.dialects import DIALECTS
+from leasehold._sql.run import Work
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.guards.fence import Fenced, Presented, check_resource
+from leasehold.patterns.results import statements
 from leasehold.patterns.results.result_store import Entry
 from leasehold.patterns.results.sql import SQLResultStore
-from leasehold.patterns.results.statements import TEXTS
-from leasehold.patterns.tables.asking import Work
 from leasehold.stores.sqlite import failures, file
 from leasehold.stores.sqlite.database import gate
 from leasehold.stores.sqlite.failures import TryAgain, unavailable
@@ -279,8 +280,8 @@ def _check(path: str, connection: sqlite3.Connection, table: str) -> None:
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("BEGIN IMMEDIATE")
     if _is_empty(path, connection):  # another process may have made it meanwhile
-        for text in TEXTS["sqlite"].making(table):
-            connection.execute(text)
+        for one in statements.create(DIALECTS["sqlite"], table):
+            connection.execute(one.marked("?"))
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute(f"PRAGMA user_version = {FORMAT}")
     connection.execute("COMMIT")
@@ -311,7 +312,7 @@ def meaning(path: str, error: BaseException) -> LeaseholdError:
 
 
 TABLE = "leasehold_results"
-LOOK = TEXTS["sqlite"].look(TABLE, "").marked("?")
+LOOK = statements.read(DIALECTS["sqlite"], TABLE, "").marked("?")
 
 
 class SQLiteResultStore(SQLResultStore):
@@ -343,16 +344,16 @@ class SQLiteResultStore(SQLResultStore):
         except LeaseholdError:
             raise
         except Exception as error:
-            raise self._meaning(error) from error
+            raise self._translated(error) from error
         return self._entry(name, rows[0]) if rows else None
 
-    def _take(self, tx: Any, work: Work[Any], lease: Fenced, attempt: Presented) -> Any:
+    def _run_fenced(self, tx: Any, work: Work[Any], lease: Fenced, attempt: Presented) -> Any:
         if tx is not None:
             raise InvalidRequest(
                 "a SQLiteResultStore has a file of its own and no part in your transaction: leave tx= out, or use a "
                 "SQLResultStore in your database"
             )
-        return super()._take(tx, work, lease, attempt)
+        return super()._run_fenced(tx, work, lease, attempt)
 
     def create(self) -> None:
         """Make the file now, to find out before the first lease where that is impossible."""
@@ -361,7 +362,7 @@ class SQLiteResultStore(SQLResultStore):
     def close(self) -> None:
         self._file.close()
 
-    def _meaning(self, error: BaseException) -> LeaseholdError:
+    def _translated(self, error: BaseException) -> LeaseholdError:
         return meaning(self._file.path, error)
 
     def __repr__(self) -> str:

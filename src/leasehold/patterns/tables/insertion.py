@@ -1,4 +1,4 @@
-"""``insert_once``: one row for each key, whoever inserts it and however often. A unique constraint, and no lock."""
+"""``insert_once``: one row for each key, however often it is inserted. A unique constraint, and no lock."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
-from leasehold.errors import InvalidRequest, LeaseholdError
-from leasehold.guards.conflict import Conflict
-from leasehold.guards.sql import names
-from leasehold.guards.sql.dialects import HERE, Dialect, Statement, statement
-from leasehold.guards.sql.failures import NO_KEY, Fail, says
-from leasehold.guards.sql.wishes import Rows
-from leasehold.patterns.tables.asking import Steps, run
-from leasehold.patterns.tables.meaning import table_errors
-from leasehold.patterns.tables.rows import Columns, Row, mappings
+from leasehold._sql import names
+from leasehold._sql.dialects import Dialect
+from leasehold._sql.errors import NO_KEY, Translation, has_code, table_errors
+from leasehold._sql.rows import PLACE, Columns, Row, unique_indexes
+from leasehold._sql.run import StatementFlow, run
+from leasehold._sql.statements import VALUE, Rows, Statement
+from leasehold.errors import Conflict, InvalidRequest, LeaseholdError
 
 if TYPE_CHECKING:
-    from leasehold.guards.sql.connections import AsyncTransaction, Transaction
+    from leasehold._sql.connections import AsyncTransaction, Transaction
 
 NOT_UNIQUE = (*NO_KEY, "55000")  # or one that is deferrable
 DUPLICATE = ("1062",)
@@ -25,7 +23,7 @@ DUPLICATE = ("1062",)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Insertion:
-    """What became of ``insert_once``: true when this call has inserted the row, false when it was there.
+    """The result of ``insert_once``: true when this call has inserted the row, false when it was there.
 
     ``row`` is the row as it stands in the table, in either case: with its defaults, and with the number that the
     database gave it."""
@@ -54,9 +52,9 @@ def insert_once(
     """Insert a row unless one with this key is there. True: you have inserted it; else ``.row`` is the one that was.
 
     ``table`` is a name or a SQLAlchemy ``Table``; ``key`` names the column, or the columns, of a unique constraint, and
-    ``values`` has a value for each of them. When somebody is about to insert the same key, the database waits for the
-    end of his transaction, and knows then. It happens in your transaction, and you commit it. With an async connection
-    or session the same call is awaited.
+    ``values`` has a value for each of them. When another transaction is about to insert the same key, the database
+    waits for its end, and knows then. It happens in your transaction, and you commit it. With an async connection or
+    session the same call is awaited.
 
     Raises InvalidRequest when the table has no unique constraint on these columns, or when the values break another
     rule of the table; Conflict when the database wants you to roll back and to run the transaction again.
@@ -71,7 +69,7 @@ def insert_once(
     (False, 9900)
     """
     row, new = _checked(table, values, key)
-    return run(tx, lambda dialect: _WAYS[dialect.name](row, new, dialect), row.label, fail=_meaning(row))
+    return run(tx, lambda dialect: _FLOWS[dialect.name](row, new, dialect), _translation(row))
 
 
 def _checked(table: Any, values: object, key: object) -> tuple[Row, Columns]:
@@ -89,12 +87,12 @@ def _checked(table: Any, values: object, key: object) -> tuple[Row, Columns]:
     return Row(table, {one: new[one] for one in columns}), new
 
 
-def _in_sqlite(row: Row, new: Columns, dialect: Dialect) -> Steps[Insertion]:
+def _in_sqlite(row: Row, new: Columns, dialect: Dialect) -> StatementFlow[Insertion]:
     inserted = (yield _insert(row, new, dialect, gives=False)).changed == 1
     return _found(row, (yield _select(row, dialect)), inserted=inserted)
 
 
-def _in_postgres(row: Row, new: Columns, dialect: Dialect) -> Steps[Insertion]:
+def _in_postgres(row: Row, new: Columns, dialect: Dialect) -> StatementFlow[Insertion]:
     inserted = yield _insert(row, new, dialect, gives=True)
     if inserted.rows:
         return _found(row, inserted, inserted=True)
@@ -104,25 +102,25 @@ def _in_postgres(row: Row, new: Columns, dialect: Dialect) -> Steps[Insertion]:
 def _insert(row: Row, new: Columns, dialect: Dialect, *, gives: bool) -> Statement:
     key = ", ".join(row.column(dialect, name) for name in row.key)
     more = f" ON CONFLICT ({key}) DO NOTHING{' RETURNING *' if gives else ''}"
-    return row.state(_plain(row, new, dialect) + more, new.items(), gives=gives)
+    return row.statement(_plain(row, new, dialect) + more, new.items(), gives=gives)
 
 
 def _plain(row: Row, new: Columns, dialect: Dialect) -> str:
     columns = ", ".join(row.column(dialect, name) for name in new)
-    return f"INSERT INTO {row.spelled(dialect)} ({columns}) VALUES ({', '.join([HERE] * len(new))})"  # noqa: S608 - quoted names
+    return f"INSERT INTO {dialect.table(row.table)} ({columns}) VALUES ({', '.join([VALUE] * len(new))})"  # noqa: S608 - quoted names
 
 
 def _select(row: Row, dialect: Dialect) -> Statement:
-    """MariaDB would answer from an old snapshot, so it must lock; those who were late do so together."""
-    locking = dialect.holding if dialect.before else ""
-    select = f"{dialect.before}SELECT * FROM {row.spelled(dialect)} WHERE {row.where(dialect)}{locking}"  # noqa: S608 - quoted names
-    return row.state(select, row.key.items(), gives=True)
+    """MariaDB would read from an old snapshot, so it must lock; several transactions may do so side by side."""
+    locking = dialect.share_lock if dialect.deciding else ""
+    select = f"{dialect.deciding}SELECT * FROM {dialect.table(row.table)} WHERE {row.where(dialect)}{locking}"  # noqa: S608 - quoted names
+    return row.statement(select, row.key.items(), gives=True)
 
 
 def _found(row: Row, rows: Rows, *, inserted: bool) -> Insertion:
-    found = mappings(rows)
+    found = rows.mappings()
     if len(found) > 1:
-        raise row.only(len(found))
+        raise row.ambiguous(len(found))
     if not found:
         raise Conflict(
             f"the row of {row.label} was there, and has gone: nothing was inserted. Roll back, and run the whole "
@@ -134,64 +132,54 @@ def _found(row: Row, rows: Rows, *, inserted: bool) -> Insertion:
 # ---------------------------------------------------------------- MariaDB
 
 # It has no ON CONFLICT for one key alone. A duplicate is an error there, which undoes nothing but its own statement;
-# whether it is one of *this* key says a look at the row. That there is such a key says a look at the catalogue, once
-# for each database: the INSERT says where it was made.
-_PLACE = "@@hostname, @@port, DATABASE()"
-_UNIQUE = f"""
-SELECT {_PLACE}, index_name, column_name, sub_part FROM information_schema.statistics
-WHERE table_schema = COALESCE({HERE}, DATABASE()) AND table_name = {HERE} AND non_unique = 0
-"""  # noqa: S608 - names of ours
-_MOST = 1000  # databases times tables; then it looks again
+# reading the row shows whether it is a duplicate of *this* key. The catalogue shows whether there is such a key: it is
+# read once for each database, and the INSERT returns in which one it was made.
+_MOST = 1000  # databases times tables; then the catalogue is read again
 _unique: dict[tuple[str, tuple[str, ...]], set[tuple[Any, ...]]] = {}
 
 
-def _in_mariadb(row: Row, new: Columns, dialect: Dialect) -> Steps[Insertion]:
-    what = (row.spelled(dialect), tuple(row.key))
-    if not _unique.get(what):
-        yield from _require_unique(row, what)
-    insert = f"{dialect.before}{_plain(row, new, dialect)} RETURNING *, {_PLACE}"
+def _in_mariadb(row: Row, new: Columns, dialect: Dialect) -> StatementFlow[Insertion]:
+    where = (dialect.table(row.table), tuple(row.key))
+    if not _unique.get(where):
+        yield from _require_unique(row, where)
+    insert = f"{dialect.deciding}{_plain(row, new, dialect)} RETURNING *, {PLACE}"
     try:
-        rows = yield row.state(insert, new.items(), gives=True)
+        rows = yield row.statement(insert, new.items(), gives=True)
     except Exception as error:
-        if not says(error, DUPLICATE):
+        if not has_code(error, DUPLICATE):
             raise
         found = yield _select(row, dialect)
         if not found.rows:
-            raise  # it breaks another rule
+            raise  # it breaks another rule of the table
         return _found(row, found, inserted=False)
-    if rows.rows[0][-3:] not in _unique.get(what, ()):
-        yield from _require_unique(row, what)
-    ours = Rows(rows.changed, rows.names[:-3], [one[:-3] for one in rows.rows])
-    return _found(row, ours, inserted=True)
+    if rows.rows[0][-3:] not in _unique.get(where, ()):
+        yield from _require_unique(row, where)
+    new_row = Rows(rows.changed, rows.names[:-3], [one[:-3] for one in rows.rows])
+    return _found(row, new_row, inserted=True)
 
 
-def _require_unique(row: Row, what: tuple[str, tuple[str, ...]]) -> Steps[None]:
-    schema, _, name = (row.table if isinstance(row.table, str) else str(row.table.fullname)).rpartition(".")
-    indexes: dict[str, set[str | None]] = {}
-    place: tuple[Any, ...] = ()
-    for *where, index, column, part in (yield statement(_UNIQUE.strip(), schema or None, name, gives=True)).rows:
-        place = tuple(where)
-        indexes.setdefault(index, set()).add(column.casefold() if part is None else None)
-    wanted = {one.casefold() for one in row.key}
-    if wanted not in indexes.values():
+def _require_unique(row: Row, where: tuple[str, tuple[str, ...]]) -> StatementFlow[None]:
+    table = row.table if isinstance(row.table, str) else str(row.table.fullname)
+    unique = yield from unique_indexes(table)
+    if {one.casefold() for one in row.key} not in unique.whole:
         raise _not_unique(row)
     if len(_unique) >= _MOST:
         _unique.clear()
-    _unique.setdefault(what, set()).add(place)
+    _unique.setdefault(where, set()).add(unique.place)
 
 
-_WAYS: dict[str, Callable[[Row, Columns, Dialect], Steps[Insertion]]] = {
+_FLOWS: dict[str, Callable[[Row, Columns, Dialect], StatementFlow[Insertion]]] = {
     "postgresql": _in_postgres, "mariadb": _in_mariadb, "sqlite": _in_sqlite,
 }  # fmt: skip
 
 
-def _meaning(row: Row) -> Fail:
+def _translation(row: Row) -> Translation:
     usual = table_errors(row.label)
 
-    def found(error: BaseException) -> LeaseholdError:
-        return _not_unique(row) if says(error, NOT_UNIQUE) else usual(error)
+    def translate(error: BaseException) -> LeaseholdError:
+        return _not_unique(row) if has_code(error, NOT_UNIQUE) else usual(error)
 
-    return found
+    return translate
 
 
 def _not_unique(row: Row) -> InvalidRequest:

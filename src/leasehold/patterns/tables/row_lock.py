@@ -12,17 +12,16 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
+from leasehold._sql import names
+from leasehold._sql.dialects import Dialect
+from leasehold._sql.errors import Translation, has_code, table_errors
+from leasehold._sql.rows import Row, checked_row
+from leasehold._sql.run import StatementFlow, run
+from leasehold._sql.statements import Rows, Statement, statement
 from leasehold.errors import LeaseholdError, NotAcquired
-from leasehold.guards.sql import names
-from leasehold.guards.sql.dialects import Dialect, Statement, statement
-from leasehold.guards.sql.failures import Fail, says
-from leasehold.guards.sql.wishes import Rows
-from leasehold.patterns.tables.asking import Steps, run
-from leasehold.patterns.tables.meaning import table_errors
-from leasehold.patterns.tables.rows import Row, mappings, named
 
 if TYPE_CHECKING:
-    from leasehold.guards.sql.connections import AsyncTransaction, Transaction
+    from leasehold._sql.connections import AsyncTransaction, Transaction
 
 Found = dict[str, Any]
 LITE = ("SQLITE_BUSY", "SQLITE_LOCKED")
@@ -41,14 +40,15 @@ def row_lock(
 ) -> Found | Coroutine[Any, Any, Found]:
     """Lock one row of your table until your transaction ends. -> the row, as it is now.
 
-    ``table`` is a name or a SQLAlchemy ``Table``, ``key`` names the row. When somebody else has it, NotAcquired comes
-    at once, nothing was changed, and your transaction goes on. With ``nowait=False`` the database waits, for as long as
-    its own setting lets it (``lock_timeout``, ``innodb_lock_wait_timeout``, ``busy_timeout``); NotAcquired then means
-    that the time is over, and you roll back. With an async connection or session the same call is awaited.
+    ``table`` is a name or a SQLAlchemy ``Table``, ``key`` names the row. When another transaction has locked it,
+    NotAcquired comes at once, nothing was changed, and your transaction goes on. With ``nowait=False`` the database
+    waits, for as long as its own setting lets it (``lock_timeout``, ``innodb_lock_wait_timeout``, ``busy_timeout``);
+    NotAcquired then means that the time is over, and you roll back. With an async connection or session the same call
+    is awaited.
 
     SQLite has no row locks: there it is the lock of the whole database that you get, or do not get; roll back then, for
-    a transaction that has read may keep the other one from its commit. Whoever only reads is not kept out, in any of
-    the databases.
+    a transaction that has read may keep the other one from its commit. In none of the databases does the lock keep out
+    a transaction that only reads.
 
     Raises NoSuchRow, which is a LookupError; Conflict when the row has changed since your transaction first read: roll
     back and run it again; InvalidRequest when several rows have that key.
@@ -60,89 +60,89 @@ def row_lock(
     >>> row_lock(tx, "seats", key={"seat": "12A"})
     {'seat': '12A', 'buyer': None}
     """
-    row = named(table, key)
+    row = checked_row(table, key)
     names.flag(nowait, "nowait")
-    return run(tx, lambda dialect: _WAYS[dialect.name](row, nowait, dialect), row.label, fail=_meaning(row, nowait))
+    return run(tx, lambda dialect: _FLOWS[dialect.name](row, nowait, dialect), _translation(row, nowait))
 
 
-def _in_postgres(row: Row, nowait: bool, dialect: Dialect) -> Steps[Found]:
-    """Rows that are locked are skipped, so it must be counted how many there are."""
+def _in_postgres(row: Row, nowait: bool, dialect: Dialect) -> StatementFlow[Found]:
+    """Locked rows are skipped, so the statement also counts how many there are."""
     if not nowait:
         return _one(row, (yield _select(row, dialect, " FOR UPDATE")))
-    where, table, key = row.where(dialect), row.spelled(dialect), [*row.key.items()]
+    where, table, key = row.where(dialect), dialect.table(row.table), [*row.key.items()]
     count = f"SELECT COUNT(*) FROM {table} WHERE {where}"  # noqa: S608 - quoted names
-    take = f"SELECT ({count}), it.* FROM {table} AS it WHERE {where} FOR UPDATE SKIP LOCKED"  # noqa: S608 - quoted names
-    rows = yield row.state(take, [*key, *key], gives=True)
+    select = f"SELECT ({count}), it.* FROM {table} AS it WHERE {where}{dialect.skip_locked}"  # noqa: S608 - quoted names
+    rows = yield row.statement(select, [*key, *key], gives=True)
     if rows.rows:
-        many = rows.rows[0][0]
-        ours = Rows(rows.changed, rows.names[1:], [one[1:] for one in rows.rows])
+        found = rows.rows[0][0]
+        free = Rows(rows.changed, rows.names[1:], [one[1:] for one in rows.rows])
     else:
-        ((many,),) = (yield row.state(count, key, gives=True)).rows
-        ours = rows
-    if many > 1:
-        raise row.only(many)
-    if many and not rows.rows:
+        ((found,),) = (yield row.statement(count, key, gives=True)).rows
+        free = rows
+    if found > 1:
+        raise row.ambiguous(found)
+    if found and not rows.rows:
         raise _busy(row, goes_on=True)
-    return _one(row, ours)
+    return _one(row, free)
 
 
-def _in_mariadb(row: Row, nowait: bool, dialect: Dialect) -> Steps[Found]:
+def _in_mariadb(row: Row, nowait: bool, dialect: Dialect) -> StatementFlow[Found]:
     return _one(row, (yield _select(row, dialect, " FOR UPDATE NOWAIT" if nowait else " FOR UPDATE")))
 
 
-def _in_sqlite(row: Row, nowait: bool, dialect: Dialect) -> Steps[Found]:
-    """The driver begins a transaction before a write, where none is open."""
+def _in_sqlite(row: Row, nowait: bool, dialect: Dialect) -> StatementFlow[Found]:
+    """The driver begins a transaction before a write when none is open."""
     first = row.column(dialect, next(iter(row.key)))
-    take = statement(f"UPDATE {row.spelled(dialect)} SET {first} = {first} WHERE 0", gives=False)  # noqa: S608 - quoted names
+    write = statement(f"UPDATE {dialect.table(row.table)} SET {first} = {first} WHERE 0", gives=False)  # noqa: S608 - quoted names
     if nowait:
-        yield from _impatient(take)
+        yield from _without_waiting(write)
     else:
-        yield take
+        yield write
     return _one(row, (yield _select(row, dialect, "")))
 
 
-def _impatient(take: Statement) -> Steps[None]:
+def _without_waiting(write: Statement) -> StatementFlow[None]:
     """With a busy timeout of 0, for this statement alone."""
     pragma = partial(statement, gives=True)
-    ((patience,),) = (yield pragma("PRAGMA busy_timeout")).rows
-    usual = pragma(f"PRAGMA busy_timeout = {int(patience)}")
+    ((timeout,),) = (yield pragma("PRAGMA busy_timeout")).rows
+    restore = pragma(f"PRAGMA busy_timeout = {int(timeout)}")
     yield pragma("PRAGMA busy_timeout = 0")
     try:
-        yield take
+        yield write
     except BaseException:
-        with suppress(Exception):  # what failed first says more, and may be that the task was cancelled
-            yield usual
+        with suppress(Exception):  # the first error matters more; it may be a cancellation
+            yield restore
         raise
-    yield usual
+    yield restore
 
 
-_WAYS: dict[str, Callable[[Row, bool, Dialect], Steps[Found]]] = {
+_FLOWS: dict[str, Callable[[Row, bool, Dialect], StatementFlow[Found]]] = {
     "postgresql": _in_postgres, "mariadb": _in_mariadb, "sqlite": _in_sqlite,
 }  # fmt: skip
 
 
 def _select(row: Row, dialect: Dialect, locking: str) -> Statement:
-    select = f"{dialect.before}SELECT * FROM {row.spelled(dialect)} WHERE {row.where(dialect)}{locking}"  # noqa: S608 - quoted names
-    return row.state(select, row.key.items(), gives=True)
+    select = f"{dialect.deciding}SELECT * FROM {dialect.table(row.table)} WHERE {row.where(dialect)}{locking}"  # noqa: S608 - quoted names
+    return row.statement(select, row.key.items(), gives=True)
 
 
 def _one(row: Row, rows: Rows) -> Found:
-    found = mappings(rows)
+    found = rows.mappings()
     if not found:
         raise row.missing()
     if len(found) > 1:
-        raise row.only(len(found))
+        raise row.ambiguous(len(found))
     return found[0]
 
 
-def _meaning(row: Row, nowait: bool) -> Fail:
+def _translation(row: Row, nowait: bool) -> Translation:
     usual = table_errors(row.label)
 
-    def found(error: BaseException) -> LeaseholdError:
-        busy = says(error, BUSY) and not says(error, SNAPSHOT)
-        return _busy(row, goes_on=nowait and not says(error, LITE)) if busy else usual(error)
+    def translate(error: BaseException) -> LeaseholdError:
+        busy = has_code(error, BUSY) and not has_code(error, SNAPSHOT)
+        return _busy(row, goes_on=nowait and not has_code(error, LITE)) if busy else usual(error)
 
-    return found
+    return translate
 
 
 def _busy(row: Row, *, goes_on: bool) -> NotAcquired:

@@ -1,4 +1,4 @@
-"""``transition``: change a row if it is still as somebody saw it. One conditional UPDATE, and no lock."""
+"""``transition``: change a row if it is still as the caller saw it. One conditional UPDATE, and no lock."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+from leasehold._sql import names
+from leasehold._sql.dialects import Dialect
+from leasehold._sql.errors import NO_COLUMN, Translation, has_code, table_errors
+from leasehold._sql.rows import Columns, Row, checked_row
+from leasehold._sql.run import StatementFlow, run
+from leasehold._sql.statements import VALUE, Statement
 from leasehold.errors import InvalidRequest, LeaseholdError
-from leasehold.guards.sql import names
-from leasehold.guards.sql.dialects import HERE, Dialect, Statement
-from leasehold.guards.sql.failures import NO_COLUMN, Fail, says
-from leasehold.patterns.tables.asking import Steps, run
-from leasehold.patterns.tables.meaning import table_errors
-from leasehold.patterns.tables.rows import Columns, Row, named
 
 if TYPE_CHECKING:
-    from leasehold.guards.sql.connections import AsyncTransaction, Transaction
+    from leasehold._sql.connections import AsyncTransaction, Transaction
 
 VERSION = "version"
 
@@ -53,11 +53,11 @@ def transition(
     """Change one row of your table if it is still as you saw it. True: it was, and you have changed it.
 
     ``table`` is a name or a SQLAlchemy ``Table``. ``key`` names the row, ``when`` is what you saw in it (None is NULL),
-    ``set`` is what to write. False: somebody was faster, and nothing was written; read the row again, and decide anew.
+    ``set`` is what to write. False: it has changed, and nothing was written; read the row again, and decide anew.
     It happens in your transaction, and you commit it. With an async connection or session the same call is awaited.
 
-    Each transition counts the column ``version`` up by one, also where ``when`` does not name it: whoever saw an older
-    version then cannot change the row. Name another column with ``version=``, or None for a table that has none.
+    Each transition counts the column ``version`` up by one, also where ``when`` does not name it: a caller that saw an
+    older version then cannot change the row. Name another column with ``version=``, or None for a table that has none.
 
     Raises NoSuchRow, which is a LookupError, when no row has that key; Conflict when the database wants you to roll
     back and to run the transaction again; InvalidRequest when several rows have that key: roll back.
@@ -74,12 +74,12 @@ def transition(
     >>> tx.execute("SELECT * FROM cases").fetchall()
     [(7, 'ASSIGNED', 4)]
     """
-    move = _move(named(table, key), when, set, version)
-    return run(tx, partial(_moving, move), move.row.label, fail=_meaning(move))
+    move = _checked(checked_row(table, key), when, set, version)
+    return run(tx, partial(_move, move), _translation(move))
 
 
 class Transition(NamedTuple):
-    """A row, what was seen in it, what to write, and the column that counts."""
+    """A row, what the caller saw in it, what to write, and the column that counts."""
 
     row: Row
     when: Columns
@@ -87,7 +87,7 @@ class Transition(NamedTuple):
     version: str | None
 
 
-def _move(row: Row, when: object, new: object, version: object) -> Transition:
+def _checked(row: Row, when: object, new: object, version: object) -> Transition:
     seen, written = names.mapping(when, "when"), names.mapping(new, "set")
     if not seen or not written:
         raise InvalidRequest(
@@ -108,45 +108,46 @@ def _move(row: Row, when: object, new: object, version: object) -> Transition:
     return Transition(row, seen, written, counted)
 
 
-def _moving(move: Transition, dialect: Dialect) -> Steps[bool]:
-    answer = yield _update(move, dialect)
-    if (len(answer.rows) or answer.changed) == 1:
+def _move(move: Transition, dialect: Dialect) -> StatementFlow[bool]:
+    updated = yield _update(move, dialect)
+    if (len(updated.rows) or updated.changed) == 1:
         return True
-    rows = (yield _look(move, dialect)).rows
+    rows = (yield _compare(move, dialect)).rows
     if not rows:
         raise move.row.missing()
     if len(rows) > 1:
-        raise move.row.only(len(rows))
+        raise move.row.ambiguous(len(rows))
     if not (rows[0][0] and dialect.counts_changes and move.version is None):
         return False
-    # It may count only rows that have changed. The row is as it was seen, and locked now: it was, or will be, written.
+    # MariaDB may count only rows that have changed. The row is as the caller saw it, and locked now: it was written, or
+    # is written by this.
     yield _update(move, dialect)
     return True
 
 
 def _update(move: Transition, dialect: Dialect) -> Statement:
     row = move.row
-    new = [f"{row.column(dialect, name)} = {HERE}" for name in move.new]
+    new = [f"{row.column(dialect, name)} = {VALUE}" for name in move.new]
     if move.version is not None:
         version = row.column(dialect, move.version)
         new.append(f"{version} = COALESCE({version}, 0) + 1")
     where = f"{row.where(dialect)} AND {_seen(move, dialect)}"
-    gives = " RETURNING 1" if dialect.returning else ""
-    update = f"{dialect.before}UPDATE {row.spelled(dialect)} SET {', '.join(new)} WHERE {where}{gives}"  # noqa: S608 - quoted names
-    return row.state(update, [*move.new.items(), *row.key.items(), *_bound(move)], gives=dialect.returning)
+    gives = " RETURNING 1" if dialect.update_returns else ""
+    update = f"{dialect.deciding}UPDATE {dialect.table(row.table)} SET {', '.join(new)} WHERE {where}{gives}"  # noqa: S608 - quoted names
+    return row.statement(update, [*move.new.items(), *row.key.items(), *_bound(move)], gives=dialect.update_returns)
 
 
-def _look(move: Transition, dialect: Dialect) -> Statement:
-    """-> is it as it was seen? MariaDB locks it, too, so that it stays so for another try."""
+def _compare(move: Transition, dialect: Dialect) -> Statement:
+    """-> is the row as the caller saw it? MariaDB also locks it, so that it stays so for another try."""
     row = move.row
-    where = f"{row.where(dialect)}{dialect.locking}"
-    look = f"SELECT {_seen(move, dialect)} FROM {row.spelled(dialect)} WHERE {where}"  # noqa: S608 - quoted names
-    return row.state(look, [*_bound(move), *row.key.items()], gives=True)
+    where = f"{row.where(dialect)}{dialect.current_read}"
+    select = f"SELECT {_seen(move, dialect)} FROM {dialect.table(row.table)} WHERE {where}"  # noqa: S608 - quoted names
+    return row.statement(select, [*_bound(move), *row.key.items()], gives=True)
 
 
 def _seen(move: Transition, dialect: Dialect) -> str:
     return " AND ".join(
-        f"{move.row.column(dialect, name)} {'IS NULL' if value is None else f'= {HERE}'}"
+        f"{move.row.column(dialect, name)} {'IS NULL' if value is None else f'= {VALUE}'}"
         for name, value in move.when.items()
     )
 
@@ -155,16 +156,16 @@ def _bound(move: Transition) -> list[tuple[str, Any]]:
     return [(name, value) for name, value in move.when.items() if value is not None]
 
 
-def _meaning(move: Transition) -> Fail:
+def _translation(move: Transition) -> Translation:
     usual = table_errors(move.row.label)
 
-    def found(error: BaseException) -> LeaseholdError:
-        said = str(error).partition("\n")[0]
-        if move.version and says(error, NO_COLUMN) and re.search(rf"\b{re.escape(move.version)}\b", said):
+    def translate(error: BaseException) -> LeaseholdError:
+        message = str(error).partition("\n")[0]
+        if move.version and has_code(error, NO_COLUMN) and re.search(rf"\b{re.escape(move.version)}\b", message):
             return _no_version(move.row, move.version)
         return usual(error)
 
-    return found
+    return translate
 
 
 def _require_version(row: Row, version: str | None) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from leasehold import InvalidRequest
 from leasehold.patterns import Jobs
-from leasehold.patterns.jobs.setback import Glances
+from leasehold.patterns.jobs.clock_setback import ClockReadings
 from leasehold.patterns.jobs.table import OPTIONAL
 from tests.support.patterns.jobs.shops import Shop, got, mariadb_async_engine, postgres_connect
 from tests.support.servers.clock import WallClock
@@ -190,18 +190,18 @@ def test_seconds_since_1970(tmp_path: Path) -> None:
 
 def test_a_glance_now_and_then() -> None:
     """Every third of the lease, and not more often than every second; after one that failed at once."""
-    glances = Glances(30.0)
+    glances = ClockReadings(30.0)
     assert glances.due(100.0) and not glances.due(109.0) and glances.due(110.0)
     glances.failed()
     assert glances.due(110.0)
-    hasty = Glances(0.1)
+    hasty = ClockReadings(0.1)
     assert hasty.due(100.0) and not hasty.due(100.9) and hasty.due(101.0)
 
 
 @pytest.mark.parametrize(("shown", "noticed"), [(1_010.0, False), (1_008.95, False), (1_008.5, True), (1.0, True)])
 def test_a_step_is_noticed(shown: float, noticed: bool) -> None:
     """A clock that lags a little is none that was set; forward is nothing to mend; who has not looked knows nothing."""
-    glances = Glances(30.0)
+    glances = ClockReadings(30.0)
     assert glances.set_back(90.0, 0.0)
     glances.keep(100.0, 1_000.0)
     assert glances.set_back(110.0, shown) is noticed

@@ -13,11 +13,12 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.pool import QueuePool
 
+from leasehold._sql.dialects import DIALECTS
+from leasehold._sql.statements import Statement
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StaleOwner, StoreUnavailable
-from leasehold.guards.sql.dialects import Statement
 from leasehold.patterns.results import SQLResultStore
 from leasehold.patterns.results.sql import PURGE_EVERY
-from leasehold.patterns.results.statements import STEP, TEXTS
+from leasehold.patterns.results.statements import STEP
 from leasehold.testing.results import Presenter
 from tests.support.guards.desks import Desk, open_desk
 from tests.support.guards.fixtures import place_of
@@ -125,7 +126,7 @@ def test_a_table_of_somebody_else(tmp_path: Path) -> None:
             call[0](*call[1:])
 
 
-@pytest.mark.parametrize("dialect", TEXTS)
+@pytest.mark.parametrize("dialect", DIALECTS)
 def test_ddl_says_what_create_does(dialect: str) -> None:
     """For a migration, in each dialect; an unknown one is refused, and so is a name that is none."""
     results = SQLResultStore(lambda: sqlite3.connect(":memory:"), "app.results")
@@ -160,7 +161,7 @@ def do(results: Any, work: Callable[[str], list[str]]) -> None:
         for one in work(dialect.name):
             yield Statement((one.rstrip(";"),), (), gives=False)
 
-    (results.loop.run if hasattr(results, "loop") else lambda call, *args: call(*args))(inner._own, steps)
+    (results.loop.run if hasattr(results, "loop") else lambda call, *args: call(*args))(inner._run_alone, steps)
 
 
 def change(results: Any, what: str) -> None:

@@ -1,26 +1,22 @@
-"""Connections that are awaited: psycopg 3, asyncpg and aiosqlite. The wishes, and what they mean, are the same."""
+"""Connections that are awaited: psycopg 3, asyncpg, aiosqlite, and SQLAlchemy, which runs the sync adapter inside."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
-from leasehold.guards.sql.dialects import DIALECTS, Dialect, Statement
-from leasehold.guards.sql.drivers import (
-    checked_row,
-    commits_at_once,
-    fetched,
-    no_transaction,
-    require_psycopg,
-    unusable,
-)
-from leasehold.guards.sql.wishes import Look, RowResult, Rows, Wish
+from leasehold._sql.adapters import fetched, require_psycopg, sqlite_autocommits
+from leasehold._sql.dialects import DIALECTS, Dialect
+from leasehold._sql.errors import no_transaction, unusable
+from leasehold._sql.statements import Rows, Statement
+
+R = TypeVar("R")
 
 
 class AsyncAdapter(ABC):
-    """Speaks through one connection of an event loop."""
+    """Executes statements on one connection of an event loop."""
 
     dialect: Dialect
 
@@ -32,26 +28,16 @@ class AsyncAdapter(ABC):
         """Raise InvalidRequest when every statement would be committed on its own."""
 
     @asynccontextmanager
-    async def step(self) -> AsyncIterator[None]:
-        """Around everything that one call of the guard does."""
+    async def scope(self) -> AsyncIterator[None]:
+        """Around all statements of one flow."""
         yield
 
-    async def grant(self, wish: Wish, table: str) -> RowResult:
-        """Put a wish to the database."""
-        if isinstance(wish, Look) and wish.hold:
-            await self.begin_to_read()
-        return checked_row(self.dialect, wish, await self.execute(self.dialect.phrase(wish, table)))
-
-    async def begin_to_read(self) -> None:  # noqa: B027 - most need nothing
+    async def begin_read(self) -> None:  # noqa: B027 - most need nothing
         """Begin a transaction where only a write would begin one."""
 
     @abstractmethod
-    async def execute(self, statement: Statement) -> RowResult:
-        """Send one statement."""
-
-    @abstractmethod
     async def fetch(self, statement: Statement) -> Rows:
-        """The same for a statement that may give many rows."""
+        """Execute one statement, and give all of its rows."""
 
 
 class AsyncPsycopgAdapter(AsyncAdapter):
@@ -61,15 +47,6 @@ class AsyncPsycopgAdapter(AsyncAdapter):
 
     def require_transaction(self) -> None:
         require_psycopg(self.connection)
-
-    async def execute(self, statement: Statement) -> RowResult:
-        from psycopg import AsyncCursor
-        from psycopg.rows import tuple_row
-
-        async with AsyncCursor(self.connection, row_factory=tuple_row) as cursor:
-            await cursor.execute(statement.marked("%s"), statement.values)
-            row = await cursor.fetchone() if statement.gives else None  # first: in a pipeline it makes the count
-            return RowResult(cursor.rowcount, row)
 
     async def fetch(self, statement: Statement) -> Rows:
         from psycopg import AsyncCursor
@@ -81,7 +58,7 @@ class AsyncPsycopgAdapter(AsyncAdapter):
 
 
 class AsyncpgAdapter(AsyncAdapter):
-    """asyncpg: it is in a transaction only where somebody has begun one."""
+    """asyncpg: it is in a transaction only where the caller has begun one."""
 
     dialect = DIALECTS["postgresql"]
 
@@ -90,11 +67,6 @@ class AsyncpgAdapter(AsyncAdapter):
             raise unusable("it is closed")
         if not self.connection.is_in_transaction():
             raise no_transaction("use `async with connection.transaction():`")
-
-    async def execute(self, statement: Statement) -> RowResult:
-        sql = statement.numbered("${}".format)
-        rows = await self.connection.fetch(sql, *statement.values)
-        return RowResult(len(rows), rows[0] if rows else None)
 
     async def fetch(self, statement: Statement) -> Rows:
         sql = statement.numbered("${}".format)
@@ -106,16 +78,16 @@ class AsyncpgAdapter(AsyncAdapter):
 
 
 class AiosqliteAdapter(AsyncAdapter):
-    """aiosqlite. As with sqlite3, a transaction that began with our statement ends with our refusal."""
+    """aiosqlite. As with sqlite3, a transaction that a flow began is rolled back when the flow fails."""
 
     dialect = DIALECTS["sqlite"]
 
     def require_transaction(self) -> None:
-        if commits_at_once(self.connection):
+        if sqlite_autocommits(self.connection):
             raise no_transaction("execute BEGIN IMMEDIATE first, or leave isolation_level at its default")
 
     @asynccontextmanager
-    async def step(self) -> AsyncIterator[None]:
+    async def scope(self) -> AsyncIterator[None]:
         began = not self.connection.in_transaction
         try:
             yield
@@ -124,20 +96,28 @@ class AiosqliteAdapter(AsyncAdapter):
                 await self.connection.rollback()
             raise
 
-    async def begin_to_read(self) -> None:
+    async def begin_read(self) -> None:
         if not self.connection.in_transaction:
             await self.connection.execute("BEGIN")
-
-    async def execute(self, statement: Statement) -> RowResult:
-        async with self.connection.execute(statement.marked("?"), statement.values) as cursor:
-            return RowResult(cursor.rowcount, await cursor.fetchone() if statement.gives else None)
 
     async def fetch(self, statement: Statement) -> Rows:
         async with self.connection.execute(statement.marked("?"), statement.values) as cursor:
             return fetched(cursor, await cursor.fetchall() if statement.gives else [])
 
 
-KNOWN: dict[str, type[AsyncAdapter]] = {
+class AsyncAlchemyConnection:
+    """An async connection or session of SQLAlchemy: it calls a function with the sync one that it wraps."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    async def run_sync(self, work: Callable[[Any], R]) -> R:
+        """``work(connection)``, in SQLAlchemy's greenlet."""
+        result: R = await self.connection.run_sync(work)
+        return result
+
+
+ASYNC_DRIVERS: dict[str, type[AsyncAdapter]] = {
     "psycopg": AsyncPsycopgAdapter,
     "asyncpg": AsyncpgAdapter,
     "aiosqlite": AiosqliteAdapter,

@@ -1,4 +1,4 @@
-"""What the caller says of tables, columns and rows, checked before anything is sent."""
+"""Names of tables and columns, keys and values that the caller gives: checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from leasehold._sql.dialects import DIALECTS
 from leasehold.errors import InvalidRequest
-from leasehold.guards.sql.dialects import DIALECTS
 
 _PART = r"[A-Za-z_][A-Za-z0-9_]{0,62}"  # 63 is PostgreSQL's limit; it would cut the rest off silently
 _TABLE = re.compile(rf"{_PART}(\.{_PART})?")
 
 
 def plain_table(table: object) -> str:
-    """The guard's own table: a name that can stand in a statement as it is."""
+    """The name of a table that Leasehold makes: it can stand in a statement as it is."""
     if not isinstance(table, str) or not _TABLE.fullmatch(table):
         raise InvalidRequest(
             "table must be a plain name such as 'leasehold_fences' or 'schema.leasehold_fences': letters, digits "
@@ -24,14 +24,14 @@ def plain_table(table: object) -> str:
 
 
 def dialect(name: object) -> str:
-    """One that we speak."""
+    """The name of a supported dialect."""
     if not isinstance(name, str) or name not in DIALECTS:
         raise InvalidRequest(f"dialect is one of {', '.join(DIALECTS)}, not {name!r}")
     return name
 
 
 def table(given: Any) -> str:
-    """The user's table as messages may show it: a name, or a Table of SQLAlchemy's."""
+    """The user's table as messages may show it: a name, or a SQLAlchemy Table."""
     if isinstance(given, str):
         for part in given.split("."):
             _name(part, "table")
@@ -42,14 +42,14 @@ def table(given: Any) -> str:
 
 
 def require_columns(given: Any, columns: Iterable[str | None]) -> None:
-    """A Table of SQLAlchemy's knows its columns."""
+    """A SQLAlchemy Table knows its columns: raise InvalidRequest when one is missing."""
     missing = [] if isinstance(given, str) else [one for one in columns if one is not None and one not in given.c]
     if missing:
         raise InvalidRequest(f"the table {given.name} has no column {missing[0]}: name the columns that it has")
 
 
 def key(given: object) -> Mapping[str, Any]:
-    """The columns that name one row."""
+    """The columns that identify one row, with their values."""
     columns = mapping(given, "key")
     if not columns:
         raise InvalidRequest("key= names the columns of one row, such as {'report_id': 42}: an empty one names all")
@@ -59,7 +59,7 @@ def key(given: object) -> Mapping[str, Any]:
 
 
 def values(given: object, fence_column: object, owner_column: object) -> Mapping[str, Any]:
-    """What to write. The fence and owner columns are the guard's."""
+    """What ``guard.update`` writes. The fence and owner columns are the guard's."""
     columns = mapping(given, "values")
     ours = [_name(fence_column, "fence_column")]
     if owner_column is not None:
@@ -71,20 +71,20 @@ def values(given: object, fence_column: object, owner_column: object) -> Mapping
 
 
 def flag(given: object, what: str) -> None:
-    """Only True is true: the text "false" is not."""
+    """Raise InvalidRequest unless it is a bool: the text "false" would count as true."""
     if not isinstance(given, bool):
         raise InvalidRequest(f"{what} is True or False, not {type(given).__name__}")
 
 
 def mapping(given: object, what: str) -> dict[str, Any]:
-    """Columns, and a value for each. ``what``: where they were given."""
+    """Columns with a value for each. ``what`` is the parameter that was given."""
     if not isinstance(given, Mapping):
         raise InvalidRequest(f"{what}= is a mapping of columns to values, not {type(given).__name__}")
     return {_name(name, what): value for name, value in given.items()}
 
 
 def column(given: object, what: str) -> str:
-    """The name of one."""
+    """The name of one column."""
     return _name(given, what)
 
 
