@@ -20,6 +20,16 @@ GOAL = 3.0  # times python -c pass
 ROUNDS = 40
 SCRIPT = "import sys\nfrom leasehold.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
 
+CONNECT = "import leasehold; leasehold.connect('memory://')"
+# What it would be if the library imported ``typing`` in place of ``leasehold._core.light_typing``.
+WITH_TYPING = f"""
+import sys, types, typing
+module = sys.modules["leasehold._core.light_typing"] = types.ModuleType("light_typing")
+vars(module).update({{name: getattr(typing, name) for name in (*typing.__all__, "TYPE_CHECKING")}})
+module.TypeVarTuple = lambda name, **options: typing.TypeVarTuple(name)
+{CONNECT}
+"""
+
 
 def to_the_end(*command: str) -> Callable[[], float]:
     """Measures until the process has ended."""
@@ -77,6 +87,8 @@ def main() -> None:
                 "python -c pass": to_the_end(python, "-c", "pass"),
                 "import leasehold": to_the_end(python, "-c", "import leasehold"),
                 "import leasehold; leasehold.connect": to_the_end(python, "-c", "import leasehold; leasehold.connect"),
+                "leasehold.connect('memory://')": to_the_end(python, "-c", CONNECT),
+                "the same with typing, not light_typing": to_the_end(python, "-c", WITH_TYPING),
                 "leasehold run job -- echo, until it runs": to_the_first_byte(
                     str(script), "run", "job", "--", "/bin/echo", "up"
                 ),

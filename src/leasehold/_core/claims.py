@@ -1,7 +1,8 @@
-"""Standing in line: one owner's way from its claim to its grant, or out again.
+"""Claims: one owner's way from its first claim to its grant, or out of the queue again.
 
-A claim until the store knows us, beats from then on, parked in between until a push or the next beat. Every send is
-noted with a local time not later than its sending, because that is what a deadline may count from.
+It sends a claim until the store knows it, and beats from then on; in between it is parked until a push arrives or the
+next beat is due. Every send is recorded with a local time not later than its sending, because that is what a deadline
+may count from.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from leasehold._core import ops
 from leasehold._core.holding import LocalGrant
-from leasehold._core.light_typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from leasehold._core.light_typing import NamedTuple, Protocol, TypeAlias
 from leasehold._core.names import Name
 from leasehold._core.policy import (
     BUDGET_MS,
@@ -25,99 +26,11 @@ from leasehold._core.rules import MUTEX, READ, RULES, SEMAPHORE
 from leasehold._core.types import Door, Waiter
 from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable
 
-if TYPE_CHECKING:
-    pass
-
-# ---------------------------------------------------------------- oneself
-#
-# Waiting for oneself: what a thread or task that has to wait holds already, and what it had better do.
-#
-# Whoever waits inside the body of its own lease for that lease to end waits for ever: nobody else gives it back, and
-# it is renewed meanwhile. That is a mistake in a program. To try, or to wait for a while, is not: those end by
-# themselves.
-
-
-UPGRADE = (
-    "It cannot write before it has stopped: two readers who both wait to write would wait for each other (deadlock). "
-    "Release the read lease and acquire write(), then look again at what you read; or begin with write() and "
-    "downgrade()"
-)
-
-
-class OwnLease(NamedTuple):
-    """A lease of the very thread or task that asks. It is ``lasting`` inside a body that is open, when nothing but the
-    end of that body is to end it."""
-
-    rule: str
-    slots: tuple[int, ...]
-    lasting: bool
-    leads: bool = False  # it is a term of an election
-
-
-class OwnLeases(Protocol):
-    """Who knows."""
-
-    def own(self, name: Name) -> Sequence[OwnLease]:
-        """What the thread or task that asks holds of this resource as of now."""
-
-
-def self_deadlock(ask: AcquireRequest, own: Sequence[OwnLease], limit: int) -> InvalidRequest | None:
-    """The error of a wait without an end that would never be over. A lease that is not lasting may be given back by
-    another thread or task, or end: to wait for it is right."""
-    lasting = [one for one in own if one.lasting]
-    if not _shut_out(ask, lasting, limit):
-        return None
-    holds, instead = _advice(ask, lasting, limit)
-    return InvalidRequest(
-        f"{ask.name.kind} would be waited for for ever: this thread or task {holds} itself, in a with body around this "
-        f"call. {instead}",
-        resource=ask.name.text,
-    )
-
-
-def self_deadlock_hint(ask: AcquireRequest, own: Sequence[OwnLease], limit: int) -> str:
-    """What to add to the error of a wait that is over, when it was oneself who stood in the way."""
-    if not _shut_out(ask, own, limit):
-        return ""
-    holds, instead = _advice(ask, own, limit)
-    return f". This thread or task {holds} itself. {instead}"
-
-
-def _shut_out(ask: AcquireRequest, own: Sequence[OwnLease], limit: int) -> bool:
-    """Would this be refused if nobody else were there?"""
-    seats = [Door(one.rule, one.slots, 0) for one in own]
-    claim = Waiter("", ask.ttl_ms, 0, 0, permits=ask.permits)
-    return bool(seats) and RULES[ask.rule](seats, claim, limit) is None
-
-
-def _advice(ask: AcquireRequest, own: Sequence[OwnLease], limit: int) -> tuple[str, str]:
-    """What it holds, and what it can do."""
-    rules = {one.rule for one in own}
-    if any(one.leads for one in own):
-        return "leads it", "End that term first, or stand for the next one in another thread or task"
-    if rules == {SEMAPHORE} and ask.rule == SEMAPHORE:
-        has = sum(len(one.slots) for one in own)
-        instead = f"There are never {ask.permits} more: give some back first, or store a higher limit with resize()"
-        return f"has {has} of {limit} permits", instead
-    if SEMAPHORE in rules or ask.rule == SEMAPHORE:
-        return "holds it with another primitive", "Give that back first, or use another name for the one of them"
-    if READ in rules:
-        return "reads it", UPGRADE
-    if ask.rule == MUTEX:
-        return "holds it", "Take it once, outside, or with rlock(), which enters it again"
-    if MUTEX in rules:
-        return "holds it with lock() or rlock()", "A read-write lock cannot enter that again: use write() there"
-    return "writes it", "Take it once, outside, or with reentrant=True, which enters it again as rlock() does"
-
-
-# ---------------------------------------------------------------- line
-
-
-ClaimAnswer: TypeAlias = ops.TimedReply[ops.ClaimReply] | ops.TimedReply[ops.BeatReply]
+# ---------------------------------------------------------------- requests
 
 
 class AcquireRequest(NamedTuple):
-    """What somebody wants to acquire."""
+    """What a caller wants to acquire, and how."""
 
     name: Name
     ttl_ms: int
@@ -133,55 +46,149 @@ class AcquireRequest(NamedTuple):
     delay_ms: int = 0
 
 
-def claim(ask: AcquireRequest, owner: str, beat: int, floor: int, budget_ms: int) -> ops.Claim:
-    """All that was asked for, as the store hears it."""
-    name, ttl_ms, wait, _, _, rule, permits, limit, address, holder_address, meta, delay_ms = ask
+def claim(request: AcquireRequest, owner: str, beat: int, floor: int, budget_ms: int) -> ops.Claim:
+    """The claim of this owner for what was requested."""
     return ops.Claim(
-        name.text,
-        owner,
-        ttl_ms,
-        beat,
-        floor,
-        wait != 0,
-        rule,
-        permits,
-        limit,
-        address,
-        holder_address,
-        meta,
-        delay_ms,
-        budget_ms,
+        resource=request.name.text,
+        owner=owner,
+        ttl_ms=request.ttl_ms,
+        beat=beat,
+        floor=floor,
+        enqueue=request.wait != 0,
+        rule=request.rule,
+        permits=request.permits,
+        limit=request.limit,
+        address=request.address,
+        holder_address=request.holder_address,
+        meta=request.meta,
+        delay_ms=request.delay_ms,
+        budget_ms=budget_ms,
     )
 
 
 def budget_ms(give_up: float | None, now: float) -> int:
-    """How long one call may take for somebody who gives up then."""
+    """How long one call may take for a caller that gives up at ``give_up``."""
     if give_up is None:
         return BUDGET_MS
     return int(min(BUDGET_MS, max(LEAST_BUDGET_MS, (give_up - now) * 1000)))
 
 
 def immediate_grant(
-    ask: AcquireRequest, owner: str, sent: float, answer: ops.TimedReply[ops.ClaimReply]
+    request: AcquireRequest, owner: str, sent: float, answer: ops.TimedReply[ops.ClaimReply]
 ) -> LocalGrant | None:
-    """The grant, when the first claim got one and there is nothing more to ask: nobody has to stand in line."""
+    """Fast path: the grant, when the first claim got one and nothing else has to be sent."""
     reply = answer.reply
-    if not isinstance(reply, ops.Granted) or ask.at_least_ms:
+    if not isinstance(reply, ops.Granted) or request.at_least_ms:
         return None
-    fence, remaining_ms, slots, limit, _ = reply
-    taken = LocalGrant(owner, fence, ask.ttl_ms, sent, remaining_ms, answer.at, False, ask.rule, slots, limit)
-    return taken if taken.usable(ask.renews) else None
+    grant = LocalGrant(
+        owner=owner,
+        fence=reply.fence,
+        ttl_ms=request.ttl_ms,
+        sent=sent,
+        remaining_ms=reply.remaining_ms,
+        at=answer.at,
+        unanswered=False,
+        rule=request.rule,
+        slots=reply.slots,
+        limit=reply.limit,
+    )
+    return grant if grant.usable(request.renews) else None
 
 
-def refusal(ask: AcquireRequest, reply: ops.Rejected) -> InvalidRequest:
+def refusal(request: AcquireRequest, reply: ops.Rejected) -> InvalidRequest:
     """The error of a claim that the store would never grant."""
-    advice = ": ask for fewer, or store a higher limit with resize()" if ask.permits > 1 else ""
-    return InvalidRequest(f"{ask.name.kind}: {reply.why}{advice}", resource=ask.name.text)
+    advice = ": ask for fewer, or store a higher limit with resize()" if request.permits > 1 else ""
+    return InvalidRequest(f"{request.name.kind}: {reply.why}{advice}", resource=request.name.text)
+
+
+# ---------------------------------------------------------------- self-deadlock
+#
+# A caller that waits without an end, inside the body of its own lease, for that lease to end waits for ever: nothing
+# else gives the lease back, and it is renewed meanwhile. That is a mistake in a program, and an error. To try, or to
+# wait for a while, is no mistake: both end by themselves, with a hint.
+
+
+UPGRADE = (
+    "It cannot write before it has stopped: two readers who both wait to write would wait for each other (deadlock). "
+    "Release the read lease and acquire write(), then look again at what you read; or begin with write() and "
+    "downgrade()"
+)
+
+
+class OwnLease(NamedTuple):
+    """A lease of the same thread or task that now waits. It is ``lasting`` inside an open body, when only the end of
+    that body is to end it."""
+
+    rule: str
+    slots: tuple[int, ...]
+    lasting: bool
+    leads: bool = False  # it is a term of an election
+
+
+class OwnLeases(Protocol):
+    """Knows what the calling thread or task holds; the runtime's engine does."""
+
+    def own(self, name: Name) -> Sequence[OwnLease]:
+        """What the calling thread or task holds of this resource now."""
+
+
+def self_deadlock(request: AcquireRequest, own: Sequence[OwnLease], limit: int) -> InvalidRequest | None:
+    """The error of a wait without an end that would never be over. A lease that is not lasting may be given back by
+    another thread or task, or end: to wait for it is right."""
+    lasting = [one for one in own if one.lasting]
+    if not _shut_out(request, lasting, limit):
+        return None
+    holds, instead = _advice(request, lasting, limit)
+    return InvalidRequest(
+        f"{request.name.kind} would be waited for for ever: this thread or task {holds} itself, in a with body around "
+        f"this call. {instead}",
+        resource=request.name.text,
+    )
+
+
+def self_deadlock_hint(request: AcquireRequest, own: Sequence[OwnLease], limit: int) -> str:
+    """What to add to the error of a wait that is over, when a lease of the caller stood in the way."""
+    if not _shut_out(request, own, limit):
+        return ""
+    holds, instead = _advice(request, own, limit)
+    return f". This thread or task {holds} itself. {instead}"
+
+
+def _shut_out(request: AcquireRequest, own: Sequence[OwnLease], limit: int) -> bool:
+    """Would this be refused if there were no other holders?"""
+    seats = [Door(rule=one.rule, slots=one.slots, until_ms=0) for one in own]
+    claim = Waiter(owner="", ttl_ms=request.ttl_ms, beat=0, beat_ms=0, permits=request.permits)
+    return bool(seats) and RULES[request.rule](seats, claim, limit) is None
+
+
+def _advice(request: AcquireRequest, own: Sequence[OwnLease], limit: int) -> tuple[str, str]:
+    """What the caller holds, and what it can do instead."""
+    rules = {one.rule for one in own}
+    if any(one.leads for one in own):
+        return "leads it", "End that term first, or stand for the next one in another thread or task"
+    if rules == {SEMAPHORE} and request.rule == SEMAPHORE:
+        has = sum(len(one.slots) for one in own)
+        instead = f"There are never {request.permits} more: give some back first, or store a higher limit with resize()"
+        return f"has {has} of {limit} permits", instead
+    if SEMAPHORE in rules or request.rule == SEMAPHORE:
+        return "holds it with another primitive", "Give that back first, or use another name for the one of them"
+    if READ in rules:
+        return "reads it", UPGRADE
+    if request.rule == MUTEX:
+        return "holds it", "Take it once, outside, or with rlock(), which enters it again"
+    if MUTEX in rules:
+        return "holds it with lock() or rlock()", "A read-write lock cannot enter that again: use write() there"
+    return "writes it", "Take it once, outside, or with reentrant=True, which enters it again as rlock() does"
+
+
+# ---------------------------------------------------------------- the pending claim
+
+
+ClaimAnswer: TypeAlias = ops.TimedReply[ops.ClaimReply] | ops.TimedReply[ops.BeatReply]
 
 
 class PendingClaim:
-    """One owner's time in line, from its first claim on, which was sent ``now``: what was sent when, and what may still
-    be under way."""
+    """One owner's claim from its first send on, which was at ``now``: what was sent when, and what may still arrive."""
 
     __slots__ = (
         "beat",
@@ -213,25 +220,25 @@ class PendingClaim:
         self.floor = floor
         self.now = now
         self.give_up = give_up
-        self.own_leases = own_leases  # who knows what the caller holds already, if anybody does
-        self.known = False  # the store has us, waiting or granted
+        self.own_leases = own_leases
+        self.known = False  # the store has this owner, waiting or granted
         self.unanswered = 1  # claims that may still be delivered
         self.beat = 1
         self.sent = {1: now}  # beat -> a local time not later than its sending
-        self.limit = 0  # what others go by, when it is another than ours
-        self.push: ops.Push | None = None
+        self.limit = 0  # of a semaphore: the limit that others go by, when it differs from the requested one
+        self.push: ops.Push | None = None  # the last one that arrived, until it is read
         self.failing_since: float | None = None  # since when the store has not answered
 
     async def wait_for_grant(self, answer: ClaimAnswer | None) -> LocalGrant | None:
-        """From what was answered, if anything, to the grant. None when this owner's claim is gone and another owner
-        must claim."""
+        """Go on from the answer to the first claim, if there was one, to the grant. None when this owner's claim is
+        gone and another owner must claim."""
         while True:
-            taken = None
+            grant = None
             if answer is not None:
                 reply = self.apply_reply(answer)
                 if isinstance(reply, ops.Granted):
-                    taken = self.usable_grant(reply.fence, self.beat, reply.remaining_ms, reply.slots)
-                    if taken is None:  # so little is left that it is not entered
+                    grant = self.usable_grant(reply.fence, self.beat, reply.remaining_ms, reply.slots)
+                    if grant is None:  # too little time is left to begin work
                         await self.withdraw()
                         return None
                 elif isinstance(reply, ops.Queued):
@@ -239,17 +246,18 @@ class PendingClaim:
                 else:
                     self.raise_refusal(reply)
                     return None
-            if taken is None and self.push is not None:
-                taken = self.usable_grant(self.push.fence, self.push.beat, self.push.remaining_ms, self.push.slots)
-                self.push = None  # one that was read too late is a hint to beat, nothing more (trap 41)
-            if taken is not None:
-                return await self.close_door(taken) if self.request.at_least_ms else taken
+            if grant is None and self.push is not None:
+                push = self.push
+                grant = self.usable_grant(push.fence, push.beat, push.remaining_ms, push.slots)
+                self.push = None  # a push that was read too late is a hint to beat, nothing more (trap 41)
+            if grant is not None:
+                return await self.close_door(grant) if self.request.at_least_ms else grant
             answer = await self.send_again()
 
-    # ------------------------------------------------------------ asking the store
+    # ------------------------------------------------------------ requests to the store
 
     async def send_again(self) -> ClaimAnswer | None:
-        """A claim until the store knows us, a beat from then on. None: no answer this time."""
+        """Send a claim until the store knows this owner, a beat from then on. None: no answer this time."""
         self.beat += 1
         self.sent[self.beat] = self.now
         try:
@@ -266,7 +274,13 @@ class PendingClaim:
         oldest = next(iter(self.sent))
         if self.sent[oldest] + forgotten_after_ms(self.request.ttl_ms) / 1000 < self.now:
             del self.sent[oldest]  # no grant names a beat as old as that
-        return ops.Beat(self.request.name.text, self.owner, self.beat, self.floor(), budget_ms(self.give_up, self.now))
+        return ops.Beat(
+            resource=self.request.name.text,
+            owner=self.owner,
+            beat=self.beat,
+            floor=self.floor(),
+            budget_ms=budget_ms(self.give_up, self.now),
+        )
 
     def apply_reply(self, answer: ClaimAnswer) -> ops.ClaimReply:
         self.now = answer.at
@@ -279,7 +293,7 @@ class PendingClaim:
         return answer.reply
 
     async def wait_in_queue(self, reply: ops.Queued) -> None:
-        """Somebody is before us. It is only here, where one has to wait, that it matters what one holds already."""
+        """Other claims come first. Only here, where the caller has to wait, does it matter what it holds already."""
         own = () if self.own_leases is None else self.own_leases.own(self.request.name)
         limit = reply.limit or self.request.limit
         if self.out_of_time():
@@ -291,8 +305,8 @@ class PendingClaim:
         await self.park(self.next_beat(reply))
 
     async def handle_outage(self, error: Exception) -> None:
-        """The store does not answer. A place in the queue outlives that for a while (10 L); a first claim
-        is only repeated when it may have won (trap 10)."""
+        """The store does not answer. A place in the queue outlives that for a while (10 L); a first claim is only
+        repeated when it may have won (trap 10)."""
         if not self.known:
             if isinstance(error, StoreUnavailable):  # a definite no; after OutcomeUnknown the claim stays in doubt
                 self.unanswered -= 1
@@ -301,8 +315,8 @@ class PendingClaim:
         self.failing_since = self.now if self.failing_since is None else self.failing_since
         ttl_ms = self.request.ttl_ms
         await self.park(self.now + retry_beat_after(ttl_ms, self.now - self.failing_since))
-        bearable_ms = forgotten_after_ms(ttl_ms) if self.known else 2 * BUDGET_MS
-        if self.push is None and (self.out_of_time() or self.now > self.failing_since + bearable_ms / 1000):
+        patience_ms = forgotten_after_ms(ttl_ms) if self.known else 2 * BUDGET_MS
+        if self.push is None and (self.out_of_time() or self.now > self.failing_since + patience_ms / 1000):
             raise error
 
     async def park(self, until: float) -> None:
@@ -313,17 +327,17 @@ class PendingClaim:
         self.now = answer.at
         self.push = answer.reply
 
-    async def close_door(self, taken: LocalGrant) -> LocalGrant | None:
-        """``at_least``: the door is closed by the holder itself, so that a grant which reaches nobody closes
+    async def close_door(self, grant: LocalGrant) -> LocalGrant | None:
+        """``at_least``: the holder itself closes the door, so that a grant which never reached its owner closes
         nothing."""
-        ask, sent = self.request, self.now
-        left_ms = max(int((taken.deadline - sent) * 1000), 1)
+        request, sent = self.request, self.now
+        left_ms = max(int((grant.deadline - sent) * 1000), 1)
         answer = await ops.Renew(
-            ask.name.text,
-            self.owner,
-            taken.fence,
-            ask.ttl_ms,
-            closed_ms=ask.at_least_ms,
+            resource=request.name.text,
+            owner=self.owner,
+            fence=grant.fence,
+            ttl_ms=request.ttl_ms,
+            closed_ms=request.at_least_ms,
             budget_ms=min(BUDGET_MS, left_ms),
         )
         self.now = answer.at
@@ -331,15 +345,15 @@ class PendingClaim:
             self.known = False
             return None
         self.sent[self.beat] = sent
-        closed = self.usable_grant(taken.fence, self.beat, answer.reply.remaining_ms, taken.slots)
+        closed = self.usable_grant(grant.fence, self.beat, answer.reply.remaining_ms, grant.slots)
         if closed is None:  # the answer took so long that the lease is over
             await self.withdraw()
         return closed
 
-    # ------------------------------------------------------------ leaving
+    # ------------------------------------------------------------ withdrawal
 
     async def withdraw(self) -> None:
-        """Give up the place, whatever it has become meanwhile (trap 25)."""
+        """Give up the place, even if it was granted meanwhile (trap 25)."""
         try:
             answer = await self.withdrawal()
         except (StoreUnavailable, OutcomeUnknown):
@@ -350,16 +364,20 @@ class PendingClaim:
         self.unanswered = 0
 
     async def withdraw_later(self) -> None:
-        """In the background, until the lease would be over anyway."""
+        """Withdraw in the background, until the lease would be over anyway."""
         if self.known or self.unanswered:
             await ops.Defer(self.withdrawal(), self.request.ttl_ms / 1000)
 
     def withdrawal(self) -> ops.Withdraw:
-        """With a tombstone when a claim may still arrive after it: it must take nothing then."""
-        forget_ms = tombstone_ms(self.request.ttl_ms) if self.unanswered else 0
-        return ops.Withdraw(self.request.name.text, self.owner, forget_ms, LEAST_BUDGET_MS)
+        """With a tombstone when a claim may still arrive after it: that claim must get nothing."""
+        return ops.Withdraw(
+            resource=self.request.name.text,
+            owner=self.owner,
+            forget_ms=tombstone_ms(self.request.ttl_ms) if self.unanswered else 0,
+            budget_ms=LEAST_BUDGET_MS,
+        )
 
-    # ------------------------------------------------------------ judging
+    # ------------------------------------------------------------ decisions
 
     def usable_grant(self, fence: int, beat: int, remaining_ms: int, slots: tuple[int, ...]) -> LocalGrant | None:
         """The grant that answers ``beat``, if there is time left to work in. Its deadline counts from when that
@@ -367,13 +385,22 @@ class PendingClaim:
         sent = self.sent.get(beat)
         if sent is None:
             return None
-        ask, unanswered = self.request, self.unanswered > 0
-        taken = LocalGrant(
-            self.owner, fence, ask.ttl_ms, sent, remaining_ms, self.now, unanswered, ask.rule, slots, self.limit
+        grant = LocalGrant(
+            owner=self.owner,
+            fence=fence,
+            ttl_ms=self.request.ttl_ms,
+            sent=sent,
+            remaining_ms=remaining_ms,
+            at=self.now,
+            unanswered=self.unanswered > 0,
+            rule=self.request.rule,
+            slots=slots,
+            limit=self.limit,
         )
-        return taken if taken.usable(ask.renews) else None
+        return grant if grant.usable(self.request.renews) else None
 
     def raise_refusal(self, reply: ops.Busy | ops.NoClaim | ops.Rejected) -> None:
+        """Raise what a refusal means. Returns for NoClaim: another owner may try."""
         self.known = False
         if isinstance(reply, ops.Busy):
             raise self.not_acquired(reply.holder, reply.retry_in_ms)
@@ -389,12 +416,12 @@ class PendingClaim:
     def out_of_time(self) -> bool:
         return self.give_up is not None and self.now >= self.give_up
 
-    def not_acquired(self, holder: str, retry_in_ms: int, more: str = "") -> NotAcquired:
+    def not_acquired(self, holder: str, retry_in_ms: int, hint: str = "") -> NotAcquired:
         left = f"{retry_in_ms / 1000:.3f} s"
         by = f"held by {holder}; its lease expires in {left} unless it is renewed"
-        closed = f"not free for {left}" if retry_in_ms else "not free"  # nobody holds it, and its door is closed
+        closed = f"not free for {left}" if retry_in_ms else "not free"  # without a holder: its door is closed
         return NotAcquired(
-            f"{self.request.name.kind} is {by if holder else closed}{more}",
+            f"{self.request.name.kind} is {by if holder else closed}{hint}",
             holder=holder or None,
             retry_in=retry_in_ms / 1000,
             limit=self.limit or None,

@@ -1,10 +1,10 @@
 """How a client behaves: acquire, renew, extend, hand over, release, written once as coroutines that await ops.
 
-Nothing here knows whether a thread, an event loop or a simulator drives it. A driver answers each op with its
-reply and the local time. A store that cannot be reached raises StoreUnavailable (nothing happened) or
-OutcomeUnknown (it may have) at the await; a cancelled task and an interrupt arrive there as well. However a flow
-ends, it leaves nothing behind: its last op sees to that. A driver therefore throws into a flow and never closes it,
-and never repeats an op on its own.
+Nothing here knows whether a thread, an event loop or a simulator drives it. A driver answers each op with its reply and
+the local time. A store that cannot be reached raises StoreUnavailable (nothing happened) or OutcomeUnknown (it may
+have) at the await; the cancellation of a task and an interrupt arrive there as well. However a flow ends, it leaves
+nothing behind: its last op sees to that. A driver therefore throws into a flow and never closes it, and never repeats
+an op on its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class FirstClaim:
-    """A first claim that travelled with others, and its answer. Whoever takes it looks after what it got."""
+    """A first claim that was sent together with others, and its answer. The flow that uses it also cleans it up."""
 
     __slots__ = ("answer", "owner", "used")
 
@@ -47,70 +47,70 @@ class FirstClaim:
         self.used = False
 
 
-MOST_ADOPTIONS, RETRY_ADOPTION = 3, 0.05  # tries of one that goes unanswered, and the pause between them in seconds
+MOST_ADOPTIONS, RETRY_ADOPTION = 3, 0.05  # tries of an adoption that goes unanswered, and seconds between them
 MOST_OWNERS = 1_000  # attempts before a store that cannot keep a claim is called unavailable
 
 
 async def acquire(
-    ask: AcquireRequest,
+    request: AcquireRequest,
     new_owner: Callable[[], str],
     floor: Callable[[], int],
     now: float,
     first: FirstClaim | None = None,
-    oneself: OwnLeases | None = None,
+    own_leases: OwnLeases | None = None,
 ) -> LocalGrant:
-    """Stand in line until granted or until the wait is over. An owner whose claim came to nothing is never
-    used again: the next attempt has a new one. ``first``: a claim that was sent ``now`` and is answered already.
-    ``oneself``: who knows what the caller holds, so that it does not wait for itself for ever."""
-    give_up = None if ask.wait is None else now + ask.wait
+    """Claim and wait until granted or until the wait is over. An owner whose claim came to nothing is never used
+    again: the next attempt has a new one. ``first``: a claim that was sent at ``now`` and is answered already.
+    ``own_leases`` knows what the caller holds, so that it does not wait for itself for ever."""
+    give_up = None if request.wait is None else now + request.wait
     for _ in range(MOST_OWNERS):
         owner = new_owner() if first is None else first.owner
-        line = None
+        pending = None
         try:
             answer: ops.TimedReply[ops.ClaimReply] | None = None
             try:
                 if first is None:
-                    answer = await claim(ask, owner, 1, floor(), budget_ms(give_up, now))
+                    answer = await claim(request, owner, 1, floor(), budget_ms(give_up, now))
                 else:
                     first.used = True
                     answer, first = first.answer, None
-                taken = immediate_grant(ask, owner, now, answer)
-                if taken is not None:
-                    return taken
-                line = PendingClaim(ask, owner, floor, now, give_up, oneself)
+                grant = immediate_grant(request, owner, now, answer)
+                if grant is not None:
+                    return grant
+                pending = PendingClaim(request, owner, floor, now, give_up, own_leases)
             except (StoreUnavailable, OutcomeUnknown) as error:
-                line = PendingClaim(ask, owner, floor, now, give_up, oneself)
-                await line.handle_outage(error)
-            taken = await line.wait_for_grant(answer)
-            if taken is not None:
-                return taken
-            await line.withdraw_later()
+                pending = PendingClaim(request, owner, floor, now, give_up, own_leases)
+                await pending.handle_outage(error)
+            grant = await pending.wait_for_grant(answer)
+            if grant is not None:
+                return grant
+            await pending.withdraw_later()
         except BaseException as error:
-            await _leave_nothing(line or PendingClaim(ask, owner, floor, now, give_up), error)
+            await _leave_nothing(pending or PendingClaim(request, owner, floor, now, give_up), error)
             raise
-        now = line.now
-        if line.out_of_time():
-            raise line.not_acquired("", 0)
+        now = pending.now
+        if pending.out_of_time():
+            raise pending.not_acquired("", 0)
     raise StoreUnavailable(
-        f"{MOST_OWNERS} claims on {ask.name.kind} were over before they could be used: the store answers more slowly "
-        f"than a ttl of {ask.ttl_ms} ms allows, or forgets its waiters",
-        resource=ask.name.text,
+        f"{MOST_OWNERS} claims on {request.name.kind} were over before they could be used: the store answers more "
+        f"slowly than a ttl of {request.ttl_ms} ms allows, or forgets its waiters",
+        resource=request.name.text,
     )
 
 
-async def _leave_nothing(line: PendingClaim, error: BaseException) -> None:
-    """Cancellation and interrupts too (trap 9): withdraw, then let them through. One that is closed may ask for
-    nothing more."""
+async def _leave_nothing(pending: PendingClaim, error: BaseException) -> None:
+    """Withdraw before any error leaves the flow, cancellation and interrupts included (trap 9). A flow that is being
+    closed may await nothing more."""
     if isinstance(error, GeneratorExit):
         return
-    in_doubt = line.known or line.unanswered
-    await line.withdraw_later()
+    in_doubt = pending.known or pending.unanswered
+    await pending.withdraw_later()
     if in_doubt and isinstance(error, StoreUnavailable):  # "nothing was taken" would not be true
-        raise OutcomeUnknown(str(error), resource=line.request.name.text) from error
+        raise OutcomeUnknown(str(error), resource=pending.request.name.text) from error
 
 
 async def renew(holding: Holding, now: float) -> None:
-    """One renewal; what comes of it is written into the holding."""
+    """Send one renewal and apply its outcome to the holding."""
     op = holding.begin_renewal(now)
     if op is None:
         return
@@ -128,20 +128,20 @@ async def extend(holding: Holding, ttl_ms: int, now: float) -> None:
 
 
 async def downgrade(holding: Holding, now: float) -> None:
-    """From writing to reading, in one step. When this fails it only reads all the same, and goes on to say so; it may
-    be repeated then."""
+    """From writer to reader, in one step. When this fails, the holder only reads all the same, later renewals repeat
+    the change, and the caller may repeat it, too."""
     await _change(holding, holding.begin_downgrade(now), now)
     holding.end_downgrade()
 
 
 async def change_meta(holding: Holding, meta: str, now: float) -> None:
-    """Let the holder say something else of itself. When this goes unanswered, it goes on to say so. Nothing (an empty
-    text) cannot be said."""
+    """Replace the holder's metadata. When this goes unanswered, later renewals repeat it. An empty text changes
+    nothing."""
     await _change(holding, holding.begin_meta_change(meta, now), now)
 
 
 async def _change(holding: Holding, op: ops.Renew, now: float) -> None:
-    """A Renew that somebody waits for. LeaseLost when it is not ours."""
+    """Send a Renew that the caller waits for. LeaseLost when the lease is not ours."""
     try:
         answer = await op
     except (StoreUnavailable, OutcomeUnknown) as error:
@@ -153,10 +153,10 @@ async def _change(holding: Holding, op: ops.Renew, now: float) -> None:
     holding.require(answer.at)
 
 
-async def transfer(holding: Holding, giving: Transfer, now: float) -> None:
-    """Allow whoever knows the ticket to adopt the lease. When this fails it is still ours: the ticket is known to
-    nobody."""
-    op = holding.begin_transfer(giving.nonce, now)
+async def transfer(holding: Holding, transfer: Transfer, now: float) -> None:
+    """Allow a process that knows the ticket to adopt the lease. When this fails the lease is still ours: no other
+    process knows the ticket."""
+    op = holding.begin_transfer(transfer.nonce, now)
     try:
         answer = await op
     except (StoreUnavailable, OutcomeUnknown) as error:
@@ -164,12 +164,14 @@ async def transfer(holding: Holding, giving: Transfer, now: float) -> None:
         raise
     finally:
         holding.end_change()
-    holding.end_transfer(giving, op, now, answer.reply, answer.at)
+    holding.end_transfer(transfer, op, now, answer.reply, answer.at)
 
 
-async def adopt(ask: AcquireRequest, ticket: Ticket, adopter: str, floor: Callable[[], int], now: float) -> LocalGrant:
-    """Take over the lease that a ticket names. What goes unanswered is asked again as the same adopter, who gets the
-    same grant (trap 10); whoever gives up leaves nothing behind."""
+async def adopt(
+    request: AcquireRequest, ticket: Ticket, adopter: str, floor: Callable[[], int], now: float
+) -> LocalGrant:
+    """Take over the lease that a ticket names. An adoption that goes unanswered is repeated as the same adopter, which
+    gets the same grant (trap 10); one that gives up leaves nothing behind."""
     answer = None
     pending = 0  # adoptions that may still arrive
     try:
@@ -177,57 +179,67 @@ async def adopt(ask: AcquireRequest, ticket: Ticket, adopter: str, floor: Callab
             pending += 1
             try:
                 answer = await ops.Adopt(
-                    ticket.resource,
-                    ticket.fence,
-                    ticket.nonce,
-                    adopter,
-                    ask.ttl_ms,
-                    floor(),
-                    ask.holder_address,
-                    LEAST_BUDGET_MS,
+                    resource=ticket.resource,
+                    fence=ticket.fence,
+                    ticket=ticket.nonce,
+                    adopter=adopter,
+                    ttl_ms=request.ttl_ms,
+                    floor=floor(),
+                    holder_address=request.holder_address,
+                    budget_ms=LEAST_BUDGET_MS,
                 )
             except OutcomeUnknown:
                 if pending == MOST_ADOPTIONS:
                     raise
                 now = (await ops.Park(adopter, now + RETRY_ADOPTION)).at
-        taken = _adopted(ask, ticket, adopter, now, answer, pending > 1)
-        if not taken.usable(ask.renews):
-            raise _no_longer_good(ask, ticket, "expired")
-        return taken
+        grant = _adopted(request, ticket, adopter, now, answer, pending > 1)
+        if not grant.usable(request.renews):
+            raise _no_longer_good(request, ticket, "expired")
+        return grant
     except GeneratorExit:
         raise
     except BaseException as error:
         pending -= isinstance(error, StoreUnavailable)  # a definite no
         if pending and (answer is None or isinstance(answer.reply, ops.Granted)):
-            await _disown(ask, adopter)
+            await _withdraw_adoption(request, adopter)
             if isinstance(error, StoreUnavailable):  # "nothing was taken" would not be true
                 raise OutcomeUnknown(str(error), resource=ticket.resource) from error
         raise
 
 
-async def _disown(ask: AcquireRequest, adopter: str) -> None:
-    """What may have been adopted is given back, and what arrives late takes nothing."""
-    await ops.Defer(ops.Withdraw(ask.name.text, adopter, tombstone_ms(ask.ttl_ms)), ask.ttl_ms / 1000)
+async def _withdraw_adoption(request: AcquireRequest, adopter: str) -> None:
+    """Give back what may have been adopted; an adoption that arrives late gets nothing."""
+    withdrawal = ops.Withdraw(resource=request.name.text, owner=adopter, forget_ms=tombstone_ms(request.ttl_ms))
+    await ops.Defer(withdrawal, request.ttl_ms / 1000)
 
 
 def _adopted(
-    ask: AcquireRequest, ticket: Ticket, adopter: str, sent: float, answer: ops.TimedReply[Any], unanswered: bool
+    request: AcquireRequest, ticket: Ticket, adopter: str, sent: float, answer: ops.TimedReply[Any], unanswered: bool
 ) -> LocalGrant:
     reply = answer.reply
     if isinstance(reply, ops.Granted):
-        fence, remaining_ms, slots, _, rule = reply
-        return LocalGrant(adopter, fence, ask.ttl_ms, sent, remaining_ms, answer.at, unanswered, rule, slots)
+        return LocalGrant(
+            owner=adopter,
+            fence=reply.fence,
+            ttl_ms=request.ttl_ms,
+            sent=sent,
+            remaining_ms=reply.remaining_ms,
+            at=answer.at,
+            unanswered=unanswered,
+            rule=reply.rule,
+            slots=reply.slots,
+        )
     if isinstance(reply, ops.Rejected):
         raise InvalidRequest(reply.why, resource=ticket.resource)
-    raise _no_longer_good(ask, ticket, reply.reason)
+    raise _no_longer_good(request, ticket, reply.reason)
 
 
-def _no_longer_good(ask: AcquireRequest, ticket: Ticket, reason: str) -> LeaseLost:
+def _no_longer_good(request: AcquireRequest, ticket: Ticket, reason: str) -> LeaseLost:
     why = "its lease is over, or somebody has adopted it"
-    if reason == "deleted":  # nothing here was ever followed by anything: mostly it is the wrong place to look
+    if reason == "deleted":  # the store never had a later fence either: most likely it is the wrong store
         why = "this store knows nothing of its lease; is it the store that the giver uses?"
     return LeaseLost(
-        f"the ticket for {ask.name.kind} is no longer good ({reason}): {why}",
+        f"the ticket for {request.name.kind} is no longer good ({reason}): {why}",
         reason=reason if reason in LOSSES else "taken",
         resource=ticket.resource,
         fence=ticket.fence,
@@ -235,8 +247,8 @@ def _no_longer_good(ask: AcquireRequest, ticket: Ticket, reason: str) -> LeaseLo
 
 
 async def release(holding: Holding, now: float) -> bool:
-    """Give back; True when it was ours until now. What goes unanswered is repeated in the background, and the
-    caller may repeat it too."""
+    """Give back. True when it was ours until now. A release that goes unanswered is repeated in the background, and the
+    caller may repeat it, too."""
     op = holding.begin_release(now)
     if op is None:
         return False
@@ -248,7 +260,7 @@ async def release(holding: Holding, now: float) -> bool:
         await ops.Defer(op._replace(again=True), holding.ttl_ms / 1000)
         if not isinstance(error, (StoreUnavailable, OutcomeUnknown)):
             raise
-        if holding.phase != LOST:  # else it was not ours any more, whatever becomes of this release
+        if holding.phase != LOST:  # a lost lease was not ours any more, whatever becomes of this release
             raise OutcomeUnknown(
                 f"the release of {holding.name.kind} was not confirmed; it goes on in the background "
                 "until the lease would have ended, and may be repeated",
@@ -259,10 +271,10 @@ async def release(holding: Holding, now: float) -> bool:
     return holding.end_release(op, answer.reply)
 
 
-# ---------------------------------------------------------------- batch
+# ---------------------------------------------------------------- batches
 #
-# Many holdings at once: what the watchdog asks for them in one batch, and what it hears. They share one lock, which
-# is taken once for all of them.
+# Many holdings at once: the renewals that the watchdog sends in one batch, and their replies. The holdings share one
+# lock, which is taken once for all of them.
 
 
 H = TypeVar("H", bound=Holding)
@@ -271,7 +283,7 @@ H = TypeVar("H", bound=Holding)
 def due_renewals(
     holdings: Iterable[H], now: float, lock: AbstractContextManager[Any]
 ) -> tuple[list[H], list[ops.Renew]]:
-    """Those that must be renewed now, and the Renew of each."""
+    """The holdings that must be renewed now, and the Renew of each."""
     due, renews = [], []
     with lock:
         for holding in holdings:
@@ -290,16 +302,17 @@ def apply_replies(
     now: float,
     lock: AbstractContextManager[Any],
 ) -> list[tuple[H, LeaseholdError]]:
-    """The replies to what was sent at that time; those that got none are given back, each with its error."""
-    unsure = []
+    """Apply the replies to Renews that were sent at ``sent``. Returns the holdings whose renewal failed, each with its
+    error."""
+    failed = []
     replies = list(replies)
-    errors = {id(reply): reply for reply in replies if isinstance(reply, LeaseholdError)}  # mostly one for all of them
+    errors = {id(reply): reply for reply in replies if isinstance(reply, LeaseholdError)}  # usually one for all
     kept = {key: without_frames(error) for key, error in errors.items()}
     with lock:
         for holding, renew, reply in zip(holdings, renews, replies, strict=True):
             if isinstance(reply, LeaseholdError):
                 holding._renewal_failed(sent, kept[id(reply)])
-                unsure.append((holding, reply))
+                failed.append((holding, reply))
             else:
                 holding._apply_reply(renew, sent, reply, now)
-    return unsure
+    return failed

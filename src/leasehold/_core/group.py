@@ -1,14 +1,15 @@
-"""All or nothing: how a client takes several resources. A flow, like those of one.
+"""All or nothing: how a client acquires several resources. A flow, like those of one resource.
 
-They are claimed in one order, the same for everybody, and whoever waits for one holds only what stands before it: so
-nobody can stand in a circle. As many as are free are claimed in one step and one round trip. What is granted is looked
-after at once, because the rest may take long; when something before the one that was waited for is lost meanwhile, all
-of it is given back and claimed anew.
+They are claimed in one order, the same for every client, and a client that waits for one of them holds only those that
+come before it: so no circle of waiters can arise. As many as are free are claimed in one step and one round trip. What
+is granted is renewed at once, because the rest may take long; when one of them is lost while a later one is waited for,
+all of them are given back and claimed anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from leasehold._core import ops
 from leasehold._core.claims import AcquireRequest, OwnLeases, budget_ms, claim, immediate_grant
@@ -18,55 +19,55 @@ from leasehold._core.light_typing import Any, Protocol
 from leasehold._core.policy import tombstone_ms
 from leasehold.errors import InvalidRequest, NotAcquired, OutcomeUnknown, StoreUnavailable
 
-MOST_ROUNDS = 100  # beginnings, before a store that cannot keep what it granted is called unavailable
+MOST_ROUNDS = 100  # passes, before a store that cannot keep what it granted is called unavailable
 
 
 class GroupCaller(Protocol):
-    """Whoever wants all of them, in the order of the asks."""
+    """The caller that wants all of them. A place is a number in the order of the requests."""
 
     def new_owner(self, place: int) -> str:
-        """For the claim of that place; known to whoever must clean up."""
+        """An owner for the claim of that place, recorded for clean-up."""
 
-    def keep(self, place: int, taken: LocalGrant) -> Holding:
-        """It was granted: have it looked after from now on."""
+    def keep(self, place: int, grant: LocalGrant) -> Holding:
+        """It was granted: have it renewed from now on."""
 
 
 async def acquire_all(
-    asks: Sequence[AcquireRequest],
-    party: GroupCaller,
+    requests: Sequence[AcquireRequest],
+    caller: GroupCaller,
     floor: Callable[[], int],
     now: float,
-    oneself: OwnLeases | None = None,
+    own_leases: OwnLeases | None = None,
 ) -> list[Holding]:
-    """Every one of them, or none: however this ends otherwise, nothing is left. ``wait`` is the first ask's, and for
-    all together. ``oneself`` as in ``acquire``."""
-    wait = asks[0].wait
-    asks = [ask._replace(wait=wait) for ask in asks]
+    """Every one of them, or none: however this ends otherwise, nothing is left. ``wait`` is that of the first request,
+    and for all together. ``own_leases`` as in ``acquire``."""
+    wait = requests[0].wait
+    requests = [request._replace(wait=wait) for request in requests]
     give_up = None if wait is None else now + wait
-    doubt = False
+    in_doubt = False
     for _ in range(MOST_ROUNDS):
-        taking = GroupAcquisition(asks, party, floor, now, give_up, doubt, oneself)
+        group = GroupAcquisition(requests, caller, floor, now, give_up, in_doubt, own_leases)
         try:
             try:
-                await taking.claim_all()
+                await group.claim_all()
             except (NotAcquired, InvalidRequest):
-                await taking.give_back()
+                await group.give_back()
                 raise
-            if taking.all_held():
-                return taking.held
-            await taking.give_back()
+            if group.all_held():
+                return group.held
+            await group.give_back()
         except GeneratorExit:
             raise
         except BaseException as error:
-            await taking.leave_nothing(error)
+            await group.leave_nothing(error)
             raise
-        now, doubt = taking.now, taking.in_doubt
+        now, in_doubt = group.now, group.in_doubt
     raise StoreUnavailable(f"what was granted was lost {MOST_ROUNDS} times before the rest was: the ttl is too short")
 
 
 class GroupAcquisition:
-    """One go from the first to the last. What may be in the store is always in ``pending`` or in ``held``, or the
-    ``acquire`` of the next looks after it: an interrupt between any two lines finds it there."""
+    """One pass from the first to the last. What may be in the store is always in ``pending`` or in ``held``, or the
+    ``acquire`` of the next one cleans it up: an interrupt between any two lines finds it there."""
 
     def __init__(
         self,
@@ -85,10 +86,8 @@ class GroupAcquisition:
         self.give_up = give_up
         self.own_leases = own_leases
         self.held: list[Holding] = []
-        self.pending: list[
-            tuple[AcquireRequest, str]
-        ] = []  # claims that may have got something which nobody looks after
-        self.in_doubt = in_doubt  # something went unanswered, and is being taken back
+        self.pending: list[tuple[AcquireRequest, str]] = []  # claims that may have been granted and are not held yet
+        self.in_doubt = in_doubt  # something went unanswered, and is being withdrawn
 
     async def claim_all(self) -> None:
         while len(self.held) < len(self.requests) and self.all_held(so_far=True):
@@ -97,15 +96,16 @@ class GroupAcquisition:
                 await self.acquire_next(first)
 
     async def claim_free(self) -> FirstClaim | None:
-        """As many as are free, in one step. The answer of the first that is not, or needs more than its claim."""
-        asks = self.claimable_together()
-        if len(asks) < 2:
+        """Claim as many as are free, in one step. Returns the answer of the first that is not free, or that needs more
+        than its claim."""
+        requests = self.claimable_together()
+        if len(requests) < 2:
             return None
         sent = self.now
-        place = len(self.held)
-        self.pending = [(ask, self.caller.new_owner(place + at)) for at, ask in enumerate(asks)]
+        first = len(self.held)
+        self.pending = [(request, self.caller.new_owner(first + at)) for at, request in enumerate(requests)]
         budget = budget_ms(self.give_up, sent)
-        claims = tuple([claim(ask, owner, 1, self.floor(), budget) for ask, owner in self.pending])
+        claims = tuple([claim(request, owner, 1, self.floor(), budget) for request, owner in self.pending])
         try:
             answer = await ops.Group(claims, budget)
         except OutcomeUnknown:
@@ -121,48 +121,49 @@ class GroupAcquisition:
 
     def claimable_together(self) -> list[AcquireRequest]:
         """What may be claimed in one step from here on: nothing after one that has to close its door first."""
-        asks = []
-        for ask in self.requests[len(self.held) :]:
-            asks.append(ask)
-            if ask.at_least_ms:
+        requests = []
+        for request in self.requests[len(self.held) :]:
+            requests.append(request)
+            if request.at_least_ms:
                 break
-        return asks
+        return requests
 
     async def apply_replies(self, answer: ops.TimedReply[ops.Replies], sent: float) -> FirstClaim | None:
         """Keep what is granted, up to the first that is not."""
-        del self.pending[len(answer.reply.replies) :]  # what was not tried
+        del self.pending[len(answer.reply.replies) :]  # the store did not try these
         for reply in answer.reply.replies:
-            ask, owner = self.pending[0]
+            request, owner = self.pending[0]
             first = FirstClaim(owner, ops.TimedReply(reply, answer.at))  # type: ignore[arg-type]  # claims are answered so
-            taken = immediate_grant(ask, owner, sent, first.answer)
-            if taken is None:
+            grant = immediate_grant(request, owner, sent, first.answer)
+            if grant is None:
                 await self.withdraw(self.pending[1:])  # they must not be held while this one is waited for
                 del self.pending[1:]
-                self.now = sent  # what it got counts from there
+                self.now = sent  # its grant counts from there
                 return first
-            self.held.append(self.caller.keep(len(self.held), taken))
+            self.held.append(self.caller.keep(len(self.held), grant))
             del self.pending[0]
         return None
 
     async def acquire_next(self, first: FirstClaim | None) -> None:
-        """Wait for the next one, as for any other."""
+        """Wait for the next one, as for a single resource."""
         place = len(self.held)
-        ask = self.requests[place]
-        if self.give_up is not None and ask.wait:
-            ask = ask._replace(wait=max(self.give_up - self.now, 0.0))
+        request = self.requests[place]
+        if self.give_up is not None and request.wait:
+            request = request._replace(wait=max(self.give_up - self.now, 0.0))
+        new_owner = partial(self.new_owner, request, place)
         try:
-            taken = await acquire(ask, lambda: self.new_owner(ask, place), self.floor, self.now, first, self.own_leases)
+            grant = await acquire(request, new_owner, self.floor, self.now, first, self.own_leases)
         except BaseException:
             if first is None or first.used:
-                self.pending = []  # it has seen to that
+                self.pending = []  # acquire has cleaned up
             raise
-        self.now = taken.at
-        self.held.append(self.caller.keep(place, taken))
+        self.now = grant.at
+        self.held.append(self.caller.keep(place, grant))
         self.pending = []
 
-    def new_owner(self, ask: AcquireRequest, place: int) -> str:
+    def new_owner(self, request: AcquireRequest, place: int) -> str:
         owner = self.caller.new_owner(place)
-        self.pending = [(ask, owner)]
+        self.pending = [(request, owner)]
         return owner
 
     def all_held(self, so_far: bool = False) -> bool:
@@ -173,7 +174,7 @@ class GroupAcquisition:
     # ------------------------------------------------------------ nothing is left
 
     async def give_back(self) -> None:
-        """All that was taken, before the caller hears that it got nothing. Nothing is pending then."""
+        """Give back all that was granted, before the caller learns that it got nothing. Nothing is pending then."""
         await self.withdraw(self.closed())
         try:
             self.now = (await _release(self.parts(closed=False), self.now))[1]
@@ -182,29 +183,30 @@ class GroupAcquisition:
         self.held = []
 
     def closed(self) -> list[tuple[AcquireRequest, str]]:
-        """What has closed its door (``at_least``). Nobody has worked with it, so it is withdrawn: a release would leave
-        the door closed, also to whoever begins anew."""
-        asks = {ask.name.text: ask for ask in self.requests}
+        """Those that have closed their door (``at_least``). No work was done with them, so they are withdrawn: a
+        release would leave the door closed, also to a client that begins anew."""
+        requests = {request.name.text: request for request in self.requests}
         ended = [one for one in self.parts(closed=True) if one.begin_release(self.now) is not None]
-        return [(asks[one.name.text], one.owner) for one in ended]
+        return [(requests[one.name.text], one.owner) for one in ended]
 
     def parts(self, closed: bool) -> list[Holding]:
-        return [one for ask, one in zip(self.requests, self.held, strict=False) if bool(ask.at_least_ms) == closed]
+        held = zip(self.requests, self.held, strict=False)
+        return [one for request, one in held if bool(request.at_least_ms) == closed]
 
     async def leave_nothing(self, error: BaseException) -> None:
-        """In the background: nothing may keep whoever was cancelled, and the store may not answer."""
+        """In the background: a cancelled task must not be kept waiting, and the store may not answer."""
         in_doubt = self.in_doubt or bool(self.pending or self.held)
-        await _later(_withdrawals([*self.pending, *self.closed()]) + _releases(self.parts(closed=False), self.now))
+        await _defer(_withdrawals([*self.pending, *self.closed()]) + _releases(self.parts(closed=False), self.now))
         if in_doubt and isinstance(error, StoreUnavailable):  # "nothing was taken" would not be true
             raise OutcomeUnknown(str(error), resource=error.resource) from error
 
     async def withdraw(self, claims: Sequence[tuple[AcquireRequest, str]]) -> None:
-        self.now = max(self.now, await _later(_withdrawals(claims)))
+        self.now = max(self.now, await _defer(_withdrawals(claims)))
 
 
 async def release_all(holdings: Sequence[Holding], now: float) -> list[bool]:
-    """Give all of them back in one step; for each whether it was ours until now. What goes unanswered is repeated in
-    the background, and may be repeated by the caller."""
+    """Give all of them back in one step. Returns for each whether it was ours until now. A release that goes
+    unanswered is repeated in the background, and may be repeated by the caller."""
     return (await _release(holdings, now))[0]
 
 
@@ -224,7 +226,7 @@ async def _release(holdings: Sequence[Holding], now: float) -> tuple[list[bool],
     except GeneratorExit:
         raise
     except BaseException as error:
-        await _later(_releases(holdings, now))
+        await _defer(_releases(holdings, now))
         if not isinstance(error, (StoreUnavailable, OutcomeUnknown)):
             raise
         if any(holding.phase != LOST for holding in steps):
@@ -236,30 +238,32 @@ async def _release(holdings: Sequence[Holding], now: float) -> tuple[list[bool],
 
 
 def _withdrawals(claims: Sequence[tuple[AcquireRequest, str]]) -> list[ops.Defer]:
-    """With a tombstone: a claim that arrives later must take nothing."""
-    laters = []
-    for ask, owner in reversed(claims):
-        withdrawal = ops.Withdraw(ask.name.text, owner, tombstone_ms(ask.ttl_ms))
-        laters.append(ops.Defer(withdrawal, ask.ttl_ms / 1000))
-    return laters
+    """With a tombstone: a claim that arrives later must get nothing."""
+    deferred = []
+    for request, owner in reversed(claims):
+        forget_ms = tombstone_ms(request.ttl_ms)
+        withdrawal = ops.Withdraw(resource=request.name.text, owner=owner, forget_ms=forget_ms)
+        deferred.append(ops.Defer(withdrawal, request.ttl_ms / 1000))
+    return deferred
 
 
 def _releases(holdings: Sequence[Holding], now: float) -> list[ops.Defer]:
-    """Of all that is not given back for certain."""
-    laters = []
+    """The releases of all that is not given back for certain."""
+    deferred = []
     for holding in reversed(holdings):
         release = holding.begin_release(now)
         if release is not None:
-            laters.append(ops.Defer(release, holding.ttl_ms / 1000))
-    return laters
+            deferred.append(ops.Defer(release, holding.ttl_ms / 1000))
+    return deferred
 
 
-async def _later(laters: Sequence[ops.Defer]) -> float:
-    """All of them, whatever is thrown meanwhile: a driver keeps each before anything can be. When that was."""
+async def _defer(deferred: Sequence[ops.Defer]) -> float:
+    """Defer all of them, whatever is thrown meanwhile: a driver keeps each before anything can be thrown. Returns the
+    time of the last."""
     at, thrown = 0.0, None
-    for later in laters:
+    for defer in deferred:
         try:
-            at = (await later).at
+            at = (await defer).at
         except GeneratorExit:
             raise
         except BaseException as error:
