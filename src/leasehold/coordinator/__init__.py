@@ -284,8 +284,8 @@ class AsyncLeasehold(
 ):
     """A coordinator for asyncio; made by :func:`leasehold.aio.connect`. ``await close()`` releases what it holds.
 
-    In the signatures below ``LockT`` is ``AsyncLock``, ``SemaphoreT`` is ``AsyncSemaphore``, and so on. Methods that both
-    coordinators share have examples for threads first.
+    In the signatures below ``LockT`` is ``AsyncLock``, ``SemaphoreT`` is ``AsyncSemaphore``, and so on. Methods that
+    both coordinators share have examples for threads first.
     """
 
     _asynchronous = True
