@@ -85,11 +85,11 @@ class BaseElection(ABC):
     def _demotion_reporter(self, held_term: HeldTerm) -> Listener:
         """Calls the callbacks of ``on_demoted``. The Term may be collected by then, and another object replaces it."""
 
-        def tell() -> None:
+        def report() -> None:
             if self._demoted:
                 self._call(self._demoted, held_term.lease() or self._term_of(held_term), "on_demoted")
 
-        return tell
+        return report
 
     def _call(self, callbacks: list[Callable[..., Any]], term: Any, what: str) -> None:
         """Call the callbacks. The term goes on, whatever they do."""
@@ -144,7 +144,7 @@ class Election(BaseElection):
         return Campaign(self, self._campaign_options(wait, value))
 
     def leader(self) -> Leader | None:
-        """The current leader, or None. Asks the store; the answer may be out of date by the time you read it."""
+        """The current leader, or None. Reads the store; the answer may be out of date by the time you read it."""
         from leasehold.primitives.leader import leader_of
 
         self._engine.ensure_open()
@@ -196,7 +196,7 @@ class AsyncElection(BaseElection):
         return AsyncCampaign(self, self._campaign_options(wait, value), self._driver)
 
     async def leader(self) -> Leader | None:
-        """The current leader, or None. Asks the store; the answer may be out of date by the time you read it."""
+        """The current leader, or None. Reads the store; the answer may be out of date by the time you read it."""
         from leasehold.primitives.leader import leader_of
 
         self._engine.ensure_open()

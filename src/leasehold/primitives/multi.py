@@ -282,7 +282,7 @@ class All(BaseAll, Generic[*Each]):
         return Leases(self._engine, self._leases(current_thread())).release()
 
     def locked(self) -> bool:
-        """Is one of them held, by any process? Asks the store for each; the answer may soon be out of date."""
+        """Is one of them held, by any process? Reads the store for each; the answer may soon be out of date."""
         return any(part.locked() for part in self._parts)
 
     def owned(self) -> bool:
@@ -368,7 +368,7 @@ class AsyncAll(BaseAll, Generic[*AsyncEach]):
         return await AsyncLeases(self._engine, self._leases(task), self._driver, task.get_loop()).release()
 
     async def locked(self) -> bool:
-        """Is one of them held, by any process? Asks the store for each; the answer may soon be out of date."""
+        """Is one of them held, by any process? Reads the store for each; the answer may soon be out of date."""
         for part in self._parts:
             if await part.locked():
                 return True
