@@ -45,7 +45,7 @@ class HeldTerm(HeldLease):
         self.value: Any = (self.options.meta or {}).get("value")  # the value, as the store last confirmed it
         self.loop: Any = None  # the event loop that leads, if one does
         self.looping = False  # a term of a loop, which goes on to campaign when this one is lost
-        self.left = False  # that loop was left: the term is no longer used, even if the program still refers to it
+        self.left = False  # that loop was left: the term is unused, even if the program still refers to it
 
     def at_end(self, callback: Callable[[], object]) -> None:
         """Call this, quickly and from any thread, when the term has ended; at once when it has."""
