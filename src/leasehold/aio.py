@@ -1,4 +1,4 @@
-"""The asyncio flavour: ``leasehold.aio.connect`` gives an AsyncLeasehold, the same surface, awaited."""
+"""The asyncio flavour: ``leasehold.aio.connect`` returns an AsyncLeasehold, with the same methods, awaited."""
 
 from __future__ import annotations
 

@@ -120,7 +120,10 @@ class Leasehold(
     ],
     Operators,
 ):
-    """A coordinator for threads; made by :func:`leasehold.connect`. ``close()`` releases what it holds."""
+    """A coordinator for threads; made by :func:`leasehold.connect`. ``close()`` releases what it holds.
+
+    In the signatures below ``LockT`` is ``Lock``, ``SemaphoreT`` is ``Semaphore``, and so on.
+    """
 
     @overload
     def all(self, a: Part[A], /, *, wait: Wait = UNSET) -> All[A]: ...
@@ -279,7 +282,11 @@ class AsyncLeasehold(
     ],
     AsyncOperators,
 ):
-    """A coordinator for asyncio; made by :func:`leasehold.aio.connect`."""
+    """A coordinator for asyncio; made by :func:`leasehold.aio.connect`. ``await close()`` releases what it holds.
+
+    In the signatures below ``LockT`` is ``AsyncLock``, ``SemaphoreT`` is ``AsyncSemaphore``, and so on. Methods that
+    both coordinators share have examples for threads first.
+    """
 
     _asynchronous = True
 

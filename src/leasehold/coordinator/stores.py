@@ -1,4 +1,4 @@
-"""From what somebody hands to ``connect`` to a store: a URL, a client, or nothing. Touches nothing yet."""
+"""The store for the argument of ``connect``: a URL, a client, or nothing. Nothing is opened yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leasehold.errors import InvalidRequest, Unsupported
 if TYPE_CHECKING:
 
     class Client(Protocol):
-        """A client of redis-py or valkey-py, sync or asyncio, or something that behaves like one."""
+        """A client of redis-py or valkey-py, sync or asyncio, or an object that behaves like one."""
 
         def execute_command(self, *args: Any, **options: Any) -> Any: ...
 
@@ -23,7 +23,7 @@ LATER = ("redis+sentinel", "redis+cluster", "redlock", "etcd", "zk", "postgresql
 
 
 def open_store(target: Target | None) -> Store:
-    """The store that a URL names or a client leads to. Touches nothing yet."""
+    """The store that a URL names or a client connects to. Nothing is opened yet."""
     if _in_sub_interpreter():
         raise Unsupported(
             "Leasehold does not work in a sub-interpreter: nobody could renew or give back there what is held. Use it "
@@ -59,8 +59,8 @@ def open_store(target: Target | None) -> Store:
 
 
 def _in_sub_interpreter() -> bool:
-    """There the thread that renews would crash the end of the interpreter, where it can be started at all, and a fork
-    calls the hooks of the main one only. Python 3.13 gave the module that knows another name."""
+    """In a sub-interpreter the thread that renews would crash the end of the interpreter, where it can be started at
+    all, and a fork calls only the hooks of the main one. Python 3.13 renamed the module that knows."""
     try:
         if sys.version_info >= (3, 13):
             import _interpreters as interpreters
@@ -100,8 +100,8 @@ def _redis() -> Any:
 
 
 def _without_options(scheme: str, rest: str) -> str:
-    """The rest of a URL that has none. One that is given all the same is named, unless it may be a part of a password
-    that somebody forgot to percent-encode."""
+    """The rest of a URL without options. The error names an option, unless it may be part of a password that is not
+    percent-encoded."""
     place, _, query = rest.partition("?")
     if query:
         name = "" if "@" in rest else query.partition("&")[0].partition("=")[0][:40]

@@ -1,1 +1,1 @@
-"""The nouns that users hold. Sync and asyncio shells of one primitive stand in one file, over one base."""
+"""The objects that users hold: locks, leases, semaphores, elections. Both flavours of one are in one file."""

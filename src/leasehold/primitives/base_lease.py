@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class BaseLease:
-    """A lease of either flavour. Nothing here asks the store."""
+    """A lease of either flavour. Nothing here contacts the store."""
 
     __slots__ = ("__weakref__", "_engine", "_held", "_lost", "_revoked")
 

@@ -40,7 +40,35 @@ class Unset:
 UNSET = Unset()
 RULE_NAMES = tuple(RULES)
 
-Body: TypeAlias = "tuple[BaseLease, Body | None]"  # the lease of a body, and the body around it
+# ---------------------------------------------------------------- with bodies
+#
+# The innermost body of each thread or task. A body is what was entered, a lease or several, and the body around it.
+
+
+Bodies: TypeAlias = "dict[object, tuple[Any, Any]]"
+
+
+def innermost_body(bodies: Bodies, caller: Callable[[], object]) -> Any:
+    """What the body that ends now has entered: the innermost of the caller. A body that moved to another thread or
+    task, as a generator's does, is found when it is the only one."""
+    known = list(bodies.values())
+    body = known[0] if len(known) == 1 else bodies.get(caller())
+    return None if body is None else body[0]
+
+
+def leave_body(bodies: Bodies, anchor: object, entered: object) -> bool:
+    """The innermost body of this thread or task ends. False: it has entered something else."""
+    body = bodies.get(anchor)
+    if body is None or body[0] is not entered:
+        return False
+    if body[1] is None:
+        del bodies[anchor]
+    else:
+        bodies[anchor] = body[1]
+    return True
+
+
+# ---------------------------------------------------------------- lock
 
 
 class BaseLock(ABC):
@@ -54,7 +82,7 @@ class BaseLock(ABC):
     _limit = 1
 
     def __init__(self, engine: Engine, name: Name, options: Options) -> None:
-        self._bodies: dict[object, Body] = {}  # the innermost body of each thread or task
+        self._bodies: Bodies = {}
         self._engine = engine
         self._name = name
         self._options = options
@@ -200,26 +228,16 @@ class BaseLock(ABC):
         lease._held.bodies += 1
 
     def _innermost(self, caller: Callable[[], object]) -> Any:
-        """The lease of the body that ends now, which is the innermost of the caller. A body that moved to another
-        thread or task, as a generator's does, is found when it is the only one of this lock object."""
-        bodies = list(self._bodies.values())
-        body = bodies[0] if len(bodies) == 1 else self._bodies.get(caller())
-        if body is None:
+        lease = innermost_body(self._bodies, caller)
+        if lease is None:
             raise self._not_held()
-        return body[0]
+        return lease
 
     def _leave(self, lease: BaseLease) -> None:
-        """A body ends."""
-        held, bodies = lease._held, self._bodies
-        anchor = held.anchor()  # the thread or task that entered: the body keeps it alive
-        body = bodies.get(anchor)
-        if body is None or body[0] is not lease:
-            return
-        if body[1] is None:
-            del bodies[anchor]
-        else:
-            bodies[anchor] = body[1]
-        held.bodies -= 1
+        """A body ends. Its anchor is the thread or task that entered, which the body keeps alive."""
+        held = lease._held
+        if leave_body(self._bodies, held.anchor(), lease):
+            held.bodies -= 1
 
     def _abandon(self, lease: BaseLease, depth: int | None = None) -> None:
         """An interrupt hit the beginning or the end of a body: release in the background, however far it came. An

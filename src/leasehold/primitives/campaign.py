@@ -1,4 +1,4 @@
-"""A campaign: standing for election, once as a context manager, or again and again as an iterator of terms."""
+"""A campaign: standing for election, for one term as a context manager, or for term after term as an iterator."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from leasehold._runtime.events import AcquireEvents
     from leasehold.primitives.election import BaseElection
 
-LONGEST_NAP = 1.0  # seconds, before one looks whether the coordinator is still open
+LONGEST_NAP = 1.0  # seconds, before checking whether the coordinator is still open
 
 
 class RestPeriods:
-    """How long to rest before standing again. Who was unfit to lead rests for up to a third of the ttl: alone in the
-    queue, it would win each time. For each further term in a row that is lost early, whatever the reason, the rest
-    doubles, up to a minute. A term that lasted that long, and its start period besides, is a new beginning."""
+    """How long to rest before standing again. A candidate that was unfit to lead rests for up to a third of the ttl:
+    alone in the queue, it would win each time. For each further term in a row that is lost early, whatever the reason,
+    the rest doubles, up to a minute. A term that lasted that long, besides its start period, resets this."""
 
     __slots__ = ("_early", "_first", "_long")
 
@@ -47,39 +47,39 @@ class RestPeriods:
         return 0.0 if doubled < 0 else jittered(min(self._first * 2.0 ** min(doubled, 32), LONGEST_REST))
 
     def forget(self) -> None:
-        """A term has ended well."""
+        """A term has ended without a loss."""
         self._early = 0
 
 
 class BaseElectionLock(BaseLock):
-    """What one stands for: the lock of an election, whose leases are terms."""
+    """The lock of an election, in either flavour. Its leases are terms."""
 
     __slots__ = ()
 
     _election: Any
 
-    def _keep(self, taken: LocalGrant, anchor: object, acquire_events: AcquireEvents | None) -> HeldTerm:
+    def _keep(self, grant: LocalGrant, anchor: object, events: AcquireEvents | None) -> HeldTerm:
         engine = self._engine
-        held = HeldTerm(self._name, taken, engine.watchdog.transitions, self._options, anchor)
-        if acquire_events is not None:
-            held.carried = dict(engine.observers.carried(acquire_events.number))
-            acquire_events.granted(held)  # first: its loss, however soon, must come after it
+        held = HeldTerm(self._name, grant, engine.watchdog.transitions, self._options, anchor)
+        if events is not None:
+            held.carried = dict(engine.observers.carried(events.number))
+            events.granted(held)  # first: its loss, however soon, must be reported after it
         engine.register(held, anchor)
         return held
 
     def _release_unreported(self, anchor: object, before: object) -> None:
-        """An interrupt came between being elected and telling anybody: nobody would give it back."""
+        """Release a term that an interrupt kept from the caller: no body would release it."""
         held = self._engine.find_held(self._name.text, anchor)
         if held is not None and held is not before and held.phase in ALIVE:
             self._release_in_background(held, self._engine.watchdog.release_reporter(held))
 
 
 class ElectionLock(BaseElectionLock, Lock):
-    """For threads."""
+    """The lock of an election, for threads."""
 
     __slots__ = ("_election",)
 
-    _lease_class = Term  # type: ignore[assignment]  # a Term is made of a Reign, which is what _keep gives
+    _lease_class = Term  # type: ignore[assignment]  # a Term is made of a HeldTerm, which _keep returns
 
     def __init__(self, election: BaseElection, options: Options) -> None:
         Lock.__init__(self, election._engine, election._name, options)
@@ -98,7 +98,7 @@ class ElectionLock(BaseElectionLock, Lock):
 
 
 class AsyncElectionLock(BaseElectionLock, AsyncLock):
-    """For asyncio."""
+    """The lock of an election, for asyncio."""
 
     __slots__ = ("_election",)
 
@@ -121,7 +121,7 @@ class AsyncElectionLock(BaseElectionLock, AsyncLock):
 
 
 class BaseCampaign:
-    """What both flavours share."""
+    """A campaign of either flavour."""
 
     _lock: BaseElectionLock
 
@@ -130,13 +130,13 @@ class BaseCampaign:
         self._engine = election._engine
         self._name = election._name
         self._options = options
-        self._held_term: HeldTerm | None = None  # the last one of the loop
+        self._held_term: HeldTerm | None = None  # the last term of the loop
         self._since = 0.0  # when it began
         self._rest_periods = RestPeriods(options.ttl_ms / 1000, start_period)
         self._over = False
 
     def _begin_term(self, term: Any) -> None:
-        """The loop has a new term. It can be used as long as the loop can, also by who refers to no term."""
+        """The loop has a new term. It is in use while the loop is, also when the program keeps no reference to it."""
         held_term: HeldTerm = term._held
         held_term.looping = True
         held_term.track_lock(self)
@@ -144,13 +144,13 @@ class BaseCampaign:
         self._held_term = held_term
 
     def _continues(self, held_term: HeldTerm) -> bool:
-        """A term of the loop was given back: is there to be another?"""
+        """A term of the loop was released. Is there to be another?"""
         self._held_term = None
         self._over = self._over or held_term.reason == RESIGNED
         return not self._over
 
     def _rest_until(self, held_term: HeldTerm) -> float:
-        """When to stand again. The end of ``max_hold`` is one that was asked for."""
+        """When to stand again. A term that ended with ``max_hold`` ended as requested."""
         now = self._engine.clock.now()
         if held_term.phase == LOST and held_term.reason != "max_hold":
             return now + self._rest_periods.after(held_term.reason, now - self._since)
@@ -158,20 +158,20 @@ class BaseCampaign:
         return now
 
     def _nap(self, until: float) -> float:
-        """For how many real seconds to sleep now; 0 when it is enough."""
+        """For how many real seconds to sleep; 0 at the end of the rest."""
         self._engine.ensure_open()
         return min(self._engine.clock.nap(until), LONGEST_NAP)
 
     def __del__(self) -> None:
-        """The loop was left: by break, return or an exception. May run at any bytecode of any thread: the watchdog
-        gives back what is left."""
+        """The loop was left, by break, return or an exception. This may run at any bytecode of any thread, so it is the
+        watchdog that releases the term."""
         held_term = getattr(self, "_held_term", None)
         if held_term is not None:
             held_term.left_behind = True
             self._engine.watchdog.dropped.put(held_term)
 
     def __reduce__(self) -> str:
-        """A copy that is dropped would give back what this one leads."""
+        """Dropping a copy would release the term of this campaign."""
         raise TypeError("a campaign stays in its process, and is not copied: make another with election.campaign()")
 
     def __repr__(self) -> str:
@@ -179,7 +179,7 @@ class BaseCampaign:
 
 
 class Campaign(BaseCampaign):
-    """Standing for election, for threads: ``with`` gives one term, ``for`` one after the other."""
+    """Standing for election, for threads: ``with`` leads one term, ``for`` one term after the other."""
 
     def __init__(self, election: BaseElection, options: Options) -> None:
         BaseCampaign.__init__(self, election, options)
@@ -207,7 +207,7 @@ class Campaign(BaseCampaign):
         return self
 
     def __next__(self) -> Term:
-        """Give the last term back, and lead the next one."""
+        """Release the last term, and lead the next one."""
         if not self._finish():
             raise StopIteration
         thread = current_thread()
@@ -221,7 +221,7 @@ class Campaign(BaseCampaign):
             raise
 
     def close(self) -> None:
-        """End the loop: give back what it leads, and campaign no more."""
+        """End the loop: release its term, and do not stand again."""
         self._over = True
         self._finish()
 
@@ -232,7 +232,7 @@ class Campaign(BaseCampaign):
         rest_until = self._rest_until(held_term)
         try:
             self._lock._lease(held_term, current_thread()).release()
-        except OutcomeUnknown:  # it goes on in the background
+        except OutcomeUnknown:  # the release goes on in the background
             self._engine.forget(held_term)
         if not self._continues(held_term):
             return False
@@ -242,7 +242,7 @@ class Campaign(BaseCampaign):
 
 
 class AsyncCampaign(BaseCampaign):
-    """Standing for election, for asyncio: ``async with`` gives one term, ``async for`` one after the other."""
+    """Standing for election, for asyncio: ``async with`` leads one term, ``async for`` one term after the other."""
 
     def __init__(self, election: BaseElection, options: Options, driver: AsyncDriver) -> None:
         BaseCampaign.__init__(self, election, options)
@@ -263,7 +263,7 @@ class AsyncCampaign(BaseCampaign):
         return self
 
     async def __anext__(self) -> AsyncTerm:
-        """Give the last term back, and lead the next one."""
+        """Release the last term, and lead the next one."""
         if not await self._finish():
             raise StopAsyncIteration
         term = await self._lock._acquire(self._options.wait, self._driver.task())
@@ -271,7 +271,7 @@ class AsyncCampaign(BaseCampaign):
         return term
 
     async def close(self) -> None:
-        """End the loop: give back what it leads, and campaign no more."""
+        """End the loop: release its term, and do not stand again."""
         self._over = True
         await self._finish()
 
@@ -282,7 +282,7 @@ class AsyncCampaign(BaseCampaign):
         rest_until = self._rest_until(held_term)
         try:
             await self._lock._lease(held_term, self._driver.task()).release()
-        except OutcomeUnknown:  # it goes on in the background
+        except OutcomeUnknown:  # the release goes on in the background
             self._engine.forget(held_term)
         if not self._continues(held_term):
             return False

@@ -1,7 +1,7 @@
 """Elections: one leader at a time, whose term is a lease and whose number is its fence.
 
-An election is a lock, and standing for it is waiting in its queue. What it adds is what leaders need: a value that
-everybody sees, a stream of who leads, callbacks, a health check, and a way to step down from anywhere.
+An election is a lock, and candidates wait in its queue. It adds what leaders need: a value that every process can read,
+a stream of leaders, callbacks, a health check, and a way to step down from anywhere.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class BaseElection(ABC):
-    """What both flavours share: what to ask for, and which terms are led through this object."""
+    """An election of either flavour: its options, and the terms that are led through this object."""
 
     def __init__(self, engine: Engine, name: Name, options: Options, value: Any, health: Health | None) -> None:
         if "value" in (options.meta or {}):
@@ -55,9 +55,9 @@ class BaseElection(ABC):
     def resign(self) -> bool:
         """Step down, from any thread or task, or from a signal handler. False: it did not lead.
 
-        From here on the term is lost (``resigned``): its body hears of it as of any loss, and must stop. When the body
-        has ended, the lease is given back and the next candidate leads; a body that goes on regardless keeps it until
-        its deadline. A loop of terms ends. It asks nobody, so there is nothing to await."""
+        From here on the term is lost (``resigned``): its body is notified as of any loss, and must stop. When the body
+        has ended, the lease is released and the next candidate leads; a body that goes on regardless keeps it until
+        its deadline. A loop of terms ends. It costs no round trip, so there is nothing to await."""
         led = False
         for held_term in list(self._held_terms.values()):
             if held_term.settle(self._engine.clock.now()) in ALIVE:
@@ -67,12 +67,12 @@ class BaseElection(ABC):
         return led
 
     def _campaign_options(self, wait: Duration | Unset | None, value: Any) -> Options:
-        """How a campaign asks, checked."""
+        """The checked options of a campaign."""
         options = self._options if isinstance(value, Unset) else _with_value(self._options, value)
         return options if isinstance(wait, Unset) else options.with_wait(wait_seconds(wait))
 
     def _begin(self, term: Any) -> None:
-        """Somebody was elected, and has a Term for it. What follows its end is set up first: it may come at once."""
+        """A campaign was elected. What follows the end of its term is set up first, because that may come at once."""
         held_term: HeldTerm = term._held
         held_term.loop = getattr(term, "_loop", None)
         self._held_terms[held_term.fence] = held_term
@@ -83,16 +83,16 @@ class BaseElection(ABC):
             self._monitor_health(self._health, term, held_term)
 
     def _demotion_reporter(self, held_term: HeldTerm) -> Listener:
-        """Tells of the end of a term. The Term may be gone by then; another object stands for it as well."""
+        """Calls the callbacks of ``on_demoted``. The Term may be collected by then, and another object replaces it."""
 
-        def tell() -> None:
+        def report() -> None:
             if self._demoted:
                 self._call(self._demoted, held_term.lease() or self._term_of(held_term), "on_demoted")
 
-        return tell
+        return report
 
     def _call(self, callbacks: list[Callable[..., Any]], term: Any, what: str) -> None:
-        """Whatever becomes of them, the term goes on."""
+        """Call the callbacks. The term goes on, whatever they do."""
         for callback in callbacks:
             try:
                 self._listener(callback, term, what)()
@@ -109,7 +109,7 @@ class BaseElection(ABC):
     def _term_of(self, held_term: HeldTerm) -> Any: ...
 
     def __reduce__(self) -> str:
-        """It leads to the coordinator of this process, and knows who leads here."""
+        """An election belongs to the coordinator of this process, and knows the terms that are led here."""
         raise TypeError("an election stays in its process: send its kind and ids, and make it there from connect()")
 
     def __repr__(self) -> str:
@@ -130,30 +130,30 @@ class Election(BaseElection):
     """
 
     def campaign(self, wait: Duration | Unset | None = UNSET, value: Any = UNSET) -> Campaign:
-        """Stand for election. ``wait`` is how long to stand in line for each term, ``value`` what to publish.
+        """Stand for election. ``wait`` is how long to wait in the queue for each term, ``value`` what to publish.
 
         ``with election.campaign() as term:`` leads one term. NotAcquired when the wait is over first. As with a lock,
         leaving the body of a lost term raises LeaseLost.
 
         ``for term in election.campaign():`` leads one term after the other. A term lasts until the body comes back to
-        the head of the loop; then it is given back, and the next one is stood for at the end of the queue. A lost term
-        raises nothing: watch ``term.lost`` or call ``term.check()``, and the loop goes on. So does ``with term:``
-        around the work, which ends with the loss of its own term and swallows that. After ``resign()`` the loop ends.
-        Leaving the loop in any other way gives the term back, in the background.
+        the head of the loop; then it is released, and the candidate queues again at the end. A lost term raises
+        nothing: watch ``term.lost`` or call ``term.check()``, and the loop goes on. So does ``with term:`` around the
+        work, which ends with the loss of its own term and swallows that error. After ``resign()`` the loop ends.
+        Leaving the loop in any other way releases the term in the background.
         """
         return Campaign(self, self._campaign_options(wait, value))
 
     def leader(self) -> Leader | None:
-        """Who leads now, or None. Asks the store; true only in the past by the time you read it."""
+        """The current leader, or None. Reads the store; the answer may be out of date by the time you read it."""
         from leasehold.primitives.leader import leader_of
 
         self._engine.ensure_open()
         return leader_of(self._name.text, sync.run(self._engine, inspect_resource(self._name.text, queue=False)))
 
     def observe(self) -> Observation:
-        """A stream of leaders for ``for``: at once the one of now, then each change as the store tells of it: elected,
-        published, resigned, expired. None: nobody leads. It ends when it is closed, or the coordinator is. Changes that
-        follow each other quickly may be seen as one."""
+        """A stream of leaders for ``for``: at once the current one, then each change that the store reports: elected,
+        published, resigned, expired. None: there is no leader. It ends when it is closed, or the coordinator is.
+        Changes that follow each other quickly may be seen as one."""
         from leasehold.primitives.leader import Observation
 
         self._engine.ensure_open()
@@ -165,8 +165,8 @@ class Election(BaseElection):
         self._elected.append(callback)
 
     def on_demoted(self, callback: Callable[[Term], object]) -> None:
-        """Call ``callback(term)`` in a thread of its own when such a term has ended, however it did: before anybody
-        else can lead, unless this process was frozen for too long."""
+        """Call ``callback(term)`` in a thread of its own when such a term has ended, for whatever reason: before
+        another candidate can lead, unless this process was frozen for too long."""
         check_function(callback, "on_demoted")
         self._demoted.append(callback)
 
@@ -181,7 +181,7 @@ class Election(BaseElection):
 
 
 class AsyncElection(BaseElection):
-    """An election for asyncio: the same, awaited. The task inside ``async with`` is cancelled on loss."""
+    """An election for asyncio: as :class:`Election`, awaited. The task inside ``async with`` is cancelled on loss."""
 
     def __init__(
         self, engine: Engine, name: Name, options: Options, value: Any, health: Health | None, driver: AsyncDriver
@@ -196,7 +196,7 @@ class AsyncElection(BaseElection):
         return AsyncCampaign(self, self._campaign_options(wait, value), self._driver)
 
     async def leader(self) -> Leader | None:
-        """Who leads now, or None. Asks the store; true only in the past by the time you read it."""
+        """The current leader, or None. Reads the store; the answer may be out of date by the time you read it."""
         from leasehold.primitives.leader import leader_of
 
         self._engine.ensure_open()
@@ -215,8 +215,8 @@ class AsyncElection(BaseElection):
         self._elected.append(callback)
 
     def on_demoted(self, callback: Callable[[AsyncTerm], object | Awaitable[object]]) -> None:
-        """Call ``callback(term)``, a function or a coroutine function, on the loop when such a term has ended, however
-        it did."""
+        """Call ``callback(term)``, a function or a coroutine function, on the loop when such a term has ended, for
+        whatever reason."""
         check_function(callback, "on_demoted", awaited=True)
         self._demoted.append(callback)
 
@@ -232,14 +232,14 @@ class AsyncElection(BaseElection):
 
 
 def _with_value(options: Options, value: Any) -> Options:
-    """The same, for a candidate who publishes this once it leads."""
+    """The same options for a candidate that publishes this value once it leads."""
     meta = meta_with_value(options.meta, value)
     if not meta:
         return options.with_meta(meta, "")
     import json
 
     text = json_text(meta, "value")
-    return options.with_meta(json.loads(text), text)  # what others see; and nobody can change it behind our back
+    return options.with_meta(json.loads(text), text)  # as others read it, and a copy that the caller cannot change
 
 
 def _remover(held_terms: dict[int, HeldTerm], fence: int) -> Listener:

@@ -1,8 +1,8 @@
-"""Is the leader fit to lead? Asked every third of the ttl while it leads; whoever is not steps down.
+"""The health check of a leader: called every third of the ttl while it leads; a leader that fails it steps down.
 
-As with a health check of Docker, ``retries`` bad answers in a row make it unfit, and those to questions asked in the
+As with a health check of Docker, ``retries`` bad answers in a row make it unfit, and those of checks that began in the
 start period of a term do not count; the first good answer ends that period. Each answer is a beat of the lease, which
-has ``max_idle``: an answer that never comes ends the term as well. Candidates who do not lead are not asked.
+has ``max_idle``: an answer that never comes ends the term as well. Candidates that do not lead are not checked.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ MOST_RETRIES = 1_000  # more is no health check
 
 
 class Health(NamedTuple):
-    """Whom to ask, for how many seconds of a term bad answers do not count, and how many in a row make it unfit."""
+    """The function to call, for how many seconds of a term bad answers do not count, and how many in a row end it."""
 
-    ask: Callable[[], Any]
+    check: Callable[[], Any]
     start_period: float
     retries: int
 
 
 def check_health(function: object, start_period: object, retries: object, awaited: bool) -> Health | None:
-    """What an election was given, checked; None for no health check."""
+    """The arguments of an election, checked; None without a health check."""
     period = seconds(start_period, "health_start_period")
     if period * 1000 > MAX_TTL_MS:
         raise InvalidRequest("health_start_period must be at most 24 h")
@@ -55,7 +55,7 @@ def check_health(function: object, start_period: object, retries: object, awaite
 
 
 def check_function(function: object, what: str, awaited: bool = False) -> None:
-    """Refuse what cannot be called, and what nobody would await."""
+    """Refuse what cannot be called, and a coroutine function where it would not be awaited."""
     if not callable(function):
         raise InvalidRequest(f"{what} takes a function, not {type(function).__name__}")
     if not awaited and (_is_coroutine(function) or _is_coroutine(getattr(function, "__call__", None))):  # noqa: B004  # the method is what is wanted
@@ -68,7 +68,7 @@ def _is_coroutine(function: object) -> bool:
 
 
 class HealthMonitor:
-    """Asks, for one term."""
+    """Runs the health check of one term."""
 
     def __init__(self, health: Health, held_term: HeldTerm, watchdog: Watchdog, clock: Clock) -> None:
         self._health = health
@@ -79,11 +79,11 @@ class HealthMonitor:
         self._clock = clock
         self._every = renew_after(held_term.options.ttl_ms / 1000)
         self._over = threading.Event()
-        if health.start_period:  # also for an answer that takes all of it
+        if health.start_period:  # the first answer may take all of it
             held_term.beat(clock.now(), health.start_period)
 
     def start(self) -> None:
-        """In a thread of its own, which ends with the term."""
+        """Start a thread, which ends with the term."""
         thread = threading.Thread(target=self._run, name="leasehold-health", daemon=True)
         self._held_term.at_end(self._over.set)  # first: an interrupt after its start must not let it run for ever
         try:
@@ -93,25 +93,25 @@ class HealthMonitor:
 
     def _run(self) -> None:
         while not self._over.is_set():
-            asked = self._clock.now()
+            began = self._clock.now()
             try:
-                fit = self._health.ask()
+                fit = self._health.check()
             except Exception as error:
-                self._complain(error)
+                self._log_error(error)
                 fit = False
-            if not self.judge(fit, asked):
+            if not self.judge(fit, began):
                 return
             until = self._clock.now() + self._every
             while self._clock.now() < until and not self._over.wait(self._clock.nap(until)):
                 continue
 
-    def judge(self, fit: object, asked: float) -> bool:
-        """True and None are good answers. After too many others in a row it is no longer the leader from here on, and
-        hears of it. Who does not lead any more is not asked again."""
+    def judge(self, fit: object, began: float) -> bool:
+        """Count an answer: True and None are good. After too many others in a row the term is lost. False: this process
+        no longer leads, and is not checked again."""
         held_term, now = self._held_term, self._clock.now()
         if fit is None or fit:
-            self._failures, self._starts_until = 0, asked
-        elif asked >= self._starts_until:
+            self._failures, self._starts_until = 0, began
+        elif began >= self._starts_until:
             self._failures += 1
         if self._failures < self._health.retries:
             held_term.beat(now, max(self._starts_until - now, 0.0))
@@ -121,31 +121,31 @@ class HealthMonitor:
         self._watchdog.report_loss(held_term)
         return False
 
-    def _complain(self, error: Exception) -> None:
+    def _log_error(self, error: Exception) -> None:
         if not self._over.is_set():
             log.warn("the health check of %s raised %r", self._held_term.name.kind, error, error=error)
 
 
 class AsyncHealthMonitor(HealthMonitor):
-    """The same in a task of its own."""
+    """Runs the health check of one term in a task."""
 
     def start_on(self, driver: AsyncDriver, loop: asyncio.AbstractEventLoop) -> None:
-        """On the loop of the term, which is the running one."""
+        """Start a task on the loop of the term, which is the running one."""
         self._held_term.at_end(self._over.set)
-        task = loop.create_task(self._ask(driver))
+        task = loop.create_task(self._run_on_loop(driver))
         self._held_term.at_end(driver.on_loop(loop, task.cancel))
 
-    async def _ask(self, driver: AsyncDriver) -> None:
+    async def _run_on_loop(self, driver: AsyncDriver) -> None:
         while not self._over.is_set():
-            asked = self._clock.now()
+            began = self._clock.now()
             try:
-                fit = self._health.ask()
+                fit = self._health.check()
                 if hasattr(fit, "__await__"):
                     fit = await fit
             except Exception as error:
-                self._complain(error)
+                self._log_error(error)
                 fit = False
-            if not self.judge(fit, asked):
+            if not self.judge(fit, began):
                 return
             until = self._clock.now() + self._every
             while self._clock.now() < until and not self._over.is_set():

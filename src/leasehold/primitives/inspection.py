@@ -1,5 +1,5 @@
-"""What operators see of a resource: who holds it, who waits, and what was done to it. Nothing here can act as an
-owner: tokens end at ``<instance>:<pid>``."""
+"""A resource as operators see it: its holders, its queue and its audit trail. Nothing here can act as an owner: owner
+tokens are cut after ``<instance>:<pid>``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ _MODES = {MUTEX: "exclusive", READ: "read", WRITE: "write", SEMAPHORE: "permit"}
 
 
 class Holder(NamedTuple):
-    """Somebody who holds. In ``expires_in`` seconds the store forgets the lease, unless it is renewed; its holder stops
-    earlier, as ``lease.remaining()`` tells it. ``mode`` is ``exclusive``, ``read``, ``write`` or ``permit``; a permit
-    has ``slots``. A client that only sets the key of the owner has the fence 0, and nobody knows since when it
-    holds."""
+    """A holder. Its lease expires in ``expires_in`` seconds, unless it is renewed; the holder itself stops earlier, by
+    ``lease.remaining()``. ``mode`` is ``exclusive``, ``read``, ``write`` or ``permit``; a permit has ``slots``. The
+    holder of a client that only sets the key of the owner has the fence 0, and ``since`` is None."""
 
     owner: str
     fence: int
@@ -34,7 +33,7 @@ class Holder(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Somebody who waits. Not ``live``: it has been silent, and is passed over until it shows up again."""
+    """A waiter. When it is not ``live`` it has been silent, and is passed over until it beats again."""
 
     owner: str
     ttl: float
@@ -44,7 +43,7 @@ class Waiting(NamedTuple):
 
 
 class Note(NamedTuple):
-    """What an operator did: the audit trail of one resource."""
+    """An entry of the audit trail: what an operator did."""
 
     at: datetime
     event: str
@@ -55,9 +54,9 @@ class Note(NamedTuple):
 
 
 class Inspection(NamedTuple):
-    """One resource as the store sees it. ``fence`` is the last that was given; ``closed_for`` says for how many seconds
-    nobody is granted; ``limit`` is what a semaphore was resized to, or None. ``unreadable`` says what of it is no
-    record of ours, or damaged, and why: the rest is as the store has it, but who holds may not be known."""
+    """One resource as the store sees it. ``fence`` is the last one that was granted; ``closed_for`` is for how many
+    seconds no lease is granted; ``limit`` is what a semaphore was resized to, or None. ``unreadable`` lists the records
+    that are not Leasehold's, or damaged, and why: the rest is as the store has it, but holders may be missing."""
 
     resource: str
     holders: tuple[Holder, ...]
@@ -69,7 +68,7 @@ class Inspection(NamedTuple):
     unreadable: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """Without the ids, which ``.resource`` says: a repr ends up in logs."""
+        """Without the ids, which ``.resource`` has: a repr ends up in logs."""
         by = ", ".join(map(_holder_text, self.holders))
         waiting = f"{len(self.waiters)} waiting" if self.waiters else "nobody waits"
         limit = f", limit={self.limit}" if self.limit else ""
@@ -83,12 +82,12 @@ class Inspection(NamedTuple):
 
     @property
     def holder(self) -> Holder | None:
-        """Who holds it; the first of several."""
+        """The holder; the first of several."""
         return self.holders[0] if self.holders else None
 
 
 class Eviction(NamedTuple):
-    """What came of one: whose lease it was, a fence above his, and for how many seconds nobody is granted."""
+    """The outcome of ``evict``: whose lease it was, a fence above its own, and for how many seconds none is granted."""
 
     resource: str
     owner: str
@@ -101,7 +100,7 @@ class Eviction(NamedTuple):
 
 
 def inspection(resource: str, view: ops.View) -> Inspection:
-    """A view of the store, for people."""
+    """A view of the store, for operators."""
     return Inspection(
         resource,
         tuple([_holder(one, view.now_ms) for one in view.holders]),
@@ -115,7 +114,7 @@ def inspection(resource: str, view: ops.View) -> Inspection:
 
 
 def _holder_text(holder: Holder) -> str:
-    """One holder in a line; what everybody has who holds alone is not note."""
+    """One holder in a line; the usual mode is left out."""
     how = "" if holder.mode == "exclusive" else f" {holder.mode}"
     slots = f" {','.join(map(str, holder.slots))}" if holder.slots else ""
     return f"{holder.owner}{how}{slots} fence={holder.fence} expires_in={holder.expires_in:.3f}s"
@@ -148,7 +147,7 @@ def _note(note: types.AuditNote) -> Note:
 
 
 def _time(us: int) -> datetime:
-    """Somebody who wrote nonsense into the store must not keep operators from seeing it."""
+    """A time in the store that is no time must not keep operators from seeing the rest."""
     try:
         return _EPOCH + timedelta(microseconds=us)
     except OverflowError:
@@ -156,7 +155,7 @@ def _time(us: int) -> datetime:
 
 
 def _meta(text: str) -> dict[str, Any]:
-    """What somebody wrote; nothing when it cannot be read."""
+    """The JSON in the store; empty when it cannot be read."""
     try:
         found = json.loads(text) if text else {}
     except (ValueError, RecursionError):

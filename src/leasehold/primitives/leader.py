@@ -1,4 +1,4 @@
-"""Who leads, as everybody else sees it: once, and as a stream of changes that nobody polls for."""
+"""The leader of an election as other processes see it: once, or as a stream of changes that the store pushes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 
 
 class Leader(NamedTuple):
-    """Whoever leads now. ``owner`` is its host and process, ``term`` the number of its term, ``value`` what it has
-    published (None: nothing). In ``expires_in`` seconds the store forgets its lease; each renewal sets that
-    back."""
+    """The current leader. ``owner`` is its host and process, ``term`` the number of its term, ``value`` what it has
+    published (None: nothing). Its lease expires in ``expires_in`` seconds; each renewal sets that back."""
 
     owner: str
     term: int
@@ -39,7 +38,7 @@ class Leader(NamedTuple):
 
 
 def leader_of(resource: str, view: ops.View) -> Leader | None:
-    """Out of what the store shows."""
+    """The leader in a view of the store."""
     holder = inspection(resource, view).holder
     if holder is None:
         return None
@@ -48,11 +47,11 @@ def leader_of(resource: str, view: ops.View) -> Leader | None:
 
 
 class ObservationClosed(Exception):
-    """Thrown into the flow of an observation that was closed while somebody waited for its next change."""
+    """Raised inside the flow of an observation that was closed while a reader waited for its next change."""
 
 
 class BaseObservation(ABC):
-    """What both flavours share: what is known, and how it ends."""
+    """An observation of either flavour: the last known leader, and how the stream ends."""
 
     def __init__(self, engine: Engine, resource: str) -> None:
         self._engine = engine
@@ -67,14 +66,14 @@ class BaseObservation(ABC):
         return f"<{type(self).__name__} of {parse_name(self._resource).shown}{' closed' if self._closed else ''}>"
 
     def close(self) -> None:
-        """No more changes: whoever waits for the next one stops within a second, and the store forgets this observer.
-        From any thread."""
+        """End the stream: a reader that waits for the next change stops within a second, and the store forgets this
+        observer. Call it from any thread."""
         self._closed = True
         if not self._reading:
             self._stop_watching()
 
     def _begin_reading(self) -> None:
-        if self._epoch != self._engine.epoch:  # in a forked child: all of this is the parent's, also who was reading
+        if self._epoch != self._engine.epoch:  # in a forked child: the connection and the reader belong to the parent
             self._epoch, self._watch, self._reading = self._engine.epoch, None, False
             self._forked()
         if self._reading:
@@ -91,7 +90,7 @@ class BaseObservation(ABC):
         return leader_of(self._resource, view)
 
     def _ends_with(self, error: StoreUnavailable) -> bool:
-        """The stream ends with its coordinator; any other trouble is told, and one may go on with the next change."""
+        """The stream ends with its coordinator. After any other error the next call goes on with the next change."""
         if not self._engine.closed:
             return False
         self.close()
@@ -99,7 +98,7 @@ class BaseObservation(ABC):
         return True
 
     def _stop_watching(self) -> None:
-        """Nobody is to be told any more."""
+        """Give the connection back, and have the store forget this observer."""
         watched, self._watch = self._watch, None
         if watched is not None and self._epoch == self._engine.epoch:
             self._give_back_connection(watched)
@@ -113,7 +112,7 @@ class BaseObservation(ABC):
     def _forked(self) -> None: ...
 
     def __reduce__(self) -> str:
-        """Its mailbox is of this process; a copy would give it back while this one reads."""
+        """Its connection belongs to this process; a copy would give it back while this one reads."""
         raise TypeError("an observation stays in its process, and is not copied: call observe() there")
 
     def __del__(self) -> None:
@@ -122,7 +121,7 @@ class BaseObservation(ABC):
 
 
 class Observation(BaseObservation):
-    """The leaders of one election, for threads: at once the one of now, then each change. None: nobody leads."""
+    """The leaders of one election, for threads: at once the current one, then each change. None: there is no leader."""
 
     def __init__(self, engine: Engine, resource: str) -> None:
         BaseObservation.__init__(self, engine, resource)
@@ -160,7 +159,7 @@ class Observation(BaseObservation):
     def _give_back_connection(self, watched: resource_flows.WatchRequest) -> None:
         try:
             connection = self._connections.pop()
-        except IndexError:  # somebody else closes it too, and was quicker
+        except IndexError:  # another thread closed it first
             return
         self._engine.connections.give_back(connection)
 
@@ -169,7 +168,7 @@ class Observation(BaseObservation):
 
 
 class StoppableConnection:
-    """A mailbox whose reader may be told to stop."""
+    """A connection whose reader stops when the observation is closed."""
 
     def __init__(self, connection: Connection, observation: BaseObservation) -> None:
         self._connection = connection
@@ -187,7 +186,7 @@ class StoppableConnection:
 
 
 class AsyncObservation(BaseObservation):
-    """The leaders of one election, for asyncio: at once the one of now, then each change. None: nobody leads."""
+    """The leaders of one election, for asyncio: at once the current one, then each change. None: there is no leader."""
 
     def __init__(self, engine: Engine, resource: str, driver: AsyncDriver) -> None:
         BaseObservation.__init__(self, engine, resource)
@@ -206,7 +205,7 @@ class AsyncObservation(BaseObservation):
             watched, connection = self._begin()
             engine = self._engine
             flow = resource_flows.next_change(watched, self._known, engine.clock.now())
-            return self._changed(await self._driver.drive(flow, StoppableAsyncConnection(connection, self)))  # type: ignore[arg-type]  # a driver needs of it what this one has
+            return self._changed(await self._driver.drive(flow, StoppableAsyncConnection(connection, self)))  # type: ignore[arg-type]  # it has all that the driver uses
         except ObservationClosed:
             raise StopAsyncIteration from None
         except StoreUnavailable as error:
@@ -227,7 +226,7 @@ class AsyncObservation(BaseObservation):
         return self._watch, connection
 
     def close(self) -> None:
-        """No more changes: whoever waits for the next one stops, and the store forgets this observer."""
+        """End the stream: a reader that waits for the next change stops, and the store forgets this observer."""
         BaseObservation.close(self)
         if self._reading and self._connection is not None and self._watch is not None:
             self._connection.wake(self._watch.owner)
@@ -241,7 +240,7 @@ class AsyncObservation(BaseObservation):
 
 
 class StoppableAsyncConnection:
-    """The same for the mailbox of an event loop."""
+    """The same for the connection of an event loop."""
 
     def __init__(self, connection: PushRouter, observation: BaseObservation) -> None:
         self._connection = connection

@@ -35,8 +35,8 @@ STATES = ("lost", "released", "unsure", "held")  # the state of all is the first
 
 
 class BaseLeases(tuple[*Mix], Generic[B, *Mix]):
-    """Several leases of either flavour. Nothing here asks the store. It is a tuple, so that a type checker knows the
-    class of each lease when they are unpacked."""
+    """Several leases of either flavour. Nothing here contacts the store. It is a tuple, so that a type checker knows
+    the class of each lease when they are unpacked."""
 
     def __new__(cls, _engine: Engine, leases: Sequence[B], *_more: Any) -> Self:
         return tuple.__new__(cls, leases)

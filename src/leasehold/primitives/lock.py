@@ -67,7 +67,7 @@ class Lock(BaseLock):
         return self._lease(self._held_by(thread), thread).release()
 
     def locked(self) -> bool:
-        """Is it held, by any process? Asks the store; the answer may be out of date by the time you read it."""
+        """Is it held, by any process? Reads the store; the answer may be out of date by the time you read it."""
         self._engine.ensure_open()
         return bool(sync.run(self._engine, inspect_resource(self._name.text, queue=False)).holders)
 
@@ -162,7 +162,7 @@ class AsyncLock(BaseLock):
         return await self._lease(self._held_by(task), task).release()
 
     async def locked(self) -> bool:
-        """Is it held, by any process? Asks the store; the answer may be out of date by the time you read it."""
+        """Is it held, by any process? Reads the store; the answer may be out of date by the time you read it."""
         self._engine.ensure_open()
         return bool((await self._driver.drive(inspect_resource(self._name.text, queue=False))).holders)
 

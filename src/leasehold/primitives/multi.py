@@ -26,7 +26,7 @@ from leasehold._runtime.held_lease import HeldLease
 from leasehold._runtime.registry import Attempt
 from leasehold.errors import InvalidRequest, LeaseholdError, NotAcquired, NotHeld
 from leasehold.primitives.base_lease import BaseLease
-from leasehold.primitives.base_lock import UNSET, BaseLock, Unset
+from leasehold.primitives.base_lock import UNSET, BaseLock, Bodies, Unset, innermost_body, leave_body
 from leasehold.primitives.leases import AsyncEach, AsyncLeases, BaseLeases, Each, Leases
 from leasehold.primitives.lock import AsyncLock, Lock
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from leasehold._runtime.events import GroupAcquireEvents
 
 AnyLeases: TypeAlias = "BaseLeases[Any, *tuple[Any, ...]]"
-Body: TypeAlias = "tuple[AnyLeases, Body | None]"  # the leases of a body, and the body around it
 
 
 class GroupAttempt:
@@ -183,7 +182,7 @@ class BaseAll:
     __slots__ = ("__weakref__", "_bodies", "_engine", "_ordered", "_parts", "_wait")
 
     def __init__(self, engine: Engine, parts: Sequence[BaseLock], wait: float | None) -> None:
-        self._bodies: dict[object, Body] = {}  # the innermost body of each thread or task
+        self._bodies: Bodies = {}
         self._engine = engine
         self._parts: tuple[Any, ...] = tuple(parts)
         self._ordered = sorted(parts, key=lambda part: part.resource.encode())
@@ -214,26 +213,16 @@ class BaseAll:
             lease._held.bodies += 1
 
     def _innermost(self, caller: Callable[[], object]) -> Any:
-        """The leases of the body that ends now; see BaseLock._innermost."""
-        bodies = list(self._bodies.values())
-        body = bodies[0] if len(bodies) == 1 else self._bodies.get(caller())
-        if body is None:
+        leases = innermost_body(self._bodies, caller)
+        if leases is None:
             raise self._not_held()
-        return body[0]
+        return leases
 
     def _leave(self, leases: AnyLeases) -> None:
-        """A body ends."""
-        bodies = self._bodies
-        anchor = leases[0]._held.anchor()  # the thread or task that entered: the body keeps it alive
-        body = bodies.get(anchor)
-        if body is None or body[0] is not leases:
-            return
-        if body[1] is None:
-            del bodies[anchor]
-        else:
-            bodies[anchor] = body[1]
-        for lease in leases:
-            lease._held.bodies -= 1
+        """A body ends. Its anchor is the thread or task that entered, which the body keeps alive."""
+        if leave_body(self._bodies, leases[0]._held.anchor(), leases):
+            for lease in leases:
+                lease._held.bodies -= 1
 
     def _abandon(self, leases: AnyLeases, depths: Sequence[int] = ()) -> None:
         """An interrupt hit the beginning or the end of a body: release in the background, however far it came. What
@@ -293,7 +282,7 @@ class All(BaseAll, Generic[*Each]):
         return Leases(self._engine, self._leases(current_thread())).release()
 
     def locked(self) -> bool:
-        """Is one of them held, by any process? Asks the store for each; the answer may soon be out of date."""
+        """Is one of them held, by any process? Reads the store for each; the answer may soon be out of date."""
         return any(part.locked() for part in self._parts)
 
     def owned(self) -> bool:
@@ -379,7 +368,7 @@ class AsyncAll(BaseAll, Generic[*AsyncEach]):
         return await AsyncLeases(self._engine, self._leases(task), self._driver, task.get_loop()).release()
 
     async def locked(self) -> bool:
-        """Is one of them held, by any process? Asks the store for each; the answer may soon be out of date."""
+        """Is one of them held, by any process? Reads the store for each; the answer may soon be out of date."""
         for part in self._parts:
             if await part.locked():
                 return True

@@ -213,12 +213,12 @@ class Semaphore(BaseSemaphore, Lock):
 
     def available(self) -> int:
         """How many permits are free: 0 while an exclusive lease holds the resource, and while more permits are held
-        than a lowered limit allows. Asks the store; the answer may be out of date by the time you read it."""
+        than a lowered limit allows. Reads the store; the answer may be out of date by the time you read it."""
         self._engine.ensure_open()
         return left(sync.run(self._engine, inspect_resource(self._name.text, queue=False)), self._limit)
 
     def locked(self) -> bool:
-        """Would ``acquire`` have to wait, for permits or behind other waiters? Asks the store."""
+        """Would ``acquire`` have to wait, for permits or behind other waiters? Reads the store."""
         self._engine.ensure_open()
         view = sync.run(self._engine, inspect_resource(self._name.text))
         return must_wait(view, self._permits, self._limit)
@@ -283,7 +283,7 @@ class AsyncSemaphore(BaseSemaphore, AsyncLock):
         return left(await self._driver.drive(inspect_resource(self._name.text, queue=False)), self._limit)
 
     async def locked(self) -> bool:
-        """Would ``acquire`` have to wait, for permits or behind other waiters? Asks the store."""
+        """Would ``acquire`` have to wait, for permits or behind other waiters? Reads the store."""
         self._engine.ensure_open()
         view = await self._driver.drive(inspect_resource(self._name.text))
         return must_wait(view, self._permits, self._limit)

@@ -1,4 +1,4 @@
-"""A term: the lease of a leader. Its number is the fence, and it carries a value that everybody can see."""
+"""A term: the lease of a leader. Its number is the fence, and it carries a value that every process can read."""
 
 from __future__ import annotations
 
@@ -26,28 +26,26 @@ if TYPE_CHECKING:
 
     from leasehold._runtime.aio import AsyncDriver
 
-# ---------------------------------------------------------------- held_term
-#
-# A holding of an election, and everybody who must hear that its term has ended, however it did.
+# ---------------------------------------------------------------- held term
 
 
 RESIGNED, UNHEALTHY = "resigned", "unhealthy"  # why a term was given up; see LeaseLost.reason
-UNFIT = (UNHEALTHY, "max_idle")  # whoever stepped down for this had better not lead again at once
+UNFIT = (UNHEALTHY, "max_idle")  # after these a candidate should not lead again at once
 
 
 class HeldTerm(HeldLease):
-    """One term of this process. Its end is told once: before its release is sent, and with its loss."""
+    """One term of this process. Its end is reported once: before its release is sent, or with its loss."""
 
     __slots__ = ("_end_callbacks", "carried", "left_behind", "loop", "looping", "value")
 
     def __init__(self, *known: Any) -> None:
         HeldLease.__init__(self, *known)
-        self._end_callbacks: tuple[Callable[[], object], ...] | None = ()  # None: it has ended
-        self.carried: dict[str, Any] = {}  # what observers want to travel with it
+        self._end_callbacks: tuple[Callable[[], object], ...] | None = ()  # None: the term has ended
+        self.carried: dict[str, Any] = {}  # what observers add to its meta
         self.value: Any = (self.options.meta or {}).get("value")  # the value, as the store last confirmed it
         self.loop: Any = None  # the event loop that leads, if one does
-        self.looping = False  # it is a term of a loop, which goes on to campaign when this one is lost
-        self.left_behind = False  # that loop was left: nobody uses it any more, whoever still refers to it
+        self.looping = False  # a term of a loop, which goes on to campaign when this one is lost
+        self.left_behind = False  # that loop was left: the term is unused, even if the program still refers to it
 
     def at_end(self, callback: Callable[[], object]) -> None:
         """Call this, quickly and from any thread, when the term has ended; at once when it has."""
@@ -58,12 +56,12 @@ class HeldTerm(HeldLease):
         callback()
 
     def end(self) -> None:
-        """It is over: tell everybody, once. Whoever is interrupted here leaves the rest to the next who ends it."""
+        """The term is over: call each callback once. After an interrupt here, the next call goes on with the rest."""
         while (callback := self._next_callback()) is not None:
             try:
                 callback()
-            except Exception as error:  # the others must hear of it too
-                log.warn("the end of a term could not be told: %r", error, error=error)
+            except Exception as error:  # the others must be called too
+                log.warn("a callback for the end of a term raised %r", error, error=error)
 
     def _next_callback(self) -> Callable[[], object] | None:
         with self.lock:
@@ -77,14 +75,14 @@ class HeldTerm(HeldLease):
     # ------------------------------------------------------------ how it ends
 
     def notify_loss(self) -> bool:
-        """Lost."""
-        told = HeldLease.notify_loss(self)
+        """The lease was lost: report it."""
+        reported = HeldLease.notify_loss(self)
         if self.phase == LOST:
             self.end()
-        return told
+        return reported
 
     def begin_release(self, now: float) -> ops.Release | None:
-        """Given back: whoever acted as the leader hears of it before anybody else can lead."""
+        """The term is released: its end is reported before another candidate can lead."""
         release = HeldLease.begin_release(self, now)
         self.end()
         return release
@@ -92,31 +90,31 @@ class HeldTerm(HeldLease):
     def end_transfer(
         self, giving: Transfer, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float
     ) -> None:
-        """Given away."""
+        """The term was transferred."""
         HeldLease.end_transfer(self, giving, renew, sent, reply, now)
         self.end()
 
     def forked(self, lock: AbstractContextManager[Any]) -> None:
-        """In a forked child: the term is the parent's, and so are those who hear of its end."""
+        """In a forked child: the term and its callbacks belong to the parent."""
         self._end_callbacks = None
         HeldLease.forked(self, lock)
 
-    # ------------------------------------------------------------ who can use it
+    # ------------------------------------------------------------ whether it is in use
 
     def usable(self) -> bool:
-        """Nobody, once its loop was left."""
+        """A term is not in use once its loop was left."""
         return not self.left_behind and HeldLease.usable(self)
 
     def as_own_lease(self, anchor: object) -> OwnLease:
-        """The same, and it leads."""
+        """What a waiter of the same thread or task must know of this term."""
         return HeldLease.as_own_lease(self, anchor)._replace(leads=True)
 
     def in_body(self, anchor: object) -> bool:
-        """A loop of terms is a body, too."""
+        """Is it in a body? A loop of terms is one, too."""
         return HeldLease.in_body(self, anchor) or (self.looping and not self.left_behind)
 
     def caller_ended(self) -> bool:
-        """Has whoever led come to an end?"""
+        """Has the thread, task or loop that leads ended?"""
         return self.left_behind or HeldLease.caller_ended(self)
 
 
@@ -124,7 +122,7 @@ class HeldTerm(HeldLease):
 
 
 class BaseTerm(BaseLease):
-    """What both flavours share."""
+    """A term of either flavour."""
 
     __slots__ = ()
 
@@ -139,16 +137,16 @@ class BaseTerm(BaseLease):
 
     @property
     def value(self) -> Any:
-        """What the leader has published, as the store last confirmed it. None: nothing."""
+        """The value that the leader has published, as the store last confirmed it. None: there is none."""
         return self._held.value
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What the holder says about itself; the value is in it."""
+        """The ``meta`` of the leader, with the value in it."""
         return meta_with_value(self._held.options.meta, self._held.value)
 
     def _meta_text(self, value: Any) -> str:
-        """What the grant is to say from now on, with what observers want to travel in it."""
+        """The meta that the grant is to carry from now on, with what observers add to it."""
         import json
 
         own = meta_with_value(self._held.options.meta, value)
@@ -158,22 +156,22 @@ class BaseTerm(BaseLease):
     def _confirm_value(self, value: Any) -> None:
         import json
 
-        self._held.value = json.loads(json.dumps(value))  # what others see; and nobody can change it behind our back
+        self._held.value = json.loads(json.dumps(value))  # as others read it, and a copy that the caller cannot change
 
     def _publish_failed(self, error: BaseException) -> None:
-        """Not confirmed, or not ours any more."""
+        """A value was not confirmed, or the term is lost."""
         held, watchdog = self._held, self._engine.watchdog
         if isinstance(error, (StoreUnavailable, OutcomeUnknown)):
             watchdog.lease_events().not_renewed(held, error)
 
     def _released_late(self) -> bool:
-        """Whoever stepped down gives the term back when the body has ended, and has until its deadline for that."""
+        """A leader that stepped down releases the term when its body has ended, and has until the deadline for that."""
         held = self._held
         stepped_down = held.reason in (RESIGNED, UNHEALTHY) and self._engine.clock.now() < held.deadline
         return BaseLease._released_late(self) and not stepped_down
 
     def _is_own_loss(self, error: BaseException | None) -> bool:
-        """Is this error how the body of this very term heard that it was lost?"""
+        """Is this the LeaseLost of this very term, raised in its body?"""
         held = self._held
         return isinstance(error, LeaseLost) and (error.resource, error.fence) == (held.name.text, held.fence)
 
@@ -194,13 +192,13 @@ class Term(BaseTerm, Lease):
 
     def __init__(self, engine: Engine, held: HeldTerm) -> None:
         Lease.__init__(self, engine, held)
-        self._publishing = threading.RLock()  # what is published last is what counts
+        self._publishing = threading.RLock()  # so that the last value that is published is the one that stays
 
     def publish(self, value: Any) -> None:
-        """Let everybody see this, as ``election.leader().value`` and with ``observe()``. It is some JSON of at most
-        4096 bytes; None takes it back. LeaseLost when this is no longer the leader."""
+        """Publish a value that every process can read, as ``election.leader().value`` and with ``observe()``. It is
+        some JSON of at most 4096 bytes; None removes it. LeaseLost when this is no longer the leader."""
         text = self._meta_text(value)
-        self.check()  # in a forked child nobody may be left who gives the latch back
+        self.check()  # in a forked child no thread may be left that releases this lock
         with self._publishing:
             try:
                 self.check()
@@ -230,7 +228,8 @@ class Term(BaseTerm, Lease):
 
 
 class AsyncTerm(BaseTerm, AsyncLease):
-    """The lease of a leader, for asyncio: the same, awaited. The task inside ``async with`` is cancelled on loss."""
+    """The lease of a leader, for asyncio: as :class:`Term`, awaited. The task inside ``async with`` is cancelled when
+    it is lost."""
 
     __slots__ = ("_publishing",)
 
@@ -239,7 +238,7 @@ class AsyncTerm(BaseTerm, AsyncLease):
         self._publishing = driver.latch()
 
     async def publish(self, value: Any) -> None:
-        """Let everybody see this; see :meth:`leasehold.Term.publish`."""
+        """Publish a value; see :meth:`leasehold.Term.publish`."""
         text = self._meta_text(value)
         async with self._publishing:
             try:
@@ -270,6 +269,6 @@ class AsyncTerm(BaseTerm, AsyncLease):
 
 
 def meta_with_value(meta: dict[str, Any] | None, value: Any) -> dict[str, Any]:
-    """What a leader says of itself, with this value."""
+    """The meta of a leader, with this value."""
     own = {key: one for key, one in (meta or {}).items() if key != "value"}
     return own if value is None else {**own, "value": value}

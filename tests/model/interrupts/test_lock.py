@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import inspect
 import os
@@ -26,6 +27,7 @@ from leasehold._runtime.registry import LeaseRegistry
 from leasehold._runtime.watchdog import Watchdog
 from leasehold.primitives.base_lock import BaseLock
 from leasehold.primitives.lease import Lease
+from leasehold.primitives.multi import GroupAttempt
 from leasehold.stores.sqlite import SQLiteStore
 from leasehold.stores.sqlite.database import Database
 from tests.support.lock import PATIENCE, STORES, eventually, in_thread, look
@@ -199,6 +201,63 @@ def test_an_interrupted_waiter_does_not_stay_in_the_queue(kind: str, text: str, 
         eventually(lambda: not look(hold._engine.store, "job").queue, "nobody waits")
         assert not hold._engine.pending
         assert theirs.release() and other.lock("job").try_acquire() is not None
+
+
+# ---------------------------------------------------------------- the end of an acquire
+
+
+class Steps(list[str]):
+    """What an engine does at the end of an acquire, in order."""
+
+    def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        steps = self
+
+        class Pending(set[Any]):
+            def discard(self, attempt: Any) -> None:
+                steps.append("discard")
+                super().discard(attempt)
+
+        engine.pending = Pending()
+        self._watch(monkeypatch, engine.connections, "give_back")
+        self._watch(monkeypatch, BaseLock, "_clean_up")
+        self._watch(monkeypatch, GroupAttempt, "clean_up")
+
+    def _watch(self, monkeypatch: pytest.MonkeyPatch, thing: Any, name: str) -> None:
+        original = getattr(thing, name)
+
+        def watched(*args: Any) -> Any:
+            self.append(name.strip("_"))
+            return original(*args)
+
+        monkeypatch.setattr(thing, name, watched)
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["lock", "all"])
+def test_an_acquire_ends_in_the_same_order_in_both_flavours(several: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clean up the claim, forget its pushes, discard the attempt, give the connection back: granted or refused."""
+
+    def taken(hold: Any) -> Any:
+        return hold.all(hold.lock("job"), hold.lock("part")) if several else hold.lock("job")
+
+    with leasehold.connect("memory://ends") as hold:
+        steps = Steps(hold._engine, monkeypatch)
+        lease = taken(hold).acquire(wait=0)
+        assert lease is not None and steps == ["discard", "give_back"]
+        assert in_thread(lambda: taken(hold).acquire(wait=0)) is None
+        assert steps[2:] == ["clean_up", "discard", "give_back"]
+
+        async def main() -> None:
+            async with leasehold.aio.connect("memory://ends") as other:
+                steps = Steps(other._engine, monkeypatch)
+                pushes = other._driver.connection(asyncio.get_running_loop()).pushes
+                assert await taken(other).acquire(wait=0) is None
+                assert steps == ["clean_up", "discard"] and not pushes
+                lease.release()
+                assert await taken(other).acquire(wait=0) is not None
+                assert steps[2:] == ["discard"] and not pushes
+
+        asyncio.run(main())
 
 
 # ---------------------------------------------------------------- closing
