@@ -184,9 +184,7 @@ class BaseJobs:
             raise InvalidRequest(f"values= is a mapping of your own columns to values, not {type(values).__name__}")
         reserved = {theirs.casefold() for ours, theirs in self._columns.names.items() if ours != "id"}
         for name in values:
-            if not isinstance(name, str) or not 0 < len(name) <= 63 or "\0" in name:
-                raise InvalidRequest(f"a name in values= has 1 to 63 characters and is text, not {name!r:.80}")
-            if name.casefold() in reserved:
+            if names.column(name, "values=").casefold() in reserved:
                 raise InvalidRequest(f"the column {name} is written by jobs: leave it out of values=")
         own = self._columns.names["id"].casefold()
         return {"id" if name.casefold() == own else UserColumn(name): value for name, value in values.items()}
