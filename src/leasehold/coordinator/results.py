@@ -22,7 +22,6 @@ class DefaultResults:
 
     _engine: Engine
     _closers: list[Callable[[], Any]]
-    _driver: Any = None  # an AsyncDriver in a coordinator for asyncio
     _own_results: ResultStore | None = None
     _asynchronous = False
 
@@ -30,7 +29,7 @@ class DefaultResults:
     def _results(self) -> ResultStore:
         """On the same store as the leases, so that all who share the leases share the results too."""
         if self._own_results is None:
-            mine = (default_results(self._engine, self._driver),)
+            mine = (default_results(self._engine, getattr(self, "_driver", None)),)
             first = self.__dict__.setdefault("_first_results", mine)  # another thread may have been faster
             self._own_results = first[0]
             if first is mine:
