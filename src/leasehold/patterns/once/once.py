@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from leasehold._core.templates import NameTemplate
 from leasehold.errors import InvalidRequest, LeaseLost
+from leasehold.patterns.annotations import codec_here
 from leasehold.patterns.flavour import CallOutcome
 from leasehold.patterns.once.fingerprint import Fingerprint
 from leasehold.patterns.once.key import AsyncOnceKey, BaseKey, OnceKey, OnceOptions
 from leasehold.patterns.results.result_store import ResultStore, check_keep
-from leasehold.patterns.scope import codec_here
 from leasehold.patterns.serialization import check_serializer, serializer_of
 from leasehold.patterns.values import Codec
 from leasehold.primitives.decorated_function import DecoratedFunction, check_filled, check_function
