@@ -111,7 +111,7 @@ def _annotation(function: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
 
 
 def _locals_around() -> Mapping[str, Any]:
-    """The local names where the function is decorated: a class inside of a function is in no module."""
+    """The local names where the function is decorated: a class inside a function is in no module."""
     frame = calling_frame()
     return {} if frame is None or frame.f_locals is frame.f_globals else frame.f_locals
 
@@ -231,7 +231,7 @@ class AnnotationWalk:
             self._module, self._model = before
 
     def _hints(self, cls: type) -> dict[str, Any]:
-        """The types of its fields, resolved in its module; for a class inside of a function also by local names."""
+        """The types of its fields, resolved in its module; for a class inside a function also by local names."""
         parts = field_names(cls)
         if not parts:
             return {}

@@ -141,7 +141,7 @@ class Rebuilder:
             if error.resource != name.text:
                 raise
             raise LeaseLost(
-                "somebody else has taken over: this lease had ended, and what came of it was not kept",
+                "another holder has taken over: this lease had ended, and the outcome of the rebuild was not kept",
                 reason="taken",
                 resource=name.text,
                 fence=error.fence,
