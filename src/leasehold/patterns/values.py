@@ -346,12 +346,11 @@ def model_field_types(cls: Any) -> dict[str, Any]:
 def model_format(cls: Any, name: str) -> TypeFormat:
     """The format for a model: by the names of its fields if Pydantic can read these (from 2.11 on), else by aliases."""
     by_name = "by_name" in inspect.signature(cls.model_validate_json).parameters
-    how = {"by_alias": False, "by_name": True} if by_name else {}
+    names = {"by_alias": False, "by_name": True} if by_name else {}
 
     def read(written: Any, _: Nested) -> Any:
-        return cls.model_validate_json(
-            json.dumps(written), **how
-        )  # from JSON, even a strict model accepts a date as text
+        # From JSON, because a strict model accepts a date as text only there.
+        return cls.model_validate_json(json.dumps(written), **names)
 
     def write(value: Any, _: Nested) -> Any:
         return value.model_dump(mode="json", round_trip=True, by_alias=not by_name, warnings=False)

@@ -143,9 +143,7 @@ class BaseKey:
     async def _replay_or_run(self) -> AsyncIterator[None]:
         resolve, results = self._options.flavour.resolve, self._options.results
         if self._lock._engine.closed:
-            raise StoreUnavailable(
-                CLOSED, resource=self.resource
-            )  # the result store is closed too, with a worse message
+            raise StoreUnavailable(CLOSED, resource=self.resource)  # its result store has a worse message
         if self._replays(await resolve(results.read(self.resource))):
             yield
             return
@@ -206,9 +204,8 @@ class BaseKey:
             else:
                 await self._free()
         except LeaseholdError as problem:
-            error.add_note(
-                f"besides, {problem}"
-            )  # a chain would be a circle: the problem has this error as its context
+            # Not chained: the problem has this error as its context already, and the chain would be a circle.
+            error.add_note(f"besides, {problem}")
 
     def _is_our_loss(self, error: Exception) -> bool:
         return isinstance(error, (LeaseLost, StaleOwner)) and (error.resource, error.fence) == (
@@ -253,14 +250,13 @@ class BaseKey:
             text, self._value = record.returned(self._fingerprint, self._options.serializer, result, self.resource)
             await self._finish(text)
         except (InvalidRequest, OutcomeUnknown) as error:
-            if isinstance(error, OutcomeUnknown) and (
-                not may_be_too_large(text) or self._hurry or lease.state == "lost"
-            ):
-                raise  # a large result may be the cause: some servers just drop the connection
+            # Some servers just drop the connection on a large result, which OutcomeUnknown may stand for.
+            large = may_be_too_large(text) and not self._hurry and lease.state != "lost"
+            if isinstance(error, OutcomeUnknown) and not large:
+                raise
             self._value = result
-            await self._finish(
-                record.unkept(self._fingerprint, result)
-            )  # the work has happened: that much can be stored
+            # The work has happened: that much can be stored.
+            await self._finish(record.unkept(self._fingerprint, result))
             log.warn(
                 "%s ran, and its result could not be kept: %s. This caller gets it; later callers with this key get "
                 "ResultNotKept",
