@@ -53,7 +53,7 @@ class ReturnCodec:
         self._function = function
         self._codec: Codec | None = None
         try:
-            self._codec = self._found(_locals_around())
+            self._codec = self._make_codec(_locals_around())
         except NOT_YET:
             pass  # tried again before the first call
 
@@ -61,7 +61,7 @@ class ReturnCodec:
         """The Codec, to be called before the function runs. InvalidRequest: the annotation has an unknown name."""
         if self._codec is None:
             try:
-                self._codec = self._found({})
+                self._codec = self._make_codec({})
             except NOT_YET as error:
                 raise InvalidRequest(
                     f"the return annotation of {name_of(self._function)}() cannot be resolved ({error}): import what "
@@ -69,28 +69,27 @@ class ReturnCodec:
                 ) from error
         return self._codec
 
-    def _found(self, around: Mapping[str, Any]) -> Codec:
+    def _make_codec(self, around: Mapping[str, Any]) -> Codec:
         raw, module, inner = _annotation(self._function)
         holder = types.SimpleNamespace(__annotations__={"return": raw})
         local = {**around, **inner}
         try:
             hint = typing.get_type_hints(holder, module, local)["return"]
-            found = AnnotationWalk(module, local)
-            found.visit(hint)
+            walk = AnnotationWalk(module, local)
+            walk.visit(hint)
         except NotStorable as error:
             raise InvalidRequest(
                 f"the result of {name_of(self._function)}() cannot be kept: its return annotation has {error}. "
                 "Annotate what it really returns: types of the standard library, dataclasses, NamedTuples, enums, "
-                "TypedDicts, models of Pydantic's, and lists, dicts, tuples and sets of them; or give a serializer= "
+                "TypedDicts, Pydantic models, and lists, dicts, tuples and sets of them; or give a serializer= "
                 "that can write it"
             ) from None
         except (TypeError, SyntaxError) as error:
             raise InvalidRequest(
                 f"the return annotation of {name_of(self._function)}() cannot be read: {error}"
             ) from error
-        names = type_names(found.classes)
-        kinds = {cls: format_of(cls, name) for cls, name in names.items()}
-        return Codec({cls: kind for cls, kind in kinds.items() if kind is not None}, Scope(module, local).find)
+        formats = {cls: format_of(cls, name) for cls, name in type_names(walk.classes).items()}
+        return Codec({cls: one for cls, one in formats.items() if one is not None}, Scope(module, local).find)
 
 
 def _annotation(function: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
@@ -264,20 +263,20 @@ class Scope:
         cls = self._class(name)
         if cls is None:
             return {}
-        kinds = self._known.get(cls) or self._kinds(cls)
-        if kinds:  # if empty, something in it may not be defined yet
-            self._known[cls] = kinds
-        return kinds
+        formats = self._known.get(cls) or self._formats(cls)
+        if formats:  # if empty, something in it may not be defined yet
+            self._known[cls] = formats
+        return formats
 
-    def _kinds(self, cls: type) -> dict[type, TypeFormat]:
+    def _formats(self, cls: type) -> dict[type, TypeFormat]:
         walk = AnnotationWalk(self._module, self._local)
         try:
             walk.visit(cls)
         except (NotStorable, TypeError, *NOT_YET):
             return {}
         names = type_names(walk.classes)
-        kinds = {one: format_of(one, known) for one, known in names.items() if known == f"class {one.__name__}"}
-        return {one: kind for one, kind in kinds.items() if kind is not None} if len(kinds) == len(names) else {}
+        formats = {one: format_of(one, known) for one, known in names.items() if known == f"class {one.__name__}"}
+        return {one: used for one, used in formats.items() if used is not None} if len(formats) == len(names) else {}
 
     def _class(self, name: str) -> type | None:
         for space in (self._local, self._module):

@@ -38,7 +38,7 @@ REBUILD_ALWAYS = float("inf")  # as ``newer_than``: no entry on the result store
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RebuildFunction:
     """The user's function, the arguments of one call, and how its result is serialized."""
 
