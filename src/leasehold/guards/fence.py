@@ -170,7 +170,7 @@ def refusal(attempt: Presented, seen: int | None, why: str = "") -> StaleOwner:
     )
 
 
-STOP = "The guard has changed nothing. Roll back and stop the work: somebody else does it now"
+STOP = "The guard has changed nothing. Roll back and stop the work: another owner does it now"
 
 
 def _reason(attempt: Presented, seen: int | None) -> str:
@@ -195,7 +195,7 @@ def check_fence(fence: object) -> int:
     if isinstance(fence, bool) or not isinstance(fence, int):
         raise InvalidRequest(f"a fence is an int, not {type(fence).__name__}")
     if not 0 < fence <= MAX_FENCE:
-        raise InvalidRequest("a fence is between 1 and 2**63 - 1: zero or less was never granted to anybody")
+        raise InvalidRequest("a fence is between 1 and 2**63 - 1: no store grants zero or less")
     return int(fence)
 
 

@@ -1,10 +1,10 @@
-"""What people really wanted the lock for, made only of primitives and guards.
+"""What locks are used for: patterns that are made of primitives and guards.
 
     from leasehold.patterns import Jobs, insert_once, row_lock, transition
 
 ``single_flight``, ``cron`` and ``once`` are methods of a coordinator. ``transition``, ``row_lock`` and ``insert_once``
 work on your own tables, inside your own transaction, and take no lease at all: where the database can decide, a lock is
-not needed. ``Jobs`` keeps the ownership of long work in a table of yours.
+not needed. ``Jobs`` keeps the ownership of long work in your own table.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ __all__ = [
     "transition",
 ]
 
-# Where each name comes from. It is loaded when somebody first asks for it.
-_PLACES = {
+# The module of each name, loaded when the name is first used.
+_MODULES = {
     "AsyncCron": "cron",
     "AsyncSingleFlightFunction": "single_flight.single_flight",
     "AsyncJob": "jobs.job",
@@ -84,11 +84,11 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'leasehold.patterns' has no attribute {name!r}")
     from importlib import import_module
 
-    value: object = getattr(import_module(f"leasehold.patterns.{_PLACES[name]}"), name)
+    value: object = getattr(import_module(f"leasehold.patterns.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

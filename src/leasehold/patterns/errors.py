@@ -1,4 +1,8 @@
-"""Errors of patterns: what is said about a key that cannot be used, and an error of the user's work as it is stored."""
+"""Errors of patterns, and how an error of the user's function is stored in place of a result.
+
+It is stored as its classes and its message in JSON, never pickled: a result store that others can write to must not
+make us run code. So the error itself is raised only in the process where it happened; elsewhere it is a RemoteError.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,18 @@ from typing import Any
 
 from leasehold.errors import InvalidRequest, LeaseholdError
 
-# ---------------------------------------------------------------- failure
-#
-# What is stored in place of a result: errors of users, as their class and their message in JSON, never pickled.
-#
-# A result store that others can write to must not run code. So the error itself is raised only in the process where it
-# happened; elsewhere it is a RemoteError, which says what it was.
-
-
 LONGEST_MESSAGE = 10_000  # characters
 MOST_KINDS = 20
 
 
+class KeyReused(InvalidRequest):
+    """The same key came with another body than before: their fingerprints differ. Nothing was run. Use a new key for a
+    new request."""
+
+
 class RemoteError(LeaseholdError):
-    """The function failed in another process, with an error of class ``.kind`` (such as ``builtins.ValueError``) that
-    said ``.message``. ``.kinds`` are its class and all that it derives from; ``was(ValueError)`` looks there."""
+    """The function failed in another process, with an error of class ``.kind`` (such as ``builtins.ValueError``) and
+    with ``.message``. ``.kinds`` are its class and all base classes; ``was(ValueError)`` searches them."""
 
     def __init__(
         self,
@@ -37,7 +38,7 @@ class RemoteError(LeaseholdError):
 
     @property
     def kind(self) -> str:
-        """Its class, with its module."""
+        """The class of the error, with its module."""
         return self.kinds[0] if self.kinds else ""
 
     def was(self, kind: type[BaseException]) -> bool:
@@ -50,14 +51,14 @@ class RemoteError(LeaseholdError):
 
 
 class ResultNotKept(InvalidRequest):
-    """It ran, and its result could not be kept: nothing can write it as text, or no result store can hold it.
-    Whoever ran it
-    has got the result. Whoever asks again is told this, and it does not run again: under ``once`` for as long as the
-    result would have been kept, under ``single_flight`` for as long as it would have been fresh."""
+    """The function ran, and its result could not be kept: it cannot be written as text, or no result store can hold it.
+    The caller that ran it has the result. Later callers get this error, and the function does not run again: under
+    ``once`` for as long as the result would have been kept, under ``single_flight`` for as long as it would have been
+    fresh."""
 
 
 def error_record(error: Exception) -> dict[str, Any]:
-    """An error as JSON. One that came from elsewhere is passed on as what it was."""
+    """An error as JSON. A RemoteError is written as the error that it stands for."""
     if isinstance(error, RemoteError):
         return {"kinds": list(error.kinds), "message": error.message}
     kinds = [_named(kind) for kind in type(error).__mro__ if issubclass(kind, Exception)]
@@ -65,7 +66,7 @@ def error_record(error: Exception) -> dict[str, Any]:
 
 
 def remote_error(written: Any, resource: str | None = None, fence: int | None = None) -> RemoteError:
-    """What ``told`` wrote, to be raised in another process."""
+    """The error in an ``error_record``, to be raised in another process."""
     kinds = tuple(str(kind) for kind in written["kinds"])
     return RemoteError(str(written["message"]), kinds=kinds, resource=resource, fence=fence)
 
@@ -75,17 +76,9 @@ def _named(kind: type[BaseException]) -> str:
 
 
 def _message(error: Exception) -> str:
-    """Its text, as every result store can hold it. An error whose text cannot be made is still an error."""
+    """Its text, in a form that every result store can hold. ``str()`` of an error may itself fail."""
     try:
         text = str(error)
     except Exception:
         text = "(its message cannot be read)"
     return text[:LONGEST_MESSAGE].encode("utf-8", "backslashreplace").decode()
-
-
-# ---------------------------------------------------------------- errors
-
-
-class KeyReused(InvalidRequest):
-    """The same key came with another body than before (their fingerprints differ). Nothing was run: whoever wants a
-    second one takes a new key."""

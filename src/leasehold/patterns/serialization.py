@@ -1,9 +1,8 @@
-"""What patterns put on a result store, as text: a sheet of JSON that says who wrote it, with a value of the user's
-on it.
+"""What patterns write to a result store, as text: a JSON document that names the pattern and contains a user's value.
 
-A value goes through the Codec of its function, or through a serializer of the user's: whatever has ``dumps`` and
-``loads``. The sheet says which kind of text that gave. JSON of a Codec stands in it as it is, so that it is written and
-read in one go; ``tagged`` says that types are named in it. Bytes of a serializer are kept as base64.
+A value is written by the Codec of its function, or by the user's serializer: an object with ``dumps`` and ``loads``.
+The document says which kind of text that gave. JSON of a Codec is embedded as it is, so that the document is written
+and read in one go; ``tagged`` says that it contains names of types. Bytes of a serializer are kept as base64.
 """
 
 from __future__ import annotations
@@ -18,20 +17,29 @@ from typing import Any, Protocol
 
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.annotations import ReturnCodec
-from leasehold.patterns.models import EXTRA, PRIVATE, is_model
 from leasehold.patterns.results.result_store import check_text
-from leasehold.patterns.values import BASES, Codec, as_base, field_names, is_tagged, names_a_class
+from leasehold.patterns.values import (
+    BASES,
+    EXTRA,
+    PRIVATE,
+    Codec,
+    as_base,
+    field_names,
+    is_model,
+    is_tagged,
+    names_a_class,
+)
 
 # ---------------------------------------------------------------- equality
 #
-# Is what was read again equal to what was written? What constructors and models do in between is the user's business.
+# Is a value that was read again equal to the one that was written? Constructors and models may change it in between.
 #
-# ``==`` alone cannot say: NaN is not equal to itself, nor are two dataclasses without ``eq``, nor a moment with the
+# ``==`` alone cannot tell: NaN is not equal to itself, nor are two dataclasses without ``eq``, nor a datetime with the
 # name of a zone and the same moment with an offset, in the hour that a clock change repeats.
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Of the same type and equal, all the way down. A subclass that was kept as what it derives from counts, too."""
+    """Of the same type and equal, all the way down. A value of a subclass may have become one of its base type."""
     kind = type(other)
     if type(one) is not kind:
         return kind in BASES and is_same(as_base(one), other)
@@ -49,17 +57,16 @@ def is_same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-# ---------------------------------------------------------------- serial
+# ---------------------------------------------------------------- documents
 
 
-MARK = "leasehold"  # the field that says which pattern wrote a sheet, and how
-LARGE = 2**19  # letters
+MARK = "leasehold"  # the field that says which pattern wrote a document, and in which version
+LARGE = 2**19  # characters
 
 
 class Serializer(Protocol):
-    """A module or an object such as ``json`` or ``pickle``. Whoever can write to a result store can make
-    ``pickle`` run code:
-    use it only where that is nobody else."""
+    """A module or an object such as ``json`` or ``pickle``. Anyone who can write to the result store can make
+    ``pickle`` run code: use it only where you trust them all."""
 
     def dumps(self, value: Any, /) -> str | bytes:
         """The value as text or bytes."""
@@ -69,7 +76,7 @@ class Serializer(Protocol):
 
 
 def check_serializer(serializer: object) -> Any:
-    """One that can be used, said before anything runs. None: a Codec for each function."""
+    """Check the argument before anything runs. None: a Codec for each function."""
     if serializer is not None and not all(callable(getattr(serializer, name, None)) for name in ("dumps", "loads")):
         raise InvalidRequest(
             f"a serializer has dumps() and loads(), as the modules json and pickle do; {type(serializer).__name__} "
@@ -79,13 +86,14 @@ def check_serializer(serializer: object) -> Any:
 
 
 def serializer_of(function: Callable[..., Any], given: Any) -> Callable[[], Any]:
-    """Gives what writes the results of a function; to be asked before it runs. InvalidRequest: no Codec can."""
+    """A function that returns the serializer for the results of ``function``, to be called before that runs.
+    InvalidRequest: no Codec can write them."""
     return ReturnCodec(function).codec if given is None else lambda: given
 
 
 def dump_value(serializer: Any, value: object, what: str) -> tuple[str, Any]:
-    """A value as JSON, for ``sheet``; and as everybody gets it who reads that. ``what`` it is stands in the error: "the
-    result of page()"."""
+    """A value as JSON, for ``document``; and the value as every reader of that gets it. ``what`` names it in errors:
+    "the result of page()"."""
     try:
         return _dump_and_verify(serializer, value, what, serializer.dumps)
     except InvalidRequest:
@@ -109,7 +117,7 @@ def _dump_and_verify(serializer: Any, value: object, what: str, dumps: Callable[
 def _equal(value: object, again: object) -> bool:
     try:
         return is_same(value, again)
-    except Exception:  # of the user's classes
+    except Exception:  # raised by the user's classes
         return False
 
 
@@ -117,7 +125,7 @@ def _dumped(serializer: Any, value: object, what: str, dumps: Callable[[Any], An
     try:
         written = dumps(value)
     except Exception as error:
-        reason = f": {error}" if isinstance(error, TypeError) else ""  # of other errors the text may show the value
+        reason = f": {error}" if isinstance(error, TypeError) else ""  # the text of other errors may show the value
         raise _refused(serializer, value, what, f"{type(error).__name__}{reason}") from error
     if isinstance(serializer, Codec):
         return f'{{"{"tagged" if is_tagged(written) else "json"}":{written}}}'
@@ -131,8 +139,8 @@ def _dumped(serializer: Any, value: object, what: str, dumps: Callable[[Any], An
 
 
 def load_value(serializer: Any, written: Any) -> Any:
-    """The value of ``kept``, as it stands in a sheet that was read. InvalidRequest: another serializer, or another
-    version of a class, wrote it."""
+    """The value in the JSON of ``dump_value``, parsed. InvalidRequest: another serializer, or another version of a
+    class, wrote it."""
     try:
         if isinstance(serializer, Codec):
             return written["json"] if "json" in written else serializer.read(written["tagged"])
@@ -146,9 +154,8 @@ def load_value(serializer: Any, written: Any) -> Any:
 
 
 def document(mark: str, fields: dict[str, Any], value: str | None = None) -> str:
-    """The text for a result store: ``mark`` says which pattern writes, such as ``once/1``; ``value`` is the text
-    of ``kept``.
-    What no result store can hold is InvalidRequest here, before anything is written."""
+    """The text for a result store: ``mark`` names the pattern, such as ``once/1``; ``value`` is the JSON of
+    ``dump_value``. A text that no result store can hold is InvalidRequest here, before anything is written."""
     text = compact({MARK: mark, **fields})
     if value is not None:
         text = f'{text[:-1]},"value":{value}}}'
@@ -158,20 +165,20 @@ def document(mark: str, fields: dict[str, Any], value: str | None = None) -> str
 
 
 def may_be_too_large(text: str) -> bool:
-    """Might a database refuse it for its size alone, and not say so but hang up?"""
+    """May a database drop the connection on it, for its size alone?"""
     return len(text) >= LARGE
 
 
 def read_document(mark: str, text: str, resource: str) -> dict[str, Any]:
-    """The fields of a sheet, without its mark. One that another pattern wrote is refused: both would overwrite what the
-    other knows."""
+    """The fields of a document, without its mark. A document of another pattern is refused: the two patterns would
+    overwrite each other's."""
     try:
         fields = json.loads(text)
         found = fields.pop(MARK)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         fields, found = {}, "something else"
     if found != mark:
-        kind = resource.partition(":")[0]  # the ids may be somebody's secret
+        kind = resource.partition(":")[0]  # without the ids, which may be secret
         raise InvalidRequest(
             f"the name is used twice: {str(found)[:40]} has written there, and this is {mark}; give each its own kind "
             f"(this one is {kind})",
@@ -181,7 +188,7 @@ def read_document(mark: str, text: str, resource: str) -> dict[str, Any]:
 
 
 def compact(value: object) -> str:
-    """As JSON, in few bytes."""
+    """JSON without spaces."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

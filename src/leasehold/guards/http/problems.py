@@ -80,7 +80,7 @@ def problem(error: StaleOwner) -> Problem:
         what = (
             f"Fence {error.fence} is older than {error.seen}, which a later owner has presented: the lease has ended."
         )
-    detail = f"{what} {NOTHING_DONE} Roll back and stop the work: somebody else does it now."
+    detail = f"{what} {NOTHING_DONE} Roll back and stop the work: another owner does it now."
     more = {"fence": error.fence, "seen": error.seen, "kind": _kind(error.resource)}
     return Problem(STALE, CONFLICT, "The fencing token is stale", detail, more)
 

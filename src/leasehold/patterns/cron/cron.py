@@ -276,7 +276,9 @@ class CronOptions:
     ) -> None:
         for one in name:
             if isinstance(one, str) and "{" in one:
-                raise InvalidRequest("a cron is called by nobody, so its name takes no fields: write kind and ids out")
+                raise InvalidRequest(
+                    "a cron is called without arguments, so its name takes no fields: write kind and ids out"
+                )
         self._hold, self._name, self._schedule = hold, name, schedule
         self._lock_options = {"wait": 0, **lock_options}
         model = self.lock(0)

@@ -12,8 +12,8 @@ from leasehold.patterns.cron.state import ERROR, LOST, OK
 from leasehold.primitives.decorated_function import Function
 
 DONE, RAN, AGAIN = "done", "ran", "again"
-AWAY = (StoreUnavailable, OutcomeUnknown, WrongClock, StaleOwner)
-TAKEN = (NotAcquired, LeaseLost)
+AWAY = (StoreUnavailable, OutcomeUnknown, WrongClock, StaleOwner)  # logged, and tried again
+TAKEN = (NotAcquired, LeaseLost)  # another process holds the lease: tried again
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between tries, while another process holds the lease
 SET_BACK = 1.0  # seconds that the clock may be set back before the history is read again
 

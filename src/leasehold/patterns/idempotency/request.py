@@ -127,7 +127,9 @@ class Callers:
         result: object = self._caller_of(scope)
         caller = await result if inspect.isawaitable(result) else result
         if caller is not None and not isinstance(caller, str):
-            raise InvalidRequest(f"caller= must give a text that says who asks, or None, not {type(caller).__name__}")
+            raise InvalidRequest(
+                f"caller= must return a text that identifies the client, or None, not {type(caller).__name__}"
+            )
         if not caller and not self._global:
             raise RequestRefused(response.CALLER_UNKNOWN)
         written = f"{len(caller or '')}:{caller or ''}{key}".encode("utf-8", "surrogatepass")
@@ -146,9 +148,9 @@ def _check(caller: object) -> CallerOf:
         return caller
     given = "" if caller is None else f", not {type(caller).__name__}"
     raise InvalidRequest(
-        "caller= says whose key it is, so that nobody gets the response of somebody else: the name of the header that "
-        'tells who asks, such as "Authorization" or "X-API-Key", a function of the ASGI scope, or GLOBAL where all '
-        f"callers may share their responses{given}"
+        "caller= says whose key it is, so that no client gets the response of another: the name of the header that "
+        'identifies the client, such as "Authorization" or "X-API-Key", a function of the ASGI scope, or GLOBAL where '
+        f"all clients may share their responses{given}"
     )
 
 

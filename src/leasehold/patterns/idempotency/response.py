@@ -57,8 +57,8 @@ MALFORMED = Problem(
 CALLER_UNKNOWN = Problem(
     "caller-unknown",
     BAD_REQUEST,
-    "It is not known who asks",
-    f"This request brought an {HEADER} and nothing that says whose it is. {NOTHING_DONE} Repeat it with the "
+    "The client is not known",
+    f"This request has an {HEADER} and nothing that says whose it is. {NOTHING_DONE} Repeat it with the "
     "credentials that the service asks for.",
 )
 IN_USE = Problem(

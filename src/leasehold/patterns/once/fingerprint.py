@@ -81,8 +81,7 @@ def canonical(value: object) -> Any:
         raise
     except Exception as error:  # such as one of a user's own mapping
         raise InvalidRequest(
-            f"the fingerprint cannot be computed of {type(value).__name__}: to look into it raised "
-            f"{type(error).__name__}"
+            f"the fingerprint cannot be computed of {type(value).__name__}: reading it raised {type(error).__name__}"
         ) from error
 
 

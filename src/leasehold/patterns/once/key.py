@@ -50,7 +50,6 @@ class OnceOptions:
 
     flavour: Flavour
     results: ResultStore
-    serializer: Any
     keep_ms: int
     errors: tuple[type[Exception], ...]
 
@@ -65,12 +64,13 @@ class BaseKey:
     """What both flavours share."""
 
     __slots__ = (
-        "_context", "_fingerprint", "_found", "_hurry", "_lease", "_lock", "_options", "_phase", "_process", "_tries",
-        "_value",
+        "_context", "_fingerprint", "_found", "_hurry", "_lease", "_lock", "_options", "_phase", "_process",
+        "_serializer", "_tries", "_value",
     )  # fmt: skip
 
-    def __init__(self, options: OnceOptions, lock: Any, fingerprint: str | None) -> None:
+    def __init__(self, options: OnceOptions, serializer: Any, lock: Any, fingerprint: str | None) -> None:
         self._options = options
+        self._serializer = serializer
         self._lock = lock
         self._fingerprint = fingerprint
         self._phase = NEW
@@ -102,7 +102,7 @@ class BaseKey:
         """What was stored, as every caller gets it. Raises RemoteError when an error was stored. If the result could
         not be kept, the caller of ``complete`` gets it here, and all others ResultNotKept."""
         if self._found is not None:
-            return self._found.result(self._options.serializer)
+            return self._found.result(self._serializer)
         if self._completed:
             return self._value
         raise self._misused("it is not done yet: do the work, and call complete()")
@@ -143,9 +143,7 @@ class BaseKey:
     async def _replay_or_run(self) -> AsyncIterator[None]:
         resolve, results = self._options.flavour.resolve, self._options.results
         if self._lock._engine.closed:
-            raise StoreUnavailable(
-                CLOSED, resource=self.resource
-            )  # the result store is closed too, with a worse message
+            raise StoreUnavailable(CLOSED, resource=self.resource)  # its result store has a worse message
         if self._replays(await resolve(results.read(self.resource))):
             yield
             return
@@ -206,9 +204,8 @@ class BaseKey:
             else:
                 await self._free()
         except LeaseholdError as problem:
-            error.add_note(
-                f"besides, {problem}"
-            )  # a chain would be a circle: the problem has this error as its context
+            # Not chained: the problem has this error as its context already, and the chain would be a circle.
+            error.add_note(f"besides, {problem}")
 
     def _is_our_loss(self, error: Exception) -> bool:
         return isinstance(error, (LeaseLost, StaleOwner)) and (error.resource, error.fence) == (
@@ -250,17 +247,16 @@ class BaseKey:
         lease = self._running()
         text = ""
         try:
-            text, self._value = record.returned(self._fingerprint, self._options.serializer, result, self.resource)
+            text, self._value = record.returned(self._fingerprint, self._serializer, result, self.resource)
             await self._finish(text)
         except (InvalidRequest, OutcomeUnknown) as error:
-            if isinstance(error, OutcomeUnknown) and (
-                not may_be_too_large(text) or self._hurry or lease.state == "lost"
-            ):
-                raise  # a large result may be the cause: some servers just drop the connection
+            # Some servers just drop the connection on a large result, which OutcomeUnknown may stand for.
+            large = may_be_too_large(text) and not self._hurry and lease.state != "lost"
+            if isinstance(error, OutcomeUnknown) and not large:
+                raise
             self._value = result
-            await self._finish(
-                record.unkept(self._fingerprint, result)
-            )  # the work has happened: that much can be stored
+            # The work has happened: that much can be stored.
+            await self._finish(record.unkept(self._fingerprint, result))
             log.warn(
                 "%s ran, and its result could not be kept: %s. This caller gets it; later callers with this key get "
                 "ResultNotKept",
@@ -276,7 +272,7 @@ class BaseKey:
         self._running(LEFT_TO_TRANSACTION, WRITTEN_IN_TRANSACTION)
         if not isinstance(self._options.results, SQLResultStore):
             raise self._misused("tx= needs store=SQLResultStore(...) in the database of that transaction")
-        text, value = record.returned(self._fingerprint, self._options.serializer, result, self.resource)
+        text, value = record.returned(self._fingerprint, self._serializer, result, self.resource)
         self._phase = LEFT_TO_TRANSACTION  # from here on the transaction decides: nothing is deleted behind its back
         await self._write(text, tx=tx)
         self._value, self._phase = value, WRITTEN_IN_TRANSACTION

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from leasehold._core.templates import NameTemplate
 from leasehold.errors import InvalidRequest, LeaseLost
+from leasehold.patterns.annotations import codec_here
 from leasehold.patterns.flavour import CallOutcome
 from leasehold.patterns.once.fingerprint import Fingerprint
 from leasehold.patterns.once.key import AsyncOnceKey, BaseKey, OnceKey, OnceOptions
 from leasehold.patterns.results.result_store import ResultStore, check_keep
-from leasehold.patterns.scope import codec_here
 from leasehold.patterns.serialization import check_serializer, serializer_of
-from leasehold.patterns.values import Codec
 from leasehold.primitives.decorated_function import DecoratedFunction, check_filled, check_function
 
 if TYPE_CHECKING:
@@ -54,7 +52,6 @@ class BaseOnce:
             flavour=flavour,
             errors=_check_errors(errors),
             results=store(),
-            serializer=self._serializer or Codec(),
             keep_ms=keep_ms,
         )
         if not self._template.names:
@@ -68,7 +65,7 @@ class BaseOnce:
     ) -> Any:  # a ``key_type``
         lock = self._lock(values)
         fingerprint = self._fingerprint.of(lock.resource, values, args, kwargs)
-        return key_type(replace(self._options, serializer=serializer), lock, fingerprint)
+        return key_type(self._options, serializer, lock, fingerprint)
 
     def _begin(self, key_type: Any, values: dict[str, Any]) -> Any:
         """Refuse values that no template names, unless the fingerprint is a function, which may take them."""

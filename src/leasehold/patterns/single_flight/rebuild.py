@@ -38,7 +38,7 @@ REBUILD_ALWAYS = float("inf")  # as ``newer_than``: no entry on the result store
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RebuildFunction:
     """The user's function, the arguments of one call, and how its result is serialized."""
 
@@ -141,7 +141,7 @@ class Rebuilder:
             if error.resource != name.text:
                 raise
             raise LeaseLost(
-                "somebody else has taken over: this lease had ended, and what came of it was not kept",
+                "another holder has taken over: this lease had ended, and the outcome of the rebuild was not kept",
                 reason="taken",
                 resource=name.text,
                 fence=error.fence,

@@ -82,7 +82,7 @@ async def test_a_function_says_who_asks(async_hold: Hold, caller: Any) -> None:
     assert got == [b"number 1", b"number 2", b"number 1"]
     for nobody in (None, ""):
         assert (await client.post(tenant=nobody)).problem == "caller-unknown"
-    with pytest.raises(InvalidRequest, match="who asks, or None, not int"):
+    with pytest.raises(InvalidRequest, match="the client, or None, not int"):
         await client.post(tenant=7)
     assert len(shop.served) == 2
 
