@@ -31,8 +31,8 @@ chaos: .venv/.has-databases ## 8 workers that are frozen and killed: how many la
 	@tools/servers.sh redis postgresql
 	@$(BIN)/python -m examples.report_exports $(ARGS)
 
-quick: .venv/.has-test ## the fast tests: no servers, seconds
-	$(PYTEST) -n 2 --dist worksteal -m "not slow and not soak" $(ARGS)
+quick: .venv/.has-test ## the fast tests: tests/unit, and the contract without servers; seconds
+	$(PYTEST) -n 2 --dist worksteal -m "not slow and not soak" $(ARGS) tests/unit tests/contract
 
 test: .venv/.has-test servers ## every test but the soak
 	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not soak" $(ARGS)

@@ -24,11 +24,10 @@ from tests.support.servers.redis import RedisServer
 COMBINATIONS = [(way, flavour) for way in WAYS for flavour in FLAVOURS]
 STILL = ("--jemalloc-bg-thread", "no")  # it would wait in vain for a clock that stands, and take a whole core for that
 ON_A_SERVER = ("redis-url", "redis-client", "redis-client-resp2")
-# What the quick tests see of a borrowed client, for which the double of a server takes most of the time: how it is
-# asked, and that nothing is pushed; the scripts are those of any other client. And of the file with tasks: it has been
-# seen with threads, and tasks in memory.
-IN_PART = [("sqlite", "asyncio"), ("redis-borrowed", "sync"), ("redis-borrowed", "asyncio")]
-SEEN_QUICKLY = (
+# These are seen in part: a client's settings lead to the connection that a URL leads to, and a borrowed client runs the
+# same scripts through its own commands. `make soak` plays every case on them.
+IN_PART = ("redis-client", "redis-borrowed")
+SEEN_EVERYWHERE = (
     "a_second_is_refused_while_held",
     "the_fence_grows_with_each_acquisition",
     "extend_never_brings_back",
@@ -47,9 +46,11 @@ SEEN_QUICKLY = (
 
 
 def parameter(name: str, way: str, flavour: str) -> Any:
-    """What needs a server is slow, and so is most of what is seen in part."""
-    slow = way in ON_A_SERVER or ((way, flavour) in IN_PART and name not in SEEN_QUICKLY)
-    return pytest.param(name, (way, flavour), id=f"{name}-{way}-{flavour}", marks=[pytest.mark.slow] * slow)
+    """What needs a server is slow; most of what is seen in part is for the soak, and tasks on a file are not quick."""
+    everywhere = name in SEEN_EVERYWHERE
+    slow = way in ON_A_SERVER or ((way, flavour) == ("sqlite", "asyncio") and not everywhere)
+    marks = [pytest.mark.slow] * slow + [pytest.mark.soak] * (way in IN_PART and not everywhere)
+    return pytest.param(name, (way, flavour), id=f"{name}-{way}-{flavour}", marks=marks)
 
 
 @pytest.fixture(scope="session")
@@ -94,4 +95,4 @@ def test_every_way_to_redis_is_gone() -> None:
 def test_every_combination_is_run() -> None:
     """Ways times flavours, none missing, and the suite has cases."""
     assert set(COMBINATIONS) == {(way, flavour) for way in WAYS for flavour in ("sync", "asyncio")}
-    assert len(CASES) >= 25 and set(SEEN_QUICKLY) <= set(CASES)
+    assert len(CASES) >= 25 and set(SEEN_EVERYWHERE) <= set(CASES)

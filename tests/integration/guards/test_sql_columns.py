@@ -16,6 +16,7 @@ import sqlalchemy
 from leasehold.errors import InvalidRequest, LeaseholdError, StaleOwner, StoreUnavailable
 from leasehold.guards.sql import FenceGuard, NoSuchRow
 from tests.support.guards.desks import WAYS, Desk, Tx
+from tests.support.guards.fixtures import EVERY_WAY
 from tests.support.guards.ways import RESOURCE, A, B
 from tests.support.servers.database import Database
 
@@ -201,6 +202,7 @@ def test_a_guard_table_of_text(desk: Desk) -> None:
             check(desk, guard, 9)
 
 
+@EVERY_WAY
 def test_the_widest_fences(desk: Desk) -> None:
     """2**63 - 1 is exact, and not the same as the one before it."""
     check(desk, desk.guard, 2**63 - 2)
@@ -246,6 +248,7 @@ def test_hostile_names(desk: Desk) -> None:
     assert desk.report() == ("", 0, None, None)
 
 
+@EVERY_WAY
 def test_names_with_quotes(desk: Desk) -> None:
     """Whatever stands in a name, it is found."""
     quote = '"' if isinstance(desk.place, Database) and desk.place.scheme == "postgresql" else "`"
@@ -273,6 +276,7 @@ def test_hostile_values(desk: Desk) -> None:
         assert desk.report()[0] == value
 
 
+@EVERY_WAY
 def test_resources(desk: Desk) -> None:
     """Any name of a resource; those that differ in case, accents or a last space are different."""
     named = ["it's:1", 'a"b:%s', "a:\\", "Grüße:ж😀", "%(x)s::p1", "x" * 512, "x", "X", "x ", "é", "e", "E", "ß", "ss"]

@@ -15,7 +15,7 @@ from leasehold.errors import InvalidRequest, LeaseholdError, StaleOwner, StoreUn
 from leasehold.guards.sql import FenceGuard
 from tests.support.guards import desks
 from tests.support.guards.desks import WAYS, Desk, Tx, open_desk
-from tests.support.guards.fixtures import place_of
+from tests.support.guards.fixtures import EVERY_WAY, place_of
 from tests.support.guards.ways import RESOURCE, A
 from tests.support.servers.database import Database, DatabaseServer
 
@@ -39,6 +39,7 @@ def forgiving(desk: Desk) -> Iterator[Tx]:
             stack.close()
 
 
+@EVERY_WAY
 def test_closed(desk: Desk) -> None:
     """A closed connection is the caller's mistake, and said so; nothing was sent."""
     messages = []
@@ -71,6 +72,7 @@ def test_a_transaction_that_has_failed(desk: Desk) -> None:
     assert desk.seen() == []
 
 
+@EVERY_WAY
 def test_missing_tables_and_columns(desk: Desk) -> None:
     """The error names the table, and what to do; the driver's own is its cause."""
     strange, missing = FenceGuard(desk.reports), FenceGuard("nowhere")

@@ -10,6 +10,7 @@ from leasehold._core.types import owner_digest
 from leasehold.errors import InvalidRequest, StaleOwner
 from leasehold.guards.sql import NoSuchRow
 from tests.support.guards.desks import Desk
+from tests.support.guards.fixtures import EVERY_WAY
 from tests.support.guards.ways import RESOURCE, A, B
 from tests.support.servers.database import Database
 
@@ -27,6 +28,7 @@ def update(desk: Desk, fence: int, owner: str | None = None, body: str = "writte
         tx.do(lambda raw: desk.guard.update(raw, desk.reports, lease=fence, resource=RESOURCE, owner=owner, **change))
 
 
+@EVERY_WAY
 def test_accepted_and_refused(desk: Desk) -> None:
     """A newer fence and the same owner again are accepted and remembered; everybody else is refused."""
     for fence, owner in ((10, A), (10, A), (11, B), (1794768018952706, A)):
@@ -39,6 +41,7 @@ def test_accepted_and_refused(desk: Desk) -> None:
     assert desk.seen() == [(RESOURCE, 1794768018952706, owner_digest(A))]
 
 
+@EVERY_WAY
 def test_a_refusal_rolls_everything_back(desk: Desk) -> None:
     """What the stale owner wrote before the check is gone with its transaction."""
     check(desk, 10, A)
@@ -48,6 +51,7 @@ def test_a_refusal_rolls_everything_back(desk: Desk) -> None:
     assert desk.report()[0] == ""
 
 
+@EVERY_WAY
 def test_a_rolled_back_check_was_never_made(desk: Desk) -> None:
     """The guard remembers only what was committed together with a write."""
     with pytest.raises(ZeroDivisionError), desk.begin() as tx:  # noqa: PT012 - one transaction
@@ -57,6 +61,7 @@ def test_a_rolled_back_check_was_never_made(desk: Desk) -> None:
     check(desk, 10, B)
 
 
+@EVERY_WAY
 def test_check_read_and_write_in_one_transaction(desk: Desk) -> None:
     """As the documents show it."""
     with desk.begin() as tx:
@@ -66,6 +71,7 @@ def test_check_read_and_write_in_one_transaction(desk: Desk) -> None:
     assert desk.report()[1] == 1
 
 
+@EVERY_WAY
 def test_readers(desk: Desk) -> None:
     """A shared check is refused below the last writer, and remembers nothing."""
     check(desk, 50, A, shared=True)
@@ -90,6 +96,7 @@ def test_create_again(desk: Desk) -> None:
 # ---------------------------------------------------------------- update
 
 
+@EVERY_WAY
 def test_update(desk: Desk) -> None:
     """A NULL column counts as 0; the same fence may write again, also the same values; an older one is refused."""
     for fence, body in ((10, "a"), (10, "b"), (10, "b"), (1794768018952706, "c")):
@@ -156,6 +163,7 @@ def test_no_such_row(desk: Desk) -> None:
     assert isinstance(caught.value, LookupError)
 
 
+@EVERY_WAY
 def test_values_that_a_table_refuses(desk: Desk) -> None:
     """A row that breaks a rule of its table is the caller's mistake: no outage, so nobody tries again."""
     with desk.begin() as tx:

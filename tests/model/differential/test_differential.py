@@ -77,7 +77,7 @@ def test_stores_answer_like_the_ledger_quick() -> None:
 @pytest.mark.parametrize("number", [2, 3])
 def test_stores_without_servers_answer_like_the_ledger(number: int) -> None:
     """Every reply, push and final state is the ledger's, also when the wall clock alone is set back."""
-    play(WITHOUT_SERVERS, number, examples=80)
+    play(WITHOUT_SERVERS, number, examples=40)
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_stores_without_servers_answer_like_the_ledger(number: int) -> None:
 def test_every_store_answers_like_the_ledger(number: int, turned_redis: tuple[OneClock, RedisServer]) -> None:
     """Every reply, push and final state of every store is the ledger's, on one clock."""
     clock, server = turned_redis
-    play([*WITHOUT_SERVERS, *[store(server) for store in ON_SERVERS.values()]], number, examples=40, clock=clock)
+    play([*WITHOUT_SERVERS, *[store(server) for store in ON_SERVERS.values()]], number, examples=20, clock=clock)
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def test_every_redis_answers_like_the_ledger(program: Callable[[], str]) -> None
     """The oldest that is supported, today's, and Valkey."""
     clock = OneClock()
     with RedisServer(None, *STILL, executable=program(), clock=clock) as server:
-        play([redis(server)], number=22, examples=30, clock=clock)
+        play([redis(server)], number=22, examples=15, clock=clock)
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_sweeping_changes_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old names are tidied after every turn, and nobody can tell, except that reasons are forgotten sooner."""
     monkeypatch.setattr(database, "SWEEP_EVERY", 1)
     monkeypatch.setattr(MemoryStore, "_sweep_one", SWEEP_ONE)
-    play(WITHOUT_SERVERS, number=12, examples=60, swept=True)
+    play(WITHOUT_SERVERS, number=12, examples=30, swept=True)
 
 
 @pytest.mark.parametrize("name", STORES)

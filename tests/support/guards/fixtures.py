@@ -37,14 +37,13 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def desk_parameters() -> list[object]:
-    """Every desk; those that need a server are slow."""
-    return [pytest.param(name, marks=[] if name.startswith("sqlite") else [pytest.mark.slow]) for name in NAMES]
+FULLY = ("sqlite-sqlite3", "postgresql-psycopg", "postgresql-asyncpg", "mariadb-pymysql")
+EVERY_WAY = pytest.mark.parametrize("desk", NAMES, indirect=True)  # for the handful of cases that each way must show
 
 
-@pytest.fixture(params=desk_parameters())
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.soak] * (name not in FULLY)) for name in NAMES])
 def desk(request: pytest.FixtureRequest) -> Iterator[Desk]:
-    """Every way to a transaction, on every database."""
+    """A way to a transaction: one for each database, and one that is awaited. The others are for the soak."""
     desk = open_desk(request.param, place_of(request.param, request))
     yield desk
     desk.close()

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.guards.desks import Desk, Place, open_desk
-from tests.support.guards.fixtures import desk_parameters
+from tests.support.guards.desks import NAMES, Desk, Place, open_desk
 from tests.support.patterns.cases import Cases
 
 
@@ -21,7 +20,7 @@ def desks() -> Iterator[dict[str, Desk]]:
         one.close()
 
 
-@pytest.fixture(params=desk_parameters())
+@pytest.fixture(params=NAMES)
 def desk(request: pytest.FixtureRequest, desks: dict[str, Desk], tmp_path_factory: pytest.TempPathFactory) -> Desk:
     """Every way to a transaction, on every database."""
     name: str = request.param

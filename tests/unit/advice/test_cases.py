@@ -10,6 +10,7 @@ import leasehold
 from leasehold.advice import CASES, Need, advise
 from leasehold.advice.rules import RULES
 from leasehold.advice.verdict import TOOLS
+from tests.support.tables import each
 
 # lease, fencing, transaction, duplicates
 SIX = {
@@ -130,7 +131,7 @@ SITUATIONS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("situation", SITUATIONS)
+@each("situation", SITUATIONS)
 def test_every_situation(situation: str) -> None:
     """Each row of the table of verdicts is what its answers lead to."""
     answers, expected = SITUATIONS[situation]

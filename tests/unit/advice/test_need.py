@@ -12,6 +12,7 @@ import leasehold
 from leasehold import InvalidRequest, Need
 from leasehold.advice.need import CONTRADICTIONS
 from leasehold.advice.questions import CHOICES, QUESTIONS
+from tests.support.tables import each
 
 
 def test_the_pinned_fields_are_there() -> None:
@@ -41,7 +42,7 @@ def test_it_is_a_value() -> None:
         need.audit = True  # type: ignore[misc]  # that is the point
 
 
-@pytest.mark.parametrize(
+@each(
     ("answers", "words"),
     [
         ({"protects": "everything"}, ["protects", "efficiency", "correctness", "everything"]),

@@ -14,6 +14,7 @@ from leasehold.advice import measured
 from leasehold.observe.prometheus import PrometheusObserver
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
+from tests.support.tables import each
 
 
 def scrape(**counts: dict[str, int]) -> str:
@@ -108,7 +109,7 @@ def test_several_processes_are_added_up() -> None:
     assert (found.samples, found.p999) == (2000, 1.0)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "why"),
     [
         ("go_goroutines 7\n", "no leasehold_hold_seconds"),

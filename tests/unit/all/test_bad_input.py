@@ -13,6 +13,7 @@ import leasehold
 from leasehold import InvalidRequest, Leasehold, NotHeld
 from leasehold.primitives.multi import MOST_PARTS
 from tests.support.lock import Spy, sync_scene
+from tests.support.tables import each
 
 
 class Sides:
@@ -43,7 +44,7 @@ WRONG: dict[str, tuple[Callable[[Leasehold], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("wrong", "says"), WRONG.values(), ids=WRONG)
+@each(("wrong", "says"), WRONG.values(), ids=WRONG)
 def test_what_is_no_part(wrong: Callable[[Leasehold], Any], says: str) -> None:
     """It is said at once what to give instead, and nothing of the job reaches the store."""
     spy, hold = sync_scene()

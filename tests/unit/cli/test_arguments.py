@@ -23,6 +23,7 @@ from leasehold.cli.arguments import (
 )
 from leasehold.cli.coordinator import parse_name
 from leasehold.errors import InvalidRequest
+from tests.support.tables import each
 
 
 def test_everything_at_once() -> None:
@@ -148,7 +149,7 @@ def test_names(text: str, parts: tuple[str | None, str, list[str]]) -> None:
     assert parse_name(text, parts[0]) == parts
 
 
-@pytest.mark.parametrize("text", ["", ":7", "job:", "job::7", "job:%", "job:%4", "job:a/b", "/job", "a/b/c", "job:%41"])
+@each("text", ["", ":7", "job:", "job::7", "job:%", "job:%4", "job:a/b", "/job", "a/b/c", "job:%41"])
 def test_no_names(text: str) -> None:
     """What is no text form is refused, in place of guessing what was meant."""
     with pytest.raises(InvalidRequest):

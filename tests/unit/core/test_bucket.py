@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import leasehold
 from leasehold import InvalidRequest, bucket
+from tests.support.tables import each
 
 # Programs that run at the same time, of any version and language, must agree: a row is added, never changed.
 FROZEN: list[tuple[Any, int, int]] = [
@@ -52,7 +53,7 @@ SPREADS: dict[str, Callable[[int], Any]] = {
 }
 
 
-@pytest.mark.parametrize(("written", "n", "number"), FROZEN)
+@each(("written", "n", "number"), FROZEN)
 def test_the_numbers_are_frozen(written: Any, n: int, number: int) -> None:
     """The same for ever."""
     assert bucket(written, n) == number

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from leasehold._core.durations import is_long, optional_ms, optional_seconds, seconds, ttl_ms, wait_seconds
 from leasehold.errors import InvalidRequest
+from tests.support.tables import each
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -137,20 +138,20 @@ NO_TTL: list[object] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "ms"), ACCEPTED)
+@each(("value", "ms"), ACCEPTED)
 def test_a_ttl_in_whole_milliseconds(value: object, ms: int) -> None:
     """Seconds, a timedelta or text; rounded up, and not by the noise of binary fractions."""
     assert ttl_ms(value) == ms
 
 
-@pytest.mark.parametrize("value", [*NEITHER_TTL_NOR_WAIT, *NO_TTL])
+@each("value", [*NEITHER_TTL_NOR_WAIT, *NO_TTL])
 def test_a_ttl_that_is_refused(value: object) -> None:
     """Zero, negative, endless, too short, too long, or no duration at all: InvalidRequest and nothing else."""
     with pytest.raises(InvalidRequest, match="ttl"):
         ttl_ms(value)
 
 
-@pytest.mark.parametrize("value", NEITHER_TTL_NOR_WAIT)
+@each("value", NEITHER_TTL_NOR_WAIT)
 def test_a_wait_that_is_refused(value: object) -> None:
     """Negative, not finite, or no duration."""
     with pytest.raises(InvalidRequest, match="wait"):

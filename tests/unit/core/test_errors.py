@@ -19,6 +19,7 @@ from leasehold.errors import (
     StoreUnavailable,
     Unsupported,
 )
+from tests.support.tables import each
 
 TREE: list[tuple[type[LeaseholdError], tuple[type[BaseException], ...]]] = [
     (LeaseholdError, (Exception,)),
@@ -84,14 +85,14 @@ def test_what_single_errors_carry() -> None:
     assert (NotAcquired().holder, NotAcquired().retry_in, StaleOwner().seen) == (None, None, None)
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-@pytest.mark.parametrize("error", FULL, ids=lambda error: type(error).__name__)
+@each("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@each("error", FULL, ids=lambda error: type(error).__name__)
 def test_every_error_can_be_pickled(error: LeaseholdError, protocol: int) -> None:
     """All of it arrives: type, message and every attribute."""
     same(pickle.loads(pickle.dumps(error, protocol)), error)  # noqa: S301  our own bytes
 
 
-@pytest.mark.parametrize("error", FULL, ids=lambda error: type(error).__name__)
+@each("error", FULL, ids=lambda error: type(error).__name__)
 def test_every_error_can_be_copied(error: LeaseholdError) -> None:
     """Shallow and deep."""
     same(copy.copy(error), error)

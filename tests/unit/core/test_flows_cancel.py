@@ -17,6 +17,7 @@ import pytest
 from leasehold._core import flows, ops
 from leasehold._core.policy import tombstone_ms
 from leasehold.errors import OutcomeUnknown
+from tests.support.tables import each
 from tests.unit.core.play import DOWN, NAME, STILL_WAITING, TTL, UNKNOWN, WAITING, Owners, Play, Step, ask, hold, push
 
 GRANTED = Step(ops.Claim, ops.Granted(9, TTL), 0.1)
@@ -94,8 +95,8 @@ def left_behind(asked: list[ops.Op], script: list[Step]) -> dict[str, bool]:
     return known
 
 
-@pytest.mark.parametrize("new_error", ERRORS)
-@pytest.mark.parametrize(("name", "k"), MOMENTS)
+@each("new_error", ERRORS)
+@each(("name", "k"), MOMENTS)
 def test_trap_9_acquire_interrupted_at_every_await(name: str, k: int, new_error: Callable[[], BaseException]) -> None:
     """Only background withdrawals follow, for exactly what may be left, with a tombstone where a claim is in doubt."""
     wanted, script = ACQUIRE[name]
@@ -120,7 +121,7 @@ def test_trap_9_acquire_interrupted_at_every_await(name: str, k: int, new_error:
         assert len(follows) == len(cleaned)
 
 
-@pytest.mark.parametrize("name", ACQUIRE)
+@each("name", ACQUIRE)
 def test_the_scenarios_are_what_they_say(name: str) -> None:
     """Uninterrupted, each script is played to its end: no await is missed."""
     wanted, script = ACQUIRE[name]

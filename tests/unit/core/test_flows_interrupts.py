@@ -7,10 +7,9 @@ import sys
 from types import FrameType
 from typing import Any
 
-import pytest
-
 from leasehold._core import claims, flows, ops
 from leasehold.errors import NotAcquired
+from tests.support.tables import each
 from tests.unit.core.play import Owners, Play, Step
 from tests.unit.core.test_flows_cancel import ACQUIRE, Interrupted, left_behind
 
@@ -64,7 +63,7 @@ def play(name: str, nth: int) -> Late | None:
     return late if late.interrupted else None
 
 
-@pytest.mark.parametrize("name", ACQUIRE)
+@each("name", ACQUIRE)
 def test_trap_9_acquire_interrupted_at_every_line(name: str) -> None:
     """Whatever the store may know by then is withdrawn, with a tombstone where a claim is in doubt."""
     for nth in range(1, MOST_LINES):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from leasehold._core.names import matches
+from tests.support.tables import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("pattern", "text", "expected"),
     [
         ("", "", True),

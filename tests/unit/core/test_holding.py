@@ -9,6 +9,7 @@ from leasehold._core.flows import apply_replies, due_renewals
 from leasehold._core.holding import Holding, LocalGrant, deadline_after, renewal_after
 from leasehold._core.policy import BUDGET_MS, RENEWAL_MS
 from leasehold.errors import LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
+from tests.support.tables import each
 from tests.unit.core.play import NAME, Latch
 
 OWNER = "host:7:secret.1"
@@ -413,8 +414,8 @@ def test_later_renewals_use_the_ttl_of_the_extend() -> None:
         assert renewal(holding, 102.0).ttl_ms == ttl_ms
 
 
-@pytest.mark.parametrize("ttl_ms", [50, 1_000, 30_000, 86_400_000])
-@pytest.mark.parametrize("now", [101.0, 120.0, 123.0])
+@each("ttl_ms", [50, 1_000, 30_000, 86_400_000])
+@each("now", [101.0, 120.0, 123.0])
 def test_trap_2_an_extends_budget_never_exceeds_what_remains(ttl_ms: int, now: float) -> None:
     """A call that outlives the lease would confirm what is over."""
     holding = hold()

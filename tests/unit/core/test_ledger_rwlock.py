@@ -6,6 +6,7 @@ import pytest
 
 from leasehold._core import ops
 from leasehold._core.rules import RULES
+from tests.support.tables import each
 from tests.unit.core.desk import ROOM, TTL, Desk, expect
 
 
@@ -33,8 +34,8 @@ def test_readers_stand_side_by_side() -> None:
     assert all(reply.rule == "read" for reply in replies if isinstance(reply, ops.Granted))
 
 
-@pytest.mark.parametrize("wanted", RULES)
-@pytest.mark.parametrize("held", RULES)
+@each("wanted", RULES)
+@each("held", RULES)
 def test_who_stands_beside_whom(held: str, wanted: str) -> None:
     """Readers beside readers, permits beside permits; everything else stands alone."""
     desk = Desk()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from leasehold._core.names import MAX_NAME_BYTES, check_id_key, check_namespace, make_name
 from leasehold.errors import InvalidRequest
+from tests.support.tables import each
 
 # Keys in stores, rows of guards and other people's programs depend on these: a row is added, never changed.
 FROZEN: list[tuple[str, str, tuple[object, ...], str]] = [
@@ -94,7 +95,7 @@ def name(namespace: str, kind: object, *ids: object, key: bytes = b"") -> str:
     return make_name(check_namespace(namespace), kind, ids, key).text
 
 
-@pytest.mark.parametrize(("namespace", "kind", "ids", "text"), FROZEN)
+@each(("namespace", "kind", "ids", "text"), FROZEN)
 def test_the_text_of_a_name_never_changes(namespace: str, kind: str, ids: tuple[object, ...], text: str) -> None:
     """The same parts have the same key in every release."""
     assert name(namespace, kind, *ids) == text
@@ -163,9 +164,7 @@ def test_the_kind_is_kept_for_labels() -> None:
 MOMENT = datetime(2026, 11, 16, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    "value", [True, False, 1.0, float("nan"), None, b"42", bytearray(b"1"), (), [1], object(), MOMENT, MOMENT.time()]
-)
+@each("value", [True, False, 1.0, float("nan"), None, b"42", bytearray(b"1"), (), [1], object(), MOMENT, MOMENT.time()])
 def test_an_id_is_text_a_number_a_uuid_or_a_date(value: object) -> None:
     """Anything else would make two resources look alike, or one look like two."""
     with pytest.raises(InvalidRequest, match=type(value).__name__):

@@ -10,6 +10,7 @@ from leasehold._core import flows, ops
 from leasehold._core.claims import OwnLease, self_deadlock, self_deadlock_hint
 from leasehold._core.names import Name
 from leasehold.errors import InvalidRequest, NotAcquired
+from tests.support.tables import each
 from tests.unit.core.play import NAME, TTL, Play, Step
 
 QUEUED = ops.Queued(0, 20_000, "host:7")
@@ -48,7 +49,7 @@ BESIDE = [
 ]
 
 
-@pytest.mark.parametrize(("asked", "held", "advice"), IN_THE_WAY)
+@each(("asked", "held", "advice"), IN_THE_WAY)
 def test_what_stands_in_its_own_way(asked: flows.AcquireRequest, held: Sequence[OwnLease], advice: str) -> None:
     """A lasting lease is an error that says what to do; one that may end is a hint when the wait is over."""
     limit = asked.limit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leasehold._core import policy
+from tests.support.tables import each
 
 TTLS = [policy.MIN_TTL_MS, 200, 1_000, 3_000, 30_000, policy.MAX_TTL_MS]
 
@@ -58,10 +59,10 @@ def test_trap_24_a_head_that_cannot_be_pushed_looks_often() -> None:
     assert policy.next_beat_ms(30_000, ahead=1, free_in_ms=20_000, pushable=False) == 1_000
 
 
-@pytest.mark.parametrize("ttl_ms", TTLS)
-@pytest.mark.parametrize("ahead", [0, 1])
-@pytest.mark.parametrize("free_in_ms", [0, 1, 10_000])
-@pytest.mark.parametrize("pushable", [True, False])
+@each("ttl_ms", TTLS)
+@each("ahead", [0, 1])
+@each("free_in_ms", [0, 1, 10_000])
+@each("pushable", [True, False])
 def test_trap_24_every_park_is_bounded(ttl_ms: int, ahead: int, free_in_ms: int, pushable: bool) -> None:
     """Never zero, which would spin; never longer than a third of the patience."""
     pause = policy.next_beat_ms(ttl_ms, ahead, free_in_ms, pushable)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from leasehold._core.names import make_name, parse_name, resource_names
 from leasehold.errors import InvalidRequest
+from tests.support.tables import each
 
 PART = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 
@@ -43,7 +44,7 @@ def test_a_name_in_the_store_is_taken_as_it_is() -> None:
     assert parse_name("report:0123456789abcdef", hidden=True).id_hash == "0123456789ab"
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong", ["", ":", "report:", ":42", "/report", "acme/", "a/b/c", "report:%zz", "report:%41", "report:{42}",
               "a\x00b", "report:%", "\ud800", None, 42, b"report:42", "x" * 600],
 )  # fmt: skip

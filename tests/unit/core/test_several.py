@@ -14,6 +14,7 @@ from leasehold._core import claims, flows, group, ops
 from leasehold._core.flows import AcquireRequest
 from leasehold._core.holding import ALIVE, LOST, RELEASED, Holding
 from leasehold.errors import InvalidRequest, LeaseholdError, NotAcquired, OutcomeUnknown, StoreUnavailable
+from tests.support.tables import each
 from tests.unit.core.stage import Stage, Us, at, delayed, lost_reply, lost_request, part
 from tests.unit.core.test_flows_cancel import Interrupted
 
@@ -190,8 +191,8 @@ MOMENTS = [(name, k) for name in SCENES for k in range(number_of_ops(name))]
 FATES = {"lost request": lost_request, "lost reply": lost_reply, "late": delayed}
 
 
-@pytest.mark.parametrize("fate", FATES)
-@pytest.mark.parametrize(("name", "k"), MOMENTS)
+@each("fate", FATES)
+@each(("name", "k"), MOMENTS)
 def test_trap_9_interrupted_at_every_op(name: str, k: int, fate: str) -> None:
     """Whether the op arrives, arrives late or never: nothing is left, and the very exception comes out."""
     error = Interrupted()
@@ -203,8 +204,8 @@ def test_trap_9_interrupted_at_every_op(name: str, k: int, fate: str) -> None:
     nothing_is_left(stage)
 
 
-@pytest.mark.parametrize("fate", FATES)
-@pytest.mark.parametrize(("name", "k"), MOMENTS)
+@each("fate", FATES)
+@each(("name", "k"), MOMENTS)
 def test_trap_10_no_answer_at_every_op(name: str, k: int, fate: str) -> None:
     """All are held, each once, or none: what was in doubt is withdrawn, and takes nothing when it arrives late."""
     stage = Stage(at(k, FATES[fate](OutcomeUnknown("no answer"))))
@@ -216,7 +217,7 @@ def test_trap_10_no_answer_at_every_op(name: str, k: int, fate: str) -> None:
         all_are_held(stage, held)
 
 
-@pytest.mark.parametrize(("name", "k"), MOMENTS)
+@each(("name", "k"), MOMENTS)
 def test_a_store_that_is_down_from_some_op_on(name: str, k: int) -> None:
     """Whoever held something already hears that the outcome is unknown; "nothing was taken" would not be true."""
 

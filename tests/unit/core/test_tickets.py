@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from leasehold._core.tickets import MARK, Ticket, read
 from leasehold.errors import InvalidRequest
+from tests.support.tables import each
 
 NONCE = "00112233445566778899aabbccddeeff"
 TICKET = Ticket("acme/report:42", 1794768018952706, 30_000, NONCE)
@@ -33,7 +34,7 @@ def test_what_is_written_is_read(resource: str, fence: int, ttl_ms: int, nonce: 
     assert ticket.text().replace(".", "").replace("-", "").replace("_", "").isalnum()
 
 
-@pytest.mark.parametrize("place", range(len(MARK), len(FROZEN)))
+@each("place", range(len(MARK), len(FROZEN)))
 def test_a_damaged_one_is_refused(place: int) -> None:
     """One letter changed, or the end cut off: nothing is sent for it."""
     other = "A" if FROZEN[place] != "A" else "B"

@@ -9,6 +9,7 @@ import pytest
 import leasehold
 from leasehold.errors import InvalidRequest
 from tests.support.lock import Spy
+from tests.support.tables import each
 
 
 async def awaited() -> None:
@@ -57,7 +58,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "why"), BAD)
+@each(("options", "why"), BAD)
 def test_refused(hold: leasehold.Leasehold, spy: Spy, options: dict[str, Any], why: str) -> None:
     """By the coordinator for threads."""
     with pytest.raises(InvalidRequest, match=why):
@@ -65,7 +66,7 @@ def test_refused(hold: leasehold.Leasehold, spy: Spy, options: dict[str, Any], w
     assert spy.ops == []
 
 
-@pytest.mark.parametrize(("options", "why"), BAD)
+@each(("options", "why"), BAD)
 async def test_refused_in_asyncio(ahold: leasehold.AsyncLeasehold, spy: Spy, options: dict[str, Any], why: str) -> None:
     """And by that for asyncio."""
     with pytest.raises(InvalidRequest, match=why):

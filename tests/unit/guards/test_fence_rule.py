@@ -15,12 +15,13 @@ import leasehold
 from leasehold._core.types import owner_digest as digest
 from leasehold.errors import InvalidRequest
 from leasehold.guards.fence import Presented, accept, presented, refusal
+from tests.support.tables import each
 
 SECRET = "5ec2e7" * 6
 TOKEN = f"host-1:4711:{SECRET}.9"
 
 
-@pytest.mark.parametrize(
+@each(
     ("last_fence", "last_owner", "fence", "owner", "accepted"),
     [
         (None, "", 1, "a", True),
@@ -73,7 +74,7 @@ def test_a_bare_fence_names_its_resource() -> None:
         presented(12)
 
 
-@pytest.mark.parametrize("fence", [0, -1, 2**63, 10**40, True, False, "12", b"12", 12.0, None, float("nan"), [12]])
+@each("fence", [0, -1, 2**63, 10**40, True, False, "12", b"12", 12.0, None, float("nan"), [12]])
 def test_what_is_no_fence(fence: Any) -> None:
     """Zero, negative, boolean, textual, fractional and too large fences are mistakes, not stale owners."""
     with pytest.raises(InvalidRequest, match="fence"):

@@ -13,6 +13,7 @@ from leasehold.errors import InvalidRequest, StaleOwner, StoreUnavailable
 from leasehold.guards.http import Fencing, check_response
 from leasehold.observe.events import Event, FencedOff
 from tests.support.guards.http_tools import RESOURCE, A, ASGIService, Pairs, memory, token
+from tests.support.tables import each
 
 LEASE = Fencing(9, RESOURCE, A)
 
@@ -48,7 +49,7 @@ def test_what_may_be_tried_again(name: str) -> None:
         check_response(503, body(name), LEASE)
 
 
-@pytest.mark.parametrize(
+@each(
     ("status", "said"),
     [
         (200, body("stale-owner", seen=10)),

@@ -15,6 +15,7 @@ from leasehold.guards.memory import FenceGuard
 from leasehold.guards.sql import FenceGuard as SQLFenceGuard
 from leasehold.observe.events import Event, FencedOff
 from tests.support.guards.http_tools import RESOURCE, A, ASGIService, B, Pairs, WSGIService, memory, token
+from tests.support.tables import each
 
 WRITES = ["POST", "PUT", "PATCH", "DELETE"]
 MOST = 2**63 - 1
@@ -49,7 +50,7 @@ def test_a_fresh_token_goes_in(service_class: Any) -> None:
     assert guard.seen(RESOURCE) == 11 and len(service.inside) == 0
 
 
-@pytest.mark.parametrize("method", [*WRITES, "GET", "OPTIONS"])
+@each("method", [*WRITES, "GET", "OPTIONS"])
 def test_a_stale_token_is_refused(service_class: Any, method: str) -> None:
     """Wherever it is presented, for reads too. Both fences are told, the kind, and no id."""
     heard: list[Event] = []
@@ -154,8 +155,8 @@ MALFORMED: dict[str, Pairs] = {
 }
 
 
-@pytest.mark.parametrize("method", ["POST", "GET"])
-@pytest.mark.parametrize("sent", MALFORMED.values(), ids=MALFORMED)
+@each("method", ["POST", "GET"])
+@each("sent", MALFORMED.values(), ids=MALFORMED)
 def test_garbled_headers(service_class: Any, sent: Pairs, method: str) -> None:
     """400, before the guard is asked and before the application is called; what was sent is not repeated."""
     guard = FenceGuard()
@@ -220,7 +221,7 @@ def test_the_header_may_be_left_to_the_path(service_class: Any) -> None:
 SPELLINGS = ["42", "042", "42/", "0" + "0" * 99 + "42", "+42", " 42", "42\n", "4_2", "0__42", "42.0", "٤٢", "４２"]
 
 
-@pytest.mark.parametrize("path", [f"/reports/{one}" for one in SPELLINGS])
+@each("path", [f"/reports/{one}" for one in SPELLINGS])
 def test_one_report_by_many_paths(service_class: Any, path: str) -> None:
     """What a router takes for the same number is the same resource: FastAPI and Flask are generous."""
     service = service_class(memory(), resource=BY_PATH)
@@ -264,9 +265,7 @@ def test_a_path_that_names_nothing(service_class: Any, path: str) -> None:
     assert (answer.status, answer.kind) == (400, "malformed-token")
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/other", "/reports", "/reports/x", "/reports/4/2", "/areports/42", "/reports/4.2", "/reports/+"]
-)
+@each("path", ["/", "/other", "/reports", "/reports/x", "/reports/4/2", "/areports/42", "/reports/4.2", "/reports/+"])
 def test_other_paths_are_not_guarded(service_class: Any, path: str) -> None:
     """A mapping says what is guarded. Elsewhere no token is needed, and none is looked at."""
     service = service_class(memory(), resource=BY_PATH)
@@ -306,7 +305,7 @@ def test_a_function_names_it(service_class: Any) -> None:
     assert service.served[1].resource == "whole"
 
 
-@pytest.mark.parametrize("wrong", [5, "", b"job", "x" * 513, ValueError("mine")])
+@each("wrong", [5, "", b"job", "x" * 513, ValueError("mine")])
 def test_a_function_that_fails(service_class: Any, wrong: Any) -> None:
     """Its errors are the service's own: they go to the server, which answers 500, and nobody goes in."""
 
@@ -448,8 +447,8 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("middleware", [FencingMiddleware, WSGIFencingMiddleware])
-@pytest.mark.parametrize("wrong", WRONG, ids=range(len(WRONG)))
+@each("middleware", [FencingMiddleware, WSGIFencingMiddleware])
+@each("wrong", WRONG, ids=range(len(WRONG)))
 def test_what_makes_no_sense_is_said_at_construction(middleware: Any, wrong: dict[str, Any]) -> None:
     """Not at the first request."""
     with pytest.raises(InvalidRequest):

@@ -16,6 +16,7 @@ from leasehold.errors import StaleOwner
 from leasehold.guards.fence import UNKNOWN_OWNER, accept
 from leasehold.guards.sql import FenceGuard
 from tests.support.guards.ways import RESOURCE, SECRET, A, B, Begin, rows, write
+from tests.support.tables import each
 
 guard = FenceGuard()
 
@@ -38,7 +39,7 @@ def test_one_owner_may_write_many_times(begin: Begin, path: Path) -> None:
     assert rows(path, "reports")[0][1] == "export 2"
 
 
-@pytest.mark.parametrize(("fence", "owner"), [(9, A), (9, B), (10, B), (10, None), (1, None)])
+@each(("fence", "owner"), [(9, A), (9, B), (10, B), (10, None), (1, None)])
 def test_a_stale_owner_is_refused_and_nothing_changes(begin: Begin, path: Path, fence: int, owner: str | None) -> None:
     """StaleOwner says both fences; the transaction that it ends leaves no trace, not even of its own earlier writes."""
     with begin(path) as tx:

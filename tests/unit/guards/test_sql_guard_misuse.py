@@ -17,11 +17,12 @@ from sqlalchemy.orm import Session
 from leasehold.errors import InvalidRequest, StaleOwner, StoreUnavailable, Unsupported
 from leasehold.guards.sql import FenceGuard
 from tests.support.guards.ways import RESOURCE, A, Begin, by_engine, by_sqlite3, rows
+from tests.support.tables import each
 
 guard = FenceGuard()
 
 
-@pytest.mark.parametrize(
+@each(
     "table",
     ["", "a b", "a;b", 'a"b', "a-b", "1a", "a.b.c", ".a", "a.", "é", "a\n", "a'--", "x" * 64, None, 5, True, b"a"],
 )
@@ -38,7 +39,7 @@ def test_names_of_tables(table: str) -> None:
     assert table in repr(FenceGuard(table=table))
 
 
-@pytest.mark.parametrize("fence", [0, -1, True, "12", 12.0, 2**63, None])
+@each("fence", [0, -1, True, "12", 12.0, 2**63, None])
 def test_bad_fences_reach_no_database(begin: Begin, path: Path, fence: Any) -> None:
     """They are refused before anything is sent: the transaction is as good as before."""
     with begin(path) as tx:

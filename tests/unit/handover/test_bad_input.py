@@ -14,6 +14,7 @@ from leasehold import InvalidRequest
 from leasehold._core.tickets import MARK, Ticket, read
 from leasehold.stores.memory import MemoryStore
 from tests.support.lock import Spy
+from tests.support.tables import each
 
 NAN, INFINITE = float("nan"), float("inf")
 GOOD = Ticket("job:7", 1_700_000_000_000_000, 30_000, "ab" * 16)
@@ -97,7 +98,7 @@ def spy() -> Iterator[Spy]:
     assert not spy.ops and not spy.batches
 
 
-@pytest.mark.parametrize(("call", "arguments"), TABLE)
+@each(("call", "arguments"), TABLE)
 def test_bad_input_is_refused(spy: Spy, call: str, arguments: dict[str, Any]) -> None:
     """In both flavours alike: one error, which neither repeats what was wrong at length nor shows a ticket."""
     with leasehold.connect(spy) as hold, pytest.raises(InvalidRequest) as info:

@@ -16,6 +16,7 @@ import pytest
 import leasehold
 from leasehold import Backoff, InvalidRequest, LeaseLost, NotAcquired, OutcomeUnknown, StoreUnavailable
 from tests.support.lock import PATIENCE, eventually_async
+from tests.support.tables import each
 
 QUICK = Backoff(base=1e-6, cap=1e-6, attempts=3)  # real sleeps that nobody notices
 
@@ -125,9 +126,7 @@ def test_the_last_error_is_raised(way: Way, naps: list[float]) -> None:
 
 
 @both
-@pytest.mark.parametrize(
-    "error", [OutcomeUnknown("perhaps"), LeaseLost("gone"), InvalidRequest("bad"), TimeoutError(), KeyError(1)]
-)
+@each("error", [OutcomeUnknown("perhaps"), LeaseLost("gone"), InvalidRequest("bad"), TimeoutError(), KeyError(1)])
 def test_nothing_else_is_tried_again(way: Way, naps: list[float], error: Exception) -> None:
     """What may have happened, and what will not get better, comes out at once."""
     flaky = Flaky(error)
@@ -146,7 +145,7 @@ def test_the_errors_can_be_chosen(way: Way) -> None:
 
 
 @both
-@pytest.mark.parametrize("on", [BaseException, KeyboardInterrupt, asyncio.CancelledError, (), None, "all", [KeyError]])
+@each("on", [BaseException, KeyboardInterrupt, asyncio.CancelledError, (), None, "all", [KeyError]])
 def test_what_is_no_error_is_never_tried_again(way: Way, on: Any) -> None:
     """Interrupts and cancellation end it; asking otherwise is refused before the first try."""
     flaky = Flaky()
@@ -212,8 +211,8 @@ def test_it_is_never_changed() -> None:
     assert retry == Backoff(base=0.05, cap=2, attempts=5)
 
 
-@pytest.mark.parametrize("bad", [0, -1, float("nan"), float("inf"), "soon", "", None, True, b"1s", [], 1e-12, "25h"])
-@pytest.mark.parametrize("which", ["base", "cap"])
+@each("bad", [0, -1, float("nan"), float("inf"), "soon", "", None, True, b"1s", [], 1e-12, "25h"])
+@each("which", ["base", "cap"])
 def test_bad_durations_are_refused(which: str, bad: Any) -> None:
     """With the name of the parameter."""
     with pytest.raises(InvalidRequest, match=which):

@@ -20,6 +20,7 @@ from leasehold._core.ops import Claim
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.support.lock import PATIENCE, STORES, Spy, in_thread, nothing_left, open_store, sync_scene, watchdogs
+from tests.support.tables import each
 
 SURROGATE = "lone \ud800 surrogate"
 
@@ -110,7 +111,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("kind", BAD_KINDS.values(), ids=BAD_KINDS.keys())
+@each("kind", BAD_KINDS.values(), ids=BAD_KINDS.keys())
 def test_a_bad_kind_is_refused(hold: Any, spy: Spy, kind: object) -> None:
     """A kind is short, non-empty text; nothing is sent otherwise."""
     with pytest.raises(InvalidRequest):
@@ -118,8 +119,8 @@ def test_a_bad_kind_is_refused(hold: Any, spy: Spy, kind: object) -> None:
     assert not spy.ops
 
 
-@pytest.mark.parametrize("bad", BAD_IDS.values(), ids=BAD_IDS.keys())
-@pytest.mark.parametrize("place", [0, 1])
+@each("bad", BAD_IDS.values(), ids=BAD_IDS.keys())
+@each("place", [0, 1])
 def test_a_bad_id_is_refused(hold: Any, spy: Spy, bad: object, place: int) -> None:
     """An id is text, a whole number, a UUID or a date: what could look like another is refused, wherever it stands."""
     ids = ["fine", "fine"]
@@ -168,8 +169,8 @@ def test_a_namespace_stays_apart(spy: Spy) -> None:
         huge.lock("job")
 
 
-@pytest.mark.parametrize("bad", ["", b"", "k" * 65, b"k" * 65, 42, True, ["key"], bytearray(b"key"), object()])
-@pytest.mark.parametrize("connect", [leasehold.connect, leasehold.aio.connect])
+@each("bad", ["", b"", "k" * 65, b"k" * 65, 42, True, ["key"], bytearray(b"key"), object()])
+@each("connect", [leasehold.connect, leasehold.aio.connect])
 def test_a_bad_id_key_is_refused(spy: Spy, bad: Any, connect: Callable[..., Any]) -> None:
     """``hide_ids`` is text or bytes, 1 to 64 long; the key is not in the error."""
     with pytest.raises(InvalidRequest) as info:
@@ -236,7 +237,7 @@ NO_TTL = {
 }
 
 
-@pytest.mark.parametrize("bad", NO_TTL.values(), ids=NO_TTL.keys())
+@each("bad", NO_TTL.values(), ids=NO_TTL.keys())
 def test_a_bad_ttl_is_refused(hold: Any, spy: Spy, bad: object) -> None:
     """Between 50 ms and 24 h, a number or text with a unit: anything else before anything is sent."""
     with pytest.raises(InvalidRequest, match="ttl"):
@@ -254,8 +255,8 @@ def test_a_bad_extension_is_refused_and_changes_nothing(hold: Any, spy: Spy, bad
     assert lease.deadline == deadline and lease.ttl == 10 and lease.state == "held" and len(spy.ops) == 1
 
 
-@pytest.mark.parametrize("bad", NO_DURATION.values(), ids=NO_DURATION.keys())
-@pytest.mark.parametrize("where", ["lock", "acquire", "connect"])
+@each("bad", NO_DURATION.values(), ids=NO_DURATION.keys())
+@each("where", ["lock", "acquire", "connect"])
 def test_a_bad_wait_is_refused(hold: Any, spy: Spy, bad: object, where: str) -> None:
     """A wait is None, zero or longer, wherever it is given."""
     places: dict[str, Callable[[Any], Any]] = {
@@ -268,8 +269,8 @@ def test_a_bad_wait_is_refused(hold: Any, spy: Spy, bad: object, where: str) -> 
     assert not spy.ops
 
 
-@pytest.mark.parametrize("bad", [*NO_DURATION.values(), 0, 0.0, "0s"], ids=[*NO_DURATION, "0", "0.0", "0s"])
-@pytest.mark.parametrize("what", ["max_hold", "max_idle", "at_least"])
+@each("bad", [*NO_DURATION.values(), 0, 0.0, "0s"], ids=[*NO_DURATION, "0", "0.0", "0s"])
+@each("what", ["max_hold", "max_idle", "at_least"])
 def test_a_bad_limit_is_refused(hold: Any, spy: Spy, bad: object, what: str) -> None:
     """A limit is above zero or left out."""
     with pytest.raises(InvalidRequest, match=what):
@@ -315,8 +316,8 @@ def test_a_long_ttl_warns_at_the_callers_line(hold: Any, call: str) -> None:
 # ---------------------------------------------------------------- flags and metadata
 
 
-@pytest.mark.parametrize("bad", [None, 0, 1, "yes", "", [], 1.0])
-@pytest.mark.parametrize("flag", ["renew", "reentrant"])
+@each("bad", [None, 0, 1, "yes", "", [], 1.0])
+@each("flag", ["renew", "reentrant"])
 def test_a_flag_is_a_bool(hold: Any, spy: Spy, flag: str, bad: object) -> None:
     """``renew="no"`` would be true: only True and False are taken."""
     with pytest.raises(InvalidRequest, match=flag):
@@ -361,7 +362,7 @@ BAD_META: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("make", BAD_META.values(), ids=BAD_META.keys())
+@each("make", BAD_META.values(), ids=BAD_META.keys())
 def test_bad_metadata_is_refused(hold: Any, spy: Spy, make: Callable[[], Any]) -> None:
     """Metadata is a small mapping that JSON can carry; what is not is refused before anything is sent."""
     with pytest.raises(InvalidRequest, match="meta"):
@@ -422,8 +423,8 @@ SECRET_URLS = [
 ]
 
 
-@pytest.mark.parametrize("url", BAD_URLS.values(), ids=BAD_URLS.keys())
-@pytest.mark.parametrize("connect", [leasehold.connect, leasehold.aio.connect])
+@each("url", BAD_URLS.values(), ids=BAD_URLS.keys())
+@each("connect", [leasehold.connect, leasehold.aio.connect])
 def test_a_bad_url_is_refused(connect: Callable[..., Any], url: str) -> None:
     """A URL that names nothing is said to be wrong at once, not at the first lock."""
     with pytest.raises(InvalidRequest):
@@ -439,16 +440,16 @@ def test_an_option_that_is_refused_is_named(url: str) -> None:
         leasehold.connect(url)
 
 
-@pytest.mark.parametrize("url", LATER_URLS)
-@pytest.mark.parametrize("connect", [leasehold.connect, leasehold.aio.connect])
+@each("url", LATER_URLS)
+@each("connect", [leasehold.connect, leasehold.aio.connect])
 def test_a_store_of_a_later_version_is_unsupported(connect: Callable[..., Any], url: str) -> None:
     """A pinned scheme that this version has no store for yet is Unsupported, and the message names it."""
     with pytest.raises(Unsupported, match=url.partition("://")[0].replace("+", "[+]")):
         connect(url)
 
 
-@pytest.mark.parametrize("url", SECRET_URLS)
-@pytest.mark.parametrize("way", ["argument", "environment"])
+@each("url", SECRET_URLS)
+@each("way", ["argument", "environment"])
 def test_no_error_prints_a_password(url: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the message, the arguments, the attributes, the pickle nor the chain holds what may be a password."""
     monkeypatch.setenv("LEASEHOLD_URL", url)
@@ -462,8 +463,8 @@ def test_no_error_prints_a_password(url: str, way: str, monkeypatch: pytest.Monk
     assert "hunter2" not in "".join([*shown, *map(repr, chain)])
 
 
-@pytest.mark.parametrize("bad", [42, 4.2, b"memory://", [], object(), True, Path("leases.db"), {}, ()])
-@pytest.mark.parametrize("connect", [leasehold.connect, leasehold.aio.connect])
+@each("bad", [42, 4.2, b"memory://", [], object(), True, Path("leases.db"), {}, ()])
+@each("connect", [leasehold.connect, leasehold.aio.connect])
 def test_connect_takes_a_url_or_a_store(connect: Callable[..., Any], bad: Any) -> None:
     """Anything else is refused by its type."""
     with pytest.raises(InvalidRequest, match=type(bad).__name__):

@@ -35,6 +35,7 @@ from tests.support.lock import (
     sync_scene,
     tick,
 )
+from tests.support.tables import each
 
 Scene = tuple[Spy, leasehold.Leasehold]
 AioScene = tuple[Spy, leasehold.AsyncLeasehold]
@@ -130,8 +131,8 @@ def ascii_or_type(value: object) -> str:
     return ascii(value) if isinstance(value, (str, bytes)) else type(value).__name__
 
 
-@pytest.mark.parametrize("value", [None, True, 1.5, b"nl", "", "\ud800", ["nl"], {}, 1 << 1024], ids=ascii_or_type)
-@pytest.mark.parametrize("template", ["{site}", "site-{site}"], ids=["alone", "in a text"])
+@each("value", [None, True, 1.5, b"nl", "", "\ud800", ["nl"], {}, 1 << 1024], ids=ascii_or_type)
+@each("template", ["{site}", "site-{site}"], ids=["alone", "in a text"])
 def test_a_value_that_is_no_id_is_refused(scene: Scene, template: str, value: object) -> None:
     """The rules of ids hold for a field that stands alone and for one in a text; nothing is sent, nothing runs."""
     spy, hold = scene
@@ -171,7 +172,7 @@ def test_an_error_of_the_users_own_property_comes_through(hold: Any) -> None:
         hold.locked("job", "{row.id}")(lambda row: None)(Row())
 
 
-@pytest.mark.parametrize(
+@each(
     ("templates", "says"),
     [
         (["{sit}"], r"\{sit\} is no parameter of .*job\(\); there is: site"),

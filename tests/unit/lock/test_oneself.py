@@ -16,6 +16,7 @@ from leasehold.stores.memory import MemoryStore
 from tests.support.lock import elsewhere, eventually, eventually_async, look, nothing_left
 from tests.support.parties import FLAVOURS, PATIENCE, Party
 from tests.support.scene import fails
+from tests.support.tables import each
 
 Make = Callable[[Any], Any]
 SOON = 0.05  # a wait that ends
@@ -106,7 +107,7 @@ TWICE: dict[str, tuple[Make, Make]] = {
 }
 
 
-@pytest.mark.parametrize("way", TWICE)
+@each("way", TWICE)
 def test_item_11_for_ever_is_an_error(party: Party, store: MemoryStore, way: str) -> None:
     """In the body of its own lease nobody waits for that lease without an end: the error names rlock, and nothing is
     left behind."""

@@ -6,13 +6,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any, get_overloads
 
-import pytest
-
 import leasehold
 from leasehold import aio
 from leasehold.patterns import AsyncCron, Cron
 from leasehold.primitives.campaign import AsyncCampaign, Campaign
 from leasehold.primitives.leader import AsyncObservation, Observation
+from tests.support.tables import each
 
 PAIRS = [
     (leasehold.Leasehold, leasehold.AsyncLeasehold),
@@ -71,13 +70,13 @@ def shape(function: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
     return [(one.name, one.kind, one.default) for one in inspect.signature(function).parameters.values()]
 
 
-@pytest.mark.parametrize(("sync", "other"), [*PAIRS, *ITERATED], ids=lambda cls: cls.__name__)
+@each(("sync", "other"), [*PAIRS, *ITERATED], ids=lambda cls: cls.__name__)
 def test_the_same_names(sync: type, other: type) -> None:
     """Neither flavour has a public name that the other lacks."""
     assert {name for name in dir(sync) if name[0] != "_"} == {name for name in dir(other) if name[0] != "_"}
 
 
-@pytest.mark.parametrize(("sync", "other", "name"), MEMBERS, ids=lambda part: getattr(part, "__name__", part))
+@each(("sync", "other", "name"), MEMBERS, ids=lambda part: getattr(part, "__name__", part))
 def test_the_same_parameters(sync: type, other: type, name: str) -> None:
     """A member takes the same parameters in both, or is a property in both."""
     one, two = inspect.getattr_static(sync, name), inspect.getattr_static(other, name)
@@ -86,7 +85,7 @@ def test_the_same_parameters(sync: type, other: type, name: str) -> None:
         assert shape(getattr(sync, name)) == shape(getattr(other, name))
 
 
-@pytest.mark.parametrize(("sync", "other"), [*PAIRS, *ITERATED], ids=lambda cls: cls.__name__)
+@each(("sync", "other"), [*PAIRS, *ITERATED], ids=lambda cls: cls.__name__)
 def test_awaited_exactly_where_it_may_block(sync: type, other: type) -> None:
     """Coroutine functions are what asks the store, and nothing else."""
     members = inspect.getmembers(other, inspect.iscoroutinefunction)
@@ -95,7 +94,7 @@ def test_awaited_exactly_where_it_may_block(sync: type, other: type) -> None:
     assert not inspect.getmembers(sync, inspect.iscoroutinefunction)
 
 
-@pytest.mark.parametrize(("sync", "other"), PAIRS, ids=lambda cls: cls.__name__)
+@each(("sync", "other"), PAIRS, ids=lambda cls: cls.__name__)
 def test_context_managers_of_their_own_kind(sync: Any, other: Any) -> None:
     """``with`` for threads, ``async with`` for tasks; the wrong one is refused by Python itself."""
     assert shape(sync.__enter__) == shape(other.__aenter__)
@@ -132,7 +131,7 @@ def test_locked_has_the_same_overloads() -> None:
     assert len(one) == 4
 
 
-@pytest.mark.parametrize(("sync", "other", "name"), MEMBERS, ids=lambda part: getattr(part, "__name__", part))
+@each(("sync", "other", "name"), MEMBERS, ids=lambda part: getattr(part, "__name__", part))
 def test_the_same_annotations(sync: type, other: type, name: str) -> None:
     """Parameters are annotated alike; what is returned differs only in flavour. A callback may be a coroutine function
     in asyncio, and the locks of ``all`` are of its own flavour."""

@@ -18,6 +18,7 @@ from leasehold import errors
 from leasehold.coordinator.base import Coordinator
 from leasehold.primitives.base_lease import BaseLease
 from leasehold.primitives.base_lock import BaseLock
+from tests.support.tables import each
 
 SOURCE = Path(leasehold.__file__).parent
 
@@ -251,7 +252,7 @@ def test_every_public_object_has_a_docstring() -> None:
     assert not [name for name, thing in documented() if not (getattr(thing, "__doc__", None) or "").strip()]
 
 
-@pytest.mark.parametrize("module", modules(), ids=lambda module: module.__name__)
+@each("module", modules(), ids=lambda module: module.__name__)
 def test_every_module_says_its_job(module: ModuleType) -> None:
     """A file says its job in the first line of its docstring."""
     assert module.__doc__ is not None and module.__doc__.strip()

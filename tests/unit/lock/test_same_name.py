@@ -11,6 +11,7 @@ import pytest
 from leasehold import NotHeld
 from leasehold.stores.memory import MemoryStore
 from tests.support.parties import FLAVOURS, Party
+from tests.support.tables import each
 
 KINDS: dict[str, Callable[[Any], Any]] = {
     "lock": lambda hold: hold.lock("job"),
@@ -40,7 +41,7 @@ def strangers() -> list[tuple[str, str]]:
     return [*pairs, ("lock", "write")]
 
 
-@pytest.mark.parametrize(("held", "other"), strangers())
+@each(("held", "other"), strangers())
 def test_one_kind_is_not_given_back_through_another(party: Party, held: str, other: str) -> None:
     """Whoever holds the one does not own the other, and cannot release it by mistake: alone or with others."""
     lease = party.do(lambda hold: KINDS[held](hold).acquire())

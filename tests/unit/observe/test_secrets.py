@@ -34,6 +34,7 @@ from leasehold.observe.prometheus import PrometheusObserver
 from tests.support.lock import eventually
 from tests.support.observe.stage import Listener
 from tests.support.servers.redis import RedisServer
+from tests.support.tables import each
 
 SOURCE = Path(leasehold.__file__).parents[1]
 ID, SECOND_ID = "customer-4711-x", "pa:ss/port{99}"  # the second is written with escapes
@@ -223,7 +224,7 @@ def test_a_secret_that_is_shown_is_found(seen: Seen) -> None:
     assert seen.leaks() == {("log", ID)}
 
 
-@pytest.mark.parametrize(
+@each(
     "written",
     [
         "redis://user:{}@host:port/0",

@@ -14,6 +14,7 @@ from leasehold.patterns import RemoteError
 from leasehold.patterns.errors import error_record, remote_error
 from leasehold.patterns.serialization import MARK, check_serializer, document, dump_value, load_value, read_document
 from leasehold.patterns.values import Codec
+from tests.support.tables import each
 
 
 class Wire:
@@ -23,12 +24,8 @@ class Wire:
     loads = staticmethod(json.loads)
 
 
-@pytest.mark.parametrize(
-    "serializer", [Codec(), json, pickle, Wire(), Wire], ids=["codec", "json", "pickle", "an object", "a class"]
-)
-@pytest.mark.parametrize(
-    "value", [None, 0, 'ü€\0\n"', [1, {"a": None}], 1.5, "x" * 10_000], ids=lambda one: str(one)[:9]
-)
+@each("serializer", [Codec(), json, pickle, Wire(), Wire], ids=["codec", "json", "pickle", "an object", "a class"])
+@each("value", [None, 0, 'ü€\0\n"', [1, {"a": None}], 1.5, "x" * 10_000], ids=lambda one: str(one)[:9])
 def test_values_come_back(serializer: Any, value: object) -> None:
     """Whatever the serializer makes of it stands in a sheet of JSON, and comes back."""
     text = document("test/1", {"more": 1}, dump_value(check_serializer(serializer), value, "it")[0])

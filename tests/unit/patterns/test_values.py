@@ -51,6 +51,7 @@ from tests.support.patterns.goods import (
     Special,
     Status,
 )
+from tests.support.tables import each
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 10, 25, 2, 30, 0, 123, BERLIN, fold=1)  # the second time on that day
@@ -91,8 +92,8 @@ ALWAYS: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", ALWAYS, ids=lambda value: type(value).__name__)
-@pytest.mark.parametrize("annotation", [Any, "None", Receipt], ids=["any", "another", "a class"])
+@each("value", ALWAYS, ids=lambda value: type(value).__name__)
+@each("annotation", [Any, "None", Receipt], ids=["any", "another", "a class"])
 def test_types_of_the_standard_library(value: Any, annotation: Any) -> None:
     """They come back equal and as they were, whatever the annotation says."""
     back = again(value, annotation)
@@ -136,9 +137,7 @@ BY_ANNOTATION: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("annotation", "value"), BY_ANNOTATION, ids=lambda one: getattr(one, "__name__", type(one).__name__)
-)
+@each(("annotation", "value"), BY_ANNOTATION, ids=lambda one: getattr(one, "__name__", type(one).__name__))
 def test_by_the_annotation(annotation: Any, value: Any) -> None:
     """Classes that it names come back, wherever they are in the value; and so does what does not fit to it."""
     back = again(value, annotation)
@@ -205,7 +204,7 @@ class Sheet(TypedDict):
     file: TextIO
 
 
-@pytest.mark.parametrize(
+@each(
     ("annotation", "named"),
     [
         (Iterator[int], "collections.abc.Iterator"),

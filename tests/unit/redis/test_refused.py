@@ -18,6 +18,7 @@ from leasehold import InvalidRequest, Unsupported
 from tests.integration.redis.impostor import VERSION_5_0, VERSION_6_0, impostor
 from tests.support.parties import FLAVOURS
 from tests.support.redis.plays import KINDS, Start, failure
+from tests.support.tables import each
 
 CONNECTS = [leasehold.connect, leasehold.aio.connect]
 Connect = Callable[..., Any]
@@ -55,7 +56,7 @@ PARTS: dict[str, Callable[[Any], Any]] = {
 
 
 @both
-@pytest.mark.parametrize("name", SEVERAL)
+@each("name", SEVERAL)
 def test_a_client_of_several_servers_is_unsupported(name: str, connect: Connect) -> None:
     """Those that move between servers share no leases among them; the message names the class."""
     with pytest.raises(Unsupported, match=f"cannot use a {name.partition(' ')[0]}: "):
@@ -63,8 +64,8 @@ def test_a_client_of_several_servers_is_unsupported(name: str, connect: Connect)
 
 
 @both
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("part", PARTS)
+@each("kind", KINDS)
+@each("part", PARTS)
 def test_a_part_of_a_client_is_unsupported(part: str, kind: str, connect: Connect) -> None:
     """The message asks for the client itself."""
     with pytest.raises(Unsupported, match=f"cannot use a {part}: .*give it the client"):
@@ -98,7 +99,7 @@ GARBAGE: dict[str, Any] = {
 
 
 @both
-@pytest.mark.parametrize("thing", GARBAGE.values(), ids=GARBAGE)
+@each("thing", GARBAGE.values(), ids=GARBAGE)
 def test_anything_else_is_an_invalid_request(thing: Any, connect: Connect) -> None:
     """At once, by the name of its type."""
     with pytest.raises(InvalidRequest, match=f"not {type(thing).__name__}"):

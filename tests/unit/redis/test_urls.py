@@ -22,6 +22,7 @@ from leasehold import InvalidRequest, LeaseholdError, StoreUnavailable, Unsuppor
 from leasehold.coordinator.stores import LATER
 from leasehold.stores.redis.target import MEANINGLESS, OPTIONS, SCHEMES, TLS_OPTIONS, Target, from_url
 from tests.support.servers.certificates import Certificates
+from tests.support.tables import each
 
 SECRET = "hunter2"
 CONNECTS = [leasehold.connect, leasehold.aio.connect]
@@ -91,8 +92,8 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("connect", CONNECTS)
-@pytest.mark.parametrize("url", FORMS)
+@each("connect", CONNECTS)
+@each("url", FORMS)
 def test_a_form_means_what_it_says(url: str, connect: Connect) -> None:
     """Each part of a URL lands where it belongs, and what is not said has its default."""
     assert from_url(url) == Target(**FORMS[url])
@@ -266,8 +267,8 @@ BAD: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("connect", CONNECTS)
-@pytest.mark.parametrize(("url", "words"), BAD.values(), ids=BAD)
+@each("connect", CONNECTS)
+@each(("url", "words"), BAD.values(), ids=BAD)
 def test_a_bad_url_is_refused_in_words(url: str, words: str, connect: Connect) -> None:
     """At once, with what is wrong, and without what may be a password."""
     with pytest.raises(InvalidRequest, match=words) as info:
@@ -275,7 +276,7 @@ def test_a_bad_url_is_refused_in_words(url: str, words: str, connect: Connect) -
     assert not leaks(info.value)
 
 
-@pytest.mark.parametrize("name", MEANINGLESS)
+@each("name", MEANINGLESS)
 def test_an_option_that_means_nothing_here(name: str) -> None:
     """redis-py takes it in a URL: it is refused by its name, with the reason."""
     with pytest.raises(InvalidRequest, match=f"the option {name}, which means nothing here: .*Leave it out") as info:

@@ -13,6 +13,7 @@ from leasehold import InvalidRequest, LeaseholdError
 from leasehold.guards.memory import FenceGuard
 from leasehold.stores.memory import MemoryStore
 from tests.support.lock import Spy, nothing_left
+from tests.support.tables import each
 
 BAD_NAMES: dict[str, tuple[Any, ...]] = {
     "no kind": ("",),
@@ -67,7 +68,7 @@ def threads(spy: Spy) -> Iterator[leasehold.Leasehold]:
         yield hold
 
 
-@pytest.mark.parametrize("name", BAD_NAMES.values(), ids=BAD_NAMES.keys())
+@each("name", BAD_NAMES.values(), ids=BAD_NAMES.keys())
 def test_a_bad_name_is_refused_at_once(hold: Any, spy: Spy, name: tuple[Any, ...]) -> None:
     """By ``rwlock`` itself, as ``lock`` does, and not only by its sides."""
     with pytest.raises(InvalidRequest) as info:
@@ -77,8 +78,8 @@ def test_a_bad_name_is_refused_at_once(hold: Any, spy: Spy, name: tuple[Any, ...
     assert str(info.value) == str(plain.value) and not spy.ops
 
 
-@pytest.mark.parametrize("side", ["read", "write"])
-@pytest.mark.parametrize("options", BAD_OPTIONS.values(), ids=BAD_OPTIONS.keys())
+@each("side", ["read", "write"])
+@each("options", BAD_OPTIONS.values(), ids=BAD_OPTIONS.keys())
 def test_a_bad_option_is_refused_at_once(hold: Any, spy: Spy, options: dict[str, Any], side: str) -> None:
     """With the words of ``lock``, before anything is sent."""
     with pytest.raises(InvalidRequest) as info:

@@ -30,6 +30,7 @@ from tests.support.lock import (
     unreachable,
 )
 from tests.support.parties import FLAVOURS, Party
+from tests.support.tables import each
 
 TROUBLE = pytest.mark.parametrize(("when", "trouble", "error"), [
     ("before", unreachable, StoreUnavailable), ("before", reply_lost, OutcomeUnknown),
@@ -96,7 +97,7 @@ def test_what_goes_unanswered_only_reads_all_the_same(
 
 
 @TROUBLE
-@pytest.mark.parametrize("options", [{}, {"renew": False}], ids=["renewed", "not renewed"])
+@each("options", [{}, {"renew": False}], ids=["renewed", "not renewed"])
 def test_it_may_be_repeated_when_a_renewal_was_quicker(
     party: Party, spy: Spy, when: str, trouble: Any, error: type[Exception], options: dict[str, Any]
 ) -> None:

@@ -13,6 +13,7 @@ from leasehold._core import ledger
 from leasehold._core.rules import RULES
 from leasehold._core.types import AuditNote, Door, Grant, State, Tombstone, Waiter, Watcher
 from leasehold.stores.sqlite import database
+from tests.support.tables import each
 
 numbers = st.integers(min_value=0, max_value=2**53)
 texts = st.text(st.characters(), max_size=8)  # lone surrogates, NUL and quotes too
@@ -82,7 +83,7 @@ GRANT = '["o",7,10,20,"mutex",[0],0,"","",0,"",0,0,0]'
 WAITER = '["w",10,1,5,"",0,"mutex",1,1,0,"","",0]'
 
 
-@pytest.mark.parametrize(
+@each(
     ("holders", "queue", "rest"),
     [
         (GRANT.replace("7", '"7"'), "", "7,9,0,[]"),

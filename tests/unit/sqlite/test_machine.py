@@ -14,6 +14,7 @@ from leasehold.stores.clock import ManualClock
 from leasehold.stores.sqlite import SQLiteStore, file
 from leasehold.stores.sqlite import file as machine
 from tests.support.sqlite import ROOM, claim, look, take
+from tests.support.tables import each
 
 MOUNTS = r"""
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -47,9 +48,7 @@ def test_the_longest_mount_point_wins(path: str, kind: str) -> None:
     assert machine.find_mount(path, MOUNTS)[1] == kind
 
 
-@pytest.mark.parametrize(
-    "kind", ["nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre", "afs"]
-)
+@each("kind", ["nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre", "afs"])
 def test_a_network_file_system_is_refused(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Said by name, before the file is made."""
     mounts = tmp_path / "mountinfo"

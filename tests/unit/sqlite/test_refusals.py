@@ -19,6 +19,7 @@ from leasehold._core import ops
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 from leasehold.stores.sqlite import SQLiteStore, failures, file
 from tests.support.sqlite import ROOM, TTL, claim, look, run, take
+from tests.support.tables import each
 
 # Root may do anything: the process becomes somebody else once everything is imported.
 TRY = """
@@ -342,9 +343,7 @@ def test_a_read_only_file_system(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- every error
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in dir(sqlite3) if name.startswith("SQLITE_") and isinstance(getattr(sqlite3, name), int)]
-)
+@each("name", [name for name in dir(sqlite3) if name.startswith("SQLITE_") and isinstance(getattr(sqlite3, name), int)])
 def test_every_error_of_sqlite_is_ours(name: str, tmp_path: Path) -> None:
     """Whatever SQLite answers, the text names the file and the error can be pickled."""
     error = sqlite3.OperationalError("made up")

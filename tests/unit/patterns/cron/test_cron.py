@@ -23,6 +23,7 @@ from leasehold.testing import outage
 from tests.support.patterns.cron.bench import Bench, T, outcomes, settled
 from tests.support.patterns.cron.clocks import TurnedClock
 from tests.support.patterns.tools import PATIENCE, until
+from tests.support.tables import each
 
 
 @pytest.fixture
@@ -538,7 +539,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "match"), WRONG, ids=[str(one[0]) for one in WRONG])
+@each(("options", "match"), WRONG, ids=[str(one[0]) for one in WRONG])
 def test_wrong_options(bench: Bench, options: dict[str, Any], match: str) -> None:
     """They are refused where they are written, and nothing is left behind."""
     with pytest.raises(InvalidRequest, match=match):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from leasehold.errors import InvalidRequest, Unsupported
 from leasehold.patterns.cron.schedule import ALIASES, Schedule
+from tests.support.tables import each
 
 AMSTERDAM, NEW_YORK = "Europe/Amsterdam", "America/New_York"
 
@@ -68,8 +69,8 @@ def test_a_question_in_the_hour_that_comes_twice() -> None:
     assert ticks(Schedule("30 2 * * *", AMSTERDAM), "2026-10-25 01:10", 1) == ["10-26 01:30"]
 
 
-@pytest.mark.parametrize("zone", ["UTC", AMSTERDAM, NEW_YORK, "America/Havana", "Asia/Kathmandu"])
-@pytest.mark.parametrize("expression", ["*/7 * * * *", "30 2 * * *", "0,30 1-3 * * *", "15 */2 * * *"])
+@each("zone", ["UTC", AMSTERDAM, NEW_YORK, "America/Havana", "Asia/Kathmandu"])
+@each("expression", ["*/7 * * * *", "30 2 * * *", "0,30 1-3 * * *", "15 */2 * * *"])
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_everybody_sees_the_same_ticks(data: st.DataObject, zone: str, expression: str) -> None:
@@ -101,7 +102,7 @@ def test_aliases(alias: str) -> None:
     assert Schedule(alias).text == Schedule(ALIASES[alias]).text == Schedule(f" {alias.upper()} ").text
 
 
-@pytest.mark.parametrize(
+@each(
     "expression",
     [
         "",

@@ -16,6 +16,7 @@ from leasehold.patterns import ResultNotKept
 from leasehold.patterns.serialization import dump_value
 from leasehold.patterns.values import Codec
 from tests.support.patterns.flight.sides import Counted, Side
+from tests.support.tables import each
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"fresh": 0}, "fresh must be above zero"),
@@ -40,7 +41,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "message"), BAD, ids=lambda part: str(part)[:30])
+@each(("options", "message"), BAD, ids=lambda part: str(part)[:30])
 def test_options(memory: Side, options: dict[str, Any], message: str) -> None:
     """Each option is checked at once."""
     with pytest.raises(InvalidRequest, match=message):

@@ -10,6 +10,7 @@ import pytest
 import leasehold
 from leasehold.errors import InvalidRequest, NotAcquired
 from leasehold.patterns.idempotency import GLOBAL, IdempotencyMiddleware
+from tests.support.tables import each
 from tests.unit.patterns.idempotency.client import Client, Pairs, Shop
 
 Hold = leasehold.AsyncLeasehold
@@ -64,7 +65,7 @@ async def test_in_flight(async_hold: Hold) -> None:
     assert (await waiting).replayed and len(shop.served) == 1
 
 
-@pytest.mark.parametrize("key", ["", '""', "a b", 'a"b', '"a', '"a"b"', '"a\\"', '"a\\b"', "é", "a\x7f", "k" * 256])
+@each("key", ["", '""', "a b", 'a"b', '"a', '"a"b"', '"a\\"', '"a\\b"', "é", "a\x7f", "k" * 256])
 async def test_malformed_keys(async_hold: Hold, key: str) -> None:
     """400, and nothing is done."""
     shop = Shop()
@@ -231,7 +232,7 @@ async def test_extensions_of_the_server(async_hold: Hold) -> None:
     assert set(offered) == {"http.response.pathsend", "http.response.trailers", "tls"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "said"),
     [
         ({"keep": -1}, "keep"),

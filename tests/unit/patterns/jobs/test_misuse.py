@@ -17,9 +17,10 @@ from sqlalchemy.ext.asyncio import create_async_engine
 import leasehold
 from leasehold import InvalidRequest, StoreUnavailable
 from leasehold.patterns import AsyncJobs, Jobs
+from tests.support.tables import each
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         {"table": ""}, {"table": 5}, {"table": "a\0b"}, {"columns": ["id"]}, {"columns": {"name": "x"}},
@@ -74,7 +75,7 @@ def jobs(tmp_path: Path) -> Jobs:
     return jobs
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         {"payload": object()}, {"payload": float("nan")}, {"payload": {"a": {1, 2}}}, {"payload": "nul \0"},
@@ -102,7 +103,7 @@ def test_one_that_cannot_be_written_stops_all(jobs: Jobs) -> None:
     assert jobs.counts()["ready"] == 0
 
 
-@pytest.mark.parametrize(
+@each(
     "call",
     [
         lambda jobs: jobs.claim_many(0),

@@ -10,6 +10,7 @@ import pytest
 
 from leasehold import patterns
 from leasehold.patterns import AsyncJob, AsyncJobs, Job, Jobs
+from tests.support.tables import each
 
 PAIRS: list[tuple[Any, Any]] = [(Jobs, AsyncJobs), (Job, AsyncJob)]
 AWAITED = {
@@ -34,7 +35,7 @@ def test_the_same_names(sync: type, other: type) -> None:
     assert {name for name in dir(sync) if name[0] != "_"} == {name for name in dir(other) if name[0] != "_"}
 
 
-@pytest.mark.parametrize(("sync", "other", "name"), MEMBERS)
+@each(("sync", "other", "name"), MEMBERS)
 def test_the_same_parameters(sync: type, other: type, name: str) -> None:
     """A member takes the same in both, or is a property in both."""
     one, two = inspect.getattr_static(sync, name), inspect.getattr_static(other, name)

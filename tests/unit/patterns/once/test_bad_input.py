@@ -13,6 +13,7 @@ import leasehold
 from leasehold.errors import InvalidRequest, StoreUnavailable
 from leasehold.patterns.results import MemoryResultStore
 from tests.support.patterns.once.stage import Stage
+from tests.support.tables import each
 
 NAME = ("payment", "{request_id}")
 
@@ -29,7 +30,7 @@ def never(request_id: str, body: Any = None) -> None:
     raise AssertionError("it ran")
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "said"),
     [
         ({"keep": -1}, "keep must not be negative"),
@@ -60,7 +61,7 @@ def test_options(near: Stage, options: dict[str, Any], said: str) -> None:
         near.hold.once(*NAME, **options)
 
 
-@pytest.mark.parametrize("name", [("pay{x}",), ("",), ("payment", ""), ("payment", 1.5), ("payment", "{a!r}"), (5,)])
+@each("name", [("pay{x}",), ("",), ("payment", ""), ("payment", 1.5), ("payment", "{a!r}"), (5,)])
 def test_names(near: Stage, name: Any) -> None:
     """A kind takes no fields, and an id is text, an int, a UUID or a date."""
     with pytest.raises(InvalidRequest):
@@ -75,7 +76,7 @@ class Closed(dict[str, int]):
         raise OSError("gone")
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         math.nan, -math.inf, {1, 2}, object(), {1: "a"}, {"a": [{"b": lambda: None}]}, "\ud800", [[math.nan]],
