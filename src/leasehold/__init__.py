@@ -6,7 +6,7 @@
     with hold.lock("report-export", 42, ttl=30) as lease:       # waits, renews while the body runs, releases
         export(42, fence=lease.fence)
 
-A lease can end before the work does. ``lease.lost`` and ``lease.check()`` say so; only a guard at the resource,
+A lease can end before the work does. ``lease.lost`` and ``lease.check()`` show it; only a guard at the resource,
 which refuses an older fence, makes a late write harmless: see ``leasehold.guards``.
 """
 
@@ -109,7 +109,7 @@ __all__ = [
     "connect",
 ]
 
-# Where each name comes from. It is loaded when somebody first asks for it: a command that needs little starts fast.
+# The module of each name. It is loaded at the first use of the name, so that a command that needs little starts fast.
 _MODULES = ("aio", "errors")
 _PLACES = {
     "SKIPPED": "primitives.decorated_function",

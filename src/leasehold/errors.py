@@ -4,17 +4,17 @@
     ├── NotAcquired (TimeoutError)           busy, or the wait ran out: worth a try within .retry_in
     ├── LeaseLost                            ours once, no longer: stop the work
     ├── StaleOwner                           a guard refused an older fence: stop the work
-    ├── NotHeld (RuntimeError)               release or extend by somebody who does not hold
+    ├── NotHeld (RuntimeError)               release or extend by a caller that does not hold
     ├── StoreUnavailable (ConnectionError)   the store could not be reached, and nothing was taken
     ├── OutcomeUnknown (ConnectionError)     the call may have happened; it is cleaned up in the background
     ├── Unsupported                          this store cannot promise what was asked
-    └── InvalidRequest (ValueError)          bad ttl, name, limit or URL; or one would wait for oneself for ever
+    └── InvalidRequest (ValueError)          bad ttl, name, limit or URL; or a wait for oneself, for ever
 
 Two more belong to guards and patterns: ``leasehold.guards.Conflict`` (below) is a StoreUnavailable, and
 ``leasehold.guards.sql.NoSuchRow`` a LookupError.
 
 All carry ``.resource``, ``.owner`` (its public part) and ``.fence`` where they are known, and all can be
-pickled: an error often crosses a process boundary before somebody reads it.
+pickled: an error often crosses a process boundary before it is read.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def _rebuild(cls: type[LeaseholdError], args: tuple[Any, ...], fields: dict[str,
 
 
 class NotAcquired(LeaseholdError, TimeoutError):
-    """Somebody else holds it. ``.holder`` says who. ``.retry_in`` is in how many seconds a try is worth it at the
-    latest: then its lease expires, unless it is renewed; it may be given back at any moment before. Of a semaphore,
-    ``.limit`` is the one that others go by, when it is another than was asked with."""
+    """Another holder has it: ``.holder``. ``.retry_in`` is in how many seconds, at the latest, a try is worth it: then
+    the holder's lease expires, unless it is renewed; it may be given back at any moment before. Of a semaphore,
+    ``.limit`` is the limit that others go by, when it differs from the requested one."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class OutcomeUnknown(LeaseholdError, ConnectionError):
 
 
 class Unsupported(LeaseholdError):
-    """This store cannot promise what was asked for. Said at construction, never later."""
+    """This store cannot promise what was asked for. Raised at construction, never later."""
 
 
 class InvalidRequest(LeaseholdError, ValueError):

@@ -1,7 +1,14 @@
 """The decisions, and nothing else: no I/O, clock, threads, asyncio or randomness.
 
-Read in this order: ``types`` (the words), ``policy`` (the numbers), ``ops`` (what can be asked of a store), ``ledger``
-with ``turn`` and ``rules`` (how a store decides), ``holding`` (what a holder may believe), ``flows`` with ``claims``,
-``group`` and ``resource_flows`` (how a client behaves). ``names``, ``templates`` and ``durations`` check what users
-write; ``ports`` are the shapes of what is outside.
+Read in this order:
+
+1. ``types`` (the records of a resource) and ``policy`` (the numbers);
+2. ``ops`` (the requests to a store, and its replies);
+3. ``ledger`` with ``turn`` and ``rules`` (how a store decides);
+4. ``holding`` (what a holder may believe);
+5. ``flows`` with ``claims``, ``group`` and ``resource_flows`` (how a client behaves), and ``driver`` (runs a flow).
+
+``names``, ``templates`` and ``durations`` check what users write; ``tickets`` and ``headers`` are texts that carry a
+lease or its fence elsewhere; ``ports`` are the interfaces of what is outside; ``light_typing`` is ``typing`` for a fast
+start.
 """

@@ -1,4 +1,4 @@
-"""Durations as people write them: float seconds, a timedelta, or text such as ``"30s"``, ``"1h30m"``, ``"250ms"``."""
+"""Durations as users write them: float seconds, a timedelta, or text such as ``"30s"``, ``"1h30m"``, ``"250ms"``."""
 
 from __future__ import annotations
 

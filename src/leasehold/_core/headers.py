@@ -2,7 +2,7 @@
 
     X-Fencing-Token      the fence, in decimal
     X-Fencing-Resource   the text form of the resource; a space and whatever is not ASCII is percent-encoded
-    X-Fencing-Owner      <instance>:<pid>#<digest of the owner token>: who it is, and nothing to release the lease with
+    X-Fencing-Owner      <instance>:<pid>#<digest of the owner token>: names the owner, cannot release the lease
     X-Fencing-Mode       "shared" for a lease that may read and not write; else it is absent
 
 The text form never holds ``%20`` or an escape above ``%7F`` of its own, so decoding these is unambiguous.

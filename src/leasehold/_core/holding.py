@@ -593,9 +593,7 @@ class Holding:
             again = self._releases > 0  # an earlier one may have arrived, and "not yours" is no loss then (trap 11)
             self._releases += 1
             forget_ms = tombstone_ms(self.ttl_ms) if self._tombstone else 0
-            return ops.Release(
-                resource=self.name.text, owner=self.owner, fence=self.fence, forget_ms=forget_ms, again=again
-            )
+            return ops.Release(self.name.text, self.owner, self.fence, forget_ms, again)
 
     def _gone(self) -> bool:
         """Is there nothing of it in the store, or nothing that is ours to give back?"""

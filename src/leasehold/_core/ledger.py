@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 
 
 def always_reachable(address: str) -> bool:
-    """The default answer to "can a push reach this address?"."""
+    """The default of ``reachable``: a push reaches every address."""
     return True
 
 
@@ -48,9 +48,9 @@ def apply(
     reachable: Callable[[str], bool] = always_reachable,
     advanced: bool = False,
 ) -> Outcome:
-    """One turn. ``reachable`` is asked before a waiter is granted behind its back: False means that its
-    socket is closed or its process is gone, and passes it over. ``advanced``: the state comes from another turn of the
-    same moment, so there is nothing to advance. Listings are of no resource: the store answers them."""
+    """One turn. ``reachable(address)`` is called before a waiter that did not send this op is granted: False means that
+    its socket is closed or its process is gone, and passes it over. ``advanced``: the state comes from another turn of
+    the same moment, so there is nothing to advance. Listings concern no single resource: the store answers them."""
     turn = Turn(state, now, op.resource, getattr(op, "owner", "") or getattr(op, "adopter", ""), reachable)
     if not advanced:
         turn.expire()
@@ -65,12 +65,12 @@ def apply(
 
 
 def ends_group(step: ops.ResourceOp, reply: ops.Reply) -> bool:
-    """Is no further step of a Together to be tried? Whoever waits for one resource must not take the next."""
+    """Is no further step of a Group to be tried? A client that waits for one resource must not take the next."""
     return isinstance(step, ops.Claim) and not isinstance(reply, ops.Granted)
 
 
 def group_reply(replies: Sequence[Any]) -> ops.Replies:
-    """The reply to a Together."""
+    """The reply to a Group."""
     return ops.Replies(tuple(replies))
 
 
@@ -82,13 +82,13 @@ def tidy(state: State, now: Instant) -> State:
 
 
 def listed(state: State, now: Instant) -> bool:
-    """Is there anything that an operator would look for: a holder, somebody who waits, a closed door, a note?"""
+    """Is there anything that an operator would look for: a holder, a waiter, a closed door, a note?"""
     left = tidy(state, now)
     return bool(left.holders or left.queue or left.closed_until_ms or left.doors or left.notes)
 
 
 def rebooted(state: State) -> State:
-    """After a restart of the machine every process is gone, and so are its claims. Fences stay (trap 14), and what
+    """After a restart of the machine every process is gone, and its claims with it. Fences stay (trap 14), and what
     operators did."""
     return State(
         fence=state.fence,
@@ -116,10 +116,10 @@ def claim(turn: Turn, op: ops.Claim) -> ops.ClaimReply:
         turn.leave(op.owner)
         return turn.too_many(op.permits, op.limit)
     if place is not None:
-        heard = turn.record_beat(place, op.beat, op.floor)
-        turn.hand_on(asking=op.owner if heard else "")
+        newer = turn.record_beat(place, op.beat, op.floor)
+        turn.hand_on(requester=op.owner if newer else "")
         return turn.standing(op.owner)
-    waiter = Waiter(
+    waiter = Waiter(  # by position, as in ``Turn.state``
         op.owner,
         op.ttl_ms,
         op.beat,
@@ -135,7 +135,7 @@ def claim(turn: Turn, op: ops.Claim) -> ops.ClaimReply:
         op.delay_ms,
     )
     turn.queue.append(waiter)
-    turn.hand_on(asking=op.owner)
+    turn.hand_on(requester=op.owner)
     standing = turn.standing(op.owner)
     if op.enqueue or isinstance(standing, ops.Granted):
         return standing
@@ -156,7 +156,7 @@ def beat(turn: Turn, op: ops.Beat) -> ops.BeatReply:
         turn.leave(op.owner)
         return turn.too_many(waiter.permits, waiter.limit)
     if turn.record_beat(place, op.beat, 0 if turn.wrong_floor(op.floor) else op.floor):
-        turn.hand_on(asking=op.owner)
+        turn.hand_on(requester=op.owner)
     return turn.standing(op.owner)
 
 
@@ -170,7 +170,7 @@ def renew(turn: Turn, op: ops.Renew) -> ops.Renewed | ops.NotYours:
         ttl_ms, expires_ms = grant.ttl_ms, grant.expires_ms  # and an end keeps the length that it was set with
     closed_until_ms = turn.now.ms + op.closed_ms if op.closed_ms else 0
     if grant.limit and turn.limit:
-        turn.keep_limit(turn.limit)  # whoever holds a permit uses it, also when nobody has come for long
+        turn.keep_limit(turn.limit)  # a holder of a permit uses it, also when no new claim has come for long
     turn.holders[turn.holders.index(grant)] = grant._replace(
         rule=READ if op.shared and grant.rule == WRITE else grant.rule,
         meta=op.meta if op.meta and newest else grant.meta,
@@ -221,12 +221,21 @@ def view(turn: Turn, queue: bool) -> ops.View:
     closed_ms = max(turn.closed_until_ms - turn.now.ms, 0)
     waiting = tuple(turn.queue) if queue else ()
     doors = tuple(sorted(turn.doors))
-    return ops.View(tuple(turn.holders), waiting, turn.fence, closed_ms, turn.now.ms, turn.notes, doors, turn.limit)
+    return ops.View(
+        holders=tuple(turn.holders),
+        queue=waiting,
+        fence=turn.fence,
+        closed_ms=closed_ms,
+        now_ms=turn.now.ms,
+        notes=turn.notes,
+        doors=doors,
+        limit=turn.limit,
+    )
 
 
 def watch(turn: Turn, op: ops.Watch) -> ops.View:
     others = [one for one in turn.watchers if one.owner != op.owner]
-    new = [Watcher(op.owner, op.address, turn.now.ms)] if op.address else []  # else there is nowhere to tell it
+    new = [Watcher(op.owner, op.address, turn.now.ms)] if op.address else []  # else no push can reach it
     turn.watchers = (*others, *new)
     return view(turn, queue=False)
 
@@ -249,7 +258,7 @@ def evict(turn: Turn, op: ops.Evict) -> ops.Evicted | ops.NotYours | ops.Rejecte
     if delay_ms < remaining_ms and not op.force:
         return ops.Rejected(f"the holder may work for {remaining_ms} ms more: a shorter delay needs force=True")
     turn.holders.remove(grant)
-    fence = turn.mint(0)  # above the victim's: a guard that is told of it refuses the victim at once
+    fence = turn.mint(0)  # above the victim's: a guard that learns of it refuses the victim at once
     turn.add_tombstone(grant.owner, fence, "evicted", tombstone_ms(grant.ttl_ms), op.request)
     turn.close(grant, max(turn.now.ms + delay_ms, grant.closed_until_ms))
     turn.note("evicted", grant, op.note)
@@ -272,7 +281,7 @@ def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Rejecte
     if why := turn.wrong_floor(op.floor):
         return ops.Rejected(why)
     mine = turn.grant_of(op.adopter)
-    if mine is not None and mine.fence > op.fence:  # asked again: an owner has one grant in its life
+    if mine is not None and mine.fence > op.fence:  # a repeated op: an owner has one grant in its life
         return turn.granted(mine)
     grant = turn.grant_at(op.fence)
     if grant is None:
@@ -280,7 +289,7 @@ def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Rejecte
     busy = mine is not None or op.adopter in turn.ended or turn.place_of(op.adopter) is not None
     if busy or not op.ticket or grant.ticket != op.ticket:
         return ops.NotYours("taken")
-    taken = grant._replace(
+    adopted = grant._replace(
         owner=op.adopter,
         fence=turn.mint(op.floor),
         ttl_ms=op.ttl_ms,
@@ -291,9 +300,9 @@ def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Rejecte
         renewals=0,
     )
     turn.holders.remove(grant)
-    turn.holders.append(taken)  # they stand in the order of their fences
+    turn.holders.append(adopted)  # they stand in the order of their fences
     turn.add_tombstone(grant.owner, grant.fence, "adopted", tombstone_ms(grant.ttl_ms), op.adopter)
-    return turn.granted(taken)
+    return turn.granted(adopted)
 
 
 TURNS: dict[type, Callable[[Turn, Any], ops.Reply]] = {

@@ -30,7 +30,7 @@ class Name:
         self.text = text
         self.kind = kind
         self.hidden = hidden
-        self._id_hash: str | None = None  # until somebody asks
+        self._id_hash: str | None = None  # until it is needed
 
     @property
     def id_hash(self) -> str:
@@ -46,7 +46,7 @@ class Name:
 
     @property
     def shown(self) -> str:
-        """What people may see: the kind, and the hash of the ids."""
+        """The public form: the kind, and the hash of the ids."""
         return f"{self.kind}#{self.id_hash}" if self.id_hash else self.kind
 
 
@@ -71,8 +71,9 @@ def parse_name(text: str, hidden: bool = False) -> Name:
 
 
 def resource_names(namespace: str, text: object, key: bytes = b"") -> list[Name]:
-    """What somebody typed, ``kind:id:id``, of this namespace unless it says another. With a key its ids are hidden. 32
-    hex digits may be an id like any other, or what a scan has shown, which is hidden already: then these are two."""
+    """The names that a typed ``kind:id:id`` may mean, in this namespace unless it names another. With a key its ids are
+    hidden. 32 hex digits may be an id like any other, or one that a scan has shown, which is hidden already: then there
+    are two names."""
     if not isinstance(text, str):
         raise InvalidRequest(
             f"a resource is named by its text form, such as 'report-export:42', not {type(text).__name__}"
@@ -211,8 +212,8 @@ DIGEST_BYTES = 8
 def bucket(id: str | int | UUID | date, n: int) -> int:  # noqa: A002 - the pinned name, and the word everywhere else
     """A number in ``range(n)`` for this id: the same in every process, on every Python, for ever.
 
-    Ids follow the rules of names: ``42`` and ``"42"`` are the same one. ``n`` is between 1 and 2**20. Whoever shares
-    the locks must use the same ``n``: with another one most ids get another number.
+    Ids follow the rules of names: ``42`` and ``"42"`` are the same one. ``n`` is between 1 and 2**20. All
+    processes that share the locks must use the same ``n``: with another one most ids get another number.
 
     >>> import leasehold
     >>> leasehold.bucket(42, 16) == leasehold.bucket("42", 16)

@@ -1,25 +1,25 @@
-"""Ops: everything a flow can ask for, as plain data. ``await op`` hands the op to whoever drives the flow.
+"""Ops: everything a flow can request, as plain data. ``await op`` hands the op to the driver of the flow.
 
-A driver answers each op with an :class:`Answer`: the reply and the local time at which it was known.
+A driver answers each op with a :class:`TimedReply`: the reply, and the local time at which it was known.
 Because ops are data, batching, tracing, fault injection and simulation need no code in the flows.
 
-    op         asked of   replies
-    Claim      store      Granted | Queued | Busy | Gone | Refused
-    Beat       store      Granted | Queued | Gone | Refused
+    op         sent to    replies
+    Claim      store      Granted | Queued | Busy | NoClaim | Rejected
+    Beat       store      Granted | Queued | NoClaim | Rejected
     Renew      store      Renewed | NotYours
     Release    store      Released | NotYours
     Withdraw   store      Withdrawn
     Inspect    store      View
-    Watch      store      View               and be told of every change from here on
+    Watch      store      View               and a push for every change from here on
     Resize     store      Resized
-    Evict      store      Evicted | NotYours | Refused
-    Revoke     store      Told | NotYours
-    Adopt      store      Granted | NotYours | Refused
-    Together   store      Replies            several claims or releases in one step
-    Scan       store      Page               of no resource: which there are
-    Leaks      store      Page               and which keys will never end
+    Evict      store      Evicted | NotYours | Rejected
+    Revoke     store      HolderAsked | NotYours
+    Adopt      store      Granted | NotYours | Rejected
+    Group      store      Replies            several claims or releases in one step
+    Scan       store      Page               which resources there are
+    Leaks      store      Page               which keys never end
     Park       driver     Push | None        wait for a push, until a local time
-    Later      driver     None               do this in the background, for a while
+    Defer      driver     None               do this in the background, for a while
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ R = TypeVar("R", covariant=True)
 
 
 class TimedReply(Generic[R]):
-    """What a driver gives back for an op: the reply, and the local time after it came."""
+    """What a driver answers an op with: the reply, and the local time after it came."""
 
     __slots__ = ("at", "reply")
 
@@ -47,8 +47,8 @@ class TimedReply(Generic[R]):
 
 
 class Granted(NamedTuple):
-    """It is yours for ``remaining_ms`` from when you asked. The same grant however often you ask (trap 42).
-    ``limit``: others go by this one, and not by yours."""
+    """The resource is the owner's for ``remaining_ms`` from when the claim was sent. A repeated claim gets the same
+    grant (trap 42). ``limit``: the one that others go by, when it differs from the claim's."""
 
     fence: int
     remaining_ms: int
@@ -58,8 +58,8 @@ class Granted(NamedTuple):
 
 
 class Queued(NamedTuple):
-    """You wait: ``ahead`` live claims stand before you (counted up to MOST_AHEAD), and the holder's time ends in
-    ``free_in_ms``. Unless you are ``pushable``, nobody will tell you: ask often when you are first. ``limit`` as in
+    """The claim waits: ``ahead`` live claims come before it (counted up to MOST_AHEAD), and the holder's time ends in
+    ``free_in_ms``. Unless it is ``pushable`` no push will come: the first in the queue beats often. ``limit`` as in
     Granted."""
 
     ahead: int
@@ -70,7 +70,7 @@ class Queued(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """No, and you were not put into the queue. ``retry_in_ms``: at the latest then a try is worth it. ``limit`` as in
+    """Refused, and not put into the queue. After ``retry_in_ms`` at the latest another try is worth it. ``limit`` as in
     Granted."""
 
     holder: str
@@ -79,7 +79,7 @@ class Busy(NamedTuple):
 
 
 class NoClaim(NamedTuple):
-    """This owner has no claim here (any more): ask again with a new owner."""
+    """This owner has no claim here (any more): claim again with a new owner."""
 
     outcome: str
 
@@ -93,7 +93,7 @@ class Released(NamedTuple):
 
 
 class NotYours(NamedTuple):
-    """No grant with that owner and fence: ``expired``, ``taken``, ``deleted``, ``evicted``, ``released`` ..."""
+    """No grant has that owner and fence: ``expired``, ``taken``, ``deleted``, ``evicted``, ``released`` ..."""
 
     reason: str
 
@@ -126,7 +126,7 @@ class Evicted(NamedTuple):
 
 
 class HolderAsked(NamedTuple):
-    """The holder was asked. ``reached``: somebody listens where it wants to hear of that."""
+    """The holder was asked to give back. ``reached``: a process listens at its address."""
 
     reached: bool
 
@@ -138,8 +138,8 @@ class Resized(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Some of what was asked for. Ask again with ``cursor`` for more; an empty one says that this was the last page.
-    What comes or goes meanwhile may be missing, and a thing may stand on two pages. ``unreadable``: names that are no
+    """Some of what was requested. ``cursor`` is for the next page; an empty one means that this was the last.
+    What comes or goes meanwhile may be missing, and an item may be on two pages. ``unreadable``: names that are no
     text, as well as they can be shown."""
 
     items: tuple[str, ...]
@@ -160,8 +160,8 @@ class Replies(NamedTuple):
 
 
 class Push(NamedTuple):
-    """A hint to somebody who is not asking: a waiter was ``granted``, a holder was ``evicted`` or is asked to give back
-    (``revoke``), a watcher should look again (``changed``).
+    """What a store sends unasked, a hint: a waiter was ``granted``, a holder was ``evicted`` or is asked to give back
+    (``revoke``), a watcher should inspect again (``changed``).
 
     ``beat`` names the sign of life that the grant answers: the deadline counts from the moment that beat
     was sent, neither from the last one sent nor from the arrival of the push (trap 41)."""
@@ -196,11 +196,11 @@ Reply: TypeAlias = (
     | Replies
 )
 
-# ---------------------------------------------------------------- ops of a store
+# ---------------------------------------------------------------- ops for a store
 
 
 class Claim(NamedTuple):
-    """Ask for a place. Creates; a repeated one returns what the first one got."""
+    """Request a place. Creates one; a repeated claim returns what the first one got."""
 
     resource: str
     owner: str
@@ -284,7 +284,7 @@ class Withdraw(NamedTuple):
 
 
 class Inspect(NamedTuple):
-    """Look, without a claim. Not ``queue``: who waits is left out, which takes as long as there are many."""
+    """Read the resource, without a claim. Without ``queue`` the waiters are left out, which may be many."""
 
     resource: str
     budget_ms: int = BUDGET_MS
@@ -295,8 +295,8 @@ class Inspect(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """Look, and be told at ``address`` of every change of holders for a while. To be repeated: whoever is silent for
-    WATCH_MS is forgotten. It ends with Withdraw."""
+    """Read the resource, and get a push at ``address`` for every change of holders for a while. To be repeated: a
+    watcher that is silent for WATCH_MS is forgotten. It ends with Withdraw."""
 
     resource: str
     owner: str
@@ -308,8 +308,8 @@ class Watch(NamedTuple):
 
 
 class Resize(NamedTuple):
-    """Set how many permits a semaphore has, whatever its claims say; 0: each claim goes by its own again. Nobody loses
-    one by it."""
+    """Set how many permits a semaphore has, whatever its claims say; 0: each claim goes by its own again. No
+    holder loses a permit by it."""
 
     resource: str
     limit: int
@@ -321,8 +321,8 @@ class Resize(NamedTuple):
 
 class Evict(NamedTuple):
     """Take a grant away. ``delay_ms`` None: the door stays closed for what remained of the victim's time;
-    less than that needs ``force``. Idempotent by ``request``. ``note`` says who did it and why, and is kept with the
-    resource: at most MAX_NOTE_BYTES."""
+    less than that needs ``force``. Idempotent by ``request``. ``note`` is the operator and the reason, and is kept
+    with the resource: at most MAX_NOTE_BYTES."""
 
     resource: str
     owner: str
@@ -340,7 +340,7 @@ class Evict(NamedTuple):
 
 
 class Revoke(NamedTuple):
-    """Ask the holder to give back. It decides; nothing is taken from it."""
+    """Ask the holder to give back. The holder decides; nothing is taken from it."""
 
     resource: str
     owner: str
@@ -352,8 +352,8 @@ class Revoke(NamedTuple):
 
 
 class Adopt(NamedTuple):
-    """Take over a grant whose ticket one knows: a new owner, a new fence, in one step. The grant is found by its fence:
-    whoever bears a ticket need not know the owner, whose token is a secret of the giver's process."""
+    """Take over the grant that a ticket names: a new owner, a new fence, in one step. The grant is found by its fence,
+    because the adopter does not know the owner, whose token is a secret of the giver's process."""
 
     resource: str
     fence: int
@@ -371,7 +371,8 @@ class Adopt(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """Which resources are held, waited for or closed, or have notes? By the pattern of ``core.glob``, in pages."""
+    """List the resources that are held, waited for or closed, or have notes; by the pattern of ``names.matches``, in
+    pages."""
 
     pattern: str
     cursor: str = ""
@@ -387,7 +388,7 @@ class Scan(NamedTuple):
 
 
 class Leaks(NamedTuple):
-    """Which keys have no end, whoever made them? By the store's own pattern, in pages. Nothing of ours has none."""
+    """List the keys that have no expiry, by the store's own pattern, in pages. Every key of ours has one."""
 
     pattern: str
     cursor: str = ""
@@ -404,8 +405,8 @@ class Leaks(NamedTuple):
 
 class Group(NamedTuple):
     """Several claims, or several releases, of different resources in one atomic step. Claims are tried in order, and
-    none after the first that is not granted: whoever takes several in one order, and waits for one at a time, cannot
-    stand in a circle with others."""
+    none after the first that is not granted: clients that take several in one order, and wait for one at a time, cannot
+    wait for each other in a circle."""
 
     steps: tuple[Claim, ...] | tuple[Release, ...]
     budget_ms: int = BUDGET_MS
@@ -423,7 +424,7 @@ LISTINGS = (Scan, Leaks)
 ResourceOp: TypeAlias = Claim | Beat | Renew | Release | Withdraw | Inspect | Watch | Resize | Evict | Revoke | Adopt
 StoreOp: TypeAlias = ResourceOp | Scan | Leaks | Group
 
-# ---------------------------------------------------------------- ops of a driver
+# ---------------------------------------------------------------- ops for a driver
 
 
 class Park(NamedTuple):

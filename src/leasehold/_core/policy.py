@@ -17,27 +17,27 @@ NOTE_US = 30 * DAY_US  # and how long each is kept
 MAX_NOTE_BYTES = 2500  # two lines of 300 characters, of four bytes each at worst, and what JSON adds
 
 LIMIT_US = 30 * DAY_US  # how long a resized semaphore keeps its limit after it was last used
-MOST_PERMITS = 1_000  # of one semaphore: a store looks at each that is held
+MOST_PERMITS = 1_000  # of one semaphore: a store reads each that is held
 
 WATCH_MS = 30_000  # a silent watcher is forgotten after this long
-WATCH_EVERY_MS = 1_000  # and shows up this often; a change that it is not told of costs it no more
+WATCH_EVERY_MS = 1_000  # and beats this often: without a push it learns of a change after that long
 WATCH_POLL_MS = 250  # where nothing can be pushed
 
-PAGE = 200  # resources that are looked at for one page of a listing
+PAGE = 200  # resources that are read for one page of a listing
 
 BUDGET_MS = 5_000  # how long one call may take where nothing shorter bounds it
 RENEWAL_MS = 500  # and one batch of renewals
-LEAST_BUDGET_MS = 1_000  # and may take even at the end of a wait: a busy store is no refusal
+LEAST_BUDGET_MS = 1_000  # and may always take, also at the end of a wait: a busy store is no refusal
 HEAD_POLL_MS = 30  # the head of the queue beats this often when no push can reach it
 MOST_AHEAD = 1  # a waiter need only know whether it is first; counting all would cost more, the more wait
-SHORT_BEAT_MS = 5  # nobody beats more often than this
+SHORT_BEAT_MS = 5  # no waiter beats more often than this
 
 
-LONGEST_REST = 60.0  # seconds before who loses one term after the other stands again
+LONGEST_REST = 60.0  # seconds before a candidate that loses one term after the other stands again
 
 
 def patience_ms(ttl_ms: int) -> int:
-    """L: how old a waiter's beat may be before the queue passes over it."""
+    """L: how old a waiter's last beat may be before the queue passes over it."""
     return min(ttl_ms, 3_000)
 
 
@@ -98,7 +98,7 @@ def next_common_beat(now: float, every_ms: int, coordinator: str) -> float:
 
 def next_beat_ms(ttl_ms: int, ahead: int, free_in_ms: int, pushable: bool) -> int:
     """How long a waiter may park. Only the head times its beat at the end of the holder's lease, else every
-    waiter would wake for one grant; a head that no push can reach looks often instead (trap 24)."""
+    waiter would wake for one grant; a head that no push can reach polls often instead (trap 24)."""
     usual = beat_every_ms(ttl_ms)
     if ahead:
         return usual

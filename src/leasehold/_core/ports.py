@@ -1,4 +1,4 @@
-"""What the runtime needs from the outside: a clock, a store, and ways to hear from it. Shapes only."""
+"""The interfaces of what is outside: a clock, a store, and connections to it. Protocols only."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Clock(Protocol):
         """Seconds; comparable only within this boot of this machine."""
 
     def instant(self) -> Instant:
-        """The same moment as a store that lives on this clock writes it down."""
+        """The same moment, as a store on this clock records it."""
 
     def nap(self, until: float) -> float:
-        """How many real seconds to sleep at most before looking at this clock again."""
+        """How many real seconds to sleep at most before reading this clock again."""
 
 
-WAKE = Push("", "wake", "", "", 0, 0, 0)  # for whoever waits: nothing was granted, but beat now
+WAKE = Push("", "wake", "", "", 0, 0, 0)  # for every waiter: nothing was granted, but beat now
 
 
 class Connection(Protocol):
@@ -35,7 +35,7 @@ class Connection(Protocol):
         """In at most ``op.budget_ms``."""
 
     def next_push(self, seconds: float) -> Push | None:
-        """Block the calling thread for at most that long. WAKE: whoever waits should beat now."""
+        """Block the calling thread for at most that long. WAKE: the waiter should beat now."""
 
     def close(self) -> None: ...
 
@@ -53,23 +53,23 @@ class AsyncConnection(Protocol):
 
 
 class HolderPushes(Protocol):
-    """Where a store tells the holders of one coordinator that something happened to their leases. Read by one thread,
-    which may poll for it together with other things. Nobody can be told before that thread has asked for ``fileno``."""
+    """The pushes of a store to the holders of one coordinator: something happened to their leases. Read by one thread,
+    which may poll for them together with other things. Nothing arrives before that thread has called ``fileno``."""
 
-    polled: bool  # False: there is never anything to poll, and ``ready`` is called for all that comes
+    polled: bool  # False: there is never anything to poll, and ``ready`` is called for every push
 
     @property
     def address(self) -> str: ...
 
     def fileno(self, ready: Callable[[], None]) -> int:
-        """Readable when there is news; -1 while there is nothing to listen to. Does not wait: ``ready`` is called, from
-        any thread, when it is worth asking again."""
+        """A descriptor that is readable when a push is there; -1 while there is none. Does not wait: ``ready`` is
+        called, from any thread, when it is worth calling this again."""
 
     def read(self) -> list[Push]:
         """All that has arrived, without waiting."""
 
     def close(self) -> None:
-        """By that thread: nobody listens any more."""
+        """Called by that thread: nothing is read any more."""
 
 
 class Store(Protocol):
@@ -92,14 +92,14 @@ class Store(Protocol):
         """Several ops at once; each has its own reply or error. Those of one resource may change places."""
 
     def connection(self) -> Connection:
-        """For a thread, which gives it to the next when it is done."""
+        """For a thread; another thread uses it afterwards."""
 
     def listen(self, notify: Callable[[Push], None]) -> AsyncConnection:
         """For the running event loop: ``notify`` is called on it with each push."""
 
     def holder_pushes(self) -> HolderPushes | None:
-        """For one coordinator, anew after a fork: several may share a store, and none must read what is meant
-        for another. None where nobody can be told. Opens nothing yet."""
+        """For one coordinator, anew after a fork: several may share a store, and none must read the pushes of
+        another. None where the store cannot push. Opens nothing yet."""
 
     def before_fork(self) -> None:
         """In the parent: let no call be under way, and nothing be open that a child must not inherit."""

@@ -1,5 +1,5 @@
-"""What is asked about a resource by those who do not hold it: operators look, take a lease away or ask its holder for
-it, and watchers are told of changes. Flows, like those of a client."""
+"""Flows of clients that do not hold a resource: operators inspect it, evict its holder or ask for the lease, and
+watchers follow its changes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from leasehold._core import ops
 from leasehold._core.light_typing import Any, NamedTuple
 from leasehold._core.names import Name, parse_name
 from leasehold._core.policy import SHORT_BEAT_MS, WATCH_EVERY_MS, WATCH_POLL_MS
-from leasehold._core.types import Grant, Unreadable, public_owner
+from leasehold._core.types import Grant, Unreadable, public_owner, visible_holders
 from leasehold.errors import InvalidRequest, NotHeld, OutcomeUnknown, StoreUnavailable
 
-MOST_TRIES = 3  # of what goes unanswered and can be repeated
-# What a listing says of a resource that nobody can ask for.
+MOST_TRIES = 3  # of an op that goes unanswered and can be repeated
+# The view of a resource in a listing whose name cannot be written in a request.
 NAMELESS = ops.View((), (), 0, 0, 0, unreadable=(Unreadable("its name", "is no UTF-8"),))
 
 
 async def inspect_resource(resource: str, queue: bool = True) -> ops.View:
-    """For those who decide by it: StoreUnavailable when somebody may hold by a record that cannot be read."""
+    """For a caller that decides by it: StoreUnavailable when a record that cannot be read may be a holder's."""
     view = await _view(resource, queue)
     for one in view.unreadable:
         if one.blocks:
@@ -29,14 +29,14 @@ async def inspect_resource(resource: str, queue: bool = True) -> ops.View:
 
 
 async def _view(resource: str, queue: bool = True) -> ops.View:
-    """All that can be read, for people."""
-    view: ops.View = await _seen(ops.Inspect(resource, queue=queue))
+    """All that can be read."""
+    view: ops.View = await _read(ops.Inspect(resource, queue=queue))
     return view
 
 
-async def _seen(op: ops.Inspect | ops.Scan | ops.Leaks) -> Any:
-    """What the store says to an op that changes nothing. It can be asked again: mostly the connection was old, and its
-    server had closed it. When it goes unanswered, nothing was done to anybody."""
+async def _read(op: ops.Inspect | ops.Scan | ops.Leaks) -> Any:
+    """The reply to an op that changes nothing. It is sent again when it goes unanswered: usually the connection was old
+    and the server had closed it. When there is still no answer, nothing was changed: StoreUnavailable."""
     try:
         answer: ops.TimedReply[Any]
         try:
@@ -49,7 +49,7 @@ async def _seen(op: ops.Inspect | ops.Scan | ops.Leaks) -> Any:
 
 
 async def inspect(names: list[Name], queue: bool = True) -> tuple[Name, ops.View]:
-    """The resource that is meant: of two names, the first that the store knows anything of."""
+    """The resource that is meant: of two names, the first of which the store has any record."""
     for name in names:
         view = await _view(name.text, queue)
         if any(view._replace(now_ms=0)):
@@ -59,8 +59,8 @@ async def inspect(names: list[Name], queue: bool = True) -> tuple[Name, ops.View
 
 async def scan(here: str, pattern: str, cursor: str, seen: set[str]) -> tuple[list[tuple[str, ops.View]], str]:
     """One page of the resources here that match, each as the store sees it and once; and where the next page begins.
-    A namespace may have a star in it, and is none of the pattern's. What one of them is hides none of the others."""
-    page: ops.Page = await _seen(ops.Scan(pattern, cursor))
+    A star in the namespace is an ordinary character. One unreadable resource does not hide the others."""
+    page: ops.Page = await _read(ops.Scan(pattern, cursor))
     new = [resource for resource in dict.fromkeys(page.items) if resource.startswith(here) and resource not in seen]
     seen.update(new)
     found = [(resource, await _view(resource)) for resource in new]
@@ -76,7 +76,7 @@ async def leaks(pattern: str) -> list[str]:
     found: set[str] = set()
     cursor = ""
     while True:
-        page: ops.Page = await _seen(ops.Leaks(pattern, cursor))
+        page: ops.Page = await _read(ops.Leaks(pattern, cursor))
         found.update(page.items)
         cursor = page.cursor
         if not cursor:
@@ -86,10 +86,18 @@ async def leaks(pattern: str) -> list[str]:
 async def evict(
     names: list[Name], fence: int, request: str, delay_ms: int | None, force: bool, note: str
 ) -> tuple[Name, Grant, ops.Evicted]:
-    """Take the lease with that fence away, from whoever it is. The victim is named by owner and fence: who holds by the
-    time that this arrives is not hit by accident."""
+    """Take the lease with that fence away from its holder. The victim is named by owner and fence, so that a later
+    holder is not hit by accident."""
     name, (victim, *_) = await _holders(names, fence)
-    op = ops.Evict(name.text, victim.owner, fence, request, delay_ms, force, note)
+    op = ops.Evict(
+        resource=name.text,
+        owner=victim.owner,
+        fence=fence,
+        request=request,
+        delay_ms=delay_ms,
+        force=force,
+        note=note,
+    )
     reply = await _until_answered(op)
     if isinstance(reply, ops.Rejected):
         raise InvalidRequest(reply.why, resource=name.text)
@@ -99,7 +107,7 @@ async def evict(
 
 
 async def _until_answered(op: ops.Evict | ops.Resize) -> Any:
-    """A few times: an eviction is the same one by its request, and a limit that is set twice is set."""
+    """Send it a few times: an eviction is idempotent by its request, and a limit can be set twice."""
     unanswered = 0
     while True:
         try:
@@ -121,21 +129,21 @@ async def resize(resource: str, limit: int) -> None:
 
 
 async def revoke(names: list[Name], fence: int | None) -> bool:
-    """Ask the holder with that fence for it, or all who hold; False when not everybody listens. Whoever has given back
-    meanwhile need not be asked."""
+    """Ask the holder with that fence to give back, or all holders. False when not all of them listen. A holder that has
+    given back meanwhile does not count."""
     name, holders = await _holders(names, fence)
-    told: list[bool] = []
+    reached: list[bool] = []
     for holder in holders:
         answer: ops.TimedReply[ops.HolderAsked | ops.NotYours] = await ops.Revoke(name.text, holder.owner, holder.fence)
         if isinstance(answer.reply, ops.HolderAsked):
-            told.append(answer.reply.reached)
-    if not told:
+            reached.append(answer.reply.reached)
+    if not reached:
         raise _not_there(name, fence, "what was held is given back, or over")
-    return all(told)
+    return all(reached)
 
 
 async def _holders(names: list[Name], fence: int | None) -> tuple[Name, list[Grant]]:
-    """Those with that fence: there is one, or none. Without one, all; there may be several who share it."""
+    """The holder with that fence; without a fence all holders, which may be several that share it."""
     name, view = await inspect(names, queue=False)
     meant = [grant for grant in view.holders if fence is None or grant.fence == fence]
     if meant:
@@ -149,19 +157,17 @@ def _not_there(name: Name, fence: int | None, why: str) -> NotHeld:
     return NotHeld(f"{whose} holds {name.shown} now: {why}", resource=name.text, fence=fence)
 
 
-# ---------------------------------------------------------------- watching
+# ---------------------------------------------------------------- watches
 #
-# Watching a resource: who holds it, and what it says of itself, each time that changes. A flow.
-#
-# The store tells a watcher of each change; a watcher that shows up now and then finds out by itself what it was not
-# told.
+# Following a resource: its holders and their metadata, each time they change. The store pushes to a watcher at each
+# change; a watcher also beats now and then, and so finds changes whose push was lost.
 
 
-BEARABLE = 10.0  # seconds without an answer, before whoever watches is told
+BEARABLE = 10.0  # seconds without an answer, before the watcher gets an error
 
 
 class WatchRequest(NamedTuple):
-    """Who watches what, and where it can be told."""
+    """A watcher, its resource, and the address for its pushes."""
 
     resource: str
     owner: str
@@ -169,18 +175,18 @@ class WatchRequest(NamedTuple):
 
 
 async def next_change(watching: WatchRequest, known: tuple[Grant, ...] | None, now: float) -> ops.View:
-    """Wait until others hold it than those who are known, and show it; at once when nothing is known yet."""
-    trouble: float | None = None
+    """Wait until the holders differ from those that are known, and return the view; at once when none are known."""
+    failing_since: float | None = None
     while True:
         pause_ms = WATCH_EVERY_MS
         try:
             answer = await ops.Watch(watching.resource, watching.owner, watching.address)
         except (StoreUnavailable, OutcomeUnknown) as error:
-            trouble = now if trouble is None else trouble
-            if now - trouble > BEARABLE or known is None:
+            failing_since = now if failing_since is None else failing_since
+            if now - failing_since > BEARABLE or known is None:
                 raise StoreUnavailable(str(error), resource=watching.resource) from error
         else:
-            trouble, now, view = None, answer.at, answer.reply
+            failing_since, now, view = None, answer.at, answer.reply
             if known is None or visible_holders(view.holders) != visible_holders(known):
                 return view
             pause_ms = _pause_ms(view, watching.address != "")
@@ -188,16 +194,11 @@ async def next_change(watching: WatchRequest, known: tuple[Grant, ...] | None, n
 
 
 async def end_watch(watching: WatchRequest) -> None:
-    """It is over: nobody is to be told any more."""
+    """End the watch: no more pushes are wanted."""
     await ops.Defer(ops.Withdraw(watching.resource, watching.owner), WATCH_EVERY_MS / 1000)
 
 
-def visible_holders(holders: tuple[Grant, ...]) -> list[tuple[str, int, str, str]]:
-    """What makes a change: not every renewal."""
-    return [(one.owner, one.fence, one.rule, one.meta) for one in holders]
-
-
 def _pause_ms(view: ops.View, pushable: bool) -> int:
-    """Nobody tells that a lease has expired unless somebody looks."""
+    """How long to park. The store pushes nothing when a lease expires, so the watcher beats at the end of each."""
     ends = min([one.expires_ms - view.now_ms for one in view.holders], default=WATCH_EVERY_MS)
     return min(WATCH_EVERY_MS if pushable else WATCH_POLL_MS, max(ends, SHORT_BEAT_MS))

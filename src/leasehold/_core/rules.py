@@ -1,13 +1,13 @@
-"""Who may hold together. A rule looks at what is occupied and says which slots the next claim fills, or none.
+"""Rules: which claims may hold together. A rule gets what is occupied and returns the slots of the next claim, or None.
 
-The ledger asks the rule of the first live waiter, and stops at the first that does not fit: nobody overtakes.
+The ledger applies the rule of the first live waiter, and stops at the first that does not fit: no claim overtakes.
 A new rule is a new row of the table; queue, expiry, handoff and fences stay as they are.
 
-    rule       stands beside
-    mutex      nobody
-    write      nobody
+    rule       may be held beside
+    mutex      nothing
+    write      nothing
     read       readers
-    semaphore  permits, as many as its limit says
+    semaphore  other permits, up to its limit
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def semaphore(seats: Sequence[Occupied], claim: Waiter, limit: int) -> tuple[int
     """All of its permits at once, in the lowest free slots."""
     if any(one.rule != SEMAPHORE for one in seats):
         return None
-    taken = {slot for one in seats for slot in one.slots}
-    if len(taken) + claim.permits > limit:
+    used = {slot for one in seats for slot in one.slots}
+    if len(used) + claim.permits > limit:
         return None
-    return tuple(islice((slot for slot in count() if slot not in taken), claim.permits))
+    return tuple(islice((slot for slot in count() if slot not in used), claim.permits))
 
 
 RULES: dict[str, Rule] = {MUTEX: alone, WRITE: alone, READ: read, SEMAPHORE: semaphore}
@@ -55,7 +55,7 @@ RULES: dict[str, Rule] = {MUTEX: alone, WRITE: alone, READ: read, SEMAPHORE: sem
 
 # ---------------------------------------------------------------- permits
 #
-# Permits of a semaphore: what may be asked for, how many are left, and the names of their slots.
+# Permits of a semaphore: how many a claim may want, how many are left, and the names of their slots.
 
 
 def check_count(value: object, what: str) -> int:
@@ -68,7 +68,7 @@ def check_count(value: object, what: str) -> int:
 
 
 def check_permits(permits: object, limit: int) -> int:
-    """So many of that many."""
+    """A number of permits, of a semaphore with that limit."""
     count = check_count(permits, "permits")
     if count > limit:
         raise InvalidRequest(
@@ -79,7 +79,7 @@ def check_permits(permits: object, limit: int) -> int:
 
 
 def slot_name(resource: str, slot: int) -> str:
-    """What guards know a slot by. No resource has such a name: an id is never empty."""
+    """The name of a slot for guards. No resource has such a name: an id is never empty."""
     return f"{resource}::{slot}"
 
 
@@ -96,21 +96,21 @@ def check_room(name: Name) -> Name:
 
 
 def left(view: View, limit: int) -> int:
-    """How many permits are neither held nor behind a closed door, by the limit that was stored, else by this one. None
-    while anybody holds the resource by another rule."""
+    """How many permits are neither held nor behind a closed door, by the limit that was stored, else by this one. 0
+    while the resource is held by another rule."""
     seats: list[Occupied] = [*view.holders, *view.doors]
     if view.closed_ms or any(one.rule != SEMAPHORE for one in seats):
         return 0
-    taken = {slot for one in seats for slot in one.slots}
-    return max((view.limit or limit) - len(taken), 0)
+    used = {slot for one in seats for slot in one.slots}
+    return max((view.limit or limit) - len(used), 0)
 
 
 def must_wait(view: View, permits: int, limit: int) -> bool:
-    """Would a claim for so many have to wait? Nobody overtakes: also when somebody else does."""
+    """Would a claim for so many have to wait? It would also behind another waiter: no claim overtakes."""
     return left(view, limit) < permits or any(_keeps_waiting(one, view) for one in view.queue)
 
 
 def _keeps_waiting(waiter: Waiter, view: View) -> bool:
-    """The silent are passed over, and so is who wants more than there will ever be."""
+    """Does this waiter keep later ones waiting? A silent one does not, nor one that wants more than the limit."""
     live = view.now_ms - waiter.beat_ms <= patience_ms(waiter.ttl_ms)
     return live and not (waiter.rule == SEMAPHORE and waiter.permits > (view.limit or waiter.limit))

@@ -18,7 +18,7 @@ _STEP = re.compile(r"\.(\w+)|\[([^\[\]]+)\]")
 
 
 class Template:
-    """One id of a name, with or without fields. What is wrong with it is said when it is made."""
+    """One id of a name, with or without fields. A mistake in it raises when it is made."""
 
     __slots__ = ("_parts", "fields", "names")
 

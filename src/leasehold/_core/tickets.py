@@ -1,7 +1,7 @@
 """Tickets: a lease on its way to another process, as a short text that can travel in a message.
 
 A ticket names one grant of one resource and holds the nonce that the store compares. It holds neither the owner token
-nor anything else that could be used for another lease. Whoever has it may adopt that lease, once.
+nor anything else that could be used for another lease. A process that has it may adopt that lease, once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FROM_URL_SAFE = str.maketrans("-_", "+/")
 
 
 class Ticket(NamedTuple):
-    """What it says. The nonce is written as hex, as the store compares it."""
+    """The content of a ticket. The nonce is in hex, as the store compares it."""
 
     resource: str
     fence: int

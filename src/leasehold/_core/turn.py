@@ -1,12 +1,11 @@
-"""One resource laid open for one turn of the ledger: time, doors and the queue.
+"""A turn: one resource open to change, for one op of the ledger. Time, fences, tombstones, doors and the queue.
 
-This is the machine that every op of ``ledger`` works with; nothing else does. It is mutable and lives for one
-call of ``ledger.apply``.
+Every op of ``ledger`` works with it, and nothing else does. It is mutable and lives for one call of ``ledger.apply``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from leasehold._core import ops
 from leasehold._core.policy import (
@@ -23,20 +22,23 @@ from leasehold._core.policy import (
     tombstone_ms,
 )
 from leasehold._core.rules import EXCLUSIVE, RULES, SEMAPHORE, Occupied
-from leasehold._core.types import AuditNote, Door, Grant, Instant, State, Tombstone, Waiter, public_owner
-
-# ---------------------------------------------------------------- records
-#
-# What a resource remembers beside its queue: fences, tombstones, notes, a limit, and who watches.
-#
-# The state laid open for one op; ``turn`` adds time and the queue.
-
+from leasehold._core.types import (
+    AuditNote,
+    Door,
+    Grant,
+    Instant,
+    State,
+    Tombstone,
+    Waiter,
+    public_owner,
+    visible_holders,
+)
 
 ENDINGS = ("adopted", "expired", "withdrawn", "released")
 
 
-class ResourceRecords:
-    """One resource, open to be changed."""
+class Turn:
+    """One resource, open to change."""
 
     __slots__ = (
         "before",
@@ -82,7 +84,7 @@ class ResourceRecords:
         self.pushes: list[ops.Push] = []
 
     def state(self) -> State:
-        return State(
+        return State(  # by position: every op makes one, and keywords would cost half a microsecond
             tuple(self.holders),
             tuple(self.queue),
             self.fence,
@@ -98,7 +100,7 @@ class ResourceRecords:
         )
 
     def forget(self) -> None:
-        """Let go of records that have outlived their use."""
+        """Drop records that have outlived their use."""
         wall_us = self.now.wall_us
         if self.fence and not self.holders and self.fence_until_us <= wall_us:
             self.fence = self.fence_until_us = 0
@@ -138,16 +140,16 @@ class ResourceRecords:
             self.ended[owner] = known._replace(until_ms=until_ms)
 
     def why_not(self, owner: str, fence: int) -> ops.NotYours:
-        """Why a grant is not there. Expiry, eviction and adoption leave a record. What left none and was followed by
-        another was taken, also by somebody who minted no fence; what left none and was not was deleted."""
+        """Why a grant is not there. Expiry, eviction and adoption leave a record. A grant that left
+        none was taken when another followed it, also one without a newer fence; else it was deleted."""
         if owner in self.ended:
             return ops.NotYours(self.ended[owner].outcome)
         newer = bool(self.holders) or self.fence > fence
         return ops.NotYours("taken" if newer else "deleted")
 
     def why_not_at(self, fence: int) -> ops.NotYours:
-        """The same for somebody who knows the fence alone. Several may have left a record of it, also those who only
-        believed that it was theirs: what the ledger itself says of a grant comes first."""
+        """The same where only the fence is known. Several owners may have left a record of it, also owners that only
+        believed it theirs: what the ledger itself recorded comes first."""
         outcomes = {one.outcome for one in self.ended.values() if one.fence == fence}
         for outcome in ENDINGS:
             if outcome in outcomes:
@@ -155,11 +157,11 @@ class ResourceRecords:
         return self.why_not("", fence)
 
     def note(self, event: str, grant: Grant, text: str) -> None:
-        """Keep for those who ask later what was done to this grant."""
+        """Keep, for later inspection, what an operator did to this grant."""
         added = AuditNote(self.now.wall_us, event, public_owner(grant.owner), grant.fence, text)
         self.notes = (*self.notes, added)[-NOTES_KEPT:]
 
-    # ------------------------------------------------------------ telling
+    # ------------------------------------------------------------ pushes
 
     def push(self, address: str, event: str, grant: Grant, beat: int = 0) -> None:
         remaining_ms = grant.expires_ms - self.now.ms
@@ -168,28 +170,28 @@ class ResourceRecords:
         )
 
     def push_to_watchers(self) -> None:
-        """Who holds, and what it says of itself, has changed: whoever wants to know is told, once. Who is not there any
-        more is forgotten."""
-        if _seen(self.before) == _seen(self.holders):
+        """Push to every watcher, once, when a holder or its metadata has changed. Watchers that cannot be reached are
+        forgotten."""
+        if visible_holders(self.before) == visible_holders(self.holders):
             return
-        told = []
+        kept = []
         for one in self.watchers:
             if one.owner == self.requester:  # the reply tells it
-                told.append(one)
+                kept.append(one)
             elif self.reachable(one.address):
-                told.append(one)
+                kept.append(one)
                 self.pushes.append(ops.Push(one.address, "changed", self.resource, one.owner, self.fence, 0, 0))
-        self.watchers = tuple(told)
+        self.watchers = tuple(kept)
 
     # ------------------------------------------------------------ limits
 
     def keep_limit(self, limit: int) -> None:
-        """Every claim goes by this one, until long after its last use; by 0 each goes by its own again."""
+        """Every claim goes by this limit, until long after its last use; with 0 each goes by its own again."""
         self.limit = max(limit, 0)
         self.limit_until_us = self.now.wall_us + LIMIT_US if self.limit else 0
 
     def impossible(self, rule: str, permits: int, limit: int) -> bool:
-        """Does it want more than there will ever be? It must not keep others waiting."""
+        """Does the claim want more than there will ever be? It must not keep others waiting."""
         return rule == SEMAPHORE and permits > (self.limit or limit)
 
     def too_many(self, permits: int, limit: int) -> ops.Rejected:
@@ -202,20 +204,6 @@ class ResourceRecords:
         if self.limit:
             return self.limit if self.limit != limit else 0
         return max([one.limit for one in self.holders if one.limit != limit], default=0)
-
-
-def _seen(holders: Iterable[Grant]) -> list[tuple[str, int, str, str]]:
-    """What watchers are told of: not of every renewal."""
-    return [(one.owner, one.fence, one.rule, one.meta) for one in holders]
-
-
-# ---------------------------------------------------------------- turn
-
-
-class Turn(ResourceRecords):
-    """The state laid open for one op."""
-
-    __slots__ = ()
 
     # ------------------------------------------------------------ time
 
@@ -241,7 +229,7 @@ class Turn(ResourceRecords):
 
     def bound(self) -> None:
         """A clock that was set back would let everything last longer by the step (trap 49). So no end is further ahead
-        than it was when it was set, and nobody was heard of later than now."""
+        than it was when it was set, and no beat is later than now."""
         ms = self.now.ms
         for place, grant in enumerate(self.holders):
             ahead_ms = grant.expires_ms - grant.ttl_ms - ms
@@ -259,11 +247,11 @@ class Turn(ResourceRecords):
             self.watchers = tuple([one._replace(beat_ms=min(one.beat_ms, ms)) for one in self.watchers])
 
     def live(self, waiter: Waiter) -> bool:
-        """Heard of lately. A waiter that is not live keeps its place and is passed over (trap 25)."""
+        """Did this waiter beat lately? One that is not live keeps its place and is passed over (trap 25)."""
         return self.now.ms - waiter.beat_ms <= patience_ms(waiter.ttl_ms)
 
     def close(self, grant: Grant, until_ms: int) -> None:
-        """What this grant had is given to nobody until then: what was alone, all of it; else its own slots."""
+        """No new grant gets what this one had until then: all of it where it was alone, else its own slots."""
         length_ms = until_ms - self.now.ms
         if length_ms <= 0:
             return
@@ -278,9 +266,9 @@ class Turn(ResourceRecords):
 
     # ------------------------------------------------------------ the queue
 
-    def hand_on(self, asking: str = "") -> None:
-        """Grant in order of arrival until somebody does not fit. ``asking`` is told by the reply; others by
-        a push that names their last beat. Nobody is granted while the door is closed."""
+    def hand_on(self, requester: str = "") -> None:
+        """Grant waiters in the order they arrived, up to the first that does not fit. The ``requester`` learns it from
+        the reply; others from a push that names their last beat. There is no grant while the door is closed."""
         if not self.queue or self.closed_until_ms > self.now.ms:
             return
         seats: list[Occupied] = [*self.holders, *self.doors]
@@ -288,11 +276,11 @@ class Turn(ResourceRecords):
             if not self.live(waiter):
                 continue
             if self.impossible(waiter.rule, waiter.permits, waiter.limit):
-                continue  # until it is resized again; its next beat tells it
+                continue  # until it is resized again; the reply to its next beat says so
             slots = RULES[waiter.rule](seats, waiter, self.limit or waiter.limit)
             if slots is None:
                 return
-            if waiter.owner == asking:
+            if waiter.owner == requester:
                 seats.append(self.grant(waiter, slots))
                 continue
             if not waiter.address:
@@ -305,15 +293,15 @@ class Turn(ResourceRecords):
                 self.pass_over(waiter)
 
     def pass_over(self, waiter: Waiter) -> None:
-        """Nobody is at its address: it delays nobody. Its place is kept as that of a silent one, because after a
-        restart of the server the first release may be quicker than the waiters are in coming back."""
+        """Nothing listens at its address: it must not delay others. It keeps its place as a silent waiter does, because
+        after a restart of the server the first release may be quicker than the waiters' return."""
         place = self.queue.index(waiter)
         self.queue[place] = waiter._replace(beat_ms=self.now.ms - patience_ms(waiter.ttl_ms) - 1)
 
     def grant(self, waiter: Waiter, slots: tuple[int, ...]) -> Grant:
-        """Move a claim from the queue to the holders. The only place where a grant comes into being."""
+        """Move a claim from the queue to the holders. Every grant is made here."""
         self.queue.remove(waiter)
-        grant = Grant(
+        grant = Grant(  # by position, as in ``state``
             waiter.owner,
             self.mint(waiter.floor),
             waiter.ttl_ms,
@@ -331,7 +319,7 @@ class Turn(ResourceRecords):
             self.keep_limit(self.limit)
         return grant
 
-    # ------------------------------------------------------------ looking things up
+    # ------------------------------------------------------------ lookup
 
     def grant_of(self, owner: str, fence: int | None = None) -> Grant | None:
         for grant in self.holders:
@@ -349,14 +337,14 @@ class Turn(ResourceRecords):
         return None
 
     def leave(self, owner: str) -> bool:
-        """Out of the queue; False when it was not in it."""
+        """Remove it from the queue; False when it was not in it."""
         place = self.place_of(owner)
         if place is not None:
             del self.queue[place]
         return place is not None
 
     def record_beat(self, place: int, beat: int, floor: int) -> bool:
-        """Note a sign of life. One that was overtaken by a later beat says nothing about now."""
+        """Record a beat. False for one that a later beat has overtaken: it says nothing about now."""
         waiter = self.queue[place]
         if beat <= waiter.beat:
             return False
@@ -383,7 +371,7 @@ class Turn(ResourceRecords):
         return ops.Granted(grant.fence, grant.expires_ms - self.now.ms, grant.slots, other, grant.rule)
 
     def closed_ms(self) -> int:
-        """For how long some place is given to nobody."""
+        """For how long some place stays closed."""
         ends = [self.closed_until_ms, *[door.until_ms for door in self.doors]]
         return max(*ends, self.now.ms) - self.now.ms
 

@@ -1,16 +1,16 @@
-"""The words of the ledger: what one resource's state is made of.
+"""The records of the ledger: what one resource's state is made of.
 
 Everything here is an immutable tuple: cheap to make, safe to share, and a JSON array when written down.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from leasehold._core.light_typing import Any, NamedTuple
 from leasehold.errors import InvalidRequest
 
-MOST_SHOWN = 256  # characters of an owner: a host's name has 64 at most, and an instance is named by people
+MOST_SHOWN = 256  # characters of an owner: a host name has 64 at most, but a user may name an instance anything
 
 
 class Instant(NamedTuple):
@@ -32,22 +32,22 @@ class Grant(NamedTuple):
     slots: tuple[int, ...] = (0,)
     since_us: int = 0
     meta: str = ""
-    holder_address: str = ""  # where the holder hears of eviction
+    holder_address: str = ""  # where the holder gets pushes about eviction
     delay_ms: int = 0  # lock-delay: how long the door stays closed after an unclean end
-    ticket: str = ""  # set by transfer: who knows it may adopt
+    ticket: str = ""  # set by transfer: a process that knows it may adopt
     closed_until_ms: int = 0  # at_least: no other grant before this, also after a release
     renewals: int = 0  # the highest number of a Renew that arrived
     limit: int = 0  # of a permit: how many its claim went by
 
 
 class Waiter(NamedTuple):
-    """A claim that waits. ``beat`` numbers its last sign of life, ``beat_ms`` says when that was heard."""
+    """A claim that waits. ``beat`` numbers its last sign of life, ``beat_ms`` when that arrived."""
 
     owner: str
     ttl_ms: int
     beat: int
     beat_ms: int
-    address: str = ""  # where a grant can be pushed; empty: it must ask
+    address: str = ""  # where a grant can be pushed; empty: it must poll
     floor: int = 0
     rule: str = "mutex"
     permits: int = 1
@@ -59,9 +59,9 @@ class Waiter(NamedTuple):
 
 
 class Door(NamedTuple):
-    """A place that nobody holds and nobody may take yet: what ``at_least``, a lock-delay or an eviction leaves of a
-    grant that others can share. To whoever comes it is as good as held. ``length_ms`` is how far ahead its end was when
-    it was set; 0: nobody has written that down."""
+    """A place that is not held and may not be taken yet: what ``at_least``, a lock-delay or an eviction leaves of a
+    grant that others can share. To a new claim it is as good as held. ``length_ms`` is how far ahead its end was when
+    it was set; 0: not recorded."""
 
     rule: str
     slots: tuple[int, ...]
@@ -70,7 +70,7 @@ class Door(NamedTuple):
 
 
 class Watcher(NamedTuple):
-    """Somebody who wants to hear of every change of holders, and showed up at ``beat_ms``."""
+    """A client that gets a push for every change of holders, and last beat at ``beat_ms``."""
 
     owner: str
     address: str
@@ -78,7 +78,7 @@ class Watcher(NamedTuple):
 
 
 class Tombstone(NamedTuple):
-    """A tombstone: this owner's only grant is over, and how. A late claim of its finds this and takes nothing."""
+    """A tombstone: this owner's only grant is over, and how. A late claim of that owner finds it and gets nothing."""
 
     owner: str
     fence: int
@@ -88,19 +88,19 @@ class Tombstone(NamedTuple):
 
 
 class AuditNote(NamedTuple):
-    """What an operator did here, for those who come later and ask. It names no secret: ``owner`` is what people may see
-    of the victim's token."""
+    """What an operator did here, for later inspection. It holds no secret: ``owner`` is the public part of the victim's
+    token."""
 
     at_us: int
     event: str  # evicted
     owner: str
     fence: int
-    text: str = ""  # who and why, as the operator's client wrote it
+    text: str = ""  # the operator and the reason, as the operator's client wrote them
 
 
 class Unreadable(NamedTuple):
-    """A record of a resource that is none of ours, or is damaged. ``blocks``: somebody may hold by it, so nobody is
-    granted until it is gone."""
+    """A record of a resource that is none of ours, or is damaged. ``blocks``: it may be a holder's, so there is no
+    grant until it is gone."""
 
     what: str  # the key, or the row
     why: str
@@ -112,20 +112,20 @@ class State(NamedTuple):
 
     holders: tuple[Grant, ...] = ()
     queue: tuple[Waiter, ...] = ()
-    fence: int = 0  # the last one that was given, whatever for
+    fence: int = 0  # the last one that was minted
     fence_until_us: int = 0  # wall time after which it may be forgotten
-    closed_until_ms: int = 0  # the door that keeps everybody out
+    closed_until_ms: int = 0  # the door that keeps every claim out
     ended: tuple[Tombstone, ...] = ()
     notes: tuple[AuditNote, ...] = ()
     doors: tuple[Door, ...] = ()
     limit: int = 0  # of a semaphore that was resized; 0: each claim goes by its own
     limit_until_us: int = 0
     watchers: tuple[Watcher, ...] = ()
-    closed_length_ms: int = 0  # how far ahead ``closed_until_ms`` was when it was set; 0: not written down
+    closed_length_ms: int = 0  # how far ahead ``closed_until_ms`` was when it was set; 0: not recorded
 
 
 class Capabilities(NamedTuple):
-    """What a store promises. A store says its differences here, tests read them, nothing is skipped."""
+    """What a store promises. A store states its differences here, tests read them, nothing is skipped."""
 
     fair: bool = True  # FIFO between claims
     push: bool = True  # a waiter is woken directly
@@ -135,9 +135,14 @@ class Capabilities(NamedTuple):
     hosts: bool = False
 
 
+def visible_holders(holders: Iterable[Grant]) -> list[tuple[str, int, str, str]]:
+    """What a watcher sees of the holders: a change of this is worth a push, a renewal is not."""
+    return [(one.owner, one.fence, one.rule, one.meta) for one in holders]
+
+
 def public_owner(owner: str) -> str:
-    """The part of an owner token that people may see: ``<instance>:<pid>``. Not every token is ours: it ends up in
-    logs and on terminals, so whatever cannot be printed there is escaped, and what is long is cut."""
+    """The public part of an owner token: ``<instance>:<pid>``. Not every token is ours, and it ends up in logs and on
+    terminals: so what cannot be printed there is escaped, and what is long is cut."""
     shown = owner.rsplit(":", 1)[0] if owner.count(":") >= 2 else "?"
     if len(shown) > MOST_SHOWN:
         shown = shown[:MOST_SHOWN] + "..."
@@ -145,8 +150,8 @@ def public_owner(owner: str) -> str:
 
 
 def owner_digest(owner: str) -> str:
-    """128 bits of BLAKE2b in hex: enough to recognise an owner, of no use to whoever reads it. An ``owner_id`` stands
-    for the same owner as its token."""
+    """128 bits of BLAKE2b in hex: enough to recognise an owner, and of no use to a reader. An ``owner_id`` has the
+    digest of its token."""
     known = _split_id(owner)[1]
     if known:
         return known
@@ -161,7 +166,7 @@ def owner_id(owner: str) -> str:
 
 
 def owner_prefix(owner: str) -> str:
-    """What people may see of a token, or of an ``owner_id``."""
+    """The public part of a token, or of an ``owner_id``."""
     shown, known = _split_id(owner)
     return public_owner(f"{shown}:" if known else owner)
 
@@ -171,23 +176,23 @@ def _split_id(owner: str) -> tuple[str, str]:
     return (shown, known) if len(known) == 32 and not known.strip("0123456789abcdef") else (owner, "")
 
 
-# ---------------------------------------------------------------- saying
+# ---------------------------------------------------------------- metadata
 #
-# What a holder says of itself: a JSON object of bounded size, kept with its grant and shown to whoever looks.
+# What a holder publishes about itself: a JSON object of bounded size, kept with its grant and shown by ``inspect``.
 
 
 MOST_META_BYTES = 4096
 
 
 def meta_text(meta: object) -> str:
-    """As it is written down; refused when it cannot be."""
+    """The text that is stored; InvalidRequest when it is no mapping or cannot be stored."""
     if not isinstance(meta, Mapping):
         raise InvalidRequest(f"meta must be a mapping, not {type(meta).__name__}")
     return json_text(dict(meta), "meta")
 
 
 def json_text(thing: Any, what: str) -> str:
-    """Some JSON, which ``what`` names in the errors."""
+    """A value as JSON; ``what`` names it in errors."""
     import json
 
     try:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from leasehold._core.policy import BUDGET_MS, WATCH_EVERY_MS, WATCH_POLL_MS
-from leasehold._core.resource_flows import visible_holders
-from leasehold._core.types import State
+from leasehold._core.types import State, visible_holders
 from tests.support.simulator.onlooker import Onlooker
 from tests.support.simulator.seatchecks import Violation
 from tests.support.simulator.world import World
