@@ -9,7 +9,8 @@ module of its own: ``sql``, ``redis``, ``http``, ``s3`` and, for tests, ``memory
 them apply, ``guard`` the base class for your own.
 """
 
+from leasehold.guards.conflict import Conflict
 from leasehold.guards.fence import Fenced, Presented
-from leasehold.guards.guard import BaseGuard, Conflict, Guard
+from leasehold.guards.guard import BaseGuard, Guard
 
 __all__ = ["BaseGuard", "Conflict", "Fenced", "Guard", "Presented"]

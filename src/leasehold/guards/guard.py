@@ -22,20 +22,12 @@ from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from leasehold._core.names import parse_name
-from leasehold.errors import InvalidRequest, StaleOwner, StoreUnavailable
+from leasehold.errors import InvalidRequest, StaleOwner
 from leasehold.guards.fence import Fenced, Presented, presented, refusal
 from leasehold.observe.observers import Observers
 
 if TYPE_CHECKING:
     from leasehold.observe.events import Observer
-
-
-class Conflict(StoreUnavailable):
-    """Another process was faster, and nothing was written: run the whole step again, from its first read.
-
-    In SQL: a serialization failure, a deadlock, a lock that took too long. Roll back, and begin a new transaction. In
-    object storage: the object has changed since it was read. A conflict says nothing about which owner is newer; that
-    is StaleOwner. ``Backoff.call`` and ``acall`` try again after it; give them the whole step, with the read in it."""
 
 
 class Guard(Protocol):

@@ -12,7 +12,7 @@ condition that the object has not changed since (``If-Match``, ``If-None-Match``
 it writes. ``guard`` holds the steps, ``record`` what is in the metadata, ``bucket`` the requests.
 """
 
-from leasehold.guards.guard import Conflict
+from leasehold.guards.conflict import Conflict
 from leasehold.guards.s3.guard import FenceGuard
 from leasehold.guards.s3.record import Found
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from leasehold._runtime.backoff import Backoff
 from leasehold.errors import InvalidRequest, LeaseholdError, Unsupported
+from leasehold.guards.conflict import Conflict
 from leasehold.guards.fence import Fenced, Presented, label
-from leasehold.guards.guard import BaseGuard, Conflict
+from leasehold.guards.guard import BaseGuard
 from leasehold.guards.s3.bucket import READ_OPTIONS, Bucket, Client, NotWritten
 from leasehold.guards.s3.record import OURS, Found, ObjectState, compose, is_repeat, safe_name
 
