@@ -1,4 +1,4 @@
-"""Docstrings as Markdown: what is written for ``help()`` and for doctest, made readable in the reference."""
+"""Turns docstrings, which are written for ``help()`` and for doctest, into Markdown for the reference."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import griffe
 
 EXAMPLE = re.compile(r"^>>> .*?(?=\n\s*\n|\Z)", re.MULTILINE | re.DOTALL)
 ROLE = re.compile(r":(?:func|class|meth|mod|attr):`~?([^`]+)`")
-TRAP = re.compile(r"\s*\(trap \d+\)")  # for whoever reads the code
+TRAP = re.compile(r"\s*\(trap \d+\)")  # citations are for readers of the code
 DIRECTIVE = re.compile(r"\s*# doctest: .*$", re.MULTILINE)
 
 
 class Docstrings(griffe.Extension):
-    """An example becomes a block of code, a role the name in it."""
+    """Turns each example into a block of code, and each role into the name that it contains."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Called for everything that is read."""
+        """Called for every object that is read."""
         if obj.docstring:
             obj.docstring.value = readable(obj.docstring.value)
 

@@ -1,4 +1,4 @@
-"""What MkDocs does not know: the pages beside docs/, files that pages link to, and the navigation.
+"""Adds to MkDocs the pages outside docs/, the files that pages link to, and the navigation.
 
 The site has the shape of the repository, so that a relative link leads to the same place on a Git host and in the
 site. The navigation is docs/README.md: its headings are the sections and its links the pages, in that order.
@@ -23,12 +23,12 @@ ITEM = re.compile(rf"^- {LINK.pattern}", re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """The navigation, before anybody looks for it."""
+    """Set the navigation before MkDocs reads it."""
     config.nav = [{"Leasehold": "README.md"}, {"All pages": "docs/README.md"}, *sections(INDEX.read_text("utf-8"))]
 
 
 def sections(index: str) -> Iterator[dict[str, Any]]:
-    """A section for each heading of the index; one that holds a single page is no section."""
+    """One section for each heading of the index; a heading with a single page is that page."""
     for part in index.split("\n## ")[1:]:
         heading, _, rest = part.partition("\n")
         pages = [{title: path(INDEX, link)} for title, link in ITEM.findall(rest)]
@@ -36,7 +36,7 @@ def sections(index: str) -> Iterator[dict[str, Any]]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    """Every page at the place that it has in the repository, and what the pages link to beside them."""
+    """Put every page, and every file that a page links to, at its path in the repository."""
     for file in list(files):
         if file.src_dir == config.docs_dir:
             files.remove(file)
@@ -47,7 +47,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def linked(page: Path) -> Iterator[str]:
-    """The files that a page links to and that are no pages: scripts, modules, the licence."""
+    """The linked files of a page that are not pages: scripts, modules, the licence."""
     for _, link in LINK.findall(page.read_text("utf-8")):
         target = (page.parent / link).resolve()
         if ":" not in link and target.is_file() and target.is_relative_to(ROOT) and target.suffix != ".md":
@@ -55,5 +55,5 @@ def linked(page: Path) -> Iterator[str]:
 
 
 def path(page: Path, link: str) -> str:
-    """Where a link of a page leads, seen from the root of the repository."""
+    """The target of a link of a page, relative to the root of the repository."""
     return (page.parent / link).resolve().relative_to(ROOT).as_posix()
