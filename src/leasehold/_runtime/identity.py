@@ -17,14 +17,14 @@ _counter = count(1)
 
 
 def new_owner() -> str:
-    """A token that nobody had before."""
+    """A token that was never used before."""
     if not _prefix:
         _draw()
     return f"{_prefix}{next(_counter)}"
 
 
 def process_prefix() -> str:
-    """What people may see of every owner of this process: ``<instance>:<pid>``."""
+    """The public part of every owner of this process: ``<instance>:<pid>``."""
     if not _prefix:
         _draw()
     return public_owner(_prefix)
