@@ -1,6 +1,6 @@
 """Owner tokens: ``<instance>:<pid>:<secret of this process>.<counter>``, unique for each acquisition.
 
-The secret is drawn once for each process and again after a fork: a child must never be able to act, or be taken,
+The secret is drawn once for each process and again after a fork: a child must never act, or be mistaken,
 for its parent (trap 32). Nothing is ever read from the environment but the instance's name (trap 45).
 """
 

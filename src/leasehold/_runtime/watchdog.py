@@ -174,7 +174,7 @@ class Watchdog:
         return min(first, self._background_ops.next_at())
 
     def pause(self, paused: bool = True) -> None:
-        """Take no round until this is taken back: a test plays a process that is stopped."""
+        """Do no round until ``pause(False)``: a test plays a process that is stopped."""
         with self._rounds:  # one that is under way ends first
             self._paused = paused
         self.dropped.wake()
