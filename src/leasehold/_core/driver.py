@@ -8,7 +8,7 @@ performed, and that is a function which the caller passes in:
     finish(coroutine)            a coroutine that never suspends, on the calling thread
 
 What ``perform`` raises, an interrupt or a cancellation included, is raised inside the flow at the request that failed,
-so that the flow can clean up. ``Abandon`` is the exception: the flow is closed without being told.
+so that the flow can clean up. ``Abandon`` is the exception: the flow is closed, and nothing is raised inside it.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def resource_names(namespace: str, text: object, key: bytes = b"") -> list[Name]
 
 
 def _decoded(text: str, what: str) -> str:
-    """One part as its user wrote it."""
+    """One part without its percent-encoding."""
     if "%" not in text:
         return text
     head, *rest = text.split("%")
@@ -106,7 +106,7 @@ def _decoded(text: str, what: str) -> str:
 
 @lru_cache(maxsize=1024, typed=True)  # typed: 1 is an id, and True, which equals it, is none
 def known_name(namespace: str, key: bytes, kind: object, *ids: object) -> Name:
-    """The same from memory, for what can be hashed: many programs ask for the same few names again and again."""
+    """``make_name`` with a cache, for ids that can be hashed: many programs use the same few names again and again."""
     return make_name(namespace, kind, ids, key)
 
 

@@ -73,7 +73,7 @@ def renew_after(ttl: float) -> float:
 
 def renewal_budget_ms(ttl_ms: int) -> int:
     """How long one renewal may take: short enough that one lost reply leaves time for another try (trap 2), and that
-    leases which are taken meanwhile do not wait for those of others."""
+    leases which are acquired meanwhile do not wait for the renewals of others."""
     return min(max(ttl_ms // 6, 20), RENEWAL_MS)
 
 

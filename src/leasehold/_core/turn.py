@@ -176,7 +176,7 @@ class Turn:
             return
         kept = []
         for one in self.watchers:
-            if one.owner == self.requester:  # the reply tells it
+            if one.owner == self.requester:  # the reply to its own op is enough
                 kept.append(one)
             elif self.reachable(one.address):
                 kept.append(one)

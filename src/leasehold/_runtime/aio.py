@@ -1,7 +1,7 @@
-"""Drives flows on the running event loop; one mailbox for each loop, shared out by owner.
+"""Drives flows on the running event loop, over one connection for each loop.
 
-Cancelling the task throws CancelledError into the flow at the op it awaits; the flow's clean-up is a ``Later``,
-which needs no await, so nothing can cancel the clean-up (trap 9).
+Cancelling the task throws CancelledError into the flow at the op it awaits; the flow's clean-up is a ``Defer``, which
+needs no await, so nothing can cancel the clean-up (trap 9).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ R = TypeVar("R")
 
 
 class PushRouter:
-    """Shares the pushes that arrive on one event loop out to the acquires that wait there."""
+    """Routes the pushes that arrive on one event loop to the acquires that wait there."""
 
     def __init__(self, store: Store) -> None:
         self._clock = store.clock
-        # By the owners of the acquires that are under way: what has come, or the future of one that is parked.
+        # By the owners of the acquires that are under way: a push that has come, or the future of one that is parked.
         self.pushes: dict[str, Push | asyncio.Future[Push] | None] = {}
         self.subscriber = store.listen(self._arrived)
         self.execute = self.subscriber.execute_async
@@ -48,7 +48,7 @@ class PushRouter:
                 waiting.set_result(push)
 
     def wake(self, owner: str) -> None:
-        """Let whoever is parked for this owner look around now. On the loop's own thread."""
+        """Let the acquire that is parked for this owner go on now. Called on the loop's own thread."""
         waiting = self.pushes.get(owner)
         if isinstance(waiting, asyncio.Future) and not waiting.done():
             waiting.set_result(WAKE)
@@ -80,7 +80,7 @@ class AsyncDriver:
         self._connections: dict[asyncio.AbstractEventLoop, PushRouter] = {}
 
     def connection(self, loop: asyncio.AbstractEventLoop) -> PushRouter:
-        """The mailbox of this loop, which runs."""
+        """The connection of this loop, which is running."""
         connection = self._connections.get(loop)
         if connection is None:
             self._drop_closed_loops()
@@ -140,12 +140,12 @@ class AsyncDriver:
         return Interrupt(task, task.get_loop())
 
     def on_loop(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> Listener:
-        """A listener that calls this on that loop, from whichever thread tells of the loss."""
+        """A listener that calls this on that loop, whichever thread reports the loss."""
 
         def listener() -> None:
             try:
                 loop.call_soon_threadsafe(call)
-            except RuntimeError:  # the loop is closed: nobody is left to hear it
+            except RuntimeError:  # the loop is closed: nothing is left to call
                 return
 
         return listener
@@ -157,7 +157,7 @@ class AsyncDriver:
         arguments: Callable[[], tuple[Any, ...]],
         what: str,
     ) -> Listener:
-        """A listener for somebody's function or coroutine function; what it raises harms nobody."""
+        """A listener that runs a user's function or coroutine function; an exception of it is only logged."""
 
         async def run() -> None:
             try:
@@ -167,7 +167,7 @@ class AsyncDriver:
             except Exception as error:
                 log.warn("a callback of %s raised %r", what, error, error=error)
 
-        tasks: set[asyncio.Task[None]] = set()  # a task that nobody refers to may be collected
+        tasks: set[asyncio.Task[None]] = set()  # a task that is not referenced may be collected
 
         def start() -> None:
             task = loop.create_task(run())
@@ -177,7 +177,7 @@ class AsyncDriver:
         return self.on_loop(loop, start)
 
     def close(self) -> None:
-        """Close the mailboxes of every loop that is still there."""
+        """Close the connections of all loops."""
         for connection in list(self._connections.values()):
             connection.close()
         self._connections.clear()
@@ -207,20 +207,20 @@ class Interrupt:
             self._task.cancel()
 
     def leave(self) -> bool:
-        """The body is over: cancel nobody from here on. True when its task was cancelled."""
+        """The body is over: cancel nothing from here on. True when its task was cancelled."""
         self._left = True
         return self._fired
 
     async def delivered(self, error: BaseException | None) -> bool:
-        """Then: was the CancelledError that ended the body ours, and nobody else's too?"""
+        """After ``leave`` returned True: was the CancelledError that ended the body only ours?"""
         if asyncio.current_task() is not self._task:
             return False
         only_ours = self._task.uncancel() <= self._before
         if isinstance(error, asyncio.CancelledError):
             return only_ours
-        try:  # asked for, but the body ended before it arrived: take delivery here
+        try:  # requested, but the body ended before it arrived: let it arrive here
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            if self._task.cancelling() > self._before:  # somebody else's, too
+            if self._task.cancelling() > self._before:  # another cancellation, too
                 raise
         return False

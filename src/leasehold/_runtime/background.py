@@ -1,5 +1,5 @@
-"""Errands: what was left for later. Withdrawals and releases that nobody waits for, tried until they are answered or
-until the lease would be over anyway."""
+"""Background ops: withdrawals and releases that no caller waits for, sent until they are answered or until the lease
+would be over anyway."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ OnReply: TypeAlias = Callable[[Reply | LeaseholdError], object]
 
 
 class BackgroundOp:
-    """One of them, and when to try it next."""
+    """One op, and when to send it next."""
 
     __slots__ = ("busy", "next_at", "on_reply", "op", "pause", "until")
 
-    def __init__(self, later: Defer, now: float, on_reply: OnReply | None) -> None:
-        self.op = later.op
-        self.until = now + later.seconds
+    def __init__(self, deferred: Defer, now: float, on_reply: OnReply | None) -> None:
+        self.op = deferred.op
+        self.until = now + deferred.seconds
         self.next_at = NOW
         self.pause = FIRST_RETRY
         self.on_reply = on_reply
-        self.busy = False  # somebody tries it now
+        self.busy = False  # a thread sends it now
 
 
 class BackgroundOps:
-    """Those of one coordinator. Added from any thread, done by the watchdog."""
+    """The background ops of one coordinator. Added from any thread, sent by the watchdog."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -41,73 +41,73 @@ class BackgroundOps:
         self._lock = threading.RLock()
         self._open: list[BackgroundOp] = []
 
-    def add(self, later: Defer, done: OnReply | None = None) -> None:
-        """``done`` is called once: with the reply, or with the last error when it was given up."""
+    def add(self, deferred: Defer, on_reply: OnReply | None = None) -> None:
+        """``on_reply`` is called once: with the reply, or with the last error when the op is given up."""
         with self._lock:
-            self._open.append(BackgroundOp(later, self._clock.now(), done))
+            self._open.append(BackgroundOp(deferred, self._clock.now(), on_reply))
 
     def __bool__(self) -> bool:
         return bool(self._open)
 
     def next_at(self) -> float:
         with self._lock:
-            return min((errand.next_at for errand in self._open if not errand.busy), default=NEVER)
+            return min((entry.next_at for entry in self._open if not entry.busy), default=NEVER)
 
     def make_due(self) -> list[BackgroundOp]:
-        """The end is near: none waits for its next try. Those that somebody else is trying just now."""
+        """The coordinator closes: none waits for its next try. Returns those that another thread sends just now."""
         with self._lock:
-            for errand in self._open:
-                errand.next_at = NOW
-            return [errand for errand in self._open if errand.busy]
+            for entry in self._open:
+                entry.next_at = NOW
+            return [entry for entry in self._open if entry.busy]
 
     def retry_missed(self, missed: list[BackgroundOp], budget_ms: int) -> None:
-        """Somebody tried these, and will not do so again: wait for him, and try what has failed."""
+        """Another thread was sending these, and will not do so again: wait for it, and send what has failed."""
         end = time.monotonic() + 2 * budget_ms / 1000
-        while any(errand.busy for errand in missed) and time.monotonic() < end:
+        while any(entry.busy for entry in missed) and time.monotonic() < end:
             time.sleep(0.002)
         with self._lock:
-            left = [errand for errand in missed if errand in self._open]
-            for errand in left:
-                errand.next_at = NOW
+            left = [entry for entry in missed if entry in self._open]
+            for entry in left:
+                entry.next_at = NOW
         if left:
             self.run(budget_ms)
 
     def give_up(self, why: LeaseholdError) -> None:
-        """Nobody is left to try again: whoever wants to know what became of one hears this."""
+        """No thread is left to try again: every callback gets this error."""
         with self._lock:
             given_up, self._open = self._open, []
-        for errand in given_up:
-            if errand.on_reply is not None:
-                errand.on_reply(why)
+        for entry in given_up:
+            if entry.on_reply is not None:
+                entry.on_reply(why)
 
     def run(self, budget_ms: int) -> None:
-        """Try what is due, in one batch, for at most this long."""
+        """Send what is due, in one batch, for at most this long."""
         now = self._clock.now()
         due: list[BackgroundOp] = []
         try:
             with self._lock:
-                due += [errand for errand in self._open if errand.next_at <= now and not errand.busy]
-                for errand in due:  # close() and the watchdog may be here at once: of a release that is sent twice the
-                    errand.busy = True  # second is told of as one that came too late
+                due += [entry for entry in self._open if entry.next_at <= now and not entry.busy]
+                for entry in due:  # close() and the watchdog may be here at once: of a release that is sent twice the
+                    entry.busy = True  # second would be reported as one that came too late
             self._try(due, budget_ms)
         finally:
-            for errand in due:
-                errand.busy = False
+            for entry in due:
+                entry.busy = False
 
     def _try(self, due: list[BackgroundOp], budget_ms: int) -> None:
         if not due:
             return
-        ops: list[StoreOp] = [errand.op._replace(budget_ms=budget_ms) for errand in due]
+        ops: list[StoreOp] = [entry.op._replace(budget_ms=budget_ms) for entry in due]
         replies = self._store.execute_many(ops)
         now = self._clock.now()
         done: dict[BackgroundOp, Reply | LeaseholdError] = {}
-        for errand, reply in zip(due, replies, strict=True):
-            if not isinstance(reply, LeaseholdError) or now >= errand.until:
-                done[errand] = reply
-            errand.next_at = now + errand.pause
-            errand.pause = min(errand.pause * 2, LAST_RETRY)
+        for entry, reply in zip(due, replies, strict=True):
+            if not isinstance(reply, LeaseholdError) or now >= entry.until:
+                done[entry] = reply
+            entry.next_at = now + entry.pause
+            entry.pause = min(entry.pause * 2, LAST_RETRY)
         with self._lock:
-            self._open = [errand for errand in self._open if errand not in done]
-        for errand, reply in done.items():
-            if errand.on_reply is not None:
-                errand.on_reply(reply)
+            self._open = [entry for entry in self._open if entry not in done]
+        for entry, reply in done.items():
+            if entry.on_reply is not None:
+                entry.on_reply(reply)

@@ -1,4 +1,4 @@
-"""Backoff: bounded, jittered retry as a value. Nothing here knows about locks; it only knows which errors pass."""
+"""Backoff: bounded, jittered retry as a value. It knows nothing about locks, only which errors are worth a retry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Errors: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 
 LONGEST = 24 * 3600.0
 MOST_ATTEMPTS = 10_000  # more is no retry with an end, but a loop
-PASSING: Errors = (NotAcquired, StoreUnavailable)  # nothing was taken, and the next try may have better luck
+PASSING: Errors = (NotAcquired, StoreUnavailable)  # nothing was taken, and the next try may succeed
 
 
 class Backoff:
@@ -74,7 +74,7 @@ class Backoff:
 
     async def acall(self, function: Callable[[], Awaitable[R]], *, on: Errors = PASSING) -> R:
         """The same for a coroutine function: awaits ``function()``, and sleeps without blocking the loop."""
-        import asyncio  # loaded only by those who use it
+        import asyncio  # loaded only where it is used
 
         _check_errors(on)
         for pause in self:
@@ -128,14 +128,14 @@ def jittered(longest: float) -> float:
 
 
 def _check_errors(on: object) -> None:
-    """Cancellation and interrupts are no errors: who asks for the end is not told to wait."""
+    """Cancellation and interrupts are no errors to retry: they must end the loop at once."""
     several = on if isinstance(on, tuple) else (on,)
     if not several or not all(isinstance(one, type) and issubclass(one, Exception) for one in several):
         raise InvalidRequest("on takes an error class or a tuple of them, each an Exception")
 
 
 def _not_a_coroutine(result: R) -> R:
-    """Its errors would come out at the await, when nobody tries again."""
+    """A coroutine's errors would be raised at its await, after the retries."""
     if isinstance(result, CoroutineType):
         result.close()
         raise InvalidRequest("call() got a coroutine in place of a result: await acall() with this function")

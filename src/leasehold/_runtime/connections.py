@@ -1,7 +1,7 @@
-"""Mailboxes for the threads of one coordinator. One is lent for each flow and used again by the next.
+"""Connections for the threads of one coordinator. Each flow borrows one and gives it back for the next.
 
-A push that is meant for an earlier owner of the mailbox is read and dropped: pushes are hints, and each names its
-owner. The uncontended path only takes one from the list and puts it back.
+A push for an earlier owner of the connection is read and dropped: pushes are hints, and each names its owner. The
+uncontended path only takes a connection from the list and puts it back.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ MOST_IDLE = 64
 
 
 class ConnectionPool:
-    """The mailboxes of the threads of one coordinator."""
+    """The connections of the threads of one coordinator."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        # Weakly: one that an interrupt took from whoever had borrowed it ends with its connection.
+        # Weakly: one that an interrupt kept from being given back is collected, and ends so.
         self._open: weakref.WeakSet[Connection] = weakref.WeakSet()
-        self._idle: list[Connection] = []  # those that are not lent
+        self._idle: list[Connection] = []  # those that are not borrowed
 
     def borrow(self) -> Connection:
         try:
@@ -39,7 +39,7 @@ class ConnectionPool:
             connection.close()
 
     def close(self) -> None:
-        """Also those that are lent: whoever waits there can be reached no more, and is passed over."""
+        """Also those that are borrowed: the store can no longer reach a waiter there, and passes it over."""
         for connection in list(self._open):
             connection.close()
         self._idle = []

@@ -1,4 +1,4 @@
-"""The engine of one coordinator: its store, its watchdog, its mailboxes, and who holds what in this process."""
+"""The engine of one coordinator: its store, its watchdog, its connections, and the leases of this process."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from leasehold.observe.observers import Observers
 
 
 class CoordinatorClosed(Exception):
-    """Thrown into a flow whose coordinator was closed meanwhile, before its next op: it must end at once, not bear with
-    the store. Drivers turn it into StoreUnavailable."""
+    """Thrown into a flow whose coordinator was closed meanwhile, before its next op: it must end at once and not
+    wait for the store to come back. Drivers turn it into StoreUnavailable."""
 
 
 FORKED = "this process was forked in the middle of the call: what it asked for is its parent's"
 CLOSED = "this coordinator is closed: make a new one with connect()"
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-_watchdogs: weakref.WeakSet[Watchdog] = weakref.WeakSet()  # whose thread may outlive its coordinator, too
+_watchdogs: weakref.WeakSet[Watchdog] = weakref.WeakSet()  # a watchdog's thread may outlive its coordinator
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()  # a store may outlive its coordinator
 
 
 class Engine:
     """What sync and asyncio coordinators share."""
 
-    caller: Callable[[], object] = staticmethod(threading.current_thread)  # who asks: a thread, or else a task
+    caller: Callable[[], object] = staticmethod(threading.current_thread)  # or the calling task
 
     def __init__(self, store: Store, observers: Observers | None = None) -> None:
         self.store = store
@@ -51,13 +51,11 @@ class Engine:
         self._floor = 0
         self.registry = LeaseRegistry()
         self.pending: set[Attempt] = set()  # acquires that are under way
-        self.warned_places: set[tuple[str, int]] = (
-            set()
-        )  # places in the program where a thread waits inside an event loop
+        self.warned_places: set[tuple[str, int]] = set()  # in the program, where a thread waits inside a loop
         self.closed = self._ended = False
         self.epoch = 0  # another one in each forked child
-        self.watchdog.on_unusable = _weakly(self)
-        self.watchdog.on_dismissed = _ending(self.connections, store)
+        self.watchdog.on_unusable = _unregister_weakly(self)
+        self.watchdog.on_dismissed = _closing(self.connections, store)
         _engines.add(self)
         _watchdogs.add(self.watchdog)
         _stores.add(store)
@@ -70,21 +68,21 @@ class Engine:
         return self._floor
 
     def raise_floor(self, fence: int) -> None:
-        """A guard has seen this one. One that no clock can have minted would make every claim a refused one."""
+        """A guard has seen this fence. One that no clock can have minted is ignored: all claims would be refused."""
         if fence <= MAX_FENCE and fence <= self.clock.instant().wall_us + MAX_FLOOR_AHEAD_US:
             with self.watchdog.transitions:
                 self._floor = max(self._floor, fence)
 
     def holder_address(self) -> str:
-        """Where the store can tell this process of what happened to its leases; empty where it cannot."""
+        """Where the store can push what happened to the leases of this process; empty where it cannot."""
         pushes = self.watchdog.holder_pushes
         return "" if pushes is None else pushes.address
 
-    # ------------------------------------------------------------ who holds what
+    # ------------------------------------------------------------ leases
 
     def register(self, held: HeldLease, anchor: object) -> None:
-        """This thread or task holds this. In one step with the look whether the coordinator is open: what close()
-        does not see would be held by nobody."""
+        """This thread or task holds this lease. In one step with the check that the coordinator is open: a lease that
+        close() does not see would never be given back."""
         with self.watchdog.transitions:
             if self.closed:
                 raise StoreUnavailable(CLOSED)
@@ -95,11 +93,11 @@ class Engine:
             shutdown.arm(_at_exit)
 
     def find_held(self, resource: str, anchor: object) -> HeldLease | None:
-        """What the calling thread or task holds of this resource."""
+        """The lease of this thread or task on this resource."""
         return self.registry.find(resource, anchor)
 
     def own(self, name: Name) -> list[OwnLease]:
-        """What the calling thread or task holds of this resource as of now: for whoever has to wait for it."""
+        """What the calling thread or task, which has to wait for this resource, holds of it now."""
         anchor, now = self.caller(), self.clock.now()
         found, held = [], self.find_held(name.text, anchor)
         while held is not None:
@@ -109,7 +107,7 @@ class Engine:
         return found
 
     def forget(self, held: HeldLease) -> None:
-        """It is over and everybody knows."""
+        """It is over, and every listener knows."""
         self.watchdog.remove(held)
         with self.watchdog.transitions:
             self.registry.remove(held)
@@ -122,7 +120,7 @@ class Engine:
     # ------------------------------------------------------------ beginning and end
 
     def withdraw(self, attempt: Attempt) -> None:
-        """Nobody knows how far it came."""
+        """Withdraw the claims of an attempt that was interrupted at an unknown point."""
         if attempt in self.pending:
             for withdrawal in attempt.withdrawals():
                 self.watchdog.run_later(Defer(withdrawal, BUDGET_MS / 1000))
@@ -144,8 +142,8 @@ class Engine:
                 self.watchdog.postpone(Defer(withdrawal, 0))
 
     def close(self) -> None:
-        """Give back what is held, stop the watchdog, close the store. Safe to call twice. Shut first: what is given
-        back must not be handed to a waiter of this coordinator."""
+        """Give back what is held, stop the watchdog, close the store. Safe to call twice. Shut first: a lease that is
+        given back must not be granted to a waiter of this coordinator."""
         if self._ended:
             return
         self.shut()
@@ -166,7 +164,7 @@ class Engine:
 
 
 def engines_on(clock: Clock) -> list[Engine]:
-    """The engines of this process whose store lives on this clock: for tests that turn it."""
+    """The engines of this process whose store uses this clock: for tests that turn it."""
     return [engine for engine in list(_engines) if engine.store.clock is clock]
 
 
@@ -177,45 +175,45 @@ def raise_floors(fence: int, seen: int) -> None:
             engine.raise_floor(seen)
 
 
-def _weakly(engine: Engine) -> Callable[[HeldLease], None]:
+def _unregister_weakly(engine: Engine) -> Callable[[HeldLease], None]:
     """The watchdog's thread must not keep alive a coordinator that the program has dropped."""
-    known = weakref.ref(engine)
+    reference = weakref.ref(engine)
 
-    def gone(held: HeldLease) -> None:
-        alive = known()
+    def unregister(held: HeldLease) -> None:
+        alive = reference()
         if alive is not None:
             alive.unregister(held)
 
-    return gone
+    return unregister
 
 
-def _ending(connections: ConnectionPool, store: Store) -> Callable[[], None]:
+def _closing(connections: ConnectionPool, store: Store) -> Callable[[], None]:
     """What the watchdog's thread does last for a coordinator that the program has dropped."""
 
-    def end() -> None:
+    def close() -> None:
         connections.close()
         store.close()
 
-    return end
+    return close
 
 
-_quiet: dict[int, list[Store]] = {}  # by the thread that forks: what was quieted must be roused, and nothing else
+_paused: dict[int, list[Store]] = {}  # by the thread that forks: exactly these stores go on afterwards
 
 
 def _before_fork() -> None:
-    _quiet[threading.get_ident()] = stores = list(_stores)
+    _paused[threading.get_ident()] = stores = list(_stores)
     for store in stores:
         store.before_fork()
 
 
 def _after_fork_in_parent() -> None:
-    for store in _quiet.pop(threading.get_ident(), []):
+    for store in _paused.pop(threading.get_ident(), []):
         store.after_fork()
 
 
 def _after_fork_in_child() -> None:
-    _quiet.clear()
-    _watchdogs.clear()  # what a dropped coordinator has left to do is the parent's
+    _paused.clear()
+    _watchdogs.clear()  # the unfinished work of a dropped coordinator is the parent's
     for store in list(_stores):
         store.forked()
     for engine in list(_engines):
@@ -225,7 +223,7 @@ def _after_fork_in_child() -> None:
 
 def _at_exit() -> None:
     """The interpreter ends: what is held is given back now, not at the end of its ttl. All are shut before any gives
-    back, else one would hand to a waiter of the other."""
+    back, else a waiter of another one would be granted it."""
     shutdown.begin()
     engines = list(_engines)
     steps: list[Callable[[], None]] = [engine.shut for engine in engines]
@@ -234,7 +232,7 @@ def _at_exit() -> None:
     for step in steps:
         try:
             step()
-        except Exception as error:  # the others want to be closed too
+        except Exception as error:  # the others must be closed, too
             log.warn("a coordinator could not be closed at exit: %r", error, error=error)
 
 

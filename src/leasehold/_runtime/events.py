@@ -1,5 +1,5 @@
-"""What happens to acquires and leases, as observers hear of it. Told by drivers and shells after the fact, never from
-inside a flow; loaded only when somebody listens."""
+"""Reports what happens to acquires and leases to observers. Called by drivers and primitives after the fact, never from
+inside a flow; loaded only when there are observers."""
 
 from __future__ import annotations
 
@@ -54,31 +54,30 @@ class AcquireEvents:
         self._granted: events.Subject | None = None
 
     def carried_meta(self, meta: dict[str, Any] | None) -> str:
-        """The holder's metadata, with what observers want to travel in it, if anything. What the user said comes
-        first."""
+        """The holder's metadata, with what observers want to travel in it, if anything. The user's own values win."""
         carried = self._observers.carried(self.number)
         if not carried:
             return ""
         return json.dumps({**carried, **(meta or {})}, ensure_ascii=False, separators=(",", ":"))
 
     def observed_connection(self, connection: Connection) -> Connection:
-        """The same mailbox, and what its replies say is told."""
+        """The same connection; what its replies mean is reported."""
         return ObservedConnection(connection, self)
 
     def observed_async_connection(self, connection: PushRouter) -> PushRouter:
-        return ObservedAsyncConnection(connection, self)  # type: ignore[return-value]  # a driver needs of it what this one has
+        return ObservedAsyncConnection(connection, self)  # type: ignore[return-value]  # it has all that a driver needs
 
     def is_contention(self, reply: object) -> bool:
-        """Is this the moment at which it is known?"""
+        """Is this the first reply which shows that the resource is held?"""
         return not self.contended and isinstance(reply, (Queued, Busy))
 
     def inspection_of_holder(self, reply: object) -> Inspect | None:
-        """What is to be asked for, if anybody wants to know more of the holder than its name. One try stays one."""
+        """The op to send when an observer wants to know more of the holder than its name. A single try stays one op."""
         curious = self._observers.curious and isinstance(reply, Queued)
         return Inspect(self._name.text, LEAST_BUDGET_MS, queue=False) if curious else None
 
     def contention(self, reply: Any, op: Any, view: object = None) -> None:
-        """Somebody else holds it; ``view`` when somebody was curious. By then it may have been handed to us."""
+        """Report that another holds it; with ``view`` when an observer wants details. By then it may be ours."""
         self.contended = True
         queued = isinstance(reply, Queued)
         self._observers.tell(
@@ -92,7 +91,7 @@ class AcquireEvents:
 
     def failed(self, error: BaseException, called_off: bool = False) -> None:
         """However it ended without a lease. ``called_off``: because another, of several, could not be had."""
-        if self._granted is not None:  # but it could not be kept: it is withdrawn
+        if self._granted is not None:  # granted, but it could not be kept: it is withdrawn
             self._observers.tell(events.ReleaseUnknown(self._granted, 0.0))
             return
         outcome = "cancelled" if called_off else _outcome(error, self._wait)
@@ -109,7 +108,7 @@ class AcquireEvents:
 
 
 class ObservedConnection:
-    """A thread's mailbox while somebody observes its acquire."""
+    """A thread's connection while its acquire is observed."""
 
     def __init__(self, connection: Connection, acquire_events: AcquireEvents) -> None:
         self._connection = connection
@@ -124,19 +123,19 @@ class ObservedConnection:
 
     def observe_reply(self, reply: Reply, op: StoreOp) -> None:
         if self._acquire_events.is_contention(reply):
-            look = self._acquire_events.inspection_of_holder(reply)
-            self._acquire_events.contention(reply, op, None if look is None else self._try(look))
+            inspect = self._acquire_events.inspection_of_holder(reply)
+            self._acquire_events.contention(reply, op, None if inspect is None else self._try(inspect))
 
-    def _try(self, look: Inspect) -> Reply | None:
-        """That the holder cannot be seen harms nobody."""
+    def _try(self, inspect: Inspect) -> Reply | None:
+        """The view of the holder, if it can be had."""
         try:
-            return self._connection.execute(look)
+            return self._connection.execute(inspect)
         except LeaseholdError:
             return None
 
 
 class ObservedAsyncConnection:
-    """The same for an event loop's."""
+    """The same for an event loop's connection."""
 
     def __init__(self, connection: PushRouter, acquire_events: AcquireEvents) -> None:
         self._connection = connection
@@ -150,30 +149,30 @@ class ObservedAsyncConnection:
 
     async def observe_reply(self, reply: Reply, op: StoreOp) -> None:
         if self._acquire_events.is_contention(reply):
-            look = self._acquire_events.inspection_of_holder(reply)
-            self._acquire_events.contention(reply, op, None if look is None else await self._try(look))
+            inspect = self._acquire_events.inspection_of_holder(reply)
+            self._acquire_events.contention(reply, op, None if inspect is None else await self._try(inspect))
 
-    async def _try(self, look: Inspect) -> Reply | None:
+    async def _try(self, inspect: Inspect) -> Reply | None:
         try:
-            return await self._connection.execute(look)
+            return await self._connection.execute(inspect)
         except LeaseholdError:
             return None
 
 
 def _outcome(error: BaseException, wait: float | None) -> str:
-    if isinstance(error, LeaseLost):  # somebody else has adopted it
+    if isinstance(error, LeaseLost):  # another process has adopted it
         return "busy"
     if isinstance(error, NotAcquired):
         return "busy" if wait == 0 else "timeout"
     if isinstance(error, OutcomeUnknown):
         return "unknown"
-    if isinstance(error, LeaseholdError):  # the store was not there, or would not have it: nothing was taken
+    if isinstance(error, LeaseholdError):  # the store was not there, or refused: nothing was taken
         return "unavailable"
     return "unknown" if isinstance(error, Exception) else "cancelled"
 
 
 def _meta_of(view: object, owner: str) -> events.HolderMeta:
-    """What another than this owner says about itself. Anybody may have written it."""
+    """The metadata of a holder other than this owner. Any program may have written it."""
     others = [one for one in view.holders if one.owner != owner] if isinstance(view, View) else []
     try:
         found = json.loads(others[0].meta) if others else {}
@@ -186,7 +185,7 @@ def _meta_of(view: object, owner: str) -> events.HolderMeta:
 
 
 class LeaseEvents:
-    """The leases of one coordinator, as its audience hears of them."""
+    """Reports what happens to the leases of one coordinator."""
 
     __slots__ = ("_clock", "_observers", "_store")
 
@@ -214,7 +213,7 @@ class LeaseEvents:
         self.unguarded(held)
 
     def released(self, held: HeldLease, ours: bool | None) -> None:
-        """What came of giving it back; None: nobody knows."""
+        """Whether it was ours when it was given back; None: unknown."""
         kind = events.Released if ours else events.ReleaseUnknown if ours is None else events.StaleRelease
         self._observers.tell(kind(self._subject(held), self._held_for(held)))
         held.end_reported = True
@@ -233,15 +232,12 @@ class LeaseEvents:
         return max(self._clock.now() - held.since, 0.0)
 
 
-# ---------------------------------------------------------------- stories
-#
-# What happens to the acquire of several, as observers hear of it: one story for each part. Loaded only when somebody
-# listens.
+# ---------------------------------------------------------------- acquires of several
 
 
 class GroupAcquireEvents:
-    """Those of the parts that are not granted yet. What is granted, and given back because the rest could not be had,
-    has come to its end: when it is claimed anew, that is another story."""
+    """One AcquireEvents for each part that is not granted yet. A part that was granted, and given back because the rest
+    could not be had, has ended: when it is claimed anew, it gets another."""
 
     def __init__(self, engine: Engine, wait: float | None) -> None:
         self._engine = engine
@@ -249,14 +245,14 @@ class GroupAcquireEvents:
         self._open: dict[str, AcquireEvents] = {}
 
     def of(self, name: Name, ttl_ms: int) -> AcquireEvents:
-        """The one that goes on for this part, or a new one."""
+        """The open one for this part, or a new one."""
         acquire_events = self._open.get(name.text)
         if acquire_events is None:
             acquire_events = self._open[name.text] = AcquireEvents(self._engine, name, ttl_ms, self._wait)
         return acquire_events
 
     def kept(self, name: Name) -> None:
-        """This part is granted, and looked after."""
+        """This part is granted, and renewed from now on."""
         self._open.pop(name.text, None)
 
     def failed(self, error: BaseException) -> None:
@@ -266,21 +262,21 @@ class GroupAcquireEvents:
             acquire_events.failed(error, called_off=at in self._open and at != resource)
 
     def observed_connection(self, connection: Connection) -> Connection:
-        """The same mailbox, and what its replies say is told."""
+        """The same connection; what its replies mean is reported."""
         return ObservedGroupConnection(connection, self)
 
     def observed_async_connection(self, connection: PushRouter) -> PushRouter:
-        return ObservedAsyncGroupConnection(connection, self)  # type: ignore[return-value]  # a driver needs of it what this one has
+        return ObservedAsyncGroupConnection(connection, self)  # type: ignore[return-value]  # it has all that a driver needs
 
     def observed_replies(self, op: Any, reply: Reply) -> Iterable[tuple[AcquireEvents, Any, Reply]]:
-        """Whose claim or beat was answered how."""
+        """The claims and beats that were answered, each with its reply and the events of its part."""
         several = isinstance(op, Group) and isinstance(reply, Replies)
         steps = zip(op.steps, reply.replies, strict=False) if several else [(op, reply)]  # type: ignore[union-attr]  # so
         return [(self._open[step.resource], step, one) for step, one in steps if step.resource in self._open]
 
 
 class ObservedGroupConnection:
-    """A thread's mailbox while somebody observes its acquire of several."""
+    """A thread's connection while its acquire of several is observed."""
 
     def __init__(self, connection: Connection, group_events: GroupAcquireEvents) -> None:
         self._connection = connection
@@ -296,7 +292,7 @@ class ObservedGroupConnection:
 
 
 class ObservedAsyncGroupConnection:
-    """The same for an event loop's."""
+    """The same for an event loop's connection."""
 
     def __init__(self, connection: PushRouter, group_events: GroupAcquireEvents) -> None:
         self._connection = connection

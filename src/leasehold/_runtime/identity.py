@@ -1,6 +1,6 @@
 """Owner tokens: ``<instance>:<pid>:<secret of this process>.<counter>``, unique for each acquisition.
 
-The secret is drawn once for each process and again after a fork: a child must never be able to act, or be taken,
+The secret is drawn once for each process and again after a fork: a child must never act, or be mistaken,
 for its parent (trap 32). Nothing is ever read from the environment but the instance's name (trap 45).
 """
 
@@ -17,14 +17,14 @@ _counter = count(1)
 
 
 def new_owner() -> str:
-    """A token that nobody had before."""
+    """A token that was never used before."""
     if not _prefix:
         _draw()
     return f"{_prefix}{next(_counter)}"
 
 
 def process_prefix() -> str:
-    """What people may see of every owner of this process: ``<instance>:<pid>``."""
+    """The public part of every owner of this process: ``<instance>:<pid>``."""
     if not _prefix:
         _draw()
     return public_owner(_prefix)

@@ -1,7 +1,8 @@
-"""The register: who holds what in this process. Leases by the thread or task that acquired them, and by resource.
+"""The registry: the leases of this process by the thread or task that acquired them and by resource; and the acquires
+that are under way.
 
-A thread or task is known by its id, so that it is not kept alive, and what is found is checked against it: ids are used
-again. Most hold one lease at a time; only who holds more has a table of his own. Changed under one lock, the engine's.
+A thread or task is known by its id, so that it is not kept alive. What is found is checked against it, because ids are
+used again. Most hold one lease at a time; only those with more have a table. Changed under one lock, the engine's.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class LeaseRegistry:
         return held
 
     def has(self, fence: int) -> bool:
-        """Does anybody here hold a lease with this fence, or did hold it and is still at it?"""
+        """Is there a lease with this fence, held, or lost and still in use?"""
         entries = list(self._by_id.values())
         leases: list[HeldLease | None] = []
         for one in entries:
@@ -58,7 +59,7 @@ class LeaseRegistry:
         entry = self._by_id[id(anchor)]
         table = entry if isinstance(entry, dict) else {entry.name.text: entry}
         others = next(iter(table.values()), None)
-        if others is None or others.anchor() is not anchor:  # of somebody who is gone and had the same id
+        if others is None or others.anchor() is not anchor:  # of an earlier thread or task with the same id
             self._by_id[id(anchor)] = held
             return
         held.outer = table.get(held.name.text)
@@ -66,8 +67,8 @@ class LeaseRegistry:
         self._by_id[id(anchor)] = table
 
     def remove(self, held: HeldLease) -> None:
-        """Whoever held the same resource before, in the same thread or task, is found again: a lease that was lost
-        and acquired anew inside its own body must not hide the first."""
+        """The lease that the same thread or task held before on the same resource is found again: one that was lost and
+        acquired anew inside its own body must not hide the first."""
         key = id(held.anchor())
         entry = self._by_id.get(key)
         if entry is held:
@@ -76,7 +77,7 @@ class LeaseRegistry:
             _unlink(entry, held)
 
     def _prune(self) -> None:
-        """Leases that are over and whose thread or task has ended, so that nothing piles up."""
+        """Remove leases that are over and whose thread or task has ended, so that the registry does not grow."""
         for key, entry in list(self._by_id.items()):
             leases = [entry] if isinstance(entry, HeldLease) else list(entry.values())
             if not any(held.phase in ALIVE or not held.caller_ended() for held in leases):
@@ -101,13 +102,12 @@ def _unlink(table: dict[str, HeldLease], held: HeldLease) -> None:
         top = top.outer
 
 
-# ---------------------------------------------------------------- attempt
-#
-# An attempt: one acquire that is under way, and what it has claimed, as which owners.
+# ---------------------------------------------------------------- attempts
 
 
 class Attempt:
-    """Known to the engine from before its first claim until it has come to its end."""
+    """One acquire that is under way, with its claims and their owners. The engine knows it from before its first claim
+    until its end."""
 
     __slots__ = ("_pushes", "acquire_events", "claims", "request")
 
@@ -115,28 +115,31 @@ class Attempt:
         self, request: AcquireRequest, acquire_events: AcquireEvents | None, pushes: dict[str, Any] | None = None
     ) -> None:
         self.request = request
-        self.acquire_events = acquire_events  # for those who observe, if anybody does
+        self.acquire_events = acquire_events  # for observers, if there are any
         self.claims: list[tuple[AcquireRequest, str]] = []
-        self._pushes = pushes  # where what comes for its owners is kept; for threads their mailbox does that
+        self._pushes = pushes  # where pushes for its owners are kept; a thread's connection keeps its own
 
-    def new_owner(self, ask: AcquireRequest | None = None) -> str:
-        """A new owner, known to whoever must clean up or wake it: a push may overtake the reply of its claim."""
+    def new_owner(self, request: AcquireRequest | None = None) -> str:
+        """A new owner, recorded before its claim is sent: for clean-up, and because a push may overtake the reply."""
         owner = new_owner()
-        self.claims.append((ask or self.request, owner))
+        self.claims.append((request or self.request, owner))
         if self._pushes is not None:
             self._pushes[owner] = None
         return owner
 
     def forget_pushes(self) -> None:
-        """It is over."""
+        """The attempt is over: no more pushes are expected."""
         if self._pushes is not None:
             for _, owner in self.claims:
                 self._pushes.pop(owner, None)
 
     def has_owner(self, owner: str) -> bool:
-        """Has it claimed as this one?"""
+        """Has it claimed as this owner?"""
         return any(one == owner for _, one in self.claims)
 
     def withdrawals(self) -> list[Withdraw]:
-        """What takes back all that it may have claimed, also what is still on its way."""
-        return [Withdraw(ask.name.text, owner, tombstone_ms(ask.ttl_ms)) for ask, owner in list(self.claims)]
+        """The ops that withdraw all that it may have claimed, also claims that are still on their way."""
+        return [
+            Withdraw(resource=request.name.text, owner=owner, forget_ms=tombstone_ms(request.ttl_ms))
+            for request, owner in list(self.claims)
+        ]

@@ -1,4 +1,4 @@
-"""The end of a process: the interpreter's, and that of a child of multiprocessing, which asks no ``atexit``."""
+"""The end of a process: the interpreter's, and that of a child of multiprocessing, which runs no ``atexit``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def begin() -> None:
 
 
 def wait_for_exit() -> None:
-    """For whoever is about to hear that the coordinator is closed. The end takes daemon threads along wherever they
-    stand: such a thread waits for that, else all it could do is print a traceback. Not for ever: one may join it."""
+    """Called before "the coordinator is closed" is raised. The end of a process stops daemon threads wherever they are:
+    such a thread waits for that, else it would only print a traceback. Not for ever: another thread may join it."""
     if begun and threading.current_thread().daemon:
         time.sleep(GRACE)
 

@@ -1,4 +1,4 @@
-"""The watchdog's inbox: leases that nobody refers to any more, and a bell that rouses it.
+"""How the watchdog's thread is woken, and the queue of leases that the program no longer refers to.
 
 Both may be used at any bytecode of any thread, inside any lock: by callbacks of weak references, by signal handlers.
 """
@@ -23,11 +23,11 @@ else:
     except ImportError:
         from queue import Empty, SimpleQueue
 
-LOOK_AFTER = 0.05  # seconds, where nothing can ring
+POLL_EVERY = 0.05  # seconds, where no pipe can be opened
 
 
 class DroppedLeases:
-    """Put from anywhere; one thread waits and reads. It also wakes for ``news``, where the store has any."""
+    """Leases are put from anywhere; one thread waits and reads. It also wakes for pushes, where the store has any."""
 
     def __init__(self, pushes: HolderPushes | None = None) -> None:
         self._items: SimpleQueue[HeldLease] = SimpleQueue()
@@ -49,52 +49,52 @@ class DroppedLeases:
 
 
 class Wakeup:
-    """Rung by anybody, heard by one thread."""
+    """Wakes one waiting thread, from anywhere."""
 
     def __init__(self, pushes: HolderPushes | None = None) -> None:
         self._pushes = pushes
-        self._asleep = threading.Lock()  # taken while it is silent
+        self._asleep = threading.Lock()  # held while nothing has woken it
         self._asleep.acquire()
 
     def wake(self) -> None:
         try:
             self._asleep.release()
-        except RuntimeError:  # it rings already
+        except RuntimeError:  # it is awake already
             pass
 
     def wait(self, seconds: float) -> None:
-        """Until it rings. Not with a queue's own timeout: in CPython an interrupted one can wait for ever."""
+        """Wait until woken. Not with a queue's own timeout: in CPython an interrupted one can wait for ever."""
         if self._pushes is not None:
-            self._pushes.fileno(self.wake)  # from now on whoever delivers rings
+            self._pushes.fileno(self.wake)  # from now on a delivery wakes it
         self._asleep.acquire(timeout=seconds)
 
 
 class PolledWakeup:
-    """One that can be polled together with a store's news. Its pipe is opened by whoever waits: a coordinator that
+    """A wakeup that is polled together with a store's pushes. The waiting thread opens its pipe: a coordinator that
     holds nothing costs no descriptors, and a forked child, which must forget what its parent held, needs none."""
 
     def __init__(self, pushes: HolderPushes) -> None:
         self._pushes = pushes
-        self._woken = False  # since somebody last waited
+        self._woken = False  # since the last wait
         self._out = self._in = -1
 
     def wake(self, write: Callable[[int, bytes], int] = os.write) -> None:
         """Wake the thread that waits. The default is bound early: at the end of a program ``os`` may be gone
         before the last lease is."""
-        self._woken = True  # first: whoever opens the pipe looks at this afterwards
+        self._woken = True  # first: the thread that opens the pipe reads this afterwards
         if self._in >= 0:
             try:
                 write(self._in, b"!")
-            except BlockingIOError:  # it has rung many times already
+            except BlockingIOError:  # the pipe is full: it was woken many times already
                 pass
 
     def wait(self, seconds: float) -> None:
-        """Until it rings, or there is news."""
+        """Wait until woken, or until a push is there."""
         poll = select.poll()
         if self._opened():
             poll.register(self._out, select.POLLIN)
         else:
-            seconds = min(seconds, LOOK_AFTER)
+            seconds = min(seconds, POLL_EVERY)
         descriptor = self._pushes.fileno(self.wake)
         if descriptor >= 0:
             poll.register(descriptor, select.POLLIN)

@@ -1,11 +1,11 @@
-"""The watchdog: one thread for each coordinator that renews every lease of the process, tells of losses, and does
-what was left for later. It is a thread also for asyncio, so that a blocked event loop keeps its leases (trap 4).
+"""The watchdog: one thread for each coordinator that renews every lease of the process, reports losses, and sends
+deferred ops. It is a thread also for asyncio, so that a blocked event loop keeps its leases (trap 4).
 
-A round: hear who was abandoned, apply the clock to every lease, renew what is due in one batch, run errands. Between
-rounds it sleeps until the first lease needs it. The thread starts with the first lease.
+A round: read which leases were dropped, apply the clock to every lease, renew what is due in one batch, send deferred
+ops. Between rounds it sleeps until the first lease needs it. The thread starts with the first lease.
 
-It can be roused from anywhere: from a signal handler, from a weak reference's callback, inside any lock. So what it is
-told goes through a SimpleQueue and a bell, and its locks can be entered again by the thread that holds them.
+It can be woken from anywhere: from a signal handler, from a weak reference's callback, inside any lock. So what it gets
+goes through a SimpleQueue and a wakeup, and its locks can be entered again by the thread that holds them.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
     from leasehold._runtime.events import LeaseEvents
 
 AWAKE = NOW
-SHORTEST_ERRAND, LONGEST_ERRAND = 0.02, 0.5  # seconds for one try
+SHORTEST_TRY, LONGEST_TRY = 0.02, 0.5  # seconds for one try of the deferred ops
 LONGEST_NAP = 3600.0
-LOOK_AGAIN = 0.1  # seconds, whether a thread or task that dropped its lease has ended
-AFTER_ERROR = 0.1  # it must not fill the log and the processor
+CHECK_EXPIRING = 0.1  # seconds between checks whether a thread or task that dropped its lease has ended
+AFTER_ERROR = 0.1  # seconds: an error in each round must not fill the log and the processor
 SLICE = 256  # leases that change together under the lock
 
 
 class Watchdog:
-    """Looks after the leases of one coordinator."""
+    """Renews the leases of one coordinator, and declares their loss."""
 
     def __init__(self, store: Store, observers: Observers) -> None:
         self._store = store
         self._observers = observers
         self._clock = store.clock
-        self.on_unusable: Callable[[HeldLease], None] = lambda held: None  # nobody can use it any more
+        self.on_unusable: Callable[[HeldLease], None] = lambda held: None  # the program can no longer use it
         self.on_dismissed: Callable[[], None] = lambda: None
         self._begin()
 
@@ -53,54 +53,55 @@ class Watchdog:
         self.holder_pushes = self._store.holder_pushes()
         self.dropped = DroppedLeases(self.holder_pushes)
         self._starting = threading.RLock()
-        self._rounds = threading.RLock()  # one at a time: when round() returns, what the thread found is told, too
+        self._rounds = threading.RLock()  # one at a time: after round() all losses are reported
         self._paused = False
         self._held: set[HeldLease] = set()
-        self._expiring: set[HeldLease] = set()  # nobody refers to them, but their thread or task is there
+        self._expiring: set[HeldLease] = set()  # dropped while their thread or task still runs
         self._background_ops = BackgroundOps(self._store)
-        self._missed: list[BackgroundOp] = []  # the thread was trying these when everything was given back
+        self._missed: list[BackgroundOp] = []  # the thread was sending these when everything was given back
         self._thread: threading.Thread | None = None
-        self._runs: list[threading.Thread] = []  # the first of them does
+        self._runs: list[threading.Thread] = []  # the first of them runs
         self._made_of = threading.Lock
         self._wake_at = AWAKE  # until when the thread sleeps; AWAKE while it does not
-        self._requested_at = NEVER  # and when it was last asked to look, also for a lease that is gone by now
+        self._requested_at = NEVER  # the earliest time that was requested, also for a lease that is gone by now
         self._stopped = False  # end now
         self._dismissed = False  # end when nothing is left to do
 
     # ------------------------------------------------------------ called from anywhere
 
     def add(self, held: HeldLease) -> None:
-        """Look after this lease from now on."""
+        """Renew this lease from now on."""
         self._held.add(held)
         at = held.check_at()
-        if at < self._wake_at or self._thread is None:  # mostly it will look in time anyway
+        if at < self._wake_at or self._thread is None:  # usually it wakes in time anyway
             self._wake(at)
 
     def remove(self, held: HeldLease) -> None:
-        """It was given back. Nobody is woken: the next round simply does not find it."""
+        """It was given back. The thread is not woken: the next round simply does not find it."""
         self._held.discard(held)
 
     def check_again(self, held: HeldLease) -> None:
         """Its times have changed."""
         self._wake(held.check_at())
 
-    def run_later(self, later: Defer, done: OnReply | None = None) -> None:
-        """Do this in the background, soon; ``done`` hears what came of it."""
-        self._background_ops.add(later, done)
+    def run_later(self, deferred: Defer, on_reply: OnReply | None = None) -> None:
+        """Send this in the background, soon; ``on_reply`` is called with its outcome."""
+        self._background_ops.add(deferred, on_reply)
         try:
             self._wake(NOW)
         except StoreUnavailable:  # no thread can be started: then this one does it
-            self._background_ops.run(int(LONGEST_ERRAND * 1000))
+            self._background_ops.run(int(LONGEST_TRY * 1000))
 
-    def postpone(self, later: Defer) -> None:
-        """Do this with the next round, or when everything is given back."""
-        self._background_ops.add(later)
+    def postpone(self, deferred: Defer) -> None:
+        """Send this with the next round, or when everything is given back."""
+        self._background_ops.add(deferred)
 
     def leases(self) -> list[HeldLease]:
         return list(self._held)
 
     def _wake(self, at: float) -> None:
-        """After what there is to do was noted: see _sleep. Who finds the thread just being started rings, too."""
+        """To be called after the work was recorded: see _sleep. A caller that finds the thread just being started wakes
+        it, too."""
         if self._thread is None:
             self._start()
         if at < self._wake_at:
@@ -113,7 +114,7 @@ class Watchdog:
                 return
             if self._made_of is not threading.Lock:  # gevent patched the process, as gunicorn's worker does
                 self._made_of = threading.Lock
-                self.dropped = DroppedLeases(self.holder_pushes)  # the bell of before would stop every greenlet
+                self.dropped = DroppedLeases(self.holder_pushes)  # the wakeup made before would block every greenlet
             thread = threading.Thread(target=self._run, name="leasehold-watchdog", daemon=True)
             try:
                 thread.start()
@@ -136,7 +137,7 @@ class Watchdog:
             except Exception as error:  # a bug here must not end every lease of the process
                 log.warn("the watchdog had an error and goes on: %r", error, error=error)
                 self.dropped.wait(AFTER_ERROR)
-        self._try_missed()  # first: a store may send over the connection that its news come by
+        self._try_missed()  # first: a store may send over the connection that its pushes arrive on
         if self.holder_pushes is not None:  # this thread opened it
             self.holder_pushes.close()
         if self._dismissed:
@@ -144,13 +145,14 @@ class Watchdog:
             self.on_dismissed()
 
     def _sleep(self) -> None:
-        """Until the first lease needs a look, or somebody asks for one. Who adds something does so first and then looks
-        at ``_wake_at``: while we look at what there is, everybody must ring, else both could miss each other."""
+        """Sleep until the first lease needs a check, or until woken. Other threads add their work first and then read
+        ``_wake_at``: it is NEVER while this thread reads the work, so that they wake it and neither misses the
+        other."""
         self._wake_at = NEVER
         self._wake_at = wake_at = min(self.next_at(), self._requested_at)
         pause = LONGEST_NAP if self._paused else min(self._clock.nap(wake_at), LONGEST_NAP)
         if self._expiring:
-            pause = min(pause, LOOK_AGAIN)
+            pause = min(pause, CHECK_EXPIRING)
         if pause > 0 and not self._over():
             self.dropped.wait(pause)
         self._wake_at = AWAKE
@@ -161,18 +163,18 @@ class Watchdog:
         return self._stopped or (self._dismissed and not self._background_ops)
 
     def round(self) -> None:
-        """One round. Public for those who bring their own clock and cannot wait for the thread."""
+        """One round. Public for tests that turn the clock and cannot wait for the thread."""
         with self._rounds:
             if not self._paused:
                 self._round()
 
     def next_at(self) -> float:
-        """When there is something to do, a lease or an errand; for them, too."""
+        """When a lease or a deferred op is due; for such tests, too."""
         first = min([held.check_at() for held in self.leases()], default=NEVER)
         return min(first, self._background_ops.next_at())
 
     def pause(self, paused: bool = True) -> None:
-        """Take no round until this is taken back: a test plays a process that is stopped."""
+        """Do no round until ``pause(False)``: a test plays a process that is stopped."""
         with self._rounds:  # one that is under way ends first
             self._paused = paused
         self.dropped.wake()
@@ -194,10 +196,10 @@ class Watchdog:
             self._report_loss(held)
         if self._background_ops:
             self._background_ops.run(self._spare_ms())
-        self._read_pushes()  # what came beside a reply rings no bell
+        self._read_pushes()  # a push that came together with a reply wakes nothing
 
     def report_loss(self, held: HeldLease) -> None:
-        """Its loss reaches everybody who must know, once (trap 1)."""
+        """Notify listeners and observers of its loss, once (trap 1)."""
         if held.phase != LOST:
             return
         self.remove(held)
@@ -209,65 +211,63 @@ class Watchdog:
             self.lease_events().lost(held)
 
     def report_release(self, held: HeldLease, ours: bool) -> None:
-        """It was given back, in time or not. Who was not told of its beginning is not told of this."""
+        """It was given back, in time or not. Observers that did not see its beginning do not see its end."""
         if held.number:
             self.lease_events().released(held, ours)
         elif held.unguarded():
             self.lease_events().unguarded(held)
 
     def lease_events(self) -> LeaseEvents:
-        """For those who listen. Loaded when there is somebody, or something that nobody may miss."""
+        """For observers. Loaded when there are any, or for an event that is logged in any case."""
         from leasehold._runtime.events import LeaseEvents
 
         return LeaseEvents(self._observers, self._clock, self._store.name)
 
     def _spare_ms(self) -> int:
-        """How long errands may take: never so long that a lease is lost meanwhile."""
+        """How long deferred ops may take: never so long that a lease is lost meanwhile."""
         first = min((held.stop_at() for held in self.leases()), default=NEVER)
         spare = (first - self._clock.now()) / 4
-        return int(min(max(spare, SHORTEST_ERRAND), LONGEST_ERRAND) * 1000)
+        return int(min(max(spare, SHORTEST_TRY), LONGEST_TRY) * 1000)
 
     # ------------------------------------------------------------ renewing
 
     def _renew(self, due: list[HeldLease]) -> None:
-        """One batch. The lock is free again after each few of them: somebody may be waiting to give one back."""
+        """Renew in one batch. The lock is free again after each few of them: a thread may wait to give one back."""
         now = self._clock.now()
-        asked: list[HeldLease] = []
+        renewed: list[HeldLease] = []
         renews: list[Renew] = []
         for few in _slices(len(due)):
             some, theirs = due_renewals(due[few], now, self.transitions)
-            asked += some
+            renewed += some
             renews += theirs
-        stops = [held.stop_at() for held in asked] if self._observers.listens() else []
+        stops = [held.stop_at() for held in renewed] if self._observers.listens() else []
         replies = self._store.execute_many(renews) if renews else []
         at = self._clock.now()
         unsure = []
-        for few in _slices(len(asked)):
-            unsure += apply_replies(asked[few], renews[few], now, replies[few], at, self.transitions)
-        over = [
-            held for held in due if held.phase == LOST and held.notify_loss()
-        ]  # the work first, then who observes it
+        for few in _slices(len(renewed)):
+            unsure += apply_replies(renewed[few], renews[few], now, replies[few], at, self.transitions)
+        over = [held for held in due if held.phase == LOST and held.notify_loss()]  # the work first, then observers
         for held, error in unsure:
             if held.phase in (UNSURE, LOST):
                 self.lease_events().not_renewed(held, error)
         if stops:
-            self._report_renewed(asked, replies, [stop - at for stop in stops])
+            self._report_renewed(renewed, replies, [stop - at for stop in stops])
         for held in over:
             self.remove(held)
             self._report_loss(held)
 
     def _report_renewed(
-        self, asked: list[HeldLease], replies: list[Reply | LeaseholdError], slacks: list[float]
+        self, leases: list[HeldLease], replies: list[Reply | LeaseholdError], slacks: list[float]
     ) -> None:
-        """Of what was given back meanwhile nothing is told any more (trap 43)."""
+        """A lease that was given back meanwhile is not reported any more (trap 43)."""
         lease_events = self.lease_events()
-        for held, reply, slack in zip(asked, replies, slacks, strict=True):
+        for held, reply, slack in zip(leases, replies, slacks, strict=True):
             if isinstance(reply, Renewed) and held.phase in ALIVE:
                 lease_events.renewed(held, slack)
             elif isinstance(reply, NotYours) and held.phase == LOST:
                 lease_events.not_renewed(held, reply)
 
-    # ------------------------------------------------------------ what nobody can use
+    # ------------------------------------------------------------ leases that the program cannot use
 
     def _check_dropped(self) -> None:
         for held in list(self._expiring):
@@ -283,7 +283,7 @@ class Watchdog:
                 self._give_back_rest(held)
 
     def _read_pushes(self) -> None:
-        """What the store tells of leases of ours, before a renewal would find out."""
+        """Apply what the store pushes about leases of ours, before a renewal would find out."""
         for push in self.holder_pushes.read() if self.holder_pushes is not None else ():
             for held in self.leases():
                 if (held.owner, held.fence) != (push.owner, push.fence):
@@ -295,33 +295,33 @@ class Watchdog:
                     held.revoke()
 
     def _still_wanted(self, held: HeldLease) -> bool:
-        """Can anybody use it (trap 3)? What its thread or task left behind is given back; what nobody refers to
-        any more is let expire, because the work that it protected may still be going on somewhere."""
+        """Can the program use it (trap 3)? A lease that its thread or task left behind is given back; one that was only
+        dropped is left to expire, because the work that it protected may still be going on."""
         if held.usable():
             return True
         self.on_unusable(held)
         if held.caller_ended() or (held.bodies and held.lease() is None):
             self.remove(held)
-            if held.bodies:  # a body that goes on elsewhere, such as a generator's, must hear of it
+            if held.bodies:  # a body that goes on elsewhere, such as a generator's, must learn of it
                 held.lose("closed")
                 self.report_loss(held)
             release = held.begin_release(self._clock.now())
             if release is not None:
                 self._background_ops.add(Defer(release, held.ttl_ms / 1000), self.release_reporter(held))
-        elif held not in self._expiring:  # several Lease objects may have stood for it, one after the other
+        elif held not in self._expiring:  # it may have had several Lease objects, one after the other
             held.renew_at = NEVER
-            self._expiring.add(held)  # a task is done a moment after its frame has let go of everything
+            self._expiring.add(held)  # a task is done a moment after its frame is gone
             _warn_abandoned(held)
         return False
 
     def _give_back_rest(self, held: HeldLease) -> None:
-        """What was lost here for a reason of our own may still be ours in the store, and its work has stopped."""
+        """A lease that was lost for a reason of this process may still be ours in the store; its work has stopped."""
         release = held.begin_release(self._clock.now()) if held.left_behind else None
         if release is not None:
             self._background_ops.add(Defer(release, held.ttl_ms / 1000))
 
     def release_reporter(self, held: HeldLease) -> OnReply | None:
-        """Tells, later, what came of giving it back."""
+        """A callback that reports the outcome of giving it back; None when no observer needs it."""
         if not self._observers.listens() and not held.unguarded():
             return None
         lease_events = self.lease_events()
@@ -332,7 +332,7 @@ class Watchdog:
     # ------------------------------------------------------------ the end
 
     def give_back(self, leases: Iterable[HeldLease], reason: str) -> None:
-        """End these leases and release them, in one batch; errands get a last try."""
+        """End these leases and release them, in one batch; deferred ops get a last try."""
         now = self._clock.now()
         over = []
         try:
@@ -343,15 +343,15 @@ class Watchdog:
                     self._background_ops.add(Defer(release, 0))
                 if held.notify_loss():
                     over.append(held)
-                self.remove(held)  # last: should an interrupt make us begin again
+                self.remove(held)  # last: after an interrupt this begins again
             self._missed += self._background_ops.make_due()
-            self._background_ops.run(int(LONGEST_ERRAND * 1000))
+            self._background_ops.run(int(LONGEST_TRY * 1000))
         finally:
-            for held in over:  # when all are given back: a slow observer must not keep them
+            for held in over:  # after all are given back: a slow observer must not delay that
                 self._report_loss(held)
 
     def stop(self) -> None:
-        """End the thread; wait for it unless it is the one that asks."""
+        """End the thread, and wait for it unless it is the calling one."""
         self._stopped = True
         self.dropped.wake()
         thread = self._thread
@@ -359,28 +359,30 @@ class Watchdog:
             thread.join(timeout=5)
 
     def give_up(self) -> None:
-        """What was not given back until now is left to its ttl."""
+        """Leases that are not given back by now are left to expire."""
         for held in self.leases():
             held.lose("closed")
             self.report_loss(held)
         self._background_ops.give_up(StoreUnavailable("the coordinator is closed"))
 
     def finish(self) -> None:
-        """The process ends, and would take the thread along: what a dropped coordinator has left to do is done now."""
+        """The process ends, and the thread with it: the unfinished work of a dropped coordinator is done now."""
         if self._dismissed:
             self.give_back(self.leases(), "closed")
             self._try_missed()
 
     def _try_missed(self) -> None:
-        self._background_ops.retry_missed(self._missed, int(LONGEST_ERRAND * 1000))
+        self._background_ops.retry_missed(self._missed, int(LONGEST_TRY * 1000))
 
     def dismiss(self) -> None:
-        """The coordinator was dropped without close(): end when errands are done. Called by the garbage collector."""
+        """The coordinator was dropped without close(): end when all deferred ops are done. Called by the garbage
+        collector."""
         self._dismissed = True
         self.dropped.wake()
 
     def forked(self) -> None:
-        """In a forked child: the thread is gone, its locks may be held by nobody, the leases are the parent's."""
+        """In a forked child: the thread is gone, its locks may be held by threads that do not exist here, the leases
+        are the parent's."""
         lost = self._held
         self._begin()
         for held in lost:
@@ -398,5 +400,5 @@ def _warn_abandoned(held: HeldLease) -> None:
     message = f"a lease on {held.name.kind} was dropped without release(): it is no longer renewed and will expire"
     try:
         warnings.warn(message, ResourceWarning, stacklevel=2)
-    except ResourceWarning:  # warnings are errors here, and this thread has nobody to raise them to
+    except ResourceWarning:  # warnings are errors here, and this thread has no caller to raise them to
         log.warn(message)
