@@ -155,8 +155,13 @@ def _checked(fence: object, resource: object, owner: object, shared: bool) -> Pr
 @lru_cache(maxsize=256)  # a holder presents its fence many times
 def _identity(owner: str) -> tuple[str, str | None]:
     """The digest of an owner token, and its public part."""
+    return owner_digest(owner), shown_owner(owner)
+
+
+def shown_owner(owner: str) -> str | None:
+    """The part of an owner token that people may see, if there is one."""
     shown = owner_prefix(owner)
-    return owner_digest(owner), None if shown == "?" else shown
+    return None if shown == "?" else shown
 
 
 def refusal(attempt: Presented, seen: int | None, why: str = "") -> StaleOwner:
@@ -203,7 +208,7 @@ def check_resource(resource: object) -> str:
     """The text form of a resource, like ``lease.resource``: ``namespace/kind:id:id``."""
     if not isinstance(resource, str):
         raise InvalidRequest(f"resource must be text such as 'report-export:42', not {type(resource).__name__}")
-    size = len(_utf8(resource, "resource"))
+    size = len(utf8(resource, "resource"))
     if not 0 < size <= MAX_NAME_BYTES or "\0" in resource:
         raise InvalidRequest(f"resource must have 1 to {MAX_NAME_BYTES} bytes and no NUL")
     return str.__str__(resource)  # str() of an Enum that is text would give another name
@@ -213,11 +218,12 @@ def check_owner(owner: object) -> str:
     """An owner token, or the form of it that ``lease.headers()`` sends."""
     if not isinstance(owner, str) or not owner:
         raise InvalidRequest("owner must be the owner token as text; leave it out when it is not known")
-    _utf8(owner, "owner")
+    utf8(owner, "owner")
     return str.__str__(owner)
 
 
-def _utf8(text: str, what: str) -> bytes:
+def utf8(text: str, what: str) -> bytes:
+    """The text in UTF-8. Raises InvalidRequest."""
     try:
         return text.encode()
     except UnicodeEncodeError:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from leasehold.errors import InvalidRequest
+from leasehold.guards.fence import label
 from leasehold.patterns.annotations import ReturnCodec
 from leasehold.patterns.results.result_store import check_text
 from leasehold.patterns.values import (
@@ -178,10 +179,9 @@ def read_document(mark: str, text: str, resource: str) -> dict[str, Any]:
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         fields, found = {}, "something else"
     if found != mark:
-        kind = resource.partition(":")[0]  # without the ids, which may be secret
         raise InvalidRequest(
             f"the name is used twice: {str(found)[:40]} has written there, and this is {mark}; give each its own kind "
-            f"(this one is {kind})",
+            f"(this one is {label(resource)})",
             resource=resource,
         )
     return fields  # type: ignore[no-any-return]  # a dict: it has a mark

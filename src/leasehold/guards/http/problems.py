@@ -19,9 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from leasehold._core import headers
 from leasehold._core.names import parse_name
-from leasehold._core.types import owner_prefix
 from leasehold.errors import InvalidRequest, LeaseholdError, StaleOwner, StoreUnavailable
-from leasehold.guards.fence import MAX_FENCE, Fenced
+from leasehold.guards.fence import MAX_FENCE, Fenced, label, shown_owner
 from leasehold.guards.guard import raise_floors
 
 URN = "urn:leasehold:"
@@ -200,12 +199,12 @@ def _stale(fields: dict[str, Any], lease: Fenced) -> StaleOwner:
         notify(seen, "http")
     else:
         raise_floors(lease.fence, seen)
-    kind = lease.resource.partition(":")[0]
-    error = _about(StaleOwner, f"the service has refused a stale owner of {kind}; roll back and stop the work", lease)
+    what = f"the service has refused a stale owner of {label(lease.resource)}; roll back and stop the work"
+    error = _about(StaleOwner, what, lease)
     error.seen = seen
     return error
 
 
 def _about(kind: type[E], message: str, lease: Fenced) -> E:
-    shown = None if lease.owner is None else owner_prefix(lease.owner)
-    return kind(message, resource=lease.resource, owner=None if shown == "?" else shown, fence=lease.fence)
+    shown = None if lease.owner is None else shown_owner(lease.owner)
+    return kind(message, resource=lease.resource, owner=shown, fence=lease.fence)

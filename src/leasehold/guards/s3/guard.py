@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from leasehold._runtime.backoff import Backoff
 from leasehold.errors import Conflict, InvalidRequest, LeaseholdError, Unsupported
-from leasehold.guards.fence import Fenced, Presented, label
+from leasehold.guards.fence import Fenced, Presented, label, utf8
 from leasehold.guards.guard import BaseGuard
 from leasehold.guards.s3.bucket import READ_OPTIONS, Bucket, Client, NotWritten
 from leasehold.guards.s3.record import OURS, Found, ObjectState, compose, is_repeat, safe_name
@@ -95,13 +95,6 @@ def check_read_options(more: Mapping[str, Any]) -> Mapping[str, Any]:
     if unknown:
         raise InvalidRequest(f"get() takes {', '.join(READ_OPTIONS)} and no {unknown[0]}")
     return more
-
-
-def utf8(text: str, what: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise InvalidRequest(f"{what} holds a lone surrogate and cannot be written as UTF-8") from None
 
 
 _RESERVED = {"Bucket", "Key", "Body", "IfMatch", "IfNoneMatch", "WriteOffsetBytes"}

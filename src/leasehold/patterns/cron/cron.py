@@ -325,8 +325,8 @@ def decorator(
 
     def decorate(function: Function) -> Any:
         check_function(function, asynchronous, "cron")
-        flavour: Any = AsyncCron if asynchronous else Cron
-        return flavour(hold, checked, function, lease_as)
+        cron: Any = AsyncCron if asynchronous else Cron
+        return cron(hold, checked, function, lease_as)
 
     return decorate
 
