@@ -72,6 +72,7 @@ class SingleFlightOptions:
 
     def __init__(
         self,
+        *,
         fresh: object,
         stale: object,
         errors: object,
