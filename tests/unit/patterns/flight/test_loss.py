@@ -11,7 +11,7 @@ import pytest
 from leasehold import AsyncLeasehold, Leasehold, LeaseLost
 from leasehold.patterns.results import MemoryResultStore
 from leasehold.testing import TurnableClock, expire, freeze, outage
-from tests.support.patterns.tools import until
+from tests.support.waiting import until
 
 
 def value_on(hold: Any) -> Any:

@@ -18,7 +18,7 @@ from leasehold import InvalidRequest, NotAcquired, StoreUnavailable
 from leasehold._core.ops import Claim, Release, Reply, StoreOp
 from leasehold.patterns import RemoteError
 from leasehold.stores.memory import MemoryStore
-from tests.support.patterns.tools import until
+from tests.support.waiting import until
 
 CROWD = 40
 
