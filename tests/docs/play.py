@@ -14,7 +14,7 @@ from types import CodeType, ModuleType
 from tests.docs.blocks import Block, blocks
 from tests.docs.terminal import Terminal
 
-LONGEST = 45.0  # seconds for a page; then it says where it stands, and ends
+LONGEST = 140.0  # seconds for a page; then it says where it stands, and ends
 
 
 def play(page: Path) -> None:

@@ -22,7 +22,7 @@ from tests.support.servers.certificates import Certificates
 from tests.support.servers.redis import RedisServer
 
 LEAST_BLOCKS = 6
-LONGEST = 50.0
+LONGEST = 150.0
 # Where a page says that its server is, and what of the test's server stands in for that.
 ADDRESSES = {
     "redis://localhost:6379/0": "url",

@@ -23,7 +23,8 @@ from leasehold._core.ports import Store
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.sqlite import SQLiteStore
-from tests.support.lock import PATIENCE, eventually, eventually_async, look, nothing_left
+from tests.support.lock import look, nothing_left
+from tests.support.waiting import PATIENCE, until, until_async
 
 CROWD, COORDINATORS = 64, 4
 FICKLE = 0.2  # of them do not wait for their turn
@@ -149,15 +150,15 @@ def test_threads(opener: Opener, book: Book, seed: int) -> None:
     threads = [threading.Thread(target=visit, args=[one], daemon=True) for one in people]
     for person in people:
         if person.place == CROWD // 2:
-            eventually(lambda: book.thinned(people), "some have left")
+            until(lambda: book.thinned(people), "some have left")
             gate.release()
         threads[person.place].start()
-        eventually(lambda person=person: book.arrived(person), f"{person} arrives")  # type: ignore[misc]  # a default
+        until(lambda person=person: book.arrived(person), f"{person} arrives")  # type: ignore[misc]  # a default
     for thread in threads:
         thread.join(PATIENCE)
     assert not errors and not any(thread.is_alive() for thread in threads)
     book.judge(people)
-    eventually(lambda: nothing_left(book.store, "doc:1"), "nobody is left")
+    until(lambda: nothing_left(book.store, "doc:1"), "nobody is left")
     for hold in holds:
         hold.close()
 
@@ -189,16 +190,16 @@ async def test_tasks(opener: Opener, book: Book, seed: int) -> None:
     tasks: list[asyncio.Task[None]] = []
     for person in people:
         if person.place == CROWD // 2:
-            await eventually_async(lambda: book.thinned(people), "some have left")
+            await until_async(lambda: book.thinned(people), "some have left")
             await gate.release()
         tasks.append(asyncio.create_task(visit(person)))
         if person.leaves_after is not None:
             asyncio.get_running_loop().call_later(person.leaves_after, tasks[-1].cancel)
-        await eventually_async(lambda person=person: book.arrived(person), f"{person} arrives")  # type: ignore[misc]  # a default
+        await until_async(lambda person=person: book.arrived(person), f"{person} arrives")  # type: ignore[misc]  # a default
     outcomes = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), PATIENCE)
     assert {type(one) for one in outcomes} <= {type(None), asyncio.CancelledError}
     assert [place for place, one in enumerate(outcomes) if one is not None and people[place].leaves_after is None] == []
     book.judge(people)
-    await eventually_async(lambda: nothing_left(book.store, "doc:1"), "nobody is left")
+    await until_async(lambda: nothing_left(book.store, "doc:1"), "nobody is left")
     for hold in holds:
         await hold.close()

@@ -18,7 +18,7 @@ from tests.support.lock import nothing_left
 from tests.support.sqlite import SOURCES
 
 NAMES = ("a", "b", "c")
-PATIENCE = 30  # seconds that one round may wait: a deadlock would last for ever
+PATIENCE = 60.0  # seconds that one round may wait: a deadlock would last for ever
 WORKER = """
 import random, sqlite3, sys
 import leasehold

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +15,8 @@ from leasehold.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.sqlite import SQLiteStore
+from tests.support.waiting import PATIENCE
 
-PATIENCE = 30.0  # real seconds before a test gives up waiting
 T = TypeVar("T")
 Hook = Callable[[StoreOp], None]
 
@@ -198,22 +196,6 @@ def nothing_left(store: Store, resource: str) -> bool:
     """Nobody holds it and nobody waits for it."""
     view = look(store, resource)
     return not view.holders and not view.queue
-
-
-def eventually(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    """Wait, in real time and with an end, until something is so."""
-    end = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < end, f"never came true: {what}"
-        time.sleep(0.002)
-
-
-async def eventually_async(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    """The same, without blocking the loop."""
-    end = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < end, f"never came true: {what}"
-        await asyncio.sleep(0.002)
 
 
 def tick(hold: Any, seconds: float, step: float = 0.05) -> None:

@@ -16,8 +16,7 @@ from typing import Any, Protocol
 
 from leasehold._core.ports import Store
 from leasehold.coordinator import AsyncLeasehold, Leasehold
-
-PATIENCE = 20.0  # real seconds that a step may take before the test fails
+from tests.support.waiting import PATIENCE
 
 Step = Callable[[Any], Any]
 Body = Callable[[Any], Any]

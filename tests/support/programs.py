@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import leasehold
+from tests.support.waiting import PATIENCE
 
 SOURCE = str(Path(leasehold.__file__).parents[1])  # what this process runs
-PATIENCE = 50.0  # seconds after which a test fails in place of waiting on
 WARNINGS = ("-W", "error", "-W", "ignore:This process:DeprecationWarning")  # newer Pythons dislike forks with threads
 
 

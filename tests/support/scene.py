@@ -12,7 +12,8 @@ from leasehold._core.ops import Inspect, View
 from leasehold._core.ports import Store
 from leasehold.errors import LeaseholdError
 from leasehold.stores.clock import ManualClock
-from tests.support.parties import PATIENCE, Party
+from tests.support.parties import Party
+from tests.support.waiting import PATIENCE
 
 TURNS = 40
 STEPS = 12  # small against a third of any ttl in the cases

@@ -6,8 +6,9 @@ from typing import Any
 
 from leasehold.errors import LeaseLost, NotAcquired, NotHeld, StoreUnavailable
 from tests.contract.cases.lock import case, give_back
-from tests.support.parties import PATIENCE, Party, Step
+from tests.support.parties import Party, Step
 from tests.support.scene import Scene, fails
+from tests.support.waiting import PATIENCE
 
 
 def taking(*names: str, **options: Any) -> Step:

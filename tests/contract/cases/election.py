@@ -8,8 +8,9 @@ from typing import Any
 
 from leasehold.errors import LeaseLost, NotAcquired
 from tests.contract.cases.lock import case
-from tests.support.parties import PATIENCE, Party, Step
+from tests.support.parties import Party, Step
 from tests.support.scene import Scene, fails
+from tests.support.waiting import PATIENCE
 
 END = "the stream has ended"
 

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from leasehold.errors import LeaseLost, NotAcquired, NotHeld, StoreUnavailable
-from tests.support.parties import PATIENCE, Party
+from tests.support.parties import Party
 from tests.support.scene import Scene, fails
+from tests.support.waiting import PATIENCE
 
 Case = Callable[[Scene], None]
 CASES: dict[str, Case] = {}

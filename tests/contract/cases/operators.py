@@ -6,8 +6,9 @@ from typing import Any
 
 from leasehold.errors import InvalidRequest, LeaseLost, NotHeld
 from tests.contract.cases.lock import case, give_back
-from tests.support.parties import PATIENCE, Party, Step
+from tests.support.parties import Party, Step
 from tests.support.scene import Scene, fails
+from tests.support.waiting import PATIENCE
 
 
 def scanned(party: Party, pattern: str = "*") -> list[Any]:

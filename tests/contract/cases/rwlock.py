@@ -9,8 +9,9 @@ from typing import Any
 from leasehold.errors import InvalidRequest, LeaseLost, NotAcquired, NotHeld
 from tests.contract.cases.lock import case, give_back
 from tests.contract.cases.operators import can_be_told, hears_of_eviction
-from tests.support.parties import PATIENCE, Party
+from tests.support.parties import Party
 from tests.support.scene import Scene, fails
+from tests.support.waiting import PATIENCE
 
 
 def reading(party: Party, **options: Any) -> Any:

@@ -9,8 +9,9 @@ from leasehold._core.ops import View
 from leasehold.errors import InvalidRequest, NotHeld
 from tests.contract.cases.lock import case, give_back
 from tests.contract.cases.operators import can_be_told, hears_of_eviction
-from tests.support.parties import PATIENCE, Party, Step
+from tests.support.parties import Party, Step
 from tests.support.scene import Scene, fails
+from tests.support.waiting import PATIENCE
 
 
 def taking(count: int = 1, **options: Any) -> Step:

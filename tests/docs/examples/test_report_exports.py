@@ -18,6 +18,7 @@ import pytest
 from examples.report_exports import servers
 from tests.support.servers import process
 from tests.support.servers.database import Database
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -123,9 +124,9 @@ def interrupted(what: signal.Signals, *words: str, **more: str) -> int:
             started[:] = process.children(running.pid)
             return any(process.status(pid) == "T" for pid in started)
 
-        process.until(one_is_frozen, "a worker is frozen", within=4 * process.PATIENCE)
+        until(one_is_frozen, "a worker is frozen", within=4 * PATIENCE)
         running.send_signal(what)
-        code = running.wait(2 * process.PATIENCE)
+        code = running.wait(2 * PATIENCE)
     assert len(started) >= 4 and [pid for pid in started if process.status(pid)] == []
     return code
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:

@@ -25,10 +25,11 @@ from leasehold.guards.http import WSGIFencingMiddleware
 from leasehold.testing.guards import CASES
 from tests.support.guards.http_tools import HTTPGuard, memory, token, wsgi_guard
 from tests.support.programs import SOURCE
-from tests.support.servers.process import reserve, start, until
+from tests.support.servers.process import reserve, start
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 30.0
+PATIENCE = 60.0
 LARGE = bytes(5_000_000)
 
 SERVERS = {

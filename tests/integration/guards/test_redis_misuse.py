@@ -20,9 +20,9 @@ from redis.retry import Retry
 from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, StaleOwner, StoreUnavailable, Unsupported
 from leasehold.guards.redis import FenceGuard
 from tests.support.guards.redis_stage import BODY, HASH, RESOURCE, A, B, opened
-from tests.support.servers.process import until
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import EVERY, RedisServer
+from tests.support.waiting import until
 
 slow = pytest.mark.slow
 both = pytest.mark.parametrize("way", ["redis-py", "asyncio"])

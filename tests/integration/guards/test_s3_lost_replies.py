@@ -11,9 +11,9 @@ from leasehold.errors import OutcomeUnknown, StaleOwner, StoreUnavailable
 from leasehold.guards.s3 import FenceGuard
 from tests.integration.guards.test_s3_guard import BY_A, BY_B, stored
 from tests.support.guards.s3_fixtures import counted
-from tests.support.servers.process import until
 from tests.support.servers.proxy import Proxy, Verdict
 from tests.support.servers.s3 import S3Server
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from leasehold.errors import LeaseholdError
 from tests.support.guards.desks import Desk, Tx, open_desk
 from tests.support.guards.fixtures import place_of
 from tests.support.guards.ways import RESOURCE, A, B
-from tests.support.servers import process
+from tests.support.waiting import PATIENCE
 
 NAMES = [
     "postgresql-async-psycopg", "postgresql-asyncpg", "postgresql-async-sqlalchemy", "postgresql-async-session",
@@ -59,7 +59,7 @@ def test_cancelled_while_it_waits(request: pytest.FixtureRequest, name: str, aga
 async def cancelled(call: Callable[[], Coroutine[Any, Any, None]], waiting: Callable[[], bool]) -> bool:
     """Begin it, cancel it when it waits. -> did it end as it should?"""
     task = asyncio.ensure_future(call())
-    for _ in range(int(process.PATIENCE * 100)):
+    for _ in range(int(PATIENCE * 100)):
         if await asyncio.to_thread(waiting):
             break
         await asyncio.sleep(0.01)

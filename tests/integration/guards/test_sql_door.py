@@ -20,9 +20,9 @@ from leasehold.guards.guard import Guard
 from leasehold.guards.sql import Conflict, FenceGuard, TransactionGuard
 from leasehold.testing.guards import CASES
 from tests.support.guards.ways import RESOURCE, A, B
-from tests.support.servers import process
 from tests.support.servers.database import Database, DatabaseServer
 from tests.support.servers.proxy import Proxy, Verdict
+from tests.support.waiting import PATIENCE, until
 
 slow = pytest.mark.slow
 guard = FenceGuard()
@@ -266,7 +266,7 @@ def test_a_commit_that_nobody_answers(postgres_database: Database, awaited: bool
             cutting = pool.submit(cut_after_commit, proxy, committed, direct)
             with pytest.raises(OutcomeUnknown, match="may be repeated") as caught:
                 (check_later if awaited else check_now)(place)
-            cutting.result(process.PATIENCE)
+            cutting.result(PATIENCE)
         assert caught.value.__cause__ is not None
         assert direct.execute("SELECT fence FROM leasehold_fences").fetchall() == [(10,)]
     check_now(postgres_database)
@@ -274,8 +274,8 @@ def test_a_commit_that_nobody_answers(postgres_database: Database, awaited: bool
 
 def cut_after_commit(proxy: Proxy, committed: threading.Event, direct: Any) -> None:
     """When the server has committed, the network fails."""
-    assert committed.wait(process.PATIENCE)
-    process.until(lambda: bool(direct.execute("SELECT fence FROM leasehold_fences").fetchall()), "it is committed")
+    assert committed.wait(PATIENCE)
+    until(lambda: bool(direct.execute("SELECT fence FROM leasehold_fences").fetchall()), "it is committed")
     proxy.cut()
 
 

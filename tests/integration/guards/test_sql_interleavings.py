@@ -20,8 +20,8 @@ from leasehold.guards.sql import Conflict, FenceGuard
 from tests.support.guards.desks import Place
 from tests.support.guards.lines import LEVELS, Line
 from tests.support.guards.race import GUARD, Race, prepare
-from tests.support.servers import process
 from tests.support.servers.database import Database
+from tests.support.waiting import PATIENCE, until
 
 A, B = "host-1:11:secret.1", "host-2:22:secret.2"
 SERVERS = ("psycopg", "asyncpg", "pymysql")
@@ -50,7 +50,7 @@ class Pair:
     def later(self, waiting: Line, call: Callable[[], None]) -> Future[None]:
         """Begin a call, and come back when the database says that it waits for a lock."""
         future = self.pool.submit(call)
-        process.until(lambda: future.done() or self._waits(waiting), "the call waits for a lock")
+        until(lambda: future.done() or self._waits(waiting), "the call waits for a lock")
         assert not future.done(), f"it did not wait: {future.exception()}"
         return future
 
@@ -130,12 +130,12 @@ def test_the_newer_one_waits_and_sees(pair: Pair, first_ever: bool) -> None:
     pair.a.commit()
     if not pair.goes_on:
         with pytest.raises(Conflict):
-            waiting.result(process.PATIENCE)
+            waiting.result(PATIENCE)
         pair.b.rollback()
         pair.b.begin()
         check(pair.b, 11, B)
     else:
-        waiting.result(process.PATIENCE)
+        waiting.result(PATIENCE)
     assert count(pair.b) == 1
     pair.b.commit()
     assert pair.number() == 2
@@ -153,12 +153,12 @@ def test_the_older_one_waits_and_is_refused(pair: Pair, first_ever: bool) -> Non
     pair.b.commit()
     if not pair.goes_on:
         with pytest.raises(Conflict):
-            waiting.result(process.PATIENCE)
+            waiting.result(PATIENCE)
         pair.a.rollback()
         pair.a.begin()
         waiting = pair.pool.submit(lambda: check(pair.a, 10, A))
     with pytest.raises(StaleOwner) as caught:
-        waiting.result(process.PATIENCE)
+        waiting.result(PATIENCE)
     assert caught.value.seen == 11
     pair.a.rollback()
 
@@ -173,7 +173,7 @@ def test_the_older_one_waits_for_a_rollback(pair: Pair, first_ever: bool) -> Non
     pair.a.begin()
     waiting = pair.later(pair.a, lambda: check(pair.a, 10, A))
     pair.b.rollback()
-    waiting.result(process.PATIENCE)
+    waiting.result(PATIENCE)
     assert count(pair.a) == 0
     pair.a.commit()
     assert pair.number() == 1
@@ -255,7 +255,7 @@ def test_a_writer_waits_for_a_reader(pair: Pair) -> None:
     waiting = pair.later(pair.b, lambda: check(pair.b, 11, B))
     assert pair.a.tx.rows("SELECT number FROM race_counter") == [(0,)]
     pair.a.commit()
-    waiting.result(process.PATIENCE)
+    waiting.result(PATIENCE)
     pair.b.commit()
 
 
@@ -288,10 +288,10 @@ def test_a_deadlock(pair: Pair) -> None:
     except Conflict:
         failed, going_on = pair.b, pair.a
         pair.b.rollback()
-        waiting.result(process.PATIENCE)
+        waiting.result(PATIENCE)
     else:
         with pytest.raises(Conflict):
-            waiting.result(process.PATIENCE)
+            waiting.result(PATIENCE)
         pair.a.rollback()
     assert failed is not going_on
     going_on.commit()
@@ -449,7 +449,7 @@ def test_two_processes_make_the_table(request: pytest.FixtureRequest, kind: str)
             maker.stdin.write(f"{number}\n")  # type: ignore[union-attr] # a pipe
         assert [maker.stdout.readline() for maker in makers] == ["made\n"] * 2  # type: ignore[union-attr] # a pipe
     for maker in makers:
-        maker.communicate(timeout=process.PATIENCE)
+        maker.communicate(timeout=PATIENCE)
     assert [maker.returncode for maker in makers] == [0, 0]
 
 

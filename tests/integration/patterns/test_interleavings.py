@@ -13,7 +13,7 @@ from leasehold.guards import Conflict
 from leasehold.patterns import insert_once, row_lock, transition
 from tests.integration.guards.test_sql_interleavings import Pair, opened, pair
 from tests.support.guards.lines import Line
-from tests.support.servers import process
+from tests.support.waiting import PATIENCE
 
 __all__ = ["pair"]  # a fixture
 WHERE: dict[str, Any] = {"key": {"id": 1}}
@@ -46,7 +46,7 @@ def after(pair: Pair, call: Callable[[Line], Any], end: Callable[[], None]) -> A
     waiting: Any = pair.later(pair.b, partial(call, pair.b))
     end()
     try:
-        told = waiting.result(process.PATIENCE)
+        told = waiting.result(PATIENCE)
     except Conflict:
         assert not pair.goes_on
         pair.b.rollback()

@@ -40,9 +40,9 @@ from leasehold._core.ops import (
     Withdraw,
 )
 from leasehold.stores.redis import RedisStore
-from tests.support.redis.stage import PATIENCE, SLACK, Look, Stage, now
-from tests.support.servers.process import until
+from tests.support.redis.stage import SLACK, Look, Stage, now
 from tests.support.servers.redis import EVERY, RedisServer
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 

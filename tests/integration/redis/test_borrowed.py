@@ -29,10 +29,10 @@ from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.client_store import ClientStore
 from tests.support.parties import FLAVOURS
 from tests.support.redis.plays import KINDS, Start, connected, play
-from tests.support.redis.stage import PATIENCE, Aim, until_async
-from tests.support.servers.process import until
+from tests.support.redis.stage import Aim
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import RedisServer
+from tests.support.waiting import PATIENCE, until, until_async
 
 SAYS_SO = "is used through its own commands: slower, and without pushes"
 OWNER = "lock:v1:{job}:owner"

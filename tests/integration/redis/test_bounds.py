@@ -14,8 +14,8 @@ import pytest
 import leasehold
 from leasehold import OutcomeUnknown, StoreUnavailable
 from leasehold._core import claims
-from tests.support.redis.stage import HASTE, OWN_THREADS_ONLY, PATIENCE, SLACK, THREADS_ONLY, Stage, losses, now
-from tests.support.servers.process import until
+from tests.support.redis.stage import HASTE, OWN_THREADS_ONLY, SLACK, THREADS_ONLY, Stage, losses, now
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 

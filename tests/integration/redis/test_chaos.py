@@ -14,7 +14,8 @@ import pytest
 from leasehold import LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold.stores.redis.protocol import keys
 from tests.support.parties import Party
-from tests.support.redis.stage import PATIENCE, SLACK, Stage, now
+from tests.support.redis.stage import SLACK, Stage, now
+from tests.support.waiting import PATIENCE
 from tests.support.workers.crew import report
 
 pytestmark = pytest.mark.slow

@@ -23,12 +23,12 @@ import leasehold
 from leasehold import StoreUnavailable
 from leasehold.coordinator.stores import open_store
 from leasehold.stores.redis import RedisStore
-from tests.support.parties import FLAVOURS, PATIENCE, Party
+from tests.support.parties import FLAVOURS, Party
 from tests.support.redis.plays import KINDS, Start, connected, descriptors, failure, play, try_once
 from tests.support.servers.certificates import Certificates
-from tests.support.servers.process import until
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import EVERY, RedisServer
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 

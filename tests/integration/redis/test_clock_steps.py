@@ -17,8 +17,8 @@ from leasehold._core import ops
 from leasehold.stores.redis import RedisStore
 from tests.support.parties import Party, TaskParty, ThreadParty
 from tests.support.servers.clock import WallClock
-from tests.support.servers.process import until
 from tests.support.servers.redis import RedisServer
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 

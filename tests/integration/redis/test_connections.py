@@ -15,8 +15,8 @@ from leasehold._core.ops import Inspect, View
 from leasehold._core.policy import beat_every_ms
 from leasehold.stores.redis import RedisStore, connection, loop_connection
 from tests.support.parties import Party
-from tests.support.redis.stage import PATIENCE, SLACK, THREADS_ONLY, Stage, ask, give_back, losses, now
-from tests.support.servers.process import until
+from tests.support.redis.stage import SLACK, THREADS_ONLY, Stage, ask, give_back, losses, now
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 

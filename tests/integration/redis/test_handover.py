@@ -13,9 +13,9 @@ from leasehold import LeaseLost, NotHeld, OutcomeUnknown, StoreUnavailable
 from leasehold._core import flows, holding
 from tests.integration.redis.handover import TTL, giver, ticket_of
 from tests.support.parties import Party
-from tests.support.redis.stage import HASTE, PATIENCE, THREADS_ONLY, Stage, give_back
+from tests.support.redis.stage import HASTE, THREADS_ONLY, Stage, give_back
 from tests.support.scene import fails
-from tests.support.servers.process import until
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty")]
 

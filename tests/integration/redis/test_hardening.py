@@ -22,9 +22,9 @@ from leasehold._runtime.background import FIRST_RETRY
 from leasehold.stores.redis import RedisStore, protocol
 from leasehold.stores.redis.client_store import ClientStore, open_client
 from leasehold.stores.redis.sockets import Broken
-from tests.support.servers.process import PATIENCE, until
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import RedisServer
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 Start = Callable[..., RedisServer]

@@ -12,8 +12,8 @@ from leasehold import OutcomeUnknown
 from leasehold._core.ops import Claim, Granted, Inspect, View
 from leasehold.stores.redis import RedisStore
 from tests.support.parties import Party
-from tests.support.redis.stage import PATIENCE, SLACK, Stage, ask, extend, give_back, now, until_async
-from tests.support.servers.process import until
+from tests.support.redis.stage import SLACK, Stage, ask, extend, give_back, now
+from tests.support.waiting import PATIENCE, until, until_async
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hasty")]
 

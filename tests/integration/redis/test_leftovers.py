@@ -20,9 +20,9 @@ from leasehold import LeaseholdError
 from leasehold._core.ops import Adopt, Claim, Evict, Granted, Renew, Resize, Watch, Withdraw
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.protocol import KEYS
-from tests.support.redis.stage import PATIENCE, Look, now, until_async
-from tests.support.servers.process import until
+from tests.support.redis.stage import Look, now
 from tests.support.servers.redis import RedisServer
+from tests.support.waiting import PATIENCE, until, until_async
 
 pytestmark = pytest.mark.slow
 

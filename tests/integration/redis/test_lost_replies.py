@@ -41,8 +41,8 @@ from leasehold._core.ops import (
 )
 from leasehold.observe import events
 from leasehold.stores.redis.protocol import keys
-from tests.support.redis.stage import HASTE, PATIENCE, SLACK, THREADS_ONLY, Look, Stage, ask, give_back, now
-from tests.support.servers.process import until
+from tests.support.redis.stage import HASTE, SLACK, THREADS_ONLY, Look, Stage, ask, give_back, now
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 

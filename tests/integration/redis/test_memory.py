@@ -13,9 +13,9 @@ import pytest
 import leasehold
 from leasehold import StoreUnavailable
 from leasehold.stores.redis import RedisStore
-from tests.support.redis.stage import PATIENCE, Stage, losses
-from tests.support.servers.process import until
+from tests.support.redis.stage import Stage, losses
 from tests.support.servers.redis import EVERY, RedisServer
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,8 @@ import pytest
 from leasehold._core import policy
 from leasehold._core.policy import beat_every_ms
 from leasehold.stores.redis import protocol as speech
-from tests.support.redis.stage import PATIENCE, SLACK, Stage, now
-from tests.support.servers.process import until
+from tests.support.redis.stage import SLACK, Stage, now
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 

@@ -18,8 +18,8 @@ from leasehold._core.ports import Store
 from leasehold.errors import NotHeld, StoreUnavailable
 from leasehold.stores.redis import RedisStore, protocol
 from leasehold.stores.redis.client_store import ClientStore
-from tests.support.servers.process import until
 from tests.support.servers.redis import EVERY, RedisServer
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 

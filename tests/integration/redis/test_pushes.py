@@ -20,11 +20,11 @@ from leasehold.stores.redis.sockets import Broken, RedisSocket
 from leasehold.stores.redis.target import Target
 from leasehold.stores.redis.watchdog_connection import WatchdogConnection
 from tests.support.parties import Party
-from tests.support.redis.stage import PATIENCE, Aim, Look, Stage, ask, losses
+from tests.support.redis.stage import Aim, Look, Stage, ask, losses
 from tests.support.servers.certificates import Certificates
-from tests.support.servers.process import until
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import RedisServer
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,9 @@ import pytest
 import leasehold
 from leasehold import Leasehold
 from leasehold._core.ops import Claim, Granted, Queued, Withdraw, Withdrawn
-from tests.support.lock import elsewhere, eventually, look
+from tests.support.lock import elsewhere, look
 from tests.support.servers.redis import RedisServer
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +24,7 @@ def renewed(hold: Leasehold, server: RedisServer, count: int) -> int:
     pool = hold.semaphore("pool", limit=count, ttl=30)
     permits = [pool.acquire(wait=5) for _ in range(count)]
     with elsewhere(lambda: pool.acquire(wait=3)) as waiter:
-        eventually(lambda: look(hold._engine.store, "pool").queue, "somebody waits")
+        until(lambda: look(hold._engine.store, "pool").queue, "somebody waits")
         server.client().config_resetstat()
         hold._engine.watchdog._renew([permit._held for permit in permits if permit is not None])
         seen = server.client().info("commandstats")
@@ -69,7 +70,7 @@ def test_every_key_has_an_end_also_when_the_last_of_a_turn_is_replaced(
         assert isinstance(store.execute(long._replace(owner="h:1:holder", ttl_ms=100)), Granted)
         assert isinstance(store.execute(long), Queued)
         assert isinstance(store.execute(long._replace(owner="h:1:second")), Queued)
-        eventually(lambda: not client.exists("lock:v1:{pool}:owner"), "the first one's time is over")
+        until(lambda: not client.exists("lock:v1:{pool}:owner"), "the first one's time is over")
         assert store.execute(Withdraw("pool", "h:1:first")) == Withdrawn("held")
         assert client.hkeys("lock:v1:{pool}:holders") == [b"h:1:second"]
         assert client.pttl("lock:v1:{pool}:holders") > 0

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from leasehold._core.policy import beat_every_ms
-from tests.support.redis.stage import OWN_THREADS_ONLY, PATIENCE, SLACK, Stage, give_back, losses, now
-from tests.support.servers.process import until
+from tests.support.redis.stage import OWN_THREADS_ONLY, SLACK, Stage, give_back, losses, now
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 

@@ -33,8 +33,8 @@ from leasehold.errors import StoreUnavailable
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.protocol import KEYS, SCRIPTS, keys
 from tests.support.servers.clock import OneClock
-from tests.support.servers.process import until
 from tests.support.servers.redis import EVERY, RedisServer
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ import pytest
 
 from leasehold._core.ops import Evict, Evicted
 from leasehold.stores.redis.protocol import keys
-from tests.support.redis.stage import PATIENCE, SLACK, THREADS_ONLY, Look, Stage, ask, losses, now
+from tests.support.redis.stage import SLACK, THREADS_ONLY, Look, Stage, ask, losses, now
 from tests.support.servers.clock import OneClock
-from tests.support.servers.process import until
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 

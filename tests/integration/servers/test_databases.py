@@ -21,7 +21,8 @@ from tests.support.servers import mariadb, postgres, process
 from tests.support.servers.database import Database, DatabaseServer
 from tests.support.servers.mariadb import MariaServer
 from tests.support.servers.postgres import PostgresServer
-from tests.support.servers.process import status, until
+from tests.support.servers.process import status
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -137,7 +138,7 @@ def test_a_frozen_server_is_silent_and_goes_on(own: Start, client: Callable[...,
             new.recv(1)
     assert asks.is_alive() and not answers
     server.thaw()
-    asks.join(process.PATIENCE)
+    asks.join(PATIENCE)
     assert answers == [(1,)]
 
 

@@ -10,9 +10,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tests.support.servers.process import until
 from tests.support.servers.proxy import Proxy, Verdict
 from tests.support.servers.redis import RedisServer
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -16,8 +16,9 @@ import redis
 
 from tests.support.servers import process
 from tests.support.servers.certificates import Certificates
-from tests.support.servers.process import status, until
+from tests.support.servers.process import status
 from tests.support.servers.redis import EVERY, RedisServer, valkey, version
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -18,8 +18,8 @@ from leasehold._core import ops
 from leasehold._core.ports import HolderPushes, Store
 from leasehold.stores.memory import MemoryStore
 from leasehold.stores.sqlite import SQLiteStore
-from tests.support.lock import eventually, eventually_async
 from tests.support.sqlite import next_line, start
+from tests.support.waiting import until, until_async
 
 SOON = 30.0  # seconds: far from the next renewal of an hour's lease
 HOUR = 3600
@@ -76,7 +76,7 @@ def test_a_holder_is_told_at_once(place: Open) -> None:
     with leasehold.connect(place()) as hold:
         lease = hold.lock("job", ttl=HOUR).acquire()
         assert lease is not None
-        eventually(lambda: reached(operator, "job"), "it listens")
+        until(lambda: reached(operator, "job"), "it listens")
         evict(operator, "job")
         assert lease.lost.wait(SOON) and lease.state == "lost"
         with pytest.raises(leasehold.LeaseLost, match="evicted"):
@@ -90,7 +90,7 @@ async def test_a_task_is_told_at_once(place: Open) -> None:
 
         async def body() -> None:
             async with hold.lock("job", ttl=HOUR):
-                await eventually_async(lambda: reached(operator, "job"), "it listens")
+                await until_async(lambda: reached(operator, "job"), "it listens")
                 evict(operator, "job")
                 await asyncio.sleep(SOON)
 
@@ -107,7 +107,7 @@ def test_nobody_reads_what_is_meant_for_another(place: Open) -> None:
         assert mine is not None and other is not None
         assert holder_of(store, "mine").holder_address != holder_of(store, "other").holder_address
         for name in ("mine", "other"):
-            eventually(partial(reached, store, name), "it listens")
+            until(partial(reached, store, name), "it listens")
         evict(store, "other")
         assert other.lost.wait(SOON)
         assert mine.state == "held"
@@ -132,7 +132,7 @@ def test_a_holder_in_another_process_is_told_at_once(tmp_path: Path) -> None:
     path = tmp_path / "leases.db"
     with contextlib.closing(SQLiteStore(str(path))) as store, start(EVICTED, path) as process:
         assert next_line(process) == "held"
-        eventually(lambda: reached(store, "job"), "it listens")
+        until(lambda: reached(store, "job"), "it listens")
         evict(store, "job")
         assert [next_line(process), next_line(process)] == ["lost", "evicted"]  # its next renewal is 20 minutes away
         process.communicate(timeout=20)
@@ -159,7 +159,7 @@ def test_a_forked_child_has_news_of_its_own(tmp_path: Path) -> None:
     with contextlib.closing(SQLiteStore(str(path))) as store, start(FORKED, path) as process:
         assert next_line(process) == "held"
         assert holder_of(store, "parents").holder_address != holder_of(store, "childs").holder_address
-        eventually(lambda: reached(store, "childs") and reached(store, "parents"), "both listen")
+        until(lambda: reached(store, "childs") and reached(store, "parents"), "both listen")
         evict(store, "childs")
         assert next_line(process) == "0 held"
         evict(store, "parents")
@@ -187,12 +187,12 @@ def test_coordinators_come_and_go() -> None:
         hold = leasehold.connect(store)
         lease = hold.lock("job", number).acquire()
         assert lease is not None and lease.release()
-        eventually(partial(store._connections.__contains__, hold._engine.holder_address()), "the watchdog listens")
+        until(partial(store._connections.__contains__, hold._engine.holder_address()), "the watchdog listens")
         if number % 2:
             hold.close()
         del hold, lease
         gc.collect()
-    eventually(lambda: not store._connections and open_descriptors() <= before, "nothing is left")
+    until(lambda: not store._connections and open_descriptors() <= before, "nothing is left")
 
 
 @pytest.mark.slow
@@ -205,15 +205,15 @@ def test_a_closed_coordinator_leaves_no_socket(tmp_path: Path) -> None:
         hold = leasehold.connect(f"sqlite:///{path}")
         lease = hold.lock("job").acquire()
         assert lease is not None
-        eventually(lambda: sockets.is_dir() and any(sockets.iterdir()), "it listens")
+        until(lambda: sockets.is_dir() and any(sockets.iterdir()), "it listens")
         if number % 2:
             hold.close()
         else:
             lease.release()
         del hold, lease
         gc.collect()
-        eventually(lambda: not any(sockets.iterdir()), "nobody listens")
-    eventually(lambda: open_descriptors() <= before, "every descriptor is closed")
+        until(lambda: not any(sockets.iterdir()), "nobody listens")
+    until(lambda: open_descriptors() <= before, "every descriptor is closed")
 
 
 @pytest.mark.slow

@@ -17,8 +17,8 @@ from leasehold.errors import OutcomeUnknown, StoreUnavailable
 from leasehold.stores.sqlite import SQLiteStore
 from leasehold.stores.sqlite.database import Database
 from leasehold.stores.sqlite.pending import Call, Pending, PendingGroup
-from tests.support.servers.process import until
 from tests.support.sqlite import ROOM, TTL, claim, look, release, take
+from tests.support.waiting import until
 
 CROWD = 10
 LONG = 60_000  # ms: a budget that only a failing test uses up

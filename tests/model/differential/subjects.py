@@ -26,8 +26,8 @@ from leasehold.stores.redis.connection import RedisConnection as RedisMailbox
 from leasehold.stores.redis.protocol import SCRIPTS, keys
 from leasehold.stores.sqlite import SQLiteStore
 from tests.support.servers.clock import OneClock
-from tests.support.servers.process import until
 from tests.support.servers.redis import RedisServer
+from tests.support.waiting import until
 
 MOST_PUSHES = 50  # after one step there are one or two
 PUSH_WITHIN = 5.0  # seconds that a push of a server may take on a busy machine

@@ -23,7 +23,8 @@ from leasehold.primitives.lease import Lease
 from leasehold.primitives.leases import BaseLeases, Leases
 from leasehold.primitives.multi import All, BaseAll, GroupAttempt
 from tests.model.interrupts.test_lock import at_entry, at_line, interrupt, interrupted, url_of
-from tests.support.lock import PATIENCE, STORES, elsewhere, eventually, in_thread, look
+from tests.support.lock import STORES, elsewhere, in_thread, look
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow  # every function of the way, on each store: seconds
 
@@ -117,8 +118,8 @@ def test_an_interrupted_wait_leaves_nothing(kind: str, text: str, which: int, nt
         assert theirs is not None
         both = hold.all(hold.lock("c", ttl=300), hold.lock("b", ttl=300), hold.lock("a", ttl=300))
         assert interrupted(lambda: both.acquire(wait=0.1), at_line(driver.drive, text, which, nth, interrupt))
-        eventually(lambda: not look(hold._engine.store, "a").holders, "the first is given back")
-        eventually(lambda: not look(hold._engine.store, "b").queue, "nobody waits")
+        until(lambda: not look(hold._engine.store, "a").holders, "the first is given back")
+        until(lambda: not look(hold._engine.store, "b").queue, "nobody waits")
         assert not hold._engine.pending
         assert theirs.release() and other.all(other.lock("b"), other.lock("c")).try_acquire() is not None
 
@@ -132,7 +133,7 @@ def test_an_interrupt_of_the_last_grant(function: Callable[..., Any]) -> None:
         both = hold.all(hold.lock("a", ttl=300), hold.lock("b", ttl=300))
         nth = 3 if function is group.GroupAcquisition.all_held else 2
         with elsewhere(lambda: interrupted(both.acquire, at_entry(function.__code__, nth, interrupt))) as result:
-            eventually(lambda: look(hold._engine.store, "b").queue, "it waits")
+            until(lambda: look(hold._engine.store, "b").queue, "it waits")
             assert theirs.release()
             assert result()
         assert other.all(other.lock("a"), other.lock("b")).acquire(wait=PATIENCE) is not None

@@ -22,7 +22,8 @@ from leasehold.primitives.election import BaseElection
 from leasehold.primitives.health import HealthMonitor
 from leasehold.primitives.term import HeldTerm
 from tests.model.interrupts.test_lock import at_entry, interrupt, interrupted
-from tests.support.lock import PATIENCE, elsewhere, eventually, in_thread
+from tests.support.lock import elsewhere, in_thread
+from tests.support.waiting import PATIENCE, until
 
 PLACES: list[tuple[Callable[..., Any], int]] = [
     (BaseElectionLock._keep, 1),
@@ -61,7 +62,7 @@ def asking() -> list[threading.Thread]:
 def free(hold: leasehold.Leasehold, other: leasehold.Leasehold) -> None:
     """Nobody leads, and somebody else can."""
     gc.collect()
-    eventually(lambda: not any(held.phase in ALIVE for held in hold._engine.watchdog.leases()), "nobody believes in it")
+    until(lambda: not any(held.phase in ALIVE for held in hold._engine.watchdog.leases()), "nobody believes in it")
     theirs = in_thread(lambda: other.lock("job").acquire(wait=PATIENCE))
     assert theirs is not None and theirs.release()
 
@@ -81,7 +82,7 @@ def test_an_interrupted_term_is_over(function: Callable[..., Any], nth: int) -> 
         body()
         assert interrupted(body, at_entry(function.__code__, nth, interrupt))
         free(hold, other)
-        eventually(lambda: not asking(), "nobody asks any more")
+        until(lambda: not asking(), "nobody asks any more")
 
 
 @pytest.mark.parametrize("function", [BaseCampaign._begin_term, HeldLease.track_lock], ids=lambda one: one.__qualname__)
@@ -106,7 +107,7 @@ def test_a_child_reads_what_a_thread_of_its_parent_reads() -> None:
         watched = hold.election("job").observe()
         assert next(watched) is None
         with elsewhere(lambda: next(watched, None)) as result:
-            eventually(lambda: watched._reading, "it waits for the next change")
+            until(lambda: watched._reading, "it waits for the next change")
 
             def child() -> None:
                 watched._known = None  # it wants to see who leads now

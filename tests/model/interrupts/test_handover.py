@@ -24,7 +24,8 @@ from leasehold.primitives.base_lease import BaseLease
 from leasehold.primitives.lease import Lease
 from leasehold.primitives.lock import Lock
 from leasehold.stores.memory import MemoryStore
-from tests.support.lock import PATIENCE, Spy, eventually, eventually_async, nothing_left
+from tests.support.lock import Spy, nothing_left
+from tests.support.waiting import PATIENCE, until, until_async
 
 GIVING: list[Callable[..., Any]] = [
     Lease.transfer, BaseLease._finish_transfer, BaseLease._finish_release, HeldLease.giving, Holding.begin_transfer,
@@ -110,8 +111,8 @@ def test_an_interrupted_giver(function: Callable[..., Any]) -> None:
                 lease.check()
                 assert lease.release() is True
             else:
-                eventually(lambda: nothing_left(spy, "job"), "it is given back long before its ttl")
-            eventually(lambda: nothing_left(spy, "job"), "nothing is left")
+                until(lambda: nothing_left(spy, "job"), "it is given back long before its ttl")
+            until(lambda: nothing_left(spy, "job"), "nothing is left")
             assert hold.lock("job").try_acquire() is not None, "the coordinator goes on"
 
     assert every_line(function, trial) > 0
@@ -135,7 +136,7 @@ def test_an_interrupted_adopter(function: Callable[..., Any]) -> None:
                 assert adopted.release() is True
             if not nothing_left(spy, "job"):
                 free_or_good(other, ticket)
-            eventually(lambda: nothing_left(spy, "job"), "nothing is left")
+            until(lambda: nothing_left(spy, "job"), "nothing is left")
             assert hold.lock("job").try_acquire() is not None, "the coordinator goes on"
 
     assert every_line(function, trial) > 0
@@ -216,7 +217,7 @@ async def test_a_cancelled_adopter(nth: int) -> None:
         fired, adopted = await cancelled_at(nth, spy, hold.adopt(await lease.transfer()))
         assert fired == (nth < 3) == (adopted is None) and not hold._engine.pending
         if adopted is None:
-            await eventually_async(lambda: nth == 1 or nothing_left(spy, "job"), "it is given back")
+            await until_async(lambda: nth == 1 or nothing_left(spy, "job"), "it is given back")
         else:
             assert await adopted.release() is True
 
@@ -232,7 +233,7 @@ async def test_a_cancelled_body_that_was_giving_away() -> None:
 
         fired, ticket = await cancelled_at(4, spy, body())
         assert fired and ticket is None
-        await eventually_async(lambda: nothing_left(spy, "job"), "nothing is left")
+        await until_async(lambda: nothing_left(spy, "job"), "nothing is left")
 
 
 # ---------------------------------------------------------------- what must not pile up
@@ -255,4 +256,4 @@ def test_hand_overs_leave_no_threads() -> None:
         assert threading.active_count() <= threads
         for engine in (hold._engine, other._engine):
             assert not engine.pending and len(engine.registry) <= 1
-            eventually(lambda engine=engine: len(engine.watchdog.leases()) <= 1, "none is looked after", PATIENCE)  # type: ignore[misc]  # its own default
+            until(lambda engine=engine: len(engine.watchdog.leases()) <= 1, "none is looked after", PATIENCE)  # type: ignore[misc]  # its own default

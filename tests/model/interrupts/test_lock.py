@@ -30,8 +30,9 @@ from leasehold.primitives.lease import Lease
 from leasehold.primitives.multi import GroupAttempt
 from leasehold.stores.sqlite import SQLiteStore
 from leasehold.stores.sqlite.database import Database
-from tests.support.lock import PATIENCE, STORES, eventually, in_thread, look
+from tests.support.lock import STORES, in_thread, look
 from tests.support.sqlite import SOURCES
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow  # every function of the hot path, on each store: seconds
 
@@ -198,7 +199,7 @@ def test_an_interrupted_waiter_does_not_stay_in_the_queue(kind: str, text: str, 
         assert theirs is not None
         waiting = hold.lock("job", ttl=30)
         assert interrupted(lambda: waiting.acquire(wait=0.1), at_line(driver.drive, text, which, 2, interrupt))
-        eventually(lambda: not look(hold._engine.store, "job").queue, "nobody waits")
+        until(lambda: not look(hold._engine.store, "job").queue, "nobody waits")
         assert not hold._engine.pending
         assert theirs.release() and other.lock("job").try_acquire() is not None
 

@@ -22,8 +22,8 @@ from leasehold.primitives.base_lock import BaseLock
 from leasehold.primitives.lease import Lease
 from leasehold.stores.memory import MemoryStore
 from tests.model.interrupts.test_lock import at_entry, interrupt, interrupted
-from tests.support.lock import eventually
 from tests.support.observe.stage import Listener
+from tests.support.waiting import until
 from tests.unit.observe.test_events import ENDINGS
 
 pytestmark = pytest.mark.slow  # every place, in both forms: seconds
@@ -75,7 +75,7 @@ def test_what_begins_ends(heard: Listener, function: Callable[..., Any], nth: in
     assert hit or explicit, "the place is there"
     gc.collect()
     hold.close()
-    eventually(lambda: ended(heard), "every lease that was told of is over")
+    until(lambda: ended(heard), "every lease that was told of is over")
 
 
 def ended(heard: Listener) -> bool:

@@ -32,7 +32,7 @@ MIXES = {
     "everything": ["mutex", "read", "read", "write", "semaphore", "semaphore"],
 }
 
-PATIENCE = 50.0  # seconds
+PATIENCE = 100.0  # seconds
 Asking = Generator[Any, Any, None]
 _barrier: Any = None
 

@@ -21,7 +21,8 @@ from typing import IO, Any
 
 from tests.model.stale_owner import worker
 from tests.model.stale_owner.targets import Description, open_target
-from tests.support.workers.crew import PATIENCE, ROOT, status, until
+from tests.support.waiting import PATIENCE, until
+from tests.support.workers.crew import ROOT, status
 
 SIZE = 65_536
 

@@ -9,7 +9,8 @@ from leasehold.testing.guards import A, B
 from tests.model.stale_owner import evidence
 from tests.model.stale_owner.crew import GuardCrew
 from tests.model.stale_owner.evidence import Verdict
-from tests.support.workers.crew import report, until
+from tests.support.waiting import until
+from tests.support.workers.crew import report
 from tests.support.workers.scenes import harm
 
 TTL = 0.3  # of the one who is frozen; nobody renews it

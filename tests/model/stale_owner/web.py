@@ -18,7 +18,7 @@ from tests.model.stale_owner.targets import Target, Write, nothing
 from tests.support.servers import process
 from tests.support.servers.server import Server
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class HttpTarget(Target):

@@ -9,16 +9,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import leasehold
 from tests.processes.election.worker import now
+from tests.support.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 30.0  # seconds after which a test fails in place of waiting on
 
 
 class Rule(NamedTuple):
@@ -125,11 +124,3 @@ def overlaps(rules: list[Rule]) -> list[tuple[Rule, Rule]]:
 def shrinking(rules: list[Rule]) -> list[tuple[Rule, Rule]]:
     """Pairs of which the later one has no higher term."""
     return [(one, other) for one, other in pairwise(rules) if other.term <= one.term]
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait, with an end, until something is so."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, f"never came true: {what}"
-        time.sleep(0.005)

@@ -11,7 +11,8 @@ from tests.processes.handover.conftest import MODULE
 from tests.support.redis.crew import RedisCrew
 from tests.support.redis.stage import Aim, arrive
 from tests.support.servers.proxy import Proxy
-from tests.support.workers.crew import SLACK, Crew, Worker, until
+from tests.support.waiting import until
+from tests.support.workers.crew import SLACK, Crew, Worker
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,9 @@ import time
 import pytest
 
 from tests.processes.handover.conftest import ON_REDIS, ON_SQLITE, flavour_of
+from tests.support.waiting import until
 from tests.support.workers import journal
-from tests.support.workers.crew import SLACK, Crew, until
+from tests.support.workers.crew import SLACK, Crew
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from leasehold.errors import LeaseholdError
 from tests.support.workers import worker
 from tests.support.workers.worker import Answer, failure
 
-SOON = 20.0  # seconds after which an event is said not to have come
+SOON = 60.0  # seconds after which an event is said not to have come
 
 
 def loss_of(lease: Any) -> Answer:

@@ -22,6 +22,7 @@ from tests.support.guards.desks import Desk, Place
 from tests.support.patterns.cases import COLUMNS
 from tests.support.patterns.crowd import REQUESTS, ROUNDS, opened
 from tests.support.servers import process
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 MANY = 8
@@ -138,7 +139,7 @@ def test_a_clerk_that_has_inserted_and_not_committed(stage: Stage, dies: bool) -
             clerk.kill()
         else:
             assert clerk.communicate("\n")[0] == "committed\n"
-        done = waiting.result(process.PATIENCE)
+        done = waiting.result(PATIENCE)
     assert bool(done) is dies
     assert done.row["clerk"] == ("Ada" if dies else "paused")
 

@@ -18,11 +18,12 @@ import pytest
 
 import leasehold
 from tests.support.programs import environment
-from tests.support.servers.process import reserve, until
+from tests.support.servers.process import reserve
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 TTL = 2.0
 REQUESTS = 24
 

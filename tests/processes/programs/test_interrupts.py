@@ -16,7 +16,7 @@ from leasehold._runtime.registry import Attempt
 from leasehold.primitives.lease import Lease
 from leasehold.primitives.lock import Lock
 from tests.model.interrupts.test_lock import at_entry, interrupt, interrupted
-from tests.support.servers.process import PATIENCE, until
+from tests.support.waiting import PATIENCE, until
 
 LOCAL = pytest.mark.parametrize("url", ["memory", "sqlite"], indirect=True)
 

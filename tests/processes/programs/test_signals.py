@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import leasehold
-from tests.support.programs import PATIENCE, WARNINGS, environment, play
-from tests.support.servers.process import until
+from tests.support.programs import WARNINGS, environment, play
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 

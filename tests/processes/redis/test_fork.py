@@ -14,8 +14,8 @@ import pytest
 import leasehold
 from tests.support.redis.crew import RedisCrew
 from tests.support.redis.stage import Look
-from tests.support.servers.process import until
 from tests.support.servers.redis import RedisServer
+from tests.support.waiting import until
 from tests.support.workers.scenes import fork_many, holding, judge_child, renewed, still_renews
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,9 @@ import pytest
 
 import leasehold
 from tests.support.redis.crew import Monitor, RedisCrew, Served
-from tests.support.redis.stage import PATIENCE, SLACK
+from tests.support.redis.stage import SLACK
 from tests.support.servers.redis import RedisServer
+from tests.support.waiting import PATIENCE
 from tests.support.workers import journal
 from tests.support.workers.crew import beat, report
 from tests.support.workers.scenes import hold_and_queue, storm

@@ -14,7 +14,8 @@ import leasehold
 from tests.processes.semaphore import evidence
 from tests.processes.semaphore.crowd import LIMIT, TTL
 from tests.processes.semaphore.evidence import Turn
-from tests.support.workers.crew import PATIENCE, ROOT, report, until
+from tests.support.waiting import PATIENCE, until
+from tests.support.workers.crew import ROOT, report
 
 
 @pytest.fixture(params=["sqlite", "redis"])

@@ -6,8 +6,9 @@ import time
 
 import pytest
 
+from tests.support.waiting import until
 from tests.support.workers import journal
-from tests.support.workers.crew import SLACK, Crew, Worker, beat, report, until
+from tests.support.workers.crew import SLACK, Crew, Worker, beat, report
 
 TTL = 1.5  # a machine that is busy for a second must not end a lease that is to live
 

@@ -8,8 +8,9 @@ from typing import Any
 from leasehold._core.ops import Claim, Release, Renew
 from leasehold.errors import OutcomeUnknown, StoreUnavailable
 from leasehold.observe.events import Acquired, Leaking, LimitDiffers
-from tests.support.lock import eventually, only
+from tests.support.lock import only
 from tests.support.observe.stage import Listener, Stage, raising, refuse
+from tests.support.waiting import until
 
 TTL = 6.0
 # The counters after such a life, by their labels in alphabetical order.
@@ -55,7 +56,7 @@ def refusals(stage: Stage) -> None:
     stage.until(waiting.done, "the wait is over")  # timeout
     assert waiting.result() is None
     waiting = stage.start(lambda: stage.lock(ttl=TTL).acquire(wait=None))
-    eventually(lambda: stage.engine.observers and len(stage.spy.of(Claim)) == 3, "it waits")
+    until(lambda: stage.engine.observers and len(stage.spy.of(Claim)) == 3, "it waits")
     stage.rival_leaves(fence)
     stage.until(waiting.done, "its turn has come")  # acquired, contended
     stage.do(waiting.result().release)

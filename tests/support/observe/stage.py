@@ -14,8 +14,9 @@ from leasehold.guards.sql import FenceGuard
 from leasehold.observe.events import Event, Subject
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
-from tests.support.lock import Spy, eventually, in_thread
+from tests.support.lock import Spy, in_thread
 from tests.support.parties import FLAVOURS, Party
+from tests.support.waiting import until
 
 E = TypeVar("E")
 RIVAL = "rival:1:0123456789abcdef.1"
@@ -108,7 +109,7 @@ class Stage:
             in_thread(self.engine.watchdog.round)
             return condition()
 
-        eventually(lambda: condition() or pass_on(), what)
+        until(lambda: condition() or pass_on(), what)
 
     def close(self) -> None:
         """The end, whatever a test has broken."""

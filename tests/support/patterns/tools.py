@@ -5,20 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
-
-PATIENCE = 30.0  # seconds after which a test fails in place of waiting on
-
-
-def until(condition: Callable[[], Any], what: str = "it") -> Any:
-    """Look, with an end, until something is so."""
-    give_up = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < give_up, f"{what} never came true"
-        time.sleep(0.002)
-    return found
 
 
 def note(path: str, line: str) -> None:

@@ -20,13 +20,12 @@ from leasehold._core.ops import Reply, StoreOp
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.protocol import SCRIPTS, keys
 from tests.support.parties import FLAVOURS, Party
-from tests.support.servers.process import until
 from tests.support.servers.proxy import Proxy, Verdict
 from tests.support.servers.redis import RedisServer
+from tests.support.waiting import PATIENCE, until
 
-PATIENCE = 30.0  # seconds after which a test fails in place of waiting on
 HASTE = 0.3  # seconds that a call may take where calls are hasty
-SLACK = 5.0  # seconds that a busy machine may add to a bound of the protocol
+SLACK = 10.0  # seconds that a busy machine may add to a bound of the protocol
 # For tests of what the watchdog does, which is the same for tasks.
 THREADS_ONLY = pytest.mark.parametrize("stage", ["sync"], indirect=True)
 OWN_THREADS_ONLY = pytest.mark.parametrize("own_stage", ["sync"], indirect=True)
@@ -71,14 +70,6 @@ def losses(lease: Any) -> list[tuple[float, LeaseLost]]:
     told: list[tuple[float, LeaseLost]] = []
     lease._held.listen(lambda: told.append((now(), lease._held.loss())))
     return told
-
-
-async def until_async(condition: Callable[[], object], what: str, within: float = PATIENCE) -> None:
-    """Wait, with an end and without blocking the loop, until something is so."""
-    end = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < end, f"never came true: {what}"
-        await asyncio.sleep(0.002)
 
 
 class Aim:

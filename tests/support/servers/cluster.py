@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any, Self
 
-from tests.support.servers.process import until
 from tests.support.servers.redis import RedisServer
+from tests.support.waiting import until
 
 SLOTS = 16384
 

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 from tests.support.servers import process
 from tests.support.servers.clock import WallClock
 from tests.support.servers.server import Server
+from tests.support.waiting import PATIENCE
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def run(command: list[str]) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=6 * process.PATIENCE,
+        timeout=6 * PATIENCE,
         check=False,
         **process.account(),
     )

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.support.servers import process
 from tests.support.servers.database import Database, DatabaseServer, empty_folder, run
+from tests.support.waiting import PATIENCE
 
 # The data files of a template and of the servers that are copied from it must have the same shape.
 SHAPE = [
@@ -104,7 +104,7 @@ class MariaServer(DatabaseServer):
 
     def _answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as line:
-            line.settimeout(process.PATIENCE)
+            line.settimeout(PATIENCE)
             try:
                 line.connect(self.socket)
                 return line.recv(5)[4:] == b"\x0a"  # its greeting: a length, a number, and the protocol's version 10

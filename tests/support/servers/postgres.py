@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from tests.support.servers import process
 from tests.support.servers.database import Database, DatabaseServer, empty_folder, run
+from tests.support.waiting import PATIENCE, until
 
 # No flush to disk, no process that cleans up, and as little memory as is enough. Commits reach the kernel: a crash of
 # the server loses none of them.
@@ -124,7 +125,7 @@ class PostgresServer(DatabaseServer):
             self._watch()  # it may have crashed and recovered, with another piece of memory
         super().kill()
         if self._reaper is not None:
-            self._reaper.communicate(timeout=process.PATIENCE)  # does its work
+            self._reaper.communicate(timeout=PATIENCE)  # does its work
             self._reaper = None
 
     def _tell_children(self, what: signal.Signals, done: str) -> None:
@@ -134,7 +135,7 @@ class PostgresServer(DatabaseServer):
                 os.kill(pid, what)
             return not rest
 
-        process.until(told, f"every process of the server has heard {what.name}")
+        until(told, f"every process of the server has heard {what.name}")
 
     def _watch(self, *frozen: int) -> None:
         command = ["sh", "-c", REAPER, "reaper", self.memory, *map(str, frozen)]
@@ -144,7 +145,7 @@ class PostgresServer(DatabaseServer):
         )
         if before is not None:
             before.kill()
-            before.communicate(timeout=process.PATIENCE)
+            before.communicate(timeout=PATIENCE)
 
 
 # ---------------------------------------------------------------- programs

@@ -11,14 +11,14 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 30.0  # seconds after which a test fails in place of waiting on
+from tests.support.waiting import PATIENCE, until
+
 # Below the ports that the kernel gives to clients: one that calls a server which is down could be given its port.
 PORTS = range(11_000, 21_000)
 ROOM = 1 << 30  # bytes that servers may need in memory; a container often has 64 MB there
@@ -117,11 +117,3 @@ def status(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return ""
-
-
-def until(condition: Callable[[], bool], what: str, within: float = PATIENCE) -> None:
-    """Wait, with an end, until something is so."""
-    end = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < end, f"never came true: {what}"
-        time.sleep(0.001)

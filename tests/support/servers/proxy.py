@@ -13,7 +13,8 @@ from functools import partial
 from typing import Literal, Self
 
 from tests.support.servers.link import Link, Stream
-from tests.support.servers.process import PATIENCE, reserve
+from tests.support.servers.process import reserve
+from tests.support.waiting import PATIENCE
 
 Verdict = Literal["pass", "drop_reply", "hold"]
 

@@ -19,6 +19,7 @@ from tests.support.servers import process
 from tests.support.servers.certificates import Certificates
 from tests.support.servers.clock import OneClock, WallClock
 from tests.support.servers.server import Server
+from tests.support.waiting import PATIENCE
 
 if TYPE_CHECKING:
     import redis
@@ -86,7 +87,7 @@ class RedisServer(Server):
     def ask(self, command: str) -> bytes:
         """The first bytes of the reply to a command, without a client; none while the server is not there."""
         with socket.socket(socket.AF_UNIX) as line:
-            line.settimeout(process.PATIENCE)
+            line.settimeout(PATIENCE)
             try:
                 line.connect(str(self._socket))
                 line.sendall(command.encode() + b"\r\n")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.support.servers import process
+from tests.support.waiting import PATIENCE, until
 
 APP = Path(__file__).with_name("s3_app.py")
 STARTS_WITHIN = 40.0  # seconds: moto imports a lot, and the machine may be busy
@@ -54,7 +55,7 @@ class S3Server:
         folder = Path(tempfile.mkdtemp(prefix="s3-", dir=process.home()))
         command = [sys.executable, str(APP), str(self.port), *self._modes]
         self._process = process.start(command, folder, folder / "server.log", {})
-        process.until(self._answers, f"the server answers; its log:\n{folder}/server.log", STARTS_WITHIN)
+        until(self._answers, f"the server answers; its log:\n{folder}/server.log", STARTS_WITHIN)
         self.client()
         return self
 
@@ -63,7 +64,7 @@ class S3Server:
             self._clients.pop().close()
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
-            self._process.wait(process.PATIENCE)
+            self._process.wait(PATIENCE)
         self._place.close()
 
 

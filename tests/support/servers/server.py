@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.support.servers import process
+from tests.support.waiting import PATIENCE, until
 
 
 class Server(ABC):
@@ -46,7 +47,7 @@ class Server(ABC):
         """Start it, and wait until it answers."""
         log = self.folder / "server.log"
         self._process = process.start(self._command(), self.folder, log, self._environment(), **self._account)
-        process.until(self._is_up, f"the server answers; its log:\n{log}")
+        until(self._is_up, f"the server answers; its log:\n{log}")
         return self
 
     def _is_up(self) -> bool:
@@ -77,7 +78,7 @@ class Server(ABC):
             if how is not signal.SIGKILL:
                 self._process.send_signal(signal.SIGCONT)  # a frozen one would not hear
             self._process.send_signal(how)
-            self._process.wait(process.PATIENCE)
+            self._process.wait(PATIENCE)
             self._process = None
 
     def __enter__(self) -> Self:

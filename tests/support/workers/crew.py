@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import IO, Any, Protocol
@@ -19,11 +18,11 @@ from typing import IO, Any, Protocol
 from leasehold._core.policy import beat_every_ms
 from leasehold._core.types import State
 from leasehold.stores.sqlite import database
+from tests.support.waiting import PATIENCE, until
 from tests.support.workers import journal
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 30.0  # seconds after which a test fails in place of waiting on
-SLACK = 5.0  # seconds that a busy machine may add to a bound of the protocol
+SLACK = 10.0  # seconds that a busy machine may add to a bound of the protocol
 
 
 def report(text: str) -> None:
@@ -238,14 +237,6 @@ class Crew:
         """Reap everybody."""
         for worker in self.workers:
             worker.close()
-
-
-def until(condition: Callable[[], bool], what: str, within: float = PATIENCE) -> None:
-    """Wait, with an end, until something is so."""
-    end = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < end, f"never came true: {what}"
-        time.sleep(0.002)
 
 
 def status(pid: int) -> str:

@@ -6,8 +6,9 @@ import random
 import time
 from typing import Any, NamedTuple
 
+from tests.support.waiting import PATIENCE, until
 from tests.support.workers import journal
-from tests.support.workers.crew import PATIENCE, Crew, Worker, report, until
+from tests.support.workers.crew import Crew, Worker, report
 
 STORM_TTL = 0.25
 STORM_WORK = 0.004  # seconds between the grant and the write: there the pause hits

@@ -17,21 +17,9 @@ from leasehold import LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold._core.ops import Evict, Group, Release
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
-from tests.support.lock import (
-    PATIENCE,
-    Spy,
-    StillClock,
-    eventually,
-    eventually_async,
-    look,
-    nothing_left,
-    once,
-    only,
-    reply_lost,
-    tick,
-    unreachable,
-)
+from tests.support.lock import Spy, StillClock, look, nothing_left, once, only, reply_lost, tick, unreachable
 from tests.support.parties import FLAVOURS, Party
+from tests.support.waiting import PATIENCE, until, until_async
 
 
 class Stage:
@@ -64,7 +52,7 @@ class Stage:
     def free(self, *names: str) -> None:
         """Nothing is left of them."""
         for name in names:
-            eventually(lambda: nothing_left(self.spy, name), f"nothing left of {name}")  # noqa: B023  # called at once
+            until(lambda: nothing_left(self.spy, name), f"nothing left of {name}")  # noqa: B023  # called at once
 
 
 def stage_of(flavour: str, clock: ManualClock) -> Iterator[Stage]:
@@ -99,7 +87,7 @@ def test_one_lost_part_is_the_loss_of_all(stage: Stage) -> None:
     assert not lost.is_set()
     stage.evict(leases[1])
     tick(stage.party.hold, 2.1)
-    eventually(lambda: lost.is_set() and heard, "everybody hears of it")
+    until(lambda: lost.is_set() and heard, "everybody hears of it")
     assert leases.state == "lost" and leases.remaining() == 0 and leases[0].state == "held"
     stage.evict(leases[0])
     tick(stage.party.hold, 2.1)
@@ -115,7 +103,7 @@ def test_who_asks_late_hears_at_once(stage: Stage) -> None:
     heard: list[LeaseLost] = []
     stage.do(lambda: leases.on_lost(heard.append))
     assert stage.do(lambda: leases.lost).is_set()
-    eventually(lambda: heard, "it is called")
+    until(lambda: heard, "it is called")
 
 
 def test_a_revocation_of_one_part(stage: Stage) -> None:
@@ -126,8 +114,8 @@ def test_a_revocation_of_one_part(stage: Stage) -> None:
     stage.do(lambda: leases.on_revoked(lambda: called.append("asked")))
     leases[1]._held.revoke()
     leases[0]._held.revoke()
-    eventually(asked.is_set, "it hears of it")
-    eventually(lambda: called == ["asked"], "and its callback does, once")
+    until(asked.is_set, "it hears of it")
+    until(lambda: called == ["asked"], "and its callback does, once")
     assert leases.state == "held" and stage.do(leases.release) is True
 
 
@@ -199,7 +187,7 @@ def test_a_claim_whose_reply_is_lost(turning: Stage) -> None:
         turning.clock.advance(0.2)
         return waiting.done()
 
-    eventually(done, "they are had in the end")
+    until(done, "they are had in the end")
     leases = waiting.result()
     assert leases.state == "held" and turning.do(leases.release) is True
     turning.free("a", "b")
@@ -321,13 +309,13 @@ def test_a_cancelled_wait_leaves_nothing() -> None:
         async with leasehold.aio.connect("memory://c") as hold, leasehold.aio.connect("memory://c") as other:
             theirs = await other.lock("b").acquire()
             task = asyncio.create_task(hold.all(hold.lock("a"), hold.lock("b")).acquire())
-            await eventually_async(lambda: look(hold._engine.store, "b").queue, "it waits")
+            await until_async(lambda: look(hold._engine.store, "b").queue, "it waits")
             assert look(hold._engine.store, "a").holders
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            await eventually_async(lambda: nothing_left(hold._engine.store, "a"), "a is free")
-            await eventually_async(lambda: not look(hold._engine.store, "b").queue, "nobody waits")
+            await until_async(lambda: nothing_left(hold._engine.store, "a"), "a is free")
+            await until_async(lambda: not look(hold._engine.store, "b").queue, "nobody waits")
             assert theirs is not None and await theirs.release() and not hold._engine.pending
 
     asyncio.run(main())
@@ -342,7 +330,7 @@ def test_what_is_lost_while_waiting_is_claimed_anew(turning: Stage) -> None:
     rival = FLAVOURS["sync"](stage.spy)
     theirs = rival.do(lambda hold: hold.lock("b", ttl=600).acquire(wait=0))
     waiting = stage.party.start(lambda _: stage.all().acquire(wait=None))
-    eventually(lambda: look(stage.spy, "b").queue, "it waits")
+    until(lambda: look(stage.spy, "b").queue, "it waits")
     early = look(stage.spy, "a").holders[0]
     stage.spy.inner.execute(Evict("a", early.owner, early.fence, "request", delay_ms=0, force=True))
 
@@ -350,7 +338,7 @@ def test_what_is_lost_while_waiting_is_claimed_anew(turning: Stage) -> None:
         tick(stage.party.hold, 0.2)
         return not stage.party.hold._engine.watchdog.leases()
 
-    eventually(heard, "the loss is known")
+    until(heard, "the loss is known")
     assert rival.do(lambda _: theirs.release())
     leases = waiting.result(20)
     assert leases.state == "held" and leases[1].fence > early.fence

@@ -22,7 +22,8 @@ from leasehold import (
 from leasehold._core.rules import READ, SEMAPHORE
 from leasehold.primitives.multi import checked
 from leasehold.testing import StandInStore
-from tests.support.lock import PATIENCE, eventually, look
+from tests.support.lock import look
+from tests.support.waiting import PATIENCE, until
 
 
 def permits(hold: leasehold.Leasehold, permits: int = 2) -> leasehold.Semaphore:
@@ -79,7 +80,7 @@ def test_a_clock_that_is_turned_while_an_all_waits() -> None:
     three = hold.all(hold.lock("a"), hold.lock("b"), hold.lock("c"))
     thread = threading.Thread(target=lambda: got.append(three.acquire(wait=60)), daemon=True)
     thread.start()
-    eventually(lambda: look(store, "b").queue, "it waits")
+    until(lambda: look(store, "b").queue, "it waits")
     store.clock.advance("50s")
     assert thread.is_alive() and look(store, "a").holders
     store.clock.advance("11s")

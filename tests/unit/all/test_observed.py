@@ -10,9 +10,10 @@ import pytest
 from leasehold._core.ops import Evict, Group
 from leasehold.errors import StoreUnavailable
 from leasehold.observe.events import Acquired, Contended, Lost, Refused, Released, ReleaseUnknown, Unguarded
-from tests.support.lock import eventually, look, only, unreachable
+from tests.support.lock import look, only, unreachable
 from tests.support.observe.stage import Listener, Stage, subject
 from tests.support.parties import FLAVOURS
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_a_wait_that_is_over(stage: Stage, heard: Listener) -> None:
     """Contended once, refused in the end as a timeout."""
     stage.rival("b")
     waiting = stage.start(lambda: three(stage).acquire(wait=1))
-    eventually(lambda: look(stage.spy, "b").queue, "it waits")
+    until(lambda: look(stage.spy, "b").queue, "it waits")
     stage.until(waiting.done, "the wait is over")
     assert waiting.result() is None
     assert [(event.lease.kind, event.queued) for event in heard.of(Contended)] == [("b", True)]
@@ -76,7 +77,7 @@ def test_a_turn_that_comes(stage: Stage, heard: Listener) -> None:
     """The one that was waited for says so, the others do not."""
     fence = stage.rival("b")
     waiting = stage.start(three(stage).acquire)
-    eventually(lambda: look(stage.spy, "b").queue, "it waits")
+    until(lambda: look(stage.spy, "b").queue, "it waits")
     stage.rival_leaves(fence, "b")
     stage.until(waiting.done, "its turn has come")
     assert [(event.lease.kind, event.contended) for event in heard.of(Acquired)] == [
@@ -98,7 +99,7 @@ def test_what_is_claimed_anew_is_another_life(stage: Stage, heard: Listener) -> 
     """The first of them is lost while it waits: Lost with the old number, Acquired with a new one."""
     fence = stage.rival("b")
     waiting = stage.start(three(stage).acquire)
-    eventually(lambda: look(stage.spy, "b").queue, "it waits")
+    until(lambda: look(stage.spy, "b").queue, "it waits")
     early = look(stage.spy, "a").holders[0]
     stage.spy.inner.execute(Evict("a", early.owner, early.fence, "request", delay_ms=0, force=True))
     stage.until(lambda: heard.of(Lost), "the loss is told")

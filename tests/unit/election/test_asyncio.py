@@ -9,7 +9,8 @@ import pytest
 
 import leasehold
 from leasehold.errors import InvalidRequest, LeaseLost, NotAcquired
-from tests.support.lock import PATIENCE, Spy, eventually_async, look, nothing_left
+from tests.support.lock import Spy, look, nothing_left
+from tests.support.waiting import PATIENCE, until_async
 from tests.unit.election.tools import watchers
 
 
@@ -37,7 +38,7 @@ async def test_break_gives_the_term_back(ahold: leasehold.AsyncLeasehold, spy: S
     async for term in ahold.election("job").campaign():
         assert term.state == "held"
         break
-    await eventually_async(lambda: nothing_left(spy, "job"), "it is given back")
+    await until_async(lambda: nothing_left(spy, "job"), "it is given back")
     assert term.state == "released"
 
 
@@ -75,7 +76,7 @@ async def test_another_cancellation_leaves_the_block(ahold: leasehold.AsyncLease
 
     with pytest.raises(asyncio.CancelledError):
         await asyncio.create_task(work())
-    await eventually_async(lambda: nothing_left(spy, "job"), "it is given back")
+    await until_async(lambda: nothing_left(spy, "job"), "it is given back")
 
 
 async def test_a_cancelled_campaign_leaves_the_queue(ahold: leasehold.AsyncLeasehold, spy: Spy) -> None:
@@ -85,7 +86,7 @@ async def test_a_cancelled_campaign_leaves_the_queue(ahold: leasehold.AsyncLease
             await asyncio.wait_for(anext(ahold.election("job").campaign()), 0.02)
         with pytest.raises(NotAcquired):
             await anext(ahold.election("job").campaign(wait=0))
-        await eventually_async(lambda: not look(spy, "job").queue, "the queue is empty")
+        await until_async(lambda: not look(spy, "job").queue, "the queue is empty")
 
 
 async def test_a_task_that_ends_leads_no_longer(ahold: leasehold.AsyncLeasehold, spy: Spy) -> None:
@@ -96,7 +97,7 @@ async def test_a_task_that_ends_leads_no_longer(ahold: leasehold.AsyncLeasehold,
         return (await anext(campaign)).term
 
     assert await asyncio.create_task(lead())
-    await eventually_async(lambda: nothing_left(spy, "job"), "it is given back")
+    await until_async(lambda: nothing_left(spy, "job"), "it is given back")
     await campaign.close()
 
 
@@ -115,7 +116,7 @@ async def test_health_in_a_task(ahold: leasehold.AsyncLeasehold) -> None:
         async with ahold.election("job", health=health).campaign() as term:
             await lost(term)
     assert threads == [threading.current_thread()] * 3
-    await eventually_async(lambda: asyncio.all_tasks() == before, "its task has ended")
+    await until_async(lambda: asyncio.all_tasks() == before, "its task has ended")
 
 
 async def test_a_task_that_asks_ends_with_its_term(ahold: leasehold.AsyncLeasehold) -> None:
@@ -124,7 +125,7 @@ async def test_a_task_that_asks_ends_with_its_term(ahold: leasehold.AsyncLeaseho
     async with ahold.election("job", health=asyncio.Event().wait).campaign():
         await asyncio.sleep(0)
         assert len(asyncio.all_tasks()) == len(before) + 1
-    await eventually_async(lambda: asyncio.all_tasks() == before, "its task has ended")
+    await until_async(lambda: asyncio.all_tasks() == before, "its task has ended")
 
 
 async def test_callbacks_on_the_loop(ahold: leasehold.AsyncLeasehold) -> None:
@@ -139,8 +140,8 @@ async def test_callbacks_on_the_loop(ahold: leasehold.AsyncLeasehold) -> None:
     election.on_elected(elected)
     election.on_demoted(lambda term: told.append(("demoted", term.term)))
     async with election.campaign() as term:
-        await eventually_async(lambda: told, "it hears of it")
-    await eventually_async(lambda: len(told) == 2, "and of the end")
+        await until_async(lambda: told, "it hears of it")
+    await until_async(lambda: len(told) == 2, "and of the end")
     assert told == [("elected", term.term), ("demoted", term.term)]
 
 
@@ -165,7 +166,7 @@ async def test_an_observer_is_closed_by_another_task(ahold: leasehold.AsyncLease
         await anext(stream)
     stream.close()
     assert await asyncio.wait_for(waiting, PATIENCE) == "over"
-    await eventually_async(lambda: not watchers(spy), "the store forgets it")
+    await until_async(lambda: not watchers(spy), "the store forgets it")
 
 
 async def test_an_observer_that_is_cancelled_goes_on(ahold: leasehold.AsyncLeasehold, spy: Spy) -> None:
@@ -179,7 +180,7 @@ async def test_an_observer_that_is_cancelled_goes_on(ahold: leasehold.AsyncLease
         leader = await asyncio.wait_for(anext(stream), PATIENCE)
         assert leader is not None and leader.term == term.term
     del stream
-    await eventually_async(lambda: not watchers(spy), "the store forgets it")
+    await until_async(lambda: not watchers(spy), "the store forgets it")
 
 
 @pytest.mark.slow

@@ -11,7 +11,8 @@ import leasehold
 from leasehold._core import resource_flows
 from leasehold._core.ops import Watch
 from leasehold.errors import InvalidRequest, StoreUnavailable
-from tests.support.lock import PATIENCE, Spy, elsewhere, eventually, look, only, unreachable
+from tests.support.lock import Spy, elsewhere, look, only, unreachable
+from tests.support.waiting import PATIENCE, until
 from tests.unit.election.tools import watchers
 
 
@@ -21,7 +22,7 @@ def test_nobody_polls(hold: leasehold.Leasehold, spy: Spy) -> None:
     stream = election.observe()
     assert next(stream) is None
     with elsewhere(lambda: next(stream)) as change:
-        eventually(lambda: len(spy.of(Watch)) == 2, "it watches")
+        until(lambda: len(spy.of(Watch)) == 2, "it watches")
         with election.campaign() as term:
             leader = change()
             assert leader is not None and leader.term == term.term
@@ -35,13 +36,13 @@ def test_closed_from_another_thread(hold: leasehold.Leasehold, spy: Spy) -> None
     stream = hold.election("job").observe()
     assert next(stream) is None
     with elsewhere(lambda: list(stream)) as rest:
-        eventually(lambda: len(spy.of(Watch)) == 2, "it watches")
+        until(lambda: len(spy.of(Watch)) == 2, "it watches")
         with pytest.raises(InvalidRequest, match="one at a time"):
             next(stream)
         stream.close()
         stream.close()
         assert rest() == []
-    eventually(lambda: not watchers(spy), "the store forgets it")
+    until(lambda: not watchers(spy), "the store forgets it")
     assert len(hold._engine.connections._idle) == 1
 
 
@@ -50,7 +51,7 @@ def test_left_with_break(hold: leasehold.Leasehold, spy: Spy) -> None:
     for _ in hold.election("job").observe():
         assert len(watchers(spy)) == 1
         break
-    eventually(lambda: not watchers(spy), "the store forgets it")
+    until(lambda: not watchers(spy), "the store forgets it")
 
 
 def test_never_read(hold: leasehold.Leasehold, spy: Spy) -> None:
@@ -66,7 +67,7 @@ def test_a_closed_coordinator_ends_the_stream(hold: leasehold.Leasehold, spy: Sp
     stream, other = election.observe(), election.observe()
     assert next(stream) is None
     with elsewhere(lambda: list(stream)) as rest:
-        eventually(lambda: len(spy.of(Watch)) == 2, "it watches")
+        until(lambda: len(spy.of(Watch)) == 2, "it watches")
         hold.close()
         assert rest() == []
     assert list(stream) == [] == list(other)
@@ -106,14 +107,14 @@ def test_many_observers(hold: leasehold.Leasehold, spy: Spy) -> None:
     threads = [threading.Thread(target=watch, args=[into]) for into in seen]
     for thread in threads:
         thread.start()
-    eventually(lambda: len(watchers(spy)) == 8, "all of them watch")
+    until(lambda: len(watchers(spy)) == 8, "all of them watch")
     terms = []
     for value in (1, 2, "last"):
         with election.campaign(value=value) as term:
             terms.append(term.term)
-            eventually(lambda: all(term.term in one for one in seen), "all have seen it")
+            until(lambda: all(term.term in one for one in seen), "all have seen it")
     for thread in threads:
         thread.join(PATIENCE)
     assert [[term for term in one if term] for one in seen] == [terms] * 8
-    eventually(lambda: not watchers(spy), "nobody is left")
+    until(lambda: not watchers(spy), "nobody is left")
     assert not look(spy, "job").holders

@@ -21,19 +21,8 @@ from leasehold.primitives.campaign import Campaign, RestPeriods
 from leasehold.primitives.health import Health, HealthMonitor
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
-from tests.support.lock import (
-    PATIENCE,
-    Spy,
-    elsewhere,
-    eventually,
-    in_thread,
-    look,
-    nothing_left,
-    only,
-    reply_lost,
-    sync_scene,
-    tick,
-)
+from tests.support.lock import Spy, elsewhere, in_thread, look, nothing_left, only, reply_lost, sync_scene, tick
+from tests.support.waiting import PATIENCE, until
 
 
 def test_break_gives_the_term_back(hold: leasehold.Leasehold, spy: Spy) -> None:
@@ -41,7 +30,7 @@ def test_break_gives_the_term_back(hold: leasehold.Leasehold, spy: Spy) -> None:
     for term in hold.election("job").campaign():
         assert term.state == "held"
         break
-    eventually(lambda: nothing_left(spy, "job"), "it is given back")
+    until(lambda: nothing_left(spy, "job"), "it is given back")
     assert term.state == "released"
 
 
@@ -54,7 +43,7 @@ def test_an_error_in_the_body_gives_the_term_back(hold: leasehold.Leasehold, spy
 
     with pytest.raises(KeyError, match="the body's own"):
         work()
-    eventually(lambda: nothing_left(spy, "job"), "it is given back")
+    until(lambda: nothing_left(spy, "job"), "it is given back")
 
 
 def test_a_resigned_term_is_given_back_when_its_loop_is_left(hold: leasehold.Leasehold, spy: Spy) -> None:
@@ -63,7 +52,7 @@ def test_a_resigned_term_is_given_back_when_its_loop_is_left(hold: leasehold.Lea
     for _ in election.campaign():
         assert election.resign()
         break
-    eventually(lambda: nothing_left(spy, "job"), "it is given back")
+    until(lambda: nothing_left(spy, "job"), "it is given back")
 
 
 def test_close_gives_back_at_once(hold: leasehold.Leasehold, spy: Spy) -> None:
@@ -78,7 +67,7 @@ def test_a_thread_that_ends_leads_no_longer(hold: leasehold.Leasehold, spy: Spy)
     campaign = hold.election("job", ttl=1.5).campaign()
     in_thread(lambda: next(campaign).state)
     gc.collect()
-    eventually(lambda: nothing_left(spy, "job"), "it is given back")
+    until(lambda: nothing_left(spy, "job"), "it is given back")
     campaign.close()
 
 
@@ -206,9 +195,9 @@ def test_the_thread_ends_with_the_term(hold: leasehold.Leasehold) -> None:
     asked: list[int] = []
     election = hold.election("job", health=lambda: asked.append(1))
     with election.campaign() as term:
-        eventually(lambda: len(asked) >= 3, "it is asked again and again")
+        until(lambda: len(asked) >= 3, "it is asked again and again")
         assert len(health_threads()) == 1 and term.state == "held"
-    eventually(lambda: not health_threads(), "its thread ends")
+    until(lambda: not health_threads(), "its thread ends")
 
 
 def test_an_exception_is_a_bad_answer(hold: leasehold.Leasehold, caplog: pytest.LogCaptureFixture) -> None:
@@ -220,7 +209,7 @@ def test_an_exception_is_a_bad_answer(hold: leasehold.Leasehold, caplog: pytest.
     with pytest.raises(LeaseLost, match="unhealthy"), hold.election("job", health=health).campaign() as term:
         assert term.lost.wait(PATIENCE)
     assert len([record for record in caplog.records if "no database" in record.getMessage()]) == 1
-    eventually(lambda: not health_threads(), "its thread ends")
+    until(lambda: not health_threads(), "its thread ends")
 
 
 def test_an_unhealthy_loop_rests() -> None:
@@ -232,7 +221,7 @@ def test_an_unhealthy_loop_rests() -> None:
     with hold:
         assert next(campaign).lost.wait(PATIENCE)
         with elsewhere(lambda: next(campaign)) as result:
-            eventually(lambda: nothing_left(spy, "job"), "it is given back")
+            until(lambda: nothing_left(spy, "job"), "it is given back")
             time.sleep(0.02)
             assert len(spy.of(Claim)) == 1
             fit.set()
@@ -338,7 +327,7 @@ def test_a_callback_that_raises_harms_nobody(hold: leasehold.Leasehold, caplog: 
     election.on_elected(lambda term: told.set())
     with election.campaign() as term:
         assert told.wait(PATIENCE) and term.state == "held"
-        eventually(lambda: "on_elected raised" in caplog.text, "the log says so")
+        until(lambda: "on_elected raised" in caplog.text, "the log says so")
 
 
 def test_demoted_hears_of_a_term_that_was_dropped(hold: leasehold.Leasehold) -> None:
@@ -349,7 +338,7 @@ def test_demoted_hears_of_a_term_that_was_dropped(hold: leasehold.Leasehold) -> 
     campaign = election.campaign()
     number = next(campaign).term
     del campaign
-    eventually(lambda: demoted, "it hears of it")
+    until(lambda: demoted, "it hears of it")
     assert demoted == [(number, "released")]
 
 
@@ -372,7 +361,7 @@ def test_a_term_can_be_given_away(hold: leasehold.Leasehold) -> None:
 def test_a_leader_can_be_asked_to_step_down(hold: leasehold.Leasehold) -> None:
     """revoke() reaches a term as it reaches any lease; the leader decides."""
     with hold.election("job").campaign(wait=0) as term:
-        eventually(lambda: hold.revoke("job", fence=term.term), "it can be told")
+        until(lambda: hold.revoke("job", fence=term.term), "it can be told")
         assert term.revoked.wait(PATIENCE) and term.state == "held"
 
 

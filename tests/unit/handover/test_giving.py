@@ -15,10 +15,8 @@ from leasehold._core.tickets import read
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.support.lock import (
-    PATIENCE,
     Spy,
     elsewhere,
-    eventually,
     in_thread,
     look,
     nothing_left,
@@ -28,6 +26,7 @@ from tests.support.lock import (
     tick,
     unreachable,
 )
+from tests.support.waiting import PATIENCE, until
 
 
 @pytest.fixture
@@ -88,7 +87,7 @@ def test_a_failed_transfer_rouses_the_watchdog(spy: Spy, hold: leasehold.Leaseho
         lease.transfer()
     assert entered.is_set()
     renewed = len(spy.of(ops.Renew))
-    eventually(lambda: len(spy.of(ops.Renew)) > renewed or lease.state == "lost", "it goes on")
+    until(lambda: len(spy.of(ops.Renew)) > renewed or lease.state == "lost", "it goes on")
     assert lease.state != "lost"
 
 
@@ -100,7 +99,7 @@ def test_a_failed_transfer_is_followed_by_a_renewal(spy: Spy, hold: leasehold.Le
     with pytest.raises(StoreUnavailable):
         lease.transfer()
     assert lease.state == "unsure"
-    eventually(lambda: lease.state == "held", "it is renewed")
+    until(lambda: lease.state == "held", "it is renewed")
 
 
 def test_a_transfer_may_take_half_of_what_is_left(spy: Spy, hold: leasehold.Leasehold) -> None:
@@ -167,7 +166,7 @@ def test_a_transfer_while_the_watchdog_renews(spy: Spy, hold: leasehold.Leasehol
         adopted = other.adopt(ticket, ttl=30)
         go_on.set()
         another, renewed = taken(hold, "another", ttl=0.3), len(spy.batches)  # it may be lost: that is not looked at
-        eventually(lambda: len(spy.batches) > renewed, "the watchdog came through")
+        until(lambda: len(spy.batches) > renewed, "the watchdog came through")
         another.release()
         assert lease.state == "released" and not lost.is_set() and adopted.state == "held"
         assert [grant.fence for grant in look(spy, "job").holders] == [adopted.fence]

@@ -19,8 +19,6 @@ from leasehold.stores.memory import MemoryStore
 from tests.support.lock import (
     Spy,
     elsewhere,
-    eventually,
-    eventually_async,
     in_thread,
     look,
     nothing_left,
@@ -30,6 +28,7 @@ from tests.support.lock import (
     sync_scene,
     unreachable,
 )
+from tests.support.waiting import until, until_async
 
 SOON = 20.0
 
@@ -68,7 +67,7 @@ def evict(hold: leasehold.Leasehold, lease: leasehold.Lease, **more: Any) -> Any
 
 def ask(operator: leasehold.Leasehold) -> None:
     """Ask for it, once the holder listens."""
-    eventually(lambda: operator.revoke("job"), "the holder can be told")
+    until(lambda: operator.revoke("job"), "the holder can be told")
 
 
 # ---------------------------------------------------------------- evict
@@ -280,8 +279,8 @@ def test_a_callback_runs_apart_and_may_raise(
     lease.on_revoked(blocking)
     ask(operator)
     assert lease.revoked.wait(SOON)
-    eventually(lambda: threads == ["leasehold-on-revoked"], "it runs in a thread of its own")
-    eventually(lambda: "a bug of the user's" in caplog.text, "it is logged")
+    until(lambda: threads == ["leasehold-on-revoked"], "it runs in a thread of its own")
+    until(lambda: "a bug of the user's" in caplog.text, "it is logged")
     assert lease.state == "held" and lease.release() is True
     done.set()
 
@@ -293,10 +292,10 @@ def test_revoked_before_anybody_asked(hold: leasehold.Leasehold, operator: lease
     lease.on_revoked(lambda: calls.append("early"))
     ask(operator)
     operator.revoke("job", fence=lease.fence)
-    eventually(lambda: bool(calls), "it is called")
+    until(lambda: bool(calls), "it is called")
     assert lease.revoked.is_set()
     lease.on_revoked(lambda: calls.append("late"))
-    eventually(lambda: "late" in calls, "so is a late one")
+    until(lambda: "late" in calls, "so is a late one")
     assert sorted(calls) == ["early", "late"] and lease.state == "held"
 
 
@@ -315,7 +314,7 @@ async def test_revoked_in_asyncio(spy: Spy, operator: leasehold.Leasehold) -> No
         lease.on_revoked(callback)
 
         await asyncio.to_thread(ask, operator)
-        await eventually_async(lambda: bool(loops), "the callback ran")
+        await until_async(lambda: bool(loops), "the callback ran")
         assert loops == [asyncio.get_running_loop()]
         assert lease.revoked.is_set(), "and not only in the loop's next turn"
         lease.check()
@@ -345,7 +344,7 @@ def test_a_holder_that_gives_back_lets_the_next_in(hold: leasehold.Leasehold, op
     lease = taken(hold)
     lease.on_revoked(lease.release)
     with elsewhere(lambda: operator.lock("job", ttl=60).acquire(wait=SOON)) as waiting:
-        eventually(lambda: bool(operator.inspect("job").waiters), "it waits")
+        until(lambda: bool(operator.inspect("job").waiters), "it waits")
         ask(operator)
         got = waiting()
     assert got is not None and lease.state == "released"

@@ -19,13 +19,10 @@ from leasehold._core.ops import Beat, Claim, Evict, Evicted, Release, Renew, Sto
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.support.lock import (
-    PATIENCE,
     STORES,
     Spy,
     StillClock,
     async_scene,
-    eventually,
-    eventually_async,
     look,
     nothing_left,
     once,
@@ -33,6 +30,7 @@ from tests.support.lock import (
     tick,
     watchdogs,
 )
+from tests.support.waiting import PATIENCE, until, until_async
 
 MANY = 100
 Scene = tuple[Spy, Any]
@@ -109,7 +107,7 @@ async def test_a_hundred_tasks_one_at_a_time(kind: str, tmp_path: Path) -> None:
         async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
             for number in range(MANY):
                 group.create_task(work(number))
-            await eventually_async(lambda: len(look(store, "job").queue) == MANY, "all wait")
+            await until_async(lambda: len(look(store, "job").queue) == MANY, "all wait")
             arrival = [waiter.owner for waiter in look(store, "job").queue]
             await first.release()
         if kind == "memory":  # one loop, one op at a time: they came in the order in which they were made
@@ -144,7 +142,7 @@ async def test_acquiring_in_a_task_group(real: Scene) -> None:
     with pytest.raises(ExceptionGroup) as info:
         await group_of(fails(), *[waits() for _ in range(5)])
     assert info.group_contains(KeyError) and len(info.value.exceptions) == 1
-    await eventually_async(lambda: nothing_left(spy, "job"), "nothing is left")
+    await until_async(lambda: nothing_left(spy, "job"), "nothing is left")
 
 
 async def group_of(*children: Coroutine[Any, Any, Any]) -> None:
@@ -205,7 +203,7 @@ async def test_trap_03_a_task_that_ends_gives_back(scene: Scene) -> None:
     assert await asyncio.create_task(careless())
     gc.collect()
     hold._engine.watchdog.round()
-    await eventually_async(lambda: nothing_left(spy, "job"), "given back long before its ttl")
+    await until_async(lambda: nothing_left(spy, "job"), "given back long before its ttl")
 
 
 async def test_a_lease_that_moved_outlives_its_task(scene: Scene) -> None:
@@ -482,13 +480,13 @@ async def test_callbacks_are_functions_or_coroutine_functions(scene: Scene, capl
     for callback in (harmful, function, coroutine):
         lease.on_lost(callback)
     lose(spy, hold)
-    await eventually_async(lambda: len(heard) == 2, "both are called")
+    await until_async(lambda: len(heard) == 2, "both are called")
     me = threading.current_thread()
     assert sorted(heard) == [("coroutine", "evicted", me), ("function", "evicted", me)]
     assert "a callback that raises" in caplog.text
     late: list[str] = []
     lease.on_lost(lambda error: late.append(error.reason))
-    await eventually_async(lambda: late == ["evicted"], "who asks late is told at once")
+    await until_async(lambda: late == ["evicted"], "who asks late is told at once")
 
 
 # ---------------------------------------------------------------- cancellation
@@ -530,8 +528,8 @@ async def free_attempt(k: int) -> bool:
     async with hold:
         cancelled = await cancelled_at(spy, k, keep(hold.lock("job", ttl=60, at_least="1ms").acquire()))
         if cancelled:
-            await eventually_async(lambda: nothing_left(spy, "job"), f"nothing is left after suspension {k}")
-            await eventually_async(lambda: not hold._engine.watchdog.leases(), "the watchdog forgets it")
+            await until_async(lambda: nothing_left(spy, "job"), f"nothing is left after suspension {k}")
+            await until_async(lambda: not hold._engine.watchdog.leases(), "the watchdog forgets it")
         return cancelled
 
 
@@ -550,15 +548,15 @@ async def waiting_attempt(k: int) -> bool:
         cancelled = await cancelled_at(spy, k, keep(hold.lock("job", ttl=0.1).acquire()))
         over.set()
         await handing_on
-        await eventually_async(lambda: nothing_left(spy, "job"), f"nothing is left after suspension {k}")
-        await eventually_async(lambda: not hold._engine.watchdog._background_ops, "no errand is left")
+        await until_async(lambda: nothing_left(spy, "job"), f"nothing is left after suspension {k}")
+        await until_async(lambda: not hold._engine.watchdog._background_ops, "no errand is left")
         assert not hold._driver.connection(asyncio.get_running_loop()).pushes
         return cancelled
 
 
 async def hand_on_after_a_beat(spy: Spy, lease: AsyncLease, over: asyncio.Event) -> None:
     """Release when the waiter has begun its second beat, so that it heard of its first, or has gone away."""
-    await eventually_async(lambda: over.is_set() or len(spy.of(Beat)) >= 2, "the waiter beats")
+    await until_async(lambda: over.is_set() or len(spy.of(Beat)) >= 2, "the waiter beats")
     await lease.release()
 
 
@@ -568,7 +566,7 @@ async def timed_out_attempt(k: int) -> bool:
     async with hold, leasehold.aio.connect(spy.inner) as other:
         holder = got(await other.lock("job", ttl=60).acquire())
         cancelled = await cancelled_at(spy, k, hold.lock("job", ttl=60).acquire(wait=0.01))
-        await eventually_async(lambda: not look(spy, "job").queue, f"no waiter is left after suspension {k}")
+        await until_async(lambda: not look(spy, "job").queue, f"no waiter is left after suspension {k}")
         assert holder.state == "held"
         return cancelled
 
@@ -579,7 +577,7 @@ async def releasing_attempt(k: int) -> bool:
     async with hold:
         lease = got(await hold.lock("job", ttl=60).acquire())
         cancelled = await cancelled_at(spy, k, lease.release())
-        await eventually_async(lambda: nothing_left(spy, "job"), f"given back after suspension {k}")
+        await until_async(lambda: nothing_left(spy, "job"), f"given back after suspension {k}")
         assert lease.state == "released"
         return cancelled
 
@@ -594,7 +592,7 @@ async def leaving_attempt(k: int) -> bool:
 
     async with hold:
         cancelled = await cancelled_at(spy, k, body())
-        await eventually_async(lambda: nothing_left(spy, "job"), f"given back after suspension {k}")
+        await until_async(lambda: nothing_left(spy, "job"), f"given back after suspension {k}")
         return cancelled
 
 
@@ -638,9 +636,9 @@ async def test_a_cancelled_release_piles_nothing_up(real: Scene) -> None:
         lease = got(await hold.lock("job", number).acquire())
         assert await cancelled_at(spy, 2, lease.release())
         del lease
-        await eventually_async(lambda: not hold._engine.watchdog._background_ops, "the errand is done")
+        await until_async(lambda: not hold._engine.watchdog._background_ops, "the errand is done")
     gc.collect()
-    await eventually_async(lambda: not hold._engine.watchdog.leases(), "nothing is kept")
+    await until_async(lambda: not hold._engine.watchdog.leases(), "nothing is kept")
 
 
 async def test_trap_25_a_timeout_around_a_waiting_acquire(real: Scene) -> None:
@@ -654,7 +652,7 @@ async def test_trap_25_a_timeout_around_a_waiting_acquire(real: Scene) -> None:
 
     for error in await asyncio.gather(*[impatient() for _ in range(10)], return_exceptions=True):
         assert isinstance(error, TimeoutError)
-    await eventually_async(lambda: not look(spy, "job").queue, "no waiter is left")
+    await until_async(lambda: not look(spy, "job").queue, "no waiter is left")
     assert await lease.release() is True
     assert await hold.lock("job").try_acquire() is not None
 
@@ -666,7 +664,7 @@ async def test_wait_for_around_a_waiting_acquire(real: Scene) -> None:
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(hold.lock("job").acquire(), 0.02)
     assert await hold.lock("job").acquire(wait=0.02) is None
-    await eventually_async(lambda: not look(spy, "job").queue, "no waiter is left")
+    await until_async(lambda: not look(spy, "job").queue, "no waiter is left")
     assert lease.state == "held"
 
 
@@ -681,7 +679,7 @@ async def test_trap_04_a_blocked_event_loop_keeps_its_lease() -> None:
     def turn() -> None:
         for count in range(1, 16):
             clock.advance(1)
-            eventually(lambda count=count: len(spy.of(Renew)) >= count, "the watchdog renews")  # type: ignore[misc]
+            until(lambda count=count: len(spy.of(Renew)) >= count, "the watchdog renews")  # type: ignore[misc]
 
     async with hold, hold.lock("job", ttl=3) as lease:
         turner = threading.Thread(target=turn)
@@ -797,7 +795,7 @@ async def test_closing_ends_those_who_wait(kind: str, tmp_path: Path) -> None:
         hold = leasehold.aio.connect(store if kind == "memory" else open_store(kind, tmp_path))
         lease = got(await holder.lock("job", ttl=60).acquire())
         waiting = [asyncio.create_task(hold.lock("job", ttl=0.3).acquire()) for _ in range(5)]
-        await eventually_async(lambda: len(look(store, "job").queue) == 5, "they wait")
+        await until_async(lambda: len(look(store, "job").queue) == 5, "they wait")
         await hold.close()
         done, late = await asyncio.wait(waiting, timeout=PATIENCE)
         assert not late and len(done) == 5
@@ -820,7 +818,7 @@ async def test_closing_inside_the_body_is_a_loss() -> None:
     with pytest.raises(LeaseLost) as info:
         await body()
     assert info.value.reason == "closed" and cancelling() == 0
-    await eventually_async(lambda: nothing_left(spy, "job"), "it is given back")
+    await until_async(lambda: nothing_left(spy, "job"), "it is given back")
 
 
 async def test_closing_cancels_bodies_in_other_tasks() -> None:
@@ -848,7 +846,7 @@ async def test_a_waiter_is_served_on_a_clock_that_tests_turn() -> None:
     async with hold, leasehold.aio.connect(spy.inner) as other:
         old = got(await other.lock("job", ttl=1, renew=False).acquire())
         waiting = asyncio.create_task(hold.lock("job").acquire())
-        await eventually_async(lambda: look(spy, "job").queue, "it waits")
+        await until_async(lambda: look(spy, "job").queue, "it waits")
         clock.advance(1.1)
         new = got(await asyncio.wait_for(waiting, PATIENCE))
         assert new.fence > old.fence

@@ -15,8 +15,8 @@ import pytest
 
 import leasehold
 from leasehold import Backoff, InvalidRequest, LeaseLost, NotAcquired, OutcomeUnknown, StoreUnavailable
-from tests.support.lock import PATIENCE, eventually_async
 from tests.support.tables import each
+from tests.support.waiting import PATIENCE, until_async
 
 QUICK = Backoff(base=1e-6, cap=1e-6, attempts=3)  # real sleeps that nobody notices
 
@@ -158,7 +158,7 @@ async def test_cancelling_ends_the_pause() -> None:
     """A task that is cancelled while it pauses tries no more."""
     flaky = Flaky(*[NotAcquired("busy")] * 9)
     task = asyncio.create_task(Backoff(base=3600, cap=3600).acall(flaky.awaited))
-    await eventually_async(lambda: flaky.calls, "the first try")
+    await until_async(lambda: flaky.calls, "the first try")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, PATIENCE)

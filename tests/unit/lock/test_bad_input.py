@@ -19,8 +19,9 @@ from leasehold import InvalidRequest, LeaseholdError, LeaseLost, NotAcquired, No
 from leasehold._core.ops import Claim
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
-from tests.support.lock import PATIENCE, STORES, Spy, in_thread, nothing_left, open_store, sync_scene, watchdogs
+from tests.support.lock import STORES, Spy, in_thread, nothing_left, open_store, sync_scene, watchdogs
 from tests.support.tables import each
+from tests.support.waiting import PATIENCE
 
 SURROGATE = "lone \ud800 surrogate"
 

@@ -14,7 +14,8 @@ import pytest
 import leasehold
 from leasehold import Leasehold
 from leasehold.stores.memory import MemoryStore
-from tests.support.lock import PATIENCE, eventually, look
+from tests.support.lock import look
+from tests.support.waiting import PATIENCE, until
 
 Wait = Callable[[Leasehold], object]
 SOON = 0.02  # a wait that ends
@@ -98,7 +99,7 @@ async def test_a_flight_of_another_thread(hold: Leasehold, warnings: Callable[[]
     @hold.single_flight("page", "{key}")
     def page(key: str) -> str:
         begun.set()
-        eventually(warnings, "told while it waits")
+        until(warnings, "told while it waits")
         return key
 
     thread = threading.Thread(target=page, args=("a",))
@@ -149,7 +150,7 @@ async def test_it_is_told_before_it_waits(
     seen: list[Any] = []
 
     def let_in() -> None:
-        eventually(lambda: look(store, "z").queue and warnings(), "told while it waits")
+        until(lambda: look(store, "z").queue and warnings(), "told while it waits")
         seen.append(lease.release())
 
     thread = threading.Thread(target=let_in)

@@ -17,17 +17,8 @@ from leasehold._core.holding import Holding
 from leasehold._core.ops import Renew
 from leasehold._runtime.held_lease import HeldLease
 from leasehold.stores.memory import MemoryStore
-from tests.support.lock import (
-    PATIENCE,
-    StillClock,
-    async_scene,
-    eventually,
-    eventually_async,
-    in_thread,
-    nothing_left,
-    sync_scene,
-    tick,
-)
+from tests.support.lock import StillClock, async_scene, in_thread, nothing_left, sync_scene, tick
+from tests.support.waiting import PATIENCE, until, until_async
 
 REFUSED = "can't start new thread"
 
@@ -105,10 +96,10 @@ def test_a_watchdog_that_cannot_start(times: int, monkeypatch: pytest.MonkeyPatc
             patch.setattr(threading.Thread, "start", unwilling)
             with pytest.raises(StoreUnavailable, match=REFUSED):
                 hold.lock("first", ttl=30).acquire(wait=0)
-        eventually(lambda: nothing_left(spy, "first"), "nothing is held")
+        until(lambda: nothing_left(spy, "first"), "nothing is held")
         lease = hold.lock("second", ttl=1.5).acquire(wait=0)
         assert lease is not None
-        eventually(lambda: spy.of(Renew), "it is renewed")
+        until(lambda: spy.of(Renew), "it is renewed")
         assert lease.release()
 
 
@@ -193,7 +184,7 @@ async def test_a_body_that_the_loop_closes_is_released() -> None:
         async for _ in body():
             break
         gc.collect()
-        await eventually_async(lambda: nothing_left(spy, "job"), "it is given back")
+        await until_async(lambda: nothing_left(spy, "job"), "it is given back")
         assert not lock._bodies
 
 
@@ -213,7 +204,7 @@ def test_a_body_whose_thread_ended_is_told() -> None:
         lease.on_lost(told.append)
         tick(hold, 1.0)
         assert lease.state == "lost" and lease.lost.is_set()
-        eventually(lambda: told, "the callback is called")
+        until(lambda: told, "the callback is called")
         assert nothing_left(spy, "job")
         generator.close()
 

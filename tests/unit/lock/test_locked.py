@@ -20,14 +20,11 @@ from leasehold import SKIPPED, InvalidRequest, LeaseLost, NotAcquired, StoreUnav
 from leasehold._core.ops import Claim, Evict
 from leasehold.coordinator.base import LockOptions
 from tests.support.lock import (
-    PATIENCE,
     STORES,
     Spy,
     StillClock,
     async_scene,
     elsewhere,
-    eventually,
-    eventually_async,
     in_thread,
     look,
     nothing_left,
@@ -36,6 +33,7 @@ from tests.support.lock import (
     tick,
 )
 from tests.support.tables import each
+from tests.support.waiting import PATIENCE, until, until_async
 
 Scene = tuple[Spy, leasehold.Leasehold]
 AioScene = tuple[Spy, leasehold.AsyncLeasehold]
@@ -243,7 +241,7 @@ def test_busy_waits_as_long_as_it_is_told(scene: Scene, on_busy: Any) -> None:
     lease = hold.lock("job").acquire(wait=0)
     assert lease
     with elsewhere(job) as result:
-        eventually(lambda: look(spy, "job").queue, "it waits")
+        until(lambda: look(spy, "job").queue, "it waits")
         lease.release()
         assert result() == "ran"
 
@@ -707,11 +705,11 @@ async def test_asyncio_cancelling_a_caller_in_line(aio_scene: AioScene) -> None:
     job = hold.locked("job", on_busy="skip", wait=3600)(coroutine_function)
     async with hold.lock("job"):
         task = asyncio.create_task(job())
-        await eventually_async(lambda: look(spy, "job").queue, "it waits")
+        await until_async(lambda: look(spy, "job").queue, "it waits")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    await eventually_async(lambda: nothing_left(spy, "job"), "it left the queue")
+    await until_async(lambda: nothing_left(spy, "job"), "it left the queue")
 
 
 async def test_asyncio_methods_and_recursion(aio_scene: AioScene) -> None:

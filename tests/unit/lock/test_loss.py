@@ -24,11 +24,9 @@ from leasehold._runtime import engine, shutdown
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.support.lock import (
-    PATIENCE,
     Spy,
     StillClock,
     elsewhere,
-    eventually,
     look,
     nothing_left,
     once,
@@ -40,6 +38,7 @@ from tests.support.lock import (
     unreachable,
 )
 from tests.support.parties import FLAVOURS, Party
+from tests.support.waiting import PATIENCE, until
 
 SOURCE = Path(leasehold.__file__).parent.parent
 
@@ -144,7 +143,7 @@ def test_trap_01_not_yours_is_loss_now(stage: Stage, event: Callable[[Stage, Any
     stage.pass_time(2.1)
     assert lease.deadline > stage.clock.now() + 3
     assert lease.state == "lost" and lease.remaining() == 0
-    eventually(lambda: heard and lost.is_set(), "everybody is told")
+    until(lambda: heard and lost.is_set(), "everybody is told")
     assert heard[0].reason == reason and heard[0].fence == lease.fence and len(heard) == 1
     assert stage.raises(LeaseLost, lambda: lease.extend(6)).reason == reason
     sent = len(stage.spy.ops)
@@ -276,7 +275,7 @@ def test_a_frozen_process_learns_at_its_next_look(stage: Stage) -> None:
     assert lease.remaining() == 0 and lease.state == "lost"
     assert stage.raises(LeaseLost, lease.check).reason == "expired"
     lost = stage.do(lambda: lease.lost)
-    eventually(lost.is_set, "the event is set")
+    until(lost.is_set, "the event is set")
 
 
 # ---------------------------------------------------------------- the watchdog's rhythm
@@ -332,7 +331,7 @@ def test_the_watchdog_survives_a_bug(thread_stage: Stage, caplog: pytest.LogCapt
 
     thread_stage.spy.before = once(Renew, bug)
     thread_stage.clock.advance(2.1)
-    eventually(roused, "the bug is logged")
+    until(roused, "the bug is logged")
     assert watchdog._thread is not None and watchdog._thread.is_alive()
     thread_stage.pass_time(20)
     assert lease.state == "held"
@@ -443,7 +442,7 @@ def test_a_loss_tells_why_renewals_failed(stage: Stage) -> None:
     stage.do(lambda: lease.on_lost(heard.append))
     stage.spy.before = only(Renew, refused)
     stage.pass_time(6)
-    eventually(lambda: heard, "it is told")
+    until(lambda: heard, "it is told")
     assert explained(heard[0]) and explained(stage.raises(LeaseLost, lease.check))
 
 
@@ -547,7 +546,7 @@ def test_trap_11_an_unconfirmed_release_can_be_repeated(
         stage.spy.before = only(Release, hook)
     error = stage.raises(OutcomeUnknown, lease.release)
     assert error.fence == lease.fence and isinstance(error.__cause__, leasehold.LeaseholdError)
-    eventually(lambda: len(stage.spy.of(Release)) >= 2, "the background tries")
+    until(lambda: len(stage.spy.of(Release)) >= 2, "the background tries")
     stage.raises(OutcomeUnknown, lease.release)
     stage.spy.heal()
     if healed == "after the background":
@@ -573,7 +572,7 @@ def test_after_an_unconfirmed_release_the_lock_can_be_acquired_anew(stage: Stage
     lease = stage.party.do(lambda hold: hold.rlock("job", ttl=60).acquire())
     stage.spy.before = once(Release, unreachable)
     stage.raises(OutcomeUnknown, lease.release)
-    eventually(lambda: nothing_left(stage.spy, "job"), "the background gives it back")
+    until(lambda: nothing_left(stage.spy, "job"), "the background gives it back")
     again = stage.party.do(lambda hold: hold.rlock("job", ttl=60).acquire(wait=0))
     assert again is not None and again.fence > lease.fence and again.state == "held"
 
@@ -590,7 +589,7 @@ def turned(stage: Stage, seconds: float) -> bool:
 def started(stage: Stage, wait: float | None) -> Any:
     """An acquire that is over, after as much virtual time as it takes."""
     future = stage.party.start(lambda hold: hold.lock("job", ttl=6).acquire(wait=wait))
-    eventually(lambda: future.done() or turned(stage, 0.05), "the acquire ends")
+    until(lambda: future.done() or turned(stage, 0.05), "the acquire ends")
     return future
 
 
@@ -601,7 +600,7 @@ def test_trap_10_an_acquire_whose_reply_is_lost(turning: Stage, wait: float | No
     future = started(turning, wait)
     if wait == 0:
         assert isinstance(future.exception(), OutcomeUnknown)
-        eventually(lambda: nothing_left(turning.spy, "job"), "withdrawn")
+        until(lambda: nothing_left(turning.spy, "job"), "withdrawn")
         return
     lease = future.result()
     first, second = turning.spy.of(Claim)
@@ -619,8 +618,8 @@ def test_trap_10_an_acquire_that_is_never_answered(turning: Stage, wait: float |
     assert turning.clock.now() - began < 15
     turning.spy.heal()
     owners = {op.owner for op in turning.spy.of(Claim)}
-    eventually(lambda: {op.owner for op in turning.spy.of(Withdraw)} == owners, "withdrawn")
-    eventually(lambda: nothing_left(turning.spy, "job"), "nothing is left")
+    until(lambda: {op.owner for op in turning.spy.of(Withdraw)} == owners, "withdrawn")
+    until(lambda: nothing_left(turning.spy, "job"), "nothing is left")
 
 
 def test_trap_10_a_claim_that_is_delivered_late_takes_nothing(turning: Stage) -> None:
@@ -634,7 +633,7 @@ def test_trap_10_a_claim_that_is_delivered_late_takes_nothing(turning: Stage) ->
     turning.spy.before = only(Claim, hold_back)
     assert isinstance(started(turning, 1).exception(), OutcomeUnknown)
     turning.spy.heal()
-    eventually(lambda: not turning.hold._engine.watchdog._background_ops, "withdrawn")
+    until(lambda: not turning.hold._engine.watchdog._background_ops, "withdrawn")
     for op in kept:
         turning.store(op)
     assert nothing_left(turning.spy, "job")
@@ -653,15 +652,15 @@ def test_a_waiter_bears_with_a_store_that_is_away(turning: Stage) -> None:
     """A place in the queue outlives an outage: the waiter goes on afterwards, with the same owner."""
     turning.store(Claim("job", "other:1:x", 60_000))
     future = turning.party.start(lambda hold: hold.lock("job", ttl=6).acquire())
-    eventually(lambda: look(turning.spy, "job").queue, "it waits")
+    until(lambda: look(turning.spy, "job").queue, "it waits")
     owner = look(turning.spy, "job").queue[0].owner
     turning.spy.before = unreachable
     beats = len(turning.spy.of(Beat))
-    eventually(lambda: len(turning.spy.of(Beat)) >= beats + 3 or turned(turning, 0.1), "it tries")
+    until(lambda: len(turning.spy.of(Beat)) >= beats + 3 or turned(turning, 0.1), "it tries")
     turning.spy.heal()
     holder = look(turning.spy, "job").holders[0]
     turning.store(Release("job", holder.owner, holder.fence))
-    eventually(lambda: future.done() or turned(turning, 0.05), "it is granted")
+    until(lambda: future.done() or turned(turning, 0.05), "it is granted")
     assert future.result().owner == owner
 
 
@@ -691,7 +690,7 @@ def test_a_callback_that_raises_or_blocks_harms_nobody(thread_stage: Stage, capl
         lease.on_lost(callback)
     evict(thread_stage, lease)
     thread_stage.pass_time(20)
-    eventually(lambda: heard == ["evicted"] and "a callback that raises" in caplog.text, "called and logged")
+    until(lambda: heard == ["evicted"] and "a callback that raises" in caplog.text, "called and logged")
     assert other.state == "held"
     gate.set()
 
@@ -705,7 +704,7 @@ def test_a_loss_is_told_once_and_to_those_who_ask_late(thread_stage: Stage) -> N
     assert [lease.state for _ in range(3)] == ["lost"] * 3
     thread_stage.pass_time(1)
     lease.on_lost(lambda error: heard.append("late"))
-    eventually(lambda: sorted(heard) == ["early", "late"], "both are told")
+    until(lambda: sorted(heard) == ["early", "late"], "both are told")
     assert lease.lost.is_set()
 
 

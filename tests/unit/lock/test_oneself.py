@@ -13,10 +13,11 @@ import pytest
 import leasehold
 from leasehold import InvalidRequest, LeaseLost, NotAcquired
 from leasehold.stores.memory import MemoryStore
-from tests.support.lock import elsewhere, eventually, eventually_async, look, nothing_left
-from tests.support.parties import FLAVOURS, PATIENCE, Party
+from tests.support.lock import elsewhere, look, nothing_left
+from tests.support.parties import FLAVOURS, Party
 from tests.support.scene import fails
 from tests.support.tables import each
+from tests.support.waiting import PATIENCE, until, until_async
 
 Make = Callable[[Any], Any]
 SOON = 0.05  # a wait that ends
@@ -196,7 +197,7 @@ def test_a_lease_that_somebody_else_gives_back_is_waited_for(party: Party, store
     """Who has no body around it may have handed it to another thread or task."""
     lease = party.do(lambda hold: lock(hold).acquire())
     waits = party.start(lambda hold: lock(hold).acquire())
-    eventually(lambda: look(store, "x").queue, "it waits")
+    until(lambda: look(store, "x").queue, "it waits")
     releasing = lease.release()
     if not isinstance(releasing, bool):
         assert asyncio.run_coroutine_threadsafe(releasing, party.loop).result(PATIENCE)  # type: ignore[attr-defined]  # of a TaskParty
@@ -224,7 +225,7 @@ async def test_trap_12_a_child_task_waits_for_its_parent(store: MemoryStore) -> 
     async with leasehold.aio.connect(store) as hold:
         async with hold.lock("x"):
             child = asyncio.create_task(hold.lock("x").acquire())
-            await eventually_async(lambda: look(store, "x").queue, "the child waits")
+            await until_async(lambda: look(store, "x").queue, "the child waits")
         lease = await child
         assert lease is not None and lease.state == "held"
 
@@ -235,7 +236,7 @@ def test_another_thread_waits_for_this_one(store: MemoryStore) -> None:
         one = hold.lock("x")
         one.__enter__()
         with elsewhere(one.acquire) as other:
-            eventually(lambda: look(store, "x").queue, "it waits")
+            until(lambda: look(store, "x").queue, "it waits")
             one.__exit__(None, None, None)
             theirs = other()
         assert theirs is not None and theirs.release() is True
@@ -263,7 +264,7 @@ def test_a_permit_of_somebody_else_is_waited_for(party: Party, store: MemoryStor
     other: Party = FLAVOURS["sync"](store)
     theirs = other.do(lambda hold: hold.semaphore("x", limit=2).acquire())
     both = inside(party, lambda hold: hold.semaphore("x", limit=2), lambda hold: hold.semaphore("x", limit=2).acquire())
-    eventually(lambda: look(store, "x").queue, "it waits")
+    until(lambda: look(store, "x").queue, "it waits")
     assert theirs.release() is True
     assert both.result(PATIENCE) is not None
     other.close()
@@ -347,7 +348,7 @@ def test_who_waits_for_its_readers_elsewhere_is_patient(party: Party, store: Mem
     """A reader's lease that another thread or task gives back may be waited for, to write."""
     lease = party.do(lambda hold: read(hold).acquire())
     waits = party.start(lambda hold: write(hold).acquire())
-    eventually(lambda: look(store, "x").queue, "it waits")
+    until(lambda: look(store, "x").queue, "it waits")
     releasing = lease.release()
     if not isinstance(releasing, bool):
         assert asyncio.run_coroutine_threadsafe(releasing, party.loop).result(PATIENCE)  # type: ignore[attr-defined]  # of a TaskParty

@@ -11,7 +11,8 @@ import pytest
 
 import leasehold
 from leasehold import SKIPPED, Skipped
-from tests.support.lock import PATIENCE, in_thread
+from tests.support.lock import in_thread
+from tests.support.waiting import PATIENCE
 from tests.unit.lock.test_public_names import fresh
 
 

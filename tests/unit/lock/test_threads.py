@@ -20,12 +20,10 @@ from leasehold._core.ports import Store
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.support.lock import (
-    PATIENCE,
     STORES,
     Spy,
     StillClock,
     elsewhere,
-    eventually,
     in_thread,
     look,
     nothing_left,
@@ -34,6 +32,7 @@ from tests.support.lock import (
     tick,
     watchdogs,
 )
+from tests.support.waiting import PATIENCE, until
 
 MANY = 100
 
@@ -98,8 +97,8 @@ def test_a_hundred_threads_one_at_a_time(kind: str, tmp_path: Path) -> None:
             threads.append(threading.Thread(target=work, args=[number], daemon=True))
             threads[-1].start()
             if number < 10:  # these arrive in a known order; the others in any
-                eventually(partial(queue_longer_than, store, number), "the thread waits")
-        eventually(lambda: len(look(store, "job").queue) == MANY, "all wait")
+                until(partial(queue_longer_than, store, number), "the thread waits")
+        until(lambda: len(look(store, "job").queue) == MANY, "all wait")
         arrival = [waiter.owner for waiter in look(store, "job").queue]
         first.release()
         for thread in threads:
@@ -193,7 +192,7 @@ def test_trap_03_a_thread_that_ends_gives_back(scene: tuple[Spy, Any]) -> None:
     in_thread(lambda: bool(lock.acquire()))
     gc.collect()
     tick(hold, 10.1)  # when it would be renewed
-    eventually(lambda: nothing_left(spy, "job"), "the lease is given back long before its ttl")
+    until(lambda: nothing_left(spy, "job"), "the lease is given back long before its ttl")
     assert not hold._engine.watchdog.leases()
 
 
@@ -210,7 +209,7 @@ def test_trap_03_a_thread_that_ends_after_reentry_gives_back(scene: tuple[Spy, A
     in_thread(work)
     gc.collect()
     tick(hold, 60, step=1)
-    eventually(lambda: nothing_left(spy, "job"), "the lease is given back")
+    until(lambda: nothing_left(spy, "job"), "the lease is given back")
 
 
 def test_trap_03_a_dropped_lease_is_not_renewed(scene: tuple[Spy, Any], caplog: pytest.LogCaptureFixture) -> None:
@@ -220,7 +219,7 @@ def test_trap_03_a_dropped_lease_is_not_renewed(scene: tuple[Spy, Any], caplog: 
         warnings.simplefilter("always")
         hold.lock("job", ttl=1).acquire()
         gc.collect()
-        eventually(lambda: [one for one in caught if one.category is ResourceWarning], "it is warned about")
+        until(lambda: [one for one in caught if one.category is ResourceWarning], "it is warned about")
     tick(hold, 0.5)
     assert look(spy, "job").holders
     tick(hold, 0.6)
@@ -258,11 +257,11 @@ def test_a_dropped_lease_is_given_back_when_its_thread_ends(
     thread = threading.Thread(target=careless)
     thread.start()
     assert dropped.wait(PATIENCE)
-    eventually(lambda: "dropped without release" in caplog.text, "the watchdog has heard of it")
+    until(lambda: "dropped without release" in caplog.text, "the watchdog has heard of it")
     assert look(spy, "job").holders
     end.set()
     thread.join(PATIENCE)
-    eventually(lambda: nothing_left(spy, "job"), "given back long before its ttl")
+    until(lambda: nothing_left(spy, "job"), "given back long before its ttl")
 
 
 def test_a_dropped_lease_warns_in_the_log_where_warnings_are_errors(
@@ -273,7 +272,7 @@ def test_a_dropped_lease_warns_in_the_log_where_warnings_are_errors(
     hold.lock("job", ttl=1).acquire()
     gc.collect()
     tick(hold, 0.5)
-    eventually(lambda: "dropped without release" in caplog.text, "it is logged, by whichever thread heard of it")
+    until(lambda: "dropped without release" in caplog.text, "it is logged, by whichever thread heard of it")
     assert watchdogs()
 
 
@@ -318,7 +317,7 @@ def test_a_lease_that_was_entered_again_is_dropped_once(
     hold.rlock("job", ttl=1).acquire()
     del lock
     tick(hold, 2)
-    eventually(lambda: nothing_left(spy, "job"), "it expires")
+    until(lambda: nothing_left(spy, "job"), "it expires")
     assert caplog.text.count("dropped without release") == 1
 
 
@@ -395,16 +394,16 @@ def interrupt_acquire(k: int) -> bool:
                     return False
             finally:
                 over.set()
-        eventually(lambda: nothing_left(spy, "job"), f"nothing is left after an interrupt at point {k}")
-        eventually(lambda: not hold._engine.watchdog._background_ops, "no errand is left")
-        eventually(lambda: not hold._engine.watchdog.leases(), "the watchdog forgets it")
+        until(lambda: nothing_left(spy, "job"), f"nothing is left after an interrupt at point {k}")
+        until(lambda: not hold._engine.watchdog._background_ops, "no errand is left")
+        until(lambda: not hold._engine.watchdog.leases(), "the watchdog forgets it")
         assert not hold._engine.registry
     return True
 
 
 def give_back_after_a_beat(spy: Spy, lease: Lease, over: threading.Event) -> None:
     """Hand the lock on when the waiter has begun its second beat, so that it heard of its first, or has gone away."""
-    eventually(lambda: over.is_set() or len(spy.of(Beat)) >= 2, "the waiter beats")
+    until(lambda: over.is_set() or len(spy.of(Beat)) >= 2, "the waiter beats")
     lease.release()
 
 
@@ -416,7 +415,7 @@ def test_an_interrupt_at_every_point_of_release_leaves_nothing(k: int) -> None:
         lease = got(hold.lock("job", ttl=60).acquire())
         done = not interrupted(spy, k, lease.release)
         assert done == (k == 3)
-        eventually(lambda: nothing_left(spy, "job"), f"given back after an interrupt at point {k}")
+        until(lambda: nothing_left(spy, "job"), f"given back after an interrupt at point {k}")
         assert lease.state == "released" and lease.release() is (not done)
         assert not hold._engine.watchdog.leases() and not hold._engine.registry
 
@@ -428,9 +427,9 @@ def test_an_interrupted_release_that_is_not_repeated_piles_nothing_up() -> None:
         for number in range(20):
             with pytest.raises(Stop):
                 interrupt_release(spy, hold, number)
-        eventually(lambda: nothing_left(spy, "job:19"), "given back")
+        until(lambda: nothing_left(spy, "job:19"), "given back")
         gc.collect()
-        eventually(lambda: not hold._engine.watchdog.leases(), "nothing is kept of what was given back")
+        until(lambda: not hold._engine.watchdog.leases(), "nothing is kept of what was given back")
 
 
 def interrupt_release(spy: Spy, hold: Any, number: int) -> None:
@@ -565,7 +564,7 @@ def test_trap_05_hung_work_is_told(scene: tuple[Spy, Any], limit: str, reason: s
     tick(hold, 4.9)
     assert lease.state == "held" and lease.remaining() == pytest.approx(0.1) and spy.of(Renew)
     tick(hold, 0.2)
-    eventually(lambda: heard, "the callback runs")
+    until(lambda: heard, "the callback runs")
     assert heard[0].reason == reason and heard[0].fence == lease.fence and lease.lost.is_set()
     renewals = len(spy.of(Renew))
     tick(hold, 4)
@@ -850,7 +849,7 @@ def test_closing_ends_those_who_wait(kind: str, tmp_path: Path) -> None:
         hold = leasehold.connect(store if kind == "memory" else open_store(kind, tmp_path))
         lease = got(holder.lock("job", ttl=60).acquire())
         with elsewhere(hold.lock("job", ttl=0.3).acquire) as result:
-            eventually(lambda: look(store, "job").queue, "the thread waits")
+            until(lambda: look(store, "job").queue, "the thread waits")
             hold.close()
             with pytest.raises(StoreUnavailable, match="closed"):
                 result()
@@ -872,7 +871,7 @@ def test_closing_overtakes_a_release(caplog: pytest.LogCaptureFixture) -> None:
     def let_go(op: StoreOp) -> None:
         if isinstance(op, Release) and op.again:
             go_on.set()
-            eventually(lambda: answers, "the thread is answered before the store is closed")
+            until(lambda: answers, "the thread is answered before the store is closed")
 
     spy.before, spy.after = hold_up, let_go
     with elsewhere(lambda: answers.append(lease.release())) as released:
@@ -900,10 +899,10 @@ def close_both(store: Store, one: Any, two: Any, number: int) -> None:
     """Close the holder and then the coordinator whose thread waits."""
     name = f"job:{number}"
     with elsewhere(two.lock("job", number, ttl=600).acquire):
-        eventually(lambda: look(store, name).queue, "the thread waits")
+        until(lambda: look(store, name).queue, "the thread waits")
         one.close()
         two.close()
-    eventually(lambda: not look(store, name).holders, "nobody holds it")
+    until(lambda: not look(store, name).holders, "nobody holds it")
 
 
 def test_a_waiter_that_gives_up_leaves_at_once(turning: tuple[Spy, Any, ManualClock]) -> None:
@@ -914,9 +913,9 @@ def test_a_waiter_that_gives_up_leaves_at_once(turning: tuple[Spy, Any, ManualCl
         elsewhere(lambda: hold.lock("job").acquire(wait=1)) as first,
         elsewhere(lambda: hold.lock("job", ttl=60).acquire()) as second,
     ):
-        eventually(lambda: len(look(spy, "job").queue) == 2, "both wait")
+        until(lambda: len(look(spy, "job").queue) == 2, "both wait")
         clock.advance(1.1)
         assert first() is None
-        eventually(lambda: len(look(spy, "job").queue) == 1, "one waits")
+        until(lambda: len(look(spy, "job").queue) == 1, "one waits")
         lease.release()
         assert second().state == "held"

@@ -15,7 +15,8 @@ from leasehold._core.ops import Claim, Inspect, Release, View
 from leasehold._runtime.identity import new_owner
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
-from tests.support.lock import PATIENCE, Spy
+from tests.support.lock import Spy
+from tests.support.waiting import PATIENCE
 
 
 def test_owner_tokens_are_unique() -> None:

@@ -17,8 +17,9 @@ from leasehold.observe import log
 from leasehold.observe.events import Acquired, Event, Leaking, Lost, Released, Renewed
 from leasehold.observe.observers import Observers
 from leasehold.stores.memory import MemoryStore
-from tests.support.lock import eventually, watchdogs
+from tests.support.lock import watchdogs
 from tests.support.observe.stage import Listener, Stage, refuse
+from tests.support.waiting import until
 
 TTL = 6.0
 
@@ -52,7 +53,7 @@ def test_an_observer_that_raises_harms_nobody(
     lease, kept = stage.acquire("job", 1, ttl=TTL), stage.acquire("job", 2, ttl=TTL)
     stage.evict(lease)
     stage.clock.advance(TTL / 3 + 0.1)
-    eventually(lambda: heard.of(Lost) and heard.of(Renewed), "the watchdog tells of the loss, and renews the other")
+    until(lambda: heard.of(Lost) and heard.of(Renewed), "the watchdog tells of the loss, and renews the other")
     stage.do(kept.release)
     assert len(heard.of(Released)) == 1 and kept.state == "released" and watchdogs()
     assert broken.times == len(heard.events)
@@ -88,7 +89,7 @@ def test_a_log_handler_that_raises_harms_nobody(heard: Listener) -> None:
         lease, other = stage.acquire("job", 1, ttl=TTL), stage.acquire("job", 2, ttl=TTL)
         stage.evict(lease)
         stage.clock.advance(TTL / 3 + 0.1)
-        eventually(lambda: heard.of(Lost) and heard.of(Renewed), "the loss is told, and the watchdog goes on")
+        until(lambda: heard.of(Lost) and heard.of(Renewed), "the loss is told, and the watchdog goes on")
         assert lease.state == "lost" and other.state == "held"
     finally:
         logger.removeHandler(handler)
@@ -206,5 +207,5 @@ def test_threads_tell_at_once(heard: Listener) -> None:
             one.start()
         for one in crowd:
             one.join(30)
-    eventually(lambda: len(heard.of(Released)) == 160, "all were told")
+    until(lambda: len(heard.of(Released)) == 160, "all were told")
     assert len({event.lease.number for event in heard.of(Acquired)}) == 160

@@ -33,9 +33,10 @@ from leasehold.observe.events import (
     Unguarded,
 )
 from leasehold.stores.memory import MemoryStore
-from tests.support.lock import Spy, elsewhere, eventually, in_thread, nothing, once, only
+from tests.support.lock import Spy, elsewhere, in_thread, nothing, once, only
 from tests.support.observe.life import live
 from tests.support.observe.stage import RIVAL, Listener, Stage, raising, refuse, subject
+from tests.support.waiting import until
 
 TTL = 6.0
 ENDINGS = {"Released", "StaleRelease", "ReleaseUnknown", "Lost"}
@@ -96,7 +97,7 @@ def test_a_turn_that_comes(stage: Stage, heard: Listener) -> None:
     """Waiting and then holding is one number."""
     fence = stage.rival()
     waiting = stage.start(stage.lock(ttl=TTL).acquire)
-    eventually(lambda: heard.of(Contended), "it waits")
+    until(lambda: heard.of(Contended), "it waits")
     stage.clock.advance(0.5)
     stage.rival_leaves(fence)
     stage.until(waiting.done, "its turn has come")
@@ -219,7 +220,7 @@ def test_what_is_given_back_meanwhile_is_not_renewed(
 
     stage.spy.before = only(Renew, release)
     stage.until(lambda: stage.spy.of(Renew), "a renewal is sent")
-    eventually(lambda: lease._held not in stage.engine.watchdog.leases(), "the round is over")
+    until(lambda: lease._held not in stage.engine.watchdog.leases(), "the round is over")
     assert not heard.of(NotRenewed) and not heard.of(Lost) and not heard.of(Renewed)
 
 
@@ -329,7 +330,7 @@ def test_a_coordinator_that_is_dropped_with_its_leases(heard: Listener) -> None:
     assert lease
     del lease, hold
     gc.collect()
-    eventually(lambda: ENDINGS & set(heard.names()), "its end is told")
+    until(lambda: ENDINGS & set(heard.names()), "its end is told")
     lives_are_whole(heard)
 
 
@@ -527,7 +528,7 @@ def test_a_callback_into_its_own_coordinator(heard: Listener) -> None:
     stage = Stage("sync", [heard, busybody])
     lease = stage.acquire(ttl=TTL, renew=False)
     stage.clock.advance(TTL)
-    eventually(lambda: "called-back" in {subject(event).kind for event in heard.events}, "it called back")
+    until(lambda: "called-back" in {subject(event).kind for event in heard.events}, "it called back")
     assert again == ["leasehold-watchdog"] and lease.state == "lost"
     stage.close()
 
@@ -545,7 +546,7 @@ def test_a_slow_observer_keeps_nothing_from_being_given_back(heard: Listener) ->
     leases = [hold.lock("job", number).acquire() for number in range(5)]
     assert all(leases)
     with elsewhere(hold.close) as closed:
-        eventually(lambda: len(spy.of(Release)) == 5, "all are given back")
+        until(lambda: len(spy.of(Release)) == 5, "all are given back")
         gate.set()
         closed()
 
@@ -562,7 +563,7 @@ def test_a_slow_observer_costs_nobody_its_lease(heard: Listener) -> None:
         lost._held._lose("evicted")
         kept._held.renew_at = stage.clock.now()
         stage.engine.watchdog._wake(stage.clock.now())
-    eventually(lambda: "Lost" in order, "the loss is told")
+    until(lambda: "Lost" in order, "the loss is told")
     assert order.index("the work") < order.index("renewal") < order.index("Lost")
     assert kept.state == "held"
     stage.close()
@@ -607,8 +608,8 @@ def test_given_back_once_by_whoever_comes_first(stage: Stage, heard: Listener) -
         looked.set()
 
     with elsewhere(close) as closed:
-        eventually(lambda: looked.is_set() or len(stage.spy.of(Release)) > 1, "close() has looked at what is left")
+        until(lambda: looked.is_set() or len(stage.spy.of(Release)) > 1, "close() has looked at what is left")
         go_on.set()
         closed()
-    eventually(lambda: heard.of(Released), "it is told")
+    until(lambda: heard.of(Released), "it is told")
     assert len(stage.spy.of(Release)) == 1 and not heard.of(StaleRelease)

@@ -26,9 +26,10 @@ from leasehold.observe.events import Contended, Subject
 from leasehold.observe.metrics import MOST_LABELS
 from leasehold.observe.otel import OpenTelemetryObserver
 from leasehold.stores.memory import MemoryStore
-from tests.support.lock import elsewhere, eventually
+from tests.support.lock import elsewhere
 from tests.support.observe.life import AT_LEAST, COUNTED, live
 from tests.support.observe.stage import Listener, Stage, refuse
+from tests.support.waiting import until
 from tests.unit.observe.test_prometheus import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS
 
 SHOWN = {"kind", "id_hash", "owner_prefix", "store", "ttl_ms", "fence", "outcome", "holder"}
@@ -247,7 +248,7 @@ def wait_for_another(store: Store, holder: Telemetry, waiter: Telemetry, around:
         with span, first.lock("job", 1):
             other = elsewhere(work)
             done = other.__enter__()
-            eventually(lambda: heard.of(Contended), "it waits")
+            until(lambda: heard.of(Contended), "it waits")
         done()
         other.__exit__(None, None, None)
 

@@ -17,9 +17,9 @@ from leasehold.observe.events import Contended, Leaking, Subject
 from leasehold.observe.metrics import MOST_LABELS
 from leasehold.observe.prometheus import PrometheusObserver
 from leasehold.stores.memory import MemoryStore
-from tests.support.lock import PATIENCE, eventually
 from tests.support.observe.life import AT_LEAST, COUNTED, live
 from tests.support.observe.stage import Listener, Stage, refuse
+from tests.support.waiting import PATIENCE, until
 
 COUNTERS = {
     "leasehold_acquire_total": {"kind", "store", "outcome"},
@@ -215,7 +215,7 @@ def test_on_redis(redis_url: str, registry: CollectorRegistry, scrape: Callable[
         hold.lock("job", 1, ttl=1.5),
     ):
         assert hold.lock("job", 1).try_acquire() is None
-        eventually(lambda: scrape().value("leasehold_renew_total", kind="job", outcome="renewed"), "it is renewed")
+        until(lambda: scrape().value("leasehold_renew_total", kind="job", outcome="renewed"), "it is renewed")
         page = scrape()
     assert page.value("leasehold_acquire_total", kind="job", store="redis", outcome="acquired") == 1
     assert page.value("leasehold_acquire_total", kind="job", store="redis", outcome="busy") == 1

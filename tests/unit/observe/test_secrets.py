@@ -31,10 +31,10 @@ from leasehold.guards.sql import FenceGuard
 from leasehold.observe.events import Event
 from leasehold.observe.otel import OpenTelemetryObserver
 from leasehold.observe.prometheus import PrometheusObserver
-from tests.support.lock import eventually
 from tests.support.observe.stage import Listener
 from tests.support.servers.redis import RedisServer
 from tests.support.tables import each
+from tests.support.waiting import until
 
 SOURCE = Path(leasehold.__file__).parents[1]
 ID, SECOND_ID = "customer-4711-x", "pa:ss/port{99}"  # the second is written with escapes
@@ -163,9 +163,9 @@ def play(url: str, hide: str | None, seen: Seen, heard: Listener, telemetry: Tel
         )
         seen.fails(rival.release)
         lease.extend(TTL)
-        eventually(lambda: "Renewed" in heard.names(), "it is renewed")
+        until(lambda: "Renewed" in heard.names(), "it is renewed")
         hold._engine.store.execute(Evict(lease.resource, lease.owner, lease._held.fence, "r", delay_ms=0, force=True))
-        eventually(lambda: lease.state == "lost", "it is lost")
+        until(lambda: lease.state == "lost", "it is lost")
         seen.show("lease", lease)
         seen.fails(lease.check)
         seen.fails(lambda: lease.extend(TTL))
@@ -202,7 +202,7 @@ def abandoned(hold: leasehold.Leasehold, seen: Seen) -> None:
         seen.knows(lease)
         del lease
         gc.collect()
-        eventually(lambda: len(caught) >= 2, "both warn")
+        until(lambda: len(caught) >= 2, "both warn")
     assert {one.category for one in caught} == {UserWarning, ResourceWarning}
     for one in caught:
         seen.texts.append(("warning", warnings.formatwarning(one.message, one.category, one.filename, one.lineno)))

@@ -19,7 +19,6 @@ from tests.support.lock import (
     Spy,
     StillClock,
     async_scene,
-    eventually_async,
     in_thread,
     look,
     once,
@@ -31,6 +30,7 @@ from tests.support.lock import (
 )
 from tests.support.parties import FLAVOURS, Party
 from tests.support.tables import each
+from tests.support.waiting import until_async
 
 TROUBLE = pytest.mark.parametrize(("when", "trouble", "error"), [
     ("before", unreachable, StoreUnavailable), ("before", reply_lost, OutcomeUnknown),
@@ -186,7 +186,7 @@ async def test_a_cancelled_one_only_reads_all_the_same() -> None:
             await task
         spy.suspend = None
         assert lease.shared and lease.state == "held"
-        await eventually_async(lambda: rules(spy) == ["read"], "a renewal says so")
+        await until_async(lambda: rules(spy) == ["read"], "a renewal says so")
         await lease.downgrade()
         assert await hold.rwlock("doc", 1).read().try_acquire()
 

@@ -13,7 +13,8 @@ from leasehold import AsyncReadWriteLease, InvalidRequest, LeaseLost, NotAcquire
 from leasehold._core.ops import Claim
 from leasehold.primitives.lock import LEASE_CLASSES, lease_class
 from leasehold.stores.clock import ManualClock
-from tests.support.lock import STORES, Spy, elsewhere, eventually, in_thread, look, nothing_left, open_store, sync_scene
+from tests.support.lock import STORES, Spy, elsewhere, in_thread, look, nothing_left, open_store, sync_scene
+from tests.support.waiting import until
 
 
 @pytest.fixture(params=STORES)
@@ -85,7 +86,7 @@ def test_a_thread_may_read_twice_and_then_not_write(spy: Spy) -> None:
         doc = hold.rwlock("doc", 1)
         one, two = doc.read().acquire(), doc.read(ttl=0.2, renew=False).acquire()
         assert one is not None and two is not None and one is not two
-        eventually(lambda: two.state == "lost", "the second is over")
+        until(lambda: two.state == "lost", "the second is over")
         assert doc.read().owned()
         assert doc.write().try_acquire() is None
         assert doc.read().release() is False and doc.read().release() is True

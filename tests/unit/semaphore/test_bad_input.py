@@ -12,9 +12,10 @@ from leasehold import InvalidRequest
 from leasehold._core.names import MAX_NAME_BYTES
 from leasehold._core.policy import MOST_PERMITS
 from leasehold.stores.memory import MemoryStore
-from tests.support.lock import Spy, eventually
+from tests.support.lock import Spy
 from tests.support.parties import FLAVOURS, Party
 from tests.support.scene import fails
+from tests.support.waiting import until
 
 BAD_COUNTS = {
     "zero": 0,
@@ -125,7 +126,7 @@ def test_shrunk_below_what_is_asked_for(party: Party, spy: Spy) -> None:
     party.do(lambda hold: hold.semaphore("pool", limit=3).resize(2))
     error = fails(InvalidRequest, party.start(lambda hold: hold.semaphore("pool", limit=3).acquire(permits=3)))
     assert "there are only 2" in str(error) and "resize" in str(error) and error.resource == "pool"
-    eventually(lambda: not party.hold._engine.pending, "the attempt is over")
+    until(lambda: not party.hold._engine.pending, "the attempt is over")
     assert party.do(lambda hold: hold.semaphore("pool", limit=3).available()) == 2
 
 

@@ -14,10 +14,11 @@ from leasehold._core.ops import Claim, Resize
 from leasehold._core.types import public_owner
 from leasehold.observe.events import Acquired, LimitDiffers, Refused
 from leasehold.stores.memory import MemoryStore
-from tests.support.lock import Spy, eventually, look, once, reply_lost, unreachable
+from tests.support.lock import Spy, look, once, reply_lost, unreachable
 from tests.support.observe.stage import Listener
 from tests.support.parties import FLAVOURS, Party
 from tests.support.scene import fails
+from tests.support.waiting import until
 
 Open = Callable[..., Party]
 
@@ -95,7 +96,7 @@ def test_who_had_to_wait_is_told_too(opened: Open, spy: Spy) -> None:
     a, b = opened(), opened(heard)
     kept = [acquire(a, 2), acquire(a, 2)]
     waiting = b.start(lambda hold: hold.semaphore("pool", 7, limit=1).acquire())
-    eventually(lambda: len(look(spy, "pool:7").queue) == 1, "it waits")
+    until(lambda: len(look(spy, "pool:7").queue) == 1, "it waits")
     assert not heard.of(LimitDiffers)
     assert a.do(lambda _: kept[0].release()) and a.do(lambda _: kept[1].release())
     assert waiting.result(20).fence == heard.of(LimitDiffers)[0].lease.fence

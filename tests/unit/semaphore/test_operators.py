@@ -14,9 +14,10 @@ from leasehold._core.ops import Release, Revoke
 from leasehold._core.types import Grant
 from leasehold.primitives.inspection import inspection
 from leasehold.stores.memory import MemoryStore
-from tests.support.lock import Spy, async_scene, eventually, eventually_async, look, once
+from tests.support.lock import Spy, async_scene, look, once
 from tests.support.parties import FLAVOURS, Party
 from tests.support.scene import fails
+from tests.support.waiting import until, until_async
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def parties(request: pytest.FixtureRequest, spy: Spy) -> Iterator[list[Party]]:
 def acquire(party: Party) -> Any:
     """A permit, and the holder can be told."""
     permit = party.do(lambda hold: hold.semaphore("pool", limit=3).acquire())
-    eventually(party.hold._engine.holder_address, "it listens")
+    until(party.hold._engine.holder_address, "it listens")
     return permit
 
 
@@ -50,15 +51,15 @@ def test_everybody_is_asked(parties: list[Party]) -> None:
     """Without a fence all who hold are; True when all of them can hear it."""
     a, b, operator = parties
     kept = [acquire(a), acquire(b)]
-    eventually(lambda: operator.do(lambda hold: hold.revoke("pool")), "all can be told")
-    eventually(lambda: all(permit._held.revocation_requested() for permit in kept), "all have heard it")
+    until(lambda: operator.do(lambda hold: hold.revoke("pool")), "all can be told")
+    until(lambda: all(permit._held.revocation_requested() for permit in kept), "all have heard it")
 
 
 def test_one_who_cannot_hear_it(parties: list[Party], spy: Spy) -> None:
     """False: not everybody was reached. The others were asked all the same."""
     a, b, operator = parties
     kept = [acquire(a), acquire(b)]
-    eventually(lambda: operator.do(lambda hold: hold.revoke("pool", fence=kept[1].fence)), "the second can be told")
+    until(lambda: operator.do(lambda hold: hold.revoke("pool", fence=kept[1].fence)), "the second can be told")
     news = a.hold._engine.watchdog.holder_pushes
     news.close()
     assert operator.do(lambda hold: hold.revoke("pool")) is False
@@ -70,7 +71,7 @@ def test_one_who_has_given_back_meanwhile(parties: list[Party], spy: Spy) -> Non
     """Nothing is asked of it, and it is no failure."""
     a, b, operator = parties
     kept = [acquire(a), acquire(b)]
-    eventually(lambda: operator.do(lambda hold: hold.revoke("pool")), "all can be told")
+    until(lambda: operator.do(lambda hold: hold.revoke("pool")), "all can be told")
     spy.before = once(Revoke, lambda op: release(spy, kept[0]))
     assert operator.do(lambda hold: hold.revoke("pool")) is True
 
@@ -111,9 +112,9 @@ async def test_a_cancelled_claim_leaves_nothing() -> None:
         pool = hold.semaphore("pool", limit=3)
         kept = await pool.acquire(permits=2)
         big = asyncio.create_task(pool.acquire(permits=3))
-        await eventually_async(lambda: len(look(spy, "pool").queue) == 1, "the big one waits")
+        await until_async(lambda: len(look(spy, "pool").queue) == 1, "the big one waits")
         small = asyncio.create_task(pool.acquire())
-        await eventually_async(lambda: len(look(spy, "pool").queue) == 2, "the small one waits")
+        await until_async(lambda: len(look(spy, "pool").queue) == 2, "the small one waits")
         big.cancel()
         with pytest.raises(asyncio.CancelledError):
             await big

@@ -25,7 +25,8 @@ from leasehold.stores.memory import MemoryStore
 from leasehold.testing import StandInStore, TurnableClock, freeze, outage
 from leasehold.testing import clock as clock_module
 from leasehold.testing.clock import alone
-from tests.support.lock import elsewhere, eventually, eventually_async, look, nothing_left
+from tests.support.lock import elsewhere, look, nothing_left
+from tests.support.waiting import until, until_async
 
 Connect = Callable[..., Leasehold]
 
@@ -168,7 +169,7 @@ def test_a_waiter_takes_over_when_the_time_is_over(
     """By the time that the clock has been turned it has the lock: nobody polls, nobody sleeps."""
     first = hold.lock("job", ttl="30s", renew=False).acquire()
     with elsewhere(lambda: connect_leasehold().lock("job").acquire()) as result:
-        eventually(lambda: look(leasehold_store, "job").queue, "it waits")
+        until(lambda: look(leasehold_store, "job").queue, "it waits")
         leasehold_clock.advance("31s")
         assert first and [one.owner == first.owner for one in look(leasehold_store, "job").holders] == [False]
         assert result()
@@ -182,13 +183,13 @@ def test_waiters_are_served_in_order(
     log: list[str] = []
     for place, (name, wait) in enumerate([("one", None), ("two", "20s"), ("three", None)]):
         Waiting(connect_leasehold(), name, log, wait=wait)
-        eventually(waiters(leasehold_store, place + 1), "it waits")
+        until(waiters(leasehold_store, place + 1), "it waits")
     leasehold_clock.advance("19s")
     assert log == []
     leasehold_clock.advance("2s")
-    eventually(lambda: log == ["two gave up"], "its time is over")
+    until(lambda: log == ["two gave up"], "its time is over")
     leasehold_clock.advance("2m")  # max_hold ends the work, and the ttl the grant
-    eventually(lambda: log == ["two gave up", "one got it", "three got it"], "served in order")
+    until(lambda: log == ["two gave up", "one got it", "three got it"], "served in order")
     assert lease and lease.state == "lost"
 
 
@@ -200,7 +201,7 @@ def test_a_waiter_that_is_sent_for_has_come(
     assert lease
     other = connect_leasehold()
     with elsewhere(lambda: other.lock("job").acquire()) as result:
-        eventually(waiters(leasehold_store, 1), "it waits")
+        until(waiters(leasehold_store, 1), "it waits")
         with outage(hold), pytest.raises(OutcomeUnknown):  # it goes on in the background
             lease.release()
         leasehold_clock.advance("100ms")
@@ -215,7 +216,7 @@ def test_who_waits_at_the_end_of_the_test_is_let_go() -> None:
     before = threading.active_count()
     waiter = leasehold.connect(store)
     with elsewhere(lambda: failure(StoreUnavailable, waiter.lock("job").acquire)) as result:
-        eventually(lambda: look(store, "job").queue, "it waits")
+        until(lambda: look(store, "job").queue, "it waits")
         store.end()
         assert "closed" in result()
     assert lease and lease.state == "lost" and nothing_left(store, "job")
@@ -346,7 +347,7 @@ async def test_waiting_tasks_are_served_in_order(
     tasks = []
     for place, (name, patience) in enumerate([("one", None), ("two", "20s"), ("three", None)]):
         tasks.append(asyncio.create_task(wait(name, patience)))
-        await eventually_async(waiters(leasehold_store, place + 1), "it waits")
+        await until_async(waiters(leasehold_store, place + 1), "it waits")
     await leasehold_clock.advance_async("21s")
     assert log == ["two gave up"]
     await leasehold_clock.advance_async("2m")
@@ -364,7 +365,7 @@ async def test_a_waiting_task_has_taken_over(
     monkeypatch.setattr(clock_module, "POLL_SOON_FOR", -1.0)
     lease = await async_hold.lock("job", renew=False).acquire()
     task = asyncio.create_task(async_hold.lock("job").acquire())
-    await eventually_async(waiters(leasehold_store, 1), "it waits")
+    await until_async(waiters(leasehold_store, 1), "it waits")
     await leasehold_clock.advance_async("30.001s")
     assert task.done() and await task
     assert lease and lease.state == "lost"
@@ -376,7 +377,7 @@ async def test_waiting_tasks_find_themselves_at_the_end(
     """``advance`` on the loop itself lets nobody run, and does not wait for those who cannot."""
     lease = await async_hold.lock("job", renew=False).acquire()
     task = asyncio.create_task(async_hold.lock("job").acquire())
-    await eventually_async(lambda: look(leasehold_store, "job").queue, "it waits")
+    await until_async(lambda: look(leasehold_store, "job").queue, "it waits")
     leasehold_clock.advance("1h")
     assert lease and lease.state == "lost" and not task.done()
     assert await task
@@ -413,7 +414,7 @@ async def test_threads_are_waited_for_from_a_task(
     lease = await async_hold.lock("job", renew=False).acquire()
     log: list[str] = []
     Waiting(connect_leasehold(), "thread", log)
-    await eventually_async(lambda: look(leasehold_store, "job").queue, "it waits")
+    await until_async(lambda: look(leasehold_store, "job").queue, "it waits")
     await leasehold_clock.advance_async("31s")
-    await eventually_async(lambda: log == ["thread got it"], "it has said so")
+    await until_async(lambda: log == ["thread got it"], "it has said so")
     assert lease and lease.state == "lost"

@@ -16,7 +16,8 @@ import leasehold
 from leasehold import AsyncLeasehold, InvalidRequest, Leasehold, LeaseLost, StaleOwner, StoreUnavailable
 from leasehold.guards.sql import FenceGuard
 from leasehold.testing import StandInStore, TurnableClock, expire, freeze, outage
-from tests.support.lock import elsewhere, eventually, look, nothing_left
+from tests.support.lock import elsewhere, look, nothing_left
+from tests.support.waiting import until
 
 Connect = Callable[..., Leasehold]
 AsyncConnect = Callable[..., AsyncLeasehold]
@@ -236,7 +237,7 @@ def test_expire_lets_the_next_one_in(
     """Whoever waits has the lock."""
     lease = acquired(hold.lock("job").acquire())
     with elsewhere(lambda: connect_leasehold().lock("job").acquire()) as result:
-        eventually(lambda: look(leasehold_store, "job").queue, "it waits")
+        until(lambda: look(leasehold_store, "job").queue, "it waits")
         expire(lease)
         assert look(leasehold_store, "job").holders[0].owner != lease.owner
         assert result()

@@ -15,11 +15,12 @@ import httpx
 import pytest
 
 from tests.support.programs import SOURCE
-from tests.support.servers.process import freeze, reserve, start, until
+from tests.support.servers.process import freeze, reserve, start
 from tests.support.servers.redis import RedisServer
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[4]
-PATIENCE = 30.0
+PATIENCE = 60.0
 COMMAND = [
     sys.executable,
     "-W",

@@ -17,7 +17,7 @@ import pytest
 from leasehold import Backoff, InvalidRequest, LeaseLost, StaleOwner
 from leasehold.patterns import AsyncJobs, Jobs
 
-PATIENCE = 20  # seconds for what takes a fraction of one
+PATIENCE = 60.0  # seconds for what takes a fraction of one
 
 
 @pytest.fixture

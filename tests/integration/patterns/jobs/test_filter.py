@@ -16,7 +16,7 @@ from leasehold.observe.events import Acquired
 from leasehold.patterns import AsyncJobs, Jobs
 from tests.support.servers.redis import RedisServer
 
-PATIENCE = 20
+PATIENCE = 60.0
 
 
 @pytest.fixture

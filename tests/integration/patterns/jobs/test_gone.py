@@ -15,7 +15,7 @@ from leasehold import OutcomeUnknown, StoreUnavailable
 from leasehold.patterns import Jobs
 from tests.support.servers.database import Database
 
-PATIENCE = 30
+PATIENCE = 60.0
 WAITING_IN_POSTGRES = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 WAITING_IN_MARIADB = "SELECT id FROM information_schema.processlist WHERE info LIKE 'UPDATE%jobs%'"
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import leasehold
 from tests.support.patterns.cron.clocks import SharedClock
-from tests.support.patterns.tools import until
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[4]
 MIDNIGHT = 1_793_836_800  # 2026-11-05 00:00:00 UTC
-PATIENCE = 30.0  # seconds after which a test fails in place of waiting on
+PATIENCE = 60.0  # seconds after which a test fails in place of waiting on
 AROUND = (-12, -9, -5, 0, 2, 6, 20)  # seconds: when a tick is due for one clock after the other
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import leasehold
-from tests.support.workers.crew import Crew, Worker, until
+from tests.support.waiting import until
+from tests.support.workers.crew import Crew, Worker
 
 pytestmark = pytest.mark.slow
 

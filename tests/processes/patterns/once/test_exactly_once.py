@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.processes.patterns.once import bank
-from tests.support.workers.crew import Crew, report, until
+from tests.support.waiting import until
+from tests.support.workers.crew import Crew, report
 
 
 class Bank(Crew):

@@ -11,7 +11,7 @@ from typing import Any
 import leasehold
 from leasehold.patterns import Cron, Run
 from tests.support.patterns.cron.clocks import TurnedClock
-from tests.support.patterns.tools import PATIENCE, until
+from tests.support.waiting import PATIENCE, until
 
 T = 1_800_000_000  # a tick of every five minutes
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import leasehold
 from leasehold import aio
-from tests.support.patterns.tools import PATIENCE
+from tests.support.waiting import PATIENCE
 
 
 class Side:

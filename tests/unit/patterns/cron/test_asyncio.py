@@ -17,7 +17,7 @@ from leasehold.errors import InvalidRequest
 from leasehold.patterns import AsyncCron
 from tests.support.patterns.cron.bench import T
 from tests.support.patterns.cron.clocks import TurnedClock
-from tests.support.patterns.tools import PATIENCE
+from tests.support.waiting import PATIENCE
 
 
 class Loop:

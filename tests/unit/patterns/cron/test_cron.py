@@ -22,8 +22,8 @@ from leasehold.patterns.results import Entry, MemoryResultStore
 from leasehold.testing import outage
 from tests.support.patterns.cron.bench import Bench, T, outcomes, settled
 from tests.support.patterns.cron.clocks import TurnedClock
-from tests.support.patterns.tools import PATIENCE, until
 from tests.support.tables import each
+from tests.support.waiting import PATIENCE, until
 
 
 @pytest.fixture

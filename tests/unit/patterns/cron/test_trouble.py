@@ -14,7 +14,7 @@ import leasehold
 from leasehold.errors import InvalidRequest
 from leasehold.patterns.results import MemoryResultStore
 from tests.support.patterns.cron.bench import Bench, T, outcomes, settled
-from tests.support.patterns.tools import until
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from leasehold.patterns.single_flight.single_flight import shared_flights
 from leasehold.stores.clock import ManualClock
 from leasehold.stores.memory import MemoryStore
 from tests.support.patterns.flight.sides import Counted, Side
-from tests.support.patterns.tools import until
+from tests.support.waiting import until
 
 
 class Slow:

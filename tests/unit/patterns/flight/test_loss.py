@@ -12,7 +12,7 @@ from leasehold import AsyncLeasehold, Leasehold, LeaseLost
 from leasehold.patterns.results import MemoryResultStore
 from leasehold.patterns.single_flight.single_flight import shared_flights
 from leasehold.testing import TurnableClock, expire, freeze, outage
-from tests.support.patterns.tools import until
+from tests.support.waiting import until
 
 
 def value_on(hold: Any) -> Any:

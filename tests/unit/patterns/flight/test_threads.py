@@ -19,7 +19,7 @@ from leasehold._core.ops import Claim, Release, Reply, StoreOp
 from leasehold.patterns import RemoteError
 from leasehold.patterns.single_flight.single_flight import shared_flights
 from leasehold.stores.memory import MemoryStore
-from tests.support.patterns.tools import until
+from tests.support.waiting import until
 
 CROWD = 40
 

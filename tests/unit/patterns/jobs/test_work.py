@@ -15,7 +15,7 @@ import pytest
 from leasehold import InvalidRequest, StoreUnavailable
 from leasehold.patterns import AsyncJobs, Jobs
 
-PATIENCE = 20
+PATIENCE = 60.0
 
 
 @pytest.fixture

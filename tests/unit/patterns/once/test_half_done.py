@@ -17,7 +17,7 @@ from leasehold.patterns import KeyReused, ResultNotKept
 from leasehold.testing import TurnableClock, expire, freeze
 from tests.support.patterns.once.broken import BrokenResultStore, SlowResultStore, done, failing
 from tests.support.patterns.once.stage import Stage
-from tests.support.patterns.tools import PATIENCE
+from tests.support.waiting import PATIENCE
 
 NAME = ("payment", "{request_id}")
 
