@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import weakref
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -56,6 +57,7 @@ class SQLDesk:
 
     def __init__(self) -> None:
         self.connection = sqlite3.connect(":memory:")
+        weakref.finalize(self, self.connection.close)
         self.guard = sql.FenceGuard()
         self.guard.create(self.connection)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,6 +43,7 @@ def in_a_database(folder: Path) -> Asked:
         with database:
             guard.check(database, permit, resource=resource)
 
+    weakref.finalize(check, database.close)
     return check
 
 
