@@ -56,7 +56,7 @@ class SQLDesk:
     """A guard inside a transaction of sqlite3."""
 
     def __init__(self) -> None:
-        self.connection = sqlite3.connect(":memory:")
+        self.connection = sqlite3.connect(":memory:", check_same_thread=False)
         weakref.finalize(self, self.connection.close)
         self.guard = sql.FenceGuard()
         self.guard.create(self.connection)
