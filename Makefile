@@ -53,7 +53,7 @@ bench: .venv/.has-bench ## measure start-up, every primitive and pattern, the em
 	$(BIN)/python -m benchmarks.embedded && $(BIN)/python -m benchmarks.calls
 	$(BIN)/python -m benchmarks.redis $(ARGS)
 
-matrix: .venv/.made servers ## the tests of clients against each redis-py that is supported
+matrix: .venv/.made servers ## the tests of clients against each supported redis-py; unit and contract on each other Python
 	@PYTHON=$(BIN)/python tools/matrix.sh $(ARGS)
 
 soak: .venv/.has-test servers ## the long rounds: minutes

@@ -83,7 +83,7 @@ async def test_a_cancelled_campaign_leaves_the_queue(ahold: leasehold.AsyncLease
     """And so does one whose wait is over."""
     async with ahold.election("job").campaign():
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(ahold.election("job").campaign()), 0.02)
+            await asyncio.wait_for(asyncio.ensure_future(anext(ahold.election("job").campaign())), 0.02)
         with pytest.raises(NotAcquired):
             await anext(ahold.election("job").campaign(wait=0))
         await until_async(lambda: not look(spy, "job").queue, "the queue is empty")

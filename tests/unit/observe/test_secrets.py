@@ -191,6 +191,7 @@ def guarded(lock: Any, seen: Seen) -> None:
         seen.fails(lambda: guard.check(database, lease))
         seen.fails(lambda: guard.check(database, lease.fence, resource=lease.resource, owner=lease.owner))
         database.close()
+        database.close()
 
 
 def abandoned(hold: leasehold.Leasehold, seen: Seen) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import weakref
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -55,7 +56,8 @@ class SQLDesk:
     """A guard inside a transaction of sqlite3."""
 
     def __init__(self) -> None:
-        self.connection = sqlite3.connect(":memory:")
+        self.connection = sqlite3.connect(":memory:", check_same_thread=False)
+        weakref.finalize(self, self.connection.close)
         self.guard = sql.FenceGuard()
         self.guard.create(self.connection)
 

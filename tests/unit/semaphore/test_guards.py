@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -34,7 +35,8 @@ def in_memory(folder: Path) -> Asked:
 
 def in_a_database(folder: Path) -> Asked:
     """leasehold.guards.sql, in a transaction of sqlite3."""
-    guard, database = sql.FenceGuard(), sqlite3.connect(folder / "data.db", isolation_level=None)
+    guard = sql.FenceGuard()
+    database = sqlite3.connect(folder / "data.db", isolation_level=None, check_same_thread=False)
     guard.create(database)
 
     def check(permit: Permit, resource: str | None = None) -> None:
@@ -42,6 +44,7 @@ def in_a_database(folder: Path) -> Asked:
         with database:
             guard.check(database, permit, resource=resource)
 
+    weakref.finalize(check, database.close)
     return check
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -100,7 +101,7 @@ def test_a_list_of_machines_that_is_none(tmp_path: Path, written: str) -> None:
     take(store, "a", ttl_ms=60_000)
     store.close()
     for moved in (False, True):
-        with sqlite3.connect(path) as file:
+        with closing(sqlite3.connect(path)) as file, file:
             file.execute(f"UPDATE meta SET value = {written} WHERE key = 'machines'")
             if moved:
                 file.execute("UPDATE meta SET value = 'another' WHERE key = 'boot'")

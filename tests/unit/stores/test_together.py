@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,7 @@ def test_whoever_waits_after_one_step_can_be_woken_from_its_commit_on(embedded: 
 def test_a_damaged_row_changes_nothing_of_one_step(embedded: SQLiteStore, path: Path) -> None:
     """Unavailable says that nothing was taken: then nothing may be held, neither before nor behind it."""
     embedded.execute(claim("y", "other"))
-    with sqlite3.connect(path) as file:
+    with closing(sqlite3.connect(path)) as file, file:
         file.execute("UPDATE resources SET state = 'nonsense' WHERE name = 'y'")
     file.close()
     with pytest.raises(StoreUnavailable):
@@ -157,7 +158,7 @@ def test_a_damaged_row_changes_nothing_of_one_step(embedded: SQLiteStore, path: 
 def test_a_damaged_row_spares_the_others_of_a_batch(embedded: SQLiteStore, path: Path) -> None:
     """The watchdog's errands are many ops, and one of them fails."""
     embedded.execute(claim("y", "other"))
-    with sqlite3.connect(path) as file:
+    with closing(sqlite3.connect(path)) as file, file:
         file.execute("UPDATE resources SET state = 'nonsense' WHERE name = 'y'")
     file.close()
     steps = (claim("x"), claim("y"))
@@ -279,7 +280,7 @@ def test_a_row_of_the_previous_version_is_read_and_goes_on(embedded: SQLiteStore
     now = embedded.clock.instant().ms
     (boot,) = rows(path, "SELECT value FROM meta WHERE key = 'boot'")
     old = OLD.format(now=now, end=now + 3_600_000)
-    with sqlite3.connect(path) as file:
+    with closing(sqlite3.connect(path)) as file, file:
         file.execute("INSERT INTO resources (boot, state, name) VALUES (?, ?, 'x')", (boot, old))
     file.close()
     assert holders(embedded, "x") == ["host:1:a"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ AsyncConnect = Callable[..., AsyncLeasehold]
 
 
 @pytest.fixture
-def db() -> sqlite3.Connection:
+def db() -> Iterator[sqlite3.Connection]:
     """A database of one's own."""
-    return sqlite3.connect(":memory:")
+    with closing(sqlite3.connect(":memory:")) as database:
+        yield database
 
 
 @pytest.fixture

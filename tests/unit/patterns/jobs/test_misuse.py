@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,8 @@ def test_the_other_flavour_is_named(tmp_path: Path) -> None:
         Jobs(lambda: aiosqlite.connect(tmp_path / "app.db")).check()
     with pytest.raises(InvalidRequest, match="to Jobs"):
         AsyncJobs(sqlalchemy.create_engine("sqlite://"))
-    with pytest.raises(InvalidRequest, match="to Jobs"):
-        asyncio.run(AsyncJobs(lambda: sqlite3.connect(tmp_path / "app.db")).check())
+    with closing(sqlite3.connect(tmp_path / "app.db")) as opened, pytest.raises(InvalidRequest, match="to Jobs"):
+        asyncio.run(AsyncJobs(lambda: opened).check())
 
 
 def test_a_coordinator_of_the_other_flavour(tmp_path: Path) -> None:
@@ -131,7 +132,7 @@ def test_calls(jobs: Jobs, call: Callable[[Jobs], Any]) -> None:
 def test_a_payload_that_is_no_json(jobs: Jobs, tmp_path: Path) -> None:
     """Somebody else has written it: said when it is read, and the row shows it."""
     jobs.enqueue("work")
-    with sqlite3.connect(tmp_path / "app.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "app.db")) as connection, connection:
         connection.execute("UPDATE jobs SET payload = 'plain words'")
     connection.close()
     job = jobs.claim()
