@@ -86,10 +86,10 @@ def evict_opens(turn: Turn, op: ops.Evict) -> ops.Reply:
     return ledger.evict(turn, op._replace(delay_ms=0, force=True))
 
 
-def last_come_first(turn: Turn, asking: str = "") -> None:
+def last_come_first(turn: Turn, requester: str = "") -> None:
     """A stack in place of a queue."""
     turn.queue.reverse()
-    hand_on(turn, asking)
+    hand_on(turn, requester)
     turn.queue.reverse()
 
 

@@ -84,7 +84,7 @@ class Shelved(SQLResultStore):
     __slots__ = ("engine",)
 
     def __init__(self, engine: Any) -> None:
-        super().__init__(engine, f"results_{next(_numbers)}")
+        super().__init__(engine, f"once_{next(_numbers)}")
         self.engine = engine
 
 
