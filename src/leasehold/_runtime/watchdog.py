@@ -205,7 +205,7 @@ class Watchdog:
             self._report_loss(held)
 
     def _report_loss(self, held: HeldLease) -> None:
-        if self._observers.listens() or held.reason not in log.ASKED_FOR or held.unguarded():
+        if self._observers.active() or held.reason not in log.INTENDED or held.unguarded():
             self.lease_events().lost(held)
 
     def report_release(self, held: HeldLease, ours: bool) -> None:
@@ -238,7 +238,7 @@ class Watchdog:
             some, theirs = due_renewals(due[few], now, self.transitions)
             asked += some
             renews += theirs
-        stops = [held.stop_at() for held in asked] if self._observers.listens() else []
+        stops = [held.stop_at() for held in asked] if self._observers.active() else []
         replies = self._store.execute_many(renews) if renews else []
         at = self._clock.now()
         unsure = []
@@ -322,7 +322,7 @@ class Watchdog:
 
     def release_reporter(self, held: HeldLease) -> OnReply | None:
         """Tells, later, what came of giving it back."""
-        if not self._observers.listens() and not held.unguarded():
+        if not self._observers.active() and not held.unguarded():
             return None
         lease_events = self.lease_events()
         return lambda reply: lease_events.released(
