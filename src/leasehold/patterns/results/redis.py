@@ -172,8 +172,8 @@ class WriteStep(Step[Any]):
 class ReadStep(WriteStep):
     """A step that changes nothing: a reply that was lost leaves nothing unknown."""
 
-    def failure(self, where: str, error: Exception, retries: bool) -> LeaseholdError:
-        found = super().failure(where, error, retries)
+    def failure(self, server: str, error: Exception, retries: bool) -> LeaseholdError:
+        found = super().failure(server, error, retries)
         found.fence = None
         if not isinstance(found, OutcomeUnknown):
             return found

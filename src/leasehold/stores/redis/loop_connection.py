@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from copy import copy
 
 import hiredis
 
@@ -253,6 +254,8 @@ class LoopConnection:
         try:
             async with asyncio.timeout_at(give_up):  # wait_for would swallow a cancellation that comes with the result
                 await asyncio.shield(connecting)
+        except LeaseholdError as error:  # all tasks that wait get this one, and each sets its own resource
+            raise copy(error) from error.__cause__
         except TimeoutError as error:
             raise failures.unreachable(self._server.target.server, self._slow()) from error
         except asyncio.CancelledError:

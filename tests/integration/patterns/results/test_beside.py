@@ -251,6 +251,25 @@ def test_no_client_library_is_needed(redis_url: str) -> None:
     assert found.stdout == "text\n"
 
 
+def test_each_call_has_an_error_of_its_own(tmp_path: Path) -> None:
+    """Tasks that wait for one connection in vain get one error each: it names their resource, and its cause."""
+    url = f"unix://{tmp_path / 'nothing.sock'}"
+    with leasehold.connect(url) as hold, pytest.raises(StoreUnavailable, match="cannot be reached") as caught:
+        hold._results.read("page:42")
+    errors: list[Any] = [caught.value]
+
+    async def main() -> None:
+        async with leasehold.aio.connect(url) as hold:
+            results: Any = hold._results
+            errors.extend(
+                await asyncio.gather(*(results.read(f"page:{one}") for one in range(3)), return_exceptions=True)
+            )
+
+    asyncio.run(main())
+    assert [error.resource for error in errors] == ["page:42", "page:0", "page:1", "page:2"]
+    assert all(error.__cause__ is not None and error.__cause__ is not error for error in errors)
+
+
 @slow
 def test_nothing_more_is_opened(redis_server: RedisServer, redis_url: str) -> None:
     """A thread uses one connection for its lease and its results, and so does an event loop."""
