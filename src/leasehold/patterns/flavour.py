@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, TypeVar
 
-from leasehold._core.driver import finish as finish  # noqa: PLC0414  # patterns.jobs and patterns.tables import it from here
+from leasehold._core.driver import finish
 from leasehold.errors import InvalidRequest
 from leasehold.primitives.decorated_function import not_a_coroutine
 

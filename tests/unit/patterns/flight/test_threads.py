@@ -289,7 +289,7 @@ def test_nobody_joins_what_has_landed(hold: leasehold.Leasehold, store: Counting
     with ThreadPoolExecutor(2) as pool:
         landed = pool.submit(page, "a")
         until(lambda: store.releases == 1, "it has written, and gives its lease back")
-        hold._results._places.clear()  # type: ignore[attr-defined] # what forget() would do in a moment
+        hold._results._records.clear()  # type: ignore[attr-defined] # what forget() would do in a moment
         newcomer = pool.submit(page, "a")
         until(lambda: store.claims == 2, "it asks on its own")
         store.slow.set()
