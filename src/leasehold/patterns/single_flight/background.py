@@ -123,7 +123,9 @@ class TaskRebuilds(BackgroundRebuilds):
         return isinstance(work, asyncio.Task) and (work.done() or work.get_loop().is_closed())
 
     def _begin(self, key: Any, flow: Coroutine[Any, Any, None]) -> None:
-        for name in [name for name, work in list(self._running.items()) if self._has_ended(work)]:  # also of other loops
+        for name in [
+            name for name, work in list(self._running.items()) if self._has_ended(work)
+        ]:  # also of other loops
             self._running.pop(name, None)
         self._running[key] = asyncio.create_task(flow, name="leasehold-rebuild")
 

@@ -307,7 +307,7 @@ def test_a_lost_reply_in_asyncio(proxy: Proxy) -> None:
             reads = [asyncio.create_task(results.read(f"page:{page}")) for page in range(5)]
             await asyncio.sleep(0)
             reads[2].cancel()
-            found = await asyncio.gather(*reads, return_exceptions=True)
+            found: list[Any] = await asyncio.gather(*reads, return_exceptions=True)
             assert isinstance(found.pop(2), asyncio.CancelledError)
             assert [one.text for one in found] == ["zero", "1", "3", "4"]
 
