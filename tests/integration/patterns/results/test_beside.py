@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ import leasehold
 import leasehold.aio
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.testing.results import Presenter
+from tests.support.patterns.tools import until
 from tests.support.servers.certificates import Certificates
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import RedisServer
@@ -332,6 +334,31 @@ def test_nothing_more_is_opened(redis_server: RedisServer, redis_url: str) -> No
             assert len(hold._driver._connections) == 1 and connections() <= 2
 
     asyncio.run(main())
+
+
+@slow
+def test_more_threads_than_connections(redis_url: str) -> None:
+    """A thread that waits has the only connection. The result of the one that it waits for is stored all the same, so
+    that the work is not done twice; and readers wait for each other."""
+    calls: list[int] = []
+    inside = threading.Event()
+    with leasehold.connect(redis_url) as other, leasehold.connect(f"{redis_url}?max_connections=1") as hold:
+
+        def pay(number: int) -> int:
+            calls.append(number)
+            inside.set()
+            until(lambda: other.inspect("pay:7").waiters, "another thread waits")
+            return number
+
+        once = hold.once("pay", "{number}")(pay)
+        with ThreadPoolExecutor(8) as pool:
+            first = pool.submit(once, 7)
+            assert inside.wait(30)
+            second = pool.submit(once, 7)
+            assert [first.result(30), second.result(30)] == [7, 7]
+            assert calls == [7]
+            reads = [pool.submit(hold._results.read, "page:42") for _ in range(50)]
+            assert [one.result(30) for one in reads] == [None] * 50
 
 
 def test_names_are_loaded_when_they_are_used() -> None:
