@@ -73,30 +73,30 @@ class AcquireEvents:
 
     def inspection_of_holder(self, reply: object) -> Inspect | None:
         """The op to send when an observer wants to know more of the holder than its name. A single try stays one op."""
-        curious = self._observers.curious and isinstance(reply, Queued)
-        return Inspect(self._name.text, LEAST_BUDGET_MS, queue=False) if curious else None
+        wanted = self._observers.wants_holder and isinstance(reply, Queued)
+        return Inspect(self._name.text, LEAST_BUDGET_MS, queue=False) if wanted else None
 
     def contention(self, reply: Any, op: Any, view: object = None) -> None:
         """Report that another holds it; with ``view`` when an observer wants details. By then it may be ours."""
         self.contended = True
         queued = isinstance(reply, Queued)
-        self._observers.tell(
+        self._observers.notify(
             events.Contended(self._subject(), reply.holder, queued, self._waited(), _meta_of(view, op.owner))
         )
 
     def granted(self, held: HeldLease) -> None:
         held.number = self.number
         self._granted = lease = events.subject(held, self._store, self.number)
-        self._observers.tell(events.Acquired(lease, self._waited(), self.contended))
+        self._observers.notify(events.Acquired(lease, self._waited(), self.contended))
 
     def failed(self, error: BaseException, called_off: bool = False) -> None:
         """However it ended without a lease. ``called_off``: because another, of several, could not be had."""
         if self._granted is not None:  # granted, but it could not be kept: it is withdrawn
-            self._observers.tell(events.ReleaseUnknown(self._granted, 0.0))
+            self._observers.notify(events.ReleaseUnknown(self._granted, 0.0))
             return
         outcome = "cancelled" if called_off else _outcome(error, self._wait)
         holder = "" if called_off else getattr(error, "holder", None) or ""
-        self._observers.tell(events.Refused(self._subject(), outcome, self._waited(), holder, self.contended))
+        self._observers.notify(events.Refused(self._subject(), outcome, self._waited(), holder, self.contended))
 
     def _subject(self) -> events.Subject:
         return events.Subject(
@@ -195,27 +195,27 @@ class LeaseEvents:
         self._store = store
 
     def renewed(self, held: HeldLease, slack: float) -> None:
-        self._observers.tell(events.Renewed(self._subject(held), max(slack, 0.0)))
+        self._observers.notify(events.Renewed(self._subject(held), max(slack, 0.0)))
 
     def not_renewed(self, held: HeldLease, error: LeaseholdError | NotYours) -> None:
         unclear = isinstance(error, LeaseholdError)
         outcome = "failed" if unclear else "not_owner"
         why = str(error) if isinstance(error, LeaseholdError) else error.reason
         again, held.doubted_deadline = held.doubted_deadline == held.deadline, held.deadline
-        self._observers.tell(events.NotRenewed(self._subject(held), outcome, why, again))
+        self._observers.notify(events.NotRenewed(self._subject(held), outcome, why, again))
 
     def downgraded(self, held: HeldLease) -> None:
-        self._observers.tell(events.Downgraded(self._subject(held)))
+        self._observers.notify(events.Downgraded(self._subject(held)))
 
     def lost(self, held: HeldLease) -> None:
-        self._observers.tell(events.Lost(self._subject(held), held.reason, self._held_for(held)))
+        self._observers.notify(events.Lost(self._subject(held), held.reason, self._held_for(held)))
         held.end_reported = True
         self.unguarded(held)
 
     def released(self, held: HeldLease, ours: bool | None) -> None:
         """Whether it was ours when it was given back; None: unknown."""
         kind = events.Released if ours else events.ReleaseUnknown if ours is None else events.StaleRelease
-        self._observers.tell(kind(self._subject(held), self._held_for(held)))
+        self._observers.notify(kind(self._subject(held), self._held_for(held)))
         held.end_reported = True
         self.unguarded(held)
 
@@ -223,7 +223,9 @@ class LeaseEvents:
         """Correctness was to be protected, and nothing that could refuse a stale fence ever saw it."""
         if held.unguarded():
             held.warned = True
-            self._observers.tell(events.Unguarded(self._subject(held), not self._observers.first_of(held.name.kind)))
+            self._observers.notify(
+                events.Unguarded(self._subject(held), not self._observers.first_unguarded(held.name.kind))
+            )
 
     def _subject(self, held: HeldLease) -> events.Subject:
         return events.subject(held, self._store, held.number)

@@ -207,7 +207,7 @@ class Watchdog:
             self._report_loss(held)
 
     def _report_loss(self, held: HeldLease) -> None:
-        if self._observers.listens() or held.reason not in log.ASKED_FOR or held.unguarded():
+        if self._observers.active() or held.reason not in log.INTENDED or held.unguarded():
             self.lease_events().lost(held)
 
     def report_release(self, held: HeldLease, ours: bool) -> None:

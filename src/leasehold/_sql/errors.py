@@ -67,7 +67,7 @@ def translated(error: BaseException, table: str, *, ours: bool = True, remedy: s
         return Unsupported("this guard needs MariaDB 10.6.18, 10.11.8 or newer: an older one reads old snapshots")
     if _is(codes, CONFLICT):
         return Conflict(
-            f"somebody else was faster ({codes[0][:80]}): nothing was accepted. Roll back, and run the whole "
+            f"another transaction was faster ({codes[0][:80]}): nothing was accepted. Roll back, and run the whole "
             "transaction again, from its first read"
         )
     if _is(codes, UNFIT):
@@ -208,7 +208,7 @@ def require_mariadb(is_mariadb: bool) -> None:
 def no_transaction(remedy: str) -> InvalidRequest:
     """The connection would commit each statement."""
     return InvalidRequest(
-        "this connection commits each statement on its own, so somebody could still slip in between the check and "
+        "this connection commits each statement on its own, so a newer owner could come between the check and "
         f"your write: do both in one transaction ({remedy})"
     )
 

@@ -279,4 +279,4 @@ def report_leaks(engine: Engine, keys: list[str]) -> None:
     if engine.observers.observers:
         from leasehold.observe.events import Leaking
 
-        engine.observers.tell(Leaking(len(keys)))
+        engine.observers.notify(Leaking(len(keys)))

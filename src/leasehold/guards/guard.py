@@ -83,7 +83,7 @@ class BaseGuard:
 
         name = parse_name(attempt.resource)
         lease = Subject(name.kind, name.id_hash, attempt.shown or "", attempt.fence, 0)
-        self._observers.tell(FencedOff(lease, self.downstream, seen))
+        self._observers.notify(FencedOff(lease, self.downstream, seen))
 
 
 def raise_floors(fence: int | None, seen: int | None) -> None:

@@ -34,11 +34,11 @@ RECORDS: dict[str, tuple[str, int, tuple[str, ...]]] = {
 ADVICE = {
     "limit_differs": "give every program the same limit=, or store one for all of them with resize()",
 }
-ASKED_FOR = ("closed", "resigned")  # losses that the program wanted
+INTENDED = ("closed", "resigned")  # losses that the program wanted
 FIELDS = ("kind", "id_hash", "owner_prefix", "fence", "ttl_ms")
 
 
-def wanted(level: int) -> bool:
+def enabled(level: int) -> bool:
     """Whether a record of this level would be written."""
     return (_logger is not None or _has_logger(level)) and bool(_logger.isEnabledFor(level))
 
@@ -61,7 +61,7 @@ def record(event: Event) -> None:
     name, level, more = known
     if _is_routine(event):
         level = DEBUG
-    if not wanted(level) or getattr(event, "outcome", "") == "not_owner":  # the loss has a record of its own
+    if not enabled(level) or getattr(event, "outcome", "") == "not_owner":  # the loss has a record of its own
         return
     fields = {field: getattr(event.lease, field) for field in FIELDS}  # type: ignore[union-attr]  # RECORDS have one
     fields.update((field, getattr(event, field)) for field in more)
@@ -77,7 +77,7 @@ def record(event: Event) -> None:
 def _is_routine(event: Event) -> bool:
     """A loss that the program asked for, or a failure that was logged already. Thousands of leases, each tried again
     every second while the store is away, must not fill the log."""
-    return getattr(event, "reason", "") in ASKED_FOR or bool(getattr(event, "again", False))
+    return getattr(event, "reason", "") in INTENDED or bool(getattr(event, "again", False))
 
 
 def warn(message: str, *args: Any, error: BaseException | None = None) -> None:

@@ -20,21 +20,21 @@ MOST_CARRIED_BYTES = 1024  # as JSON, in addition to the user's own metadata
 class Observers:
     """Observers in the order in which they were given, each once."""
 
-    __slots__ = ("_carriers", "_kinds", "_limits", "_reported", "curious", "observers")
+    __slots__ = ("_carriers", "_kinds", "_limits", "_reported", "observers", "wants_holder")
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self.observers = _checked(observers)
-        self.curious = any(getattr(one, "wants_holder", False) for one in self.observers)
+        self.wants_holder = any(getattr(one, "wants_holder", False) for one in self.observers)
         self._carriers = [one.carry for one in self.observers if hasattr(one, "carry")]
         self._reported: set[int] = set()
         self._kinds: set[str] = set()
         self._limits: set[tuple[str, int]] = set()
 
-    def listens(self) -> bool:
+    def active(self) -> bool:
         """Whether there is an observer, or a log, for routine events."""
-        return bool(self.observers) or log.wanted(log.DEBUG)
+        return bool(self.observers) or log.enabled(log.DEBUG)
 
-    def tell(self, event: Event, others: Iterable[Observer] = ()) -> None:
+    def notify(self, event: Event, others: Iterable[Observer] = ()) -> None:
         """Pass an event to the log, to all observers, and to the others that are not among them."""
         self._call(log.record, log.record, event)
         for one in self.observers:
@@ -43,14 +43,14 @@ class Observers:
             if one not in self.observers:
                 self._call(one, one, event)
 
-    def first_of(self, kind: str) -> bool:
+    def first_unguarded(self, kind: str) -> bool:
         """Whether this is the first unguarded lease of its kind: a warning is logged once, later ones are counted."""
         if kind in self._kinds or len(self._kinds) >= MOST_KINDS:
             return False
         self._kinds.add(kind)
         return True
 
-    def first_limit(self, resource: str, found: int) -> bool:
+    def first_differing_limit(self, resource: str, found: int) -> bool:
         """Whether this semaphore was found with this limit, which is not that of the claim, for the first time."""
         if (resource, found) in self._limits or len(self._limits) >= MOST_LIMITS:
             return False

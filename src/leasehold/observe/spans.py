@@ -22,7 +22,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from leasehold._core.light_typing import Any
 from leasehold.observe import events
-from leasehold.observe.log import ASKED_FOR
+from leasehold.observe.log import INTENDED
 from leasehold.observe.metrics import at_fork
 
 FIELD = "traceparent"  # in the holder's metadata, as in an HTTP header
@@ -120,7 +120,7 @@ class Spans:
 
     def lost(self, event: events.Lost) -> None:
         self._mark(event.lease.number, "lost", {"leasehold.reason": event.reason})
-        self._ended(event, event.reason, event.reason not in ASKED_FOR)
+        self._ended(event, event.reason, event.reason not in INTENDED)
 
     def released(self, event: events.Released) -> None:
         self._ended(event, "released")

@@ -169,7 +169,7 @@ class BaseLease:
         if seen is not None:
             self._engine.raise_floor(seen)
         lease = subject(held, self._engine.store.name, held.number)
-        self._engine.observers.tell(FencedOff(lease, downstream, seen), observers)
+        self._engine.observers.notify(FencedOff(lease, downstream, seen), observers)
 
     def _settle(self) -> str:
         held = self._held
@@ -182,7 +182,7 @@ class BaseLease:
 
     def _report_renewal(self, stop_at: float) -> None:
         """An extension was confirmed; before it, work would have had to stop at ``stop_at``."""
-        if self._engine.observers.listens():
+        if self._engine.observers.active():
             self._engine.watchdog.lease_events().renewed(self._held, stop_at - self._engine.clock.now())
 
     def _report_failed_renewal(self, error: LeaseholdError, alive: bool) -> None:
@@ -190,7 +190,7 @@ class BaseLease:
         held, engine = self._held, self._engine
         if not isinstance(error, LeaseLost):
             engine.watchdog.lease_events().not_renewed(held, error)
-        elif alive and engine.clock.now() < held.stop_at() and engine.observers.listens():
+        elif alive and engine.clock.now() < held.stop_at() and engine.observers.active():
             engine.watchdog.lease_events().not_renewed(held, NotYours(held.reason))
 
     def _finish_release(self, ours: bool) -> None:

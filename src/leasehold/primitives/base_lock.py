@@ -99,7 +99,7 @@ class BaseLock(ABC):
 
     def _acquire_events(self, wait: float | None) -> AcquireEvents | None:
         """What reports this acquire to observers; None when there are none."""
-        if not self._engine.observers.listens():
+        if not self._engine.observers.active():
             return None
         from leasehold._runtime.events import AcquireEvents
 

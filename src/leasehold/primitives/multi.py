@@ -81,7 +81,7 @@ class GroupAttempt:
     def flow(self, address: str, pushes: dict[str, Any] | None = None) -> Coroutine[Op, Any, list[Holding]]:
         """The flow that claims the rest. From here on ``close()`` of the coordinator withdraws it."""
         engine = self._engine
-        if engine.observers.listens():
+        if engine.observers.active():
             from leasehold._runtime.events import GroupAcquireEvents
 
             self.events = GroupAcquireEvents(engine, self._wait)

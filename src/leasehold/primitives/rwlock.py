@@ -50,7 +50,7 @@ class BaseReadWriteLease(BaseLease):
 
     def _downgraded(self) -> None:
         """The store has confirmed a downgrade."""
-        if self._engine.observers.listens():
+        if self._engine.observers.active():
             self._engine.watchdog.lease_events().downgraded(self._held)
 
 

@@ -150,10 +150,10 @@ class BaseSemaphore(BaseLock):
     def _report_limit(self, found: int, subject: Any) -> None:
         """Report another limit, once for each coordinator, resource and limit: it is a mistake in a program."""
         observers = self._engine.observers
-        if observers.first_limit(self._name.text, found):
+        if observers.first_differing_limit(self._name.text, found):
             from leasehold.observe.events import LimitDiffers
 
-            observers.tell(LimitDiffers(subject(), self._limit, found))
+            observers.notify(LimitDiffers(subject(), self._limit, found))
 
     def __repr__(self) -> str:
         several = f" permits={self._permits}" if self._permits > 1 else ""

@@ -40,7 +40,7 @@ class StandInStore(MemoryStore):
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """Nobody reaches it inside."""
+        """No coordinator reaches it while the body runs."""
         self._outages += 1
         try:
             yield
@@ -71,7 +71,7 @@ class StandInStore(MemoryStore):
 
 
 class StandInConnection(MemoryConnection):
-    """One that tells whoever turns the clock that a waiter is going to wake."""
+    """Notifies the clock that the test turns: a waiter is going to wake."""
 
     def __init__(self, store: StandInStore, roused: Callable[[str], None]) -> None:
         super().__init__(store)

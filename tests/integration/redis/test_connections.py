@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from leasehold import OutcomeUnknown, StoreUnavailable
 from leasehold._core.ops import Inspect, View
 from leasehold._core.policy import beat_every_ms
 from leasehold.stores.redis import RedisStore, connection, loop_connection
+from tests.integration.redis.impostor import bulk
 from tests.support.parties import Party
 from tests.support.redis.stage import SLACK, THREADS_ONLY, Stage, ask, give_back, losses, now
 from tests.support.waiting import PATIENCE, until
@@ -247,3 +250,27 @@ async def test_close_while_connecting(async_stage: Stage) -> None:
     left = asyncio.all_tasks() - before
     await asyncio.gather(*left, return_exceptions=True)
     assert left == set()
+
+
+async def test_a_server_that_stalls_in_the_handshake(tmp_path: Path) -> None:
+    """Several commands wait for their replies then. One error is raised, and asyncio reports no other."""
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["message"]))
+    fields = [b"server", b"redis", b"version", b"7.0.0", b"mode", b"standalone"]
+    hello = b"%3\r\n" + b"".join(map(bulk, fields))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(hello)
+        while await reader.read(1000):
+            pass
+        writer.close()
+
+    path = str(tmp_path / "stalls.sock")
+    async with await asyncio.start_unix_server(serve, path):
+        async with leasehold.aio.connect(f"unix://{path}?socket_timeout=0.2") as hold:
+            with pytest.raises(StoreUnavailable, match="too long"):
+                await hold.lock("job").acquire(wait=0)
+        gc.collect()
+        await asyncio.sleep(0)
+    assert not reported

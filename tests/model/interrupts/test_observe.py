@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow  # every place, in both forms: seconds
 
 PLACES: list[tuple[Callable[..., Any], int]] = [
     (AcquireEvents.granted, 1),
-    (Observers.tell, 1),
+    (Observers.notify, 1),
     (HeldLease.__init__, 1),
     (Engine.register, 1),
     (Watchdog.add, 1),

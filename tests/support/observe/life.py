@@ -43,8 +43,8 @@ def live(stage: Stage, heard: Listener) -> Any:
     endings(stage, heard)
     losses(stage, heard)
     held = stage.acquire("held", 1, ttl=3600)
-    stage.engine.observers.tell(LimitDiffers(heard.of(Acquired)[-1].lease, 3, 5))
-    stage.engine.observers.tell(Leaking(3))
+    stage.engine.observers.notify(LimitDiffers(heard.of(Acquired)[-1].lease, 3, 5))
+    stage.engine.observers.notify(Leaking(3))
     return held
 
 

@@ -65,14 +65,14 @@ def test_each_broken_observer_is_complained_of_once(caplog: pytest.LogCaptureFix
     """Also where a guard adds its own."""
     observers, guest = Observers([Broken(ValueError), Broken(TypeError)]), Broken(OSError)
     for _ in range(3):
-        observers.tell(Leaking(1), [guest])
+        observers.notify(Leaking(1), [guest])
     assert guest.times == 3 and len(complaints(caplog)) == 3
 
 
 def test_an_interrupt_on_the_main_thread_goes_on_its_way() -> None:
     """Ctrl-C may arrive inside an observer: it is not the observer's, and must not be lost."""
     with pytest.raises(KeyboardInterrupt):
-        Observers([Broken(KeyboardInterrupt)]).tell(Leaking(1))
+        Observers([Broken(KeyboardInterrupt)]).notify(Leaking(1))
 
 
 def test_a_log_handler_that_raises_harms_nobody(heard: Listener) -> None:
@@ -179,9 +179,9 @@ def test_what_cannot_travel_stays(
 
 def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without observers, and with a log that nobody reads, no event is made and nothing of them is loaded."""
-    monkeypatch.setattr(log, "wanted", lambda level: level >= log.WARNING)
+    monkeypatch.setattr(log, "enabled", lambda level: level >= log.WARNING)
     told: list[Event] = []
-    monkeypatch.setattr(Observers, "tell", lambda self, event, others=(): told.append(event))
+    monkeypatch.setattr(Observers, "notify", lambda self, event, others=(): told.append(event))
     stage = Stage("sync", [])
     lease = stage.acquire(ttl=TTL)
     assert lease._held.number == 0

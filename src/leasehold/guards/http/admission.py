@@ -6,7 +6,7 @@ fence:
 
     enter              before the check, which may take a while: a request that is checked later must see this one
     wait_for_earlier   after the check: which requests with a lower fence are active? The guard refuses any that come
-                       later; the active ones are told that they are overtaken, and this one waits for them to end
+                       later; the active ones learn that they are overtaken, and this one waits for them to end
     leave              whatever happened
 
 A request waits only for lower fences, so no requests wait for each other in a circle. Requests of one fence belong to
@@ -214,7 +214,7 @@ def _owner(sent: Sent) -> str | None:
 
 
 def _checked(guard: Guard) -> Guard:
-    """The guard must take a bare fence. One that works inside a transaction must first be told how to begin one."""
+    """The guard must take a bare fence. One that works inside a transaction must first know how to begin one."""
     check: object = getattr(guard, "check", None)
     if not callable(check):
         raise InvalidRequest(f"guard must have check(), as leasehold.guards.Guard says, not {type(guard).__name__}")

@@ -82,7 +82,8 @@ class GuardClient:
                 reply = yield command
             except Exception as error:
                 if not clients.unknown_script(error):  # only such a script is sent again, in full (trap 18)
-                    raise step.failure(server, error, self._retries) from error
+                    failure = step.failure(server, error, self._retries)
+                    raise failure from error.__cause__ if failure is error else error
             else:
                 return step.judge(reply)
         raise step.forgotten(server)

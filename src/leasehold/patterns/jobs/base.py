@@ -119,7 +119,8 @@ class BaseJobs:
 
         if tx is not None:
             return self._of_this_kind(run(tx, with_layout, self._translated))
-        autocommit = alone and self._statements is not None and self._statements.dialect.name == "postgresql"
+        statements = self._statements  # another thread may drop them meanwhile
+        autocommit = alone and statements is not None and statements.dialect.name == "postgresql"
         options = RunOptions(autocommit=autocommit)
         return run_within(lambda: self._begin(autocommit), with_layout, self._translated, options)
 

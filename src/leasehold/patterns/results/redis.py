@@ -28,6 +28,7 @@ from leasehold.patterns.results.result_store import (
     check_text,
     timed_entry,
 )
+from leasehold.stores.redis.failures import TooManyConnections
 from leasehold.stores.redis.lua import assemble, make_script
 
 if TYPE_CHECKING:
@@ -172,8 +173,8 @@ class WriteStep(Step[Any]):
 class ReadStep(WriteStep):
     """A step that changes nothing: a reply that was lost leaves nothing unknown."""
 
-    def failure(self, where: str, error: Exception, retries: bool) -> LeaseholdError:
-        found = super().failure(where, error, retries)
+    def failure(self, server: str, error: Exception, retries: bool) -> LeaseholdError:
+        found = super().failure(server, error, retries)
         found.fence = None
         if not isinstance(found, OutcomeUnknown):
             return found
@@ -186,7 +187,8 @@ class ReadStep(WriteStep):
 #
 # The default result store of a coordinator on Redis sends its scripts over the coordinator's own connections: its
 # threads take one from its pool for each call, and an event loop uses the one that it has for its claims. So the login,
-# TLS, time limits, reconnecting and forks are those of the leases, and nothing more is opened.
+# TLS, time limits, reconnecting and forks are those of the leases, and nothing more is opened, unless as many as
+# max_connections allows are in use.
 
 
 def redis_results(store: Any, pool: ConnectionPool, driver: AsyncDriver | None) -> ResultStore:
@@ -217,14 +219,18 @@ class PoolClient(OwnClient):
 
     def __init__(self, store: Any, pool: ConnectionPool) -> None:
         super().__init__(store)
+        self._store = store
         self._pool = pool
 
     def execute_command(self, *command: Any) -> Any:
         connection: Any = self._pool.borrow()
         try:
             return connection.execute_command(command, REPLY_SECONDS)
+        except TooManyConnections as error:
+            refused = error
         finally:
             self._pool.give_back(connection)
+        return self._store.execute_beyond_limit(command, REPLY_SECONDS, refused)
 
 
 class LoopClient(OwnClient):

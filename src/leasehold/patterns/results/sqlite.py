@@ -312,7 +312,7 @@ def meaning(path: str, error: BaseException) -> LeaseholdError:
 
 
 TABLE = "leasehold_results"
-LOOK = statements.read(DIALECTS["sqlite"], TABLE, "").marked("?")
+READ = statements.read(DIALECTS["sqlite"], TABLE, "").marked("?")
 
 
 class SQLiteResultStore(SQLResultStore):
@@ -340,7 +340,7 @@ class SQLiteResultStore(SQLResultStore):
     def read(self, resource: str) -> Entry | None:
         name = check_resource(resource)
         try:
-            rows = self._file.query(LOOK, name)
+            rows = self._file.query(READ, name)
         except LeaseholdError:
             raise
         except Exception as error:

@@ -118,12 +118,14 @@ class ThreadRebuilds(BackgroundRebuilds):
 class TaskRebuilds(BackgroundRebuilds):
     """Rebuilds in tasks of the event loop whose caller started them."""
 
-    def _over(self, work: Any) -> bool:
+    def _has_ended(self, work: Any) -> bool:
         """It was cancelled before it began, or its loop is closed."""
         return isinstance(work, asyncio.Task) and (work.done() or work.get_loop().is_closed())
 
     def _begin(self, key: Any, flow: Coroutine[Any, Any, None]) -> None:
-        for name in [name for name, work in list(self._running.items()) if self._over(work)]:  # also of other loops
+        for name in [
+            name for name, work in list(self._running.items()) if self._has_ended(work)
+        ]:  # also of other loops
             self._running.pop(name, None)
         self._running[key] = asyncio.create_task(flow, name="leasehold-rebuild")
 

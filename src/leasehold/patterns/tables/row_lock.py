@@ -148,4 +148,4 @@ def _translation(row: Row, nowait: bool) -> Translation:
 def _busy(row: Row, *, goes_on: bool) -> NotAcquired:
     """In SQLite a transaction that has read, and stays open, may keep the other one from its commit."""
     remedy = "Your transaction goes on: try again later, or roll back" if goes_on else "Roll back, and try again later"
-    return NotAcquired(f"somebody else has locked this row of {row.label}: nothing was changed. {remedy}")
+    return NotAcquired(f"another transaction has locked this row of {row.label}: nothing was changed. {remedy}")

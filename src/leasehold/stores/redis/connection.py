@@ -77,9 +77,9 @@ class Server:
             return
         with self._lock:
             if self._opening + sum(socket.usable() for socket in list(self._open)) >= most:
-                raise StoreUnavailable(
-                    f"{self.target.server} was not asked: {most} connections are open, and max_connections allows no "
-                    "more. Allow as many as threads and event loops use locks at a time"
+                raise failures.TooManyConnections(
+                    f"nothing was sent to {self.target.server}: {most} connections are open, and max_connections "
+                    "allows no more. Allow as many as threads and event loops use locks at a time"
                 )
             self._opening += 1
         try:

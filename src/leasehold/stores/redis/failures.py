@@ -31,6 +31,10 @@ NO: dict[str, str] = {
 }
 
 
+class TooManyConnections(StoreUnavailable):
+    """As many connections are open as ``max_connections`` allows: nothing was sent."""
+
+
 def refusal(server: str, reply: BaseException, no: Mapping[str, str] = NO) -> LeaseholdError:
     """An error reply as an error of ours. One that is not known to have changed nothing is OutcomeUnknown. ``server``
     names the server ("Redis at host:port"), and ``no`` may replace the texts of ``NO``."""

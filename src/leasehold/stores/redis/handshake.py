@@ -128,7 +128,7 @@ def _login(target: Target) -> tuple[str, str]:
         return target.login()
     except Exception as error:  # raised by the user's credential provider
         raise StoreUnavailable(
-            f"the credentials for Redis at {target} could not be had: {type(error).__name__}"
+            f"the credentials for Redis at {target} could not be obtained: {type(error).__name__}"
         ) from error
 
 

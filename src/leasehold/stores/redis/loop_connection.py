@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from copy import copy
 
 import hiredis
 
@@ -70,7 +71,7 @@ class AsyncRedisSocket(asyncio.Protocol):
         give_up = min(give_up, now + self._reply_timeout)
         reply: asyncio.Future[Any] = self._loop.create_future()
         if not self.usable():
-            reply.set_exception(NotSent("the connection is closed"))
+            _fail(reply, NotSent("the connection is closed"))
             return reply
         if self._waiting:
             if not self._unsent:
@@ -114,7 +115,7 @@ class AsyncRedisSocket(asyncio.Protocol):
         now = self._loop.time()
         for reply, give_up, sent in self._waiting:
             if not reply.done() and give_up <= now:
-                reply.set_exception(Broken(SLOW))
+                _fail(reply, Broken(SLOW))
                 self._doubted = self._doubted or self._received_at < sent
         first = min((give_up for reply, give_up, _ in self._waiting if not reply.done()), default=None)
         if self._doubted:
@@ -156,8 +157,7 @@ class AsyncRedisSocket(asyncio.Protocol):
             if not reply.done():
                 never_left = place >= len(self._waiting) - unsent
                 text = str(error or self._closed_because)
-                reply.set_exception(NotSent(text) if never_left else Broken(text))
-                reply.exception()  # a cancelled task does not retrieve it, and asyncio would warn
+                _fail(reply, NotSent(text) if never_left else Broken(text))
         self._waiting.clear()
         self._unsent.clear()
         self._on_lost(self)
@@ -173,6 +173,13 @@ class AsyncRedisSocket(asyncio.Protocol):
             nowhere = os.open(os.devnull, os.O_RDWR)
             os.dup2(nowhere, sock.fileno())
             os.close(nowhere)
+
+
+def _fail(reply: asyncio.Future[Any], error: Broken) -> None:
+    """End the wait for a reply. A task that was cancelled does not retrieve the error, nor does a handshake that sent
+    several commands and fails at the first: asyncio must not warn of it."""
+    reply.set_exception(error)
+    reply.exception()
 
 
 class LoopConnection:
@@ -253,6 +260,8 @@ class LoopConnection:
         try:
             async with asyncio.timeout_at(give_up):  # wait_for would swallow a cancellation that comes with the result
                 await asyncio.shield(connecting)
+        except LeaseholdError as error:  # all tasks that wait get this one, and each sets its own resource
+            raise copy(error) from error.__cause__
         except TimeoutError as error:
             raise failures.unreachable(self._server.target.server, self._slow()) from error
         except asyncio.CancelledError:

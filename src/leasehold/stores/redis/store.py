@@ -6,22 +6,28 @@ It keeps no idle connections. A coordinator has a pool of them for its threads a
 
 from __future__ import annotations
 
+import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from leasehold._core.light_typing import TYPE_CHECKING
+from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.ops import Push, Reply, StoreOp
 from leasehold._core.ports import Clock, HolderPushes
 from leasehold._core.types import Capabilities
 from leasehold.errors import LeaseholdError
 from leasehold.stores.clock import SystemClock
 from leasehold.stores.redis.connection import RedisConnection, Server
+from leasehold.stores.redis.failures import TooManyConnections
+from leasehold.stores.redis.protocol import Command
 from leasehold.stores.redis.target import Target, from_url
 from leasehold.stores.redis.watchdog_connection import WatchdogConnection
 
 if TYPE_CHECKING:
     from leasehold.stores.redis.loop_connection import LoopConnection
+
+MOST_BEYOND_LIMIT = 16
 
 
 class RedisStore:
@@ -39,6 +45,7 @@ class RedisStore:
         self._connections: weakref.WeakSet[RedisConnection] = weakref.WeakSet()
         self._loop_connections: set[LoopConnection] = set()
         self._watchdog = WatchdogConnection(self._server)
+        self._beyond_limit = self._permits()
 
     @property
     def where(self) -> str:
@@ -61,6 +68,25 @@ class RedisStore:
         self._connections.add(connection)
         return connection
 
+    def execute_beyond_limit(self, command: Command, seconds: float, refused: TooManyConnections) -> Any:
+        """Send one command of a result store although ``max_connections`` are open, over a connection that is closed
+        again. The threads that have the others may wait for the lease whose result this is. There are as many such
+        connections as ``max_connections`` allows, and at most 16; the command waits for one."""
+        give_up = time.monotonic() + seconds
+        permits = self._beyond_limit  # a fork in between replaces it
+        if not permits.acquire(timeout=seconds):
+            raise refused
+        try:
+            with closing(RedisConnection(self._server, self._connections.discard, counts=False)) as connection:
+                self._connections.add(connection)
+                return connection.execute_command(command, give_up - time.monotonic())
+        finally:
+            permits.release()
+
+    def _permits(self) -> threading.Semaphore:
+        most = self._server.target.max_connections or MOST_BEYOND_LIMIT
+        return threading.Semaphore(min(most, MOST_BEYOND_LIMIT))
+
     def listen(self, notify: Callable[[Push], None]) -> LoopConnection:
         from leasehold.stores.redis.loop_connection import LoopConnection  # only users of asyncio load it
 
@@ -82,6 +108,7 @@ class RedisStore:
         for connection in list(self._connections):
             connection.forked()
         self._server.forked()
+        self._beyond_limit = self._permits()
         self._watchdog.forked()
         for loop_connection in self._loop_connections:
             loop_connection.forked()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +20,11 @@ import redis.asyncio
 
 import leasehold
 import leasehold.aio
-from leasehold.errors import InvalidRequest, StoreUnavailable, Unsupported
+from leasehold.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable, Unsupported
+from leasehold.testing.results import Presenter
+from tests.support.patterns.tools import until
 from tests.support.servers.certificates import Certificates
+from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import RedisServer
 from tests.unit.patterns.results.test_file import in_child
 
@@ -106,7 +110,7 @@ def test_beside_redis(redis_server: RedisServer, redis_url: str) -> None:
         check_both(target)
     for db in (3, 4, 5):
         assert redis_server.client(db=db).exists("results:v1:{page:42}:value")
-    assert not redis_server.client(db=0).keys("result store:*")
+    assert not redis_server.client(db=0).keys("results:*")
 
 
 @slow
@@ -251,6 +255,67 @@ def test_no_client_library_is_needed(redis_url: str) -> None:
     assert found.stdout == "text\n"
 
 
+def test_each_call_has_an_error_of_its_own(tmp_path: Path) -> None:
+    """Tasks that wait for one connection in vain get one error each: it names their resource, and its cause."""
+    url = f"unix://{tmp_path / 'nothing.sock'}"
+    with leasehold.connect(url) as hold, pytest.raises(StoreUnavailable, match="cannot be reached") as caught:
+        hold._results.read("page:42")
+    errors: list[Any] = [caught.value]
+
+    async def main() -> None:
+        async with leasehold.aio.connect(url) as hold:
+            results: Any = hold._results
+            errors.extend(
+                await asyncio.gather(*(results.read(f"page:{one}") for one in range(3)), return_exceptions=True)
+            )
+
+    asyncio.run(main())
+    assert [error.resource for error in errors] == ["page:42", "page:0", "page:1", "page:2"]
+    assert all(error.__cause__ is not None and error.__cause__ is not error for error in errors)
+
+
+@slow
+def test_a_lost_reply(proxy: Proxy) -> None:
+    """Over the connections of the leases, too: a write may have happened, and a read changes nothing."""
+    url = f"redis://127.0.0.1:{proxy.port}/0?socket_timeout=0.5"
+    old, new = Presenter("page:42", 10), Presenter("page:42", 11)
+    with leasehold.connect(url) as hold:
+        results: Any = hold._results
+        results.write(old, "before", 60)
+        proxy.drop_replies(1)
+        with pytest.raises(OutcomeUnknown, match="may be repeated") as unknown:
+            results.write(new, "after", 60)
+        assert (unknown.value.resource, unknown.value.fence) == ("page:42", 11)
+        assert results.read("page:42").text == "after"
+        proxy.drop_replies(1)
+        with pytest.raises(StoreUnavailable, match="could not be read"):
+            results.read("page:42")
+        assert results.read("page:42").text == "after"
+
+
+@slow
+def test_a_lost_reply_in_asyncio(proxy: Proxy) -> None:
+    """The same on the connection that all tasks of a loop share: each gets its own reply, or none."""
+    url = f"redis://127.0.0.1:{proxy.port}/0?socket_timeout=0.5"
+
+    async def main() -> None:
+        async with leasehold.aio.connect(url) as hold:
+            results: Any = hold._results
+            for page in range(5):
+                await results.write(Presenter(f"page:{page}", 10), str(page), 60)
+            proxy.drop_replies(1)
+            with pytest.raises(OutcomeUnknown, match="may be repeated"):
+                await results.write(Presenter("page:0", 10), "zero", 60)
+            reads = [asyncio.create_task(results.read(f"page:{page}")) for page in range(5)]
+            await asyncio.sleep(0)
+            reads[2].cancel()
+            found: list[Any] = await asyncio.gather(*reads, return_exceptions=True)
+            assert isinstance(found.pop(2), asyncio.CancelledError)
+            assert [one.text for one in found] == ["zero", "1", "3", "4"]
+
+    asyncio.run(main())
+
+
 @slow
 def test_nothing_more_is_opened(redis_server: RedisServer, redis_url: str) -> None:
     """A thread uses one connection for its lease and its results, and so does an event loop."""
@@ -269,6 +334,31 @@ def test_nothing_more_is_opened(redis_server: RedisServer, redis_url: str) -> No
             assert len(hold._driver._connections) == 1 and connections() <= 2
 
     asyncio.run(main())
+
+
+@slow
+def test_more_threads_than_connections(redis_url: str) -> None:
+    """A thread that waits has the only connection. The result of the one that it waits for is stored all the same, so
+    that the work is not done twice; and readers wait for each other."""
+    calls: list[int] = []
+    inside = threading.Event()
+    with leasehold.connect(redis_url) as other, leasehold.connect(f"{redis_url}?max_connections=1") as hold:
+
+        def pay(number: int) -> int:
+            calls.append(number)
+            inside.set()
+            until(lambda: other.inspect("pay:7").waiters, "another thread waits")
+            return number
+
+        once = hold.once("pay", "{number}")(pay)
+        with ThreadPoolExecutor(8) as pool:
+            first = pool.submit(once, 7)
+            assert inside.wait(30)
+            second = pool.submit(once, 7)
+            assert [first.result(30), second.result(30)] == [7, 7]
+            assert calls == [7]
+            reads = [pool.submit(hold._results.read, "page:42") for _ in range(50)]
+            assert [one.result(30) for one in reads] == [None] * 50
 
 
 def test_names_are_loaded_when_they_are_used() -> None:

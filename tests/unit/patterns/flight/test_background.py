@@ -236,6 +236,30 @@ def test_a_loop_that_ends_takes_its_task_along() -> None:
     asyncio.run(hold.close())
 
 
+def test_a_rebuild_that_never_began_does_not_stand_in_the_way() -> None:
+    """Its task was cancelled before its first step, as when a task group or a loop ends. The next caller rebuilds."""
+    hold = aio.connect("memory://background-never-began")
+    calls: list[str] = []
+
+    async def page(key: str) -> int:
+        calls.append(key)
+        return len(calls)
+
+    flown = hold.single_flight("page", "{key}", fresh=0.001, stale=60)(page)
+
+    async def ask(cancel: bool = False) -> int:
+        value: int = await flown("a")
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            assert not cancel or task.cancel()
+        await asyncio.sleep(0.01)
+        return value
+
+    assert [asyncio.run(ask()), asyncio.run(ask(cancel=True))] == [1, 1]
+    assert len(calls) == 1
+    until(lambda: asyncio.run(ask()) == 2, "it is rebuilt by another")
+    asyncio.run(hold.close())
+
+
 def test_it_may_ask_for_what_is_being_made() -> None:
     """Nobody waits for what runs in the background: it may wait for the one that has started it."""
     inside = threading.Event()
