@@ -14,7 +14,7 @@ import pytest
 import leasehold
 from leasehold import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold._core.holding import Holding
-from leasehold._core.ops import Renew
+from leasehold._core.ops import Claim, Renew, StoreOp
 from leasehold._runtime.held_lease import HeldLease
 from leasehold.stores.memory import MemoryStore
 from tests.support.lock import (
@@ -24,6 +24,7 @@ from tests.support.lock import (
     eventually,
     eventually_async,
     in_thread,
+    nothing,
     nothing_left,
     sync_scene,
     tick,
@@ -252,3 +253,36 @@ def test_several_loops_at_once() -> None:
         sys.setswitchinterval(interval)
     asyncio.run(hold.close())
     assert errors == [] and not any(thread.is_alive() for thread in threads)
+
+
+# ---------------------------------------------------------------- a fork in the middle of a call
+
+
+class ForkingClock(StillClock):
+    """Time that stands still, and a signal that is handled while it is read."""
+
+    __slots__ = ("handler",)
+
+    def now(self) -> float:
+        """The handler runs once, when there is one."""
+        handler, self.handler = getattr(self, "handler", None), None
+        if handler is not None:
+            handler()
+        return StillClock.now(self)
+
+
+def test_a_fork_after_the_reply_leaves_the_grant_to_the_parent() -> None:
+    """A signal handler may fork when the reply has arrived already, and then only the parent may go on with it."""
+    clock = ForkingClock()
+    spy, hold = sync_scene(clock)
+
+    def fork_soon(op: StoreOp) -> None:
+        if isinstance(op, Claim):
+            clock.handler = hold._engine.forked  # what a child does first
+
+    with hold:
+        spy.after = fork_soon
+        with pytest.raises(StoreUnavailable, match="forked"):
+            hold.lock("job", ttl=30).acquire(wait=0)
+        spy.after = nothing
+        assert not hold.lock("job").owned()
