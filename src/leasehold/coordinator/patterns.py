@@ -40,7 +40,6 @@ class Patterns(DefaultResults, ABC, Generic[OnceT, LeasedOnceT, FlightT, LeasedF
     """The patterns of a coordinator of either flavour."""
 
     _id_key: bytes
-    _crew: Any = None  # the background rebuilds of single_flight, once there are some
 
     @overload
     def once(

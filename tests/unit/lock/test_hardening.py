@@ -6,7 +6,7 @@ import asyncio
 import gc
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -261,13 +261,16 @@ def test_several_loops_at_once() -> None:
 class ForkingClock(StillClock):
     """Time that stands still, and a signal that is handled while it is read."""
 
-    __slots__ = ("handler",)
+    __slots__ = ("handlers",)
+
+    def __init__(self) -> None:
+        StillClock.__init__(self)
+        self.handlers: list[Callable[[], None]] = []
 
     def now(self) -> float:
-        """The handler runs once, when there is one."""
-        handler, self.handler = getattr(self, "handler", None), None
-        if handler is not None:
-            handler()
+        """A handler runs once, when there is one."""
+        while self.handlers:
+            self.handlers.pop()()
         return StillClock.now(self)
 
 
@@ -278,7 +281,7 @@ def test_a_fork_after_the_reply_leaves_the_grant_to_the_parent() -> None:
 
     def fork_soon(op: StoreOp) -> None:
         if isinstance(op, Claim):
-            clock.handler = hold._engine.forked  # what a child does first
+            clock.handlers.append(hold._engine.forked)  # what a child does first
 
     with hold:
         spy.after = fork_soon
