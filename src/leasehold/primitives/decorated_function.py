@@ -15,7 +15,7 @@ from enum import Enum
 from types import CoroutineType
 
 from leasehold._core.light_typing import Any, Final, Literal
-from leasehold._core.templates import Template
+from leasehold._core.templates import NameTemplate
 from leasehold.errors import InvalidRequest, NotAcquired
 from leasehold.primitives.lock import AsyncLock, Lock
 
@@ -199,22 +199,20 @@ def default_wait(kind: object, on_busy: object) -> dict[str, Any]:
 
 
 def decorator(
-    make: Callable[..., Any], templates: Sequence[object], on_busy: str, lease_as: str | None, asynchronous: bool
+    make: Callable[..., Any], ids: Sequence[object], on_busy: str, lease_as: str | None, asynchronous: bool
 ) -> Callable[[Function], Function]:
     """The decorator that ``hold.locked`` returns. ``make`` gives the lock for the ids of a call."""
     check_filled(lease_as)
-    parsed = [Template(template) for template in templates]
-    names = [name for template in parsed for name in template.names]
-    if not names:
-        make(*[template.text({}) for template in parsed])  # a wrong name is reported now where it is known
+    template = NameTemplate(ids)
+    if not template.names:
+        make(*template.ids({}))  # a wrong name is reported now where it is known
 
     def decorate(function: Function) -> Function:
         check_function(function, asynchronous, "locked")
-        decorated = DecoratedFunction(function, names, lease_as)
+        decorated = DecoratedFunction(function, template.names, lease_as)
 
         def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            values = decorated.values(args, kwargs)
-            return make(*[template.text(values) for template in parsed])
+            return make(*template.ids(decorated.values(args, kwargs)))
 
         run = _run_on_loop if asynchronous else _run_on_thread
         return decorated.dress(run(function, lock, lease_as, on_busy == "skip"))
