@@ -28,8 +28,8 @@ from tests.support.lock import PATIENCE, Spy, eventually, eventually_async, noth
 
 GIVING: list[Callable[..., Any]] = [
     Lease.transfer, BaseLease._finish_transfer, BaseLease._finish_release, HeldLease.new_transfer,
-    Holding.begin_transfer, Holding.end_transfer, Holding._begin_change, Holding.end_change, flows.transfer, sync.run, sync.drive,
-    driver.drive, ConnectionPool.borrow, ConnectionPool.give_back, Engine.forget,
+    Holding.begin_transfer, Holding.end_transfer, Holding._begin_change, Holding.end_change, flows.transfer,
+    sync.run, sync.drive, driver.drive, ConnectionPool.borrow, ConnectionPool.give_back, Engine.forget,
 ]  # fmt: skip
 ADOPTING: list[Callable[..., Any]] = [
     Lock._acquire, Lock._adopt, flows.adopt, flows._adopted, sync.drive, driver.drive, ConnectionPool.borrow,
