@@ -15,7 +15,9 @@ import leasehold
 from leasehold import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold._core.holding import Holding
 from leasehold._core.ops import Claim, Renew, StoreOp
+from leasehold._runtime.connections import ConnectionPool
 from leasehold._runtime.held_lease import HeldLease
+from leasehold._runtime.registry import Attempt
 from leasehold.stores.memory import MemoryStore
 from tests.support.lock import (
     PATIENCE,
@@ -289,3 +291,28 @@ def test_a_fork_after_the_reply_leaves_the_grant_to_the_parent() -> None:
             hold.lock("job", ttl=30).acquire(wait=0)
         spy.after = nothing
         assert not hold.lock("job").owned()
+
+
+# ---------------------------------------------------------------- an interrupt at the very end of an acquire
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("place", [Attempt, ConnectionPool])
+def test_an_interrupt_at_the_end_of_a_refused_acquire_leaves_nothing_pending(
+    place: type, several: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attempt that stayed pending would be kept, and withdrawn, until the coordinator is closed."""
+    _, hold = sync_scene()
+    with hold:
+        busy = hold.lock("job", ttl=30).acquire(wait=0)
+        wanted = hold.all(hold.lock("job"), hold.lock("other")) if several else hold.lock("job")
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(place, "forget_pushes" if place is Attempt else "give_back", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                wanted.try_acquire()
+        assert not hold._engine.pending
+        assert busy is not None and busy.release()
