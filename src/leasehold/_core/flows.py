@@ -235,7 +235,7 @@ def _adopted(
 
 
 def _no_longer_good(request: AcquireRequest, ticket: Ticket, reason: str) -> LeaseLost:
-    why = "its lease is over, or somebody has adopted it"
+    why = "its lease is over, or another process has adopted it"
     if reason == "deleted":  # the store never had a later fence either: most likely it is the wrong store
         why = "this store knows nothing of its lease; is it the store that the giver uses?"
     return LeaseLost(

@@ -6,7 +6,6 @@ MIN_TTL_MS = 50
 MAX_TTL_MS = 24 * 3600 * 1000
 LONG_TTL_MS = 3600 * 1000  # above this a lease is the wrong tool: durable ownership (jobs)
 
-DEFAULT_TTL_MS = 30_000
 
 DAY_US = 24 * 3600 * 1_000_000
 MAX_FENCE = 2**53 - DAY_US  # beyond 2**53 a float (Lua, JavaScript) no longer counts by one

@@ -22,7 +22,7 @@ async def inspect_resource(resource: str, queue: bool = True) -> ops.View:
         if one.blocks:
             raise StoreUnavailable(
                 f"who holds {parse_name(resource).shown} is not known: {one.what.replace(resource, '...')} {one.why}. "
-                "`leasehold inspect` shows it; delete it when nobody works by it",
+                "`leasehold inspect` shows it; delete it when no process works under it",
                 resource=resource,
             )
     return view
@@ -193,9 +193,9 @@ async def next_change(watching: WatchRequest, known: tuple[Grant, ...] | None, n
         now = (await ops.Park(watching.owner, now + pause_ms / 1000)).at
 
 
-async def end_watch(watching: WatchRequest) -> None:
-    """End the watch: no more pushes are wanted."""
-    await ops.Defer(ops.Withdraw(watching.resource, watching.owner), WATCH_EVERY_MS / 1000)
+def end_watch(watching: WatchRequest) -> ops.Defer:
+    """The op that ends a watch, in the background: no more pushes are wanted."""
+    return ops.Defer(ops.Withdraw(watching.resource, watching.owner), WATCH_EVERY_MS / 1000)
 
 
 def _pause_ms(view: ops.View, pushable: bool) -> int:

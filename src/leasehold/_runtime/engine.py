@@ -30,7 +30,7 @@ class CoordinatorClosed(Exception):
     wait for the store to come back. Drivers turn it into StoreUnavailable."""
 
 
-FORKED = "this process was forked in the middle of the call: what it asked for is its parent's"
+FORKED = "this process was forked in the middle of the call: the call is its parent's"
 CLOSED = "this coordinator is closed: make a new one with connect()"
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 _watchdogs: weakref.WeakSet[Watchdog] = weakref.WeakSet()  # a watchdog's thread may outlive its coordinator

@@ -177,9 +177,9 @@ class HeldLease(Holding):
         """Was correctness to be protected, and has no guard ever seen the fence? True until that was reported."""
         return self.options.protects == "correctness" and not (self.exported or self.guarded or self.warned)
 
-    def giving(self) -> Transfer:
-        """A lease has one ticket, however often and by however many threads a transfer is tried: whichever Renew
-        arrives last in the store, the ticket that a caller got is good."""
+    def new_transfer(self) -> Transfer:
+        """A call of ``transfer`` begins. A lease has one ticket, however often and by however many threads a transfer
+        is tried: whichever Renew arrives last in the store, the ticket that a caller got is good."""
         with self.lock:
             self._require_single()
             self.nonce = self.nonce or os.urandom(NONCE_BYTES).hex()

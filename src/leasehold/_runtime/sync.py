@@ -40,13 +40,14 @@ def drive(engine: Engine, flow: Coroutine[Op, Any, R], connection: Connection) -
                 raise CoordinatorClosed
             else:
                 reply = connection.execute(op)
+            answer = TimedReply(reply, now())
         except BaseException as error:
             if engine.epoch != epoch:
                 raise Abandon(StoreUnavailable(FORKED)) from error
             raise
         if engine.epoch != epoch:  # a signal handler has forked: the parent goes on with this flow, its child does not
             raise Abandon(StoreUnavailable(FORKED))
-        return TimedReply(reply, now())
+        return answer  # nothing comes after the check: a child that went on with a grant would be a second holder
 
     try:
         return driver.drive(flow, perform)

@@ -63,7 +63,7 @@ class Watchdog:
         self._runs: list[threading.Thread] = []  # the first of them runs
         self._made_of = threading.Lock
         self._wake_at = AWAKE  # until when the thread sleeps; AWAKE while it does not
-        self._requested_at = NEVER  # the earliest time that was requested, also for a lease that is gone by now
+        self._requested_at = NEVER  # when a thread last wanted it awake, also for a lease that is gone by now
         self._stopped = False  # end now
         self._dismissed = False  # end when nothing is left to do
 
@@ -119,7 +119,7 @@ class Watchdog:
             try:
                 thread.start()
             except RuntimeError as error:
-                raise StoreUnavailable(f"no thread can be started to look after leases: {error}") from error
+                raise StoreUnavailable(f"no thread can be started to renew leases: {error}") from error
             if self._thread is None:
                 self._thread = thread
 
@@ -193,7 +193,7 @@ class Watchdog:
                 due.append(held)  # a little early, so that leases that fall due together travel together
         self._renew([held for held in due if held.usable() or self._still_wanted(held)])
         for held in over:  # observers after the renewals: a slow one must not cost others their leases
-            self._report_loss(held)
+            self._report_loss_to_observers(held)
         if self._background_ops:
             self._background_ops.run(self._spare_ms())
         self._read_pushes()  # a push that came together with a reply wakes nothing
@@ -204,9 +204,9 @@ class Watchdog:
             return
         self.remove(held)
         if held.notify_loss():
-            self._report_loss(held)
+            self._report_loss_to_observers(held)
 
-    def _report_loss(self, held: HeldLease) -> None:
+    def _report_loss_to_observers(self, held: HeldLease) -> None:
         if self._observers.active() or held.reason not in log.INTENDED or held.unguarded():
             self.lease_events().lost(held)
 
@@ -240,7 +240,7 @@ class Watchdog:
             some, theirs = due_renewals(due[few], now, self.transitions)
             renewed += some
             renews += theirs
-        stops = [held.stop_at() for held in renewed] if self._observers.listens() else []
+        stops = [held.stop_at() for held in renewed] if self._observers.active() else []
         replies = self._store.execute_many(renews) if renews else []
         at = self._clock.now()
         unsure = []
@@ -254,7 +254,7 @@ class Watchdog:
             self._report_renewed(renewed, replies, [stop - at for stop in stops])
         for held in over:
             self.remove(held)
-            self._report_loss(held)
+            self._report_loss_to_observers(held)
 
     def _report_renewed(
         self, leases: list[HeldLease], replies: list[Reply | LeaseholdError], slacks: list[float]
@@ -322,7 +322,7 @@ class Watchdog:
 
     def release_reporter(self, held: HeldLease) -> OnReply | None:
         """A callback that reports the outcome of giving it back; None when no observer needs it."""
-        if not self._observers.listens() and not held.unguarded():
+        if not self._observers.active() and not held.unguarded():
             return None
         lease_events = self.lease_events()
         return lambda reply: lease_events.released(
@@ -348,7 +348,7 @@ class Watchdog:
             self._background_ops.run(int(LONGEST_TRY * 1000))
         finally:
             for held in over:  # after all are given back: a slow observer must not delay that
-                self._report_loss(held)
+                self._report_loss_to_observers(held)
 
     def stop(self) -> None:
         """End the thread, and wait for it unless it is the calling one."""

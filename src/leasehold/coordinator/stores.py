@@ -26,7 +26,7 @@ def open_store(target: Target | None) -> Store:
     """The store that a URL names or a client connects to. Nothing is opened yet."""
     if _in_sub_interpreter():
         raise Unsupported(
-            "Leasehold does not work in a sub-interpreter: nobody could renew or give back there what is held. Use it "
+            "Leasehold does not work in a sub-interpreter: leases can be neither renewed nor given back there. Use it "
             "in the main interpreter (under mod_wsgi: WSGIApplicationGroup %{GLOBAL}), or in a process of its own"
         )
     if target is None:

@@ -133,7 +133,7 @@ class BaseLease:
 
     def _begin_transfer(self) -> Transfer:
         self._settle()
-        return self._held.giving()
+        return self._held.new_transfer()
 
     def _finish_transfer(self, transfer: Transfer) -> str:
         """The ticket, once the store has confirmed the transfer."""

@@ -157,7 +157,8 @@ class BaseLock(ABC):
     # ------------------------------------------------------------ the end of an acquire
     #
     # Lock._acquire and AsyncLock._acquire end in the same four steps, in this order: clean up the claim (only after an
-    # exception), forget its pushes, discard the attempt, give the connection back.
+    # exception), discard the attempt, forget its pushes, give the connection back. They discard the attempt themselves:
+    # an interrupt at the entry of a method would leave it pending for ever.
 
     def _clean_up(
         self, flow: Any, attempt: Attempt, grant: LocalGrant | None, anchor: object, error: BaseException
@@ -179,7 +180,6 @@ class BaseLock(ABC):
         """The last steps of every acquire. Safe to repeat after an interrupt: a connection that it caught between the
         two lists is closed with its last reference, and none is ever given back twice."""
         attempt.forget_pushes()
-        self._engine.pending.discard(attempt)
         while borrowed:
             self._engine.connections.give_back(borrowed.pop())
 

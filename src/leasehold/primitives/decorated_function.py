@@ -199,11 +199,11 @@ def default_wait(kind: object, on_busy: object) -> dict[str, Any]:
 
 
 def decorator(
-    make: Callable[..., Any], templates: Sequence[object], on_busy: str, lease_as: str | None, asynchronous: bool
+    make: Callable[..., Any], ids: Sequence[object], on_busy: str, lease_as: str | None, asynchronous: bool
 ) -> Callable[[Function], Function]:
     """The decorator that ``hold.locked`` returns. ``make`` gives the lock for the ids of a call."""
     check_filled(lease_as)
-    template = NameTemplate(templates)
+    template = NameTemplate(ids)
     if not template.names:
         make(*template.ids({}))  # a wrong name is reported now where it is known
 
@@ -212,8 +212,7 @@ def decorator(
         decorated = DecoratedFunction(function, template.names, lease_as)
 
         def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            values = decorated.values(args, kwargs)
-            return make(*template.ids(values))
+            return make(*template.ids(decorated.values(args, kwargs)))
 
         run = _run_on_loop if asynchronous else _run_on_thread
         return decorated.dress(run(function, lock, lease_as, on_busy == "skip"))

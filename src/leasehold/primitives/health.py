@@ -89,7 +89,7 @@ class HealthMonitor:
         try:
             thread.start()
         except RuntimeError as error:
-            raise StoreUnavailable(f"no thread can be started to ask for the leader's health: {error}") from error
+            raise StoreUnavailable(f"no thread can be started for the health check: {error}") from error
 
     def _run(self) -> None:
         while not self._over.is_set():

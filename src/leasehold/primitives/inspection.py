@@ -121,7 +121,7 @@ def _holder_text(holder: Holder) -> str:
 
 
 def _unreadable(record: types.Unreadable) -> str:
-    blocks = "; until it is gone, nobody knows who holds" if record.blocks else ""
+    blocks = "; until it is gone, it is not known who holds" if record.blocks else ""
     return f"{record.what} {record.why}{blocks}"
 
 

@@ -7,8 +7,7 @@ from abc import ABC, abstractmethod
 from leasehold._core import ops, resource_flows
 from leasehold._core.light_typing import TYPE_CHECKING, Any, NamedTuple
 from leasehold._core.names import parse_name
-from leasehold._core.ops import Defer, StoreOp, Withdraw
-from leasehold._core.policy import WATCH_EVERY_MS
+from leasehold._core.ops import StoreOp
 from leasehold._core.ports import WAKE, Connection
 from leasehold._core.types import Grant
 from leasehold._runtime import shutdown, sync
@@ -103,7 +102,7 @@ class BaseObservation(ABC):
         if watched is not None and self._epoch == self._engine.epoch:
             self._give_back_connection(watched)
             if not self._engine.closed:
-                self._engine.watchdog.run_later(Defer(Withdraw(watched.resource, watched.owner), WATCH_EVERY_MS / 1000))
+                self._engine.watchdog.run_later(resource_flows.end_watch(watched))
 
     @abstractmethod
     def _give_back_connection(self, watched: resource_flows.WatchRequest) -> None: ...

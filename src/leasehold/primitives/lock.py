@@ -115,12 +115,14 @@ class Lock(BaseLock):
             watched = connection if events is None else events.observed_connection(connection)
             grant = sync.drive(engine, flow, watched)
             lease = self._lease_class(engine, self._keep(grant, thread, events))
+            engine.pending.discard(attempt)
             self._finish(attempt, borrowed)
             return lease  # inside the try: an interrupt on the way out must not lose it
         except BaseException as error:
             try:
                 self._clean_up(flow, attempt, grant, thread, error)
             finally:
+                engine.pending.discard(attempt)
                 self._finish(attempt, borrowed)
             raise
 
@@ -203,12 +205,14 @@ class AsyncLock(BaseLock):
             watched = connection if events is None else events.observed_async_connection(connection)
             grant = await self._driver.drive(flow, watched)
             lease = self._lease_class(engine, self._keep(grant, task, events), self._driver, loop)
+            engine.pending.discard(attempt)
             self._finish(attempt)
             return lease  # inside the try: an interrupt on the way out must not lose it
         except BaseException as error:
             try:
                 self._clean_up(flow, attempt, grant, task, error)
             finally:
+                engine.pending.discard(attempt)
                 self._finish(attempt)
             raise
 

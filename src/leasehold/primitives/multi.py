@@ -152,7 +152,6 @@ class GroupAttempt:
         """The last steps, as in BaseLock._finish. Safe to repeat after an interrupt."""
         if self.attempt is not None:
             self.attempt.forget_pushes()
-            self._engine.pending.discard(self.attempt)
         while self._borrowed:
             self._engine.connections.give_back(self._borrowed.pop())
 
@@ -327,12 +326,14 @@ class All(BaseAll, Generic[*Each]):
                 group.held = sync.drive(engine, flow, watched)
             found: Any = group.leases(self._parts)
             leases: Leases[*Each] = Leases(engine, found)
+            engine.pending.discard(group.attempt)
             group.finish()
             return leases  # inside the try: an interrupt on the way out must not lose them
         except BaseException as error:
             try:
                 group.clean_up(error, (LeaseholdError,))
             finally:
+                engine.pending.discard(group.attempt)
                 group.finish()
             raise
 
@@ -410,12 +411,14 @@ class AsyncAll(BaseAll, Generic[*AsyncEach]):
                 group.held = await self._driver.drive(flow, watched)
             found: Any = group.leases(self._parts)
             leases: AsyncLeases[*AsyncEach] = AsyncLeases(engine, found, self._driver, task.get_loop())
+            engine.pending.discard(group.attempt)
             group.finish()
             return leases  # inside the try: an interrupt on the way out must not lose them
         except BaseException as error:
             try:
                 group.clean_up(error, (LeaseholdError, CancelledError))
             finally:
+                engine.pending.discard(group.attempt)
                 group.finish()
             raise
 

@@ -48,7 +48,7 @@ class BaseReadWriteLease(BaseLease):
     def __repr__(self) -> str:
         return f"{BaseLease.__repr__(self)[:-1]} {'reads' if self.shared else 'writes'}>"
 
-    def _downgraded(self) -> None:
+    def _report_downgrade(self) -> None:
         """The store has confirmed a downgrade."""
         if self._engine.observers.active():
             self._engine.watchdog.lease_events().downgraded(self._held)
@@ -76,7 +76,7 @@ class ReadWriteLease(BaseReadWriteLease, Lease):
         True
         """
         self._change(flows.downgrade)
-        self._downgraded()
+        self._report_downgrade()
 
 
 class AsyncReadWriteLease(BaseReadWriteLease, AsyncLease):
@@ -87,7 +87,7 @@ class AsyncReadWriteLease(BaseReadWriteLease, AsyncLease):
     async def downgrade(self) -> None:
         """Change from writing to reading, in one step; see :meth:`leasehold.ReadWriteLease.downgrade`."""
         await self._change(flows.downgrade)
-        self._downgraded()
+        self._report_downgrade()
 
 
 # ---------------------------------------------------------------- the two sides

@@ -88,10 +88,10 @@ class HeldTerm(HeldLease):
         return release
 
     def end_transfer(
-        self, giving: Transfer, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float
+        self, transfer: Transfer, renew: ops.Renew, sent: float, reply: ops.Renewed | ops.NotYours, now: float
     ) -> None:
         """The term was transferred."""
-        HeldLease.end_transfer(self, giving, renew, sent, reply, now)
+        HeldLease.end_transfer(self, transfer, renew, sent, reply, now)
         self.end()
 
     def forked(self, lock: AbstractContextManager[Any]) -> None:

@@ -28,9 +28,9 @@ from tests.support.lock import Spy, nothing_left
 from tests.support.waiting import PATIENCE, until, until_async
 
 GIVING: list[Callable[..., Any]] = [
-    Lease.transfer, BaseLease._finish_transfer, BaseLease._finish_release, HeldLease.giving, Holding.begin_transfer,
-    Holding.end_transfer, Holding._begin_change, Holding.end_change, flows.transfer, sync.run, sync.drive,
-    driver.drive, ConnectionPool.borrow, ConnectionPool.give_back, Engine.forget,
+    Lease.transfer, BaseLease._finish_transfer, BaseLease._finish_release, HeldLease.new_transfer,
+    Holding.begin_transfer, Holding.end_transfer, Holding._begin_change, Holding.end_change, flows.transfer,
+    sync.run, sync.drive, driver.drive, ConnectionPool.borrow, ConnectionPool.give_back, Engine.forget,
 ]  # fmt: skip
 ADOPTING: list[Callable[..., Any]] = [
     Lock._acquire, Lock._adopt, flows.adopt, flows._adopted, sync.drive, driver.drive, ConnectionPool.borrow,

@@ -65,7 +65,7 @@ CLOSING = [
     Watchdog.give_back,
     Holding.lose,
     Watchdog.remove,
-    Watchdog._report_loss,
+    Watchdog._report_loss_to_observers,
     HeldLease.notify_loss,
     Holding.begin_release,
     BackgroundOps.add,

@@ -24,6 +24,7 @@ warnings.simplefilter("ignore")  # a coroutine of ours that an interrupt kept fr
 sys.unraisablehook = lambda what: swallowed.append(f"ignored in {what.object}")
 chance = random.Random(seed)
 hold, other = leasehold.connect(url), leasehold.connect(url)
+hold.semaphore("pool", limit=3)  # loads its module: importlib would take a TimeoutError for a missing file
 armed, kind, fired, arrived, rounds, swallowed = False, KeyboardInterrupt, 0, 0, 0, []
 
 def handler(*_):

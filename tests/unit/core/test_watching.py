@@ -157,6 +157,10 @@ def test_the_end_of_watching_leaves_nothing() -> None:
     desk = Desk()
     desk.watch("eye")
     play = Play(LATER)
-    play.run(end_watch(WatchRequest("report:42", "eye", "@eye")))
+
+    async def end() -> None:
+        await end_watch(WatchRequest("report:42", "eye", "@eye"))
+
+    play.run(end())
     desk.ask(play.last(ops.Defer).op)
     assert desk.state == Desk().state

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,10 +14,12 @@ import pytest
 import leasehold
 from leasehold import InvalidRequest, LeaseholdError, StoreUnavailable
 from leasehold._core.holding import Holding
-from leasehold._core.ops import Renew
+from leasehold._core.ops import Claim, Renew, StoreOp
+from leasehold._runtime.connections import ConnectionPool
 from leasehold._runtime.held_lease import HeldLease
+from leasehold._runtime.registry import Attempt
 from leasehold.stores.memory import MemoryStore
-from tests.support.lock import StillClock, async_scene, in_thread, nothing_left, sync_scene, tick
+from tests.support.lock import StillClock, async_scene, in_thread, nothing, nothing_left, sync_scene, tick
 from tests.support.waiting import PATIENCE, until, until_async
 
 REFUSED = "can't start new thread"
@@ -243,3 +245,64 @@ def test_several_loops_at_once() -> None:
         sys.setswitchinterval(interval)
     asyncio.run(hold.close())
     assert errors == [] and not any(thread.is_alive() for thread in threads)
+
+
+# ---------------------------------------------------------------- a fork in the middle of a call
+
+
+class ForkingClock(StillClock):
+    """Time that stands still, and a signal that is handled while it is read."""
+
+    __slots__ = ("handlers",)
+
+    def __init__(self) -> None:
+        StillClock.__init__(self)
+        self.handlers: list[Callable[[], None]] = []
+
+    def now(self) -> float:
+        """A handler runs once, when there is one."""
+        while self.handlers:
+            self.handlers.pop()()
+        return StillClock.now(self)
+
+
+def test_a_fork_after_the_reply_leaves_the_grant_to_the_parent() -> None:
+    """A signal handler may fork when the reply has arrived already, and then only the parent may go on with it."""
+    clock = ForkingClock()
+    spy, hold = sync_scene(clock)
+
+    def fork_soon(op: StoreOp) -> None:
+        if isinstance(op, Claim):
+            clock.handlers.append(hold._engine.forked)  # what a child does first
+
+    with hold:
+        spy.after = fork_soon
+        with pytest.raises(StoreUnavailable, match="forked"):
+            hold.lock("job", ttl=30).acquire(wait=0)
+        spy.after = nothing
+        assert not hold.lock("job").owned()
+
+
+# ---------------------------------------------------------------- an interrupt at the very end of an acquire
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("place", [Attempt, ConnectionPool])
+def test_an_interrupt_at_the_end_of_a_refused_acquire_leaves_nothing_pending(
+    place: type, several: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attempt that stayed pending would be kept, and withdrawn, until the coordinator is closed."""
+    _, hold = sync_scene()
+    with hold:
+        busy = hold.lock("job", ttl=30).acquire(wait=0)
+        wanted = hold.all(hold.lock("job"), hold.lock("other")) if several else hold.lock("job")
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(place, "forget_pushes" if place is Attempt else "give_back", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                wanted.try_acquire()
+        assert not hold._engine.pending
+        assert busy is not None and busy.release()

@@ -211,6 +211,7 @@ def test_a_lease_that_was_evicted_is_past(party: Party, store: MemoryStore) -> N
     def asked(hold: Any) -> Any:
         lease = other.hold.inspect("x").holders[0]
         other.hold.evict("x", fence=lease.fence, reason="it hangs", delay=0, force=True)
+        eventually(lambda: not hold._engine.watchdog.leases(), "the loss is known")
         theirs = other.do(lambda hold: lock(hold).try_acquire())
         timer = threading.Timer(0.1, theirs.release)
         timer.start()

@@ -22,10 +22,10 @@ import leasehold
 import leasehold.aio
 from leasehold.errors import InvalidRequest, OutcomeUnknown, StoreUnavailable, Unsupported
 from leasehold.testing.results import Presenter
-from tests.support.patterns.tools import until
 from tests.support.servers.certificates import Certificates
 from tests.support.servers.proxy import Proxy
 from tests.support.servers.redis import RedisServer
+from tests.support.waiting import until
 from tests.unit.patterns.results.test_file import in_child
 
 slow = pytest.mark.slow
