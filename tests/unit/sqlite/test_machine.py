@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -140,18 +141,27 @@ class Machines:
         self.path = str(path)
         self.clock = ManualClock()
         self._monkeypatch = monkeypatch
+        self._made: list[SQLiteStore] = []
 
     def store(self, boot: str, machine_id: str) -> SQLiteStore:
         """A store of a process on that machine, since that boot."""
         self._monkeypatch.setattr(machine, "boot_id", lambda: boot)
         self._monkeypatch.setattr(machine, "machine_id", lambda: machine_id)
-        return SQLiteStore(self.path, self.clock)
+        store = SQLiteStore(self.path, self.clock)
+        self._made.append(store)
+        return store
+
+    def close(self) -> None:
+        """Close every store that is still open."""
+        for store in self._made:
+            store.close()
 
 
 @pytest.fixture
-def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
+def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
     """One file, any number of machines."""
-    return Machines(tmp_path / "leases.db", monkeypatch)
+    with closing(Machines(tmp_path / "leases.db", monkeypatch)) as made:
+        yield made
 
 
 def test_after_a_reboot_leases_are_gone_and_fences_grow(machines: Machines) -> None:
