@@ -61,7 +61,7 @@ def answers() -> Iterator[tuple[dict[str, Answer], Any]]:
     yield told, made
     made.close()
     server.shutdown()
-    thread.join(10)
+    thread.join(60)
     server.server_close()
 
 

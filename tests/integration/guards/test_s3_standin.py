@@ -27,7 +27,7 @@ def _race(client: Any, request: dict[str, str]) -> int:
     together = threading.Barrier(RACERS)
 
     def put(racer: int) -> None:
-        together.wait(10)
+        together.wait(60)
         try:
             client.put_object(Body=f"racer {racer}", **request)
         except ClientError:  # 412; without the lock also 500 now and then, from two threads in one object

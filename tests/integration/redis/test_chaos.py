@@ -108,14 +108,14 @@ def play(stage: Stage, seconds: float, seed: int) -> None:
     chance = random.Random(seed)
     players = [Player(stage.party(flavour=flavour), seed + n) for n, flavour in enumerate(["sync", "asyncio"] * 2)]
     end, done = now() + seconds, []
-    while now() < end:
+    while now() < end or (not eventful(players, seconds) and now() < end + PATIENCE):
         time.sleep(chance.uniform(0.02, 0.2))
         done.append(nemesis(stage, chance))
     stage.proxy.release()
     for player in players:
         player.enough = True
     for player in players:
-        player.join(10)
+        player.join(PATIENCE)
         assert not player.is_alive(), "somebody is stuck"
     healed = now()
     assert [error for player in players for error in player.wrong] == []
@@ -126,7 +126,12 @@ def play(stage: Stage, seconds: float, seed: int) -> None:
         errors |= {name: errors.get(name, 0) + count for name, count in player.errors.items()}
     turns = sum(len(player.turns) for player in players)
     report(f"{turns} turns, {len(done)} troubles, {errors}, quiet after {now() - healed:.2f} s")
-    assert turns > seconds and len(errors) > 0
+    assert eventful(players, seconds)
+
+
+def eventful(players: list[Player], seconds: float) -> bool:
+    """Enough has happened to judge by. On a busy machine that takes longer."""
+    return sum(len(player.turns) for player in players) > seconds and any(player.errors for player in players)
 
 
 def newcomer(stage: Stage, healed: float) -> None:
@@ -138,8 +143,9 @@ def newcomer(stage: Stage, healed: float) -> None:
 
 
 def judge(turns: list[Inside]) -> None:
-    """I1: nobody was inside with another. I2: fences grow. An owner has one grant in its life."""
-    for one, other in pairwise(turns):
+    """I1: nobody was inside with another. I2: fences grow. An owner has one grant in its life. Who came to run when its
+    time was over was never inside."""
+    for one, other in pairwise(turn for turn in turns if turn.since < turn.till):
         assert one.till <= other.since, f"{one} and {other} were inside together"
         assert one.fence < other.fence, f"{other.fence} came after {one.fence}"
     assert len({turn.owner for turn in turns}) == len(turns)

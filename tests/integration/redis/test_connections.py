@@ -75,11 +75,11 @@ def test_a_connection_killed_at_the_release(stage: Stage) -> None:
 @THREADS_ONLY
 def test_a_killed_connection_of_a_holder(stage: Stage) -> None:
     """The watchdog's connection is killed again and again; the lease is renewed all the same."""
-    _, lease = stage.acquire(ttl=2.4)
+    _, lease = stage.acquire(ttl=4.5)
     told, first = losses(lease), lease.deadline
-    while lease.deadline < first + 1.2:
+    while lease.deadline < first + 2.2:
         kill(stage, "pubsub")
-        time.sleep(0.1)
+        time.sleep(0.3)  # a renewal of a busy machine fits in between
         assert told == [], told
     until(lambda: lease.state == "held", "it is sure")
 

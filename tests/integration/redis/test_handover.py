@@ -100,12 +100,13 @@ def test_a_transfer_without_a_server(stage: Stage) -> None:
 # ---------------------------------------------------------------- the adopter
 
 
-def test_an_adoption_whose_reply_is_lost(stage: Stage) -> None:
+def test_an_adoption_whose_reply_is_lost(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same adopter asks again and has the same grant, no longer than it was given; a second one has nothing."""
+    monkeypatch.undo()  # no haste: what must succeed has its seconds
     party, other = stage.party(), stage.other()
     ticket = ticket_of(stage)
-    stage.aim.lose("adopt")
-    adopted = party.do(lambda hold: hold.adopt(ticket, ttl=5))
+    unheard = stage.without_reply("adopt", lambda: party.start(lambda hold: hold.adopt(ticket, ttl=30)))
+    adopted = unheard.result(PATIENCE)
     assert stage.aim.seen["adopt"] >= 2 and stage.look.holder() == adopted.owner
     assert adopted.fence == stage.look.fence()
     stage.look.honest(adopted)

@@ -43,6 +43,7 @@ def test_a_late_claim_does_not_queue(stage: Stage) -> None:
     """Others hold and wait: whoever gave up does not come back among them."""
     party, other = stage.party(), stage.other()
     lease = other.do(lambda hold: hold.lock("job", ttl=30).acquire())
+    party.do(lambda hold: hold.lock("job").locked())  # it is connected: what is left of the wait is for the claim alone
     stage.aim.hold("claim", 9)
     with pytest.raises(OutcomeUnknown):
         party.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=0.2))

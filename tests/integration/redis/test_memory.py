@@ -95,7 +95,7 @@ def test_whoever_gives_up_leaves_the_queue(stage: Stage) -> None:
     stage.acquire(ttl=30)
     waiter = stage.party()
     waiter.do(lambda hold: hold.lock("job").locked())  # it is connected: the wait is for its turn alone
-    waiting = waiter.start(lambda hold: hold.lock("job", ttl=3).acquire(wait=1))
+    waiting = waiter.start(lambda hold: hold.lock("job", ttl=3).acquire(wait=2))
     until(lambda: len(stage.look.queue()) == 1, "it waits")
     fill(stage)
     assert waiting.result(PATIENCE) is None

@@ -11,7 +11,7 @@ from leasehold import Leasehold
 from leasehold._core.ops import Claim, Granted, Queued, Withdraw, Withdrawn
 from tests.support.lock import elsewhere, look
 from tests.support.servers.redis import RedisServer
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -22,8 +22,8 @@ SOME = 30
 def renewed(hold: Leasehold, server: RedisServer, count: int) -> int:
     """How many scripts run when so many permits are renewed together, all of which stay held."""
     pool = hold.semaphore("pool", limit=count, ttl=30)
-    permits = [pool.acquire(wait=5) for _ in range(count)]
-    with elsewhere(lambda: pool.acquire(wait=3)) as waiter:
+    permits = [pool.acquire(wait=PATIENCE) for _ in range(count)]
+    with elsewhere(lambda: pool.acquire(wait=PATIENCE)) as waiter:
         until(lambda: look(hold._engine.store, "pool").queue, "somebody waits")
         server.client().config_resetstat()
         hold._engine.watchdog._renew([permit._held for permit in permits if permit is not None])

@@ -96,7 +96,7 @@ def test_a_holder_bears_a_server_that_is_away(own_stage: Make) -> None:
 def test_a_server_that_stands_still_past_the_ttl(own_stage: Make) -> None:
     """Loss is told before the deadline, by a watchdog that waits for no reply; what arrives later revives nothing."""
     stage = own_stage()
-    _, lease = stage.acquire(ttl=2)
+    _, lease = stage.acquire(ttl=3.6)
     told = losses(lease)
     until(lambda: stage.listening(2), "the watchdog is connected")
     stage.server.freeze()

@@ -95,7 +95,7 @@ def test_the_server_itself_lives_on(client: redis.Redis, clock: OneClock) -> Non
     """Its own rounds need no wall clock: dead keys are removed though nobody asks for them."""
     client.set("key", "value", px=10)
     clock.advance(0.020)
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while client.dbsize():
         assert time.monotonic() < end, "the server sweeps"
         time.sleep(0.01)

@@ -135,7 +135,7 @@ def test_a_holder_in_another_process_is_told_at_once(tmp_path: Path) -> None:
         until(lambda: reached(store, "job"), "it listens")
         evict(store, "job")
         assert [next_line(process), next_line(process)] == ["lost", "evicted"]  # its next renewal is 20 minutes away
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
 
 
 FORKED = """
@@ -164,7 +164,7 @@ def test_a_forked_child_has_news_of_its_own(tmp_path: Path) -> None:
         assert next_line(process) == "0 held"
         evict(store, "parents")
         assert next_line(process) == "True"
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
 
 
 # ---------------------------------------------------------------- what is left

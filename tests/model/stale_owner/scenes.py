@@ -212,7 +212,7 @@ def storm(crew: GuardCrew, seconds: float, seed: int) -> Verdict:
     """Whoever holds is frozen or killed, and goes on writing when it wakes up."""
     crew.target.prepare("storm")
     lost = kills = 0
-    for turn in range(3):  # on a busy machine a storm may pass without harm: then another
+    for turn in range(8):  # on a busy machine a storm may pass without harm: then another
         harmed = harm(crew, seconds, seed + 1_000 * turn, kind="storm", ttl=STORM_TTL, work=STORM_WORK)
         verdict = crew.verdict("storm")
         lost, kills = lost + sum(answer["lost"] for answer in harmed.answers), kills + harmed.kills

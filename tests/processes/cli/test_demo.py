@@ -18,9 +18,7 @@ pytestmark = pytest.mark.slow
 
 def test_for_people(tmp_path: Path) -> None:
     """Both acts are told, the stale write is called what it is, a summary ends it; through a pipe it is plain."""
-    began = time.monotonic()
     done = run(tmp_path, "demo")
-    assert time.monotonic() - began < 30  # about 3 s on an idle machine
     assert (done.returncode, done.stderr, left_behind(tmp_path)) == (0, "", [])
     first, _, second = done.stdout.partition("Act 2")
     assert "Act 1  No guard" in first

@@ -18,7 +18,7 @@ import leasehold
 from leasehold._core.ops import Inspect
 
 url, seed, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-faulthandler.dump_traceback_later(seconds + 25, exit=True)
+faulthandler.dump_traceback_later(55, exit=True)  # before the test gives up
 logging.getLogger("leasehold").setLevel(logging.ERROR)  # leases that nobody refers to any more are lost, and said to be
 warnings.simplefilter("ignore")  # a coroutine of ours that an interrupt kept from being started
 sys.unraisablehook = lambda what: swallowed.append(f"ignored in {what.object}")
@@ -83,7 +83,7 @@ def interrupted(step):
 signal.signal(signal.SIGALRM, handler)
 busy = other.lock("busy", ttl=60).acquire(wait=0)
 end = time.monotonic() + seconds
-while time.monotonic() < end:
+while time.monotonic() < end or rounds < 10:  # on a busy machine a round may take long
     kind = chance.choice([KeyboardInterrupt, TimeoutError])
     step = chance.choices(list(NAMES), [6, 6, 3, 3, 1, 6])[0]
     interrupted(step)
@@ -103,7 +103,6 @@ while engine.watchdog.leases() or engine.pending or len(engine.registry):
 if url.startswith("redis"):
     assert len(engine.connections._open) < 4, "connections of interrupted calls stay open"
 hold.close(), other.close()
-assert rounds > 5, rounds
 # Python itself ignores what is raised inside the callback of a weak reference.
 assert fired - arrived <= max(1, fired // 100), (fired, arrived, swallowed)
 print("done", threading.active_count(), fired, arrived, swallowed)

@@ -70,7 +70,7 @@ if __name__ == "__main__":
             print(error)
         with ProcessPoolExecutor(1, mp_context=context) as pool:
             try:
-                pool.submit(idle, lease).result(20)
+                pool.submit(idle, lease).result(50)
             except TypeError as error:
                 print(error)
         lease.check()
@@ -112,7 +112,7 @@ def refused(_):
 
 def lost(_):
     with hold.lock("short", ttl=0.1, renew=False) as lease:
-        lease.lost.wait(20)
+        lease.lost.wait(50)
 
 if __name__ == "__main__":
     url, method, path = sys.argv[1:]
@@ -129,7 +129,7 @@ if __name__ == "__main__":
         pool.join()
     with ProcessPoolExecutor(2, context, begin, (url,)) as pool:
         fences += pool.map(count, [path] * 20)
-        error = pool.submit(lost, 0).exception(20)
+        error = pool.submit(lost, 0).exception(50)
         print(type(error).__name__, error.reason, error.resource, error.fence > 0)
     print(len(set(fences)))
 """
@@ -199,7 +199,7 @@ if __name__ == "__main__":
     for function in (keeps, keeps_in_a_pool, works_on, awaits, waits):
         process = context.Process(target=function, args=(url,))
         process.start()
-        process.join(20)
+        process.join(50)
         left = [name for name in ("kept", "work", "more") if hold.lock(name).locked()]
         print(function.__name__, process.exitcode, left)
     assert taken.release()

@@ -66,9 +66,12 @@ class Stop(Exception):
     "What a program's handler raises."
 
 def raises(kind):
+    raised = []
     def handler(*_):
         over()
-        raise kind("by the handler")
+        if not raised:  # on a busy machine the next one is due before the timer is stopped
+            raised.append(kind)
+            raise kind("by the handler")
     return handler
 
 busy = other.lock("job", ttl=60).acquire()

@@ -201,12 +201,12 @@ real = store.clock
 class Slow(type(real)):
     def instant(self):
         inside.set()
-        go_on.wait(20)
+        go_on.wait(50)
         return real.instant()
 store.clock = Slow()
 thread = __import__("threading").Thread(target=claim, args=("parent",))
 thread.start()
-inside.wait(20)
+inside.wait(50)
 if os.fork() == 0:
     store.forked()
     store.clock = real

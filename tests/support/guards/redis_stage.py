@@ -53,7 +53,7 @@ class Awaiting:
     def close(self) -> None:
         """The loop ends."""
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self.loop.close()
 
 

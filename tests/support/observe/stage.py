@@ -80,7 +80,7 @@ class Stage:
 
     def refused(self, call: Callable[[], Any]) -> BaseException:
         """What a call of the party raises."""
-        error = self.start(call).exception(20)
+        error = self.start(call).exception(60)
         assert error is not None
         return error
 

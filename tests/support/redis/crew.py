@@ -87,7 +87,7 @@ class Monitor:
     def close(self) -> Served:
         """What was heard until now."""
         self._line.shutdown(socket.SHUT_RDWR)
-        self._thread.join(10)
+        self._thread.join(60)
         self._line.close()
         found = [match for match in self.LINE.findall(bytes(self._heard)) if match[1] == self._resource]
         return Served(

@@ -44,7 +44,7 @@ def test_one_round_trip_each_way(spy: Spy, party: Party) -> None:
 
 def test_one_round_trip_each_way_with_a_body(spy: Spy, party: Party) -> None:
     """The same for a with statement."""
-    party.within(three, lambda leases: leases.check()).result(20)
+    party.within(three, lambda leases: leases.check()).result(60)
     assert [type(op) for op in spy.ops] == [Group, Group]
 
 

@@ -144,7 +144,7 @@ def test_a_body_that_lost_a_part_raises(stage: Stage) -> None:
         tick(stage.party.hold, 2.1)
         seen.append(bool(look(stage.spy, "b").holders))
 
-    error = stage.party.within(lambda _: stage.all(wait=0), body).exception(20)
+    error = stage.party.within(lambda _: stage.all(wait=0), body).exception(60)
     assert isinstance(error, LeaseLost) and error.resource == "a" and seen == [True]
     stage.free("a", "b")
 
@@ -157,7 +157,7 @@ def test_what_the_body_raises_stays_the_error(stage: Stage) -> None:
         tick(stage.party.hold, 2.1)
         raise ValueError("mine")
 
-    error = stage.party.within(lambda _: stage.all(wait=0), body).exception(20)
+    error = stage.party.within(lambda _: stage.all(wait=0), body).exception(60)
     assert isinstance(error, ValueError) and "lost (evicted)" in "".join(error.__notes__)
     stage.free("a", "b")
 
@@ -172,7 +172,7 @@ def test_a_release_that_is_not_confirmed(stage: Stage) -> None:
     stage.free("a", "b")
     assert stage.do(leases.release) is True
     stage.spy.before = only(Group, lambda op: unreachable(op) if isinstance(op.steps[0], Release) else None)  # type: ignore[union-attr]  # so
-    stage.party.within(lambda _: stage.all(wait=0), lambda _: None).result(20)
+    stage.party.within(lambda _: stage.all(wait=0), lambda _: None).result(60)
     stage.spy.heal()
     tick(stage.party.hold, 1)
     stage.free("a", "b")
@@ -340,7 +340,7 @@ def test_what_is_lost_while_waiting_is_claimed_anew(turning: Stage) -> None:
 
     until(heard, "the loss is known")
     assert rival.do(lambda _: theirs.release())
-    leases = waiting.result(20)
+    leases = waiting.result(60)
     assert leases.state == "held" and leases[1].fence > early.fence
     assert look(stage.spy, "a").holders[0].owner == leases[1].owner
     assert len(stage.party.hold._engine.registry) == 2 and stage.do(leases.release) is True

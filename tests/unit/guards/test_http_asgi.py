@@ -269,7 +269,7 @@ async def test_a_guard_that_blocks_does_not_hold_up_the_loop() -> None:
         def check(self, *args: Any, **more: Any) -> None:
             """It takes until the loop lets it go on."""
             asked.set()
-            assert answer.wait(10)
+            assert answer.wait(60)
             super().check(*args, **more)
 
     service = ASGIService(Slow())
@@ -294,14 +294,14 @@ def test_one_middleware_on_two_loops() -> None:
     service = ASGIService(memory(), work)
     threads = [threading.Thread(target=service.send, args=("POST", token(fence))) for fence in (11, 12)]
     threads[0].start()
-    assert inside.wait(10)
+    assert inside.wait(60)
     threads[1].start()
     while len(service.inside) < 2:
         threads[1].join(0.01)
     threads[1].join(0.1)
     may_end.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert order == [11, 12] and len(service.inside) == 0
 
 

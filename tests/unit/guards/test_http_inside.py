@@ -72,13 +72,13 @@ def test_threads_work_in_the_order_of_their_fences() -> None:
     gate, lock, last = threading.Barrier(8), threading.Lock(), [0]
 
     def work(fences: list[int]) -> None:
-        gate.wait(10)
+        gate.wait(60)
         for fence in fences:
             visit, free = inside.enter(R, fence), threading.Event()
             try:
                 with lock:  # the guard
                     stale, last[0] = fence < last[0], max(last[0], fence)
-                if stale or not (inside.wait_for_earlier(visit, free.set) or free.wait(10)):
+                if stale or not (inside.wait_for_earlier(visit, free.set) or free.wait(60)):
                     continue
                 together.extend((fence, other) for other in at_work if other != fence)
                 at_work.append(fence)

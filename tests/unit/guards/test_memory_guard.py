@@ -27,7 +27,7 @@ def test_another_thread_waits_with_an_end() -> None:
     with guard.writing(10, resource=RESOURCE):
         thread = threading.Thread(target=newer)
         thread.start()
-        thread.join(10)
+        thread.join(60)
     assert len(errors) == 1 and guard.seen(RESOURCE) == 10
 
 

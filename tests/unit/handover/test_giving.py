@@ -259,11 +259,11 @@ def test_what_is_entered_again_meanwhile_is_not_given_away(spy: Spy, hold: lease
 
         def hold_up(op: ops.StoreOp) -> None:
             entered.set()
-            leave.wait(10)
+            leave.wait(60)
 
         spy.after = once(ops.Renew, hold_up)
         with elsewhere(lease.transfer) as given:
-            assert entered.wait(10)
+            assert entered.wait(60)
             with lock as inner:
                 leave.set()
                 with pytest.raises(InvalidRequest, match="entered 2 times"):

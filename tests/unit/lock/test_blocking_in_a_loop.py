@@ -104,9 +104,9 @@ async def test_a_flight_of_another_thread(hold: Leasehold, warnings: Callable[[]
 
     thread = threading.Thread(target=page, args=("a",))
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     assert page("a") == "a"
-    thread.join(10)
+    thread.join(60)
     (told,) = warnings()
     assert __file__ in told
 

@@ -208,16 +208,23 @@ def test_a_lease_that_was_evicted_is_past(party: Party, store: MemoryStore) -> N
     """Inside the body of what it has lost it waits as anybody, here for whoever holds by now."""
     other: Party = FLAVOURS["sync"](store)
 
-    def asked(hold: Any) -> Any:
-        lease = other.hold.inspect("x").holders[0]
-        other.hold.evict("x", fence=lease.fence, reason="it hangs", delay=0, force=True)
-        eventually(lambda: not hold._engine.watchdog.leases(), "the loss is known")
-        theirs = other.do(lambda hold: lock(hold).try_acquire())
-        timer = threading.Timer(0.1, theirs.release)
-        timer.start()
-        return lock(hold).acquire()
+    def evicted() -> Any:
+        """Somebody else holds it when this is over."""
+        holder = other.hold.inspect("x").holders[0]
+        other.hold.evict("x", fence=holder.fence, reason="it hangs", delay=0, force=True)
+        return other.do(lambda hold: lock(hold).try_acquire())
 
-    fails(LeaseLost, inside(party, lock, asked))
+    def give_back(theirs: Any) -> None:
+        until(lambda: look(store, "x").queue, "it waits")
+        theirs.release()
+
+    def asked(lease: Any) -> Any:
+        theirs = evicted()
+        until(lambda: lease.state == "lost", "it hears of it")
+        threading.Thread(target=give_back, args=[theirs], daemon=True).start()
+        return lock(party.hold).acquire()
+
+    fails(LeaseLost, party.within(lock, asked))
     other.close()
 
 

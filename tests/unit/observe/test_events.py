@@ -539,7 +539,7 @@ def test_a_slow_observer_keeps_nothing_from_being_given_back(heard: Listener) ->
 
     def slow(event: events.Event) -> None:
         if isinstance(event, Lost):
-            gate.wait(10)
+            gate.wait(60)
 
     spy = Spy(MemoryStore())
     hold = leasehold.connect(spy, observers=[slow])
@@ -593,14 +593,14 @@ def test_given_back_once_by_whoever_comes_first(stage: Stage, heard: Listener) -
 
     def hang(op: StoreOp) -> None:
         under_way.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
 
     stage.spy.before = only(Release, hang)
     held = lease._held
     release = held.begin_release(stage.clock.now())
     stage.engine.forget(held)
     stage.engine.watchdog.run_later(Defer(release, TTL), stage.engine.watchdog.release_reporter(held))
-    assert under_way.wait(20)
+    assert under_way.wait(60)
     looked = threading.Event()
 
     def close() -> None:

@@ -76,7 +76,7 @@ def scrape(registry: CollectorRegistry) -> Iterator[Callable[[], Scrape]]:
     yield get
     server.shutdown()
     server.server_close()
-    thread.join(10)
+    thread.join(60)
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ def test_who_had_to_wait_is_told_too(opened: Open, spy: Spy) -> None:
     until(lambda: len(look(spy, "pool:7").queue) == 1, "it waits")
     assert not heard.of(LimitDiffers)
     assert a.do(lambda _: kept[0].release()) and a.do(lambda _: kept[1].release())
-    assert waiting.result(20).fence == heard.of(LimitDiffers)[0].lease.fence
+    assert waiting.result(60).fence == heard.of(LimitDiffers)[0].lease.fence
 
 
 def test_each_resource_is_told_of(opened: Open) -> None:
@@ -197,7 +197,7 @@ def test_with_takes_the_permits_of_the_object(opened: Open) -> None:
     a = opened()
     pool = a.do(lambda hold: hold.semaphore("pool", limit=3, permits=2))
     slots: list[Any] = []
-    a.within(lambda _: pool, lambda permit: slots.append(permit.slots)).result(20)
+    a.within(lambda _: pool, lambda permit: slots.append(permit.slots)).result(60)
     assert slots == [(0, 1)] and repr(pool) == "<" + type(pool).__name__ + " pool ttl=30s limit=3 permits=2>"
     kept = a.do(lambda _: pool.acquire(permits=1))
     assert kept.slots == (0,) and a.do(lambda _: pool.try_acquire()).slots == (1, 2)

@@ -147,7 +147,7 @@ def test_a_callback_that_blocks_stops_nobody(
     lease = hold.lock("job", renew=False).acquire()
     assert lease
     gate = threading.Event()
-    lease.on_lost(lambda error: gate.wait(10))
+    lease.on_lost(lambda error: gate.wait(60))
     leasehold_clock.advance("31s")
     assert lease.state == "lost"
     gate.set()
@@ -258,7 +258,7 @@ def test_a_thread_that_works_in_real_time_is_waited_for(hold: Leasehold, connect
         return True
 
     with elsewhere(work) as result:
-        assert taken.wait(10)
+        assert taken.wait(60)
         with hold.lock("job") as lease:
             assert lease.state == "held"
         assert result()

@@ -69,7 +69,7 @@ def test_hours_on_redis(fleet: MakeFleet, redis_url: str) -> None:
 
 def test_processes_that_are_killed_and_frozen(fleet: MakeFleet, folder: Path) -> None:
     """In the middle of a run: the others run the next tick when its lease is over, and nothing is run twice."""
-    day = fleet(f"sqlite:///{folder}/leases.db", ttl=0.5, missed="all")  # what nobody claimed would be run later
+    day = fleet(f"sqlite:///{folder}/leases.db", ttl=1.5, missed="all")  # what nobody claimed would be run later
     for skew in (-8, -2, 5, 9):
         day.spawn(skew, work=0.05)
     day.ready()

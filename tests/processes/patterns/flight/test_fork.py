@@ -22,7 +22,7 @@ calls = []
 def page(key):
     calls.append(key)
     inside.set()
-    assert go.wait(10)
+    assert go.wait(50)
     return f"{key} by {'the parent' if os.getpid() == parent else 'a child'}"
 
 @hold.single_flight("old", "{key}", fresh=0.001, stale=600)
@@ -30,7 +30,7 @@ def old(key):
     calls.append(key)
     if len(calls) > 1:
         inside.set()
-        assert go.wait(10)
+        assert go.wait(50)
     return len(calls)
 
 def fork(child):
@@ -49,19 +49,19 @@ parent = os.getpid()
 if sys.argv[2] == "flight":
     leading = threading.Thread(target=page, args=("a",))
     leading.start()
-    assert inside.wait(10)
+    assert inside.wait(50)
     pid = fork(lambda: print(page("a"), len(calls), flush=True))  # waits with a claim of its own
     while not hold.inspect("page:a").waiters:
         pass
     go.set()
-    leading.join(10)
+    leading.join(50)
     reap(pid)
 else:
     old("b")
     while not inside.is_set():
         old("b")  # in the background somebody rebuilds
     def child():
-        before, end = len(calls), time.monotonic() + 10
+        before, end = len(calls), time.monotonic() + 50
         while len(calls) == before and time.monotonic() < end:
             old("b")
         print("rebuilt" if len(calls) > before else "not rebuilt", flush=True)

@@ -88,7 +88,7 @@ class Fleet:
                 os.kill(one.pid, signal.SIGCONT)
                 os.kill(one.pid, signal.SIGTERM)
         for one in self._places:
-            one.join(20)
+            one.join(60)
             one.kill()
             one.join()
 

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import leasehold
 from leasehold.patterns.results import ResultStore, SQLResultStore
+from tests.support.patterns.results.stage import table
 from tests.support.servers.database import Database
 
 PLACES = ("memory", "sqlite", "redis", "sql-sqlite", "sql-postgresql", "sql-mariadb")
@@ -84,7 +85,7 @@ class Shelved(SQLResultStore):
     __slots__ = ("engine",)
 
     def __init__(self, engine: Any) -> None:
-        super().__init__(engine, f"once_{next(_numbers)}")
+        super().__init__(engine, table())
         self.engine = engine
 
 

@@ -50,7 +50,7 @@ class Loop:
         self.run(self.loop.shutdown_asyncgens)
         self.run(self.loop.shutdown_default_executor)
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self.loop.close()
 
 

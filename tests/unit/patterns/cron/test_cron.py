@@ -166,12 +166,12 @@ def test_a_run_that_takes_too_long(bench: Bench) -> None:
     @bench.hold.cron("*/5 * * * *", "rollup", at_most=0.1, lease_as="lease", clock=bench.clock)
     def rollup(tick: datetime, *, lease: leasehold.Lease) -> None:
         bench.ran.append(int(tick.timestamp()) - T)
-        assert lease.lost.wait(20)
+        assert lease.lost.wait(60)
         seen.set()
 
     bench.known(rollup)
     bench.clock.set(T + 300)
-    assert seen.wait(20)
+    assert seen.wait(60)
     (run,) = settled(rollup, (300, "lost"))
     assert "max_hold" in run.error
     bench.clock.set(T + 600)
@@ -392,7 +392,7 @@ def test_a_lease_that_is_lost_before_the_run_begins(bench: Bench) -> None:
         def write(self, lease: Any, text: str | None, keep: Any) -> None:
             super().write(lease, text, keep)
             if text is not None and '"running"' in text:
-                assert lease.lost.wait(20)
+                assert lease.lost.wait(60)
 
     cron = bench.cron(store=Slow(), at_most=0.1).start()
     until(lambda: cron._run_history.results.read("rollup") is not None)

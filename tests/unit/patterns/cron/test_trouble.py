@@ -158,7 +158,7 @@ def test_close_tells_all_of_them_first(bench: Bench) -> None:
     until(lambda: not first.running and not second.running)
     assert busy.running and closing.is_alive()
     bench.go_on.set()
-    closing.join(20)
+    closing.join(60)
     assert late == [] and not busy.running
 
 
@@ -200,7 +200,7 @@ def test_an_error_of_a_run_that_was_lost(bench: Bench, caplog: pytest.LogCapture
 
     @bench.hold.cron("*/5 * * * *", "rollup", at_most=0.1, lease_as="lease", clock=bench.clock)
     def rollup(*, lease: leasehold.Lease) -> None:
-        assert lease.lost.wait(20)
+        assert lease.lost.wait(60)
         raise ValueError("half done")
 
     bench.known(rollup)
@@ -215,7 +215,7 @@ def test_a_run_that_sees_that_it_was_lost(bench: Bench, caplog: pytest.LogCaptur
 
     @bench.hold.cron("*/5 * * * *", "rollup", at_most=0.1, lease_as="lease", clock=bench.clock)
     def rollup(*, lease: leasehold.Lease) -> None:
-        assert lease.lost.wait(20)
+        assert lease.lost.wait(60)
         lease.check()
 
     bench.known(rollup)

@@ -136,7 +136,7 @@ def test_followers_are_not_lost_with_their_leader(
         if len(calls) > 1:
             return "made"
         inside.set()
-        assert go.wait(10)
+        assert go.wait(60)
         with freeze(hold):
             leasehold_clock.advance("31s")
             with other.lock("page", "a") as lease:
@@ -146,13 +146,13 @@ def test_followers_are_not_lost_with_their_leader(
     page = hold.single_flight("page", "{key}")(slow)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(page, "a")
-        assert inside.wait(10)
+        assert inside.wait(60)
         second = pool.submit(page, "a")
         flights: Any = shared_flights(hold).flights
         until(lambda: any(one.done._cond._waiters for one in flights._flights.values()), "it follows")
         go.set()
-        assert isinstance(first.exception(10), LeaseLost) or first.result() == "made"  # the other may be as quick
-        assert second.result(10) == "made"
+        assert isinstance(first.exception(60), LeaseLost) or first.result() == "made"  # the other may be as quick
+        assert second.result(60) == "made"
 
 
 def test_a_leader_that_hangs_without_its_lease(hold: Leasehold, leasehold_clock: TurnableClock) -> None:
@@ -164,7 +164,7 @@ def test_a_leader_that_hangs_without_its_lease(hold: Leasehold, leasehold_clock:
 
     def slow(key: str, *, lease: Any) -> str:
         leases.append(lease)
-        assert len(leases) > 1 or go.wait(10)
+        assert len(leases) > 1 or go.wait(60)
         return str(len(leases))
 
     page = hold.single_flight("page", "{key}", lease_as="lease")(slow)
@@ -180,7 +180,7 @@ def test_a_leader_that_hangs_without_its_lease(hold: Leasehold, leasehold_clock:
             assert second.result() == "2"
         finally:
             go.set()
-        assert hangs.result(10) == "2" and not flights._flights
+        assert hangs.result(60) == "2" and not flights._flights
 
 
 def turn(clock: TurnableClock) -> bool:
@@ -205,14 +205,13 @@ def test_a_task_that_hangs_without_its_lease(async_hold: AsyncLeasehold, leaseho
 
         page = async_hold.single_flight("page", "{key}", lease_as="lease")(slow)
         hangs, second = asyncio.create_task(page("a")), asyncio.create_task(page("a"))
-        await asyncio.wait_for(inside.wait(), 10)
+        await asyncio.wait_for(inside.wait(), 60)
         await async_hold.evict("page:a", fence=leases[0].fence, reason="it hangs", delay=0, force=True)
-        for _ in range(1000):
-            if second.done():
-                break
-            turn(leasehold_clock)
-            await asyncio.sleep(0.005)
-        assert second.done() and await second == "2"
+        async with asyncio.timeout(60):
+            while not second.done():
+                turn(leasehold_clock)
+                await asyncio.sleep(0.005)
+        assert await second == "2"
         go.set()
         assert await hangs == "2"
 
@@ -230,7 +229,7 @@ def test_followers_stay_with_a_leader_while_the_store_is_away(
 
     def slow(key: str, *, lease: Any) -> str:
         leases.append(lease)
-        assert go.wait(10)
+        assert go.wait(60)
         return "made"
 
     page = hold.single_flight("page", "{key}", lease_as="lease", cache=MemoryResultStore(clock=leasehold_clock))(slow)
@@ -254,7 +253,7 @@ def test_followers_stay_with_a_leader_while_the_store_is_away(
                 until(lambda: len(looks) > 2 or turn(leasehold_clock), "it has looked around")
                 assert not any(call.done() for call in calls)
                 go.set()
-                assert [call.result(10) for call in calls] == ["made"] * 2
+                assert [call.result(60) for call in calls] == ["made"] * 2
         finally:
             go.set()
 

@@ -33,7 +33,7 @@ def play(scene: Scene) -> None:
     async def main() -> None:
         store = CountingStore()
         async with aio.connect(store) as hold:
-            await asyncio.wait_for(scene(hold, store), 10)
+            await asyncio.wait_for(scene(hold, store), 60)
             left = [task for task in asyncio.all_tasks() if task.get_name().startswith("leasehold-")]
             assert not left and not any(flights_of(hold)._loops.values())
 
@@ -300,7 +300,7 @@ def test_two_loops_on_one_coordinator() -> None:
     flown = hold.single_flight("page", "{key}")(page)
 
     async def ask() -> list[int]:
-        inside.wait(10)
+        inside.wait(60)
         return await asyncio.gather(*(flown("a") for _ in range(5)))
 
     found: list[list[int]] = []
@@ -308,7 +308,7 @@ def test_two_loops_on_one_coordinator() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert found == [[1] * 5] * 2 and store.claims <= 2
     asyncio.run(hold.close())
 

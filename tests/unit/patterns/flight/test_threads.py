@@ -43,7 +43,7 @@ class CountingStore(MemoryStore):
         self.claims += isinstance(op, Claim)
         if isinstance(op, Release):
             self.releases += 1
-            assert self.slow.wait(10)
+            assert self.slow.wait(60)
         return super().execute(op)
 
 
@@ -73,7 +73,7 @@ class Gate:
         """Come in, wait, and go."""
         self.calls += 1
         self.entered.release()
-        assert self.open.wait(10)
+        assert self.open.wait(60)
         return self.outcome()
 
     def page(self, key: str) -> Any:
@@ -99,10 +99,10 @@ def test_one_leads_for_all(hold: leasehold.Leasehold, store: CountingStore) -> N
     gate = Gate(lambda: ["made"])
     page = hold.single_flight("page", "{key}")(gate.page)
     with crowd(page) as calls:
-        assert gate.entered.acquire(timeout=10)
+        assert gate.entered.acquire(timeout=60)
         waiting(hold, CROWD - 1)
         gate.open.set()
-        values = [call.result(10) for call in calls]
+        values = [call.result(60) for call in calls]
     assert values == [["made"]] * CROWD and len({id(one) for one in values}) == CROWD
     assert (gate.calls, store.claims) == (1, 1)
     assert not flights_of(hold)._flights
@@ -118,10 +118,10 @@ def test_an_error_is_for_all(hold: leasehold.Leasehold, store: CountingStore) ->
     gate = Gate(fail)
     page = hold.single_flight("page", "{key}")(gate.page)
     with crowd(page) as calls:
-        assert gate.entered.acquire(timeout=10)
+        assert gate.entered.acquire(timeout=60)
         waiting(hold, CROWD - 1)
         gate.open.set()
-        assert {call.exception(10) for call in calls} == {error}
+        assert {call.exception(60) for call in calls} == {error}
     assert (gate.calls, store.claims) == (1, 1)
     names = []
     trace = error.__traceback__
@@ -136,7 +136,7 @@ def test_trouble_with_the_store_is_for_all(hold: leasehold.Leasehold, store: Cou
     away = threading.Event()
 
     def execute(op: StoreOp) -> Reply:
-        assert away.wait(10)
+        assert away.wait(60)
         raise StoreUnavailable("away")
 
     store.execute = execute  # type: ignore[method-assign]  # from now on
@@ -145,7 +145,7 @@ def test_trouble_with_the_store_is_for_all(hold: leasehold.Leasehold, store: Cou
         until(lambda: flights_of(hold)._flights, "one leads")
         waiting(hold, CROWD - 1)
         away.set()
-        errors = [call.exception(10) for call in calls]
+        errors = [call.exception(60) for call in calls]
     del store.execute
     assert all(isinstance(error, StoreUnavailable) for error in errors)
     assert max(len(traceback.extract_tb(error.__traceback__)) for error in errors if error) < 60
@@ -175,11 +175,11 @@ def test_an_interrupt_is_no_outcome(hold: leasehold.Leasehold, interrupt: type[B
     threads = [threading.Thread(target=call) for _ in range(4)]
     for thread in threads:
         thread.start()
-    assert gate.entered.acquire(timeout=10)
+    assert gate.entered.acquire(timeout=60)
     waiting(hold, 3)
     gate.open.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert sorted(map(str, found)) == sorted(map(str, [interrupt, "made", "made", "made"]))
     assert gate.calls == 2
     assert not hold.lock("page", "a").locked()
@@ -192,11 +192,11 @@ def test_the_wait_of_those_who_follow(hold: leasehold.Leasehold) -> None:
     hasty = hold.single_flight("page", "{key}", wait=0.01)(gate.page)
     with ThreadPoolExecutor(1) as pool:
         leading = pool.submit(page, "a")
-        assert gate.entered.acquire(timeout=10)
+        assert gate.entered.acquire(timeout=60)
         with pytest.raises(NotAcquired, match="rebuilt in this process"):
             hasty("a")
         gate.open.set()
-        assert leading.result(10) == "made"
+        assert leading.result(60) == "made"
     assert hasty("a") == "made"
 
 
@@ -218,12 +218,12 @@ def test_the_impatience_of_the_leader_is_its_own(hold: leasehold.Leasehold) -> N
     assert lease is not None
     with ThreadPoolExecutor(2) as pool:
         leading = pool.submit(hasty, "a")
-        until(lambda: flights_of(hold)._flights, "it leads")
+        until(lambda: flights_of(hold)._flights or leading.done(), "it leads")
         following = pool.submit(patient, "a")
         with pytest.raises(NotAcquired):
-            leading.result(10)
+            leading.result(60)
         lease.release()
-        assert following.result(10) == "made"
+        assert following.result(60) == "made"
 
 
 def test_asking_for_oneself(hold: leasehold.Leasehold) -> None:
@@ -249,12 +249,12 @@ def test_close_ends_the_waiting(store: CountingStore) -> None:
     gate = Gate()
     page = hold.single_flight("page", "{key}")(gate.page)
     with crowd(page, 3) as calls:
-        assert gate.entered.acquire(timeout=10)
+        assert gate.entered.acquire(timeout=60)
         waiting(hold, 2)
         hold.close()
         until(lambda: sum(call.done() for call in calls) == 2, "two have heard it")
         gate.open.set()
-        errors = [call.exception(10) for call in calls]
+        errors = [call.exception(60) for call in calls]
     assert sum(isinstance(error, StoreUnavailable) for error in errors) == 2
     with pytest.raises(StoreUnavailable):
         page("a")
@@ -266,12 +266,12 @@ def test_forget_waits_for_a_rebuild(hold: leasehold.Leasehold) -> None:
     page = hold.single_flight("page", "{key}")(gate.page)
     with ThreadPoolExecutor(2) as pool:
         rebuild = pool.submit(page, "a")
-        assert gate.entered.acquire(timeout=10)
+        assert gate.entered.acquire(timeout=60)
         forgetting = pool.submit(page.forget, "a")
         until(lambda: hold.inspect("page:a").waiters, "it waits in the queue")
         gate.open.set()
-        assert rebuild.result(10) == 1
-        forgetting.result(10)
+        assert rebuild.result(60) == 1
+        forgetting.result(60)
         assert page("a") == 2
 
 
@@ -293,7 +293,7 @@ def test_nobody_joins_what_has_landed(hold: leasehold.Leasehold, store: Counting
         newcomer = pool.submit(page, "a")
         until(lambda: store.claims == 2, "it asks on its own")
         store.slow.set()
-        assert [landed.result(10), newcomer.result(10)] == [1, 2]
+        assert [landed.result(60), newcomer.result(60)] == [1, 2]
 
 
 def elsewhere(hold: leasehold.Leasehold, store: CountingStore, gate: Gate, **here: Any) -> Future[Any]:
@@ -301,12 +301,12 @@ def elsewhere(hold: leasehold.Leasehold, store: CountingStore, gate: Gate, **her
     page = hold.single_flight("page", "{key}", **here)(gate.page)
     with ThreadPoolExecutor(2) as pool, leasehold.connect(store) as other:
         leading = pool.submit(page, "a")
-        assert gate.entered.acquire(timeout=10)
+        assert gate.entered.acquire(timeout=60)
         waits = pool.submit(other.single_flight("page", "{key}")(gate.page), "a")
         until(lambda: hold.inspect("page:a").waiters, "it waits")
         gate.open.set()
-        leading.exception(10)
-        waits.exception(10)
+        leading.exception(60)
+        waits.exception(60)
         return waits
 
 
@@ -338,7 +338,7 @@ def test_the_first_of_many_threads(store: CountingStore) -> None:
     start = threading.Barrier(8)
 
     def call(_: int) -> Any:
-        start.wait(10)
+        start.wait(60)
         return [hold.single_flight("page", "a").call(lambda: "made") for _ in range(50)]
 
     interval = sys.getswitchinterval()

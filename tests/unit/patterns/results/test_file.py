@@ -383,7 +383,7 @@ def test_threads_of_its_own(path: Path) -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         slow = asyncio.create_task(asyncio.to_thread(go.wait, 10))
         try:
-            assert await asyncio.wait_for(results.read(NAME), 5) is not None
+            assert await asyncio.wait_for(results.read(NAME), 60) is not None
         finally:
             go.set()
         assert await slow
@@ -391,5 +391,5 @@ def test_threads_of_its_own(path: Path) -> None:
 
     asyncio.run(main())
     for thread in [one for one in threading.enumerate() if one.name.startswith("leasehold-results")]:
-        thread.join(10)  # those of other tests end with their result stores
+        thread.join(60)  # those of other tests end with their result stores
         assert not thread.is_alive()
