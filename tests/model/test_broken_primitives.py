@@ -33,14 +33,14 @@ def beside_readers(seats: Sequence[Occupied], claim: Waiter, limit: int) -> tupl
 def overtaking(rule: str) -> Break:
     """Whoever does not fit is passed over, for the sake of those who do."""
 
-    def hand_on_all(turn: Turn, asking: str = "") -> None:
+    def hand_on_all(turn: Turn, requester: str = "") -> None:
         waiting = list(turn.queue)
         for waiter in waiting:
             seats: list[Occupied] = [*turn.holders, *turn.doors]
             unfit = waiter.rule == rule and rules.RULES[rule](seats, waiter, turn.limit or waiter.limit) is None
             if unfit and waiter in turn.queue:
                 turn.queue.remove(waiter)
-        hand_on(turn, asking)
+        hand_on(turn, requester)
         gone = {one.owner for one in turn.holders}
         turn.queue[:] = [one for one in waiting if one.owner not in gone]
 
