@@ -15,8 +15,8 @@ from tests.support.simulator import simulate
 from tests.support.simulator.plans import KINDS
 
 QUICK = range(160)  # every kind with every theme, twice; half of them with plain locks
-SLOW = [range(first, first + 100) for first in (1_000, 1_100, 1_200)]  # workers share them
-SOAK = "1300:50000"
+SLOW = [range(first, first + 60) for first in (1_000, 1_060)]  # workers share them
+SOAK = "1120:50000"
 pytestmark = pytest.mark.timeout(240)  # what the first test sets up takes seconds, and a minute on a busy machine
 ONE_OF_EACH = range(0, 10 * len(KINDS), len(KINDS) + 1)  # of the kinds, and of the themes
 
@@ -41,7 +41,7 @@ def test_every_promise_is_kept_in_a_few_hundred_seeds(played: list[simulate.Simu
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seeds", SLOW, ids=lambda seeds: f"{seeds.start}")
-def test_every_promise_is_kept_in_some_hundred_more_seeds(seeds: range) -> None:
+def test_every_promise_is_kept_in_a_hundred_more_seeds(seeds: range) -> None:
     """The same, for longer."""
     for seed in seeds:
         simulate.run(seed)

@@ -74,14 +74,14 @@ def test_stores_answer_like_the_ledger_quick() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.parametrize("number", [2, pytest.param(3, marks=pytest.mark.soak)])
 def test_stores_without_servers_answer_like_the_ledger(number: int) -> None:
     """Every reply, push and final state is the ledger's, also when the wall clock alone is set back."""
     play(WITHOUT_SERVERS, number, examples=40)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [20, 21])
+@pytest.mark.parametrize("number", [20, pytest.param(21, marks=pytest.mark.soak)])
 def test_every_store_answers_like_the_ledger(number: int, turned_redis: tuple[OneClock, RedisServer]) -> None:
     """Every reply, push and final state of every store is the ledger's, on one clock."""
     clock, server = turned_redis
@@ -89,12 +89,13 @@ def test_every_store_answers_like_the_ledger(number: int, turned_redis: tuple[On
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("examples", [10, pytest.param(100, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("program", EVERY, ids=lambda find: find.__name__)
-def test_every_redis_answers_like_the_ledger(program: Callable[[], str]) -> None:
+def test_every_redis_answers_like_the_ledger(program: Callable[[], str], examples: int) -> None:
     """The oldest that is supported, today's, and Valkey."""
     clock = OneClock()
     with RedisServer(None, *STILL, executable=program(), clock=clock) as server:
-        play([redis(server)], number=22, examples=15, clock=clock)
+        play([redis(server)], number=22, examples=examples, clock=clock)
 
 
 @pytest.mark.slow

@@ -87,12 +87,18 @@ def test_json_can_be_fed_back(desk: Desk) -> None:
     ids=lambda part: part[:30],
 )
 def test_answers_that_are_none(desk: Desk, text: str, why: str) -> None:
-    """2, with the name of the file and what is wrong; in words or as JSON, and never a traceback."""
+    """2, with the name of the file and what is wrong, and never a traceback."""
     desk.path("answers.json").write_text(text)
     done = desk.run("advise", "--answers", "answers.json")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("leasehold: answers.json: ") and why in done.stderr
     assert "Traceback" not in done.stderr and "\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize("text", ["{}", "\x1b]0;gotcha\x07"], ids=["nothing", "control characters"])
+def test_answers_that_are_none_as_json(desk: Desk, text: str) -> None:
+    """2, and what is wrong is one event."""
+    desk.path("answers.json").write_text(text)
     done = desk.run("--json", "advise", "--answers", "answers.json")
     assert (done.returncode, json.loads(done.stderr)["event"]) == (2, "failed")
 

@@ -18,7 +18,6 @@ from tests.support.cli.desk import COMMAND, SOON, SOURCE, Desk, alive, pids
 
 pytestmark = pytest.mark.slow
 
-MANY = 20
 UNAVAILABLE = 69
 HINT = "for a line that a shell is to read, write: -- sh -c "
 
@@ -325,23 +324,24 @@ def test_the_rights_of_the_file(desk: Desk) -> None:
     connection.close()
 
 
-def test_many_at_once(desk: Desk) -> None:
+@pytest.mark.parametrize("size", [16, pytest.param(50, marks=pytest.mark.soak)])
+def test_many_at_once(size: int, desk: Desk) -> None:
     """Of many that try once at the same time exactly one runs; the others are told that it is busy."""
     script = "echo $$ >> ran; while ! test -e go; do sleep 0.05; done"
 
     def tries() -> subprocess.Popen[str]:
         return desk.start("run", "one", "-n", "--", "sh", "-c", script)
 
-    crowd = [tries() for _ in range(MANY)]
+    crowd = [tries() for _ in range(size)]
 
     def one_is_left() -> bool:
         for place, process in enumerate(crowd):
             if process.poll() == UNAVAILABLE:  # others kept the file for a second, on a busy machine: it tries again
                 crowd[place] = tries()
-        return sum(process.poll() is not None for process in crowd) == MANY - 1
+        return sum(process.poll() is not None for process in crowd) == size - 1
 
     desk.until(one_is_left)
     desk.path("go").touch()
-    assert sorted(desk.ended(process)[0] for process in crowd) == [0, *[75] * (MANY - 1)]
+    assert sorted(desk.ended(process)[0] for process in crowd) == [0, *[75] * (size - 1)]
     assert len(pids(desk.path("ran"))) == 1
     assert not desk.hold.inspect("one").held
