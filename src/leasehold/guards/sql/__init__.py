@@ -59,6 +59,7 @@ class FenceGuard(BaseGuard):
     >>> guard.check(conn, 1794768018952705, resource="report-export:42")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     leasehold.errors.StaleOwner: stale owner of report-export: ...
+    >>> conn.close()
     """
 
     __slots__ = ("_trusted", "dialect", "table")

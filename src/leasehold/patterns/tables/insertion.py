@@ -67,6 +67,7 @@ def insert_once(
     >>> again = insert_once(tx, "payments", {"request_id": "r-1", "amount": 1}, key="request_id")
     >>> bool(again), again.row["amount"]
     (False, 9900)
+    >>> tx.close()
     """
     row, new = _checked(table, values, key)
     return run(tx, lambda dialect: _FLOWS[dialect.name](row, new, dialect), _translation(row))

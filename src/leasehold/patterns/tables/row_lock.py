@@ -59,6 +59,7 @@ def row_lock(
     >>> _ = tx.execute("INSERT INTO seats VALUES ('12A', NULL)")
     >>> row_lock(tx, "seats", key={"seat": "12A"})
     {'seat': '12A', 'buyer': None}
+    >>> tx.close()
     """
     row = checked_row(table, key)
     names.flag(nowait, "nowait")

@@ -73,6 +73,7 @@ def transition(
     False
     >>> tx.execute("SELECT * FROM cases").fetchall()
     [(7, 'ASSIGNED', 4)]
+    >>> tx.close()
     """
     move = _checked(checked_row(table, key), when, set, version)
     return run(tx, partial(_move, move), _translation(move))
