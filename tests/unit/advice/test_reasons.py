@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 import pytest
 
-from leasehold.advice import CASES, Need, advise
+from leasehold.advice import CASES, Need, Verdict, advise
 from leasehold.advice.decision import WARNINGS
 from tests.unit.advice.needs import needs
+
+
+@cache
+def verdicts() -> list[Verdict]:
+    """Of every seventh need, made once."""
+    return [advise(need) for need in needs()[::7]]
 
 
 def reasons(**answers: Any) -> str:
@@ -30,7 +37,7 @@ def test_they_name_the_answers(name: str) -> None:
 
 def test_they_are_sentences() -> None:
     """For people: they begin and end as sentences do, and none names a field as a program does."""
-    told = {one for need in needs()[::7] for verdict in [advise(need)] for one in (*verdict.reasons, *verdict.warnings)}
+    told = {one for verdict in verdicts() for one in (*verdict.reasons, *verdict.warnings)}
     names = [field.name for field in fields(Need)]
     for sentence in told:
         assert sentence[0].isupper() and sentence.endswith(".")
@@ -102,7 +109,7 @@ def test_every_warning_can_be_due() -> None:
     """No sentence is left over, and a case that is in order has none but those that it must have."""
     more = [Need.of({"protects": "efficiency", "duplicates": "harmless", field: True}) for field in
             ("survives_failover", "regions", "audit")]  # fmt: skip
-    due = {text for need in [*needs()[::7], *more] for text in advise(need).warnings}
+    due = {text for verdict in [*verdicts(), *map(advise, more)] for text in verdict.warnings}
     assert due == {one.text for one in WARNINGS}
     assert advise(CASES["cache-rebuild"]).warnings == ()
 

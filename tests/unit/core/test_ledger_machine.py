@@ -11,9 +11,17 @@ import json
 from itertools import combinations
 from typing import NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from leasehold._core import ledger, ops
 from leasehold._core.policy import MAX_FENCE, forgotten_after_ms, patience_ms, tombstone_ms
@@ -483,5 +491,12 @@ def beside(rule: str, slots: tuple[int, ...], grant: Grant) -> bool:
 TestLedgerMachine = LedgerMachine.TestCase
 TestLedgerMachine.__doc__ = "Every invariant holds after every step of a random life."
 TestLedgerMachine.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+
+
+@pytest.mark.soak
+def test_invariants_for_long() -> None:
+    """The same, over many lives."""
+    long = settings(TestLedgerMachine.settings, max_examples=3_000, stateful_step_count=80)
+    run_state_machine_as_test(LedgerMachine, settings=long)
