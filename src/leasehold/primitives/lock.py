@@ -121,7 +121,11 @@ class Lock(BaseLock):
             try:
                 self._clean_up(flow, attempt, grant, thread, error)
             finally:
-                self._finish(attempt, borrowed)
+                try:
+                    self._finish(attempt, borrowed)
+                except BaseException:  # an interrupt, the first one where the acquire was refused
+                    self._finish(attempt, borrowed)
+                    raise
             raise
 
     def _adopt(self, ticket: Ticket) -> Lease:

@@ -333,7 +333,11 @@ class All(BaseAll, Generic[*Each]):
             try:
                 group.clean_up(error, (LeaseholdError,))
             finally:
-                group.finish()
+                try:
+                    group.finish()
+                except BaseException:  # an interrupt, the first one where the acquire was refused
+                    group.finish()
+                    raise
             raise
 
 
