@@ -124,6 +124,18 @@ def test_an_interrupted_wait_leaves_nothing(kind: str, text: str, which: int, nt
         assert theirs.release() and other.all(other.lock("b"), other.lock("c")).try_acquire() is not None
 
 
+@pytest.mark.parametrize("function", [GroupAttempt.clean_up, GroupAttempt.finish])
+def test_an_interrupt_at_the_end_of_a_refusal(function: Callable[..., Any]) -> None:
+    """Nothing of the acquire is kept, neither it nor its connection, though the refusal came first."""
+    with leasehold.connect("memory://") as hold:
+        theirs = hold.lock("b", ttl=300).acquire(wait=0)
+        assert theirs is not None
+        both = hold.all(hold.lock("a", ttl=300), hold.lock("b", ttl=300))
+        assert interrupted(lambda: both.acquire(wait=0), at_entry(function.__code__, 1, interrupt))
+        assert not hold._engine.pending and len(hold._engine.connections._idle) == 1
+        assert theirs.release()
+
+
 @pytest.mark.parametrize("function", [GroupAttempt.keep, BaseLock._keep, group.GroupAcquisition.all_held])
 def test_an_interrupt_of_the_last_grant(function: Callable[..., Any]) -> None:
     """What a wait was granted in the end, and could not be kept, is given back with all the rest."""

@@ -23,7 +23,7 @@ from leasehold._runtime.background import BackgroundOps
 from leasehold._runtime.connections import ConnectionPool
 from leasehold._runtime.engine import Engine
 from leasehold._runtime.held_lease import HeldLease
-from leasehold._runtime.registry import LeaseRegistry
+from leasehold._runtime.registry import Attempt, LeaseRegistry
 from leasehold._runtime.watchdog import Watchdog
 from leasehold.primitives.base_lock import BaseLock
 from leasehold.primitives.lease import Lease
@@ -205,6 +205,18 @@ def test_an_interrupted_waiter_does_not_stay_in_the_queue(kind: str, text: str, 
 
 
 # ---------------------------------------------------------------- the end of an acquire
+
+
+@pytest.mark.parametrize("function", [BaseLock._clean_up, BaseLock._finish, Attempt.forget_pushes])
+def test_an_interrupt_at_the_end_of_a_refusal(function: Callable[..., Any]) -> None:
+    """Nothing of the acquire is kept, neither it nor its connection, though the refusal came first."""
+    with leasehold.connect("memory://") as hold:
+        theirs = hold.lock("job", ttl=30).acquire(wait=0)
+        assert theirs is not None
+        refused = hold.lock("job", ttl=30)
+        assert interrupted(lambda: refused.acquire(wait=0), at_entry(function.__code__, 1, interrupt))
+        assert not hold._engine.pending and len(hold._engine.connections._idle) == 1
+        assert theirs.release()
 
 
 class Steps(list[str]):
