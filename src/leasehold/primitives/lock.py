@@ -123,7 +123,11 @@ class Lock(BaseLock):
                 self._clean_up(flow, attempt, grant, thread, error)
             finally:
                 engine.pending.discard(attempt)
-                self._finish(attempt, borrowed)
+                try:
+                    self._finish(attempt, borrowed)
+                except BaseException:  # an interrupt, perhaps the first one: the acquire was only refused
+                    self._finish(attempt, borrowed)
+                    raise
             raise
 
     def _adopt(self, ticket: Ticket) -> Lease:

@@ -334,7 +334,11 @@ class All(BaseAll, Generic[*Each]):
                 group.clean_up(error, (LeaseholdError,))
             finally:
                 engine.pending.discard(group.attempt)
-                group.finish()
+                try:
+                    group.finish()
+                except BaseException:  # an interrupt, perhaps the first one: the acquire was only refused
+                    group.finish()
+                    raise
             raise
 
 
