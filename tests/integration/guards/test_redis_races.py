@@ -20,7 +20,8 @@ from leasehold._core.types import owner_digest
 from leasehold.errors import StaleOwner
 from leasehold.guards.fence import MAX_FENCE, UNKNOWN_OWNER, accept
 from leasehold.guards.redis import Awaited, FenceGuard
-from tests.support.guards.redis_stage import RESOURCE, A, B
+from tests.support.guards.redis_race import RESOURCE, add_one
+from tests.support.guards.redis_stage import A, B
 from tests.support.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
@@ -64,23 +65,6 @@ def lanes(rounds: int, width: int, seed: int) -> list[list[int]]:
     for number in numbers:
         found[chance.randrange(width)].append(number)
     return found
-
-
-def add_one(guard: FenceGuard, fence: int, owner: str) -> bool:
-    """Read, and write one more in another round trip: a lost update would show."""
-    who: dict[str, Any] = {"resource": RESOURCE, "owner": owner}
-    try:
-        count = int(guard.hget("counter", "count", fence, **who) or 0)
-        guard.eval(
-            "redis.call('RPUSH', KEYS[2], ARGV[2]) return redis.call('HSET', KEYS[1], 'count', ARGV[1])",
-            fence,
-            keys=["counter", "written"],
-            args=[count + 1, fence],
-            **who,
-        )
-    except StaleOwner:
-        return False
-    return True
 
 
 def judge(data: Any, accepted: list[int], tried: int) -> None:
@@ -146,7 +130,7 @@ async def test_tasks(redis_server: RedisServer, redis_url: str) -> None:
 WORKER = """
 import json, sys
 import redis
-from tests.integration.guards.test_redis_races import add_one
+from tests.support.guards.redis_race import add_one
 from leasehold.guards.redis import FenceGuard
 
 guard = FenceGuard(redis.Redis(port=int(sys.argv[1])))
