@@ -217,7 +217,11 @@ class AsyncLock(BaseLock):
                 self._clean_up(flow, attempt, grant, task, error)
             finally:
                 engine.pending.discard(attempt)
-                self._finish(attempt)
+                try:
+                    self._finish(attempt)
+                except BaseException:  # an interrupt, perhaps the first one: the acquire was only refused
+                    self._finish(attempt)
+                    raise
             raise
 
     async def _adopt(self, ticket: Ticket) -> AsyncLease:

@@ -423,7 +423,11 @@ class AsyncAll(BaseAll, Generic[*AsyncEach]):
                 group.clean_up(error, (LeaseholdError, CancelledError))
             finally:
                 engine.pending.discard(group.attempt)
-                group.finish()
+                try:
+                    group.finish()
+                except BaseException:  # an interrupt, perhaps the first one: the acquire was only refused
+                    group.finish()
+                    raise
             raise
 
 
