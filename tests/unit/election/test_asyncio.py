@@ -42,6 +42,7 @@ async def test_break_gives_the_term_back(ahold: leasehold.AsyncLeasehold, spy: S
     assert term.state == "released"
 
 
+@pytest.mark.slow
 async def test_a_loop_of_blocks(ahold: leasehold.AsyncLeasehold) -> None:
     """``async with term`` is cancelled by the loss of its own term, swallows that, and the loop goes on."""
     terms, cancelled = [], 0

@@ -103,6 +103,7 @@ def lose(hold: leasehold.Leasehold, term: leasehold.Term) -> None:
     assert term.lost.wait(PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_lost_term_ends_its_block_and_the_loop_goes_on(hold: leasehold.Leasehold) -> None:
     """``with term:`` swallows the loss of its own term, raised by check() or found at its end."""
     terms = []

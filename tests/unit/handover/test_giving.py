@@ -71,6 +71,7 @@ def test_a_transfer_that_fails_leaves_a_lease_that_is_renewed(when: str, trouble
     assert nothing_left(spy, "job")
 
 
+@pytest.mark.slow
 def test_a_failed_transfer_rouses_the_watchdog(spy: Spy, hold: leasehold.Leasehold) -> None:
     """It had put off its renewal until the transfer was over, and must not sleep until the lease is lost."""
     lease = taken(hold, ttl=1.8)
@@ -148,6 +149,7 @@ def test_two_threads_give_one_lease_away(spy: Spy, hold: leasehold.Leasehold) ->
     assert hold.adopt(ticket).state == "held"
 
 
+@pytest.mark.slow
 def test_a_transfer_while_the_watchdog_renews(spy: Spy, hold: leasehold.Leasehold) -> None:
     """Its renewal was under way and is told "not yours" by then: no loss, and the adopter has it (trap 43)."""
     lease = taken(hold, ttl=1.5)

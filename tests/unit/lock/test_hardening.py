@@ -80,6 +80,7 @@ def test_what_was_given_back_just_before_is_not_entered(monkeypatch: pytest.Monk
 # ---------------------------------------------------------------- threads that do not start
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 1000], ids=["once", "always"])
 def test_a_watchdog_that_cannot_start(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No thread, no lease: StoreUnavailable and nothing held. The next acquire works and is renewed."""

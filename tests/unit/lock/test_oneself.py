@@ -168,6 +168,7 @@ async def enter_async(lock: Any) -> None:
 # ---------------------------------------------------------------- what is no mistake
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"renew": False}, {"max_hold": 0.2}, {"max_idle": 0.2}])
 def test_a_lease_that_ends_is_waited_for(store: MemoryStore, options: dict[str, Any]) -> None:
     """One that is not renewed, and one that has a longest time: the wait is over when it is."""

@@ -173,6 +173,7 @@ def test_a_loss_during_it_is_told(party: Party, spy: Spy) -> None:
     assert party.do(lambda _: lease.release()) is False
 
 
+@pytest.mark.slow
 async def test_a_cancelled_one_only_reads_all_the_same() -> None:
     """Wherever the cancellation hits, the next renewal lowers it, and the lease is still ours."""
     spy, hold = async_scene()

@@ -333,6 +333,7 @@ class Forgetful(MemoryResultStore):
             raise OutcomeUnknown("the answer was lost")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [1, 2])
 def test_a_claim_whose_answer_is_lost(bench: Bench, lost: int) -> None:
     """It is written again, and the tick is run: once."""
@@ -345,6 +346,7 @@ def test_a_claim_whose_answer_is_lost(bench: Bench, lost: int) -> None:
     assert bench.ran == [300] and results.lost == 0
 
 
+@pytest.mark.slow
 def test_an_outcome_that_cannot_be_written(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     """It is said in the log, and the cron goes on."""
     results = Forgetful()

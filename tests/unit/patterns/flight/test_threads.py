@@ -243,6 +243,7 @@ def test_asking_for_oneself(hold: leasehold.Leasehold) -> None:
     assert tree(3) == [[[[]]]]
 
 
+@pytest.mark.slow
 def test_close_ends_the_waiting(store: CountingStore) -> None:
     """Those who follow hear that the coordinator is closed, also while the function goes on."""
     hold = leasehold.connect(store)

@@ -40,6 +40,7 @@ def paying(paid: list[str], result: Any = "paid") -> Callable[[str], Any]:
     return pay
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), OutcomeUnknown("no reply")], ids=["away", "unknown"])
 def test_a_result_store_that_fails_for_a_moment(near: Stage, broken: BrokenResultStore, error: Exception) -> None:
     """The result is written again until it is there: it runs once, and nobody hears of it."""
@@ -59,6 +60,7 @@ def test_a_reply_that_is_lost(near: Stage, broken: BrokenResultStore) -> None:
     assert paid == ["r-1"] and len([one for one in broken.written if done(one)]) == 3
 
 
+@pytest.mark.slow
 def test_a_result_store_that_stays_away(near: Stage, broken: BrokenResultStore) -> None:
     """It is tried for a ttl at most; then the caller is told that it ran and that nobody knows. The next may run it."""
     paid: list[str] = []
