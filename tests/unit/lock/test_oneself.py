@@ -215,17 +215,23 @@ def test_a_lease_that_was_evicted_is_past(party: Party, store: MemoryStore) -> N
         other.hold.evict("x", fence=holder.fence, reason="it hangs", delay=0, force=True)
         return other.do(lambda hold: lock(hold).try_acquire())
 
+    over = threading.Event()
+    threads: list[threading.Thread] = []
+
     def give_back(theirs: Any) -> None:
-        until(lambda: look(store, "x").queue, "it waits")
+        until(lambda: look(store, "x").queue or over.is_set(), "it waits, or its task was cancelled before it could")
         theirs.release()
 
     def asked(lease: Any) -> Any:
         theirs = evicted()
         until(lambda: lease.state == "lost", "it hears of it")
-        threading.Thread(target=give_back, args=[theirs], daemon=True).start()
+        threads.append(threading.Thread(target=give_back, args=[theirs]))
+        threads[0].start()
         return lock(party.hold).acquire()
 
     fails(LeaseLost, party.within(lock, asked))
+    over.set()
+    threads[0].join(PATIENCE)
     other.close()
 
 
