@@ -2,11 +2,11 @@
 #
 #   PYTHON=python3.12   another Python (default: python3.11, else python3)
 #   ARGS="-k expiry"    more arguments for pytest, the benchmark or the example
-#   WORKERS=4           how many processes run the tests (default: three for two CPUs, since tests wait; at most 6)
+#   WORKERS=4           how many processes run the tests (default: two for each CPU, since tests wait; at most 8)
 
 PYTHON ?=
 ARGS ?=
-WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 2 ? 2 : n > 4 ? 6 : n + n / 2)))
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 2 ? 2 : n > 4 ? 8 : n * 2)))
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
