@@ -73,15 +73,19 @@ class AsyncRedisSocket(asyncio.Protocol):
         if not self.usable():
             _fail(reply, NotSent("the connection is closed"))
             return reply
-        if self._waiting:
-            if not self._unsent:
-                self._loop.call_soon(self._flush)
-            self._unsent.append(request)
-        else:
-            self._transport.write(request)  # type: ignore[union-attr]  # it is usable
-        self._waiting.append((reply, give_up, now))
-        if self._timer is None or self._timer.when() > give_up:
-            self._set_timer(give_up)
+        try:
+            if self._waiting:
+                if not self._unsent:
+                    self._loop.call_soon(self._flush)
+                self._unsent.append(request)
+            else:
+                self._transport.write(request)  # type: ignore[union-attr]  # it is usable
+            self._waiting.append((reply, give_up, now))
+            if self._timer is None or self._timer.when() > give_up:
+                self._set_timer(give_up)
+        except BaseException:
+            self._give_up_socket()
+            raise
         return reply
 
     def usable(self) -> bool:
@@ -96,9 +100,19 @@ class AsyncRedisSocket(asyncio.Protocol):
         return self._loop.time() - self._received_at
 
     def _flush(self) -> None:
-        unsent, self._unsent = self._unsent, []
-        if unsent and self.usable():
-            self._transport.write(b"".join(unsent))  # type: ignore[union-attr]  # it is usable
+        try:
+            unsent, self._unsent = self._unsent, []
+            if unsent and self.usable():
+                self._transport.write(b"".join(unsent))  # type: ignore[union-attr]  # it is usable
+        except BaseException:
+            self._give_up_socket()
+            raise
+
+    def _give_up_socket(self) -> None:
+        """A signal handler has raised between a request and its place in the order of replies. A reply could then be
+        taken for that of a later request, and a release be believed that has not happened."""
+        self._unsent.clear()  # whether these have left is unknown, as with all others
+        self.abort()
 
     # ------------------------------------------------------------ time
 
@@ -147,6 +161,9 @@ class AsyncRedisSocket(asyncio.Protocol):
         except (hiredis.HiredisError, IndexError) as error:  # it is no Redis, or sent a reply that was not requested
             self._closed_because = str(error)
             self.abort()
+        except BaseException:  # replies that were read here are lost
+            self._give_up_socket()
+            raise
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._timer is not None:
