@@ -168,7 +168,7 @@ def renewal(url: str) -> Count:
     threading.setprofile(profile)  # for the threads that are started from now on
     try:
         with leasehold.connect(url) as hold, hold.lock("renewed", ttl=TTL):
-            time.sleep(RENEWALS * TTL / 3)
+            time.sleep(RENEWALS * TTL / 3)  # the watchdog renews meanwhile, on its own thread
     finally:
         threading.setprofile(None)
     watchdog = max(profile.calls.values(), key=lambda calls: sum("watchdog" in Path(file).name for _, file in calls))
