@@ -271,7 +271,7 @@ class Holding:
         self._last_failure: LeaseholdError | None = None  # why the last renewal failed
         self._tombstone = grant.unanswered  # a claim may still arrive: its release leaves a tombstone
         self._releases = 0  # how many were begun
-        self._renews_sent = 0  # the number of the last Renew
+        self._renews_sent = 0  # the number of the last Renew; 0 before the first change
         self._last_extension = 0  # the number of the last Renew that set another end
         self._awaited = 0  # Renews that a caller waits for now
         self._awaited_until = 0.0  # they are over by then, also when an interrupt hits the very end of one
@@ -367,6 +367,11 @@ class Holding:
         with self.lock:
             self._refused(reason)
 
+    def _reason(self, reply: ops.NotYours, now: float) -> str:
+        """Why it is lost. The store forgets a plain lease when it ends, however it ends: what it reports as deleted has
+        expired when that may have happened by the deadline that the holder knows."""
+        return "expired" if reply.reason == "deleted" and now >= self.deadline else reply.reason
+
     def _refused(self, reason: str) -> None:
         """Loss now (trap 1), except for a lease that is being given back (trap 43)."""
         if self.phase in ALIVE:
@@ -422,11 +427,16 @@ class Holding:
             return None
         return self._renew(self._renewal_ttl_ms, renewal_budget_ms(self.ttl_ms), now)
 
-    def _renew(self, ttl_ms: int, budget_ms: int, now: float, exact: bool = False) -> ops.Renew:
+    def _renew(
+        self, ttl_ms: int, budget_ms: int, now: float, exact: bool = False, change: bool = False
+    ) -> ops.Renew:
+        """Renewals are numbered from the first change on. Before that all are alike, whichever arrives last: the store
+        only has to set the end anew."""
         left_ms = int((self._stop_at - now) * 1000)
         if left_ms < budget_ms:
             budget_ms = max(left_ms, 1)
-        self._renews_sent += 1
+        if change or self._renews_sent:
+            self._renews_sent += 1
         renew = ops.Renew(
             resource=self.name.text,
             owner=self.owner,
@@ -447,7 +457,7 @@ class Holding:
         """A confirmation is ignored when the lease has ended meanwhile (sticky loss; trap 43), or when its Renew was
         sent before the last extend and speaks of an end that no longer holds (trap 44)."""
         if isinstance(reply, ops.NotYours):
-            self._refused(reply.reason)
+            self._refused(self._reason(reply, now))
         elif self.phase in ALIVE and renew.number >= self._last_extension:
             self.phase = HELD
             self._last_failure = None
@@ -522,7 +532,7 @@ class Holding:
         time for a renewal (trap 2)."""
         self._awaited += 1
         half_ms = max(int((self._stop_at - now) * 500), 1)
-        renew = self._renew(self._renewal_ttl_ms, min(BUDGET_MS, half_ms), now, exact)
+        renew = self._renew(self._renewal_ttl_ms, min(BUDGET_MS, half_ms), now, exact, change=True)
         self._awaited_until = max(self._awaited_until, now + renew.budget_ms / 1000)
         return renew
 

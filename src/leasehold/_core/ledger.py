@@ -54,6 +54,7 @@ def apply(
     turn = Turn(state, now, op.resource, getattr(op, "owner", "") or getattr(op, "adopter", ""), reachable)
     if not advanced:
         turn.expire()
+        turn.before = tuple(turn.holders)
         if turn.queue:
             turn.hand_on()
     reply = TURNS[type(op)](turn, op)
@@ -107,7 +108,10 @@ def claim(turn: Turn, op: ops.Claim) -> ops.ClaimReply:
         return ops.Rejected(f"no rule {op.rule!r}")
     if why := turn.wrong_floor(op.floor):
         return ops.Rejected(why)
-    if turn.grant_of(op.owner) is not None:
+    grant = turn.grant_of(op.owner)
+    if grant is not None:
+        if op.beat > 1 and not grant.repeated:
+            turn.holders[turn.holders.index(grant)] = grant._replace(repeated=True)
         return turn.standing(op.owner)
     if op.owner in turn.ended:  # it had its one grant, or its sender gave up before this arrived (traps 9, 10)
         return ops.NoClaim(turn.ended[op.owner].outcome)
@@ -298,6 +302,7 @@ def adopt(turn: Turn, op: ops.Adopt) -> ops.Granted | ops.NotYours | ops.Rejecte
         holder_address=op.holder_address,
         ticket="",
         renewals=0,
+        repeated=False,
     )
     turn.holders.remove(grant)
     turn.holders.append(adopted)  # they stand in the order of their fences

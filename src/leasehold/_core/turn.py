@@ -64,7 +64,7 @@ class Turn:
     def __init__(
         self, state: State, now: Instant, resource: str, requester: str, reachable: Callable[[str], bool]
     ) -> None:
-        self.before = state.holders
+        self.before = state.holders  # without those that are over, once the turn has advanced
         self.holders = list(state.holders)
         self.queue = list(state.queue)
         self.fence = state.fence
@@ -140,8 +140,9 @@ class Turn:
             self.ended[owner] = known._replace(until_ms=until_ms)
 
     def why_not(self, owner: str, fence: int) -> ops.NotYours:
-        """Why a grant is not there. Expiry, eviction and adoption leave a record. A grant that left
-        none was taken when another followed it, also one without a newer fence; else it was deleted."""
+        """Why a grant is not there. Eviction and adoption leave a record, and so does the expiry of a grant that
+        outlives its end. A grant that left none was taken when another followed it, also one without a newer fence.
+        Else it was deleted, or has expired: its holder, which knows its deadline, tells these apart."""
         if owner in self.ended:
             return ops.NotYours(self.ended[owner].outcome)
         newer = bool(self.holders) or self.fence > fence
@@ -170,8 +171,8 @@ class Turn:
         )
 
     def push_to_watchers(self) -> None:
-        """Push to every watcher, once, when a holder or its metadata has changed. Watchers that cannot be reached are
-        forgotten."""
+        """Push to every watcher, once, when there is another holder, or a holder's metadata has changed; that one has
+        expired is no reason. Watchers that cannot be reached are forgotten."""
         if visible_holders(self.before) == visible_holders(self.holders):
             return
         kept = []
@@ -217,7 +218,9 @@ class Turn:
             if grant.expires_ms > ms:
                 continue
             self.holders.remove(grant)
-            self.add_tombstone(grant.owner, grant.fence, "expired", grant.expires_ms + tombstone_ms(grant.ttl_ms) - ms)
+            if grant.outlives_its_end():
+                keep_ms = grant.expires_ms + tombstone_ms(grant.ttl_ms) - ms
+                self.add_tombstone(grant.owner, grant.fence, "expired", keep_ms)
             self.close(grant, max(grant.closed_until_ms, grant.expires_ms + grant.delay_ms))
         if self.queue:
             self.queue = [one for one in self.queue if ms - one.beat_ms <= forgotten_after_ms(one.ttl_ms)]
@@ -313,6 +316,7 @@ class Turn:
             waiter.holder_address,
             waiter.delay_ms,
             limit=waiter.limit if waiter.rule == SEMAPHORE else 0,
+            repeated=waiter.beat > 1,
         )
         self.holders.append(grant)
         if grant.limit and self.limit:

@@ -38,6 +38,12 @@ class Grant(NamedTuple):
     closed_until_ms: int = 0  # at_least: no other grant before this, also after a release
     renewals: int = 0  # the highest number of a Renew that arrived
     limit: int = 0  # of a permit: how many its claim went by
+    repeated: bool = False  # its claim may have been sent more than once, so a late copy of it may still arrive
+
+    def outlives_its_end(self) -> bool:
+        """Is it remembered after it has expired? A plain grant is not, as a key with a TTL leaves nothing behind: a
+        copy of its claim that arrives after that takes the resource once more, with a higher fence."""
+        return bool(self.repeated or self.delay_ms or self.closed_until_ms or self.ticket)
 
 
 class Waiter(NamedTuple):

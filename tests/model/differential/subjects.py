@@ -223,6 +223,9 @@ class StoreSubject:
         return reply._replace(holders=holders, queue=queue)
 
 
+ON_TIME = (b":grant", b":closed", b":doors")  # these keep a place free, and a turn that finds them over deletes them
+
+
 def notes(room: str) -> str:
     """The key of what operators did: not every script has it."""
     return f"lock:v1:{{{room}}}:notes"
@@ -266,8 +269,8 @@ class RedisSubject(StoreSubject):
         ms = now.ms
         for room in rooms:
             self._server.exists(*keys(room))  # what is over is dropped by the look
-            ended, watchers = (next(one for one in keys(room) if one.endswith(end)) for end in (":ended", ":watchers"))
-            self._drop(ended, lambda owner, until: not owner.startswith(b":") and until <= ms)
+            more, watchers = (next(one for one in keys(room) if one.endswith(end)) for end in (":more", ":watchers"))
+            self._drop(more, lambda owner, until: owner not in ON_TIME and until <= ms)
             self._drop(watchers, lambda owner, beat: beat < ms - WATCH_MS)
             for note in self._server.lrange(notes(room), 0, -1):
                 if int(note.split()[0]) + NOTE_US <= now.wall_us:

@@ -17,14 +17,15 @@ import hiredis
 from leasehold._core import ops
 from leasehold._core.light_typing import Any, cast
 from leasehold._core.names import matches
+from leasehold._core.policy import forgotten_after_ms
 from leasehold._core.rules import ONLY_SLOT
 from leasehold._core.types import AuditNote, Door, Grant, Unreadable, Waiter, public_owner
 from leasehold.stores.redis.lua import assemble
 
 FOLDER = Path(__file__).parent / "scripts"
-KEYS = ("owner", "fence", "meta", "queue", "waiters", "ended", "holders", "limit", "watchers")
+KEYS = ("owner", "fence", "queue", "more", "holders", "watchers")
 COUNT = len(KEYS)
-RENEWED = ("owner", "meta", "holders", "queue", "watchers", "limit")  # the keys that a plain renewal reads
+SHARED = ("owner", "holders", "queue", "watchers", "more")  # the keys that a plain renewal of a shared lease reads
 EMPTY = "-"
 WITHOUT_KEYS = ("scan", "leaks")
 MOST_NOTE_BYTES = 8192  # the script cuts longer ones
@@ -67,7 +68,7 @@ def _elements(values: tuple[Any, ...]) -> bytes:
 
 
 CLAIM, BEAT, RENEW, RELEASE, WITHDRAW, INSPECT, WATCH, RESIZE, EVICT, REVOKE, ADOPT, SCAN, LEAKS = ONE_BY_ONE = (
-    Script("claim", 12),
+    Script("claim", 6),
     Script("beat", 3),
     Script("renew", 9),
     Script("release", 4),
@@ -81,8 +82,9 @@ CLAIM, BEAT, RENEW, RELEASE, WITHDRAW, INSPECT, WATCH, RESIZE, EVICT, REVOKE, AD
     Script("scan", 2),
     Script("leaks", 2),
 )
-RENEW_MANY, CLAIM_ALL, RELEASE_ALL = MANY = (  # for several resources, with any number of arguments
+RENEW_MANY, RENEW_SHARED, CLAIM_ALL, RELEASE_ALL = MANY = (  # for several resources, with any number of arguments
     Script("renew_many", 0),
+    Script("renew_shared", 0),
     Script("claim_all", 0),
     Script("release_all", 0),
 )
@@ -106,7 +108,7 @@ def _packed_keys(resource: str) -> bytes:
     return _elements(keys(resource))
 
 
-def _texts(*texts: str) -> bytes:
+def _texts(*texts: str | bytes) -> bytes:
     """The same as ``_elements``, faster, for texts alone."""
     packed = _hiredis_pack(texts)
     return packed[packed.index(b"\n") + 1 :]
@@ -131,10 +133,14 @@ def _claim(op: ops.Claim) -> Command:
 
 
 def _claim_values(op: ops.Claim) -> Command:
-    return (
-        op.owner, op.floor, op.ttl_ms, op.beat, 1 if op.enqueue else 0, op.rule, op.permits, op.limit,
-        op.address or EMPTY, op.holder_address or EMPTY, op.delay_ms, _bytes(op.meta) if op.meta else "",
-    )  # fmt: skip
+    return (op.owner, op.floor, op.ttl_ms, *_static_claim_values(op), _bytes(op.meta) if op.meta else "")
+
+
+def _static_claim_values(op: ops.Claim) -> tuple[str, str]:
+    """What is the same for all claims of a lock: as the script's header names it."""
+    record = f"0 0 {op.holder_address or EMPTY} {op.rule}"
+    enqueue = 1 if op.enqueue else 0
+    return record, f"{op.rule} {op.beat} {op.delay_ms} {enqueue} {op.permits} {op.limit} {op.address or EMPTY}"
 
 
 def _beat(op: ops.Beat) -> Command:
@@ -246,20 +252,9 @@ def request(op: ops.StoreOp) -> bytes:
 
 
 def _quick_claim(op: ops.Claim) -> bytes:
-    _, owner, ttl_ms, beat, floor, enqueue, rule, permits, limit, address, holder_address, meta, delay_ms, _ = op
-    static = (
-        ttl_ms,
-        beat,
-        1 if enqueue else 0,
-        rule,
-        permits,
-        limit,
-        address or EMPTY,
-        holder_address or EMPTY,
-        delay_ms,
-    )
-    rest = _packed(*static, "") if not meta else _elements((*static, _bytes(meta)))
-    return b"".join((CLAIM.head, _packed_keys(op.resource), _texts(owner, str(floor)), rest))
+    meta = _bytes(op.meta) if op.meta else ""
+    values = (op.owner, str(op.floor), str(op.ttl_ms), *_static_claim_values(op), meta)
+    return b"".join((CLAIM.head, _packed_keys(op.resource), _texts(*values)))
 
 
 def _quick_release(op: ops.Release) -> bytes:
@@ -278,14 +273,22 @@ def plain(op: ops.StoreOp) -> bool:
 
 
 def renewals(many: Sequence[ops.Renew]) -> Command:
-    """One command for many plain renewals."""
+    """One command for many plain renewals of leases that are held alone. Its reply lists those that were not renewed:
+    their places, counted from 1."""
+    names = [f"lock:v1:{{{one.resource}}}:owner" for one in many]  # not cached: there may be thousands
+    values = [f"{one.fence} {one.owner} {one.ttl_ms} {one.number} " for one in many]
+    return ("EVALSHA", RENEW_MANY.sha, len(names), *names, *values)
+
+
+def shared_renewals(many: Sequence[ops.Renew]) -> Command:
+    """The same for leases that others share."""
     names: list[Any] = []
     values: list[Any] = []
     for resource, owner, fence, ttl_ms, _, number, *_ in many:
         prefix = f"lock:v1:{{{resource}}}:"
-        names += [prefix + key for key in RENEWED]  # not cached: there may be thousands
+        names += [prefix + key for key in SHARED]
         values += (owner, fence, ttl_ms, number)
-    return ("EVALSHA", RENEW_MANY.sha, len(names), *names, *values)
+    return ("EVALSHA", RENEW_SHARED.sha, len(names), *names, *values)
 
 
 def without_pushes(op: ops.StoreOp) -> ops.StoreOp:
@@ -357,7 +360,7 @@ def _view(reply: Any, op: Any) -> ops.View:
     unreadable = [Unreadable(_text(key), _text(why), blocks == 1) for key, why, blocks in strange]
     holders = tuple([_grant(one) for one in held])
     waiters = _readable(
-        unreadable, f"lock:v1:{{{op.resource}}}:waiters", "has a field that is no waiter",
+        unreadable, f"lock:v1:{{{op.resource}}}:more", "has a field that is no waiter",
         lambda at: _waiter(_text(queue[at]), _text(queue[at + 1])), range(0, len(queue), 2),
     )  # fmt: skip
     noted = _readable(unreadable, f"lock:v1:{{{op.resource}}}:notes", "has an entry that is no note", _note, notes)
@@ -390,11 +393,11 @@ def _whole(text: str) -> int:
 def _grant(held: Sequence[Any]) -> Grant:
     owner = _owner(held[0])
     (
-        fence, ttl_ms, expires_ms, renewals, since_us, closed, delay_ms, rule, limit, slots, address, ticket, meta
+        fence, ttl_ms, expires_ms, renewals, since_us, closed, delay_ms, rule, limit, slots, address, ticket, repeated, meta
     ) = map(_text, held[1:])  # fmt: skip
     return Grant(
         owner, int(fence), int(ttl_ms), int(expires_ms), rule, _slots(slots), int(since_us), meta, _field(address),
-        int(delay_ms), _field(ticket), int(closed), int(renewals), int(limit),
+        int(delay_ms), _field(ticket), int(closed), int(renewals), int(limit), repeated == "1",
     )  # fmt: skip
 
 
@@ -404,11 +407,12 @@ def _door(place: Sequence[Any]) -> Door:
 
 
 def _waiter(owner: str, raw: str) -> Waiter:
-    beat, beat_ms, ttl_ms, floor, since_us, delay_ms, rule, permits, limit, address, holder_address, meta = raw.split(
-        " ", 11
+    until_ms, _, beat, ttl_ms, floor, since_us, delay_ms, rule, permits, limit, address, holder_address, meta = raw.split(
+        " ", 12
     )
+    beat_ms = int(until_ms) - 1 - forgotten_after_ms(int(ttl_ms))
     return Waiter(
-        owner, int(ttl_ms), int(beat), int(beat_ms), _field(address), int(floor), rule, int(permits), int(limit),
+        owner, int(ttl_ms), int(beat), beat_ms, _field(address), int(floor), rule, int(permits), int(limit),
         int(since_us), meta, _field(holder_address), int(delay_ms),
     )  # fmt: skip
 

@@ -117,7 +117,10 @@ class WatchdogConnection:
             elif len(group) == 1:
                 outcomes.append(protocol.decode(reply, group[0]))
             else:
-                outcomes += [Renewed(left) if left >= 0 else None for left in reply]
+                renewed: list[Reply | LeaseholdError | None] = [Renewed(one.ttl_ms) for one in group]
+                for place in reply:
+                    renewed[place - 1] = None
+                outcomes += renewed
         return outcomes
 
     def _execute_alone(self, ops: Sequence[StoreOp], give_up: float) -> Outcomes:

@@ -25,7 +25,7 @@ from leasehold.stores.sqlite.stdlib import sqlite3, suppress
 
 SLOTS = Grant._fields.index("slots")
 MOST = 2**53  # no number of ours is higher
-JSON: dict[object, type] = {"str": str, "int": int, "tuple[int, ...]": list}
+JSON: dict[object, type] = {"str": str, "bool": bool, "int": int, "tuple[int, ...]": list}
 KINDS = {
     kind: tuple([JSON[name] for name in kind.__annotations__.values()])
     for kind in (Grant, Waiter, Tombstone, AuditNote, Watcher)

@@ -6,10 +6,9 @@ local function close_until(until_ms)
     if until_ms > ms and until_ms > door then
         door = until_ms
         if not strange_closed then
-            more = true
             probe_write()
-            redis.call('HSET', ENDED, ':closed', text(door) .. ' ' .. text(door - ms))
-            stretch(ENDED, door)
+            redis.call('HSET', MORE, ':closed', text(door) .. ' ' .. text(door - ms))
+            stretch(MORE, door)
         end
     end
 end
@@ -29,21 +28,20 @@ local function write_doors()
         latest = math.max(latest, one.until_ms)
         written[#written + 1] = one.rule .. ':' .. one.slots .. ':' .. text(one.until_ms) .. ':' .. text(one.length)
     end
-    more = true
     probe_write()
     if latest == 0 then
-        redis.call('HDEL', ENDED, ':doors')
+        redis.call('HDEL', MORE, ':doors')
         return
     end
     local all = text(latest) .. ' ' .. table.concat(written, ' ')
     if #all > MOST_DOORS_BYTES then -- too long to be read again: no place is given until the last of them is free
         doors, places = {}, {}
-        redis.call('HDEL', ENDED, ':doors')
+        redis.call('HDEL', MORE, ':doors')
         close_until(latest)
         return
     end
-    redis.call('HSET', ENDED, ':doors', all)
-    stretch(ENDED, latest)
+    redis.call('HSET', MORE, ':doors', all)
+    stretch(MORE, latest)
 end
 
 -- When a door opens: never further ahead than its length, for the clock may have been set back. 0: it is over.
@@ -56,12 +54,12 @@ local function read_closed(written)
     local until_ms, length = parse_closed(written)
     if not until_ms then
         strange_closed = true
-        unreadable(ENDED, 'has a time in :closed that is none', true)
+        unreadable(MORE, 'has a time in :closed that is none', true)
         return
     end
     local left = opens(until_ms, length)
     if left == 0 then
-        redis.call('HDEL', ENDED, ':closed')
+        redis.call('HDEL', MORE, ':closed')
     elseif left < until_ms then
         close_until(left)
     else
@@ -77,7 +75,7 @@ local function read_doors(closed, written)
     local found, strange = parse_doors(written or '')
     if strange then
         strange_doors = true
-        unreadable(ENDED, 'has a place in :doors that is none', true)
+        unreadable(MORE, 'has a place in :doors that is none', true)
     end
     local same = true
     for _, one in ipairs(found) do
@@ -126,31 +124,56 @@ local function closed_ms()
     return math.max(latest - ms, 0)
 end
 
+-- What `more` has of an owner, or false. Read once in a turn.
+local fields = {}
+
+local function field(owner)
+    if fields[owner] == nil then
+        fields[owner] = redis.call('HGET', MORE, owner)
+    end
+    return fields[owner]
+end
+
+local function write_field(owner, raw, until_ms)
+    fields[owner] = raw
+    redis.call('HSET', MORE, owner, raw)
+    stretch(MORE, until_ms)
+end
+
+local function delete_field(owner)
+    fields[owner] = false
+    redis.call('HDEL', MORE, owner)
+end
+
 local function tombstone(owner, known)
-    local raw = known or more and redis.call('HGET', ENDED, owner)
+    local raw = known or field(owner)
     if not raw or #raw > MOST_BYTES then
         return nil
     end
-    local until_ms, fence, outcome, detail = string.match(raw, '^(%d+) (%d+) (%S+) ?(.*)$')
-    if not until_ms or not whole(fence) or (whole(until_ms) or 0) <= ms then
+    local until_ms, outcome, fence, detail = string.match(raw, '^(%d+) (%l+) (%d+) ?(.*)$')
+    if not until_ms or outcome == 'waiting' or not whole(fence) or (whole(until_ms) or 0) <= ms then
         return nil
     end
     return {until_ms = tonumber(until_ms), fence = fence, outcome = outcome, detail = detail}
 end
 
--- Tombstones past their time are deleted now and then, some at a time: nothing else does it while others are added. The
--- clock decides where to begin, so that each gets its turn. For a user who may not use HSCAN they end with the key.
-local function sweep_ended(added)
-    if redis.call('HLEN', ENDED) % ENDED_APART >= added then
+-- What is over is deleted now and then, some at a time: nothing else does it while others are added. The clock decides
+-- where to begin, so that each gets its turn. For a user who may not use HSCAN they end with the key.
+local function sweep_more(added)
+    if redis.call('HLEN', MORE) % ENDED_APART >= added then
         return
     end
-    local page = redis.pcall('HSCAN', ENDED, wall_text, 'COUNT', ENDED_SWEPT)
+    local page = redis.pcall('HSCAN', MORE, wall_text, 'COUNT', ENDED_SWEPT)
     local all = page[2] or {}
     for at = 1, #all, 2 do
-        -- None: a door that cannot be read stays where it is.
+        -- None: what we cannot read stays where it is if it keeps something closed.
         local until_ms = string.match(string.sub(all[at + 1], 1, 17), '^%d+')
-        if until_ms and tonumber(until_ms) <= ms or not until_ms and string.sub(all[at], 1, 1) ~= ':' then
-            redis.call('HDEL', ENDED, all[at])
+        local ours = string.sub(all[at], 1, 1) == ':'
+        if until_ms and tonumber(until_ms) <= ms and all[at] ~= ':grant' or not until_ms and not ours then
+            if not ours then
+                redis.call('LREM', QUEUE, 1, all[at]) -- it may have waited
+            end
+            delete_field(all[at])
         end
     end
 end
@@ -165,13 +188,10 @@ local function bury(owner, fence, outcome, until_ms, detail)
         return
     end
     known = known or {fence = fence, outcome = outcome, detail = detail or ''}
-    more = true
     probe_write()
-    redis.call('HSET', ENDED, owner, text(until_ms) .. ' ' .. known.fence .. ' ' .. known.outcome .. ' '
-        .. known.detail)
-    stretch(ENDED, until_ms)
+    write_field(owner, text(until_ms) .. ' ' .. known.outcome .. ' ' .. known.fence .. ' ' .. known.detail, until_ms)
     if not gathering then
-        sweep_ended(1)
+        sweep_more(1)
     end
 end
 
@@ -183,7 +203,7 @@ local function why_not(owner, fence)
     return (#grants > 0 or last > tonumber(fence)) and 'taken' or 'deleted'
 end
 
--- The keys of a holder that was alone are deleted at the end of the turn, unless the next grant overwrites them.
+-- The key of a holder that was alone is deleted at the end of the turn, unless the next grant overwrites it.
 local vacated, freed = false, false
 
 local function forget_keys(grant)
@@ -200,4 +220,14 @@ local function end_grant(grant)
     table.remove(grants, at)
     seats, freed = nil, true
     forget_keys(grant)
+end
+
+-- A grant that has expired: it is remembered if it has to be, and its door stays closed. How many tombstones are new.
+local function bury_expired(one)
+    close(one, math.max(tonumber(one.closed), one.expires + one.delay))
+    if not outlives_its_end(one) then
+        return 0
+    end
+    bury(one.owner, one.fence, 'expired', one.expires + keep(tonumber(one.ttl)))
+    return 1
 end

@@ -6,8 +6,8 @@ local READ = {
     list = function(key) return redis.pcall('LRANGE', key, 0, 0) end,
     hash = function(key) return redis.pcall('HLEN', key) end,
 }
-local KINDS = {owner = 'string', fence = 'string', meta = 'string', limit = 'string', queue = 'list', notes = 'list',
-               waiters = 'hash', ended = 'hash', holders = 'hash', watchers = 'hash'}
+local KINDS = {owner = 'string', fence = 'string', queue = 'list', notes = 'list', more = 'hash', holders = 'hash',
+               watchers = 'hash'}
 
 -- What is wrong with it; nil: nothing, or it is not there.
 local function wrong_kind(key)

@@ -3,12 +3,12 @@
 local MOST_NOTES, NOTE_BYTES = 20, 8192
 
 local function read_notes()
-    local found = redis.pcall('LRANGE', KEYS[10], -MOST_NOTES, -1)
+    local found = redis.pcall('LRANGE', KEYS[7], -MOST_NOTES, -1)
     if found.err then
         if not string.find(found.err, 'WRONGTYPE', 1, true) then
             error(found.err, 0) -- not allowed, for one
         end
-        unreadable(KEYS[10], 'is no list')
+        unreadable(KEYS[7], 'is no list')
         return {}
     end
     local notes = {}

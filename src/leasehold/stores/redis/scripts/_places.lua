@@ -30,20 +30,33 @@ end
 local stored -- the limit that a semaphore was resized to
 
 local function read_limit()
-    local raw = redis.call('GET', LIMIT)
-    return raw and (whole(raw) or unreadable(LIMIT, 'is no number'))
+    local raw = redis.call('HGET', MORE, ':limit')
+    if not raw then
+        return nil
+    end
+    local limit, until_ms = parse_limit(raw)
+    if not limit then
+        return unreadable(MORE, 'has a limit that is none')
+    end
+    return until_ms > ms and limit
 end
 
 local function limit_of(claim)
     if not stored then
-        stored = more and read_limit() or 0
+        stored = read_limit() or 0
     end
     return stored > 0 and stored or tonumber(claim.limit)
 end
 
+-- It is kept until long after its last use; with 0 each claim goes by its own again.
 local function keep_limit(limit)
-    stored = tonumber(limit)
-    redis.call('SET', LIMIT, limit, 'PX', text(30 * DAY_MS - 1))
+    stored = limit
+    if limit == 0 then
+        redis.call('HDEL', MORE, ':limit')
+        return
+    end
+    redis.call('HSET', MORE, ':limit', text(ms + 30 * DAY_MS) .. ' ' .. text(limit))
+    stretch(MORE, ms + 30 * DAY_MS)
 end
 
 -- True when it wants more than there will ever be: it must not keep others waiting.
@@ -106,7 +119,7 @@ local function grant_to(claim, fence, slots)
     local grant = seat(claim, fence, slots)
     count_seat(grant)
     if claim.rule == 'semaphore' and limit_of(claim) and stored > 0 then
-        keep_limit(text(stored))
+        keep_limit(stored)
     end
     return grant
 end

@@ -1,23 +1,19 @@
 -- The queue: the waiters, and how they are granted what is free.
 
-local function patience(ttl)
-    return math.min(tonumber(ttl), PATIENCE)
-end
-
 -- PEXPIRE first, for the same reason as in probe_write().
 local function write_waiter(one)
+    local until_ms = one.beat_ms + 10 * patience(one.ttl) + 1
+    local raw = text(until_ms) .. ' waiting ' .. one.beat .. ' ' .. one.ttl .. ' ' .. one.floor .. ' ' .. one.since .. ' '
+        .. one.delay .. ' ' .. one.rule .. ' ' .. one.permits .. ' ' .. one.limit .. ' ' .. one.address .. ' '
+        .. one.holder_address .. ' ' .. one.meta
     redis.call('PEXPIRE', QUEUE, FORGOTTEN)
-    local raw = one.beat .. ' ' .. text(one.beat_ms) .. ' ' .. one.ttl .. ' ' .. one.floor
-        .. ' ' .. one.since .. ' ' .. one.delay .. ' ' .. one.rule .. ' ' .. one.permits .. ' ' .. one.limit .. ' '
-        .. one.address .. ' ' .. one.holder_address .. ' ' .. one.meta
-    redis.call('HSET', WAITERS, one.owner, raw)
-    redis.call('PEXPIRE', WAITERS, FORGOTTEN)
+    write_field(one.owner, raw, until_ms)
     return raw
 end
 
 -- A waiter as it is in the hash. A beat that is later than now came before the clock was set back: it counts as now.
 local function found(owner, raw)
-    local one = read_waiter(owner, raw)
+    local one = parse_waiter(owner, raw)
     if one and one.beat_ms > ms then
         one.beat_ms = ms
         raw = write_waiter(one)
@@ -25,14 +21,20 @@ local function found(owner, raw)
     return one, raw
 end
 
+-- False: it did not wait.
 local function leave(owner)
-    redis.call('HDEL', WAITERS, owner)
-    return redis.call('LREM', QUEUE, 1, owner) > 0
+    if redis.call('LREM', QUEUE, 1, owner) == 0 then
+        return false
+    end
+    if not tombstone(owner) then
+        delete_field(owner)
+    end
+    return true
 end
 
 -- The waiter, unless it was silent for so long that its place is no longer kept.
 local function waiter(owner)
-    local raw = redis.call('HGET', WAITERS, owner)
+    local raw = field(owner)
     local one = raw and found(owner, raw)
     if one and ms - one.beat_ms > 10 * patience(one.ttl) then
         leave(owner)
@@ -57,9 +59,10 @@ local function walk(visit)
         if #owners == 0 then
             return
         end
-        local raws = redis.call('HMGET', WAITERS, unpack(owners))
+        local raws = redis.call('HMGET', MORE, unpack(owners))
         for number, owner in ipairs(owners) do
             local one, raw
+            fields[owner] = raws[number]
             if raws[number] then
                 one, raw = found(owner, raws[number])
             end
@@ -126,6 +129,7 @@ local function hand_on(sender)
             end
         end
         leave(one.owner)
+        one.repeated = tonumber(one.beat) > 1 and '1' or '0'
         grant_to(one, fence, slots)
         return not SHARED[one.rule] and STOP or LEFT
     end)
@@ -178,14 +182,14 @@ end
 local function standing(owner, one)
     local grant = grant_of(owner)
     if grant and grant.fence == '0' then -- another program has overwritten the rest of it
-        return {err = 'UNREADABLE meta is gone, or no grant'}
+        return {err = 'UNREADABLE owner is no grant'}
     end
     if grant then
         return granted(grant, other_limit(grant))
     end
     local ahead, there = ahead_of(owner)
     if not there then -- the list is gone, and a clock that was set back has brought back the hash
-        leave(owner)
+        delete_field(owner)
         return {GONE, 'unknown'}
     end
     return {QUEUED, ahead, free_in(), holder(), one.address ~= '-' and 1 or 0, other_limit(one)}

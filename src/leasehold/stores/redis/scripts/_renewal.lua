@@ -2,7 +2,7 @@
 -- what has ended meanwhile; and there is no stored limit, which a turn would keep.
 
 local call, match, find, format = redis.call, string.match, string.find, string.format
-local ms, length, ttl, ends, ends_text, owner_px, meta_px -- of grants with the same ttl, which most have
+local ms, length, ttl, ends, ends_text, owner_px -- of grants with the same ttl, which most have
 
 -- The record with a new end; nil if it is over, or would be shortened by this, or has a lock-delay or a closed door.
 -- And whether its end was too far ahead: later than the new one, though it was set with no longer a ttl, because the
@@ -13,7 +13,6 @@ local function renewed(raw, fence, ttl_ms, number)
         ends = ms + ttl
         ends_text = format('%.0f', ends)
         owner_px = format('%d', ttl - 1)
-        meta_px = format('%d', ttl + math.max(ttl, 60000) - 1)
     end
     local given, before, expires, renewals, rest = match(type(raw) == 'string' and #raw <= 16384 and raw or '',
         '^(%d+) (%d+) (%d+) (%d+) (.*)$')
@@ -30,7 +29,8 @@ end
 -- without memory would refuse it.
 -- `turned`: the resources that take a turn in this call. One turn is enough for all their grants: hundreds of turns,
 -- each of which reads all holders, would keep the server busy for longer than a renewal may take.
-local function renew_shared(mark, owner_key, holders_key, others, turned, owner, fence, ttl_ms, number)
+local function renew_shared(mark, owner_key, holders_key, queue_key, watchers_key, more_key, turned, owner, fence, ttl_ms,
+    number)
     local rule, latest, more = match(mark, '^(:%l+ )(%d+)(.*)$')
     if not rule then
         return -1
@@ -39,7 +39,8 @@ local function renew_shared(mark, owner_key, holders_key, others, turned, owner,
     if not raw then
         return -1
     end
-    if not turned[owner_key] and (later or call('EXISTS', unpack(others)) > 0) then -- a turn puts the mark right, too
+    if not turned[owner_key] and (later or call('EXISTS', queue_key, watchers_key) > 0
+        or redis.pcall('HGET', more_key, ':limit')) then -- a turn puts the mark right, too
         turned[owner_key] = true
         return -1
     end

@@ -1,24 +1,29 @@
--- One resource, and how it is stored. Every script begins with this.
+-- One resource, and how it is stored. Every script that takes a turn begins with this.
 --
---   KEYS[1]  owner     string  the owner that holds it alone. Missing: it is free. While several share it a mark, so
---                              that a program that knows only this key keeps out as well: ':read latest', or
---                              ':semaphore latest soonest limit taken': their last end, no later than their first one,
---                              the limit that all go by or 0, and 1 or 0 for each slot
+--   KEYS[1]  owner     string  the grant of an owner that holds alone, for as long as it does:
+--                              fence owner ttl number flag address rule since meta
+--                              number: of the last renewal that wrote this; a plain renewal only sets the TTL anew
+--                              flag: 0 plain; 1 others wait or watch, so a release has more to do; 2 there is a ':grant'
+--                              While several share it a mark, so that a program that knows only this key keeps out as
+--                              well: ':read latest', or ':semaphore latest soonest limit taken': their last end, no
+--                              later than their first one, the limit that all go by or 0, and 1 or 0 for each slot.
+--                              Anything else is a holder that only uses SET NX PX
 --   KEYS[2]  fence     string  the last fence that was given
---   KEYS[3]  meta      string  the last grant to one owner alone; outlives its owner until its tombstone and its closed
---                              door are over
---                              fence ttl expires renewals since closed delay rule limit slots holder_address ticket
+--   KEYS[3]  queue     list    the owners who wait, in order of arrival
+--   KEYS[4]  more      hash    what is rare. Each value begins with the time from which it may be deleted
+--                              owner    -> until waiting beat ttl floor since delay rule permits limit address
+--                                          holder_address meta
+--                              owner    -> until outcome fence detail: a tombstone
+--                              ':grant' -> until fence ttl expires closed delay repeated ticket owner: of the last
+--                                          grant to one owner alone, if it is remembered after its end
+--                              ':closed' -> until length: there is no grant until then, and how far ahead that was
+--                              ':doors' -> until rule:slots:until:length ...: places that are kept free
+--                              ':limit' -> until limit: of a semaphore that was resized
+--   KEYS[5]  holders   hash    owner -> the grant of a reader, or of permits:
+--                              fence ttl expires number since closed delay repeated rule limit slots address ticket
 --                              owner meta
---   KEYS[4]  queue     list    the owners who wait, in order of arrival
---   KEYS[5]  waiters   hash    owner -> beat beat_ms ttl floor since delay rule permits limit address holder_address
---                              meta
---   KEYS[6]  ended     hash    owner -> until fence outcome detail; ':closed' -> until when there is no grant, and how
---                              far ahead that was when it was set; ':doors' -> latest rule:slots:until:length
---                              rule:slots:until:length ...: places that are kept free
---   KEYS[7]  holders   hash    owner -> the same as in meta, for shared grants: readers, permits
---   KEYS[8]  limit     string  of a semaphore that was resized
---   KEYS[9]  watchers  hash    owner -> beat_ms address: they get a push for every change of holders
---   KEYS[10] notes     list    what operators did here, the last 20 of the last 30 days: at event fence owner text. For
+--   KEYS[6]  watchers  hash    owner -> beat_ms address: they get a push for every change of holders
+--   KEYS[7]  notes     list    what operators did here, the last 20 of the last 30 days: at event fence owner text. For
 --                              inspect, watch and evict alone
 --
 -- Fields are separated by spaces, an empty one is '-', the last may hold spaces; slots are separated by commas. Times
@@ -26,7 +31,7 @@
 -- digits, and a fence has 16. What is only passed on stays text. Redis keeps a key through the millisecond that it
 -- expires in: hence every `- 1`.
 
-local OWNER, FENCE, META, QUEUE, WAITERS, ENDED, HOLDERS, LIMIT, WATCHERS = unpack(KEYS)
+local OWNER, FENCE, QUEUE, MORE, HOLDERS, WATCHERS = unpack(KEYS)
 local GRANTED, QUEUED, BUSY, GONE, RENEWED, RELEASED, NOT_YOURS, WITHDRAWN, VIEW, EVICTED, REFUSED, TOLD, RESIZED
     = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14
 local DAY_MS, MAX_FENCE, MAX_AHEAD_US = 86400000, 9007112854740992, 315619200000000
@@ -36,6 +41,7 @@ local SLACK_MS = 60000 -- the key of shared grants lives longer by this, so that
 
 local grants = {} -- all that hold, in the order of their fences
 local last, ms, wall, wall_text, holders_end
+local special -- the content of ':grant', if there is one
 
 local function text(number)
     return string.format('%.0f', number)
@@ -73,51 +79,92 @@ local function write_fence(fence)
     return written
 end
 
-local function write_grant(one)
-    local raw = one.fence .. ' ' .. one.ttl .. ' ' .. text(one.expires) .. ' ' .. one.renewals .. ' ' .. one.since .. ' '
-        .. one.closed .. ' ' .. one.delay .. ' ' .. one.rule .. ' ' .. one.limit .. ' ' .. one.slots .. ' '
-        .. one.holder_address .. ' ' .. one.ticket .. ' ' .. one.owner .. ' ' .. one.meta
-    local left = one.expires - ms
-    local over = math.max(left + keep(tonumber(one.ttl)), left + one.delay, one.closed - ms)
-    if not SHARED[one.rule] then
-        redis.call('SET', META, raw, 'PX', string.format('%d', over - 1))
-        return
+-- Let a key live at least until then.
+local function stretch(key, until_ms)
+    if redis.call('PTTL', key) < until_ms - ms then
+        redis.call('PEXPIREAT', key, text(until_ms))
     end
-    redis.call('HSET', HOLDERS, one.owner, raw)
+end
+
+-- True for a grant that is remembered after its end (_core/types.py).
+local function outlives_its_end(one)
+    return one.repeated == '1' or one.delay ~= '0' or one.closed ~= '0' or one.ticket ~= '-'
+end
+
+-- Until when its record, or that of its end, is needed.
+local function needed_until(one)
+    return math.max(one.expires + keep(tonumber(one.ttl)), one.expires + one.delay, tonumber(one.closed))
+end
+
+local function write_alone(one)
+    local remembered = outlives_its_end(one)
+    one.flag = remembered and '2' or one.flag == '0' and '0' or '1'
+    redis.call('SET', OWNER, one.fence .. ' ' .. one.owner .. ' ' .. one.ttl .. ' ' .. one.number .. ' ' .. one.flag .. ' '
+        .. one.holder_address .. ' ' .. one.rule .. ' ' .. one.since .. ' ' .. one.meta,
+        'PX', string.format('%d', math.max(one.expires - ms - 1, 1)))
+    if remembered then
+        local needed = needed_until(one)
+        special = text(needed) .. ' ' .. one.fence .. ' ' .. one.ttl .. ' ' .. text(one.expires) .. ' ' .. one.closed .. ' '
+            .. one.delay .. ' ' .. one.repeated .. ' ' .. one.ticket .. ' ' .. one.owner
+        redis.call('HSET', MORE, ':grant', special)
+        stretch(MORE, needed)
+    elseif special then
+        special = nil
+        redis.call('HDEL', MORE, ':grant')
+    end
+end
+
+local function write_shared(one)
+    redis.call('HSET', HOLDERS, one.owner, one.fence .. ' ' .. one.ttl .. ' ' .. text(one.expires) .. ' ' .. one.number
+        .. ' ' .. one.since .. ' ' .. one.closed .. ' ' .. one.delay .. ' ' .. one.repeated .. ' ' .. one.rule .. ' '
+        .. one.limit .. ' ' .. one.slots .. ' ' .. one.holder_address .. ' ' .. one.ticket .. ' ' .. one.owner .. ' '
+        .. one.meta)
     holders_end = holders_end or ms + redis.call('PTTL', HOLDERS)
-    if ms + over > holders_end then
-        holders_end = ms + over + SLACK_MS
+    local needed = needed_until(one)
+    if needed > holders_end then
+        holders_end = needed + SLACK_MS
         redis.call('PEXPIREAT', HOLDERS, text(holders_end))
     end
 end
 
--- The only place where a grant is made. The mark of shared grants is written at the end of the turn.
+local function write_grant(one)
+    if SHARED[one.rule] then
+        write_shared(one)
+    else
+        write_alone(one)
+    end
+end
+
+-- Every grant but that of the fast path of claim is made here. The mark of shared grants is written at the end of the
+-- turn.
 local function seat(one, fence, slots)
-    local grant = {owner = one.owner, fence = write_fence(fence), ttl = one.ttl, expires = ms + one.ttl, renewals = '0',
+    local grant = {owner = one.owner, fence = write_fence(fence), ttl = one.ttl, expires = ms + one.ttl, number = '0',
                    since = wall_text, closed = one.closed or '0', delay = one.delay, rule = one.rule,
-                   limit = one.rule == 'semaphore' and one.limit or '0', slots = slots,
+                   limit = one.rule == 'semaphore' and one.limit or '0', slots = slots, repeated = one.repeated,
                    holder_address = one.holder_address, ticket = '-', meta = one.meta}
     grants[#grants + 1] = grant
-    if not SHARED[one.rule] then
-        redis.call('SET', OWNER, one.owner, 'PX', string.format('%d', one.ttl - 1))
-    end
     write_grant(grant)
     return grant
 end
 
 -- A grant as a view shows it.
 local function listed(one)
-    return {one.owner, one.fence, one.ttl, text(one.expires), one.renewals, one.since, one.closed, one.delay, one.rule,
-            one.limit, one.slots, one.holder_address, one.ticket, one.meta}
+    return {one.owner, one.fence, one.ttl, text(one.expires), one.number, one.since, one.closed, one.delay, one.rule,
+            one.limit, one.slots, one.holder_address, one.ticket, one.repeated, one.meta}
+end
+
+-- How long the owner's key lives; a key without an end counts as one of a day.
+local function time_left()
+    local left = redis.call('PTTL', OWNER)
+    return left < 0 and DAY_MS or left + 1
 end
 
 -- A holder that only uses SET NX PX.
 local function outsider(owner)
-    local left = redis.call('PTTL', OWNER)
-    left = left < 0 and DAY_MS or left + 1
-    return {owner = owner, fence = '0', ttl = string.format('%d', left), expires = ms + left, renewals = '0', since = '0',
+    local left = time_left()
+    return {owner = owner, fence = '0', ttl = string.format('%d', left), expires = ms + left, number = '0', since = '0',
             closed = '0', delay = '0', rule = 'mutex', limit = '0', slots = '0', holder_address = '-', ticket = '-',
-            meta = ''}
+            repeated = '0', meta = ''}
 end
 
 -- `other`: the limit that others go by, when it is not this one's.

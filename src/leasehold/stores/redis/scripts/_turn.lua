@@ -31,38 +31,26 @@ local function bound(one)
     return one
 end
 
-local function read_grant(raw, shared)
-    local one = parse_grant(raw, shared)
-    return one and bound(one)
-end
-
-read_clock()
-local taken = redis.call('GET', OWNER)
-local marked = taken and string.sub(taken, 1, 1) == ':' and taken
-local alone = redis.call('GET', META) -- the last grant to one owner alone, held or ended
-alone = alone and (read_grant(alone, false) or unreadable(META, 'is no grant'))
-last = redis.call('GET', FENCE)
-last = last and (whole(last) or unreadable(FENCE, 'is no number')) or 0
-
 local PATIENCE, FORGOTTEN, MOST_AHEAD, WATCHED = 3000, 30000, 1, 30000
 local ENDED_APART, ENDED_SWEPT, MANY_ENDED = 64, 256, 4096
 local SENDER = ARGV[1]
 
+read_clock()
+local taken = redis.call('GET', OWNER)
+local marked = taken and string.sub(taken, 1, 1) == ':' and taken
+local kept = redis.call('HMGET', MORE, ':closed', ':doors', ':grant')
+special = kept[3] or nil
+last = redis.call('GET', FENCE)
+last = last and (whole(last) or unreadable(FENCE, 'is no number')) or 0
+
 -- Mostly there is none of these.
-local more = redis.call('EXISTS', ENDED, HOLDERS, LIMIT, WATCHERS) > 0
-local watched = more and redis.call('HLEN', WATCHERS) or 0 -- before anything is written: it may be no hash
+local shared = redis.call('EXISTS', HOLDERS, WATCHERS) > 0
+local watched = shared and redis.call('HLEN', WATCHERS) or 0 -- before anything is written: it may be no hash
 if watched > MOST_WATCHERS then
     unreadable(WATCHERS, 'has too many fields')
 end
 watched = watched > 0 and watched <= MOST_WATCHERS -- with more of them, watchers poll
 local door, doors = 0, {}
-
--- Let a key live at least until then.
-local function stretch(key, until_ms)
-    if redis.call('PTTL', key) < until_ms - ms then
-        redis.call('PEXPIREAT', key, text(until_ms))
-    end
-end
 
 -- A first write that adds nothing. A server without memory refuses the first write of a script if it adds something,
 -- and no other; one that takes no writes at all refuses this one, before a push is sent.
@@ -71,7 +59,7 @@ local insisted = false
 local function probe_write()
     if not insisted then
         insisted = true
-        redis.call('HDEL', WAITERS, '')
+        redis.call('HDEL', MORE, '')
     end
 end
 
@@ -123,6 +111,23 @@ local function bound_watchers()
     redis.call('PEXPIRE', WATCHERS, WATCHED)
 end
 
+-- What is left of a grant that is over.
+local function forget_special()
+    if special then
+        special = nil
+        redis.call('HDEL', MORE, ':grant')
+    end
+end
+
+-- A release has more to do from now on than to delete the owner's key.
+local function raise_flag()
+    local one = grants[1]
+    if one and one.flag == '0' then
+        one.flag = '1'
+        redis.call('SETRANGE', OWNER, #one.fence + #one.owner + #one.ttl + #one.number + 4, '1')
+    end
+end
+
 -- The part of the mark for permits: as in _state.
 local function rest_of_mark()
     local soonest, limit, taken, top = grants[1].expires, grants[1].limit, {}, 0
@@ -140,7 +145,7 @@ local function rest_of_mark()
     return ' ' .. text(soonest) .. ' ' .. limit .. ' ' .. table.concat(taken)
 end
 
--- Delete the keys of a holder that was alone, and write the mark of shared grants.
+-- Delete the key of a holder that was alone, and write the mark of shared grants.
 local function settle()
     local rule, latest = nil, 0
     for _, one in ipairs(grants) do
@@ -150,9 +155,10 @@ local function settle()
         rule, latest = one.rule, math.max(latest, one.expires)
     end
     if vacated then
-        redis.call('DEL', OWNER, META)
+        redis.call('DEL', OWNER)
         marked = nil
     end
+    forget_special()
     if not rule then
         if marked and not blocked then
             redis.call('DEL', OWNER)
@@ -186,11 +192,31 @@ end
 
 -- ------------------------------------------------------------ what is over ends
 
-if more then
-    local kept = redis.call('HMGET', ENDED, ':closed', ':doors')
-    if kept[1] or kept[2] then
-        read_doors(kept[1], kept[2])
+local alone = taken and not marked and parse_alone(taken)
+if alone then
+    alone.expires = ms + time_left()
+end
+local gone -- a grant that was remembered, and whose key is missing or has another content
+if special then
+    gone = parse_special(special)
+    if not gone then
+        special = nil -- it is not overwritten
+        unreadable(MORE, 'has a grant that is none', true)
+    else
+        bound(gone)
+        if alone and alone.fence == gone.fence then
+            alone.closed, alone.delay, alone.repeated, alone.ticket = gone.closed, gone.delay, gone.repeated, gone.ticket
+            gone = nil
+        end
     end
+end
+if alone then
+    bound(alone)
+end
+if kept[1] or kept[2] then
+    read_doors(kept[1], kept[2])
+end
+if shared then
     if watched and redis.call('PTTL', WATCHERS) > WATCHED then -- the clock was set back
         bound_watchers()
     end
@@ -201,9 +227,9 @@ if more then
         all = redis.call('HGETALL', HOLDERS)
     end
     for at = 1, #all, 2 do
-        local one = read_grant(all[at + 1], true)
+        local one = parse_shared(all[at + 1])
         if one and one.owner == all[at] then
-            grants[#grants + 1] = one
+            grants[#grants + 1] = bound(one)
         else -- no owner of ours, or one that still works
             unreadable(HOLDERS, 'has a field that is no grant', true)
         end
@@ -212,39 +238,35 @@ if more then
         return one.order < other.order
     end)
 end
-local gone -- the grant whose key is missing, or was never ours
 if alone then
     table.insert(grants, 1, alone)
-    gone = alone.owner ~= taken and alone or nil
 end
-before = watched and seen()
 do
-    local all = grants
+    local all, over = grants, 0
     grants = {}
-    for _, one in ipairs(all) do
-        if one ~= gone and one.expires > ms then
-            grants[#grants + 1] = one
-        else
-            forget_keys(one)
-        end
-    end
-    local over = 0
     gathering = true
     for _, one in ipairs(all) do
-        if one.expires <= ms then
-            over = over + 1
-            bury(one.owner, one.fence, 'expired', one.expires + keep(tonumber(one.ttl)))
-            close(one, math.max(tonumber(one.closed), one.expires + one.delay))
-        elseif one == gone then -- deleted, or over before the clock was set back: no clean end, so its door stays closed
-            close(one, math.max(tonumber(one.closed), ms + one.delay))
+        if one.expires > ms then
+            grants[#grants + 1] = one
+        else -- a shared one: the key of a grant that is alone would not be there
+            forget_keys(one)
+            over = over + bury_expired(one)
         end
+    end
+    if gone then
+        if gone.expires <= ms then
+            over = over + bury_expired(gone)
+        else -- deleted, or over before the clock was set back: no clean end, so its door stays closed
+            close(gone, math.max(tonumber(gone.closed), ms + gone.delay))
+        end
+        forget_special()
     end
     gathering = false
     if gathered then
         write_doors()
     end
     if over > 0 then
-        sweep_ended(over)
+        sweep_more(over)
     end
 end
 if bounded then
@@ -252,18 +274,13 @@ if bounded then
     holders_end = 0 -- its own end is as far ahead
     for _, one in ipairs(grants) do
         write_grant(one)
-        if not SHARED[one.rule] then
-            redis.call('PEXPIREAT', OWNER, text(one.expires - 1))
-        end
     end
 end
-if taken and not marked and not (alone and alone.owner == taken) then
+if taken and not marked and not alone then
     table.insert(grants, 1, outsider(taken))
-    if gone then
-        redis.call('DEL', META)
-    end
 end
 for _, one in ipairs(grants) do
     last = math.max(last, tonumber(one.fence))
 end
+before = watched and seen()
 hand_on()

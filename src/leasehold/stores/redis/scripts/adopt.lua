@@ -13,8 +13,8 @@ local adopter, fence, ticket, ttl, floor, holder_address
 -- Several owners may have left a record of that fence, also some that only believed that it was theirs: the grant
 -- itself comes first.
 local function why_not_at()
-    local few = more and redis.call('HLEN', ENDED) <= MANY_ENDED
-    local found, all = {}, few and redis.call('HGETALL', ENDED) or {}
+    local few = redis.call('HLEN', MORE) <= MANY_ENDED
+    local found, all = {}, few and redis.call('HGETALL', MORE) or {}
     for at = 1, #all, 2 do
         local known = string.sub(all[at], 1, 1) ~= ':' and tombstone(all[at], all[at + 1])
         if known and known.fence == fence then
@@ -45,8 +45,7 @@ return turn(function()
         return {NOT_YOURS, 'taken'}
     end
     local heir = {owner = adopter, ttl = ttl, delay = given.delay, rule = given.rule, limit = given.limit,
-                  holder_address = holder_address,
-                  meta = given.meta, closed = given.closed}
+                  holder_address = holder_address, repeated = '0', meta = given.meta, closed = given.closed}
     probe_write()
     end_grant(given)
     freed = false -- the place goes straight to the adopter

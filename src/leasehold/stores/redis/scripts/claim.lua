@@ -1,27 +1,58 @@
 -- claim: request a place. Creates; a repeated one gets the reply of the first.
 --
---   ARGV   owner floor ttl_ms beat enqueue(1|0) rule permits limit address holder_address delay_ms meta
+--   ARGV   owner floor ttl_ms record options meta
+--          record: the part of the owner's key from its number to its rule, for a grant that is plain
+--          options: rule beat delay_ms enqueue(1|0) permits limit address
 --   reply  {GRANTED fence remaining_ms}, and unless the rule is mutex: slots limit rule
 --          {QUEUED ahead free_in_ms holder pushable(1|0) limit}  {BUSY holder retry_in_ms limit}  {GONE outcome}
 --          {REFUSED rule|floor}: there is no such rule, or the floor is out of bounds
 --          {REFUSED permits permits limit}: there will never be so many
 --          limit: that others go by, when it is another one; else 0
 
--- include _state
-
-local enqueue, floor = ARGV[5], tonumber(ARGV[2])
-local one = {owner = ARGV[1], floor = ARGV[2], ttl = ARGV[3], beat = ARGV[4], rule = ARGV[6], permits = ARGV[7],
-             limit = ARGV[8], address = ARGV[9], holder_address = ARGV[10], delay = ARGV[11], meta = ARGV[12]}
-
--- Fast path: the resource is free and nobody waits.
-local there = redis.call('EXISTS', META, QUEUE, ENDED, WATCHERS, OWNER, HOLDERS)
-if there == 0 and (one.rule == 'mutex' or one.rule == 'write') then
-    read_clock()
-    if not wrong_floor(floor) then
-        last = whole(redis.call('GET', FENCE)) or 0
-        return granted(seat(one, mint(floor), '0'), 0)
+local call, options, floor = redis.call, ARGV[5], tonumber(ARGV[2])
+local there = call('EXISTS', KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]) -- all but the fence
+if there == 1 or there == 3 then
+    if call('EXISTS', KEYS[4]) == 1 then
+        local kept = call('HMGET', KEYS[4], ':closed', ':doors', ':grant', ARGV[1])
+        if not (kept[1] or kept[2] or kept[3] or kept[4]) then -- it says nothing that concerns this claim
+            there = there - 1
+        end
     end
 end
+
+-- Fast path: the resource is free and nobody waits. It comes before any function is defined. The keys are those of
+-- _state.
+local kind = string.sub(options, 1, 10)
+if there == 0 and (kind == 'mutex 1 0 ' or kind == 'write 1 0 ') then
+    local time = call('TIME')
+    local wall = time[1] * 1000000 + time[2]
+    if floor >= 0 and floor <= 9007112854740992 and floor <= wall + 315619200000000 then
+        local fence, since = wall, time[1] .. string.sub('00000' .. time[2], -6)
+        local written = since
+        local before = call('SET', KEYS[2], written, 'PX', '86399999', 'GET')
+        before = before and string.find(before, '^%d+$') and #before <= 16 and tonumber(before) or 0
+        if before >= wall or floor >= wall then -- the clock is behind: it was set back, or another server's was ahead
+            fence = math.max(before < 9007199254740992 and before or 0, floor, wall - 1) + 1
+            written = string.format('%.0f', fence)
+            call('SET', KEYS[2], written, 'PX',
+                string.format('%.0f', math.ceil(fence / 1000) + 86399999 - math.floor(wall / 1000)))
+        end
+        call('SET', KEYS[1], written .. ' ' .. ARGV[1] .. ' ' .. ARGV[3] .. ' ' .. ARGV[4] .. ' ' .. since .. ' ' .. ARGV[6],
+            'PX', ARGV[3] - 1)
+        if kind == 'mutex 1 0 ' then
+            return {1, fence, tonumber(ARGV[3])}
+        end
+        return {1, fence, tonumber(ARGV[3]), '0', 0, 'write'}
+    end
+end
+
+-- include _state
+
+local rule, beat, delay, enqueue, permits, limit, address = string.match(options,
+    '^(.+) (%-?%d+) (%d+) ([01]) (%d+) (%d+) (%S+)$')
+local one = {owner = ARGV[1], floor = ARGV[2], ttl = ARGV[3], beat = beat, rule = rule, permits = permits, limit = limit,
+             address = address, holder_address = string.match(ARGV[4], ' (%S+) %l+$'), delay = delay, meta = ARGV[6],
+             repeated = tonumber(beat) > 1 and '1' or '0'}
 
 -- include _sharing
 
@@ -29,8 +60,11 @@ end
 -- expired does not matter to readers; an expired permit may have left its slots.
 local function share(latest, soonest, limit, taken)
     local expires, slots, rest, other = ms + one.ttl, '0', '', 0
+    local stored, stored_until
     if one.rule == 'semaphore' then
-        local permits, own, stored = tonumber(one.permits), tonumber(one.limit), whole(redis.call('GET', LIMIT))
+        local permits, own = tonumber(one.permits), tonumber(one.limit)
+        stored_until, stored = string.match(call('HGET', MORE, ':limit') or '', '^(%d+) (%d+)$')
+        stored = whole(stored_until) and tonumber(stored_until) > ms and whole(stored) or nil
         local _, count = string.gsub(taken, '1', '1')
         if soonest <= ms or count + permits > (stored or own) or not (stored or limit == own) then
             return nil
@@ -40,8 +74,9 @@ local function share(latest, soonest, limit, taken)
         other = stored and stored ~= own and stored or 0
     end
     local grant = seat(one, mint(floor), slots)
-    if one.rule == 'semaphore' then -- a limit that was stored is kept for as long as it is used
-        redis.call('PEXPIRE', LIMIT, text(30 * DAY_MS - 1))
+    if stored then -- it is kept for as long as it is used
+        call('HSET', MORE, ':limit', text(ms + 30 * DAY_MS) .. ' ' .. text(stored))
+        stretch(MORE, ms + 30 * DAY_MS)
     end
     mark(one.rule, math.max(latest, expires), rest)
     return granted(grant, other)
@@ -50,16 +85,16 @@ end
 -- Fast path: it is only held by others that share it.
 if there == 0 and SHARED[one.rule] then
     read_clock()
-    last = whole(redis.call('GET', FENCE)) or 0
+    last = whole(call('GET', FENCE)) or 0
     local reply = not wrong_floor(floor) and share(0, ms + one.ttl, tonumber(one.limit), '')
     if reply then
         return reply
     end
-elseif there == 2 and SHARED[one.rule] and redis.call('EXISTS', OWNER, HOLDERS) == 2 then
-    local taken = redis.call('GET', OWNER)
+elseif there == 2 and SHARED[one.rule] and call('EXISTS', OWNER, HOLDERS) == 2 then
+    local taken = call('GET', OWNER)
     local rule, latest, rest = string.match(#taken <= MOST_BYTES and taken or '', '^:(%l+) (%d+)(.*)$')
-    last = rule == one.rule and whole(latest) and whole(redis.call('GET', FENCE))
-    if last and not redis.call('HGET', HOLDERS, one.owner) then
+    last = rule == one.rule and whole(latest) and whole(call('GET', FENCE))
+    if last and not call('HGET', HOLDERS, one.owner) then
         read_clock()
         local soonest, limit, taken = string.match(rest, '^ (%d+) (%d+) ([01]*)$')
         local reply = not wrong_floor(floor) and (rule == 'read' or whole(soonest) and whole(limit))
@@ -79,7 +114,12 @@ return turn(function()
     if wrong_floor(floor) then
         return {REFUSED, 'floor'}
     end
-    if grant_of(one.owner) then
+    local mine = grant_of(one.owner)
+    if mine then
+        if one.repeated == '1' and mine.repeated == '0' and mine.fence ~= '0' then
+            mine.repeated = '1'
+            write_grant(mine)
+        end
         return standing(one.owner)
     end
     local known = tombstone(one.owner)
@@ -110,5 +150,6 @@ return turn(function()
     one.beat_ms, one.since = ms, wall_text
     redis.call('RPUSH', QUEUE, one.owner)
     write_waiter(one)
+    raise_flag()
     return standing(one.owner, one)
 end)

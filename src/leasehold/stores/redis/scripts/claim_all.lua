@@ -9,7 +9,7 @@ local function claim(KEYS, ARGV)
 -- include claim
 end
 
-local REPLIES, NAMES, VALUES, IS_GRANTED = 15, 9, 12, 1
+local REPLIES, NAMES, VALUES, IS_GRANTED = 15, 6, 6, 1
 local replies = {REPLIES}
 for at = 0, #KEYS / NAMES - 1 do
     local names = {unpack(KEYS, at * NAMES + 1, (at + 1) * NAMES)}

@@ -28,16 +28,16 @@ return turn(function()
     -- The note comes first: its key may be something else, or forbidden, and then there is no eviction. Expired notes
     -- are deleted, so that they take no place of others; and the key outlasts all of them, for the clock may have been
     -- set back since an earlier one.
-    for _, note in ipairs(redis.call('LRANGE', KEYS[10], -20, -1)) do
+    for _, note in ipairs(redis.call('LRANGE', KEYS[7], -20, -1)) do
         local at = whole(string.match(note, '^(%d+) '))
         if at and at + 30 * DAY_MS * 1000 <= wall then
-            redis.call('LREM', KEYS[10], -1, note)
+            redis.call('LREM', KEYS[7], -1, note)
         end
     end
-    redis.call('LTRIM', KEYS[10], -19, -1)
-    redis.call('RPUSH', KEYS[10], wall_text .. ' evicted ' .. fence .. ' '
+    redis.call('LTRIM', KEYS[7], -19, -1)
+    redis.call('RPUSH', KEYS[7], wall_text .. ' evicted ' .. fence .. ' '
         .. string.gsub(string.match(owner, '^(.*:.*):[^:]*$') or '?', '%s', '?') .. ' ' .. ARGV[6])
-    stretch(KEYS[10], ms + 30 * DAY_MS)
+    stretch(KEYS[7], ms + 30 * DAY_MS)
     end_grant(victim)
     local minted = mint(0) -- above the victim's: a guard that is given it refuses the victim at once
     bury(owner, write_fence(minted), 'evicted', ms + keep(tonumber(victim.ttl)), request)

@@ -11,7 +11,6 @@ local function look()
 -- include _sharing
 -- include _turn
 -- include _view
-    redis.call('HLEN', WAITERS) -- it may be no hash, which only a waiter would notice
     return turn(function()
         local queue = {}
         if ARGV[2] == '1' then
@@ -36,7 +35,7 @@ end
 
 -- A key that holds something else hides nothing but what depends on it: each of the others is read by itself.
 local strange, taken = {}, redis.pcall('GET', OWNER)
-for at = 1, 9 do
+for at = 1, 6 do
     local why = wrong_kind(KEYS[at])
     if why then
         strange[#strange + 1] = {KEYS[at], why, 1}
@@ -53,21 +52,20 @@ local function unreadable(key, why, blocks)
     strange[#strange + 1] = {key, why, blocks and 1 or 0}
 end
 
-local function number_at(key)
-    local raw = redis.pcall('GET', key)
-    if type(raw) == 'string' then
-        return whole(raw) or unreadable(key, 'is no number') or 0
-    end
-    return 0
+local fence = redis.pcall('GET', FENCE)
+if type(fence) == 'string' then
+    last = whole(fence) or unreadable(FENCE, 'is no number')
 end
 
 -- include _notes
 
 local held, queue, places, closed = {}, {}, {}, 0
 if type(taken) == 'string' and string.sub(taken, 1, 1) ~= ':' then
-    local meta = redis.pcall('GET', META)
-    local alone = type(meta) == 'string' and parse_grant(meta, false)
-    held = {listed(alone and alone.owner == taken and alone or outsider(taken))}
+    local alone = parse_alone(taken)
+    if alone then
+        alone.expires = ms + math.min(time_left(), tonumber(alone.ttl))
+    end
+    held = {listed(alone or outsider(taken))}
 end
 local count = redis.pcall('HLEN', HOLDERS)
 if type(count) == 'number' and count > MOST_READ then
@@ -75,7 +73,7 @@ if type(count) == 'number' and count > MOST_READ then
 elseif type(count) == 'number' then
     local all, sharing, odd = redis.pcall('HGETALL', HOLDERS), {}, false
     for at = 1, #all, 2 do
-        local one = parse_grant(all[at + 1], true)
+        local one = parse_shared(all[at + 1])
         if not one or one.owner ~= all[at] then
             odd = true
         elseif one.expires > ms then
@@ -95,31 +93,38 @@ end
 if ARGV[2] == '1' then
     local owners = redis.pcall('LRANGE', QUEUE, 0, MOST_SHOWN - 1)
     for _, owner in ipairs(owners) do
-        local raw = redis.pcall('HGET', WAITERS, owner)
-        if type(raw) == 'string' and read_waiter(owner, raw) then
+        local raw = redis.pcall('HGET', MORE, owner)
+        if type(raw) == 'string' and parse_waiter(owner, raw) then
             queue[#queue + 1] = owner
             queue[#queue + 1] = raw
         end
     end
 end
-local ended = redis.pcall('HMGET', ENDED, ':closed', ':doors')
-if ended[1] then
-    local until_ms, length = parse_closed(ended[1])
+local kept, limit = redis.pcall('HMGET', MORE, ':closed', ':doors', ':limit'), 0
+if kept[1] then
+    local until_ms, length = parse_closed(kept[1])
     if until_ms then
         closed = math.max(math.min(until_ms - ms, length), 0)
     else
-        unreadable(ENDED, 'has a time in :closed that is none', true)
+        unreadable(MORE, 'has a time in :closed that is none', true)
     end
 end
-if ended[2] then
-    local found, odd = parse_doors(ended[2])
+if kept[2] then
+    local found, odd = parse_doors(kept[2])
     for _, one in ipairs(found) do
         if one.until_ms > ms then
             places[#places + 1] = {one.rule, one.slots, text(one.until_ms), text(one.length)}
         end
     end
     if odd then
-        unreadable(ENDED, 'has a place in :doors that is none', true)
+        unreadable(MORE, 'has a place in :doors that is none', true)
     end
 end
-return {VIEW, ms, closed, number_at(FENCE), held, queue, read_notes(), places, number_at(LIMIT), strange}
+if kept[3] then
+    local stored, until_ms = parse_limit(kept[3])
+    if not stored then
+        unreadable(MORE, 'has a limit that is none')
+    end
+    limit = stored and until_ms > ms and stored or 0
+end
+return {VIEW, ms, closed, last or 0, held, queue, read_notes(), places, limit, strange}

@@ -7,23 +7,22 @@ local owner, fence, forget, again = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 
 -- Fast path: nobody waits or watches. The keys are those of _state.
 local taken = forget == 0 and redis.call('GET', KEYS[1])
-if taken == owner and redis.call('EXISTS', KEYS[4], KEYS[9]) == 0 then
-    local raw = redis.call('GET', KEYS[3]) or ''
-    local given, closed = string.match(#raw <= 16384 and raw or '', '^(%d+) %d+ %d+ %d+ %d+ (%d+) ')
-    if given == fence and closed == '0' then
-        redis.call('DEL', KEYS[1], KEYS[3])
+local start = taken and fence .. ' ' .. owner .. ' '
+if taken and string.sub(taken, 1, #start) == start then
+    if string.match(taken, '^%d+ %d+ (%d) ', #start + 1) == '0' then
+        redis.call('DEL', KEYS[1])
         return {6} -- RELEASED
     end
-elseif taken and string.sub(taken, 1, 1) == ':' and redis.call('EXISTS', KEYS[4], KEYS[9]) == 0 then
-    local raw = redis.call('HGET', KEYS[7], owner) or ''
+elseif taken and string.sub(taken, 1, 1) == ':' and redis.call('EXISTS', KEYS[3], KEYS[6]) == 0 then
+    local raw = redis.call('HGET', KEYS[5], owner) or ''
     local given, expires, closed, slots = string.match(#raw + #taken <= 16384 and raw or '', -- slots, and places for them
-        '^(%d+) %d+ (%d+) %d+ %d+ (%d+) %d+ %l+ %d+ ([%d,]+) ')
+        '^(%d+) %d+ (%d+) %d+ %d+ (%d+) %d+ [01] %l+ %d+ ([%d,]+) ')
     local time = redis.call('TIME')
     local ms = math.floor((time[1] * 1000000 + time[2]) / 1000)
     if given == fence and closed == '0' and tonumber(expires) > ms then
-        redis.call('HDEL', KEYS[7], owner)
+        redis.call('HDEL', KEYS[5], owner)
         local head, latest, rest, bits = string.match(taken, '^(:semaphore (%d+) )(%d+ %d+ )([01]*)$') -- as in _state
-        if redis.call('EXISTS', KEYS[7]) == 0 then -- it was the last
+        if redis.call('EXISTS', KEYS[5]) == 0 then -- it was the last
             redis.call('DEL', KEYS[1])
         elseif head then
             for slot in string.gmatch(slots, '%d+') do

@@ -8,7 +8,7 @@ local function release(KEYS, ARGV)
 -- include release
 end
 
-local REPLIES, NAMES, VALUES = 15, 9, 4
+local REPLIES, NAMES, VALUES = 15, 6, 4
 local replies = {REPLIES}
 for at = 0, #KEYS / NAMES - 1 do
     local names = {unpack(KEYS, at * NAMES + 1, (at + 1) * NAMES)}

@@ -7,18 +7,27 @@
 local owner, fence, ttl, exact, number, closed = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1', tonumber(ARGV[5]),
     tonumber(ARGV[6])
 
--- Fast path: many may share, and mostly nobody waits for them. The keys are those of _state.
-local taken = not exact and closed == 0 and ARGV[7] == '-' and ARGV[9] == '' and redis.call('GET', KEYS[1])
+local plain = not exact and closed == 0 and ARGV[7] == '-' and ARGV[8] == '0' and ARGV[9] == ''
+local taken = plain and redis.call('GET', KEYS[1])
+
+-- Fast path: it is held alone, and only its end is set anew. The keys are those of _state.
+local start = taken and fence .. ' ' .. owner .. ' ' .. ttl .. ' ' .. ARGV[5] .. ' '
+if taken and string.sub(taken, 1, #start) == start and string.find(taken, '^[01] ', #start + 1) then
+    redis.call('PEXPIRE', KEYS[1], ttl - 1)
+    return {5, tonumber(ttl)} -- RENEWED
+end
+
+-- Fast path: many may share, and mostly nobody waits for them.
 if taken and string.sub(taken, 1, 1) == ':' then
     local function quickly()
 -- include _renewal
         local time = call('TIME')
         ms = math.floor((time[1] * 1000000 + time[2]) / 1000)
-        return renew_shared(taken, KEYS[1], KEYS[7], {KEYS[4], KEYS[8], KEYS[9]}, {}, owner, fence, ARGV[3], ARGV[5])
+        return renew_shared(taken, KEYS[1], KEYS[5], KEYS[3], KEYS[6], KEYS[4], {}, owner, fence, ARGV[3], ARGV[5])
     end
     local left = quickly()
     if left >= 0 then
-        return {5, left} -- RENEWED
+        return {5, left}
     end
 end
 
@@ -32,11 +41,11 @@ return turn(function()
         return {NOT_YOURS, why_not(owner, fence)}
     end
     local expires = ms + ttl
-    local renewals = tonumber(grant.renewals)
+    local renewals = tonumber(grant.number)
     if expires < grant.expires and not (exact and number >= renewals) then -- an end keeps the length it was set with
         ttl, expires = grant.ttl, grant.expires
     end
-    grant.ttl, grant.expires, grant.renewals = ttl, expires, text(math.max(renewals, number))
+    grant.ttl, grant.expires, grant.number = ttl, expires, text(math.max(renewals, number))
     if closed > 0 then
         grant.closed = text(math.max(tonumber(grant.closed), ms + closed))
     end
@@ -51,10 +60,7 @@ return turn(function()
     end
     probe_write()
     if grant.rule == 'semaphore' and limit_of(grant) and stored > 0 then
-        keep_limit(text(stored)) -- a holder of a permit uses it, also when no new claim has come for long
-    end
-    if not SHARED[grant.rule] then
-        redis.call('PEXPIREAT', OWNER, text(expires - 1))
+        keep_limit(stored) -- a holder of a permit uses it, also when no new claim has come for long
     end
     write_grant(grant)
     return {RENEWED, expires - ms}

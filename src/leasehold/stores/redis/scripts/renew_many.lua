@@ -1,31 +1,24 @@
--- renew_many: the watchdog's plain renewals, hundreds in one call. A grant that is not found as expected, or needs
--- more than usual, is renewed alone; so is a shared one that others wait for or watch, or that has a stored limit.
+-- renew_many: the watchdog's plain renewals of leases that are held alone, hundreds in one call. One that is not found
+-- as expected, or needs more than a new end, is renewed by itself.
 --
---   KEYS   owner meta holders queue watchers limit, for each
---   ARGV   owner fence ttl_ms number, for each
---   reply  {remaining_ms, ...}; -1: send renew
+--   KEYS   owner, for each
+--   ARGV   'fence owner ttl_ms number ', for each: how its record begins
+--   reply  {place ...}: those that were not renewed, counted from 1
 
--- include _renewal
-
-local time = call('TIME')
-ms = math.floor((time[1] * 1000000 + time[2]) / 1000)
-local replies, turned = {}, {}
-for key = 1, #KEYS, 6 do
-    local at = (key - 1) / 6 * 4 + 1
-    local owner, fence, ttl_ms, number = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-    local taken = redis.pcall('GET', KEYS[key]) -- a foreign value at one key must not cost the others a renewal
-    local left = -1
-    if taken == owner then
-        local raw = renewed(redis.pcall('GET', KEYS[key + 1]), fence, ttl_ms, number)
-        if raw then
-            call('PEXPIRE', KEYS[key], owner_px)
-            call('SET', KEYS[key + 1], raw, 'PX', meta_px)
-            left = ttl
+local call, pcall, sub, find, match = redis.call, redis.pcall, string.sub, string.find, string.match
+local refused = {}
+local before, px
+for at, key in ipairs(KEYS) do
+    local start = ARGV[at]
+    local taken = pcall('GET', key) -- a foreign value at one key must not cost the others a renewal
+    if type(taken) == 'string' and sub(taken, 1, #start) == start and find(taken, '^[01] ', #start + 1) then
+        local ttl = match(start, ' (%d+) %d+ $')
+        if ttl ~= before then -- most have the same
+            before, px = ttl, ttl - 1
         end
-    elseif type(taken) == 'string' then
-        local others = {KEYS[key + 3], KEYS[key + 4], KEYS[key + 5]}
-        left = renew_shared(taken, KEYS[key], KEYS[key + 2], others, turned, owner, fence, ttl_ms, number)
+        call('PEXPIRE', key, px)
+    else
+        refused[#refused + 1] = at
     end
-    replies[#replies + 1] = left
 end
-return replies
+return refused

@@ -9,7 +9,7 @@
 
 return turn(function()
     local before = limit_of({limit = 0})
-    keep_limit(ARGV[2])
-    more, freed = true, true
+    keep_limit(tonumber(ARGV[2]))
+    freed = true
     return {RESIZED, before}
 end)

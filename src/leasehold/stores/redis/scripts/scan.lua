@@ -48,9 +48,9 @@ shows.queue = function(key, prefix)
         if #owners == 0 then
             return wrong(owners)
         end
-        for _, raw in ipairs(redis.pcall('HMGET', prefix .. 'waiters', unpack(owners))) do
-            local beat_ms, ttl = string.match(string.sub(raw or '', 1, 4 * NUMBER), '^%-?%d+ (%d+) (%d+) ')
-            if beat_ms and ms - beat_ms <= 10 * math.min(tonumber(ttl), 3000) then -- not forgotten
+        for _, raw in ipairs(redis.pcall('HMGET', prefix .. 'more', unpack(owners))) do
+            local until_ms = string.match(string.sub(raw or '', 1, 2 * NUMBER), '^(%d+) waiting ')
+            if until_ms and tonumber(until_ms) > ms then -- not forgotten
                 return true
             end
         end
@@ -63,20 +63,6 @@ local function ends(one)
     return one.expires, math.max(tonumber(one.closed), one.expires + one.delay)
 end
 
--- The door of a lease that has expired without a turn since.
-shows.meta = function(key)
-    local raw = redis.pcall('GET', key)
-    if type(raw) ~= 'string' then
-        return wrong(raw)
-    end
-    local one = parse_grant(raw, false)
-    if not one then
-        return true
-    end
-    local expires, open = ends(one)
-    return expires <= ms and open > ms
-end
-
 shows.holders = function(key)
     local count = redis.pcall('HLEN', key)
     if type(count) ~= 'number' or not affords(count) then
@@ -84,19 +70,29 @@ shows.holders = function(key)
     end
     local all = redis.pcall('HGETALL', key)
     for at = 1, #all, 2 do
-        local one = parse_grant(all[at + 1], true)
+        local one = parse_shared(all[at + 1])
         if not one or one.owner ~= all[at] or math.max(ends(one)) > ms then
             return true
         end
     end
 end
 
-shows.ended = function(key)
-    local all = redis.pcall('HMGET', key, ':closed', ':doors')
+shows.more = function(key)
+    local all = redis.pcall('HMGET', key, ':closed', ':doors', ':grant', ':limit')
     if all.err then
         return wrong(all)
     end
-    local closed, doors = unpack(all, 1, 2)
+    local closed, doors, grant, limit = unpack(all, 1, 4)
+    local special = grant and parse_special(grant)
+    if grant and not special or limit and not parse_limit(limit) then
+        return true
+    end
+    if special then -- the door of a lease that has expired without a turn since
+        local expires, open = ends(special)
+        if expires <= ms and open > ms then
+            return true
+        end
+    end
     if closed and (parse_closed(closed) or math.huge) > ms then
         return true
     end
@@ -120,19 +116,14 @@ shows.notes = function(key)
     return wrong(all)
 end
 
-shows.limit = function(key)
+shows.fence = function(key)
     local raw = redis.pcall('GET', key)
-    return wrong(raw) or type(raw) == 'string'
-        and not whole(raw)
+    return wrong(raw) or type(raw) == 'string' and not whole(raw)
 end
 
-shows.fence = shows.limit
-
-shows.waiters = function(key)
+shows.watchers = function(key)
     return wrong(redis.pcall('HLEN', key))
 end
-
-shows.watchers = shows.waiters
 
 local cursor, names, seen = ARGV[1], {}, {}
 for _ = 1, ROUNDS do

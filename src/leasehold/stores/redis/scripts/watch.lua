@@ -11,5 +11,6 @@
 return turn(function()
     redis.call('HSET', WATCHERS, ARGV[1], text(ms) .. ' ' .. ARGV[2])
     redis.call('PEXPIRE', WATCHERS, WATCHED)
+    raise_flag()
     return view({})
 end)
