@@ -299,11 +299,22 @@ def test_no_renewal_takes_longer_than_any_call_may(ttl_ms: int) -> None:
     assert renewal(hold(ttl_ms), 110.0).budget_ms <= BUDGET_MS
 
 
-def test_every_renew_of_a_lease_has_a_higher_number() -> None:
-    """Renewals and extends are counted together, so that the store can tell which one was overtaken (trap 44)."""
+def test_every_renew_from_the_first_change_on_has_a_higher_number() -> None:
+    """Renewals and extends are counted together, so that the store can tell which one was overtaken (trap 44). Before
+    the first extend all renewals are the same to the store."""
     holding = hold()
-    ops_sent = [renewal(holding, 101.0), extend(holding, 20_000, 102.0), renewal(holding, 103.0)]
-    assert [op.number for op in ops_sent] == [1, 2, 3]
+    ops_sent = [renewal(holding, 101.0), renewal(holding, 101.5), extend(holding, 20_000, 102.0)]
+    ops_sent += [renewal(holding, 103.0), renewal(holding, 104.0), extend(holding, 20_000, 105.0)]
+    assert [op.number for op in ops_sent] == [0, 0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("at", "reason"), [(105.0, "deleted"), (140.0, "expired")])
+def test_a_record_that_is_gone_was_deleted_before_the_deadline_and_has_expired_after_it(at: float, reason: str) -> None:
+    """The store forgets a plain lease when it ends. A process that stood still learns by its own clock why."""
+    holding = hold()
+    op = renewal(holding, 104.0)
+    holding.apply_reply(op, 104.0, ops.NotYours("deleted"), at)
+    assert (holding.phase, holding.reason) == ("lost", reason)
 
 
 def test_a_renewal_names_owner_fence_and_ttl_and_is_not_exact() -> None:

@@ -101,6 +101,7 @@ def test_forward_a_lease_ends_and_its_holder_is_told() -> None:
     """At its next renewal. After a leap over its tombstone nobody knows why any more."""
     desk = Desk()
     fence = desk.granted("a")
+    desk.claim("a", beat=2)
     desk.later(20_000)
     assert desk.renew("a", fence) == ops.NotYours("expired")
     fence = desk.granted("b")

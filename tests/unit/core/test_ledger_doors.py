@@ -205,7 +205,7 @@ def test_a_request_repeated_after_expiry_evicts_nobody() -> None:
     desk = Desk()
     fence = desk.granted("a")
     desk.later(TTL)
-    expect(desk.evict("a", fence), ops.NotYours("expired"))
+    expect(desk.evict("a", fence), ops.NotYours("deleted"))
 
 
 def test_evict_tells_the_holder() -> None:

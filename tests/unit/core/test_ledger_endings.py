@@ -50,8 +50,8 @@ def test_trap_7_renew_never_brings_a_dead_lease_back() -> None:
     desk = Desk()
     fence = desk.granted("a")
     desk.later(TTL)
-    expect(desk.renew("a", fence), ops.NotYours("expired"))
-    expect(desk.renew("a", fence, exact=True), ops.NotYours("expired"))
+    expect(desk.renew("a", fence), ops.NotYours("deleted"))
+    expect(desk.renew("a", fence, exact=True), ops.NotYours("deleted"))
     assert desk.holder() == ""
 
 
@@ -62,7 +62,7 @@ def test_trap_7_renew_by_the_old_owner_does_not_touch_the_new_one() -> None:
     desk.later(TTL)
     desk.granted("b")
     grant = desk.grant()
-    expect(desk.renew("a", fence, 60_000), ops.NotYours("expired"))
+    expect(desk.renew("a", fence, 60_000), ops.NotYours("taken"))
     assert desk.grant() == grant
 
 
@@ -87,12 +87,12 @@ def test_trap_8_release_by_another_or_of_another_fence_frees_nothing(owner: str,
 
 
 def test_trap_8_release_after_expiry_does_not_touch_the_next_holder() -> None:
-    """The old owner hears that its lease expired; the new one keeps his."""
+    """The old owner learns that its lease is another's; the new one keeps it."""
     desk = Desk()
     fence = desk.granted("a")
     desk.later(TTL)
     desk.granted("b")
-    expect(desk.release("a", fence), ops.NotYours("expired"))
+    expect(desk.release("a", fence), ops.NotYours("taken"))
     assert desk.holder() == "b"
 
 
@@ -125,9 +125,10 @@ def test_trap_11_a_retried_release_that_says_so_gets_the_same_answer() -> None:
 
 
 def test_trap_11_a_retried_release_of_an_expired_lease_stays_not_yours() -> None:
-    """``again`` does not turn an expiry into a release."""
+    """``again`` does not turn an expiry that is remembered into a release."""
     desk = Desk()
     fence = desk.granted("a")
+    desk.claim("a", beat=2)
     desk.later(TTL)
     expect(desk.release("a", fence), ops.NotYours("expired"))
     expect(desk.release("a", fence, again=True), ops.NotYours("expired"))
@@ -195,13 +196,34 @@ def test_trap_9_a_claim_delivered_after_its_release_takes_nothing() -> None:
     expect(desk.claim("a", beat=1), ops.NoClaim("released"))
 
 
-def test_an_owner_whose_grant_expired_is_never_granted_again() -> None:
-    """One grant an owner: a claim that arrives after its own grant ran out is gone."""
+@pytest.mark.parametrize("late", [1, 2, 3])
+def test_an_owner_whose_claim_was_repeated_is_granted_once(late: int) -> None:
+    """Whichever of its claims arrives after its own grant has run out: it is gone."""
     desk = Desk()
     desk.granted("a")
+    expect(desk.claim("a", beat=2), ops.Granted(desk.grant().fence, TTL))
     desk.later(TTL)
-    expect(desk.claim("a", beat=2), ops.NoClaim("expired"))
+    expect(desk.claim("a", beat=late), ops.NoClaim("expired"))
     assert desk.holder() == ""
+
+
+def test_an_owner_whose_repeated_claim_came_first_is_granted_once() -> None:
+    """The first claim was delayed, and the second was granted: the first finds how that ended."""
+    desk = Desk()
+    expect(desk.claim("a", beat=2), ops.Granted(desk.grant().fence, TTL))
+    desk.later(TTL)
+    expect(desk.claim("a", beat=1), ops.NoClaim("expired"))
+
+
+def test_a_copy_of_the_only_claim_after_an_unseen_expiry_is_granted_anew() -> None:
+    """The store has forgotten the first grant. The second has a higher fence, and the first stays dead."""
+    desk = Desk()
+    fence = desk.granted("a")
+    desk.later(TTL)
+    assert desk.granted("a") > fence
+    expect(desk.renew("a", fence), ops.NotYours("taken"))
+    expect(desk.release("a", fence), ops.NotYours("taken"))
+    assert desk.holder() == "a"
 
 
 def test_a_tombstone_ends() -> None:
@@ -217,9 +239,10 @@ def test_a_tombstone_ends() -> None:
 
 @pytest.mark.parametrize("ttl_ms", [1_000, 60_000, 120_000])
 def test_an_expired_lease_is_remembered_for_its_ttl_and_at_least_a_minute(ttl_ms: int) -> None:
-    """The tombstone of an expiry stands for max(ttl, 60 s)."""
+    """The tombstone of a repeated claim's expiry stands for max(ttl, 60 s)."""
     desk = Desk()
     fence = desk.granted("a", ttl_ms)
+    desk.claim("a", beat=2)
     desk.later(ttl_ms)
     expect(desk.renew("a", fence), ops.NotYours("expired"))
     desk.later(tombstone_ms(ttl_ms) - 1)
@@ -232,6 +255,7 @@ def test_the_first_outcome_of_an_owner_stays() -> None:
     """A later ending prolongs the tombstone and never rewrites it."""
     desk = Desk()
     desk.granted("a", 1_000)
+    desk.claim("a", beat=2)
     desk.later(1_000)
     desk.withdraw("a", forget_ms=500_000)
     desk.later(400_000)
@@ -248,9 +272,10 @@ def test_a_shorter_tombstone_does_not_cut_a_longer_one() -> None:
 
 
 def test_trap_1_reason_expired() -> None:
-    """Time ran out, whoever holds now."""
+    """Time ran out, whoever holds now; remembered where the claim was repeated."""
     desk = Desk()
     fence = desk.granted("a")
+    desk.claim("a", beat=2)
     desk.later(TTL)
     desk.granted("b")
     expect(desk.renew("a", fence), ops.NotYours("expired"))

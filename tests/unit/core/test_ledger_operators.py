@@ -124,5 +124,5 @@ def test_revoke_compares_owner_and_fence() -> None:
     expect(desk.revoke("a", fence - 1), ops.NotYours("taken"))
     expect(desk.revoke("b", fence), ops.NotYours("taken"))
     desk.later(TTL)
-    expect(desk.revoke("a", fence), ops.NotYours("expired"))
+    expect(desk.revoke("a", fence), ops.NotYours("deleted"))
     assert desk.pushes == []

@@ -281,12 +281,17 @@ def test_trap_26_a_beat_never_creates() -> None:
     assert (desk.holder(), desk.waiting()) == ("", [])
 
 
-def test_trap_26_a_beat_of_a_grant_that_is_over_hears_how_it_ended() -> None:
-    """The own grant expired while waiting for the push: gone, not granted."""
+def test_trap_26_a_beat_of_a_grant_that_is_over_is_gone() -> None:
+    """The own grant expired while waiting for the push: gone, not granted. One that had beaten learns how it ended."""
     desk, fence = crowd("b")
     desk.release("a", fence)
     desk.later(TTL)
-    expect(desk.beat("b", 2), ops.NoClaim("expired"))
+    expect(desk.beat("b", 2), ops.NoClaim("unknown"))
+    desk, fence = crowd("b")
+    desk.beat("b", 2)
+    desk.release("a", fence)
+    desk.later(TTL)
+    expect(desk.beat("b", 3), ops.NoClaim("expired"))
 
 
 def test_a_beat_of_a_holder_gets_what_remains() -> None:

@@ -88,8 +88,8 @@ def test_i9_a_late_release_frees_nothing_of_others() -> None:
     fence = desk.fence_of("a")
     desk.later(1_000)
     desk.permit("b", 1)
-    expect(desk.release("a", fence, forget_ms=60_000), ops.NotYours("expired"))
-    expect(desk.release("a", fence, again=True), ops.NotYours("expired"))
+    expect(desk.release("a", fence, forget_ms=60_000), ops.NotYours("taken"))
+    expect(desk.release("a", fence, again=True), ops.NotYours("taken"))
     assert isinstance(desk.permit("c", 1, wait=False), ops.Busy)
 
 
@@ -99,7 +99,7 @@ def test_i9_a_late_renewal_brings_no_permit_back() -> None:
     desk.permit("a", 2, ttl_ms=1_000)
     fence = desk.fence_of("a")
     desk.later(1_000)
-    expect(desk.renew("a", fence), ops.NotYours("expired"))
+    expect(desk.renew("a", fence), ops.NotYours("deleted"))
     assert desk.holding() == []
 
 

@@ -53,11 +53,12 @@ CHANGES: dict[str, Callable[[Desk], object]] = {
     "evicted": lambda desk: desk.evict("a", desk.fence_of("a")),
     "lowered": lambda desk: change(desk, shared=True),
     "says something": lambda desk: change(desk, meta="leader"),
-    "expired": expire,
+    "expired, and another comes": lambda desk: (expire(desk), desk.write("b")),
     "adopted": adopt,
     "taken": lambda desk: (desk.release("a", desk.fence_of("a")), desk.write("b")),
 }
 NO_CHANGES: dict[str, Callable[[Desk], object]] = {
+    "expired, and nobody comes": expire,
     "renewed": lambda desk: desk.renew("a", desk.fence_of("a")),
     "offered": lambda desk: desk.offer("a", desk.fence_of("a")),
     "somebody waits": lambda desk: desk.write("b"),

@@ -124,7 +124,7 @@ local function raise_flag()
     local one = grants[1]
     if one and one.flag == '0' then
         one.flag = '1'
-        redis.call('SETRANGE', OWNER, #one.fence + #one.owner + #one.ttl + #one.number + 4, '1')
+        write_alone(one)
     end
 end
 
