@@ -10,27 +10,25 @@
 --          limit: that others go by, when it is another one; else 0
 
 local call, options, floor = redis.call, ARGV[5], tonumber(ARGV[2])
-local there = call('EXISTS', KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]) -- all but the fence
-if there == 1 or there == 3 then
-    if call('EXISTS', KEYS[4]) == 1 then
-        local kept = call('HMGET', KEYS[4], ':closed', ':doors', ':grant', ARGV[1])
-        if not (kept[1] or kept[2] or kept[3] or kept[4]) then -- it says nothing that concerns this claim
-            there = there - 1
-        end
+local kind = string.sub(options, 1, 10)
+local plain = kind == 'mutex 1 0 ' or kind == 'write 1 0 ' -- the only claim of an owner that holds alone, if at all
+local there = call('EXISTS', KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]) -- all but the fence; the keys are those of _state
+if (there == 1 or there == 3 and not plain) and call('EXISTS', KEYS[4]) == 1 then
+    local kept = call('HMGET', KEYS[4], ':closed', ':doors', ':grant', ARGV[1])
+    if not (kept[1] or kept[2] or kept[3] or kept[4]) then -- it has nothing that concerns this claim
+        there = there - 1
     end
 end
 
--- Fast path: the resource is free and nobody waits. It comes before any function is defined. The keys are those of
--- _state.
-local kind = string.sub(options, 1, 10)
-if there == 0 and (kind == 'mutex 1 0 ' or kind == 'write 1 0 ') then
+-- Fast path: the resource is free and nobody waits. It comes before any function is defined.
+if plain and there == 0 then
     local time = call('TIME')
     local wall = time[1] * 1000000 + time[2]
     if floor >= 0 and floor <= 9007112854740992 and floor <= wall + 315619200000000 then
         local fence, since = wall, time[1] .. string.sub('00000' .. time[2], -6)
         local written = since
         local before = call('SET', KEYS[2], written, 'PX', '86399999', 'GET')
-        before = before and string.find(before, '^%d+$') and #before <= 16 and tonumber(before) or 0
+        before = before and #before <= 16 and string.find(before, '^%d+$') and tonumber(before) or 0
         if before >= wall or floor >= wall then -- the clock is behind: it was set back, or another server's was ahead
             fence = math.max(before < 9007199254740992 and before or 0, floor, wall - 1) + 1
             written = string.format('%.0f', fence)
@@ -43,6 +41,42 @@ if there == 0 and (kind == 'mutex 1 0 ' or kind == 'write 1 0 ') then
             return {1, fence, tonumber(ARGV[3])}
         end
         return {1, fence, tonumber(ARGV[3]), '0', 0, 'write'}
+    end
+end
+
+-- Fast path: one owner holds it alone, and this claim has to wait: as the first, or behind one that is alive.
+local address = plain and there > 0 and string.match(options, '^1 1 1 (%S+)$', 11)
+local taken = address and call('EXISTS', KEYS[5], KEYS[6]) == 0 and call('GET', KEYS[1])
+local head, holder, length, flag, rest = string.match(taken and #taken <= 16384 and taken or '',
+    '^(%d+ (%S+) (%d+) %d+ )([01])( %S+ %l+ %d+ .*)$')
+if holder and holder ~= ARGV[1] then
+    local left = call('PTTL', KEYS[1]) + 1
+    local first = call('LRANGE', KEYS[3], 0, 0)[1]
+    local kept = call('HMGET', KEYS[4], ':closed', ':doors', ':grant', ARGV[1], first or '')
+    local time = call('TIME')
+    local wall, since = time[1] * 1000000 + time[2], time[1] .. string.sub('00000' .. time[2], -6)
+    local ms, ahead = math.floor(wall / 1000), 0
+    if first then
+        local until_ms, ttl = string.match(kept[5] or '', '^(%d+) waiting %-?%d+ (%d+) ')
+        local patience = math.min(tonumber(ttl or '0'), 3000)
+        local silent = ms - (until_ms or 0) + 1 + 10 * patience -- since its last beat
+        ahead = silent >= 0 and silent <= patience and 1
+    end
+    if ahead and left > 0 and left <= tonumber(length) and not (kept[1] or kept[2] or kept[3] or kept[4])
+        and floor >= 0 and floor <= 9007112854740992 and floor <= wall + 315619200000000 then
+        local lasts = 1 + 10 * math.min(tonumber(ARGV[3]), 3000)
+        call('RPUSH', KEYS[3], ARGV[1])
+        call('PEXPIRE', KEYS[3], '30000')
+        call('HSET', KEYS[4], ARGV[1], string.format('%.0f', ms + lasts) .. ' waiting 1 ' .. ARGV[3] .. ' ' .. ARGV[2] .. ' '
+            .. since .. ' 0 ' .. string.sub(options, 1, 5) .. ' 1 1 ' .. address .. ' '
+            .. string.match(ARGV[4], ' (%S+) %l+$') .. ' ' .. ARGV[6])
+        if call('PTTL', KEYS[4]) < lasts then
+            call('PEXPIRE', KEYS[4], lasts + 60000) -- more than needed, so that the next ones need not do it
+        end
+        if flag == '0' then
+            call('SET', KEYS[1], head .. '1' .. rest, 'KEEPTTL')
+        end
+        return {2, ahead, left, holder, address ~= '-' and 1 or 0, 0}
     end
 end
 

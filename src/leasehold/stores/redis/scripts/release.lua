@@ -5,14 +5,16 @@
 
 local owner, fence, forget, again = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 
--- Fast path: nobody waits or watches. The keys are those of _state.
+-- Fast path: it was held alone. The keys are those of _state.
 local taken = forget == 0 and redis.call('GET', KEYS[1])
 local start = taken and fence .. ' ' .. owner .. ' '
-if taken and string.sub(taken, 1, #start) == start then
-    if string.match(taken, '^%d+ %d+ (%d) ', #start + 1) == '0' then
+if taken and string.find(taken, start, 1, true) == 1 then
+    local flag = string.match(taken, '^%d+ %d+ (%d) ', #start + 1)
+    if flag == '0' then -- nobody waits or watches
         redis.call('DEL', KEYS[1])
         return {6} -- RELEASED
     end
+-- include _handoff
 elseif taken and string.sub(taken, 1, 1) == ':' and redis.call('EXISTS', KEYS[3], KEYS[6]) == 0 then
     local raw = redis.call('HGET', KEYS[5], owner) or ''
     local given, expires, closed, slots = string.match(#raw + #taken <= 16384 and raw or '', -- slots, and places for them

@@ -1,0 +1,39 @@
+-- Part of release: others wait, nothing else is unusual, and the first of them is alive. It is granted without a turn.
+    if flag == '1' and redis.call('EXISTS', KEYS[5], KEYS[6]) == 0 then
+        local call = redis.call
+        local first = call('LRANGE', KEYS[3], 0, 0)[1]
+        local kept = call('HMGET', KEYS[4], ':closed', ':doors', ':grant', first or '')
+        local usual = not (kept[1] or kept[2] or kept[3])
+        if usual and not first then
+            call('DEL', KEYS[1])
+            return {6}
+        end
+        local until_ms, ttl, floor, rule, address, holder_address, meta
+        if usual and kept[4] and #kept[4] <= 16384 and #first <= 16384 then -- one that has not beaten yet, without a delay
+            until_ms, ttl, floor, rule, address, holder_address, meta = string.match(kept[4],
+                '^(%d+) waiting 1 (%d+) (%d+) %d+ 0 (%l+) 1 %d+ (lock:v1:push:%S+) (%S+) ?(.*)$')
+        end
+        local last = until_ms and call('GET', KEYS[2]) or ''
+        if (rule == 'mutex' or rule == 'write') and #floor <= 16 and #last <= 16 and string.find(last, '^%d+$') then
+            local time = call('TIME')
+            local wall, since = time[1] * 1000000 + time[2], time[1] .. string.sub('00000' .. time[2], -6)
+            local ms, patience = math.floor(wall / 1000), math.min(tonumber(ttl), 3000)
+            local silent = ms - until_ms + 1 + 10 * patience
+            local minted = math.max(wall, floor + 1, last + 1, fence + 1)
+            if silent >= 0 and silent <= patience and minted < 9007112854740992 then
+                local written = string.format('%.0f', minted)
+                call('HDEL', KEYS[4], '') -- a server that refuses writes does so before a push is sent
+                local receivers = redis.pcall('PUBLISH', address, 'granted ' .. written .. ' 1 ' .. ttl .. ' 0 ' .. first
+                    .. ' ' .. string.sub(KEYS[1], 10, -8))
+                if type(receivers) == 'number' and receivers > 0 then
+                    call('LREM', KEYS[3], 1, first)
+                    call('HDEL', KEYS[4], first)
+                    call('SET', KEYS[2], written, 'PX',
+                        string.format('%.0f', math.ceil(minted / 1000) + 86399999 - ms))
+                    call('SET', KEYS[1], written .. ' ' .. first .. ' ' .. ttl .. ' 0 1 ' .. holder_address .. ' ' .. rule .. ' '
+                        .. since .. ' ' .. meta, 'PX', ttl - 1)
+                    return {6}
+                end
+            end
+        end
+    end
