@@ -30,12 +30,12 @@ from leasehold.stores.redis import RedisStore
 NAME = "job"
 PREFIX = f"lock:v1:{{{NAME}}}:"
 STRINGS, LISTS, HASHES = (
-    ("owner", "fence", "meta", "limit"),
+    ("owner", "fence"),
     ("queue", "notes"),
-    ("waiters", "ended", "holders", "watchers"),
+    ("more", "holders", "watchers"),
 )
 PARTS = (*STRINGS, *LISTS, *HASHES)
-SPECIAL = (b":closed", b":doors")
+SPECIAL = (b":closed", b":doors", b":grant", b":limit")
 A, B, C, D = (f"host:{pid}:{'0' * 32}.1" for pid in (1, 2, 3, 4))
 NUMBERS = (b"-1", b"0", b"nan", b"-nan", b"inf", b"1e999", b"0x10", b" 7 ", b"1_0", b"2.5", b"%d" % (2**53 - 1),
            b"%d" % 2**53, b"%d" % (2**53 + 1), b"%d" % 2**63, b"9" * 16, b"9" * 17, b"9" * 400, b"0" * 40)  # fmt: skip

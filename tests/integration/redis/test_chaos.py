@@ -139,7 +139,7 @@ def newcomer(stage: Stage, healed: float) -> None:
     owner could not withdraw it in time is dead, and kept for half a minute at most."""
     lease = stage.other().do(lambda hold: hold.lock("job", ttl=TTL).acquire(wait=PATIENCE))
     assert lease is not None and now() - healed < LONGEST * 4 / 3 + SLACK
-    assert stage.look.queue() == [] or 0 < stage.look.client.pttl(keys("job")[3]) <= 30_000
+    assert stage.look.queue() == [] or 0 < stage.look.client.pttl(keys("job")[2]) <= 30_000
 
 
 def judge(turns: list[Inside]) -> None:

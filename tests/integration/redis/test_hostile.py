@@ -474,7 +474,7 @@ def test_a_listing_of_much(hold: Leasehold, watched: Watched) -> None:
     for number in range(20):
         gone: Any = {f"h:{one}:s": f"5 1000 {ended} 0 5 0 0 read 0 0 - - h:{one}:s " for one in range(9_000)}
         pipe.hset(f"lock:v1:{{holders:{number}}}:holders", mapping=gone)
-        pipe.hset(f"lock:v1:{{doors:{number}}}:ended", ":doors", "1 " + "read:0:1:1 " * 5_000)
+        pipe.hset(f"lock:v1:{{doors:{number}}}:more", ":doors", "1 " + "read:0:1:1 " * 5_000)
     pipe.execute()
     cursor, names = "0", set()
     while cursor:

@@ -45,15 +45,17 @@ def test_a_renewal_keeps_the_limit(redis_server: RedisServer, redis_url: str) ->
     """A stored limit is forgotten when nobody has used it for long, and whoever holds a permit uses it: one that is
     renewed alone as well as several that are renewed together."""
     client = redis_server.client()
-    key = "lock:v1:{pool}:limit"
+    key = "lock:v1:{pool}:more"
     with leasehold.connect(redis_url) as hold:
         pool = hold.semaphore("pool", limit=5)
         pool.resize(3)
         permits = [pool.acquire(), pool.acquire()]
         for count in (1, 2):
-            client.pexpire(key, 60_000)
+            soon = client.time()[0] * 1000 + 60_000
+            client.hset(key, ":limit", f"{soon} 3")
             hold._engine.watchdog._renew([permit._held for permit in permits[:count] if permit is not None])
-            assert client.pttl(key) > 60_000
+            until_ms, limit = client.hget(key, ":limit").split()
+            assert int(until_ms) > soon and limit == b"3"
 
 
 def test_every_key_has_an_end_also_when_the_last_of_a_turn_is_replaced(

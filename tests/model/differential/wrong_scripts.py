@@ -22,6 +22,8 @@ COMMANDS = (
     "local redis = setmetatable({{call = call, pcall = call}}, {{__index = real}})\n"
 )
 
+OPTION = "ARGV[{{options}}] = string.gsub(ARGV[{{options}}], '{0}', '{1}')"
+
 # Which scripts, and what stands before them. In braces: the place of an argument.
 WRONG_SCRIPTS: dict[str, dict[str, str]] = {
     "the floor is forgotten (trap 14)": dict.fromkeys(["claim", "beat"], "ARGV[{floor}] = '0'"),
@@ -38,18 +40,18 @@ WRONG_SCRIPTS: dict[str, dict[str, str]] = {
     },
     "a late renewal shortens (trap 44)": {"renew": "ARGV[{exact}], ARGV[{number}] = '1', '99'"},
     "release compares the owner alone": {
-        "release": "ARGV[{fence}] = string.match(redis.call('GET', KEYS[3]) or '', '^%d+') or ARGV[{fence}]",
+        "release": "ARGV[{fence}] = string.match(redis.call('GET', KEYS[1]) or '', '^%d+') or ARGV[{fence}]",
     },
     "the door opens with the release": {"renew": "ARGV[{closed_ms}] = '0'"},
-    "a lock-delay is forgotten": {"claim": "ARGV[{delay_ms}] = '0'"},
+    "a lock-delay is forgotten": {"claim": OPTION.format("^(%l+ %-?%d+) %d+", "%1 0")},
     "the last comes first": {EVERY: COMMANDS.format("if name == 'RPUSH' then return real.call('LPUSH', ...) end")},
-    "whoever asks once stays in line": {"claim": "ARGV[{enqueue}] = '1'"},
+    "whoever asks once stays in line": {"claim": OPTION.format("^(%l+ %-?%d+ %d+) 0", "%1 1")},
     "an eviction needs no force": {"evict": "ARGV[{force}] = '1'"},
     "an eviction forgets why": {"evict": "ARGV[{note}] = ''"},
     "notes pile up": {"evict": COMMANDS.format("if name == 'LTRIM' then return end")},
     "notes last for a day": {
         "evict": COMMANDS.format(
-            "if name == 'PEXPIREAT' and ... == KEYS[10] then return real.call('PEXPIRE', ..., 86400000) end"
+            "if name == 'PEXPIREAT' and ... == KEYS[7] then return real.call('PEXPIRE', ..., 86400000) end"
         ),
     },
     "whoever is asked to give back is not told": {"revoke": COMMANDS.format("if name == 'PUBLISH' then return 1 end")},
@@ -61,12 +63,12 @@ WRONG_SCRIPTS: dict[str, dict[str, str]] = {
         "scan": COMMANDS.format("if name == 'LRANGE' and string.find(..., ':notes') then return {{}} end"),
     },
     "a tombstone has no end": {
-        EVERY: COMMANDS.format("if name == 'PEXPIREAT' and string.find(..., ':ended') then return 1 end"),
+        EVERY: COMMANDS.format("if name == 'PEXPIREAT' and string.find(..., ':more') then return 1 end"),
     },
     "any ticket will do": {"adopt": "ARGV[{ticket}] = 'right'"},
     "a writer goes on writing": {"renew": "ARGV[{shared}] = '0'"},
     "what a holder says of itself is lost": {"renew": "ARGV[{meta}] = ''"},
-    "every claim is for one permit (trap 31)": {"claim": "ARGV[{permits}] = '1'"},
+    "every claim is for one permit (trap 31)": {"claim": OPTION.format("^(%l+ %-?%d+ %d+ %d) %d+", "%1 1")},
     "a slot is given twice": {
         EVERY: COMMANDS.format(
             "local key, mark = ... if name == 'SET' and string.find(mark, '^:semaphore') then"
@@ -77,7 +79,7 @@ WRONG_SCRIPTS: dict[str, dict[str, str]] = {
         EVERY: COMMANDS.format("if name == 'HSET' and select(2, ...) == ':doors' then return 1 end"),
     },
     "a limit is forgotten": {
-        "resize": COMMANDS.format("if name == 'SET' and string.find(..., ':limit') then return end"),
+        "resize": COMMANDS.format("if name == 'HSET' and select(2, ...) == ':limit' then return end"),
     },
     "whoever watches is not told": {
         EVERY: COMMANDS.format("if name == 'PUBLISH' and string.find(select(2, ...), '^changed') then return 1 end"),

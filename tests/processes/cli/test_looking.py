@@ -182,7 +182,7 @@ def test_somebody_else_is_listed(desk: Desk, redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
         client.set("lock:v1:{job}:owner", "pigeon:7:secret.1", px=60000)
         client.set("lock:v1:{nonsense}:owner", "h:1:x.1", px=60000)
-        client.set("lock:v1:{nonsense}:meta", f"5 60000 99999999999999 0 {9**30} 0 0 0 - h:1:x.1 -", px=60000)
+        client.set("lock:v1:{nonsense}:fence", "many", px=60000)
         client.rpush("lock:v1:{nonsense}:notes", "no note")
         client.hset("lock:v1:{other}:owner", "some", "hash")
     _, job, nonsense, other = desk.run("ls", "--url", redis_url).stdout.splitlines()

@@ -69,7 +69,7 @@ class Served(NamedTuple):
 class Monitor:
     """MONITOR: the server tells of every command in the order in which it did them, also those of scripts."""
 
-    LINE = re.compile(rb'"(RPUSH|SET)" "lock:v1:\{([^}]*)\}:(queue|owner)" "([^"]*)"')
+    LINE = re.compile(rb'"(RPUSH|SET)" "lock:v1:\{([^}]*)\}:(queue|owner)" "(?:\d+ )?([^" ]*)')
 
     def __init__(self, server: RedisServer, resource: str) -> None:
         self._resource = resource.encode()
@@ -90,6 +90,5 @@ class Monitor:
         self._thread.join(60)
         self._line.close()
         found = [match for match in self.LINE.findall(bytes(self._heard)) if match[1] == self._resource]
-        return Served(
-            [("waits" if command == b"RPUSH" else "granted", owner.decode()) for command, _, _, owner in found]
-        )
+        events = [("waits" if command == b"RPUSH" else "granted", owner.decode()) for command, _, _, owner in found]
+        return Served(list(dict.fromkeys(events)))  # the key of a holder is written again when others begin to wait

@@ -132,8 +132,8 @@ class Look:
 
     def holder(self, resource: str = "job") -> str | None:
         """The owner token of whoever holds."""
-        owner: Any = self.client.get(keys(resource)[0])
-        return str(owner) if owner else None
+        record: Any = self.client.get(keys(resource)[0])
+        return (record.split(" ")[1] if " " in record else str(record)) if record else None
 
     def fence(self, resource: str = "job") -> int:
         """The last fence that was given."""
@@ -141,13 +141,14 @@ class Look:
 
     def queue(self, resource: str = "job") -> list[str]:
         """The owners who wait, in order."""
-        owners: Any = self.client.lrange(keys(resource)[3], 0, -1)
+        owners: Any = self.client.lrange(keys(resource)[2], 0, -1)
         return list(owners)
 
     def ended(self, resource: str = "job") -> dict[str, str]:
         """Tombstones: how owners ended."""
-        found: Any = self.client.hgetall(keys(resource)[5])
-        return {owner: raw.split(" ")[2] for owner, raw in found.items() if owner != ":closed"}
+        found: Any = self.client.hgetall(keys(resource)[3])
+        outcomes = {owner: raw.split(" ")[1] for owner, raw in found.items() if not owner.startswith(":")}
+        return {owner: outcome for owner, outcome in outcomes.items() if outcome != "waiting"}
 
     def left_ms(self, resource: str = "job") -> int:
         """What remains of the holder's time."""
@@ -173,11 +174,17 @@ class Look:
         """Every key but fences and tombstones; those must have an end as well."""
         found: Any = list(self.client.scan_iter(count=1000))
         assert all(self.client.pttl(key) != -1 for key in found), "a key without an end"
-        return sorted(key for key in found if not key.endswith((":fence", ":ended")))
+        return sorted(key for key in found if not key.endswith(":fence") and not self._only_ended(key))
 
     def nothing_left(self, resource: str = "job") -> bool:
         """Nobody holds, nobody waits, nothing is kept for them."""
-        return not self.client.exists(*(key for key in keys(resource) if not key.endswith((":fence", ":ended"))))
+        found: Any = [key for key in keys(resource) if self.client.exists(key)]
+        return all(key.endswith(":fence") or self._only_ended(key) for key in found)
+
+    def _only_ended(self, key: str) -> bool:
+        """True for the key of what is rare when it has nothing but tombstones and times."""
+        values: Any = self.client.hvals(key) if key.endswith(":more") else [" waiting "]
+        return not any(" waiting " in value for value in values)
 
     def honest(self, lease: Any) -> None:
         """What the holder believes ends no later than what the server granted (traps 23, 41, 42)."""
