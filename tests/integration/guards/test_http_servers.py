@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[3]
 PATIENCE = 60.0
 LARGE = bytes(5_000_000)
 
-# An idle connection is kept long: on a busy machine a client could send its next request just when the server closes it.
+# They keep idle connections long: on a busy machine a client may send its next request just when one is closed.
 SERVERS = {
     "uvicorn": ["uvicorn", "--log-level", "warning", "--timeout-keep-alive", "600",
                 "tests.support.guards.http_site:asgi", "--port"],

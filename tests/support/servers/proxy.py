@@ -16,7 +16,7 @@ from tests.support.servers.link import Link, Stream
 from tests.support.servers.process import reserve
 from tests.support.waiting import PATIENCE
 
-Verdict = Literal["pass", "drop_reply", "hold"]
+Verdict = Literal["pass", "drop_reply", "cut_reply", "hold"]
 
 
 class Proxy:
@@ -170,7 +170,8 @@ class Proxy:
             verdict = "drop_reply"
         if self._cuts > 0:
             self._cuts -= 1
-            link.cut_at_reply = True
+            verdict = "cut_reply"
+        link.cut_at_reply |= verdict == "cut_reply"
         link.replies.lost |= verdict == "drop_reply"
         link.requests.held |= verdict == "hold"
 
