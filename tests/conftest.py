@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["pytester", "tests.support.servers.fixtures", "tests.support.servers.database_fixtures"]
 
-for _number in (signal.SIGHUP, signal.SIGINT):
+for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     # nohup, and a shell that starts us in the background, have us ignore them; programs that tests start would inherit
     # that, and some are tested by these signals. A handler that does nothing is not inherited.
     if signal.getsignal(_number) is signal.SIG_IGN:

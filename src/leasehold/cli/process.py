@@ -65,12 +65,19 @@ class Signals:
 
     def wait(self, seconds: float) -> ReceivedSignal | None:
         """The next one, or None after that time. An alarm ends the wait: CPython's ``sigtimedwait`` makes up a signal
-        when the process was stopped meanwhile."""
+        when the process was stopped meanwhile. A SIGALRM that a process sends while ours is pending is lost: the kernel
+        keeps one of them."""
         signal.setitimer(signal.ITIMER_REAL, max(seconds, SHORTEST))
         info = signal.sigwaitinfo(self._watched)
         signal.setitimer(signal.ITIMER_REAL, 0)
         received = ReceivedSignal(info.si_signo, info.si_code > 0)
         return None if received == (signal.SIGALRM, True) else received
+
+    def stop(self) -> None:
+        """Stop this process, as SIGTSTP would. Not if SIGCONT has arrived since SIGTSTP did: a process that is stopped
+        loses the SIGCONT that it has pending, and would stay stopped."""
+        if signal.SIGCONT not in signal.sigpending():
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     def wake(self) -> None:
         """End the main thread's wait now; from any thread."""
@@ -216,6 +223,8 @@ def _stand_by(command: list[str], mask: set[int], parent: int, start: int, error
     environment.update(line.split(b"=", 1) for line in lines.split(b"\0"))  # type: ignore[misc]  # each line has one
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # Python ignores them
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would catch one that is meant for the command
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     why = _execute(paths, command, environment)
     os.write(error, str(why).encode())

@@ -161,7 +161,7 @@ def obey_signal(signals: Signals, seconds: float) -> bool:
     if received is None:
         return False
     if received.number == signal.SIGTSTP:
-        os.kill(os.getpid(), signal.SIGSTOP)
+        signals.stop()
     elif received.number not in HARMLESS:
         raise CommandEnded(ExitCode.of_signal(received.number))
     return True

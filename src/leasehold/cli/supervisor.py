@@ -113,7 +113,7 @@ class Supervisor:
             self._child.ended(status)
         elif self._stop_requested or os.WSTOPSIG(status) in JOB_CONTROL:
             self._stop_requested = False
-            os.kill(os.getpid(), signal.SIGSTOP)  # the shell waits for us, not for the command
+            self._signals.stop()  # the shell waits for us, not for the command
 
     # ------------------------------------------------------------ losing the lease
 

@@ -20,12 +20,8 @@ PATIENCE = 60.0
 def start(folder: Path) -> subprocess.Popen[bytes]:
     """One host."""
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}", "LEASEHOLD_URL": f"sqlite:///{folder}/leases.db"}
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # where we ignore it, a child would too
-    try:
-        command = [sys.executable, str(ROOT / "examples/rollups.py"), f"{folder}/sales.db", "* * * * * *"]
-        return subprocess.Popen(command, env=env, stderr=subprocess.PIPE)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    command = [sys.executable, str(ROOT / "examples/rollups.py"), f"{folder}/sales.db", "* * * * * *"]
+    return subprocess.Popen(command, env=env, stderr=subprocess.PIPE)
 
 
 def rollups(folder: Path) -> list[tuple[str, int]]:

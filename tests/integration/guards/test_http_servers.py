@@ -32,10 +32,12 @@ ROOT = Path(__file__).parents[3]
 PATIENCE = 60.0
 LARGE = bytes(5_000_000)
 
+# They keep idle connections long: on a busy machine a client may send its next request just when one is closed.
 SERVERS = {
-    "uvicorn": ["uvicorn", "--log-level", "warning", "tests.support.guards.http_site:asgi", "--port"],
+    "uvicorn": ["uvicorn", "--log-level", "warning", "--timeout-keep-alive", "600",
+                "tests.support.guards.http_site:asgi", "--port"],
     "gunicorn": ["gunicorn", "--log-level", "warning", "--worker-class", "gthread", "--threads", "10",
-                 "tests.support.guards.http_site:wsgi", "--bind"],
+                 "--keep-alive", "600", "--timeout", "600", "tests.support.guards.http_site:wsgi", "--bind"],
 }  # fmt: skip
 
 

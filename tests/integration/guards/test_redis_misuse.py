@@ -21,8 +21,8 @@ from leasehold.errors import InvalidRequest, LeaseholdError, OutcomeUnknown, Sta
 from leasehold.guards.redis import FenceGuard
 from tests.support.guards.redis_stage import BODY, HASH, RESOURCE, A, B, opened
 from tests.support.servers.proxy import Proxy
-from tests.support.servers.redis import EVERY, RedisServer
-from tests.support.waiting import until
+from tests.support.servers.redis import EVERY, RedisServer, impatient
+from tests.support.waiting import PATIENCE, until
 
 slow = pytest.mark.slow
 both = pytest.mark.parametrize("way", ["redis-py", "asyncio"])
@@ -404,7 +404,7 @@ def test_a_replica(own_redis: Callable[..., RedisServer]) -> None:
 @pytest.fixture
 def once(proxy: Proxy) -> Iterator[Any]:
     """A guard through the proxy whose client tries once."""
-    with redis.Redis(port=proxy.port, socket_timeout=0.5, retry=Retry(NoBackoff(), 0)) as client:
+    with redis.Redis(port=proxy.port, socket_timeout=PATIENCE, retry=Retry(NoBackoff(), 0)) as client:
         yield FenceGuard(client)
 
 
@@ -420,7 +420,7 @@ def test_a_lost_reply(once: Any, proxy: Proxy, redis_server: RedisServer) -> Non
     }
     for value, call in calls.items():
         proxy.drop_replies(1)
-        with pytest.raises(OutcomeUnknown, match=r"[Rr]epeat") as caught:
+        with impatient(once._client._client), pytest.raises(OutcomeUnknown, match=r"[Rr]epeat") as caught:
             call()
         assert isinstance(caught.value.__cause__, redis.TimeoutError)
         assert caught.value.fence in (11, 12) and caught.value.resource == RESOURCE
@@ -435,13 +435,13 @@ def test_a_client_that_tries_again(proxy: Proxy, redis_server: RedisServer) -> N
     """Everything of ours can be done twice by the same owner; a body that adds is run twice, as the page says."""
     data: Any = redis_server.client()
     push = "return redis.call('RPUSH', KEYS[1], 'x')"
-    with redis.Redis(port=proxy.port, socket_timeout=0.5, retry=Retry(NoBackoff(), 2)) as client:
+    with redis.Redis(port=proxy.port, socket_timeout=PATIENCE, retry=Retry(NoBackoff(), 2)) as client:
         guard = FenceGuard(client)
         assert guard.eval(push, 10, keys=["list"], **WHO) == 1
         for call in (lambda: guard.set("k", "1", 11, **WHO), lambda: guard.hset("h", {"a": 1}, 11, **WHO)):
-            proxy.drop_replies(1)
+            proxy.cut_replies(1)
             call()
-        proxy.drop_replies(1)
+        proxy.cut_replies(1)
         assert guard.eval(push, 11, keys=["list"], **WHO) == 3
     assert (data.get("k"), data.hgetall("h")) == (b"1", {b"a": b"1"})
 
@@ -452,7 +452,7 @@ def test_a_late_request_of_a_stale_owner(once: Any, proxy: Proxy, redis_server: 
     data = redis_server.client()
     once.set("k", "0", 10, **WHO)
     proxy.hold_requests()
-    with pytest.raises(OutcomeUnknown):
+    with impatient(once._client._client), pytest.raises(OutcomeUnknown):
         once.set("k", "late", 10, **WHO)
     FenceGuard(data).set("k", "new", 11, resource=RESOURCE, owner=B)
     calls = data.info("commandstats")["cmdstat_evalsha"]["calls"]
@@ -472,11 +472,11 @@ def test_nobody_there() -> None:
 @slow
 def test_nobody_there_at_the_second_attempt(proxy: Proxy, redis_server: RedisServer) -> None:
     """The first attempt was done: that the second reaches nobody says nothing about it."""
-    with redis.Redis(port=proxy.port, socket_timeout=0.3, retry=Retry(NoBackoff(), 1)) as client:
+    with redis.Redis(port=proxy.port, socket_timeout=PATIENCE, retry=Retry(NoBackoff(), 1)) as client:
         guard = FenceGuard(client)
         guard.set("k", "0", 10, **WHO)
         proxy.refuse()
-        proxy.drop_replies(1)
+        proxy.cut_replies(1)
         with pytest.raises(OutcomeUnknown, match="may be repeated") as caught:
             guard.set("k", "1", 11, **WHO)
     assert isinstance(caught.value.__cause__, redis.ConnectionError)

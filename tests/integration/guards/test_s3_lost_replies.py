@@ -13,7 +13,7 @@ from tests.integration.guards.test_s3_guard import BY_A, BY_B, stored
 from tests.support.guards.s3_fixtures import counted
 from tests.support.servers.proxy import Proxy, Verdict
 from tests.support.servers.s3 import S3Server
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -25,10 +25,10 @@ def network(s3_server: S3Server) -> Iterator[Proxy]:
         yield proxy
 
 
-def through(server: S3Server, network: Proxy, tries: int) -> Any:
-    """A client that loses patience after two seconds and tries so often."""
+def through(server: S3Server, network: Proxy, tries: int, patience: float = PATIENCE) -> Any:
+    """A client that tries so often, and waits so long for a reply."""
     retries = {"total_max_attempts": tries, "mode": "standard"}
-    return server.client(f"http://127.0.0.1:{network.port}", retries=retries, read_timeout=2, connect_timeout=2)
+    return server.client(f"http://127.0.0.1:{network.port}", retries=retries, read_timeout=patience)
 
 
 def first_write(verdict: Verdict) -> Callable[[bytes], Verdict]:
@@ -70,7 +70,7 @@ def test_a_put_that_was_sent_again_knows_its_own_first_try(
 ) -> None:
     """The reply is lost, the client repeats the put and is told that its condition does not hold: it was ourselves."""
     guard, sent = guarded(through(s3_server, network, 2), bucket)
-    network.on_request = first_write("drop_reply")
+    network.on_request = first_write("cut_reply")
     guard.put("report", b"A", 10, **BY_A)
     assert sent == ["HeadObject", "PutObject", "PutObject", "HeadObject"]
     assert stored(s3, bucket)[0] == b"A"
@@ -79,7 +79,7 @@ def test_a_put_that_was_sent_again_knows_its_own_first_try(
 def test_a_put_without_an_answer_is_looked_for(s3_server: S3Server, s3: Any, bucket: str, network: Proxy) -> None:
     """A client that does not repeat: the object says that it was written."""
     guard, sent = guarded(through(s3_server, network, 1), bucket)
-    network.on_request = first_write("drop_reply")
+    network.on_request = first_write("cut_reply")
     found = guard.put("report", b"A", 10, **BY_A)
     assert sent == ["HeadObject", "PutObject", "HeadObject"]
     assert found.etag == s3.head_object(Bucket=bucket, Key="report")["ETag"]
@@ -88,7 +88,7 @@ def test_a_put_without_an_answer_is_looked_for(s3_server: S3Server, s3: Any, buc
 
 def test_a_put_that_may_come_yet_is_unknown(s3_server: S3Server, s3: Any, bucket: str, network: Proxy) -> None:
     """It is on its way when nobody waits any more; it may arrive late, and then not over a newer owner."""
-    guard, _ = guarded(through(s3_server, network, 1), bucket)
+    guard, _ = guarded(through(s3_server, network, 1, patience=5), bucket)
     network.on_request = first_write("hold")
     with pytest.raises(OutcomeUnknown) as caught:
         guard.put("report", b"A", 10, **BY_A)
@@ -108,7 +108,7 @@ def test_what_a_newer_owner_wrote_over_is_unknown(s3_server: S3Server, s3: Any, 
     guard, _ = guarded(client, bucket)
     other = FenceGuard(s3, bucket)
     other.verify()
-    network.on_request = first_write("drop_reply")
+    network.on_request = first_write("cut_reply")
 
     second_time(client, "PutObject", lambda: other.put("report", b"B", 11, **BY_B))
     with pytest.raises(OutcomeUnknown):
@@ -120,8 +120,8 @@ def test_who_cannot_look_either_does_not_know(s3_server: S3Server, s3: Any, buck
     """Written, no reply, and then nothing goes through any more."""
     client = through(s3_server, network, 1)
     guard, _ = guarded(client, bucket)
-    network.on_request = first_write("drop_reply")
-    second_time(client, "HeadObject", network.blackhole)
+    network.on_request = first_write("cut_reply")
+    second_time(client, "HeadObject", network.refuse)
     with pytest.raises(OutcomeUnknown):
         guard.put("report", b"A", 10, **BY_A)
     assert stored(s3, bucket)[0] == b"A"

@@ -63,8 +63,7 @@ def test_a_waiter_whose_server_goes_away(own_stage: Make, server: Trouble, monke
     monkeypatch.setattr(claims, "LEAST_BUDGET_MS", BUDGET * 1000)
     stage = own_stage()
     stage.acquire(ttl=30, renew=False)
-    waiter, wait = stage.party(), 2.0
-    waiter.do(lambda hold: hold.lock("job").locked())  # it is connected: the wait is for its turn alone
+    waiter, wait = stage.connected(), 2.0
     begun = now()
     waiting = waiter.start(lambda hold: hold.lock("job", ttl=30).acquire(wait=wait))
     until(lambda: len(stage.look.queue()) == 1, "it waits")

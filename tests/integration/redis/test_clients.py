@@ -75,7 +75,11 @@ def ways_to_make(module: Any, name: str) -> dict[str, Callable[[RedisServer], An
         "over a socket in the file system": lambda server: make(unix_socket_path=server.unix_url[7:].split("?")[0]),
         "from a URL of a socket": lambda server: make.from_url(server.unix_url),
         "with its own timeouts and retries": lambda server: make(
-            port=server.port, socket_timeout=1, socket_connect_timeout=1, health_check_interval=5, socket_keepalive=True
+            port=server.port,
+            socket_timeout=60,
+            socket_connect_timeout=60,
+            health_check_interval=5,
+            socket_keepalive=True,
         ),
         "of a subclass that changes nothing": lambda server: type("Ours", (make,), {})(port=server.port),
     }

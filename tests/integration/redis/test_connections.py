@@ -17,7 +17,6 @@ from leasehold._core.ops import Inspect, View
 from leasehold._core.policy import beat_every_ms
 from leasehold.stores.redis import RedisStore, connection, loop_connection
 from tests.integration.redis.impostor import bulk
-from tests.support.parties import Party
 from tests.support.redis.stage import SLACK, THREADS_ONLY, Stage, ask, give_back, losses, now
 from tests.support.waiting import PATIENCE, until
 
@@ -173,9 +172,7 @@ def test_refused(stage: Stage) -> None:
 @pytest.mark.parametrize("connected", [False, True])
 def test_no_answer_in_time(stage: Stage, connected: bool) -> None:
     """A second's wait ends after a second: StoreUnavailable when nothing was asked, OutcomeUnknown when it was."""
-    party = stage.party(f"{stage.url}?socket_connect_timeout=0.9")
-    if connected:
-        assert party.do(lambda hold: hold.lock("job").locked()) is False
+    party = (stage.connected if connected else stage.party)(f"{stage.url}?socket_connect_timeout=0.9")
     stage.proxy.blackhole()
     begun = now()
     with pytest.raises(OutcomeUnknown if connected else StoreUnavailable):
@@ -185,19 +182,10 @@ def test_no_answer_in_time(stage: Stage, connected: bool) -> None:
 
 def test_no_reply_within_socket_timeout(stage: Stage) -> None:
     """A call may take minutes; one reply may take as long as the URL says. Nobody knows what became of it then."""
-    party = stage.party(f"{stage.url}?socket_timeout=0.3")
-    until(lambda: answers(party), "it is connected")
+    party = stage.connected(f"{stage.url}?socket_timeout=0.3")
     stage.proxy.hold_replies()
     asked = party.start(lambda hold: ask(hold, Inspect("job", budget_ms=600_000)))
     assert isinstance(asked.exception(PATIENCE), OutcomeUnknown)
-
-
-def answers(party: Party) -> bool:
-    """Does the server answer in time, which a busy machine may need some tries for?"""
-    try:
-        return isinstance(party.do(lambda hold: ask(hold, Inspect("job"))), View)
-    except (StoreUnavailable, OutcomeUnknown):
-        return False
 
 
 @THREADS_ONLY

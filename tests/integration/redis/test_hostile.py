@@ -36,6 +36,7 @@ from leasehold.stores.redis import RedisStore
 from leasehold.testing.results import Presenter
 from tests.integration.redis.hostile import LISTS, NAME, PARTS, PREFIX, STRINGS, A, B, D, disturb, every_op, furnish
 from tests.support.servers.redis import EVERY, RedisServer
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -334,7 +335,7 @@ def test_nothing_is_published_to_channels_of_others(watched: Watched) -> None:
     ms = int(client.time()[0]) * 1000
     with client.pubsub() as heard:
         heard.subscribe("orders")
-        assert heard.get_message(timeout=5) is not None
+        assert heard.get_message(timeout=PATIENCE) is not None
         grant = watched.execute(Claim(NAME, A, 60_000, holder_address="orders"))
         client.hset(f"{PREFIX}waiters", B, f"1 {ms} 60000 0 5 0 mutex 1 1 orders - ")
         client.rpush(f"{PREFIX}queue", B)

@@ -30,7 +30,7 @@ def gives_up(party: Party, ttl: float, wait: float) -> None:
 @pytest.mark.parametrize("wait", [0, 0.2])
 def test_a_late_claim_takes_nothing(stage: Stage, wait: float) -> None:
     """It finds a tombstone, whether it would have been granted or put into the queue."""
-    party = stage.party()
+    party = stage.connected()
     stage.aim.hold("claim", 9)
     with pytest.raises(OutcomeUnknown):
         party.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=wait))
@@ -41,9 +41,8 @@ def test_a_late_claim_takes_nothing(stage: Stage, wait: float) -> None:
 
 def test_a_late_claim_does_not_queue(stage: Stage) -> None:
     """Others hold and wait: whoever gave up does not come back among them."""
-    party, other = stage.party(), stage.other()
+    party, other = stage.connected(), stage.other()
     lease = other.do(lambda hold: hold.lock("job", ttl=30).acquire())
-    party.do(lambda hold: hold.lock("job").locked())  # it is connected: what is left of the wait is for the claim alone
     stage.aim.hold("claim", 9)
     with pytest.raises(OutcomeUnknown):
         party.do(lambda hold: hold.lock("job", ttl=30).acquire(wait=0.2))

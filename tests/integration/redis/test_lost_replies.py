@@ -221,7 +221,7 @@ def test_an_acquire_that_won_unheard(stage: Stage) -> None:
 @pytest.mark.parametrize("wait", [0, 0.3])
 def test_an_acquire_that_is_never_answered(stage: Stage, wait: float) -> None:
     """OutcomeUnknown; what it may have taken is given back in the background, and a tombstone stays for a minute."""
-    party, other = stage.party(), stage.other()
+    party, other = stage.connected(), stage.other()
     stage.aim.lose("claim", math.inf)
     begun = now()
     with pytest.raises(OutcomeUnknown):
@@ -395,7 +395,7 @@ def test_one_lost_extend_does_not_end_a_short_lease(stage: Stage) -> None:
 @pytest.mark.usefixtures("hasty")
 def test_a_lost_withdrawal_is_repeated(stage: Stage) -> None:
     """The wait is over and the withdrawal goes unanswered: None in time, and no place in the queue is left."""
-    party, other = stage.party(), stage.other()
+    party, other = stage.connected(), stage.other()
     other.do(lambda hold: hold.lock("job", ttl=30).acquire())
     stage.aim.lose("withdraw")
     begun = now()

@@ -93,8 +93,7 @@ def test_whoever_waits_is_granted_after_a_crash(stage: Stage) -> None:
 def test_whoever_gives_up_leaves_the_queue(stage: Stage) -> None:
     """A wait that ends without memory leaves no place behind."""
     stage.acquire(ttl=30)
-    waiter = stage.party()
-    waiter.do(lambda hold: hold.lock("job").locked())  # it is connected: the wait is for its turn alone
+    waiter = stage.connected()
     waiting = waiter.start(lambda hold: hold.lock("job", ttl=3).acquire(wait=2))
     until(lambda: len(stage.look.queue()) == 1, "it waits")
     fill(stage)

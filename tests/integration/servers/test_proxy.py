@@ -11,17 +11,18 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tests.support.servers.proxy import Proxy, Verdict
-from tests.support.servers.redis import RedisServer
-from tests.support.waiting import until
+from tests.support.servers.redis import RedisServer, impatient
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
+
+NEVER = Retry(NoBackoff(), 0)
 
 
 @pytest.fixture
 def client(proxy: Proxy) -> Iterator[redis.Redis]:
-    """A client that goes through the proxy, gives up soon and tries nothing twice."""
-    never = Retry(NoBackoff(), 0)
-    with redis.Redis(port=proxy.port, socket_timeout=0.5, retry=never, client_name="through") as client:
+    """A client that goes through the proxy and tries nothing twice."""
+    with redis.Redis(port=proxy.port, socket_timeout=PATIENCE, retry=NEVER, client_name="through") as client:
         client.ping()
         yield client
 
@@ -34,7 +35,7 @@ def direct(redis_server: RedisServer, redis_url: str) -> redis.Redis:
 
 def gives_up(client: redis.Redis, key: str) -> None:
     """It counts, and hears nothing. It closes its connection, as redis-py does after every such error."""
-    with pytest.raises(redis.TimeoutError):
+    with impatient(client), pytest.raises(redis.TimeoutError):
         client.incr(key)
 
 
@@ -76,7 +77,7 @@ def test_held_requests_come_late(client: redis.Redis, direct: redis.Redis, proxy
 
 def test_held_replies_come_late(direct: redis.Redis, proxy: Proxy) -> None:
     """The server has done it, the client learns it at the release, on the same connection."""
-    with socket.create_connection(("127.0.0.1", proxy.port), 5) as line:
+    with socket.create_connection(("127.0.0.1", proxy.port), PATIENCE) as line:
         proxy.hold_replies()
         line.sendall(b"INCR key\r\n")
         comes_true(direct, "key", b"1")
@@ -84,7 +85,7 @@ def test_held_replies_come_late(direct: redis.Redis, proxy: Proxy) -> None:
         line.setblocking(False)
         with pytest.raises(BlockingIOError):
             line.recv(100)
-        line.settimeout(5)
+        line.settimeout(PATIENCE)
         proxy.release()
         assert line.recv(100) == b":1\r\n"
 
@@ -92,7 +93,7 @@ def test_held_replies_come_late(direct: redis.Redis, proxy: Proxy) -> None:
 def test_new_connections_are_held_too(direct: redis.Redis, proxy: Proxy) -> None:
     """Who comes while requests are held waits like the others."""
     proxy.hold_requests()
-    with socket.create_connection(("127.0.0.1", proxy.port), 5) as line:
+    with socket.create_connection(("127.0.0.1", proxy.port), PATIENCE) as line:
         line.sendall(b"INCR key\r\n")
         until(lambda: proxy.waiting > 0, "the request waits")
     assert direct.get("key") is None
@@ -105,6 +106,15 @@ def test_dropped_replies_never_come(client: redis.Redis, direct: redis.Redis, pr
     proxy.drop_replies(1)
     gives_up(client, "key")
     comes_true(direct, "key", b"1")
+    assert client.incr("key") == 2
+
+
+def test_a_reply_that_is_cut(client: redis.Redis, direct: redis.Redis, proxy: Proxy) -> None:
+    """The request is done; its connection ends in place of the reply, and the next one is good."""
+    proxy.cut_replies(1)
+    with pytest.raises(redis.ConnectionError):
+        client.incr("key")
+    assert direct.get("key") == b"1"
     assert client.incr("key") == 2
 
 
@@ -141,7 +151,7 @@ def test_certain_requests_only(client: redis.Redis, direct: redis.Redis, proxy: 
 
 def test_cut(proxy: Proxy) -> None:
     """Every connection breaks at once; a new one works."""
-    with socket.create_connection(("127.0.0.1", proxy.port), 5) as line:
+    with socket.create_connection(("127.0.0.1", proxy.port), PATIENCE) as line:
         line.sendall(b"PING\r\n")
         assert line.recv(100) == b"+PONG\r\n"
         proxy.cut()
@@ -168,7 +178,7 @@ def test_refuse(client: redis.Redis, proxy: Proxy) -> None:
     proxy.refuse()
     assert client.ping()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", proxy.port), 5)
+        socket.create_connection(("127.0.0.1", proxy.port), PATIENCE)
     proxy.cut()
     for _ in range(2):
         with pytest.raises(redis.ConnectionError):
@@ -181,7 +191,8 @@ def test_blackhole(client: redis.Redis, direct: redis.Redis, proxy: Proxy) -> No
     """Nothing goes through, old or new, and nobody is told: the server still sees the client that has left."""
     proxy.blackhole()
     gives_up(client, "key")
-    gives_up(client, "key")
+    with redis.Redis(port=proxy.port, socket_timeout=0.1, retry=NEVER) as other, pytest.raises(redis.TimeoutError):
+        other.incr("key")
     assert proxy.count == 2 and direct.get("key") is None and seen(direct) == 1
     proxy.release()
     assert client.incr("key") == 1
@@ -191,10 +202,10 @@ def test_blackhole(client: redis.Redis, direct: redis.Redis, proxy: Proxy) -> No
 def test_a_dead_server_closes_connections() -> None:
     """What the server does to its connections, the proxy does to its own."""
     with RedisServer() as server, Proxy(server.port) as proxy:
-        with socket.create_connection(("127.0.0.1", proxy.port), 5) as line:
+        with socket.create_connection(("127.0.0.1", proxy.port), PATIENCE) as line:
             server.kill()
             assert line.recv(100) == b""
-        with socket.create_connection(("127.0.0.1", proxy.port), 5) as line:
+        with socket.create_connection(("127.0.0.1", proxy.port), PATIENCE) as line:
             assert line.recv(100) == b""
         server.start()
         with redis.Redis(port=proxy.port) as client:
@@ -206,7 +217,7 @@ def test_a_full_pipe() -> None:
     payload = b"SET key " + b"x" * 1_000 + b"\r\n"
     with RedisServer() as server, Proxy(server.port) as stuck:
         server.freeze()
-        with socket.create_connection(("127.0.0.1", stuck.port), 5) as line:
+        with socket.create_connection(("127.0.0.1", stuck.port), PATIENCE) as line:
             line.sendall(payload * 10_000)
             until(lambda: stuck.waiting > 0, "the rest waits")
             server.thaw()

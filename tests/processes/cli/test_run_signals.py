@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli.desk import Desk, pids
+from tests.support.cli.desk import SOON, SOURCE, Desk, pids
 
 pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[3]
 
 # Says which signals it hears; USR2 ends it. They are blocked and waited for: a handler of Python runs only when the
 # call that it interrupts returns, and a signal that comes just before a sleep begins would be heard at its end.
@@ -41,6 +43,13 @@ def listening(desk: Desk, **more: object) -> subprocess.Popen[str]:
     return process
 
 
+def startup(desk: Desk, code: str) -> dict[str, str]:
+    """An environment in which Python runs this code before its program: it wraps a call of the program, so that a
+    signal arrives at a moment that is otherwise too short to be met."""
+    desk.path("sitecustomize.py").write_text(code)
+    return {"PYTHONPATH": f"{SOURCE}:{desk.folder}"}
+
+
 def state(pid: int) -> str:
     """T when it is stopped."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -57,11 +66,40 @@ def test_forwarded(desk: Desk) -> None:
     assert not desk.hold.inspect("job").held
 
 
+def test_however_the_tests_are_started() -> None:
+    """nohup and shells have what they start ignore some signals; a program that a test starts does not inherit that."""
+    program = """
+import signal, subprocess
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_IGN)
+import tests.conftest
+subprocess.run(["grep", "SigIgn", "/proc/self/status"])
+"""
+    said = subprocess.check_output([sys.executable, "-c", program], text=True, cwd=ROOT, timeout=SOON)
+    assert int(said.split()[1], 16) & 0b111 == 0
+
+
 def test_one_that_ends_the_command(desk: Desk) -> None:
     """The command ends by the signal, and so its code says."""
     process = desk.holding("job")
     process.send_signal(signal.SIGTERM)
     assert desk.ended(process) == (143, "", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
+def test_one_before_the_command_is_there(desk: Desk, number: int) -> None:
+    """It is kept until the command is executed, and ends the command."""
+    wrapper = f"""
+import os
+fork = os.fork
+def fork_and_send():
+    if pid := fork():
+        os.kill(pid, {number})
+    return pid
+os.fork = fork_and_send
+"""
+    process = desk.start("run", "job", "--", "sleep", "60", env=startup(desk, wrapper))
+    assert desk.ended(process) == (128 + number, "", "")
 
 
 def test_signals_are_to_the_command_as_without_us(desk: Desk) -> None:
@@ -99,6 +137,44 @@ def test_stopped_and_continued(desk: Desk) -> None:
     assert state(pid) == "T"
     desk.path("go").touch()
     process.send_signal(signal.SIGCONT)
+    assert desk.ended(process) == (0, "", "")
+
+
+def test_continued_when_only_the_command_has_stopped(desk: Desk) -> None:
+    """SIGCONT that arrives after the command has stopped, and before we have: both go on."""
+    wrapper = """
+import os, signal
+waitpid = os.waitpid
+def wait_and_continue(pid, options):
+    found = waitpid(pid, options)
+    if os.WIFSTOPPED(found[1]):
+        os.kill(os.getpid(), signal.SIGCONT)
+    return found
+os.waitpid = wait_and_continue
+"""
+    script = ("sh", "-c", "kill -TSTP $$; echo went on")
+    process = desk.start("run", "job", "--", *script, process_group=0, env=startup(desk, wrapper))
+    assert desk.ended(process) == (0, "went on\n", "")
+
+
+def test_continued_before_it_has_stopped(desk: Desk) -> None:
+    """SIGCONT that arrives just after SIGTSTP, while the lease is waited for: the wait goes on."""
+    wrapper = """
+import _signal, os
+sigwaitinfo = _signal.sigwaitinfo
+def wait_and_continue(numbers):
+    info = sigwaitinfo(numbers)
+    if info.si_signo == _signal.SIGTSTP:
+        os.kill(os.getpid(), _signal.SIGCONT)
+        open("continued", "w").close()
+    return info
+_signal.sigwaitinfo = wait_and_continue
+"""
+    with desk.hold.lock("job"):
+        process = desk.start("run", "job", "--", "true", process_group=0, env=startup(desk, wrapper))
+        desk.until(lambda: desk.hold.inspect("job").waiters, process)
+        process.send_signal(signal.SIGTSTP)
+        desk.until(desk.path("continued").exists, process)
     assert desk.ended(process) == (0, "", "")
 
 

@@ -34,11 +34,7 @@ class Desk:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("LEASEHOLD_")}
         env = {**kept, "LEASEHOLD_URL": self.url, "PYTHONPATH": str(SOURCE), **more.pop("env", {})}
         pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # where we ignore it, a child would too
-        try:
-            process = subprocess.Popen([*COMMAND, *arguments], env=env, cwd=self.folder, **{**pipes, **more})
-        finally:
-            signal.signal(signal.SIGINT, before)
+        process = subprocess.Popen([*COMMAND, *arguments], env=env, cwd=self.folder, **{**pipes, **more})
         self._started.append(process)
         return process
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,11 +20,7 @@ def start(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen
     """Start it; what it would leave behind, it leaves in ``folder``."""
     env = {**os.environ, "TMPDIR": str(folder), **UNTIDY, **environment}
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # where we ignore it, a child would too
-    try:
-        return subprocess.Popen([*COMMAND, *arguments], env=env, text=True, **pipes)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return subprocess.Popen([*COMMAND, *arguments], env=env, text=True, **pipes)
 
 
 def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 
-from leasehold import Leasehold, LeaseLost, OutcomeUnknown
+from leasehold import Leasehold, LeaseLost, OutcomeUnknown, StoreUnavailable
 from leasehold._core.ops import Reply, StoreOp
 from leasehold.stores.redis import RedisStore
 from leasehold.stores.redis.protocol import SCRIPTS, keys
@@ -49,20 +49,25 @@ def now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def insist(call: Callable[[], Any]) -> Any:
+    """What it returns, as soon as it is confirmed: where calls are hasty, a busy machine may need some tries."""
+    end = now() + PATIENCE
+    while True:
+        try:
+            return call()
+        except (OutcomeUnknown, StoreUnavailable):
+            if now() > end:
+                raise
+
+
 def give_back(party: Party, lease: Any) -> None:
-    """Release; once more where the first was not confirmed."""
-    try:
-        assert party.do(lambda _: lease.release()) is True
-    except OutcomeUnknown:
-        assert party.do(lambda _: lease.release()) is True
+    """Release; again where that was not confirmed."""
+    assert insist(lambda: party.do(lambda _: lease.release())) is True
 
 
 def extend(party: Party, lease: Any, seconds: float) -> None:
-    """Once more where the first was not confirmed."""
-    try:
-        party.do(lambda _: lease.extend(seconds))
-    except OutcomeUnknown:
-        party.do(lambda _: lease.extend(seconds))
+    """Extend; again where that was not confirmed."""
+    insist(lambda: party.do(lambda _: lease.extend(seconds)))
 
 
 def losses(lease: Any) -> list[tuple[float, LeaseLost]]:
@@ -234,6 +239,12 @@ class Stage:
         self._stores.append(store)
         party = FLAVOURS[flavour or self.flavour](store, **options)
         self._parties.callback(party.close)
+        return party
+
+    def connected(self, url: str | None = None) -> Party:
+        """The same, who is connected: the time of the next call is for the call alone."""
+        party = self.party(url)
+        insist(lambda: party.do(lambda hold: hold.lock("job").locked()))
         return party
 
     def user(self, line: str) -> None:

@@ -51,3 +51,4 @@ class Link:
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.requests = Stream(client, server, held=False)
         self.replies = Stream(server, client, held=False)
+        self.cut_at_reply = False  # closed in place of the next reply

@@ -16,7 +16,7 @@ from tests.support.servers.link import Link, Stream
 from tests.support.servers.process import reserve
 from tests.support.waiting import PATIENCE
 
-Verdict = Literal["pass", "drop_reply", "hold"]
+Verdict = Literal["pass", "drop_reply", "cut_reply", "hold"]
 
 
 class Proxy:
@@ -32,6 +32,7 @@ class Proxy:
         self._server = ("127.0.0.1", server_port)
         self._holding_requests = self._holding_replies = self._silent = False
         self._drops: float = 0
+        self._cuts: float = 0
         self._links: list[Link] = []
         self._forgotten: list[socket.socket] = []
         self._listener = reserve()
@@ -63,6 +64,11 @@ class Proxy:
     def drop_replies(self, count: int | None = None) -> None:
         """The next requests (all, without a count) reach the server; nothing comes back on their connections."""
         self._drops = math.inf if count is None else count
+
+    def cut_replies(self, count: int) -> None:
+        """The next requests reach the server; in place of each reply the connection is closed. A client sees that at
+        once, and needs no timeout."""
+        self._cuts = count
 
     def cut(self) -> None:
         """Close every connection."""
@@ -151,6 +157,10 @@ class Proxy:
             stream.waiting += chunk
             if chunk and stream is link.requests:
                 self._judge(link, chunk)
+            if chunk and stream is link.replies and link.cut_at_reply:
+                self._links.remove(link)
+                self._drop(link.ends)
+                return
         self._settle(link)
 
     def _judge(self, link: Link, chunk: bytes) -> None:
@@ -158,6 +168,10 @@ class Proxy:
         if self._drops > 0:
             self._drops -= 1
             verdict = "drop_reply"
+        if self._cuts > 0:
+            self._cuts -= 1
+            verdict = "cut_reply"
+        link.cut_at_reply |= verdict == "cut_reply"
         link.replies.lost |= verdict == "drop_reply"
         link.requests.held |= verdict == "hold"
 
@@ -200,7 +214,7 @@ class Proxy:
 
     def _release(self) -> None:
         self._holding_requests = self._holding_replies = self._silent = False
-        self._drops = 0
+        self._drops = self._cuts = 0
         for link in list(self._links):
             link.requests.held = link.replies.held = False
             self._settle(link)

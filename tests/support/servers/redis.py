@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +24,23 @@ from tests.support.waiting import PATIENCE
 
 if TYPE_CHECKING:
     import redis
+
+
+@contextmanager
+def impatient(client: Any, seconds: float = 0.2) -> Iterator[None]:
+    """For a call that gets no reply: the client does not wait longer for it. With a timeout that short for all calls,
+    those that get a reply would fail on a busy machine, and so would connecting."""
+    parse = client.parse_response
+
+    def parse_soon(connection: Any, *args: Any, **options: Any) -> Any:
+        connection._sock.settimeout(seconds)
+        return parse(connection, *args, **options)
+
+    client.parse_response = parse_soon
+    try:
+        yield
+    finally:
+        del client.parse_response
 
 
 class RedisServer(Server):
@@ -80,7 +98,7 @@ class RedisServer(Server):
         """A client for the test itself, closed when the server is wiped or stopped."""
         import redis
 
-        client = redis.Redis(port=self.port, **more)
+        client = redis.Redis(**{"port": self.port, "socket_timeout": PATIENCE, **more})
         self._clients.append(client)
         return client
 

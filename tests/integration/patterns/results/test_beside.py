@@ -277,17 +277,16 @@ def test_each_call_has_an_error_of_its_own(tmp_path: Path) -> None:
 @slow
 def test_a_lost_reply(proxy: Proxy) -> None:
     """Over the connections of the leases, too: a write may have happened, and a read changes nothing."""
-    url = f"redis://127.0.0.1:{proxy.port}/0?socket_timeout=0.5"
     old, new = Presenter("page:42", 10), Presenter("page:42", 11)
-    with leasehold.connect(url) as hold:
+    with leasehold.connect(proxy.url) as hold:
         results: Any = hold._results
         results.write(old, "before", 60)
-        proxy.drop_replies(1)
+        proxy.cut_replies(1)
         with pytest.raises(OutcomeUnknown, match="may be repeated") as unknown:
             results.write(new, "after", 60)
         assert (unknown.value.resource, unknown.value.fence) == ("page:42", 11)
         assert results.read("page:42").text == "after"
-        proxy.drop_replies(1)
+        proxy.cut_replies(1)
         with pytest.raises(StoreUnavailable, match="could not be read"):
             results.read("page:42")
         assert results.read("page:42").text == "after"
@@ -296,14 +295,13 @@ def test_a_lost_reply(proxy: Proxy) -> None:
 @slow
 def test_a_lost_reply_in_asyncio(proxy: Proxy) -> None:
     """The same on the connection that all tasks of a loop share: each gets its own reply, or none."""
-    url = f"redis://127.0.0.1:{proxy.port}/0?socket_timeout=0.5"
 
     async def main() -> None:
-        async with leasehold.aio.connect(url) as hold:
+        async with leasehold.aio.connect(proxy.url) as hold:
             results: Any = hold._results
             for page in range(5):
                 await results.write(Presenter(f"page:{page}", 10), str(page), 60)
-            proxy.drop_replies(1)
+            proxy.cut_replies(1)
             with pytest.raises(OutcomeUnknown, match="may be repeated"):
                 await results.write(Presenter("page:0", 10), "zero", 60)
             reads = [asyncio.create_task(results.read(f"page:{page}")) for page in range(5)]
