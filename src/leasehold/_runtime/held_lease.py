@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from leasehold._runtime.wakeups import DroppedLeases
 
 Listener = Callable[[], None]
+UNFILED: set[Any] = set()  # stays empty
 
 
 class LeaseReference(weakref.ref[Any]):
@@ -73,6 +74,7 @@ class HeldLease(Holding):
         "acquired_at",
         "anchor",
         "bodies",
+        "bucket",
         "doubted_deadline",
         "end_reported",
         "entered",
@@ -108,6 +110,7 @@ class HeldLease(Holding):
         self.warned = False  # it was neither, and that was reported
         self.anchor = weakref.ref(anchor)  # the thread or task that acquired it
         self.bodies = 0  # with statements of its lock that it is inside of
+        self.bucket = UNFILED  # of the watchdog's schedule
         self.outer: HeldLease | None = None  # held by the same thread or task before, and lost
         self.lease_reference: LeaseReference | None = None
         self.lock_reference: LockReference | None = None
