@@ -9,13 +9,12 @@ The holdings of one call share one lock. It is held while a few hundred of them 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from leasehold._core import ops
 from leasehold._core.holding import ALIVE, HELD, Holding, grant_spans, without_frames
-from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from leasehold._core.light_typing import TYPE_CHECKING, Any, TypeVar
 from leasehold._core.policy import renewal_budget_ms
-from leasehold._core.rules import MUTEX
 from leasehold.errors import LeaseholdError
 
 if TYPE_CHECKING:
@@ -23,69 +22,55 @@ if TYPE_CHECKING:
 
 H = TypeVar("H", bound=Holding)
 
-PlainRenewal: TypeAlias = tuple[str, str, int, int]  # resource, owner, fence, ttl_ms; its number is 0
-
 
 # ---------------------------------------------------------------- plain renewals
 
 
-def plain_renewals(
-    holdings: Iterable[H], now: float, lock: AbstractContextManager[Any]
-) -> tuple[list[H], list[PlainRenewal], list[H]]:
-    """The holdings whose renewal is plain now, and the renewal of each; and the other holdings.
+def plain(holdings: Sequence[H], now: float, lock: AbstractContextManager[Any]) -> list[H]:
+    """Those of the holdings whose renewal is plain now.
 
-    Not plain is what was or is to be changed (the ttl by re-entry or ``extend``, the metadata, the rule), what a caller
-    changes at this moment, and what is held beside others: readers and permits."""
-    plain, renewals, others = [], [], []
+    Not plain is what was or is to be changed (the ttl by re-entry or ``extend``, the metadata, the rule), and what is
+    held beside others: readers and permits."""
+    with lock:
+        return [one for one in holdings if one.plain and one._stop_at > now and one.phase in ALIVE]
+
+
+def confirm_plain(holdings: Sequence[H], sent: float, now: float, lock: AbstractContextManager[Any]) -> Sequence[H]:
+    """The store renewed these at some moment after ``sent``. The same as ``apply_reply`` for a whole ttl: a holding
+    that has ended meanwhile stays ended, and one that a caller changes meanwhile goes by that change alone (trap 44).
+    Returns those that are due again at one and the same time, because they have one ttl and no limits."""
+    if not holdings:
+        return ()
+    ttl_ms = holdings[0].ttl_ms
+    stop, deadline, renewal = [sent + span for span in grant_spans(ttl_ms, ttl_ms)]
+    others = set()
     with lock:
         for holding in holdings:
-            ttl_ms = holding.ttl_ms
             if (
-                holding._renews_sent == 0
-                and holding._renewal_ttl_ms == ttl_ms
-                and holding._unconfirmed is None
-                and holding._awaited == 0
-                and holding.rule == MUTEX
-                and holding.phase in ALIVE
-                and now < holding._stop_at
+                holding.plain
+                and holding.phase == HELD
+                and holding.ttl_ms == ttl_ms
+                and holding._limits is None
+                and now < stop
             ):
-                plain.append(holding)
-                renewals.append((holding.name.text, holding.owner, holding.fence, ttl_ms))
+                holding.renew_at = renewal
+                holding.deadline = deadline  # no sooner than before: what confirmed it was sent earlier
+                holding._stop_at = stop
             else:
-                others.append(holding)
-    return plain, renewals, others
+                _confirm(holding, sent, now)
+                others.add(holding)
+    return [one for one in holdings if one not in others] if others else holdings
 
 
-def confirm_plain(
-    holdings: Iterable[Holding],
-    renewals: Iterable[PlainRenewal],
-    sent: float,
-    now: float,
-    lock: AbstractContextManager[Any],
-) -> None:
-    """The store renewed these at some moment after ``sent``. The same as ``apply_reply`` for a whole ttl: a holding
-    that has ended meanwhile stays ended, and one that was extended meanwhile goes by the extension (trap 44)."""
-    spans_of = -1
-    stop = deadline = renewal = 0.0
-    with lock:
-        for holding, (_, _, _, ttl_ms) in zip(holdings, renewals, strict=True):
-            if holding.phase not in ALIVE or holding._last_extension:
-                continue
-            if ttl_ms != spans_of:  # most have the same
-                spans_of = ttl_ms
-                stop, deadline, renewal = [sent + span for span in grant_spans(ttl_ms, ttl_ms)]
-            if holding.phase != HELD:
-                holding.phase = HELD
-                holding._last_failure = None
-            if deadline > holding.deadline:
-                holding.deadline = deadline
-                if holding._limits is None:
-                    holding._stop_at = stop
-                else:
-                    holding._set_stop()
-            holding.renew_at = renewal
-            if now >= holding._stop_at:
-                holding._settle(now)
+def _confirm(holding: Holding, sent: float, now: float) -> None:
+    if holding.plain and holding.phase in ALIVE:
+        _, deadline, renewal = grant_spans(holding.ttl_ms, holding.ttl_ms)
+        holding.phase = HELD
+        holding._last_failure = None
+        holding.renew_at = sent + renewal
+        holding.deadline = max(holding.deadline, sent + deadline)
+        holding._set_stop()
+        holding._settle(now)
 
 
 def fail(holdings: Iterable[H], sent: float, error: LeaseholdError, lock: AbstractContextManager[Any]) -> list[H]:

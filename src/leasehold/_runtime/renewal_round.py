@@ -19,13 +19,12 @@ from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.ops import NotYours, Renew, Renewed
 from leasehold._core.policy import renewal_budget_ms
 from leasehold._core.renewals import (
-    PlainRenewal,
     apply_replies,
     confirm_plain,
     due_renewals,
     fail,
     last_try_at,
-    plain_renewals,
+    plain,
 )
 from leasehold._runtime.held_lease import HeldLease
 from leasehold.errors import LeaseholdError
@@ -54,6 +53,7 @@ class RenewalRound:
         self._observed = observed
         self._unanswered: tuple[int, LeaseholdError] | None = None  # the longest budget that was in vain
         self._back_by = NEVER  # when another lease, or one whose renewal has failed, needs its last try
+        self.steady: dict[int, list[HeldLease]] = {}  # confirmed, by ttl: due again at one time
         self.failed: list[tuple[HeldLease, LeaseholdError]] = []
         self.refused: list[tuple[HeldLease, NotYours]] = []
         self.renewed: list[tuple[HeldLease, float]] = []  # with the seconds that were left; only where it is observed
@@ -75,41 +75,41 @@ class RenewalRound:
         if self._many is None:
             self._renew_each(leases)
             return
-        sent = self._clock.now()
+        now = self._clock.now()
         parts: list[list[HeldLease]] = []
-        batches: list[list[PlainRenewal]] = []
         alone: list[HeldLease] = []
         for few in _slices(len(leases)):
-            plain, renewals, others = plain_renewals(leases[few], sent, self._lock)
-            alone += others
-            if plain:
-                parts.append(plain)
-                batches.append(renewals)
-        alone += self._send_together(parts, batches, sent, budget_ms)
+            some = leases[few]
+            together = plain(some, now, self._lock)
+            parts.append(together)
+            if len(together) < len(some):
+                alone += set(some).difference(together)
+        alone += self._send_together([part for part in parts if part], budget_ms)
         self._renew_each(alone)
 
-    def _send_together(
-        self, parts: list[list[HeldLease]], batches: list[list[PlainRenewal]], sent: float, budget_ms: int
-    ) -> list[HeldLease]:
+    def _send_together(self, parts: list[list[HeldLease]], budget_ms: int) -> list[HeldLease]:
         """Returns those that were not renewed, for a reason that the store has not given."""
         if not parts or self._many is None:
             return []
         stops = [[held.stop_at() for held in leases] for leases in parts] if self._observed else []
+        sent = self._clock.now()
         budget_ms = self._bounded(budget_ms, sent)
-        outcomes = self._given_up(budget_ms, len(parts)) or self._many.renew_many(batches, budget_ms)
+        outcomes = self._given_up(budget_ms, len(parts)) or self._many.renew_many(parts, budget_ms)
         self._note(outcomes, budget_ms)
         at = self._clock.now()
         alone: list[HeldLease] = []
         for number, outcome in enumerate(outcomes):
-            leases, renewals = parts[number], batches[number]
+            leases = parts[number]
             if isinstance(outcome, LeaseholdError):
                 self._add_failed([(held, outcome) for held in fail(leases, sent, outcome, self._lock)])
                 continue
             left_out = set(outcome)
             if left_out:
                 alone += [leases[place] for place in outcome]
-                leases, renewals = _without(leases, left_out), _without(renewals, left_out)
-            confirm_plain(leases, renewals, sent, at, self._lock)
+                leases = _without(leases, left_out)
+            steady = confirm_plain(leases, sent, at, self._lock)
+            if steady:
+                self.steady.setdefault(steady[0].ttl_ms, []).extend(steady)
             if stops:
                 slacks = [stop - at for stop in _without(stops[number], left_out)]
                 self.renewed += [one for one in zip(leases, slacks, strict=True) if one[0].phase in ALIVE]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from leasehold._core.holding import ALIVE, NEVER
 from leasehold._core.light_typing import TYPE_CHECKING, TypeAlias
@@ -31,14 +31,23 @@ LONGEST_STEP = 4096.0  # seconds: longer than a step of the longest ttl
 NO_FILE: tuple[int, float, float, float, Bucket] = (0, 0.0, 0.0, NEVER, set())
 
 
-def early(ttl: float) -> float:
-    """How much earlier than it asks for a lease may be renewed: after a quarter of its ttl instead of a third."""
-    return 2 * ttl / STEPS
+def early(ttl_ms: int) -> float:
+    """How many seconds earlier than it asks for a lease may be renewed: after a quarter of its ttl instead of a
+    third."""
+    return 2 * ttl_ms / 1000 / STEPS
 
 
 def drawn() -> float:
     """A number from [0, 1). Not by ``random``: workers that seed it alike would all draw alike."""
     return int.from_bytes(os.urandom(6), "big") / 2**48
+
+
+def _refile(held: HeldLease, bucket: Bucket) -> None:
+    """First into the new one: an interrupt loses no lease."""
+    before = held.bucket
+    bucket.add(held)
+    held.bucket = bucket
+    before.discard(held)
 
 
 class Schedule:
@@ -88,11 +97,25 @@ class Schedule:
             if moment <= now:  # less than two steps are left: now it counts exactly
                 moment, bucket = at, self._files.setdefault(at, set())
             if bucket is not before:
-                bucket.add(held)  # first: the lease is filed at every moment, and an interrupt loses none
-                held.bucket = bucket
-                before.discard(held)
+                _refile(held, bucket)
             first = min(first, moment)
         return first
+
+    def move_together(self, leases: Set[HeldLease], ttl_ms: int, at: float) -> Bucket:
+        """Move the buckets that hold nothing but these leases, which have this ttl and are to be checked at one time:
+        with thousands of leases that is far cheaper than to move each. Returns where they are now; others stay."""
+        moment, target = self._file(ttl_ms, at)
+        for before, bucket in list(self._files.items()):
+            if bucket is target or not bucket or not bucket <= leases:
+                continue
+            if target:
+                for held in list(bucket):
+                    _refile(held, target)
+            else:
+                self._files[moment], self._files[before] = bucket, target
+                self._last = NO_FILE
+                target = bucket
+        return target
 
     def _file(self, ttl_ms: int, at: float) -> tuple[float, Bucket]:
         if at == NEVER:

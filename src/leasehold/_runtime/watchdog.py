@@ -194,16 +194,19 @@ class Watchdog:
         due, over = [], []
         checked = self._until(now)
         if checked:  # and what may be renewed already: leases that fall due one after the other travel together
-            checked = self._until(now + max([early(held.ttl_ms / 1000) for held in checked]))
+            checked = self._until(now + early(max([held.ttl_ms for held in checked])))
+        ttl_ms, soon = 0, now
         for held in checked:
+            if held.ttl_ms != ttl_ms:  # most have the same
+                ttl_ms = held.ttl_ms
+                soon = now + early(ttl_ms)
             if held.settle(now) not in ALIVE:
                 self.remove(held)
                 if held.notify_loss():
                     over.append(held)
-            elif held.renew_at <= now + early(held.ttl_ms / 1000) and (held.usable() or self._still_wanted(held)):
+            elif held.renew_at <= soon and (held.usable() or self._still_wanted(held)):
                 due.append(held)
-        self._renew(due)
-        self._file_again(checked)
+        self._file_again(checked, self._renew(due))
         for held in over:  # observers after the renewals: a slow one must not cost others their leases
             self._report_loss_to_observers(held)
         if self._background_ops:
@@ -214,11 +217,16 @@ class Watchdog:
         with self.transitions:
             return self._schedule.until(moment)
 
-    def _file_again(self, leases: list[HeldLease]) -> None:
+    def _file_again(self, checked: list[HeldLease], renewed: dict[int, list[HeldLease]]) -> None:
         """The lock is free again after each few of them: a thread may wait to give one back."""
-        for start in range(0, len(leases), FEW):
+        left = set(checked)
+        for ttl_ms, leases in renewed.items():
             with self.transitions:
-                self._schedule.move(leases[start : start + FEW], self._clock.now())
+                left -= self._schedule.move_together(set(leases), ttl_ms, leases[0].renew_at)
+        several = list(left)
+        for start in range(0, len(several), FEW):
+            with self.transitions:
+                self._schedule.move(several[start : start + FEW], self._clock.now())
 
     def report_loss(self, held: HeldLease) -> None:
         """Notify listeners and observers of its loss, once (trap 1)."""
@@ -253,9 +261,10 @@ class Watchdog:
 
     # ------------------------------------------------------------ renewing
 
-    def _renew(self, due: list[HeldLease]) -> None:
+    def _renew(self, due: list[HeldLease]) -> dict[int, list[HeldLease]]:
+        """Renew what is due. Returns what only has to be filed again, by its ttl."""
         if not due:
-            return
+            return {}
         self._draw()
         observed = self._observers.active()
         renewals = RenewalRound(self._store, self.transitions, observed)
@@ -269,6 +278,7 @@ class Watchdog:
         for held in over:
             self.remove(held)
             self._report_loss_to_observers(held)
+        return renewals.steady
 
     def _draw(self) -> None:
         with self.transitions:

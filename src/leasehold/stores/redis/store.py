@@ -12,10 +12,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
+from leasehold._core.holding import Holding
 from leasehold._core.light_typing import TYPE_CHECKING, Any
 from leasehold._core.ops import Push, Reply, StoreOp
 from leasehold._core.ports import Clock, HolderPushes
-from leasehold._core.renewals import PlainRenewal
 from leasehold._core.types import Capabilities
 from leasehold.errors import LeaseholdError
 from leasehold.stores.clock import SystemClock
@@ -65,7 +65,7 @@ class RedisStore:
         return self._watchdog.execute_many(ops)
 
     def renew_many(
-        self, batches: Sequence[Sequence[PlainRenewal]], budget_ms: int
+        self, batches: Sequence[Sequence[Holding]], budget_ms: int
     ) -> Sequence[Sequence[int] | LeaseholdError]:
         return self._watchdog.renew_many(batches, budget_ms)
 

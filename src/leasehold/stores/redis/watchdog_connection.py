@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from leasehold._core.holding import Holding
 from leasehold._core.light_typing import Any
 from leasehold._core.ops import Push, Renewed, Reply, StoreOp
-from leasehold._core.renewals import PlainRenewal
 from leasehold.errors import LeaseholdError
 from leasehold.stores.redis import failures, protocol
 from leasehold.stores.redis.connection import RedisConnection, ReplyError, Server
@@ -78,7 +78,7 @@ class WatchdogConnection:
         return self._use(lambda give_up: self._execute_all(ops, give_up), min(op.budget_ms for op in ops), len(ops))
 
     def renew_many(
-        self, batches: Sequence[Sequence[PlainRenewal]], budget_ms: int
+        self, batches: Sequence[Sequence[Holding]], budget_ms: int
     ) -> Sequence[Sequence[int] | LeaseholdError]:
         return self._use(lambda give_up: self._renew_many(batches, give_up), budget_ms, len(batches))
 
@@ -112,9 +112,7 @@ class WatchdogConnection:
 
     # ------------------------------------------------------------ one round
 
-    def _renew_many(
-        self, batches: Sequence[Sequence[PlainRenewal]], give_up: float
-    ) -> list[Sequence[int] | LeaseholdError]:
+    def _renew_many(self, batches: Sequence[Sequence[Holding]], give_up: float) -> list[Sequence[int] | LeaseholdError]:
         """All batches in one write: the server works on the first while the others are on their way."""
         replies = self._exchange([_renewals(batch) for batch in batches], give_up)
         return [reply if isinstance(reply, LeaseholdError) else _not_renewed(reply) for reply in replies]
@@ -181,8 +179,9 @@ class WatchdogConnection:
         return replies
 
 
-def _renewals(batch: Sequence[PlainRenewal]) -> protocol.Command:
-    many: Any = [(*renewal, False, 0) for renewal in batch]  # as a Renew begins: it is not exact, and has the number 0
+def _renewals(batch: Sequence[Holding]) -> protocol.Command:
+    """As Renews that are not exact and have the number 0."""
+    many: Any = [(one.name.text, one.owner, one.fence, one.ttl_ms, False, 0) for one in batch]
     return protocol.renewals(many)
 
 
