@@ -25,6 +25,12 @@ def hold(rule: str = "mutex", ttl_ms: int = TTL, **limits: Any) -> Holding:
     return Holding(NAME, LocalGrant(OWNER, 7, ttl_ms, SENT, ttl_ms, AT, False, rule), Latch(), **limits)
 
 
+def extend(holding: Holding) -> None:
+    """Without a reply."""
+    holding.begin_extension(60_000, 101.0)
+    holding.end_change()
+
+
 def belief(holding: Holding) -> tuple[object, ...]:
     """All that a holder believes."""
     return (holding.phase, holding.reason, holding.deadline, holding.stop_at(), holding.renew_at, holding.ttl_ms)
@@ -34,7 +40,7 @@ def belief(holding: Holding) -> tuple[object, ...]:
 
 CHANGES: dict[str, Callable[[Holding], object]] = {
     "extended": lambda one: one.begin_extension(60_000, 101.0),
-    "extended, and that is over": lambda one: (one.begin_extension(60_000, 101.0), one.end_change()),
+    "extended, and that is over": extend,
     "to be given away": lambda one: one.begin_transfer("nonce", 101.0),
     "new metadata": lambda one: one.begin_meta_change("{}", 101.0),
     "entered again for longer": lambda one: one.enter_again(60_000, 101.0),

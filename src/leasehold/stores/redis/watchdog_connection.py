@@ -53,14 +53,16 @@ class WatchdogConnection:
         return found
 
     def _connect(self, ready: Callable[[], None]) -> None:
+        """The lock is free while this waits for the server: a renewal that is due meanwhile connects by itself."""
         again = time.monotonic() + CONNECT_PAUSE
-        with self._lock:
-            try:
-                self._connection.connect(time.monotonic() + CONNECT_SECONDS)
-                again = 0.0
-            except LeaseholdError:  # the next renewal reports it
-                pass
-            self._connect_at = again
+        try:
+            opened = self._connection.open(time.monotonic() + CONNECT_SECONDS)
+            with self._lock:
+                self._connection.use(*opened)
+            again = 0.0
+        except LeaseholdError:  # the next renewal reports it
+            pass
+        self._connect_at = again
         ready()
 
     def read(self) -> list[Push]:
